@@ -1,0 +1,109 @@
+//! The command line: subcommands, and how a failed one ends.
+
+pub mod cat;
+pub mod demo;
+pub mod info;
+pub mod ls;
+pub mod mount;
+pub mod options;
+pub mod umount;
+pub mod walk;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Wrong usage, such as an unknown option.
+pub const EXIT_USAGE: u8 = 1;
+/// The store cannot be opened.
+pub const EXIT_STORE: u8 = 2;
+/// An object in the store cannot be found or read.
+pub const EXIT_OBJECT: u8 = 3;
+/// Mounting or unmounting failed; the number that mount(8) uses.
+pub const EXIT_MOUNT: u8 = 32;
+
+/// Shows HDF5 stores as directories of virtual .npy files.
+#[derive(clap::Parser, Debug)]
+#[command(name = "npyfs", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    Mount(mount::Args),
+    Umount(umount::Args),
+    Ls(ls::Args),
+    Cat(cat::Args),
+    Info(info::Args),
+    Demo(demo::Args),
+}
+
+impl Cli {
+    pub fn run(self) -> Result<(), CliError> {
+        match self.command {
+            Command::Mount(args) => mount::run(args),
+            Command::Umount(args) => umount::run(args),
+            Command::Ls(args) => ls::run(&args),
+            Command::Cat(args) => cat::run(&args),
+            Command::Info(args) => info::run(&args),
+            Command::Demo(args) => demo::run(&args),
+        }
+    }
+}
+
+/// Why a subcommand failed: one line for people and the exit code.
+#[derive(Debug)]
+pub struct CliError {
+    pub code: u8,
+    /// Empty if another process has already said it.
+    pub message: String,
+}
+
+impl CliError {
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self {
+            code: EXIT_USAGE,
+            message: message.into(),
+        }
+    }
+
+    pub fn store(message: impl Into<String>) -> Self {
+        Self {
+            code: EXIT_STORE,
+            message: message.into(),
+        }
+    }
+
+    pub fn object(message: impl Into<String>) -> Self {
+        Self {
+            code: EXIT_OBJECT,
+            message: message.into(),
+        }
+    }
+
+    pub fn mount(message: impl Into<String>) -> Self {
+        Self {
+            code: EXIT_MOUNT,
+            message: message.into(),
+        }
+    }
+
+    /// Prints the message, if there is one, and answers the exit code.
+    pub fn report(&self) -> ExitCode {
+        if !self.message.is_empty() {
+            say(&self.message);
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+/// Prints exactly one line on stderr, whatever the text holds. A closed stderr is not an error.
+pub fn say(text: &str) {
+    let line: String = text
+        .trim()
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    let _ = writeln!(std::io::stderr(), "npyfs: {line}");
+}

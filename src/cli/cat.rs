@@ -1,0 +1,50 @@
+//! `npyfs cat`: the bytes of one virtual file on standard output.
+
+use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
+
+use crate::cli::CliError;
+use crate::cli::walk::{StoreArgs, find};
+use crate::content::read;
+use crate::tree::Node;
+
+/// Bytes that are read at a time.
+const STEP: usize = 1 << 20;
+
+/// Write a virtual file to standard output, without mounting.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// The file, as a mount would name it
+    path: PathBuf,
+}
+
+pub fn run(args: &Args) -> Result<(), CliError> {
+    let fs = args.store.open()?;
+    let shown = args.path.display();
+    let failed = |e: crate::error::Error| CliError::object(format!("{shown}: {e}"));
+    let Node::File(file) = find(&fs, &args.path, true)? else {
+        return Err(CliError::object(format!("{shown}: is a directory")));
+    };
+    let content = file.open().map_err(failed)?;
+    let mut out = std::io::stdout().lock();
+    let mut at = 0;
+    while at < content.len() {
+        let data = read(&*content, at, STEP).map_err(failed)?;
+        let bytes = data.as_ref();
+        match out.write_all(bytes) {
+            Ok(()) => at += bytes.len() as u64,
+            // Whoever reads has seen enough.
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(()),
+            Err(e) => return Err(CliError::object(format!("standard output: {e}"))),
+        }
+    }
+    match out.flush() {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            Err(CliError::object(format!("standard output: {e}")))
+        }
+        _ => Ok(()),
+    }
+}

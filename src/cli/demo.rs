@@ -1,0 +1,23 @@
+//! `npyfs demo`: small stores to try things on.
+
+use std::path::PathBuf;
+
+use crate::cli::CliError;
+use crate::demo;
+
+/// Write demonstration stores into a directory; files that are there already are left alone.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The directory; made if it does not exist
+    dir: PathBuf,
+}
+
+pub fn run(args: &Args) -> Result<(), CliError> {
+    let written = demo::write(&args.dir)
+        .map_err(|e| CliError::store(format!("{}: {e}", args.dir.display())))?;
+    for (path, made) in written {
+        let what = if made { "written" } else { "left as it is" };
+        println!("{} {what}", path.display());
+    }
+    Ok(())
+}

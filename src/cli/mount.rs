@@ -1,0 +1,194 @@
+//! `npyfs mount`: checks everything that can be checked beforehand, mounts, and stays in front or
+//! in the background.
+//!
+//! In the background a second process does all of it, checks included; the first waits for its word
+//! and sees for itself that the mount answers. The process that serves keeps neither
+//! terminal nor standard streams nor working directory of the caller. It never forks without
+//! executing. Descriptors above 2 that the caller left open to its children stay open.
+
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use crate::cli::options::{self, MountOptions};
+use crate::cli::{CliError, say};
+use crate::fs::Fs;
+use crate::fuse::session::{Appearance, Session};
+use crate::fuse::{table, unmount};
+
+mod background;
+
+/// Mount a store as a directory of .npy files.
+///
+/// Returns when the mount answers; a process in the background serves it until it is unmounted.
+#[derive(clap::Args, Debug)]
+#[command(after_help = options::help())]
+pub struct Args {
+    /// Stay in front, and end by SIGINT or SIGTERM
+    #[arg(short, long)]
+    foreground: bool,
+
+    /// Mount options, see below; may be given several times
+    #[arg(short, value_name = "OPTIONS")]
+    options: Vec<String>,
+
+    /// Said by the process in front to the one in the background: announce the mount, then let go
+    /// of everything
+    #[arg(long, hide = true)]
+    announce: bool,
+
+    /// An HDF5 file, or a directory with such files
+    store: PathBuf,
+
+    /// An empty directory
+    #[arg(value_name = "MOUNTPOINT")]
+    mount_point: PathBuf,
+}
+
+pub fn run(args: Args) -> Result<(), CliError> {
+    let options =
+        options::parse(args.options.iter().map(String::as_str)).map_err(CliError::usage)?;
+    if args.foreground {
+        serve(&args, options)
+    } else {
+        background::start(&args)
+    }
+}
+
+fn serve(args: &Args, options: MountOptions) -> Result<(), CliError> {
+    if args.announce {
+        background::leave_terminal(&args.mount_point);
+    }
+    // Where this fails, opening the store says why.
+    let store = args
+        .store
+        .canonicalize()
+        .or_else(|_| std::path::absolute(&args.store))
+        .unwrap_or(args.store.clone());
+    let fs =
+        Fs::open(&store, options.fs).map_err(|refusal| CliError::store(refusal.to_string()))?;
+    let mount_point = check_mount_point(&args.mount_point, &store)?;
+    check_rights(options.allow_other)?;
+    let appearance = Appearance {
+        fsname: options
+            .fsname
+            .unwrap_or_else(|| store.to_string_lossy().into_owned()),
+        allow_other: options.allow_other,
+        default_permissions: options.default_permissions,
+    };
+    let failed = |reason: io::Error| {
+        CliError::mount(format!(
+            "cannot mount at {}: {reason}",
+            mount_point.display()
+        ))
+    };
+    let session = Session::mount(fs, &mount_point, &appearance).map_err(failed)?;
+    if args.announce {
+        // If nobody listens any more, dropping the session unmounts.
+        background::detach(session.device()).map_err(failed)?;
+    } else {
+        let read_ahead = session.read_ahead().map_or_else(
+            |reason| format!("read-ahead stays as it is: {reason}"),
+            |kib| format!("read-ahead {kib} KiB"),
+        );
+        say(&format!(
+            "mounted {} at {}; {read_ahead}",
+            store.display(),
+            mount_point.display()
+        ));
+    }
+    session.run().map_err(|reason| {
+        CliError::mount(format!("serving {} ended: {reason}", mount_point.display()))
+    })
+}
+
+/// Answers the mount point as the mount table will spell it.
+fn check_mount_point(given: &Path, store: &Path) -> Result<PathBuf, CliError> {
+    let shown = given.display();
+    let refuse = |reason: &str| Err(CliError::mount(format!("mount point {shown} {reason}")));
+    let failed =
+        |error: io::Error| CliError::mount(format!("mount point {shown} cannot be used: {error}"));
+    let top = match table::resolve(given) {
+        Ok(path) => table::at(&path).map_err(failed)?,
+        Err(error) if error.kind() == ErrorKind::NotFound => return refuse("does not exist"),
+        Err(error) => return Err(failed(error)),
+    };
+    // For a second after its process ended, a mount still answers `stat` from memory, but not this.
+    let answer = match &top {
+        Some(top) if top.fstype.starts_with("fuse") => rustix::fs::statfs(given).map(drop),
+        _ => Ok(()),
+    };
+    match answer
+        .map_err(io::Error::from)
+        .and_then(|()| given.metadata())
+    {
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(_) => return refuse("is not a directory"),
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+            let remedy = if top.is_some_and(|top| top.is_ours()) {
+                "npyfs umount"
+            } else {
+                "fusermount3 -uz"
+            };
+            return refuse(&format!(
+                "holds a dead mount; clear it with: {remedy} {shown}"
+            ));
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => return refuse("does not exist"),
+        Err(error) => return Err(failed(error)),
+    }
+    let waiting = match top {
+        Some(top) if top.is_ours() => return refuse("already holds a mount of npyfs"),
+        // Looking into a directory that waits for its first mount would call for that mount: us.
+        Some(top) if top.is_automount() => true,
+        Some(top) => return refuse(&format!("already holds a mount ({})", top.fstype)),
+        None => false,
+    };
+    let path = given.canonicalize().map_err(failed)?;
+    if path.starts_with(store) {
+        return refuse("lies inside the store");
+    }
+    if store.starts_with(&path) {
+        return refuse("has the store inside it");
+    }
+    if !waiting && path.read_dir().map_err(failed)?.next().is_some() {
+        return refuse("is not empty");
+    }
+    Ok(path)
+}
+
+/// Finds the usual reasons for which the kernel or the helper would refuse, in words.
+fn check_rights(allow_other: bool) -> Result<(), CliError> {
+    match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(CliError::mount(
+                "/dev/fuse does not exist; load the kernel module with: modprobe fuse",
+            ));
+        }
+        Err(error) => {
+            return Err(CliError::mount(format!(
+                "/dev/fuse cannot be opened by this user: {error}"
+            )));
+        }
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    if unmount::helper().is_none() {
+        return Err(CliError::mount(
+            "fusermount3 is not installed (package fuse3); only root can mount without it",
+        ));
+    }
+    if allow_other && !user_allow_other() {
+        return Err(CliError::mount(
+            "option allow_other: only for root, unless /etc/fuse.conf says user_allow_other",
+        ));
+    }
+    Ok(())
+}
+
+fn user_allow_other() -> bool {
+    std::fs::read_to_string("/etc/fuse.conf")
+        .is_ok_and(|text| text.lines().any(|line| line.trim() == "user_allow_other"))
+}

@@ -1,0 +1,184 @@
+//! Mounting in the background: the process in front, and how the other one lets go of it.
+//!
+//! The word between them is one line on a pipe: the device number of the mount. It is sent only
+//! after the mount answers requests. If the process in front is gone by then, the mount is taken
+//! back.
+
+use std::fs::OpenOptions;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Dev, major, minor};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::Args;
+use crate::cli::CliError;
+use crate::fuse::table;
+use crate::fuse::unmount::unmount;
+
+/// How long a mount may take to answer.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// How long a process that took too long may take to clean up.
+const CLEANUP: Duration = Duration::from_secs(5);
+
+/// Mounts in another process and returns when the mount has answered this one.
+pub(super) fn start(args: &Args) -> Result<(), CliError> {
+    let shown = args.mount_point.display();
+    // A caller who stands in the mount point still sees the directory below through a relative
+    // path.
+    let path = table::resolve(&args.mount_point).unwrap_or_else(|_| args.mount_point.clone());
+    let mut child = command(args).spawn().map_err(|error| {
+        CliError::mount(format!("cannot start a process in the background: {error}"))
+    })?;
+    let word = child.stdout.take().map(|pipe| wait(pipe, &path));
+    match word {
+        Some(Word::Answers) => Ok(()),
+        Some(Word::Other) => {
+            stop(&mut child, &path);
+            Err(CliError::mount(format!(
+                "mount point {shown} shows something else than the new mount"
+            )))
+        }
+        Some(Word::Nothing) => {
+            stop(&mut child, &path);
+            Err(CliError::mount(format!(
+                "the mount at {shown} did not answer in {} seconds",
+                LIMIT.as_secs()
+            )))
+        }
+        Some(Word::Gone) | None => Err(outcome(&mut child, &args.mount_point)),
+    }
+}
+
+fn command(args: &Args) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg0("npyfs")
+        .args(["mount", "--foreground", "--announce"]);
+    for list in &args.options {
+        // One argument, so that a list may begin with a hyphen.
+        command.arg(format!("-o{list}"));
+    }
+    command.arg("--").arg(&args.store).arg(&args.mount_point);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command
+}
+
+enum Word {
+    /// The announced mount answers.
+    Answers,
+    /// The mount point answers, but as something else.
+    Other,
+    /// The pipe ended without a word.
+    Gone,
+    /// The time is over.
+    Nothing,
+}
+
+/// Waits in a thread of its own: neither reading the pipe nor `stat` of a mount has a time limit.
+fn wait(pipe: ChildStdout, mount_point: &Path) -> Word {
+    let (sender, heard) = channel();
+    let mount_point = mount_point.to_owned();
+    thread::spawn(move || {
+        let mut line = String::new();
+        let read = BufReader::new(pipe).read_line(&mut line);
+        let heard = if read.is_ok() && line.ends_with('\n') {
+            match mount_point.metadata() {
+                Ok(seen) if word(seen.dev()) == line => Word::Answers,
+                _ => Word::Other,
+            }
+        } else {
+            Word::Gone
+        };
+        let _ = sender.send(heard);
+    });
+    match heard.recv_timeout(LIMIT) {
+        Ok(word) => word,
+        Err(RecvTimeoutError::Timeout) => Word::Nothing,
+        Err(RecvTimeoutError::Disconnected) => Word::Gone,
+    }
+}
+
+/// The announcement of a mount.
+fn word(device: Dev) -> String {
+    format!("{}:{}\n", major(device), minor(device))
+}
+
+/// The child has ended, or is about to, and has said why.
+fn outcome(child: &mut Child, mount_point: &Path) -> CliError {
+    let shown = mount_point.display();
+    match child.wait() {
+        Ok(status) => match status.code().and_then(|code| u8::try_from(code).ok()) {
+            Some(code @ 1..) => CliError {
+                code,
+                message: String::new(),
+            },
+            _ => CliError::mount(format!(
+                "mounting at {shown} was stopped before it was done ({status})"
+            )),
+        },
+        Err(error) => CliError::mount(format!(
+            "the process that mounts at {shown} is lost: {error}"
+        )),
+    }
+}
+
+fn stop(child: &mut Child, mount_point: &Path) {
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // It may have ended by itself.
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    let deadline = Instant::now() + CLEANUP;
+    while Instant::now() < deadline {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    if table::at(mount_point).is_ok_and(|top| top.is_some_and(|top| top.is_ours())) {
+        let _ = unmount(mount_point, true);
+    }
+}
+
+/// In the process that serves, before anything else: takes it, and what it will start, away from
+/// the caller's terminal. Not yet at an automount point: it lets in only the process group that is
+/// to mount there, and any other process would wait for the very mount that it is about to make.
+pub(super) fn leave_terminal(mount_point: &Path) {
+    let top = table::resolve(mount_point).and_then(|path| table::at(&path));
+    if !matches!(top, Ok(Some(top)) if top.is_automount()) {
+        own_session();
+    }
+}
+
+fn own_session() {
+    // Fails only for the leader of a process group, which needs it no more.
+    let _ = rustix::process::setsid();
+}
+
+/// In the process that serves, when the mount answers: says so to the one in front, and lets go of
+/// everything it had from the caller.
+pub(super) fn detach(device: Dev) -> io::Result<()> {
+    own_session();
+    // Process lists would show the name of the link it was started by.
+    let _ = rustix::thread::set_name(c"npyfs");
+    std::env::set_current_dir("/")?;
+    let null = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    rustix::stdio::dup2_stderr(&null)?;
+    let mut stdout = io::stdout();
+    stdout.write_all(word(device).as_bytes())?;
+    stdout.flush()?;
+    rustix::stdio::dup2_stdout(&null)?;
+    Ok(())
+}

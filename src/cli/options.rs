@@ -1,0 +1,372 @@
+//! The options of a mount: `-o a,b=c`, from text to values.
+//!
+//! Touches nothing outside: whether a store, a user or a mount point exists is not asked here.
+
+use std::fmt::Write;
+
+use crate::options::FsOptions;
+
+/// What `-o` can say.
+#[derive(Clone, Debug, Default)]
+pub struct MountOptions {
+    pub allow_other: bool,
+    pub default_permissions: bool,
+    pub fsname: Option<String>,
+    pub fs: FsOptions,
+}
+
+/// One option: its name, how it takes effect, its line in the help.
+struct Known {
+    name: &'static str,
+    set: Set,
+    help: &'static str,
+}
+
+enum Set {
+    Flag(fn(&mut MountOptions)),
+    /// What the help calls the value, and a function that says what it expected if it refuses.
+    Value(
+        &'static str,
+        fn(&mut MountOptions, &str) -> Result<(), &'static str>,
+    ),
+}
+
+const KNOWN: &[Known] = &[
+    Known {
+        name: "ro",
+        set: Set::Flag(|_| ()),
+        help: "read-only; every mount is",
+    },
+    Known {
+        name: "allow_other",
+        set: Set::Flag(|to| to.allow_other = true),
+        help: "let other users in, as far as the permissions shown allow",
+    },
+    Known {
+        name: "default_permissions",
+        set: Set::Flag(|to| to.default_permissions = true),
+        help: "let the kernel enforce the permissions shown; part of allow_other",
+    },
+    Known {
+        name: "uid",
+        set: Set::Value("N", |to, text| id(text).map(|id| to.fs.uid = Some(id))),
+        help: "owner of every entry [owner of the store]",
+    },
+    Known {
+        name: "gid",
+        set: Set::Value("N", |to, text| id(text).map(|id| to.fs.gid = Some(id))),
+        help: "group of every entry [group of the store]",
+    },
+    Known {
+        name: "umask",
+        set: Set::Value("OCTAL", |to, text| {
+            umask(text).map(|bits| to.fs.umask = Some(bits))
+        }),
+        help: "permission bits to take away from every entry",
+    },
+    Known {
+        name: "fsname",
+        set: Set::Value("NAME", |to, text| {
+            fsname(text).map(|name| to.fsname = Some(name))
+        }),
+        help: "source shown in the mount table [path of the store]",
+    },
+    Known {
+        name: "sep",
+        set: Set::Value("CHAR", |to, text| {
+            separator(text).map(|character| to.fs.sep = character)
+        }),
+        help: "character shown instead of # in the names of daf objects",
+    },
+    Known {
+        name: "xattrs",
+        set: Set::Flag(|to| to.fs.xattrs = true),
+        help: "HDF5 attributes as extended attributes; ls -l of many files becomes slow",
+    },
+    Known {
+        name: "cache_size",
+        set: Set::Value("SIZE", |to, text| {
+            size(text).map(|bytes| to.fs.cache_size = bytes)
+        }),
+        help: "memory for decoded data [256M]",
+    },
+    Known {
+        name: "external",
+        set: Set::Value("POLICY", |to, text| match text.parse() {
+            Ok(policy) => {
+                to.fs.external = policy;
+                Ok(())
+            }
+            Err(_) => Err("expected deny, same-dir or allow"),
+        }),
+        help: "read files that the store refers to: deny, same-dir or allow [deny]",
+    },
+    Known {
+        name: "text_limit",
+        set: Set::Value("SIZE", |to, text| {
+            size(text).map(|bytes| to.fs.text_limit = bytes)
+        }),
+        help: "largest fixed-width form of variable-length text [4G]",
+    },
+];
+
+/// Reads option lists in the order given; of two equal options the last counts.
+pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<MountOptions, String> {
+    let mut options = MountOptions::default();
+    for item in lists.into_iter().flat_map(split) {
+        let (name, value) = match item.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (item.as_str(), None),
+        };
+        if name == "rw" {
+            return Err("option rw: mounts are read-only".to_owned());
+        }
+        let known = KNOWN
+            .iter()
+            .find(|known| known.name == name)
+            .ok_or_else(|| unknown(name))?;
+        match (&known.set, value) {
+            (Set::Flag(set), None) => set(&mut options),
+            (Set::Flag(_), Some(_)) => return Err(format!("option {name} takes no value")),
+            (Set::Value(placeholder, _), None) => {
+                return Err(format!("option {name} needs a value: {name}={placeholder}"));
+            }
+            (Set::Value(_, set), Some(value)) => {
+                set(&mut options, value)
+                    .map_err(|expected| format!("option {name}={value}: {expected}"))?;
+            }
+        }
+    }
+    Ok(options)
+}
+
+/// The table as a section of the help text.
+pub fn help() -> String {
+    let mut text =
+        "Mount options (-o, separated by commas; \\, is a comma inside a value):\n".to_owned();
+    for known in KNOWN {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "  {:<20} {}", spelling(known), known.help);
+    }
+    text.push_str("SIZE is a number of bytes, or of K, M, G or T: powers of 1024.");
+    text
+}
+
+fn spelling(known: &Known) -> String {
+    match known.set {
+        Set::Flag(_) => known.name.to_owned(),
+        Set::Value(placeholder, _) => format!("{}={placeholder}", known.name),
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let known: Vec<String> = KNOWN.iter().map(spelling).collect();
+    format!("unknown option {name:?}; known: {}", known.join(", "))
+}
+
+/// Splits at commas. A backslash takes the special meaning from a comma or another backslash.
+fn split(list: &str) -> Vec<String> {
+    let mut items = vec![String::new()];
+    let mut characters = list.chars().peekable();
+    while let Some(character) = characters.next() {
+        if character == ',' {
+            items.push(String::new());
+            continue;
+        }
+        let escaped = if character == '\\' {
+            characters.next_if(|next| matches!(next, ',' | '\\'))
+        } else {
+            None
+        };
+        if let Some(item) = items.last_mut() {
+            item.push(escaped.unwrap_or(character));
+        }
+    }
+    items.retain(|item| !item.is_empty());
+    items
+}
+
+fn id(text: &str) -> Result<u32, &'static str> {
+    // The highest number means "no user" to the kernel.
+    digits(text, 10)
+        .and_then(|n| u32::try_from(n).ok())
+        .filter(|&id| id != u32::MAX)
+        .ok_or("expected a number")
+}
+
+fn umask(text: &str) -> Result<u32, &'static str> {
+    digits(text, 8)
+        .and_then(|n| u32::try_from(n).ok())
+        .filter(|&bits| bits <= 0o777)
+        .ok_or("expected permission bits in octal, such as 022")
+}
+
+fn fsname(text: &str) -> Result<String, &'static str> {
+    if text.is_empty() || text.contains('\0') {
+        Err("expected a name")
+    } else {
+        Ok(text.to_owned())
+    }
+}
+
+fn separator(text: &str) -> Result<u8, &'static str> {
+    match text.as_bytes() {
+        &[byte] if byte.is_ascii_punctuation() && !b"/%,.".contains(&byte) => Ok(byte),
+        _ => Err(
+            "expected one ASCII character that is no letter or digit and none of / % , . or a space",
+        ),
+    }
+}
+
+fn size(text: &str) -> Result<u64, &'static str> {
+    let split = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => Some(0),
+        "k" | "kb" | "kib" => Some(10),
+        "m" | "mb" | "mib" => Some(20),
+        "g" | "gb" | "gib" => Some(30),
+        "t" | "tb" | "tib" => Some(40),
+        _ => None,
+    };
+    shift
+        .zip(digits(number, 10))
+        .and_then(|(shift, number)| number.checked_mul(1 << shift))
+        .ok_or("expected a size such as 64M or 2GiB")
+}
+
+/// Digits only: no sign, unlike `from_str_radix`.
+fn digits(text: &str, radix: u32) -> Option<u64> {
+    if text.chars().all(|c| c.is_digit(radix)) {
+        u64::from_str_radix(text, radix).ok()
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::External;
+
+    fn refusal(list: &str) -> String {
+        parse([list]).unwrap_err()
+    }
+
+    #[test]
+    fn every_option() {
+        let options = parse([
+            "ro,allow_other,,default_permissions,uid=7,gid=8,umask=027",
+            "fsname=a\\,b\\\\c=d\\e,sep=@,xattrs,cache_size=64M,external=same-dir,text_limit=2GiB",
+        ])
+        .unwrap();
+        assert!(options.allow_other && options.default_permissions && options.fs.xattrs);
+        assert_eq!(
+            (options.fs.uid, options.fs.gid, options.fs.umask),
+            (Some(7), Some(8), Some(0o27))
+        );
+        assert_eq!(options.fsname.as_deref(), Some("a,b\\c=d\\e"));
+        assert_eq!(
+            (options.fs.sep, options.fs.external),
+            (b'@', External::SameDir)
+        );
+        assert_eq!(
+            (options.fs.cache_size, options.fs.text_limit),
+            (64 << 20, 2 << 30)
+        );
+    }
+
+    #[test]
+    fn nothing_said_means_the_defaults_that_the_help_shows() {
+        let (said, unsaid) = (
+            parse(["cache_size=256M,text_limit=4G,external=deny"]).unwrap(),
+            parse([""]).unwrap(),
+        );
+        assert_eq!(format!("{said:?}"), format!("{unsaid:?}"));
+        assert!(unsaid.fsname.is_none() && !unsaid.allow_other);
+    }
+
+    #[test]
+    fn the_last_of_two_counts() {
+        assert_eq!(parse(["uid=1,uid=2", "uid=3"]).unwrap().fs.uid, Some(3));
+    }
+
+    #[test]
+    fn sizes() {
+        let of = |text: &str| size(text).ok();
+        assert_eq!(
+            (of("0"), of("17"), of("17b"), of("3k")),
+            (Some(0), Some(17), Some(17), Some(3072))
+        );
+        assert_eq!(
+            (of("1MiB"), of("1mb"), of("1G"), of("1t")),
+            (Some(1 << 20), Some(1 << 20), Some(1 << 30), Some(1 << 40))
+        );
+        for bad in [
+            "",
+            "M",
+            "-1",
+            "+1",
+            "1.5G",
+            "1 M",
+            "1x",
+            "1MiBs",
+            "99999999999999999999",
+            "99999999999T",
+        ] {
+            assert_eq!(of(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn separators() {
+        for good in ["#", "@", "_", "-", "~", "\\"] {
+            assert_eq!(separator(good).ok(), Some(good.as_bytes()[0]));
+        }
+        for bad in [
+            "", "a", "7", "/", "%", ",", ".", " ", "\n", "\u{7f}", "##", "\u{e9}",
+        ] {
+            assert!(separator(bad).is_err(), "{bad:?}");
+        }
+        assert!(refusal("sep=\\,").contains("one ASCII character"));
+    }
+
+    #[test]
+    fn refusals_name_the_option() {
+        let unknown = refusal("uid=1,nonsense=3");
+        assert!(
+            unknown.contains("\"nonsense\"")
+                && KNOWN.iter().all(|known| unknown.contains(known.name))
+        );
+        assert!(refusal("rw").contains("read-only"));
+        assert_eq!(refusal("xattrs=1"), "option xattrs takes no value");
+        assert_eq!(refusal("uid"), "option uid needs a value: uid=N");
+        for bad in [
+            "uid=",
+            "uid=-1",
+            "uid=4294967295",
+            "gid=root",
+            "umask=8",
+            "umask=1000",
+            "umask=",
+            "fsname=",
+            "external=x",
+        ] {
+            assert!(
+                refusal(bad).starts_with(&format!("option {bad}: expected")),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_help_lists_every_option() {
+        assert!(
+            KNOWN
+                .iter()
+                .all(|known| help().contains(&format!("  {}", spelling(known))))
+        );
+    }
+}

@@ -1,0 +1,192 @@
+//! Bytes that can be read at any offset, and how larger ones are put together from smaller ones.
+//!
+//! Nothing here knows what the bytes mean. A read never copies more than it returns.
+
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use crate::error::Result;
+
+/// The answer to a read: a part of something shared, or bytes of its own.
+#[derive(Debug)]
+pub enum Data {
+    Shared(Arc<Vec<u8>>, Range<usize>),
+    Owned(Vec<u8>),
+}
+
+impl AsRef<[u8]> for Data {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Shared(bytes, range) => bytes.get(range.clone()).unwrap_or_default(),
+            Self::Owned(bytes) => bytes,
+        }
+    }
+}
+
+/// The content of a virtual file, or a part of one.
+pub trait Content: Send + Sync {
+    fn len(&self) -> u64;
+
+    /// Fills `buf` from `offset`; `offset + buf.len()` is at most `len`.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// The same bytes without a copy, where they lie together in memory.
+    fn share(&self, _offset: u64, _len: usize) -> Result<Option<Data>> {
+        Ok(None)
+    }
+}
+
+/// At most `size` bytes from `offset`; fewer only at the end.
+pub fn read(content: &dyn Content, offset: u64, size: usize) -> Result<Data> {
+    let left = content.len().saturating_sub(offset);
+    let size = usize::try_from(left).unwrap_or(usize::MAX).min(size);
+    if size == 0 {
+        return Ok(Data::Owned(Vec::new()));
+    }
+    if let Some(data) = content.share(offset, size)? {
+        return Ok(data);
+    }
+    let mut buf = vec![0; size];
+    content.read_at(offset, &mut buf)?;
+    Ok(Data::Owned(buf))
+}
+
+/// Bytes in memory.
+pub struct Literal(pub Vec<u8>);
+
+impl Content for Literal {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        copy(&self.0, offset, buf);
+        Ok(())
+    }
+}
+
+/// Bytes of known length that are only made when somebody reads them.
+pub struct Lazy<F> {
+    len: u64,
+    make: F,
+    made: OnceLock<Vec<u8>>,
+}
+
+impl<F: Fn() -> Result<Vec<u8>> + Send + Sync> Lazy<F> {
+    pub fn new(len: u64, make: F) -> Self {
+        Self {
+            len,
+            make,
+            made: OnceLock::new(),
+        }
+    }
+}
+
+impl<F: Fn() -> Result<Vec<u8>> + Send + Sync> Content for Lazy<F> {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if self.made.get().is_none() {
+            // Two readers may both make it; the result is the same.
+            let bytes = (self.make)()?;
+            let _ = self.made.set(bytes);
+        }
+        copy(self.made.get().map_or(&[], Vec::as_slice), offset, buf);
+        Ok(())
+    }
+}
+
+fn copy(bytes: &[u8], offset: u64, buf: &mut [u8]) {
+    let start = usize::try_from(offset)
+        .unwrap_or(usize::MAX)
+        .min(bytes.len());
+    let n = (bytes.len() - start).min(buf.len());
+    buf[..n].copy_from_slice(&bytes[start..start + n]);
+    buf[n..].fill(0);
+}
+
+/// Contents one after the other.
+pub struct Concat {
+    /// Where each part ends.
+    parts: Vec<(u64, Arc<dyn Content>)>,
+}
+
+impl Concat {
+    /// Joins parts; empty ones are dropped.
+    pub fn new(parts: impl IntoIterator<Item = Arc<dyn Content>>) -> Self {
+        let mut end = 0_u64;
+        let parts = parts
+            .into_iter()
+            .filter(|part| part.len() > 0)
+            .map(|part| {
+                end = end.saturating_add(part.len());
+                (end, part)
+            })
+            .collect();
+        Self { parts }
+    }
+
+    fn part_at(&self, offset: u64) -> usize {
+        self.parts.partition_point(|(end, _)| *end <= offset)
+    }
+
+    fn start_of(&self, part: usize) -> u64 {
+        part.checked_sub(1).map_or(0, |before| self.parts[before].0)
+    }
+}
+
+impl Content for Concat {
+    fn len(&self) -> u64 {
+        self.parts.last().map_or(0, |(end, _)| *end)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let mut at = offset;
+        let mut left = buf;
+        let mut part = self.part_at(offset);
+        while !left.is_empty() && part < self.parts.len() {
+            let (end, content) = &self.parts[part];
+            let here = usize::try_from(end - at)
+                .unwrap_or(usize::MAX)
+                .min(left.len());
+            let (now, rest) = left.split_at_mut(here);
+            content.read_at(at - self.start_of(part), now)?;
+            at += here as u64;
+            left = rest;
+            part += 1;
+        }
+        Ok(())
+    }
+
+    fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {
+        let part = self.part_at(offset);
+        match self.parts.get(part) {
+            Some((end, content)) if offset.saturating_add(len as u64) <= *end => {
+                content.share(offset - self.start_of(part), len)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_read_as_one() {
+        let literal = |text: &str| Arc::new(Literal(text.as_bytes().to_vec())) as Arc<dyn Content>;
+        let lazy = Arc::new(Lazy::new(3, || Ok(b"def".to_vec())));
+        let all = Concat::new([literal("abc"), literal(""), lazy, literal("g")]);
+        assert_eq!(all.len(), 7);
+        for start in 0..=7_usize {
+            for len in 0..9_usize {
+                let want = &b"abcdefg"[start..(start + len).min(7)];
+                let got = read(&all, start as u64, len).unwrap();
+                assert_eq!(got.as_ref(), want, "{start}+{len}");
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What can go wrong between a name and its bytes, and the one place that turns it into an errno.
+
+use std::io;
+
+use crate::h5::H5Error;
+use crate::raw::RawError;
+
+/// The kind of a failure, as far as a program cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    NotFound,
+    NotDirectory,
+    IsDirectory,
+    /// The object or its file is damaged, or of a kind that cannot be read.
+    Damaged,
+    /// Policy forbids it.
+    Denied,
+    /// The file changed on disk; a new open shows the new content.
+    Stale,
+    /// Larger than a file can be, or than may be held in memory.
+    TooLarge,
+    /// An answer of the operating system.
+    Os(i32),
+}
+
+/// A failure with the line that people read.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    pub kind: ErrorKind,
+    pub message: String,
+}
+
+/// The result of everything that touches a store.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+        }
+    }
+
+    pub fn damaged(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Damaged, message)
+    }
+
+    /// The errno the kernel is told.
+    pub fn errno(&self) -> i32 {
+        match self.kind {
+            ErrorKind::NotFound => libc::ENOENT,
+            ErrorKind::NotDirectory => libc::ENOTDIR,
+            ErrorKind::IsDirectory => libc::EISDIR,
+            ErrorKind::Damaged => libc::EIO,
+            ErrorKind::Denied => libc::EACCES,
+            ErrorKind::Stale => libc::ESTALE,
+            ErrorKind::TooLarge => libc::EFBIG,
+            ErrorKind::Os(errno) => errno,
+        }
+    }
+
+    /// The same with the file and object it is about in front.
+    pub fn about(self, what: impl std::fmt::Display) -> Self {
+        Self {
+            kind: self.kind,
+            message: format!("{what}: {}", self.message),
+        }
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        let kind = match error.raw_os_error() {
+            Some(libc::ENOENT) => ErrorKind::NotFound,
+            Some(libc::ENOTDIR) => ErrorKind::NotDirectory,
+            Some(libc::EACCES | libc::EPERM) => ErrorKind::Denied,
+            Some(errno) => ErrorKind::Os(errno),
+            None => ErrorKind::Damaged,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+impl From<RawError> for Error {
+    fn from(error: RawError) -> Self {
+        let kind = match &error {
+            RawError::Stale(_) => ErrorKind::Stale,
+            RawError::Outside { .. } => ErrorKind::Damaged,
+            RawError::Io { source, .. } => match source.raw_os_error() {
+                Some(errno) => ErrorKind::Os(errno),
+                None => ErrorKind::Damaged,
+            },
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+impl From<H5Error> for Error {
+    fn from(error: H5Error) -> Self {
+        let kind = match &error {
+            H5Error::Stale => ErrorKind::Stale,
+            // A size that a file cannot be served at is a fault of the object, like any other.
+            H5Error::Damaged(_) | H5Error::Unsupported(_) | H5Error::TooLarge(_) => {
+                ErrorKind::Damaged
+            }
+        };
+        Self::new(kind, error.to_string())
+    }
+}

@@ -1,0 +1,533 @@
+//! File system operations on the virtual tree, as the kernel asks them but without the kernel.
+//!
+//! Assumes nothing about who calls: every method may run on any thread. Never changes a store.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::time::SystemTime;
+
+use crate::content::{self, Content, Data};
+use crate::control::{self, Control};
+use crate::error::{Error, ErrorKind, Result};
+use crate::h5::Attribute;
+use crate::options::FsOptions;
+use crate::raw::Ownership;
+use crate::store::{self, Context};
+pub use crate::tree::inode::ROOT_INO;
+use crate::tree::inode::{Table, number};
+use crate::tree::{Directory, Listing, Node, VirtualFile};
+use crate::{dtype, info};
+
+/// What kind of directory entry something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    Directory,
+    File,
+    Symlink,
+}
+
+/// What `stat` shows of an entry.
+#[derive(Clone, Debug)]
+pub struct Attr {
+    pub ino: u64,
+    pub kind: FileKind,
+    pub size: u64,
+    /// In units of 512 bytes.
+    pub blocks: u64,
+    pub mtime: SystemTime,
+    /// Permission bits, without the file type.
+    pub perm: u16,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// The size may change at any time (status files): the kernel must not remember this answer.
+    pub volatile: bool,
+}
+
+/// An open file.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened {
+    pub handle: u64,
+    /// The kernel must not keep pages of it (status files).
+    pub direct_io: bool,
+}
+
+/// One name in a directory.
+#[derive(Clone, Debug)]
+pub struct DirEntry {
+    pub ino: u64,
+    pub kind: FileKind,
+    pub name: Vec<u8>,
+    /// The offset that continues after this entry.
+    pub next: u64,
+}
+
+/// The volume below the store, as `statvfs` describes it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Statfs {
+    pub blocks: u64,
+    pub bfree: u64,
+    pub bavail: u64,
+    pub files: u64,
+    pub ffree: u64,
+    pub bsize: u32,
+    pub frsize: u32,
+    pub namelen: u32,
+}
+
+/// A refused operation: the errno for the kernel and one line for people.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct FsError {
+    pub errno: i32,
+    pub message: String,
+}
+
+impl From<Error> for FsError {
+    fn from(error: Error) -> Self {
+        Self {
+            errno: error.errno(),
+            message: error.message,
+        }
+    }
+}
+
+/// A store that cannot be opened; the message names the path and the reason.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct OpenError(pub String);
+
+struct OpenFile {
+    ino: u64,
+    content: Arc<dyn Content>,
+}
+
+struct OpenDir {
+    ino: u64,
+    parent: u64,
+    listing: Arc<Listing>,
+}
+
+/// A view of one store. All methods may be called from any thread.
+pub struct Fs {
+    store: PathBuf,
+    context: Arc<Context>,
+    root: Arc<dyn Directory>,
+    control: Arc<dyn Directory>,
+    inodes: Mutex<Table>,
+    files: RwLock<HashMap<u64, Arc<OpenFile>>>,
+    dirs: RwLock<HashMap<u64, Arc<OpenDir>>>,
+    next_handle: AtomicU64,
+}
+
+type FsResult<T> = std::result::Result<T, FsError>;
+
+impl Fs {
+    /// Opens a store: a file or a directory.
+    pub fn open(store: &Path, options: FsOptions) -> std::result::Result<Self, OpenError> {
+        let context = Arc::new(Context::new(options));
+        let root = store::open(store, &context).map_err(|e| OpenError(e.message))?;
+        let control = Arc::new(Control {
+            root: root.clone(),
+            context: context.clone(),
+            store: store.to_string_lossy().into_owned(),
+            started: SystemTime::now(),
+        });
+        Ok(Self {
+            store: store.to_owned(),
+            context,
+            root,
+            control,
+            inodes: Mutex::default(),
+            files: RwLock::default(),
+            dirs: RwLock::default(),
+            next_handle: AtomicU64::new(1),
+        })
+    }
+
+    /// The root directory, for callers without a kernel.
+    pub fn root(&self) -> &Arc<dyn Directory> {
+        &self.root
+    }
+
+    /// The directory `.npyfs`.
+    pub fn control(&self) -> &Arc<dyn Directory> {
+        &self.control
+    }
+
+    /// What `.npyfs/status.json` says.
+    pub fn status(&self) -> serde_json::Value {
+        control::status(&self.context, &self.store.to_string_lossy())
+    }
+
+    fn inodes(&self) -> MutexGuard<'_, Table> {
+        // The table is consistent between any two statements that can panic.
+        self.inodes.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Notes a failure in `errors.log`, with the path it is about.
+    fn note(&self, ino: u64, what: &str, error: Error) -> FsError {
+        let path = self.inodes().path(ino);
+        // A name that is not there, or a version that is gone, is an answer and no failure.
+        if !matches!(error.kind, ErrorKind::NotFound | ErrorKind::Stale) {
+            self.context.journal.add(&format!(
+                "{}: {}: {what}: {}",
+                self.store.display(),
+                String::from_utf8_lossy(&path),
+                error.message
+            ));
+        }
+        error.into()
+    }
+
+    fn node(&self, ino: u64) -> Result<Node> {
+        if ino == ROOT_INO {
+            return Ok(Node::Directory(self.root.clone()));
+        }
+        let node = self.inodes().get(ino).map(|entry| entry.node.clone());
+        node.ok_or_else(|| Error::new(ErrorKind::Stale, "no such inode"))
+    }
+
+    /// The directory of a number; looked up again by its path if its store changed on disk.
+    fn directory(&self, ino: u64) -> Result<Arc<dyn Directory>> {
+        let Node::Directory(dir) = self.node(ino)? else {
+            return Err(Error::new(ErrorKind::NotDirectory, "not a directory"));
+        };
+        if dir.is_current() {
+            return Ok(dir);
+        }
+        let place = self.inodes().get(ino).map(|e| (e.parent, e.name.clone()));
+        let Some((parent, name)) = place else {
+            return Ok(dir);
+        };
+        match self.child(parent, &name)? {
+            Some(Node::Directory(dir)) => {
+                self.inodes().replace(ino, Node::Directory(dir.clone()));
+                Ok(dir)
+            }
+            _ => Err(Error::new(ErrorKind::Stale, "gone from the store")),
+        }
+    }
+
+    fn child(&self, parent: u64, name: &[u8]) -> Result<Option<Node>> {
+        if parent == ROOT_INO && name == control::NAME {
+            return Ok(Some(Node::Directory(self.control.clone())));
+        }
+        self.directory(parent)?.lookup(name)
+    }
+
+    fn file(&self, ino: u64) -> Result<Arc<dyn VirtualFile>> {
+        match self.node(ino)? {
+            Node::File(file) => Ok(file),
+            Node::Directory(_) => Err(Error::new(ErrorKind::IsDirectory, "is a directory")),
+            Node::Symlink(_) => Err(Error::new(ErrorKind::Os(libc::ELOOP), "is a symbolic link")),
+        }
+    }
+
+    fn attr(&self, ino: u64, node: &Node) -> Attr {
+        let (kind, size, own, mode, volatile) = match node {
+            Node::Directory(dir) => {
+                let own = dir.ownership();
+                let read = own.mode & 0o444;
+                (FileKind::Directory, 4096, own, read | read >> 2, false)
+            }
+            Node::Symlink(link) => {
+                let size = link.target.len() as u64;
+                (FileKind::Symlink, size, link.ownership, 0o777, false)
+            }
+            Node::File(file) => {
+                let own = file.ownership();
+                // A file without a size can be seen, and says what is wrong when it is opened.
+                let size = file.size().unwrap_or_else(|e| {
+                    self.note(ino, "size", e);
+                    0
+                });
+                (
+                    FileKind::File,
+                    size,
+                    own,
+                    own.mode & file.mode(),
+                    file.volatile(),
+                )
+            }
+        };
+        let Ownership {
+            uid, gid, mtime, ..
+        } = own;
+        let options = &self.context.options;
+        Attr {
+            ino,
+            kind,
+            size,
+            blocks: size.div_ceil(512),
+            mtime,
+            perm: u16::try_from(mode & !options.umask.unwrap_or(0) & 0o777).unwrap_or(0),
+            nlink: if kind == FileKind::Directory { 2 } else { 1 },
+            uid: options.uid.unwrap_or(uid),
+            gid: options.gid.unwrap_or(gid),
+            volatile,
+        }
+    }
+
+    /// Finds a name and adds one kernel reference to the inode.
+    pub fn lookup(&self, parent: u64, name: &OsStr) -> FsResult<Attr> {
+        let name = name.as_bytes();
+        let node = self
+            .child(parent, name)
+            .map_err(|e| self.note(parent, "lookup", e))?
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, "no such name"))?;
+        let ino = {
+            let mut inodes = self.inodes();
+            let ino = inodes.enter(parent, name, &node);
+            inodes.hold(ino);
+            ino
+        };
+        Ok(self.attr(ino, &node))
+    }
+
+    /// Takes back `count` kernel references.
+    pub fn forget(&self, ino: u64, count: u64) {
+        self.inodes().forget(ino, count);
+    }
+
+    pub fn getattr(&self, ino: u64) -> FsResult<Attr> {
+        let node = match self.node(ino)? {
+            // A directory shows the time of the version on disk; a file keeps that of its own.
+            Node::Directory(old) => Node::Directory(self.directory(ino).unwrap_or(old)),
+            node => node,
+        };
+        Ok(self.attr(ino, &node))
+    }
+
+    pub fn readlink(&self, ino: u64) -> FsResult<Vec<u8>> {
+        match self.node(ino)? {
+            Node::Symlink(link) => Ok(link.target.clone()),
+            _ => Err(Error::new(ErrorKind::Os(libc::EINVAL), "not a symbolic link").into()),
+        }
+    }
+
+    /// Opens a file. ESTALE if its store changed: the kernel then looks the path up again.
+    pub fn open_file(&self, ino: u64) -> FsResult<Opened> {
+        let file = self.file(ino)?;
+        if !file.is_current() {
+            return Err(Error::new(ErrorKind::Stale, "the store changed on disk").into());
+        }
+        let content = file.open().map_err(|e| self.note(ino, "open", e))?;
+        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
+        files.insert(handle, Arc::new(OpenFile { ino, content }));
+        Ok(Opened {
+            handle,
+            direct_io: file.volatile(),
+        })
+    }
+
+    /// At most `size` bytes from `offset`; fewer only at the end of the file.
+    pub fn read(&self, handle: u64, offset: u64, size: u32) -> FsResult<Data> {
+        let file = {
+            let files = self.files.read().unwrap_or_else(|e| e.into_inner());
+            files.get(&handle).cloned()
+        };
+        let file = file.ok_or_else(|| Error::new(ErrorKind::Os(libc::EBADF), "no such handle"))?;
+        content::read(&*file.content, offset, size as usize)
+            .map_err(|e| self.note(file.ino, "read", e))
+    }
+
+    pub fn release(&self, handle: u64) {
+        let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
+        files.remove(&handle);
+    }
+
+    pub fn open_dir(&self, ino: u64) -> FsResult<u64> {
+        let listing = self
+            .directory(ino)
+            .and_then(|dir| dir.list())
+            .map_err(|e| self.note(ino, "list", e))?;
+        let parent = self.inodes().get(ino).map_or(ROOT_INO, |e| e.parent);
+        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        let dir = OpenDir {
+            ino,
+            parent,
+            listing,
+        };
+        let mut dirs = self.dirs.write().unwrap_or_else(|e| e.into_inner());
+        dirs.insert(handle, Arc::new(dir));
+        Ok(handle)
+    }
+
+    fn dir(&self, handle: u64) -> Result<Arc<OpenDir>> {
+        let dirs = self.dirs.read().unwrap_or_else(|e| e.into_inner());
+        dirs.get(&handle)
+            .cloned()
+            .ok_or_else(|| Error::new(ErrorKind::Os(libc::EBADF), "no such handle"))
+    }
+
+    /// `.` and `..`, then the entries; each with its number, its name and its node.
+    fn entries(dir: &OpenDir, offset: u64) -> impl Iterator<Item = (u64, Entry<'_>)> {
+        let dots = [(dir.ino, &b"."[..]), (dir.parent, &b".."[..])];
+        let dots = dots.into_iter().map(|(ino, name)| Entry::Dot { ino, name });
+        let named = dir
+            .listing
+            .entries
+            .iter()
+            .map(|(name, node)| Entry::Named { name, node });
+        let skip = usize::try_from(offset).unwrap_or(usize::MAX);
+        dots.chain(named)
+            .skip(skip)
+            .zip(offset..)
+            .map(|(entry, at)| (at + 1, entry))
+    }
+
+    /// Entries from `offset` on (0 is the start; `.` and `..` come first) until `add` answers false: full.
+    pub fn read_dir(
+        &self,
+        handle: u64,
+        offset: u64,
+        add: &mut dyn FnMut(&DirEntry) -> bool,
+    ) -> FsResult<()> {
+        let dir = self.dir(handle)?;
+        for (next, entry) in Self::entries(&dir, offset) {
+            let entry = match entry {
+                Entry::Dot { ino, name } => DirEntry {
+                    ino,
+                    kind: FileKind::Directory,
+                    name: name.to_vec(),
+                    next,
+                },
+                Entry::Named { name, node } => DirEntry {
+                    ino: number(dir.ino, name, node),
+                    kind: kind(node),
+                    name: name.to_vec(),
+                    next,
+                },
+            };
+            if !add(&entry) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same with attributes. Each entry that `add` took, except `.` and `..`, gained one kernel reference.
+    pub fn read_dir_plus(
+        &self,
+        handle: u64,
+        offset: u64,
+        add: &mut dyn FnMut(&DirEntry, &Attr) -> bool,
+    ) -> FsResult<()> {
+        let dir = self.dir(handle)?;
+        for (next, entry) in Self::entries(&dir, offset) {
+            let (ino, name, attr, named) = match entry {
+                Entry::Dot { ino, name } => {
+                    let node = self.node(ino).unwrap_or(Node::Directory(self.root.clone()));
+                    (ino, name, self.attr(ino, &node), false)
+                }
+                Entry::Named { name, node } => {
+                    let ino = self.inodes().enter(dir.ino, name, node);
+                    (ino, name, self.attr(ino, node), true)
+                }
+            };
+            let entry = DirEntry {
+                ino,
+                kind: attr.kind,
+                name: name.to_vec(),
+                next,
+            };
+            let taken = add(&entry, &attr);
+            if named {
+                let mut inodes = self.inodes();
+                if taken {
+                    inodes.hold(ino);
+                } else {
+                    inodes.forget(ino, 0);
+                }
+            }
+            if !taken {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn release_dir(&self, handle: u64) {
+        let mut dirs = self.dirs.write().unwrap_or_else(|e| e.into_inner());
+        dirs.remove(&handle);
+    }
+
+    pub fn statfs(&self) -> FsResult<Statfs> {
+        let s =
+            rustix::fs::statvfs(&self.store).map_err(|e| Error::from(std::io::Error::from(e)))?;
+        let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        Ok(Statfs {
+            blocks: s.f_blocks,
+            bfree: s.f_bfree,
+            bavail: s.f_bavail,
+            files: s.f_files,
+            ffree: s.f_ffree,
+            bsize: small(s.f_bsize),
+            frsize: small(s.f_frsize),
+            namelen: 255,
+        })
+    }
+
+    /// Whether HDF5 attributes are offered as extended attributes.
+    pub fn xattrs_enabled(&self) -> bool {
+        self.context.options.xattrs
+    }
+
+    fn attributes(&self, ino: u64) -> FsResult<Vec<Attribute>> {
+        let attributes = match self.node(ino)? {
+            Node::Directory(dir) => dir.attributes(),
+            Node::File(file) => file.attributes(),
+            Node::Symlink(_) => Ok(Vec::new()),
+        };
+        attributes.map_err(|e| self.note(ino, "attributes", e))
+    }
+
+    pub fn list_xattr(&self, ino: u64) -> FsResult<Vec<Vec<u8>>> {
+        Ok(self
+            .attributes(ino)?
+            .into_iter()
+            .filter(|attribute| attribute.value.is_ok())
+            .map(|attribute| [b"user.", attribute.name.as_slice()].concat())
+            .collect())
+    }
+
+    /// A text as it is, anything else as JSON.
+    pub fn get_xattr(&self, ino: u64, name: &OsStr) -> FsResult<Option<Vec<u8>>> {
+        let Some(wanted) = name.as_bytes().strip_prefix(b"user.") else {
+            return Ok(None);
+        };
+        let found = self.attributes(ino)?.into_iter().find(|a| a.name == wanted);
+        Ok(found.and_then(|a| a.value.ok()).map(|value| {
+            let text = matches!(
+                value.dtype,
+                dtype::DType::Scalar {
+                    kind: dtype::Kind::Bytes | dtype::Kind::Text,
+                    ..
+                }
+            );
+            match info::value(&value) {
+                serde_json::Value::String(shown) if text => shown.into_bytes(),
+                json => json.to_string().into_bytes(),
+            }
+        }))
+    }
+}
+
+enum Entry<'a> {
+    Dot { ino: u64, name: &'a [u8] },
+    Named { name: &'a [u8], node: &'a Node },
+}
+
+fn kind(node: &Node) -> FileKind {
+    match node {
+        Node::Directory(_) => FileKind::Directory,
+        Node::File(_) => FileKind::File,
+        Node::Symlink(_) => FileKind::Symlink,
+    }
+}

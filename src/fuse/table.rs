@@ -1,0 +1,139 @@
+//! The mount table of this process: `/proc/self/mountinfo`, parsed.
+//!
+//! Answers what is mounted where without touching the mount itself, which may be dead or hang.
+//! Assumes the paths it is asked about are absolute and free of symbolic links.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Dev, makedev};
+
+/// File system type under which our mounts appear.
+pub const FSTYPE: &str = "fuse.npyfs";
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mounted {
+    pub id: u64,
+    pub device: Dev,
+    pub mount_point: PathBuf,
+    pub fstype: String,
+    pub source: OsString,
+}
+
+impl Mounted {
+    pub fn is_ours(&self) -> bool {
+        self.fstype == FSTYPE
+    }
+
+    /// A place that waits for its mount until somebody looks.
+    pub fn is_automount(&self) -> bool {
+        self.fstype == "autofs"
+    }
+}
+
+/// The mount that `path` shows, if `path` is a mount point: the topmost where several are stacked.
+pub fn at(path: &Path) -> io::Result<Option<Mounted>> {
+    let table = std::fs::read("/proc/self/mountinfo")?;
+    Ok(topmost(&table, path))
+}
+
+fn topmost(table: &[u8], path: &Path) -> Option<Mounted> {
+    table
+        .split(|&byte| byte == b'\n')
+        .filter_map(parse)
+        .rfind(|mounted| mounted.mount_point == path)
+}
+
+/// `36 35 98:0 /root /mount\040point rw,noatime shared:1 - fuse.npyfs source rw`
+fn parse(line: &[u8]) -> Option<Mounted> {
+    let mut fields = line.split(|&byte| byte == b' ');
+    let id = number(fields.next()?)?;
+    let _parent = fields.next()?;
+    let mut device = fields.next()?.splitn(2, |&byte| byte == b':');
+    let (major, minor) = (number(device.next()?)?, number(device.next()?)?);
+    let _root = fields.next()?;
+    let mount_point = unescape(fields.next()?);
+    // Zero or more optional fields stand before the separator.
+    fields.find(|field| field == b"-")?;
+    let fstype = unescape(fields.next()?);
+    let source = unescape(fields.next()?);
+    Some(Mounted {
+        id,
+        device: makedev(u32::try_from(major).ok()?, u32::try_from(minor).ok()?),
+        mount_point: PathBuf::from(mount_point),
+        fstype: fstype.to_string_lossy().into_owned(),
+        source,
+    })
+}
+
+fn number(field: &[u8]) -> Option<u64> {
+    std::str::from_utf8(field).ok()?.parse().ok()
+}
+
+/// The kernel writes space, tab, newline, backslash and `#` as three octal digits.
+fn unescape(field: &[u8]) -> OsString {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, tail)) = rest.split_first() {
+        match tail {
+            [
+                a @ b'0'..=b'3',
+                b @ b'0'..=b'7',
+                c @ b'0'..=b'7',
+                after @ ..,
+            ] if first == b'\\' => {
+                bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                rest = after;
+            }
+            _ => {
+                bytes.push(first);
+                rest = tail;
+            }
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+/// `path` as the table spells it, without asking the mount at its end: only the directory above is
+/// resolved if `path` itself does not answer.
+pub fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let refusal = match path.canonicalize() {
+        Ok(resolved) => return Ok(resolved),
+        Err(refusal) => refusal,
+    };
+    let absolute = std::path::absolute(path)?;
+    match (absolute.parent(), absolute.file_name()) {
+        (Some(above), Some(name)) if name.as_bytes() != b".." => {
+            Ok(above.canonicalize()?.join(name))
+        }
+        _ => Err(refusal),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &[u8] = b"22 1 8:1 / / rw,relatime - ext4 /dev/root rw\n\
+        40 22 0:50 / /mnt/a\\040b\\134c ro,nosuid shared:7 master:2 - fuse.npyfs /data/x\\054y.h5 ro,user_id=0\n\
+        41 22 0:51 / /auto rw - autofs systemd-1 rw,fd=30\n\
+        42 41 0:52 / /auto ro - fuse.npyfs /data/z.h5 ro\n\
+        torn line\n";
+
+    #[test]
+    fn escapes_and_optional_fields() {
+        let mounted = topmost(TABLE, Path::new("/mnt/a b\\c")).unwrap();
+        assert_eq!((mounted.id, mounted.device), (40, makedev(0, 50)));
+        assert_eq!(mounted.source, "/data/x,y.h5");
+        assert!(mounted.is_ours());
+    }
+
+    #[test]
+    fn the_last_of_a_stack_is_on_top() {
+        assert_eq!(topmost(TABLE, Path::new("/auto")).unwrap().id, 42);
+        assert_eq!(topmost(TABLE, Path::new("/mnt")), None);
+    }
+}

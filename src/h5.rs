@@ -1,0 +1,328 @@
+//! The only door to libhdf5: plain requests in, plain answers out.
+//!
+//! Everything that crosses this seam can be serialised, so that the library may run in this process
+//! or in another. Objects are named by their address in the file. Nothing is ever written, and no
+//! soft or external link is followed: callers decide what a link may lead to.
+
+mod describe;
+mod ffi;
+mod service;
+mod text;
+mod types;
+
+use std::sync::Mutex;
+
+use serde::{Deserialize, Serialize};
+
+use crate::dtype::DType;
+use crate::raw::StoreFile;
+pub use text::encode as encode_text;
+pub use types::Element;
+
+/// What can be asked of a file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// The address of the root group.
+    Root,
+    /// The members of a group. With `outside`, also which datasets keep their data in other files.
+    List { group: u64, outside: bool },
+    /// Every group once: address and shortest path from the root, first by name.
+    Groups,
+    /// What a path from `group` leads to; soft links are followed, external ones reported.
+    Resolve { group: u64, path: Vec<u8> },
+    /// How the elements of a dataset are found.
+    Map { dataset: u64 },
+    /// Everything an object's header says, for people.
+    Describe { object: u64 },
+    /// The attributes of an object.
+    Attributes { object: u64 },
+    /// A block of elements, decoded. `outside`: the data may come from other files, which were checked.
+    Block {
+        dataset: u64,
+        start: Vec<u64>,
+        shape: Vec<u64>,
+        outside: bool,
+    },
+    /// The measure of a text dataset, taken in blocks of `rows` along its first dimension.
+    MeasureText { dataset: u64, rows: u64 },
+    /// A block of a text dataset in one of its forms.
+    Text {
+        dataset: u64,
+        start: Vec<u64>,
+        shape: Vec<u64>,
+        form: TextForm,
+    },
+}
+
+/// How text is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TextForm {
+    /// `|S<width>`.
+    Bytes(usize),
+    /// `<U<width>`, width in characters.
+    Ucs4(usize),
+    /// All bytes one after the other, without padding.
+    Values,
+    /// The length of each element in bytes, as little-endian 64-bit integers.
+    Lengths,
+}
+
+/// What comes back; each request has its own variant.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Answer {
+    Root(u64),
+    Members(Members),
+    Groups(Vec<(u64, Vec<Vec<u8>>)>),
+    Resolved(Resolved),
+    Map(DatasetMap),
+    Details(Details),
+    Attributes(Vec<Attribute>),
+    Bytes(Vec<u8>),
+    TextMeasure(TextMeasure),
+}
+
+/// The members of a group.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Members {
+    /// In order of name.
+    pub members: Vec<(Vec<u8>, Member)>,
+    /// Set when the group is damaged and some members are missing.
+    pub damage: Option<String>,
+}
+
+/// What a link of a group leads to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Member {
+    Group {
+        addr: u64,
+        /// Hard links to it, as its header claims.
+        links: u32,
+    },
+    Dataset(Dataset),
+    Soft(Vec<u8>),
+    External {
+        file: Vec<u8>,
+        path: Vec<u8>,
+    },
+    /// A dataset that `.npy` cannot hold, or an object that is no data.
+    Unsupported {
+        addr: u64,
+        reason: String,
+    },
+    /// An object that could not be opened.
+    Damaged(String),
+}
+
+/// A dataset as far as a listing needs it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Dataset {
+    pub addr: u64,
+    pub element: Element,
+    /// Dimensions of the dataset, then those of an array datatype.
+    pub shape: Vec<u64>,
+    /// Files other than its own that hold the data; only if the listing asked.
+    pub outside: Vec<Vec<u8>>,
+}
+
+/// How the elements of a dataset are found without libhdf5, or that libhdf5 must be asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DatasetMap {
+    pub addr: u64,
+    pub element: Element,
+    /// Dimensions of the dataset, then those of an array datatype.
+    pub shape: Vec<u64>,
+    /// How many of them are the dataset's own.
+    pub rank: usize,
+    pub source: Source,
+}
+
+/// Where the bytes are.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Source {
+    /// Never written: every element is this.
+    Fill(Vec<u8>),
+    /// In the object header, whole.
+    Compact(Vec<u8>),
+    /// At an address in the file, in C order.
+    Contiguous { addr: u64 },
+    /// In raw files, one after the other.
+    Raw { files: Vec<RawPart>, fill: Vec<u8> },
+    /// In chunks of this shape, filtered.
+    Chunked { chunk: Vec<u64> },
+    /// Composed of other datasets.
+    Virtual { sources: Vec<(Vec<u8>, Vec<u8>)> },
+    /// Only libhdf5 can say (conversion needed); it is read in rows.
+    Library,
+}
+
+/// A piece of an external raw file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RawPart {
+    pub name: Vec<u8>,
+    pub offset: u64,
+    /// `u64::MAX`: as much as is needed.
+    pub len: u64,
+}
+
+/// The end of a path.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Resolved {
+    Member(Member),
+    /// An external link in the middle, with what follows it.
+    External {
+        file: Vec<u8>,
+        path: Vec<u8>,
+    },
+    Missing,
+}
+
+/// What an object's header says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Details {
+    pub layout: Option<String>,
+    pub max_shape: Option<Vec<Option<u64>>>,
+    pub chunks: Option<Vec<u64>>,
+    pub filters: Vec<Filter>,
+    pub stored_size: Option<u64>,
+    pub fill: Option<Vec<u8>>,
+    /// Names of external raw files or virtual sources.
+    pub outside: Vec<Vec<u8>>,
+    pub attributes: Vec<Attribute>,
+}
+
+/// One step of a filter pipeline.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Filter {
+    pub id: i32,
+    pub name: String,
+    pub parameters: Vec<u32>,
+    /// Whether this build can undo it.
+    pub available: bool,
+}
+
+/// An attribute and its value, or why there is none.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Attribute {
+    pub name: Vec<u8>,
+    pub value: Result<Value, String>,
+}
+
+/// A small array in memory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Value {
+    pub dtype: DType,
+    pub shape: Vec<u64>,
+    /// The bytes of an `.npy` payload.
+    pub data: Vec<u8>,
+}
+
+/// What one pass over a text dataset found.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct TextMeasure {
+    /// Longest element.
+    pub bytes: usize,
+    /// Longest element in characters; meaningful if `utf8`.
+    pub chars: usize,
+    /// Every element is valid UTF-8.
+    pub utf8: bool,
+    /// Every element is ASCII.
+    pub ascii: bool,
+    /// Bytes of all elements before the end of each block.
+    pub ends: Vec<u64>,
+}
+
+/// Why a request failed.
+#[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
+pub enum H5Error {
+    /// The file on disk is no longer the one that was asked about.
+    #[error("the file changed on disk")]
+    Stale,
+    /// libhdf5 refuses the file or the object.
+    #[error("{0}")]
+    Damaged(String),
+    /// `.npy` cannot hold it.
+    #[error("{0}")]
+    Unsupported(String),
+    /// More memory than one request may take.
+    #[error("{0}")]
+    TooLarge(String),
+}
+
+/// The version of libhdf5 that answers.
+pub fn library_version() -> String {
+    let (major, minor, release) = hdf5::library_version();
+    format!("{major}.{minor}.{release}")
+}
+
+/// The client end of the seam. Requests from many threads are answered one at a time.
+#[derive(Default)]
+pub struct H5 {
+    service: Mutex<service::Service>,
+}
+
+/// Unpacks the variant that a request is answered with.
+macro_rules! ask {
+    ($self:ident, $file:ident, $request:expr, $variant:ident) => {
+        match $self.call($file, $request)? {
+            Answer::$variant(value) => Ok(value),
+            _ => Err(H5Error::Damaged("answer to another request".into())),
+        }
+    };
+}
+
+impl H5 {
+    /// Answers one request about one file.
+    pub fn call(&self, file: &StoreFile, request: Request) -> Result<Answer, H5Error> {
+        // A poisoned lock only means that an earlier request panicked; the service holds no
+        // half-done state between requests.
+        let mut service = self.service.lock().unwrap_or_else(|e| e.into_inner());
+        service.answer(file, &request)
+    }
+
+    pub fn root(&self, file: &StoreFile) -> Result<u64, H5Error> {
+        ask!(self, file, Request::Root, Root)
+    }
+
+    pub fn list(&self, file: &StoreFile, group: u64, outside: bool) -> Result<Members, H5Error> {
+        ask!(self, file, Request::List { group, outside }, Members)
+    }
+
+    pub fn groups(&self, file: &StoreFile) -> Result<Vec<(u64, Vec<Vec<u8>>)>, H5Error> {
+        ask!(self, file, Request::Groups, Groups)
+    }
+
+    pub fn resolve(&self, file: &StoreFile, group: u64, path: &[u8]) -> Result<Resolved, H5Error> {
+        let path = path.to_vec();
+        ask!(self, file, Request::Resolve { group, path }, Resolved)
+    }
+
+    pub fn map(&self, file: &StoreFile, dataset: u64) -> Result<DatasetMap, H5Error> {
+        ask!(self, file, Request::Map { dataset }, Map)
+    }
+
+    pub fn describe(&self, file: &StoreFile, object: u64) -> Result<Details, H5Error> {
+        ask!(self, file, Request::Describe { object }, Details)
+    }
+
+    pub fn attributes(&self, file: &StoreFile, object: u64) -> Result<Vec<Attribute>, H5Error> {
+        ask!(self, file, Request::Attributes { object }, Attributes)
+    }
+
+    pub fn bytes(&self, file: &StoreFile, request: Request) -> Result<Vec<u8>, H5Error> {
+        ask!(self, file, request, Bytes)
+    }
+
+    pub fn measure_text(
+        &self,
+        file: &StoreFile,
+        dataset: u64,
+        rows: u64,
+    ) -> Result<TextMeasure, H5Error> {
+        ask!(
+            self,
+            file,
+            Request::MeasureText { dataset, rows },
+            TextMeasure
+        )
+    }
+}

@@ -1,0 +1,234 @@
+//! Answers requests with libhdf5: the server end of the seam.
+//!
+//! Keeps a bounded number of files open, and the dataset that was read last. A file is opened through
+//! the descriptor that the caller holds, so a path that meanwhile leads elsewhere cannot change the
+//! answer; and an answer is only given if the file was not written to meanwhile.
+
+use std::num::NonZeroUsize;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+
+use lru::LruCache;
+
+use super::ffi::{self, Failure, Id};
+use super::types::{self, Element, TypeError};
+use super::{Answer, H5Error, Request, describe, text};
+use crate::raw::{Identity, StoreFile};
+
+/// Files that are kept open.
+const OPEN_FILES: NonZeroUsize = NonZeroUsize::new(64).unwrap();
+
+/// Most bytes that one answer may hold.
+pub const LARGEST_BLOCK: u64 = 1 << 30;
+
+/// A file in libhdf5's hands. Identifiers are released in the order of the fields.
+struct Open {
+    last: Option<OpenDataset>,
+    file: Id,
+    identity: Identity,
+}
+
+/// A dataset ready to be read.
+pub struct OpenDataset {
+    addr: u64,
+    pub id: Id,
+    pub element: Element,
+    /// The type to read with; for text of variable length a pointer.
+    pub mem_type: Id,
+}
+
+/// The open files, by the serial number of the store file and whether virtual sources may be followed.
+pub struct Service {
+    open: LruCache<(u64, bool), Open>,
+}
+
+impl Default for Service {
+    fn default() -> Self {
+        Self {
+            open: LruCache::new(OPEN_FILES),
+        }
+    }
+}
+
+impl From<Failure> for H5Error {
+    fn from(failure: Failure) -> Self {
+        Self::Damaged(failure.0)
+    }
+}
+
+impl From<TypeError> for H5Error {
+    fn from(error: TypeError) -> Self {
+        match error {
+            TypeError::Unsupported(why) => Self::Unsupported(why),
+            TypeError::Failure(failure) => failure.into(),
+        }
+    }
+}
+
+impl Service {
+    /// Answers one request.
+    pub fn answer(&mut self, file: &StoreFile, request: &Request) -> Result<Answer, H5Error> {
+        if !file.is_unchanged() {
+            self.forget(&file.identity);
+            return Err(H5Error::Stale);
+        }
+        let answer = ffi::locked(|| self.dispatch(file, request));
+        if !file.is_unchanged() {
+            self.forget(&file.identity);
+            return Err(H5Error::Stale);
+        }
+        answer
+    }
+
+    /// Drops what is open of a file: libhdf5 shares state between handles of one inode.
+    fn forget(&mut self, identity: &Identity) {
+        let same: Vec<_> = self
+            .open
+            .iter()
+            .filter(|(_, open)| {
+                (open.identity.dev, open.identity.ino) == (identity.dev, identity.ino)
+            })
+            .map(|(key, _)| *key)
+            .collect();
+        for key in same {
+            self.open.pop(&key);
+        }
+    }
+
+    fn dispatch(&mut self, file: &StoreFile, request: &Request) -> Result<Answer, H5Error> {
+        let follow = matches!(request, Request::Block { outside: true, .. });
+        let open = self.open(file, follow)?;
+        Ok(match request {
+            Request::Root => Answer::Root(ffi::root_addr(&open.file)?),
+            Request::List { group, outside } => {
+                Answer::Members(describe::members(&open.file, *group, *outside)?)
+            }
+            Request::Groups => Answer::Groups(describe::groups(&open.file)?),
+            Request::Resolve { group, path } => {
+                Answer::Resolved(describe::resolve(&open.file, *group, path)?)
+            }
+            Request::Map { dataset } => Answer::Map(describe::map(open.dataset(*dataset)?)?),
+            Request::Describe { object } => {
+                let id = ffi::open_object(&open.file, *object)?;
+                Answer::Details(describe::details(&id)?)
+            }
+            Request::Attributes { object } => {
+                let id = ffi::open_object(&open.file, *object)?;
+                Answer::Attributes(describe::attributes(&id)?)
+            }
+            Request::Block {
+                dataset,
+                start,
+                shape,
+                ..
+            } => Answer::Bytes(block(open.dataset(*dataset)?, start, shape)?),
+            Request::MeasureText { dataset, rows } => {
+                Answer::TextMeasure(text::measure(open.dataset(*dataset)?, *rows)?)
+            }
+            Request::Text {
+                dataset,
+                start,
+                shape,
+                form,
+            } => Answer::Bytes(text::render(open.dataset(*dataset)?, start, shape, *form)?),
+        })
+    }
+
+    fn open(&mut self, file: &StoreFile, follow: bool) -> Result<&mut Open, H5Error> {
+        let key = (file.serial, follow);
+        if !self.open.contains(&key) {
+            let stale: Vec<_> = self
+                .open
+                .iter()
+                .filter(|(_, open)| {
+                    (open.identity.dev, open.identity.ino) == (file.identity.dev, file.identity.ino)
+                        && open.identity != file.identity
+                })
+                .map(|(key, _)| *key)
+                .collect();
+            for key in stale {
+                self.open.pop(&key);
+            }
+            // Sources of a virtual dataset are looked for beside the name the file was opened by.
+            let path = if follow {
+                if !file.is_current() {
+                    return Err(H5Error::Stale);
+                }
+                file.path.as_os_str().as_bytes().to_vec()
+            } else {
+                format!("/proc/self/fd/{}", file.file().as_raw_fd()).into_bytes()
+            };
+            let id = ffi::open_file(&path)?;
+            if follow && !file.is_current() {
+                return Err(H5Error::Stale);
+            }
+            self.open.put(
+                key,
+                Open {
+                    last: None,
+                    file: id,
+                    identity: file.identity,
+                },
+            );
+        }
+        self.open.get_mut(&key).ok_or(H5Error::Stale)
+    }
+}
+
+impl OpenDataset {
+    /// The address it was opened by.
+    pub fn addr(&self) -> u64 {
+        self.addr
+    }
+}
+
+impl Open {
+    fn dataset(&mut self, addr: u64) -> Result<&OpenDataset, H5Error> {
+        if self.last.as_ref().is_none_or(|last| last.addr != addr) {
+            self.last = None;
+            let id = ffi::open_object(&self.file, addr)?;
+            let stored = ffi::dataset_type(&id)?;
+            let element = types::element(&stored)?;
+            let mem_type = match &element {
+                Element::Fixed { dtype, convert, .. } => {
+                    types::memory_type(dtype, *convert, stored)?
+                }
+                Element::Text { fixed: None, utf8 } => ffi::variable_string(*utf8)?,
+                Element::Text { fixed: Some(_), .. } => ffi::null_padded(&stored)?,
+            };
+            self.last = Some(OpenDataset {
+                addr,
+                id,
+                element,
+                mem_type,
+            });
+        }
+        self.last.as_ref().ok_or(H5Error::Stale)
+    }
+}
+
+/// A block of fixed-size elements.
+fn block(dataset: &OpenDataset, start: &[u64], shape: &[u64]) -> Result<Vec<u8>, H5Error> {
+    let size = ffi::size(&dataset.mem_type);
+    bounded(shape, size)?;
+    Ok(ffi::read_block(
+        &dataset.id,
+        &dataset.mem_type,
+        start,
+        shape,
+        size,
+    )?)
+}
+
+/// Refuses a block that is larger than one answer may be.
+pub fn bounded(shape: &[u64], size: usize) -> Result<u64, H5Error> {
+    shape
+        .iter()
+        .try_fold(size as u64, |n, &d| n.checked_mul(d))
+        .filter(|&n| n <= LARGEST_BLOCK)
+        .ok_or_else(|| {
+            H5Error::TooLarge(format!(
+                "a block of shape {shape:?} with {size} bytes an element is larger than {LARGEST_BLOCK} bytes"
+            ))
+        })
+}

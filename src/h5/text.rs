@@ -1,0 +1,143 @@
+//! Text datasets: how wide they are, and their elements in the form that is wanted.
+
+use super::ffi;
+use super::service::{OpenDataset, bounded};
+use super::types::Element;
+use super::{H5Error, TextForm, TextMeasure};
+
+/// Elements of a text dataset that may be measured; the pass holds the library for as long as it takes.
+const MOST_ELEMENTS: u64 = 1 << 32;
+
+/// Looks at all elements, in blocks of `rows` along the first dimension.
+pub fn measure(dataset: &OpenDataset, rows: u64) -> Result<TextMeasure, H5Error> {
+    let space = ffi::dataset_space(&dataset.id)?;
+    let (shape, _) = ffi::extent(&space)?.unwrap_or_default();
+    let elements = shape.iter().try_fold(1_u64, |n, &d| n.checked_mul(d));
+    if elements.is_none_or(|n| n > MOST_ELEMENTS) {
+        return Err(H5Error::TooLarge(format!(
+            "text dataset of shape {shape:?}: more than {MOST_ELEMENTS} elements"
+        )));
+    }
+    let mut found = TextMeasure {
+        utf8: true,
+        ascii: true,
+        ..TextMeasure::default()
+    };
+    let mut total = 0_u64;
+    let mut see = |texts: Vec<Vec<u8>>| {
+        for text in &texts {
+            total += text.len() as u64;
+            found.bytes = found.bytes.max(text.len());
+            found.ascii &= text.is_ascii();
+            match std::str::from_utf8(text) {
+                Ok(text) => found.chars = found.chars.max(text.chars().count()),
+                Err(_) => found.utf8 = false,
+            }
+        }
+        found.ends.push(total);
+    };
+    let Some(&first) = shape.first() else {
+        see(read(dataset, &[], &[])?);
+        return Ok(found);
+    };
+    if elements == Some(0) {
+        return Ok(found);
+    }
+    let (mut start, mut count) = (vec![0; shape.len()], shape.clone());
+    while start[0] < first {
+        count[0] = rows.max(1).min(first - start[0]);
+        see(read(dataset, &start, &count)?);
+        start[0] += count[0];
+    }
+    Ok(found)
+}
+
+/// A block in the wanted form.
+pub fn render(
+    dataset: &OpenDataset,
+    start: &[u64],
+    shape: &[u64],
+    form: TextForm,
+) -> Result<Vec<u8>, H5Error> {
+    let width = match form {
+        TextForm::Bytes(width) => width,
+        TextForm::Ucs4(width) => width.saturating_mul(4),
+        TextForm::Values => 0,
+        TextForm::Lengths => 8,
+    };
+    bounded(shape, width)?;
+    let texts = read(dataset, start, shape)?;
+    let mut out = Vec::with_capacity(texts.len().saturating_mul(width));
+    for text in &texts {
+        encode(text, form, &mut out)?;
+    }
+    Ok(out)
+}
+
+/// Appends one element; text that does not fit means that the file is not what was measured.
+pub fn encode(text: &[u8], form: TextForm, out: &mut Vec<u8>) -> Result<(), H5Error> {
+    let end = out.len();
+    let width = match form {
+        TextForm::Bytes(width) => {
+            out.extend_from_slice(text);
+            width
+        }
+        TextForm::Ucs4(width) => {
+            let text = std::str::from_utf8(text)
+                .map_err(|_| H5Error::Damaged("text is not UTF-8".into()))?;
+            for c in text.chars() {
+                out.extend_from_slice(&u32::from(c).to_le_bytes());
+            }
+            width.saturating_mul(4)
+        }
+        TextForm::Values => {
+            out.extend_from_slice(text);
+            return Ok(());
+        }
+        TextForm::Lengths => {
+            out.extend_from_slice(&(text.len() as u64).to_le_bytes());
+            return Ok(());
+        }
+    };
+    if out.len() - end > width {
+        return Err(H5Error::Damaged(
+            "text is longer than it was when measured".into(),
+        ));
+    }
+    out.resize(end + width, 0);
+    Ok(())
+}
+
+/// The elements of a block, without padding.
+fn read(dataset: &OpenDataset, start: &[u64], shape: &[u64]) -> Result<Vec<Vec<u8>>, H5Error> {
+    match dataset.element {
+        Element::Text {
+            fixed: Some(size), ..
+        } => {
+            bounded(shape, size)?;
+            let bytes = ffi::read_block(&dataset.id, &dataset.mem_type, start, shape, size)?;
+            Ok(split(&bytes, size))
+        }
+        Element::Text { fixed: None, .. } => {
+            bounded(shape, size_of::<usize>())?;
+            Ok(ffi::read_strings(
+                &dataset.id,
+                &dataset.mem_type,
+                start,
+                shape,
+            )?)
+        }
+        Element::Fixed { .. } => Err(H5Error::Unsupported("not a text dataset".into())),
+    }
+}
+
+/// Null-padded elements of `size` bytes, without their padding.
+pub fn split(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
+    bytes
+        .chunks_exact(size.max(1))
+        .map(|text| {
+            let end = text.iter().rposition(|&b| b != 0).map_or(0, |i| i + 1);
+            text[..end].to_vec()
+        })
+        .collect()
+}

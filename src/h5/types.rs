@@ -1,0 +1,328 @@
+//! HDF5 datatypes in NumPy's terms, or the reason why `.npy` cannot hold one.
+//!
+//! `element` decides how a dataset's elements appear; `memory_type` gives the HDF5 type to read them
+//! with. Types follow h5py: an enum shows as its base integer, FALSE/TRUE as a boolean, (r, i) as complex.
+
+use serde::{Deserialize, Serialize};
+
+use super::ffi::{self, Class, Failure, Id};
+use crate::dtype::{DType, Field, Kind, Order};
+
+/// How the elements of a dataset or attribute appear.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Element {
+    /// Fixed-size elements.
+    Fixed {
+        dtype: DType,
+        /// Dimensions of an array datatype, which join the shape of the dataset.
+        inner: Vec<u64>,
+        /// The stored bytes are not the served ones: libhdf5 must convert.
+        convert: bool,
+    },
+    /// Text whose width is known only after a look at all of it.
+    Text {
+        /// Stored bytes per element, or `None` for variable length.
+        fixed: Option<usize>,
+        utf8: bool,
+    },
+}
+
+/// Why a type has no `.npy` form, or that libhdf5 failed on it.
+#[derive(Debug, thiserror::Error)]
+pub enum TypeError {
+    #[error("{0}")]
+    Unsupported(String),
+    #[error(transparent)]
+    Failure(#[from] Failure),
+}
+
+fn unsupported<T>(reason: impl Into<String>) -> Result<T, TypeError> {
+    Err(TypeError::Unsupported(reason.into()))
+}
+
+/// Nesting of compound and array types that is followed.
+const DEEPEST: usize = 32;
+
+/// The element form of a datatype.
+pub fn element(ty: &Id) -> Result<Element, TypeError> {
+    match ffi::class(ty) {
+        Class::H5T_STRING if ffi::is_variable_string(ty) => Ok(Element::Text {
+            fixed: None,
+            utf8: ffi::is_utf8(ty),
+        }),
+        Class::H5T_STRING if ffi::is_utf8(ty) => Ok(Element::Text {
+            fixed: Some(ffi::size(ty)),
+            utf8: true,
+        }),
+        _ => {
+            let (dtype, inner, convert) = with_dims(ty, 0)?;
+            Ok(Element::Fixed {
+                dtype,
+                inner,
+                convert,
+            })
+        }
+    }
+}
+
+/// The type to read elements with: `stored` itself, or what `dtype` asks for if it must be converted.
+pub fn memory_type(dtype: &DType, convert: bool, stored: Id) -> Result<Id, Failure> {
+    if convert {
+        converted(dtype, &stored)
+    } else {
+        Ok(stored)
+    }
+}
+
+fn converted(dtype: &DType, stored: &Id) -> Result<Id, Failure> {
+    if ffi::class(stored) == Class::H5T_ARRAY {
+        let base = converted(dtype, &ffi::super_type(stored)?)?;
+        return ffi::array_type(&base, &ffi::array_dims(stored)?);
+    }
+    match dtype {
+        DType::Scalar {
+            kind, size, order, ..
+        } => {
+            let big = *order == Order::Big;
+            match kind {
+                Kind::Int => ffi::int_type(*size, true, big),
+                Kind::Uint => ffi::int_type(*size, false, big),
+                Kind::Float => ffi::float_type(*size, big),
+                Kind::Bool => ffi::bool_type(),
+                Kind::Bytes => ffi::null_padded(stored),
+                // These are never converted themselves, only carried along in a structure.
+                Kind::Complex | Kind::Text | Kind::Void | Kind::Datetime | Kind::Timedelta => {
+                    ffi::same(stored)
+                }
+            }
+        }
+        DType::Struct { fields, size } => {
+            let members = ffi::members(stored)?
+                .into_iter()
+                .filter_map(|(name, _, ty)| {
+                    let field = fields.iter().find(|f| f.name.as_bytes() == name)?;
+                    Some(converted(&field.dtype, &ty).map(|ty| (name, field.offset, ty)))
+                })
+                .collect::<Result<Vec<_>, Failure>>()?;
+            ffi::compound_type(*size, &members)
+        }
+    }
+}
+
+/// The type without its array dimensions, the dimensions, and whether it needs conversion.
+fn with_dims(ty: &Id, depth: usize) -> Result<(DType, Vec<u64>, bool), TypeError> {
+    if depth > DEEPEST {
+        return unsupported("datatype nested too deeply");
+    }
+    if ffi::class(ty) == Class::H5T_ARRAY {
+        let mut dims = ffi::array_dims(ty)?;
+        let (dtype, inner, convert) = with_dims(&ffi::super_type(ty)?, depth + 1)?;
+        dims.extend(inner);
+        return Ok((dtype, dims, convert));
+    }
+    let (dtype, convert) = single(ty, depth)?;
+    Ok((dtype, Vec::new(), convert))
+}
+
+fn single(ty: &Id, depth: usize) -> Result<(DType, bool), TypeError> {
+    let size = ffi::size(ty);
+    match ffi::class(ty) {
+        Class::H5T_INTEGER => integer(ty, size),
+        Class::H5T_FLOAT => float(ty, size),
+        Class::H5T_BITFIELD => match size {
+            1 | 2 | 4 | 8 => Ok((DType::scalar(Kind::Uint, size, byte_order(ty)?), false)),
+            _ => unsupported(format!("bitfield of {size} bytes")),
+        },
+        Class::H5T_STRING if ffi::is_variable_string(ty) => {
+            unsupported("variable-length text inside another type")
+        }
+        Class::H5T_STRING => Ok((DType::bytes(size), !ffi::is_null_padded(ty))),
+        Class::H5T_OPAQUE => Ok((opaque(&ffi::tag(ty), size), false)),
+        Class::H5T_ENUM => {
+            if ffi::is_bool_enum(ty) {
+                return Ok((DType::scalar(Kind::Bool, 1, Order::None), size != 1));
+            }
+            single(&ffi::super_type(ty)?, depth + 1)
+        }
+        Class::H5T_COMPOUND => compound(ty, size, depth),
+        Class::H5T_COMPLEX => complex(ty, size, depth),
+        Class::H5T_ARRAY => unsupported("array type"),
+        Class::H5T_VLEN => unsupported("variable-length sequences"),
+        Class::H5T_REFERENCE => unsupported("references"),
+        Class::H5T_TIME => unsupported("HDF5 time type"),
+        _ => unsupported("unknown datatype class"),
+    }
+}
+
+fn byte_order(ty: &Id) -> Result<Order, TypeError> {
+    match ffi::order(ty) {
+        ffi::ByteOrder::H5T_ORDER_LE | ffi::ByteOrder::H5T_ORDER_NONE => Ok(Order::Little),
+        ffi::ByteOrder::H5T_ORDER_BE => Ok(Order::Big),
+        _ => unsupported("byte order other than little or big"),
+    }
+}
+
+/// Integers of odd sizes or with unused bits are widened to the next standard one.
+fn integer(ty: &Id, size: usize) -> Result<(DType, bool), TypeError> {
+    let order = byte_order(ty)?;
+    let signed = ffi::signed(ty);
+    let kind = if signed { Kind::Int } else { Kind::Uint };
+    let Some(shown) = [1, 2, 4, 8].into_iter().find(|&s| s >= size) else {
+        return unsupported(format!("integer of {size} bytes"));
+    };
+    let standard = ffi::int_type(shown, signed, order == Order::Big)?;
+    Ok((
+        DType::scalar(kind, shown, order),
+        !ffi::equal(ty, &standard),
+    ))
+}
+
+/// IEEE floats as they are; others (bfloat16, FP8, reduced ones) widened to the smallest that holds them.
+fn float(ty: &Id, size: usize) -> Result<(DType, bool), TypeError> {
+    let order = byte_order(ty)?;
+    let big = order == Order::Big;
+    if matches!(size, 2 | 4 | 8) && ffi::equal(ty, &ffi::float_type(size, big)?) {
+        return Ok((DType::scalar(Kind::Float, size, order), false));
+    }
+    let long = ffi::float_type(16, false)?;
+    if ffi::equal(ty, &long) {
+        return Ok((DType::scalar(Kind::Float, 16, Order::Little), false));
+    }
+    let (exponent, mantissa) = ffi::float_fields(ty)?;
+    // The x87 mantissa of 64 bits holds its leading one.
+    let shown = match (exponent, mantissa) {
+        (..=5, ..=10) => 2,
+        (..=8, ..=23) => 4,
+        (..=11, ..=52) => 8,
+        (..=15, ..=64) => return Ok((DType::scalar(Kind::Float, 16, Order::Little), true)),
+        _ => return unsupported(format!("float with a mantissa of {mantissa} bits")),
+    };
+    Ok((DType::scalar(Kind::Float, shown, order), true))
+}
+
+/// h5py stores datetimes as opaque bytes with the tag `NUMPY:<dtype>`.
+fn opaque(tag: &str, size: usize) -> DType {
+    let time = tag.strip_prefix("NUMPY:").and_then(|descr| {
+        let (order, rest) = descr.split_at_checked(1)?;
+        let order = match order {
+            "<" => Order::Little,
+            ">" => Order::Big,
+            _ => return None,
+        };
+        let (kind, rest) = rest.split_at_checked(1)?;
+        let kind = match kind {
+            "M" => Kind::Datetime,
+            "m" => Kind::Timedelta,
+            _ => return None,
+        };
+        let unit = rest.strip_prefix('8')?;
+        let sane = unit.is_empty()
+            || (unit.starts_with('[')
+                && unit.ends_with(']')
+                && unit[1..unit.len() - 1]
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric()));
+        (sane && size == 8).then(|| DType::Scalar {
+            kind,
+            size,
+            order,
+            unit: unit.to_owned(),
+        })
+    });
+    time.unwrap_or_else(|| DType::scalar(Kind::Void, size, Order::None))
+}
+
+/// The native complex class of HDF5 2.0: two floats, real part first.
+fn complex(ty: &Id, size: usize, depth: usize) -> Result<(DType, bool), TypeError> {
+    let (part, convert) = single(&ffi::super_type(ty)?, depth + 1)?;
+    if convert {
+        return unsupported("complex numbers of an unusual float");
+    }
+    if part.size().checked_mul(2) != Some(size) {
+        return unsupported("complex type of an odd size");
+    }
+    Ok((pair(part, size, ["r", "i"]), false))
+}
+
+/// NumPy has complex types of 8, 16 and 32 bytes; other pairs stay structures.
+fn pair(part: DType, size: usize, names: [&str; 2]) -> DType {
+    match &part {
+        DType::Scalar {
+            kind: Kind::Float,
+            order,
+            size: 4 | 8 | 16,
+            ..
+        } => DType::scalar(Kind::Complex, size, *order),
+        _ => DType::Struct {
+            fields: (0..2)
+                .map(|i| Field {
+                    name: names[i].to_owned(),
+                    offset: i * part.size(),
+                    dtype: part.clone(),
+                    shape: vec![],
+                })
+                .collect(),
+            size,
+        },
+    }
+}
+
+fn compound(ty: &Id, size: usize, depth: usize) -> Result<(DType, bool), TypeError> {
+    let mut fields = Vec::new();
+    let mut convert = false;
+    for (name, offset, member) in ffi::members(ty)? {
+        let Ok(name) = String::from_utf8(name) else {
+            return unsupported("compound member with a name that is not UTF-8");
+        };
+        let (dtype, shape, convert_member) = match with_dims(&member, depth + 1) {
+            Err(TypeError::Unsupported(why)) => {
+                return unsupported(format!("member {name}: {why}"));
+            }
+            other => other?,
+        };
+        convert |= convert_member;
+        fields.push(Field {
+            name,
+            offset,
+            dtype,
+            shape,
+        });
+    }
+    if let [r, i] = fields.as_slice()
+        && (r.name.as_str(), i.name.as_str()) == ("r", "i")
+        && r.dtype == i.dtype
+        && (r.shape.is_empty() && i.shape.is_empty() && !convert)
+        && (r.offset, i.offset, size) == (0, r.dtype.size(), 2 * r.dtype.size())
+        && matches!(
+            r.dtype,
+            DType::Scalar {
+                kind: Kind::Float,
+                ..
+            }
+        )
+    {
+        return Ok((pair(r.dtype.clone(), size, ["r", "i"]), false));
+    }
+    fields.sort_by_key(|f| f.offset);
+    let mut end = 0_usize;
+    for field in &mut fields {
+        let Some(len) = field.size() else {
+            return unsupported(format!("member {} is too large", field.name));
+        };
+        if convert {
+            // Members may have been widened: pack them.
+            field.offset = end;
+        } else if field.offset < end {
+            return unsupported(format!("member {} overlaps another", field.name));
+        }
+        let Some(next) = field.offset.checked_add(len) else {
+            return unsupported(format!("member {} is too large", field.name));
+        };
+        end = next;
+    }
+    let size = if convert { end } else { size };
+    if end > size {
+        return unsupported("members larger than the compound");
+    }
+    Ok((DType::Struct { fields, size }, convert))
+}

@@ -1,0 +1,22 @@
+//! npyfs shows HDF5 stores as directories of virtual `.npy` files.
+
+#![deny(unsafe_code)]
+
+pub mod cache;
+pub mod cli;
+pub mod content;
+pub mod control;
+pub mod demo;
+pub mod dtype;
+pub mod error;
+pub mod fs;
+pub mod fuse;
+pub mod h5;
+pub mod info;
+pub mod journal;
+pub mod npy;
+pub mod options;
+pub mod raw;
+pub mod read;
+pub mod store;
+pub mod tree;

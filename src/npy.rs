@@ -1,0 +1,126 @@
+//! The `.npy` form of an array: the header bytes `np.save` writes, and the length of what follows.
+//!
+//! Format: NEP 1 and `numpy.lib.format` of NumPy 2.2 and later (64-byte alignment, and room for the
+//! first axis to grow to 21 digits). Data is always in C order.
+
+pub mod repr;
+
+use crate::dtype::DType;
+
+const MAGIC: &[u8] = b"\x93NUMPY";
+const ALIGN: usize = 64;
+/// NumPy's `GROWTH_AXIS_MAX_DIGITS`.
+const GROWTH_DIGITS: usize = 21;
+
+/// The header of an array of `dtype` and `shape`, in the version NumPy chooses: 1.0 if it fits,
+/// 2.0 if it is longer than 65535 bytes, 3.0 if a member name is not latin-1.
+pub fn header(dtype: &DType, shape: &[u64]) -> Vec<u8> {
+    let mut text = format!(
+        "{{'descr': {}, 'fortran_order': False, 'shape': {}, }}",
+        dtype.descr(),
+        repr::tuple(shape)
+    );
+    if let Some(first) = shape.first() {
+        let digits = first.to_string().len();
+        text.extend(std::iter::repeat_n(
+            ' ',
+            GROWTH_DIGITS.saturating_sub(digits),
+        ));
+    }
+    match latin1(&text) {
+        Some(bytes) => wrap(&bytes, 1).unwrap_or_else(|| wrap_long(&bytes, 2)),
+        None => wrap_long(text.as_bytes(), 3),
+    }
+}
+
+/// Bytes of the payload: the product of `shape` times the element size; `None` past 2^63 - 1.
+pub fn payload_len(dtype: &DType, shape: &[u64]) -> Option<u64> {
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    let size = u64::try_from(dtype.size()).ok()?;
+    shape
+        .iter()
+        .try_fold(size, |len, &n| len.checked_mul(n))
+        .filter(|&len| i64::try_from(len).is_ok())
+}
+
+fn latin1(text: &str) -> Option<Vec<u8>> {
+    text.chars()
+        .map(|c| u8::try_from(u32::from(c)).ok())
+        .collect()
+}
+
+fn wrap(text: &[u8], version: u8) -> Option<Vec<u8>> {
+    let len = padded(text.len(), 2);
+    let len16 = u16::try_from(len).ok()?;
+    Some(assemble(text, version, &len16.to_le_bytes(), len))
+}
+
+fn wrap_long(text: &[u8], version: u8) -> Vec<u8> {
+    let len = padded(text.len(), 4);
+    // A header is built from a datatype message, which is bounded far below 4 GiB.
+    let len32 = u32::try_from(len).unwrap_or(u32::MAX);
+    assemble(text, version, &len32.to_le_bytes(), len)
+}
+
+/// Length of the text with its padding and newline; NumPy adds a whole block where none is needed.
+fn padded(text: usize, len_field: usize) -> usize {
+    let end = MAGIC.len() + 2 + len_field + text + 1;
+    text + 1 + ALIGN - end % ALIGN
+}
+
+fn assemble(text: &[u8], version: u8, len_field: &[u8], len: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(MAGIC.len() + 2 + len_field.len() + len);
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&[version, 0]);
+    out.extend_from_slice(len_field);
+    out.extend_from_slice(text);
+    out.resize(out.len() + len - text.len() - 1, b' ');
+    out.push(b'\n');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::{Field, Kind, Order};
+
+    #[test]
+    fn a_plain_header_is_numpys() {
+        let got = header(&DType::scalar(Kind::Float, 4, Order::Little), &[5]);
+        let mut want =
+            b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (5,), }"
+                .to_vec();
+        want.resize(127, b' ');
+        want.push(b'\n');
+        assert_eq!(got, want);
+    }
+
+    #[test]
+    fn versions_follow_numpy() {
+        let with_name = |name: String| DType::Struct {
+            fields: vec![Field {
+                name,
+                offset: 0,
+                dtype: DType::int(4),
+                shape: vec![],
+            }],
+            size: 4,
+        };
+        assert_eq!(header(&with_name("\u{e9}".into()), &[1])[6], 1);
+        assert_eq!(header(&with_name("\u{3b1}".into()), &[1])[6], 3);
+        let long = header(&with_name("x".repeat(70_000)), &[1]);
+        assert_eq!(long[6], 2);
+        assert_eq!(long.len() % 64, 0);
+    }
+
+    #[test]
+    fn payloads_are_bounded() {
+        let f8 = DType::scalar(Kind::Float, 8, Order::Little);
+        assert_eq!(payload_len(&f8, &[]), Some(8));
+        assert_eq!(payload_len(&f8, &[u64::MAX, 0]), Some(0));
+        assert_eq!(payload_len(&f8, &[1 << 60]), None);
+        assert_eq!(payload_len(&f8, &[1 << 59]), Some(1 << 62));
+    }
+}

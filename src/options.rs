@@ -1,0 +1,69 @@
+//! What a caller may choose about a view of a store; plain values, no parsing.
+
+use std::str::FromStr;
+
+/// Whether files outside the store may be read because a file inside it names them:
+/// external raw files, external links, sources of virtual datasets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum External {
+    /// Never (the default).
+    #[default]
+    Deny,
+    /// Only files in the directory of the file that names them, or below it, and through no symbolic link.
+    SameDir,
+    /// Whatever the daemon's user may read.
+    Allow,
+}
+
+impl FromStr for External {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "deny" => Ok(Self::Deny),
+            "same-dir" => Ok(Self::SameDir),
+            "allow" => Ok(Self::Allow),
+            other => Err(format!(
+                "external={other}: expected deny, same-dir or allow"
+            )),
+        }
+    }
+}
+
+/// Choices that change what the tree shows or how much memory serving it may take.
+#[derive(Clone, Debug)]
+pub struct FsOptions {
+    /// Owner shown for every entry; by default the owner of the store file.
+    pub uid: Option<u32>,
+    /// Group shown for every entry; by default the group of the store file.
+    pub gid: Option<u32>,
+    /// Permission bits to take away from every entry.
+    pub umask: Option<u32>,
+    /// Character shown in place of `#` in the names of daf objects.
+    pub sep: u8,
+    /// Offer HDF5 attributes as extended attributes.
+    pub xattrs: bool,
+    /// Budget of the cache of decoded pieces, in bytes.
+    pub cache_size: u64,
+    /// Policy for references that lead out of a file.
+    pub external: External,
+    /// Largest fixed-width expansion of a variable-length text dataset, in bytes;
+    /// past it `values` and `offsets` arrays are shown.
+    pub text_limit: u64,
+}
+
+impl Default for FsOptions {
+    fn default() -> Self {
+        Self {
+            uid: None,
+            gid: None,
+            umask: None,
+            sep: b'#',
+            xattrs: false,
+            cache_size: 256 << 20,
+            external: External::Deny,
+            text_limit: 4 << 30,
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! A store file on disk: its identity, and reads at an offset that notice when it changed.
+//!
+//! Assumes that a file whose device, inode, size, mtime and ctime are the same is the same. Never
+//! writes, never locks.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use xxhash_rust::xxh3::Xxh3;
+
+/// What tells one version of a file from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    pub dev: u64,
+    pub ino: u64,
+    pub size: u64,
+    mtime: (i64, i64),
+    ctime: (i64, i64),
+}
+
+impl Identity {
+    pub fn of(meta: &Metadata) -> Self {
+        Self {
+            dev: meta.dev(),
+            ino: meta.ino(),
+            size: meta.size(),
+            mtime: (meta.mtime(), meta.mtime_nsec()),
+            ctime: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+
+    /// A number that is the same after a remount (device numbers may not be, so they don't count).
+    pub fn number(&self) -> u64 {
+        let mut hash = Xxh3::new();
+        for part in [self.ino, self.size] {
+            hash.update(&part.to_le_bytes());
+        }
+        for part in [self.mtime.0, self.mtime.1, self.ctime.0, self.ctime.1] {
+            hash.update(&part.to_le_bytes());
+        }
+        hash.digest()
+    }
+}
+
+/// Owner, permissions and time that entries of a store take from its file or directory.
+#[derive(Clone, Copy, Debug)]
+pub struct Ownership {
+    pub uid: u32,
+    pub gid: u32,
+    /// Permission bits.
+    pub mode: u32,
+    pub mtime: SystemTime,
+}
+
+impl Ownership {
+    pub fn of(meta: &Metadata) -> Self {
+        let nanos = u32::try_from(meta.mtime_nsec()).unwrap_or(0);
+        let mtime = match u64::try_from(meta.mtime()) {
+            Ok(seconds) => UNIX_EPOCH + Duration::new(seconds, nanos),
+            Err(_) => UNIX_EPOCH,
+        };
+        Self {
+            uid: meta.uid(),
+            gid: meta.gid(),
+            mode: meta.mode() & 0o777,
+            mtime,
+        }
+    }
+}
+
+/// Why bytes of a store file could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RawError {
+    #[error("{0} changed on disk while it was being read")]
+    Stale(PathBuf),
+    #[error("{path}: data at {offset}..{end} lies outside the file")]
+    Outside {
+        path: PathBuf,
+        offset: u64,
+        end: u64,
+    },
+    #[error("{path}: {source}")]
+    Io { path: PathBuf, source: io::Error },
+}
+
+/// One version of one file, held open.
+#[derive(Debug)]
+pub struct StoreFile {
+    /// Unique in this process.
+    pub serial: u64,
+    pub path: PathBuf,
+    pub identity: Identity,
+    pub ownership: Ownership,
+    file: File,
+}
+
+impl StoreFile {
+    /// Opens a regular file.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Self::from_file(path, File::open(path)?)
+    }
+
+    /// The same for a file that is open already.
+    pub fn from_file(path: &Path, file: File) -> io::Result<Self> {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
+        let meta = file.metadata()?;
+        if !meta.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
+        Ok(Self {
+            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            path: path.to_owned(),
+            identity: Identity::of(&meta),
+            ownership: Ownership::of(&meta),
+            file,
+        })
+    }
+
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Whether the path still leads to this version.
+    pub fn is_current(&self) -> bool {
+        std::fs::metadata(&self.path).is_ok_and(|meta| Identity::of(&meta) == self.identity)
+    }
+
+    /// Whether the open file is still what it was: false once somebody wrote into it.
+    ///
+    /// Its change time does not count: it moves when another file is renamed over this one.
+    pub fn is_unchanged(&self) -> bool {
+        self.file.metadata().is_ok_and(|meta| {
+            let now = Identity::of(&meta);
+            (now.size, now.mtime) == (self.identity.size, self.identity.mtime)
+        })
+    }
+
+    /// Fills `buf` from `offset`; refuses when the file was written to before or meanwhile.
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), RawError> {
+        let end = offset.saturating_add(buf.len() as u64);
+        if end > self.identity.size {
+            return Err(RawError::Outside {
+                path: self.path.clone(),
+                offset,
+                end,
+            });
+        }
+        let read = self.file.read_exact_at(buf, offset);
+        if !self.is_unchanged() {
+            return Err(RawError::Stale(self.path.clone()));
+        }
+        read.map_err(|source| RawError::Io {
+            path: self.path.clone(),
+            source,
+        })
+    }
+}
+
+/// Whether a file carries the HDF5 signature, at its start or behind a user block (format
+/// specification, section II.A: at 0, 512, 1024, 2048 and so on).
+pub fn has_hdf5_signature(file: &File) -> io::Result<bool> {
+    const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
+    let len = file.metadata()?.len();
+    let mut at = 0_u64;
+    let mut buf = [0; 8];
+    while at.checked_add(8).is_some_and(|end| end <= len) {
+        file.read_exact_at(&mut buf, at)?;
+        if &buf == SIGNATURE {
+            return Ok(true);
+        }
+        at = if at == 0 { 512 } else { at.saturating_mul(2) };
+    }
+    Ok(false)
+}

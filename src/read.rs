@@ -1,0 +1,4 @@
+//! From a byte range of an array's payload to the pieces that hold it.
+
+pub mod grid;
+pub mod payload;

@@ -1,0 +1,195 @@
+//! An array cut into equal blocks, and which block holds which bytes of the C-order payload.
+//!
+//! Pure arithmetic: no I/O. A piece at the edge is clipped to the array, and its bytes are those of the
+//! clipped block in C order.
+
+/// An array of `shape` cut into pieces of `piece`, numbered in C order.
+#[derive(Clone, Debug)]
+pub struct Grid {
+    shape: Vec<u64>,
+    piece: Vec<u64>,
+    /// The last dimension that is cut; behind it pieces span the array. `None`: one piece is all.
+    cut: Option<usize>,
+    /// Bytes of one step along the cut dimension.
+    step: u64,
+    payload: u64,
+}
+
+/// Bytes that lie together both in the payload and in a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub piece: u64,
+    /// Offset in the piece, in bytes.
+    pub at: u64,
+    /// Bytes until the run ends.
+    pub len: u64,
+}
+
+impl Grid {
+    /// `None` if the ranks differ, a piece is empty, or the payload is larger than a file can be.
+    pub fn new(shape: &[u64], piece: &[u64], element: u64) -> Option<Self> {
+        if shape.len() != piece.len() || piece.contains(&0) {
+            return None;
+        }
+        if shape.contains(&0) {
+            return Some(Self {
+                shape: shape.to_vec(),
+                piece: piece.to_vec(),
+                cut: None,
+                step: 0,
+                payload: 0,
+            });
+        }
+        let payload = shape.iter().try_fold(element, |n, &d| n.checked_mul(d))?;
+        let cut = (0..shape.len()).rev().find(|&k| piece[k] < shape[k]);
+        let step = cut.map_or(payload, |k| {
+            shape[k + 1..].iter().product::<u64>() * element
+        });
+        Some(Self {
+            shape: shape.to_vec(),
+            piece: piece.to_vec(),
+            cut,
+            step,
+            payload,
+        })
+    }
+
+    /// Bytes of the whole array.
+    pub fn payload(&self) -> u64 {
+        self.payload
+    }
+
+    /// Start and clipped shape of a piece.
+    pub fn block(&self, number: u64) -> (Vec<u64>, Vec<u64>) {
+        let mut left = number;
+        let mut start = vec![0; self.shape.len()];
+        for k in (0..self.shape.len()).rev() {
+            let pieces = self.shape[k].div_ceil(self.piece[k]).max(1);
+            start[k] = left % pieces * self.piece[k];
+            left /= pieces;
+        }
+        let shape = (0..self.shape.len())
+            .map(|k| self.piece[k].min(self.shape[k].saturating_sub(start[k])))
+            .collect();
+        (start, shape)
+    }
+
+    /// The run that byte `offset` of the payload lies in, from that byte on.
+    ///
+    /// `offset` is below `payload`.
+    pub fn run_at(&self, offset: u64) -> Run {
+        let Some(cut) = self.cut else {
+            return Run {
+                piece: 0,
+                at: offset,
+                len: self.payload - offset,
+            };
+        };
+        let row_bytes = self.shape[cut] * self.step;
+        let (mut row, col) = (offset / row_bytes, offset % row_bytes);
+        let along = col / self.step / self.piece[cut];
+        let first = along * self.piece[cut];
+        let count = self.piece[cut].min(self.shape[cut] - first);
+        let inside = col - first * self.step;
+        // Row-major index of the piece, and of the row inside the piece.
+        let mut indices = vec![0; cut];
+        for k in (0..cut).rev() {
+            indices[k] = row % self.shape[k];
+            row /= self.shape[k];
+        }
+        let (mut piece, mut local) = (0, 0);
+        for k in 0..cut {
+            let number = indices[k] / self.piece[k];
+            let rows = self.piece[k].min(self.shape[k] - number * self.piece[k]);
+            piece = piece * self.shape[k].div_ceil(self.piece[k]) + number;
+            local = local * rows + indices[k] % self.piece[k];
+        }
+        piece = piece * self.shape[cut].div_ceil(self.piece[cut]) + along;
+        // Dimensions behind the cut one are spanned by one piece each.
+        Run {
+            piece,
+            at: local * count * self.step + inside,
+            len: count * self.step - inside,
+        }
+    }
+}
+
+/// A piece of whole rows, `target` bytes or a little less: cuts the first dimension that is too long.
+pub fn row_piece(shape: &[u64], element: u64, target: u64) -> Vec<u64> {
+    let mut room = (target / element.max(1)).max(1);
+    let mut piece = vec![1; shape.len()];
+    for k in (0..shape.len()).rev() {
+        piece[k] = shape[k].clamp(1, room);
+        room /= piece[k];
+        if piece[k] < shape[k] {
+            break;
+        }
+    }
+    piece
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The payload offsets of a piece's bytes, by brute force.
+    fn offsets(shape: &[u64], start: &[u64], count: &[u64], element: u64) -> Vec<u64> {
+        let mut rows = vec![0];
+        for k in 0..shape.len() {
+            rows = rows
+                .iter()
+                .flat_map(|&base| (0..count[k]).map(move |i| base * shape[k] + start[k] + i))
+                .collect();
+        }
+        rows.iter()
+            .flat_map(|&row| (0..element).map(move |b| row * element + b))
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_is_found_where_it_lies(
+            dims in proptest::collection::vec((1_u64..7, 1_u64..9), 0..4),
+            element in 1_u64..4,
+        ) {
+            let shape: Vec<_> = dims.iter().map(|d| d.0).collect();
+            let piece: Vec<_> = dims.iter().map(|d| d.1).collect();
+            let grid = Grid::new(&shape, &piece, element).unwrap();
+            let mut at = 0;
+            while at < grid.payload() {
+                let run = grid.run_at(at);
+                prop_assert!(run.len > 0);
+                let (start, count) = grid.block(run.piece);
+                let bytes = offsets(&shape, &start, &count, element);
+                for i in 0..run.len {
+                    prop_assert_eq!(bytes[(run.at + i) as usize], at + i);
+                }
+                at += run.len;
+            }
+        }
+    }
+
+    #[test]
+    fn row_pieces_stay_near_their_target() {
+        assert_eq!(row_piece(&[100, 10], 8, 800), [10, 10]);
+        assert_eq!(row_piece(&[100, 1000], 8, 800), [1, 100]);
+        assert_eq!(row_piece(&[3], 8, 800), [3]);
+        assert_eq!(row_piece(&[5, 5], 1000, 8), [1, 1]);
+        assert!(row_piece(&[], 8, 8).is_empty());
+        assert_eq!(row_piece(&[1 << 60], 8, 1 << 20), [1 << 17]);
+    }
+
+    #[test]
+    fn impossible_grids_are_refused() {
+        assert!(Grid::new(&[1 << 40, 1 << 40], &[1, 1], 8).is_none());
+        assert!(Grid::new(&[5], &[0], 8).is_none());
+        assert!(Grid::new(&[5], &[], 8).is_none());
+        assert_eq!(
+            Grid::new(&[1 << 40, 1 << 40, 0], &[1, 1, 1], 8)
+                .unwrap()
+                .payload(),
+            0
+        );
+    }
+}

@@ -1,0 +1,72 @@
+//! Stores: what an HDF5 file or a directory of them looks like as files.
+
+pub mod array;
+pub mod daf;
+pub mod external;
+pub mod folder;
+pub mod group;
+pub mod npz;
+pub mod opened;
+pub mod small;
+pub mod text;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use crate::cache::Cache;
+use crate::error::{Error, ErrorKind, Result};
+use crate::h5::H5;
+use crate::journal::Journal;
+use crate::options::FsOptions;
+use crate::raw;
+use crate::tree::Directory;
+
+/// What all stores of one mount share.
+pub struct Context {
+    pub h5: H5,
+    pub cache: Cache,
+    pub journal: Journal,
+    pub options: FsOptions,
+    /// Store files opened since the start.
+    pub stores_opened: AtomicU64,
+}
+
+impl Context {
+    pub fn new(options: FsOptions) -> Self {
+        Self {
+            h5: H5::default(),
+            cache: Cache::new(options.cache_size),
+            journal: Journal::default(),
+            options,
+            stores_opened: AtomicU64::new(0),
+        }
+    }
+}
+
+/// The root directory of a store: a file, or a directory with stores in it.
+///
+/// A file is opened, so that what is no HDF5 is refused here; stores in a directory are opened when
+/// somebody looks into them.
+pub fn open(path: &Path, context: &Arc<Context>) -> Result<Arc<dyn Directory>> {
+    let about = |e: Error| e.about(path.display());
+    let meta = std::fs::metadata(path).map_err(|e| about(e.into()))?;
+    if meta.is_dir() {
+        if !folder::holds_a_store(path).map_err(|e| about(e.into()))? {
+            return Err(about(Error::damaged(
+                "no HDF5 file in this directory or below it",
+            )));
+        }
+        return Ok(Arc::new(folder::Folder::new(path, path, context)));
+    }
+    if !meta.is_file() {
+        return Err(about(Error::damaged("neither a file nor a directory")));
+    }
+    let file = std::fs::File::open(path).map_err(|e| about(e.into()))?;
+    if !raw::has_hdf5_signature(&file).map_err(|e| about(e.into()))? {
+        return Err(about(Error::new(ErrorKind::Damaged, "not an HDF5 file")));
+    }
+    let store = folder::StoreRoot::new(path, context);
+    store.current()?;
+    Ok(Arc::new(store))
+}

@@ -1,0 +1,232 @@
+//! A dataset as one `.npy` file.
+
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+
+use super::opened::OpenStore;
+use super::{external, text};
+use crate::content::{Concat, Content, Literal};
+use crate::dtype::DType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::h5::{Attribute, Dataset, DatasetMap, Element, Source, TextForm};
+use crate::raw::Ownership;
+use crate::read::grid::{Grid, row_piece};
+use crate::read::payload::{Backing, Form, Payload, ROW_PIECE};
+use crate::tree::VirtualFile;
+use crate::{info, npy};
+
+/// Small chunks are read together until they make a piece of this many bytes.
+const SMALL_PIECE: u64 = 256 << 10;
+
+/// A dataset of an open store.
+pub struct ArrayFile {
+    pub store: Arc<OpenStore>,
+    pub dataset: Dataset,
+    /// Path of the group that holds it.
+    pub group: Arc<str>,
+    /// Its name there.
+    pub name: Box<[u8]>,
+    /// `daf` or `plain`.
+    pub kind: &'static str,
+}
+
+impl ArrayFile {
+    /// Path in the HDF5 file.
+    pub fn path(&self) -> String {
+        format!("{}/{}", self.group, String::from_utf8_lossy(&self.name))
+    }
+
+    /// The element type as it is shown, and for text the form that gives it.
+    pub fn dtype(&self) -> Result<(DType, Option<TextForm>)> {
+        match &self.dataset.element {
+            Element::Fixed { dtype, .. } => Ok((dtype.clone(), None)),
+            Element::Text { .. } => {
+                let measured = text::measure(&self.store, &self.dataset)?;
+                let (dtype, form) = text::shown_as(&self.dataset.element, &measured.measure);
+                Ok((dtype, Some(form)))
+            }
+        }
+    }
+
+    fn payload_len(&self, dtype: &DType) -> Result<u64> {
+        npy::payload_len(dtype, &self.dataset.shape).ok_or_else(|| {
+            Error::new(
+                ErrorKind::TooLarge,
+                format!(
+                    "shape {:?} of {} is larger than a file can be",
+                    self.dataset.shape,
+                    dtype.name()
+                ),
+            )
+        })
+    }
+
+    /// The elements, without the header.
+    pub fn payload(&self) -> Result<Payload> {
+        let (dtype, form) = self.dtype()?;
+        let len = self.payload_len(&dtype)?;
+        let map = self
+            .store
+            .context
+            .h5
+            .map(&self.store.file, self.dataset.addr)?;
+        if map.shape != self.dataset.shape {
+            return Err(Error::new(ErrorKind::Stale, "the shape changed on disk"));
+        }
+        let (rank, object) = (map.rank, map.addr);
+        let backing = match form {
+            Some(form) => self.text_backing(&map, &dtype, form)?,
+            None => self.backing(map, &dtype)?,
+        };
+        Ok(Payload {
+            store: self.store.clone(),
+            object,
+            rank,
+            len,
+            backing,
+        })
+    }
+
+    fn backing(&self, map: DatasetMap, dtype: &DType) -> Result<Backing> {
+        let element = dtype.size() as u64;
+        let pieces = |piece: Vec<u64>, form| {
+            Grid::new(&map.shape, &piece, element)
+                .map(|grid| Backing::Pieces { grid, form })
+                .ok_or_else(|| Error::damaged(format!("impossible chunks {piece:?}")))
+        };
+        match map.source {
+            Source::Fill(fill) => Ok(Backing::Fill(fill)),
+            Source::Compact(bytes) => Ok(Backing::Memory(Arc::new(bytes))),
+            Source::Contiguous { addr } => Ok(Backing::Contiguous(addr)),
+            Source::Raw { files, fill } => Ok(Backing::Raw {
+                parts: external::raw_files(&self.store, &files)?,
+                fill,
+            }),
+            Source::Chunked { chunk } => {
+                let mut piece = chunk;
+                piece.extend_from_slice(&map.shape[map.rank..]);
+                gather_small(&mut piece, &map.shape, element);
+                pieces(piece, Form::Elements)
+            }
+            Source::Virtual { sources } => {
+                let outside = external::check_virtual(&self.store, &sources)?;
+                let form = if outside {
+                    Form::Virtual
+                } else {
+                    Form::Elements
+                };
+                pieces(self.row_piece(map.rank, element), form)
+            }
+            Source::Library => pieces(self.row_piece(map.rank, element), Form::Elements),
+        }
+    }
+
+    fn row_piece(&self, rank: usize, element: u64) -> Vec<u64> {
+        let (own, inner) = self.dataset.shape.split_at(rank);
+        let step = inner.iter().fold(element, |n, &d| n.saturating_mul(d));
+        let mut piece = row_piece(own, step, ROW_PIECE);
+        piece.extend(inner.iter().map(|&d| d.max(1)));
+        piece
+    }
+
+    fn text_backing(&self, map: &DatasetMap, dtype: &DType, form: TextForm) -> Result<Backing> {
+        let measured = text::measure(&self.store, &self.dataset)?;
+        if let Some(constant) = &measured.constant {
+            let mut element = Vec::new();
+            crate::h5::encode_text(constant, form, &mut element)?;
+            return Ok(Backing::Fill(element));
+        }
+        let mut piece = map.shape.clone();
+        if let Some(first) = piece.first_mut() {
+            *first = text::rows(&map.shape);
+        }
+        Grid::new(&map.shape, &piece, dtype.size() as u64)
+            .map(|grid| Backing::Pieces {
+                grid,
+                form: Form::Text(form),
+            })
+            .ok_or_else(|| Error::damaged("impossible shape"))
+    }
+}
+
+/// Multiplies a small chunk, last dimension first, so that a piece is worth a call.
+fn gather_small(piece: &mut [u64], shape: &[u64], element: u64) {
+    for k in (0..piece.len()).rev() {
+        let bytes = piece.iter().fold(element, |n, &d| n.saturating_mul(d));
+        if bytes == 0 || bytes >= SMALL_PIECE {
+            return;
+        }
+        let times = (SMALL_PIECE / bytes)
+            .min(shape[k].div_ceil(piece[k]))
+            .max(1);
+        piece[k] = piece[k].saturating_mul(times);
+    }
+}
+
+impl VirtualFile for ArrayFile {
+    fn ownership(&self) -> Ownership {
+        self.store.file.ownership
+    }
+
+    fn size(&self) -> Result<u64> {
+        let (dtype, _) = self.dtype()?;
+        let header = npy::header(&dtype, &self.dataset.shape).len() as u64;
+        self.payload_len(&dtype)?
+            .checked_add(header)
+            .filter(|&n| i64::try_from(n).is_ok())
+            .ok_or_else(|| Error::new(ErrorKind::TooLarge, "larger than a file can be"))
+    }
+
+    fn open(&self) -> Result<Arc<dyn Content>> {
+        let (dtype, _) = self.dtype()?;
+        let header = npy::header(&dtype, &self.dataset.shape);
+        Ok(Arc::new(Concat::new([
+            Arc::new(Literal(header)) as Arc<dyn Content>,
+            Arc::new(self.payload()?),
+        ])))
+    }
+
+    fn version(&self) -> u64 {
+        self.store.file.identity.number()
+    }
+
+    fn is_current(&self) -> bool {
+        self.store.file.is_current()
+    }
+
+    fn info(&self) -> Result<Json> {
+        let mut map = serde_json::Map::new();
+        map.insert("kind".into(), json!(self.kind));
+        map.insert("file".into(), json!(self.store.file.path.to_string_lossy()));
+        map.insert("path".into(), json!(self.path()));
+        let dtype = self.dtype();
+        match &dtype {
+            Ok((dtype, _)) => map.insert("dtype".into(), dtype.json()),
+            Err(e) => map.insert("error".into(), json!(e.message)),
+        };
+        map.insert("shape".into(), json!(self.dataset.shape));
+        match self
+            .store
+            .context
+            .h5
+            .describe(&self.store.file, self.dataset.addr)
+        {
+            Ok(details) => {
+                if let Err(denied) = external::check_names(&self.store, &details.outside) {
+                    map.insert("denied".into(), json!(denied.message));
+                }
+                info::details(&details, dtype.ok().as_ref().map(|(d, _)| d), &mut map);
+            }
+            Err(e) => {
+                map.insert("error".into(), json!(e.to_string()));
+            }
+        }
+        Ok(map.into())
+    }
+
+    fn attributes(&self) -> Result<Vec<Attribute>> {
+        let h5 = &self.store.context.h5;
+        Ok(h5.attributes(&self.store.file, self.dataset.addr)?)
+    }
+}

@@ -1,0 +1,297 @@
+//! A real directory mirrored: its subdirectories stay directories, each store in it is one too, other
+//! files are left out. And the root of a single store, which follows its file on disk.
+//!
+//! Stores are opened when somebody looks into them. The directory is read anew each time.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value as Json, json};
+
+use super::Context;
+use super::group::GroupDirectory;
+use super::opened::OpenStore;
+use crate::error::{Error, ErrorKind, Result};
+use crate::h5::Attribute;
+use crate::options::External;
+use crate::raw::{Identity, Ownership, has_hdf5_signature};
+use crate::tree::{Directory, Listing, Node, Symlink};
+
+/// Directories below each other that are searched for a first store before mounting.
+const SEARCH_DEPTH: usize = 64;
+
+/// Whether there is a store in a directory or below it. Symbolic links to directories are not followed.
+pub fn holds_a_store(dir: &Path) -> io::Result<bool> {
+    fn search(dir: &Path, depth: usize) -> io::Result<bool> {
+        let mut below = Vec::new();
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                below.push(entry.path());
+            } else if is_store(&entry.path()) {
+                return Ok(true);
+            }
+        }
+        // A subdirectory that may not be read cannot show that there is none elsewhere.
+        Ok(depth > 0
+            && below
+                .iter()
+                .any(|dir| search(dir, depth - 1).unwrap_or(false)))
+    }
+    search(dir, SEARCH_DEPTH)
+}
+
+fn is_store(path: &Path) -> bool {
+    // Only regular files are opened: a pipe would block.
+    std::fs::metadata(path).is_ok_and(|meta| meta.is_file())
+        && File::open(path)
+            .and_then(|file| has_hdf5_signature(&file))
+            .unwrap_or(false)
+}
+
+/// A mirrored directory.
+pub struct Folder {
+    /// The directory that was mounted; links that lead out of it are not followed.
+    top: PathBuf,
+    path: PathBuf,
+    context: Arc<Context>,
+    /// Nodes made so far, so that what a store has learnt is kept.
+    known: Mutex<HashMap<Vec<u8>, Node>>,
+    /// Files that were looked at, and whether they are stores.
+    looked_at: Mutex<HashMap<Vec<u8>, (Identity, bool)>>,
+}
+
+impl Folder {
+    pub fn new(top: &Path, path: &Path, context: &Arc<Context>) -> Self {
+        Self {
+            top: top.to_owned(),
+            path: path.to_owned(),
+            context: context.clone(),
+            known: Mutex::default(),
+            looked_at: Mutex::default(),
+        }
+    }
+
+    /// What a name of the real directory is shown as; `None`: not at all, with a reason worth telling.
+    fn node(&self, name: &[u8]) -> io::Result<std::result::Result<Node, Option<String>>> {
+        let path = self.path.join(OsStr::from_bytes(name));
+        let meta = std::fs::symlink_metadata(&path)?;
+        if meta.is_symlink() {
+            return Ok(self.link(&path, name));
+        }
+        if meta.is_dir() {
+            return Ok(Ok(self.kept(name, true, || {
+                Node::Directory(Arc::new(Folder::new(&self.top, &path, &self.context)))
+            })));
+        }
+        Ok(self.store(&path, name, &meta))
+    }
+
+    fn link(&self, path: &Path, name: &[u8]) -> std::result::Result<Node, Option<String>> {
+        let Ok(target) = path.canonicalize() else {
+            return Err(None);
+        };
+        let inside = target.starts_with(&self.top);
+        if !inside && self.context.options.external != External::Allow {
+            return Err(Some(
+                "symbolic link that leads out of the mounted directory (external=allow shows it)"
+                    .into(),
+            ));
+        }
+        let Ok(meta) = std::fs::metadata(&target) else {
+            return Err(None);
+        };
+        if !meta.is_dir() {
+            return self.store(path, name, &meta);
+        }
+        if !inside {
+            return Err(Some(
+                "symbolic link to a directory outside the mounted one".into(),
+            ));
+        }
+        // A link inside stays a link, spelled relative to where it stands.
+        let depth = self
+            .path
+            .strip_prefix(&self.top)
+            .map_or(0, |p| p.components().count());
+        let mut shown: PathBuf = std::iter::repeat_n("..", depth).collect();
+        shown.push(target.strip_prefix(&self.top).unwrap_or(&target));
+        if shown.as_os_str().is_empty() {
+            shown.push(".");
+        }
+        Ok(Node::Symlink(Arc::new(Symlink {
+            target: shown.into_os_string().into_vec(),
+            ownership: Ownership::of(&meta),
+        })))
+    }
+
+    fn store(
+        &self,
+        path: &Path,
+        name: &[u8],
+        meta: &std::fs::Metadata,
+    ) -> std::result::Result<Node, Option<String>> {
+        if !meta.is_file() {
+            return Err(None);
+        }
+        let identity = Identity::of(meta);
+        let mut looked_at = self.looked_at.lock().unwrap_or_else(|e| e.into_inner());
+        let store = match looked_at.get(name) {
+            Some((known, store)) if *known == identity => *store,
+            _ => {
+                let store = is_store(path);
+                looked_at.insert(name.to_vec(), (identity, store));
+                store
+            }
+        };
+        drop(looked_at);
+        if !store {
+            return Err(None);
+        }
+        Ok(self.kept(name, false, || {
+            Node::Directory(Arc::new(StoreRoot::new(path, &self.context)))
+        }))
+    }
+
+    /// The node of a name that was made before, if it was of the same sort.
+    fn kept(&self, name: &[u8], folder: bool, make: impl FnOnce() -> Node) -> Node {
+        let mut key = vec![u8::from(folder)];
+        key.extend_from_slice(name);
+        let mut known = self.known.lock().unwrap_or_else(|e| e.into_inner());
+        known.entry(key).or_insert_with(make).clone()
+    }
+}
+
+impl Directory for Folder {
+    fn ownership(&self) -> Ownership {
+        std::fs::metadata(&self.path).map_or(
+            Ownership {
+                uid: 0,
+                gid: 0,
+                mode: 0,
+                mtime: std::time::UNIX_EPOCH,
+            },
+            |meta| Ownership::of(&meta),
+        )
+    }
+
+    fn list(&self) -> Result<Arc<Listing>> {
+        let about = |e: io::Error| Error::from(e).about(self.path.display());
+        let (mut entries, mut left_out) = (Vec::new(), Vec::new());
+        for entry in std::fs::read_dir(&self.path).map_err(about)? {
+            let name = entry.map_err(about)?.file_name().into_vec();
+            match self.node(&name) {
+                Ok(Ok(node)) => entries.push((name, node)),
+                Ok(Err(Some(reason))) => left_out.push((name, reason)),
+                // Not a store, or gone since the directory was read.
+                Ok(Err(None)) | Err(_) => {}
+            }
+        }
+        Ok(Arc::new(Listing::new(entries, left_out, Vec::new())))
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
+        match self.node(name) {
+            Ok(shown) => Ok(shown.ok()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::from(e).about(self.path.display())),
+        }
+    }
+
+    fn is_current(&self) -> bool {
+        self.path.is_dir()
+    }
+
+    fn info(&self) -> Result<Json> {
+        let listing = self.list()?;
+        let left_out: Vec<Json> = listing
+            .left_out
+            .iter()
+            .map(
+                |(name, reason)| json!({ "name": String::from_utf8_lossy(name), "reason": reason }),
+            )
+            .collect();
+        Ok(json!({
+            "kind": "directory",
+            "file": self.path.to_string_lossy(),
+            "entries": listing.entries.len(),
+            "left_out": left_out,
+        }))
+    }
+}
+
+/// The root of the store in a file, whatever version of it is on disk.
+pub struct StoreRoot {
+    path: PathBuf,
+    context: Arc<Context>,
+    current: Mutex<Option<(Arc<OpenStore>, Arc<GroupDirectory>)>>,
+}
+
+impl StoreRoot {
+    pub fn new(path: &Path, context: &Arc<Context>) -> Self {
+        Self {
+            path: path.to_owned(),
+            context: context.clone(),
+            current: Mutex::default(),
+        }
+    }
+
+    /// The root group of the version on disk now.
+    pub fn current(&self) -> Result<Arc<GroupDirectory>> {
+        let mut current = self.current.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((store, root)) = &*current
+            && store.file.is_current()
+        {
+            return Ok(root.clone());
+        }
+        *current = None;
+        let store = OpenStore::open(&self.context, &self.path)?;
+        let root = Arc::new(GroupDirectory::root(store.clone()));
+        *current = Some((store, root.clone()));
+        Ok(root)
+    }
+}
+
+impl Directory for StoreRoot {
+    fn ownership(&self) -> Ownership {
+        match std::fs::metadata(&self.path) {
+            Ok(meta) => Ownership::of(&meta),
+            Err(_) => Ownership {
+                uid: 0,
+                gid: 0,
+                mode: 0,
+                mtime: std::time::UNIX_EPOCH,
+            },
+        }
+    }
+
+    fn list(&self) -> Result<Arc<Listing>> {
+        self.current()?.list()
+    }
+
+    fn is_current(&self) -> bool {
+        // It follows its file; a file that is gone, or is no store any more, is gone from its directory too.
+        std::fs::metadata(&self.path).is_ok_and(|meta| meta.is_file())
+    }
+
+    fn info(&self) -> Result<Json> {
+        match self.current() {
+            Ok(root) => root.info(),
+            Err(e) if e.kind == ErrorKind::Damaged => Ok(json!({
+                "file": self.path.to_string_lossy(),
+                "error": e.message,
+            })),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn attributes(&self) -> Result<Vec<Attribute>> {
+        self.current()?.attributes()
+    }
+}

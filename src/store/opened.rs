@@ -1,0 +1,122 @@
+//! One version of one HDF5 file, and what has been learnt about it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use super::Context;
+use super::text::Measured;
+use crate::error::{Error, Result};
+use crate::h5::Request;
+use crate::raw::StoreFile;
+use crate::read::payload::Form;
+
+/// The names that lead from the root group to a group.
+pub type GroupPath = Vec<Vec<u8>>;
+
+/// An HDF5 file that is open.
+pub struct OpenStore {
+    pub context: Arc<Context>,
+    pub file: StoreFile,
+    /// Address of the root group.
+    pub root: u64,
+    /// The first path to each group, by its address; made when a group claims several links.
+    canonical: OnceLock<HashMap<u64, GroupPath>>,
+    /// Where each group was seen first, for groups that claim one link only.
+    seen: Mutex<HashMap<u64, GroupPath>>,
+    measures: Mutex<HashMap<u64, Result<Arc<Measured>>>>,
+}
+
+impl OpenStore {
+    /// Opens the file at `path`.
+    pub fn open(context: &Arc<Context>, path: &Path) -> Result<Arc<Self>> {
+        let file = StoreFile::open(path).map_err(|e| Error::from(e).about(path.display()))?;
+        Self::from_file(context, file)
+    }
+
+    pub fn from_file(context: &Arc<Context>, file: StoreFile) -> Result<Arc<Self>> {
+        let root = context
+            .h5
+            .root(&file)
+            .map_err(|e| Error::from(e).about(file.path.display()))?;
+        context.stores_opened.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(Self {
+            context: context.clone(),
+            file,
+            root,
+            canonical: OnceLock::new(),
+            seen: Mutex::default(),
+            measures: Mutex::default(),
+        }))
+    }
+
+    /// A block of a dataset in a form, decoded.
+    pub fn block(&self, object: u64, start: &[u64], shape: &[u64], form: Form) -> Result<Vec<u8>> {
+        let (dataset, start, shape) = (object, start.to_vec(), shape.to_vec());
+        let request = match form {
+            Form::Text(form) => Request::Text {
+                dataset,
+                start,
+                shape,
+                form,
+            },
+            Form::Elements | Form::Virtual => Request::Block {
+                dataset,
+                start,
+                shape,
+                outside: form == Form::Virtual,
+            },
+        };
+        Ok(self.context.h5.bytes(&self.file, request)?)
+    }
+
+    /// The path under which a group is shown, if that is not `path`.
+    ///
+    /// A group with several hard links is shown at its first path, breadth first by name. A header may
+    /// lie about its links: a group that claims one but turns up again stays where it was seen first.
+    pub fn first_path(
+        &self,
+        group: u64,
+        links: u32,
+        path: &GroupPath,
+    ) -> Result<Option<GroupPath>> {
+        let first = if links > 1 || group == self.root {
+            if self.canonical.get().is_none() {
+                let groups = self.context.h5.groups(&self.file)?;
+                let _ = self.canonical.set(groups.into_iter().collect());
+            }
+            self.canonical
+                .get()
+                .and_then(|paths| paths.get(&group))
+                .cloned()
+        } else {
+            let mut seen = self.seen.lock().unwrap_or_else(|e| e.into_inner());
+            match seen.entry(group) {
+                Entry::Occupied(entry) => Some(entry.get().clone()),
+                Entry::Vacant(entry) => {
+                    entry.insert(path.clone());
+                    None
+                }
+            }
+        };
+        Ok(first.filter(|first| first != path))
+    }
+
+    /// The measure of a text dataset; taken once.
+    pub fn measured(
+        &self,
+        object: u64,
+        take: impl FnOnce() -> Result<Measured>,
+    ) -> Result<Arc<Measured>> {
+        let known = |map: &HashMap<u64, Result<Arc<Measured>>>| map.get(&object).cloned();
+        if let Some(measured) = known(&self.measures.lock().unwrap_or_else(|e| e.into_inner())) {
+            return measured;
+        }
+        let measured = take().map(Arc::new);
+        let mut measures = self.measures.lock().unwrap_or_else(|e| e.into_inner());
+        measures.insert(object, measured.clone());
+        measured
+    }
+}

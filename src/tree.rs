@@ -1,0 +1,126 @@
+//! The virtual tree: what directories and files are, before anybody numbers or opens them.
+//!
+//! Stores implement these traits; `fs` serves them. A node belongs to one version of its store: once the
+//! file on disk changed, `is_current` says so, and the node is looked up again by its path.
+
+pub mod inode;
+pub mod name;
+
+use std::sync::Arc;
+
+use crate::content::Content;
+use crate::error::Result;
+use crate::h5::Attribute;
+use crate::raw::Ownership;
+
+/// Something that has a name in a directory.
+#[derive(Clone)]
+pub enum Node {
+    Directory(Arc<dyn Directory>),
+    File(Arc<dyn VirtualFile>),
+    Symlink(Arc<Symlink>),
+}
+
+/// A symbolic link: the path it shows and the entry it belongs to.
+pub struct Symlink {
+    pub target: Vec<u8>,
+    pub ownership: Ownership,
+}
+
+/// The entries of a directory, in order of name.
+#[derive(Default)]
+pub struct Listing {
+    pub entries: Vec<(Vec<u8>, Node)>,
+    /// Objects that are not shown, and why.
+    pub left_out: Vec<(Vec<u8>, String)>,
+    /// What is unusual about what is shown.
+    pub notes: Vec<String>,
+}
+
+impl Listing {
+    /// Sorts the entries. Of two with one visible name the first added stays; the other is left out.
+    pub fn new(
+        mut entries: Vec<(Vec<u8>, Node)>,
+        mut left_out: Vec<(Vec<u8>, String)>,
+        notes: Vec<String>,
+    ) -> Self {
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        entries.dedup_by(|later, first| {
+            let same = later.0 == first.0;
+            if same {
+                let reason = "another object has the same visible name".to_owned();
+                left_out.push((later.0.clone(), reason));
+            }
+            same
+        });
+        Self {
+            entries,
+            left_out,
+            notes,
+        }
+    }
+
+    pub fn find(&self, name: &[u8]) -> Option<&Node> {
+        let at = self
+            .entries
+            .binary_search_by(|(have, _)| have.as_slice().cmp(name))
+            .ok()?;
+        Some(&self.entries[at].1)
+    }
+}
+
+/// A directory.
+pub trait Directory: Send + Sync {
+    fn ownership(&self) -> Ownership;
+
+    /// All entries. Kept by the directory where making it costs something.
+    fn list(&self) -> Result<Arc<Listing>>;
+
+    /// One entry.
+    fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
+        Ok(self.list()?.find(name).cloned())
+    }
+
+    /// Whether the store on disk is still the version this directory was read from.
+    fn is_current(&self) -> bool;
+
+    /// What `.npyfs/info` says.
+    fn info(&self) -> Result<serde_json::Value>;
+
+    /// HDF5 attributes.
+    fn attributes(&self) -> Result<Vec<Attribute>> {
+        Ok(Vec::new())
+    }
+}
+
+/// A regular file.
+pub trait VirtualFile: Send + Sync {
+    fn ownership(&self) -> Ownership;
+
+    /// Exact size in bytes.
+    fn size(&self) -> Result<u64>;
+
+    fn open(&self) -> Result<Arc<dyn Content>>;
+
+    /// A number of the store's version; part of the inode number, so that pages of an old version are
+    /// never mixed with those of a new one.
+    fn version(&self) -> u64;
+
+    fn is_current(&self) -> bool;
+
+    fn info(&self) -> Result<serde_json::Value>;
+
+    fn attributes(&self) -> Result<Vec<Attribute>> {
+        Ok(Vec::new())
+    }
+
+    /// Permission bits that the kind of file leaves.
+    fn mode(&self) -> u32 {
+        0o444
+    }
+
+    /// Content and size change by themselves (status files).
+    fn volatile(&self) -> bool {
+        false
+    }
+}

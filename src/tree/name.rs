@@ -1,0 +1,130 @@
+//! Visible names: an object's own name, escaped so that it can be a file name, plus a suffix.
+//!
+//! An escape is `%XX` of one byte. What is escaped depends on the name alone, never on its neighbours,
+//! so a name means the same object whatever else the store holds; and every escape can be undone.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Suffixes that a store may add to a name.
+pub const SUFFIXES: [&[u8]; 5] = [b".npy", b".npz", b".txt", b".bin", b".keys"];
+
+/// Longest file name the kernel accepts, in bytes.
+const NAME_MAX: usize = 255;
+
+/// The visible name of an object called `own`: escaped, with `suffix` behind, cut to 255 bytes.
+pub fn visible(own: &[u8], suffix: &str) -> Vec<u8> {
+    visible_with(own, suffix, b'#')
+}
+
+/// The same, with `sep` shown in place of `#` (daf names).
+pub fn visible_with(own: &[u8], suffix: &str, sep: u8) -> Vec<u8> {
+    let mut name = escape(own, sep);
+    if name.len() + suffix.len() > NAME_MAX {
+        let tail = format!("~{:016x}", xxh3_64(own));
+        name.truncate(NAME_MAX - suffix.len() - tail.len());
+        name.extend_from_slice(tail.as_bytes());
+    }
+    name.extend_from_slice(suffix.as_bytes());
+    name
+}
+
+fn escape(own: &[u8], sep: u8) -> Vec<u8> {
+    let dot = match own {
+        b"." | b".." => None,
+        _ => SUFFIXES
+            .iter()
+            .find(|s| own.ends_with(s))
+            .map(|s| own.len() - s.len()),
+    };
+    let mut out = Vec::with_capacity(own.len());
+    for (i, &byte) in own.iter().enumerate() {
+        let code = match byte {
+            b'/' | 0..=0x1f | 0x7f => true,
+            b'%' => {
+                matches!(own.get(i + 1..i + 3), Some(hex) if hex.iter().all(u8::is_ascii_hexdigit))
+            }
+            b'.' => own == b"." || own == b".." || dot == Some(i),
+            b'#' if sep != b'#' => {
+                out.push(sep);
+                continue;
+            }
+            other => sep != b'#' && other == sep,
+        };
+        if code {
+            out.extend_from_slice(format!("%{byte:02X}").as_bytes());
+        } else {
+            out.push(byte);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn shown(own: &str) -> String {
+        String::from_utf8(visible(own.as_bytes(), "")).unwrap()
+    }
+
+    /// Undoes `escape`; the suffix is already gone.
+    fn unescape(name: &[u8], sep: u8) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut i = 0;
+        while i < name.len() {
+            let hex = name
+                .get(i + 1..i + 3)
+                .and_then(|h| std::str::from_utf8(h).ok());
+            match (name[i], hex.and_then(|h| u8::from_str_radix(h, 16).ok())) {
+                (b'%', Some(byte)) if name[i + 1].is_ascii_hexdigit() => {
+                    out.push(byte);
+                    i += 3;
+                }
+                (byte, _) => {
+                    out.push(if byte == sep { b'#' } else { byte });
+                    i += 1;
+                }
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn escapes_of_the_design() {
+        assert_eq!(shown("a.npy"), "a%2Enpy");
+        assert_eq!(shown("img.keys"), "img%2Ekeys");
+        assert_eq!(shown("a.npy.h5"), "a.npy.h5");
+        assert_eq!(shown("."), "%2E");
+        assert_eq!(shown(".."), "%2E%2E");
+        assert_eq!(shown("a/b\n"), "a%2Fb%0A");
+        assert_eq!(shown("50%"), "50%");
+        assert_eq!(shown("%41"), "%2541");
+        assert_eq!(shown("\u{e9}#x"), "\u{e9}#x");
+        assert_eq!(visible(b"a.npy", ".npy"), b"a%2Enpy.npy");
+    }
+
+    #[test]
+    fn another_separator_takes_the_place_of_the_hash() {
+        assert_eq!(visible_with(b"cell@x#y", ".npy", b'@'), b"cell%40x@y.npy");
+    }
+
+    #[test]
+    fn long_names_are_cut_and_stay_apart() {
+        let a = visible(&[b'a'; 400], ".npy");
+        let b = visible(&[b'a'; 401], ".npy");
+        assert_eq!((a.len(), b.len()), (255, 255));
+        assert_ne!(a, b);
+        assert!(a.ends_with(b".npy"));
+    }
+
+    proptest! {
+        #[test]
+        fn every_escape_can_be_undone(own in proptest::collection::vec(any::<u8>(), 1..80), at in any::<bool>()) {
+            let sep = if at { b'@' } else { b'#' };
+            let name = visible_with(&own, "", sep);
+            prop_assert!(!name.contains(&b'/') && !name.contains(&0));
+            prop_assert_eq!(unescape(&name, sep), own);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+"""What all tests share: the binary, the fixtures, and the promise that no mount is left."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from support import process
+from support.mount import POINTS, clear, mounted
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def pytest_configure(config):
+    binary = os.environ.get("NPYFS_BIN")
+    if not binary or not os.access(binary, os.X_OK):
+        raise pytest.UsageError(f"NPYFS_BIN must name the npyfs program to test (it is {binary!r}); tests/run builds it and sets it")
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        raise pytest.UsageError("these tests mount through the kernel: /dev/fuse is missing or not yours to open "
+                                "(run them as root, or give your user access to it)")
+    if shutil.which("fusermount3") is None:
+        raise pytest.UsageError("fusermount3 is missing (package fuse3)")
+    # Locks are a promise of the program, not something a test should trip over by chance.
+    os.environ.pop("HDF5_USE_FILE_LOCKING", None)
+
+
+def pytest_report_header():
+    version = process.npyfs("--version")
+    who = "root" if os.geteuid() == 0 else f"user {os.geteuid()}: tests that need root are skipped and say so"
+    return f"npyfs: {version.stdout.strip() or version.stderr.strip()}; running as {who}"
+
+
+def pytest_sessionfinish(session):
+    left = [point for point in POINTS if mounted(point)]
+    for point in left:
+        clear(point)
+    if left:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        print(f"\nmounts left behind (cleared now): {', '.join(map(str, left))}")
+
+
+@pytest.fixture(scope="session")
+def shared():
+    """The fixtures beside the repository, other people's data that is not ours to commit."""
+    folder = REPOSITORY.parent / "shared" / "fixtures"
+    if not folder.is_dir():
+        pytest.skip("../shared/fixtures is absent: real daf stores and malformed files are NOT tested here")
+    return folder
+
+
+@pytest.fixture
+def root_only():
+    if os.geteuid() != 0:
+        pytest.skip("needs root: other owners and users cannot be tried by a normal user")
+
+
+@pytest.fixture(scope="session")
+def session_store(tmp_path_factory):
+    """One small plain store that tests may mount, never change."""
+    import h5py
+    import numpy as np
+
+    path = tmp_path_factory.mktemp("store") / "small.h5"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(10.0)
+        file["group/y"] = np.arange(6, dtype="<i2").reshape(2, 3)
+    return path

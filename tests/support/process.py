@@ -1,0 +1,60 @@
+"""Running programs under a time limit, and looking at processes by id."""
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+NPYFS = os.environ.get("NPYFS_BIN", "")
+
+
+def run(command, *, timeout=60, check=False, text=True, env=None, cwd=None, stdin=subprocess.DEVNULL):
+    """Run `command` to its end. Output goes to files, so a child that keeps a pipe open cannot hang the caller.
+
+    Returns a CompletedProcess with `stdout` and `stderr` filled in; raises AssertionError when time is up."""
+    command = [os.fspath(part) for part in command]
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = subprocess.Popen(command, stdin=stdin, stdout=out, stderr=err, env=env, cwd=cwd, start_new_session=True)
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(20)
+            raise AssertionError(f"not finished after {timeout} s: {command}") from None
+        streams = []
+        for stream in (out, err):
+            stream.seek(0)
+            data = stream.read()
+            streams.append(data.decode("utf-8", "surrogateescape") if text else data)
+    done = subprocess.CompletedProcess(command, code, *streams)
+    if check:
+        assert code == 0, f"exit code {code} of {command}\nstdout: {streams[0]!r:.2000}\nstderr: {streams[1]!r:.2000}"
+    return done
+
+
+def npyfs(*arguments, **keywords):
+    return run([NPYFS, *arguments], **keywords)
+
+
+def one_line(stderr):
+    """The error message of npyfs: exactly one line that begins with its name."""
+    lines = stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("npyfs: ") and len(lines[0]) > len("npyfs: "), f"stderr: {stderr!r}"
+    return lines[0]
+
+
+def process_start(pid):
+    """Start time of a process, or None where it is gone or only waits to be collected."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def peak_memory(pid):
+    """Highest resident size so far, in bytes."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(f"process {pid} has no VmHWM line: it is gone")

@@ -1,0 +1,76 @@
+"""One sequential read decodes each chunk once, a small read does not decode the dataset, the cache keeps to its limit, and
+many readers of one chunk share its decoding. Judge: the counters in status.json against chunk counts known from h5py,
+and the kernel's own account of the daemon's memory."""
+
+import os
+import subprocess
+
+import h5py
+import numpy as np
+import pytest
+
+from support.mount import Mount
+from support.process import run
+from support.truth import np_save, sha256
+
+CHUNK = 1 << 20
+CHUNKS = 32
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cache") / "store.h5"
+    values = (np.random.default_rng(6).integers(0, 9, CHUNKS * CHUNK // 8)).astype("<i8")
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=values, chunks=(CHUNK // 8,), compression="gzip", compression_opts=1)
+    return path, sha256(np_save(values))
+
+
+def cat(mount):
+    done = run(["cat", mount / "x.npy"], text=False, check=True)
+    return sha256(done.stdout)
+
+
+def test_a_sequential_read_decodes_each_chunk_once(store):
+    path, digest = store
+    with Mount(path, "cache_size=8m") as mount:
+        before = mount.status()["cache"]
+        assert (before["decoded_bytes"], before["misses"], before["bytes"], before["limit"]) == (0, 0, 0, 8 << 20)
+        assert cat(mount) == digest
+        after = mount.status()["cache"]
+        assert (after["decoded_bytes"], after["misses"]) == (CHUNKS * CHUNK, CHUNKS)
+        assert after["bytes"] <= 8 << 20 and after["evictions"] >= CHUNKS - 8
+        assert after["evictions"] * CHUNK + after["bytes"] == CHUNKS * CHUNK
+        # no second reading: the kernel kept the pages between opens
+        assert cat(mount) == digest
+        assert mount.status()["cache"]["decoded_bytes"] == after["decoded_bytes"]
+        assert mount.peak_memory() < (8 + 64) << 20
+
+
+def test_one_small_read_does_not_decode_the_dataset(store):
+    path, _ = store
+    with Mount(path, "cache_size=64m") as mount:
+        handle = os.open(mount / "x.npy", os.O_RDONLY)
+        try:
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
+            assert len(os.pread(handle, 4096, 128 + 15 * CHUNK + 5000)) == 4096
+        finally:
+            os.close(handle)
+        assert CHUNK <= mount.status()["cache"]["decoded_bytes"] <= 4 * CHUNK
+
+
+def test_readers_of_the_same_chunk_share_its_decoding(store):
+    path, digest = store
+    with Mount(path, "cache_size=64m") as mount:
+        readers = [subprocess.Popen(["sha256sum", mount / "x.npy"], stdout=subprocess.PIPE, text=True) for _ in range(8)]
+        assert {reader.communicate(timeout=60)[0].split()[0] for reader in readers} == {digest}
+        assert mount.status()["cache"]["decoded_bytes"] == CHUNKS * CHUNK
+
+
+def test_a_chunk_larger_than_the_cache(store, tmp_path):
+    path, values = tmp_path / "large.h5", np.arange(500_000)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=values, chunks=(400_000,), compression="gzip", compression_opts=1)
+    with Mount(path, "cache_size=1m") as mount:
+        assert np.array_equal(np.load(mount / "x.npy"), values)
+        assert mount.status()["cache"]["bytes"] <= 1 << 20
