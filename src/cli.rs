@@ -23,7 +23,7 @@ pub const EXIT_MOUNT: u8 = 32;
 
 /// Shows HDF5 stores as directories of virtual .npy files.
 #[derive(clap::Parser, Debug)]
-#[command(name = "npyfs", version)]
+#[command(name = "npyfs", version, arg_required_else_help = false)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,

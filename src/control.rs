@@ -92,6 +92,7 @@ pub fn status(context: &Context, store: &str) -> Json {
         },
         "cache": context.cache.status(),
         "stores_opened": context.stores_opened.load(std::sync::atomic::Ordering::Relaxed),
+        "worker_restarts": context.h5.restarts(),
         "errors": context.journal.total(),
     })
 }

@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use crate::content::{self, Content, Data};
 use crate::control::{self, Control};
 use crate::error::{Error, ErrorKind, Result};
-use crate::h5::Attribute;
+use crate::h5::{Attribute, H5};
 use crate::options::FsOptions;
 use crate::raw::Ownership;
 use crate::store::{self, Context};
@@ -128,8 +128,8 @@ type FsResult<T> = std::result::Result<T, FsError>;
 
 impl Fs {
     /// Opens a store: a file or a directory.
-    pub fn open(store: &Path, options: FsOptions) -> std::result::Result<Self, OpenError> {
-        let context = Arc::new(Context::new(options));
+    pub fn open(store: &Path, h5: H5, options: FsOptions) -> std::result::Result<Self, OpenError> {
+        let context = Arc::new(Context::new(h5, options));
         let root = store::open(store, &context).map_err(|e| OpenError(e.message))?;
         let control = Arc::new(Control {
             root: root.clone(),

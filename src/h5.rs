@@ -6,9 +6,13 @@
 
 mod describe;
 mod ffi;
+mod pool;
 mod service;
+mod szip;
 mod text;
 mod types;
+mod wire;
+pub mod worker;
 
 use std::sync::Mutex;
 
@@ -52,6 +56,21 @@ pub enum Request {
         shape: Vec<u64>,
         form: TextForm,
     },
+}
+
+impl Request {
+    /// The address of the object that is asked about; 0 for the file as a whole.
+    fn object(&self) -> u64 {
+        match self {
+            Self::Root | Self::Groups => 0,
+            Self::List { group, .. } | Self::Resolve { group, .. } => *group,
+            Self::Map { dataset }
+            | Self::Block { dataset, .. }
+            | Self::MeasureText { dataset, .. }
+            | Self::Text { dataset, .. } => *dataset,
+            Self::Describe { object } | Self::Attributes { object } => *object,
+        }
+    }
 }
 
 /// How text is wanted.
@@ -120,8 +139,8 @@ pub struct Dataset {
     pub element: Element,
     /// Dimensions of the dataset, then those of an array datatype.
     pub shape: Vec<u64>,
-    /// Files other than its own that hold the data; only if the listing asked.
-    pub outside: Vec<Vec<u8>>,
+    /// Its data may lie in other files (external raw data, virtual datasets); only if the listing asked.
+    pub outside: bool,
 }
 
 /// How the elements of a dataset are found without libhdf5, or that libhdf5 must be asked.
@@ -248,16 +267,18 @@ pub enum H5Error {
     TooLarge(String),
 }
 
-/// The version of libhdf5 that answers.
+/// The version of libhdf5 that this program holds.
 pub fn library_version() -> String {
     let (major, minor, release) = hdf5::library_version();
     format!("{major}.{minor}.{release}")
 }
 
-/// The client end of the seam. Requests from many threads are answered one at a time.
-#[derive(Default)]
-pub struct H5 {
-    service: Mutex<service::Service>,
+/// The client end of the seam; requests may come from any thread.
+pub enum H5 {
+    /// libhdf5 in this process, one request at a time: for tests and tools that trust their files.
+    Local(Box<Mutex<service::Service>>),
+    /// libhdf5 in worker processes, which this program starts of itself.
+    Workers(pool::Pool),
 }
 
 /// Unpacks the variant that a request is answered with.
@@ -271,12 +292,43 @@ macro_rules! ask {
 }
 
 impl H5 {
-    /// Answers one request about one file.
+    pub fn local() -> Self {
+        Self::Local(Box::default())
+    }
+
+    /// The program must become a worker when it is started with `worker::ARGUMENT`.
+    pub fn workers() -> Self {
+        Self::Workers(pool::Pool::new())
+    }
+
+    /// Workers that crashed or stalled and were replaced.
+    pub fn restarts(&self) -> u64 {
+        match self {
+            Self::Local(_) => 0,
+            Self::Workers(pool) => pool.restarts(),
+        }
+    }
+
+    /// Answers one request about one file. Stale if the file was written to before or meanwhile.
     pub fn call(&self, file: &StoreFile, request: Request) -> Result<Answer, H5Error> {
-        // A poisoned lock only means that an earlier request panicked; the service holds no
-        // half-done state between requests.
-        let mut service = self.service.lock().unwrap_or_else(|e| e.into_inner());
-        service.answer(file, &request)
+        if !file.is_unchanged() {
+            return Err(H5Error::Stale);
+        }
+        let answer = match self {
+            Self::Local(service) => {
+                // A poisoned lock only means that an earlier request panicked; the service holds no
+                // half-done state between requests.
+                let mut service = service.lock().unwrap_or_else(|e| e.into_inner());
+                service.answer(file, &request)
+            }
+            Self::Workers(pool) => pool.call(file, &request),
+        };
+        // libhdf5 cannot open a file that has no name any more: a replaced one that it had not open yet.
+        let lost = matches!(answer, Err(H5Error::Damaged(_))) && !file.is_current();
+        if lost || !file.is_unchanged() {
+            return Err(H5Error::Stale);
+        }
+        answer
     }
 
     pub fn root(&self, file: &StoreFile) -> Result<u64, H5Error> {

@@ -4,18 +4,32 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use npyfs::cli::{self, Cli};
+use npyfs::h5::worker;
 
 fn main() -> ExitCode {
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|first| first == worker::ARGUMENT)
+    {
+        return match worker::run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(refusal) => {
+        Err(refusal) if refusal.use_stderr() => {
+            let text = refusal.to_string();
+            let reason = text.split("\n\n").next().unwrap_or_default();
+            let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+            let reason = reason.strip_prefix("error: ").unwrap_or(&reason);
+            cli::say(&format!("{reason} (see npyfs --help)"));
+            return ExitCode::from(cli::EXIT_USAGE);
+        }
+        Err(help) => {
             // Nothing is left to do when the terminal cannot take the text either.
-            let _ = refusal.print();
-            return ExitCode::from(if refusal.use_stderr() {
-                cli::EXIT_USAGE
-            } else {
-                0
-            });
+            let _ = help.print();
+            return ExitCode::SUCCESS;
         }
     };
     match cli.run() {

@@ -160,9 +160,9 @@ impl StoreFile {
     }
 }
 
-/// Whether a file carries the HDF5 signature, at its start or behind a user block (format
+/// Where the HDF5 signature stands: at the start of the file or behind a user block (format
 /// specification, section II.A: at 0, 512, 1024, 2048 and so on).
-pub fn has_hdf5_signature(file: &File) -> io::Result<bool> {
+fn superblock(file: &File) -> io::Result<Option<u64>> {
     const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
     let len = file.metadata()?.len();
     let mut at = 0_u64;
@@ -170,9 +170,37 @@ pub fn has_hdf5_signature(file: &File) -> io::Result<bool> {
     while at.checked_add(8).is_some_and(|end| end <= len) {
         file.read_exact_at(&mut buf, at)?;
         if &buf == SIGNATURE {
-            return Ok(true);
+            return Ok(Some(at));
         }
         at = if at == 0 { 512 } else { at.saturating_mul(2) };
     }
-    Ok(false)
+    Ok(None)
+}
+
+/// Whether a file carries the HDF5 signature.
+pub fn has_hdf5_signature(file: &File) -> io::Result<bool> {
+    Ok(superblock(file)?.is_some())
+}
+
+/// The size a file should have, if that is more than it has.
+///
+/// libhdf5 makes this check itself but for superblock version 3 opened for SWMR reading. There it is left
+/// to us: a file that no writer has marked as open must be complete.
+pub fn missing_end(file: &File) -> io::Result<Option<u64>> {
+    const MARKED_OPEN: u8 = 0x1 | 0x4;
+    let Some(at) = superblock(file)? else {
+        return Ok(None);
+    };
+    // Signature, version, size of offsets, size of lengths, flags, base address, extension, end of file.
+    let mut head = [0; 36];
+    if file.read_exact_at(&mut head, at).is_err() {
+        return Ok(Some(at.saturating_add(head.len() as u64)));
+    }
+    if head[8] != 3 || head[9] != 8 || head[11] & MARKED_OPEN != 0 {
+        return Ok(None);
+    }
+    let mut end = [0; 8];
+    end.copy_from_slice(&head[28..]);
+    let end = u64::from_le_bytes(end);
+    Ok((file.metadata()?.len() < end).then_some(end))
 }

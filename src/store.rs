@@ -33,9 +33,9 @@ pub struct Context {
 }
 
 impl Context {
-    pub fn new(options: FsOptions) -> Self {
+    pub fn new(h5: H5, options: FsOptions) -> Self {
         Self {
-            h5: H5::default(),
+            h5,
             cache: Cache::new(options.cache_size),
             journal: Journal::default(),
             options,

@@ -70,7 +70,7 @@ def test_rsync_twice(mount, truth, tmp_path):
     assert_copy(tmp_path / "copy", truth)
     second = run(["rsync", "-ai", "--stats", f"{mount.path}/", tmp_path / "copy"], check=True)
     assert statistic(second.stdout, "Number of regular files transferred") == 0
-    assert not [line for line in second.stdout.splitlines() if line[:1] in "<>ch" and line[1:2] in "fdL"], second.stdout
+    assert not [line for line in second.stdout.splitlines() if line and line[0] in "<>ch" and line[1:2] in "fdL"], second.stdout
     compared = run(["rsync", "-acni", f"{mount.path}/", tmp_path / "copy"], check=True)
     assert compared.stdout == ""
 

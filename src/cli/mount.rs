@@ -15,6 +15,7 @@ use crate::cli::{CliError, say};
 use crate::fs::Fs;
 use crate::fuse::session::{Appearance, Session};
 use crate::fuse::{table, unmount};
+use crate::h5::H5;
 
 mod background;
 
@@ -65,8 +66,8 @@ fn serve(args: &Args, options: MountOptions) -> Result<(), CliError> {
         .canonicalize()
         .or_else(|_| std::path::absolute(&args.store))
         .unwrap_or(args.store.clone());
-    let fs =
-        Fs::open(&store, options.fs).map_err(|refusal| CliError::store(refusal.to_string()))?;
+    let fs = Fs::open(&store, H5::workers(), options.fs)
+        .map_err(|refusal| CliError::store(refusal.to_string()))?;
     let mount_point = check_mount_point(&args.mount_point, &store)?;
     check_rights(options.allow_other)?;
     let appearance = Appearance {
@@ -138,10 +139,10 @@ fn check_mount_point(given: &Path, store: &Path) -> Result<PathBuf, CliError> {
         Err(error) => return Err(failed(error)),
     }
     let waiting = match top {
-        Some(top) if top.is_ours() => return refuse("already holds a mount of npyfs"),
+        Some(top) if top.is_ours() => return refuse("is already mounted by npyfs"),
         // Looking into a directory that waits for its first mount would call for that mount: us.
         Some(top) if top.is_automount() => true,
-        Some(top) => return refuse(&format!("already holds a mount ({})", top.fstype)),
+        Some(top) => return refuse(&format!("is already mounted ({})", top.fstype)),
         None => false,
     };
     let path = given.canonicalize().map_err(failed)?;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::cli::{CliError, options};
 use crate::control;
 use crate::fs::Fs;
+use crate::h5::H5;
 use crate::tree::{Directory, Node};
 
 /// Symbolic links that a path may lead through.
@@ -30,7 +31,8 @@ impl StoreArgs {
             .store
             .canonicalize()
             .map_err(|e| CliError::store(format!("{}: {e}", self.store.display())))?;
-        Fs::open(&store, options.fs).map_err(|refusal| CliError::store(refusal.to_string()))
+        Fs::open(&store, H5::workers(), options.fs)
+            .map_err(|refusal| CliError::store(refusal.to_string()))
     }
 }
 

@@ -66,10 +66,13 @@ fn dataset(id: &Id, addr: u64, outside: bool) -> Result<Dataset, TypeError> {
         ));
     };
     shape.extend_from_slice(inner(&element));
-    let outside = if outside {
-        files_outside(&ffi::dataset_plist(id)?)?
-    } else {
-        Vec::new()
+    let outside = outside && {
+        let plist = ffi::dataset_plist(id)?;
+        match ffi::layout(&plist)? {
+            LayoutKind::Virtual => true,
+            LayoutKind::Contiguous => !ffi::external_files(&plist)?.is_empty(),
+            LayoutKind::Compact | LayoutKind::Chunked => false,
+        }
     };
     Ok(Dataset {
         addr,

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::cache::{Key, Piece};
 use crate::content::{Content, Data};
@@ -31,6 +31,9 @@ pub enum Backing {
     },
     Pieces {
         grid: Grid,
+        /// The chunks themselves, where a piece gathers several: one that is damaged must not cost the
+        /// others.
+        chunks: Option<Grid>,
         form: Form,
     },
 }
@@ -74,15 +77,35 @@ pub struct Payload {
     pub rank: usize,
     pub len: u64,
     pub backing: Backing,
+    /// The last piece that is larger than the whole cache: the next read wants it again.
+    pub large: Mutex<Option<(u64, Piece)>>,
 }
+
+/// The form number of chunks that are read one by one.
+const SINGLE: u32 = 5;
 
 impl Payload {
     /// One piece, decoded.
     fn piece(&self, grid: &Grid, form: Form, number: u64) -> Result<Piece> {
+        let mut large = self.large.lock().unwrap_or_else(|e| e.into_inner());
+        match &*large {
+            Some((held, piece)) if *held == number => return Ok(piece.clone()),
+            _ => *large = None,
+        }
+        drop(large);
+        let piece = self.decoded(grid, form, form.number(), number)?;
+        if !self.store.context.cache.holds(piece.len()) {
+            let mut large = self.large.lock().unwrap_or_else(|e| e.into_inner());
+            *large = Some((number, piece.clone()));
+        }
+        Ok(piece)
+    }
+
+    fn decoded(&self, grid: &Grid, form: Form, form_number: u32, number: u64) -> Result<Piece> {
         let key = Key {
             file: self.store.file.serial,
             object: self.object,
-            form: form.number(),
+            form: form_number,
             piece: number,
         };
         self.store.context.cache.get(key, || {
@@ -90,6 +113,17 @@ impl Payload {
             self.store
                 .block(self.object, &start[..self.rank], &shape[..self.rank], form)
         })
+    }
+
+    /// Copies out of the chunk that holds `offset`; for pieces of which a part is damaged.
+    fn read_chunk(&self, chunks: &Grid, form: Form, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let run = chunks.run_at(offset);
+        let piece = self.decoded(chunks, form, SINGLE, run.piece)?;
+        let n = usize::try_from(run.len)
+            .unwrap_or(usize::MAX)
+            .min(buf.len());
+        buf[..n].copy_from_slice(slice(&piece, run.at, n)?);
+        Ok(n)
     }
 
     fn read_raw(parts: &[RawFile], fill: &[u8], offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -161,28 +195,36 @@ impl Content for Payload {
                 self.store.file.read_exact_at(buf, at)?;
             }
             Backing::Raw { parts, fill } => Self::read_raw(parts, fill, offset, buf)?,
-            Backing::Pieces { grid, form } => {
+            Backing::Pieces { grid, chunks, form } => {
                 let mut done = 0;
                 // Rows of a chunk that cuts across them come back to the same few pieces.
                 let mut held: Vec<(u64, Piece)> = Vec::new();
                 while done < buf.len() {
-                    let run = grid.run_at(offset + done as u64);
-                    let piece = match held.iter().find(|(number, _)| *number == run.piece) {
-                        Some((_, piece)) => piece.clone(),
-                        None => {
-                            let piece = self.piece(grid, *form, run.piece)?;
-                            if held.len() >= 16 {
-                                held.remove(0);
-                            }
-                            held.push((run.piece, piece.clone()));
-                            piece
+                    let at = offset + done as u64;
+                    let run = grid.run_at(at);
+                    let known = held.iter().find(|(number, _)| *number == run.piece);
+                    let piece = match known {
+                        Some((_, piece)) => Ok(piece.clone()),
+                        None => self.piece(grid, *form, run.piece),
+                    };
+                    let piece = match (piece, chunks) {
+                        (Ok(piece), _) => piece,
+                        (Err(e), Some(chunks)) if e.kind == ErrorKind::Damaged => {
+                            done += self.read_chunk(chunks, *form, at, &mut buf[done..])?;
+                            continue;
                         }
+                        (Err(e), _) => return Err(e),
                     };
                     let n = usize::try_from(run.len)
                         .unwrap_or(usize::MAX)
                         .min(buf.len() - done);
-                    let part = slice(&piece, run.at, n)?;
-                    buf[done..done + n].copy_from_slice(part);
+                    buf[done..done + n].copy_from_slice(slice(&piece, run.at, n)?);
+                    if known.is_none() {
+                        if held.len() >= 16 {
+                            held.remove(0);
+                        }
+                        held.push((run.piece, piece));
+                    }
                     done += n;
                 }
             }
@@ -191,14 +233,18 @@ impl Content for Payload {
     }
 
     fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {
-        let Backing::Pieces { grid, form } = &self.backing else {
+        let Backing::Pieces { grid, chunks, form } = &self.backing else {
             return Ok(None);
         };
         let run = grid.run_at(offset);
         if run.len < len as u64 {
             return Ok(None);
         }
-        let piece = self.piece(grid, *form, run.piece)?;
+        let piece = match self.piece(grid, *form, run.piece) {
+            // `read_at` finds out which of the chunks is damaged.
+            Err(e) if chunks.is_some() && e.kind == ErrorKind::Damaged => return Ok(None),
+            piece => piece?,
+        };
         slice(&piece, run.at, len)?;
         let at = usize::try_from(run.at).map_err(|_| short())?;
         Ok(Some(Data::Shared(piece, at..at + len)))

@@ -1,6 +1,6 @@
 //! A dataset as one `.npy` file.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value as Json, json};
 
@@ -85,15 +85,22 @@ impl ArrayFile {
             rank,
             len,
             backing,
+            large: Mutex::default(),
         })
     }
 
     fn backing(&self, map: DatasetMap, dtype: &DType) -> Result<Backing> {
         let element = dtype.size() as u64;
-        let pieces = |piece: Vec<u64>, form| {
-            Grid::new(&map.shape, &piece, element)
-                .map(|grid| Backing::Pieces { grid, form })
+        let grid = |piece: &[u64]| {
+            Grid::new(&map.shape, piece, element)
                 .ok_or_else(|| Error::damaged(format!("impossible chunks {piece:?}")))
+        };
+        let pieces = |piece: Vec<u64>, form| {
+            grid(&piece).map(|grid| Backing::Pieces {
+                grid,
+                chunks: None,
+                form,
+            })
         };
         match map.source {
             Source::Fill(fill) => Ok(Backing::Fill(fill)),
@@ -106,8 +113,13 @@ impl ArrayFile {
             Source::Chunked { chunk } => {
                 let mut piece = chunk;
                 piece.extend_from_slice(&map.shape[map.rank..]);
-                gather_small(&mut piece, &map.shape, element);
-                pieces(piece, Form::Elements)
+                let chunks = grid(&piece)?;
+                let gathered = gather_small(&mut piece, &map.shape, element);
+                Ok(Backing::Pieces {
+                    grid: grid(&piece)?,
+                    chunks: gathered.then_some(chunks),
+                    form: Form::Elements,
+                })
             }
             Source::Virtual { sources } => {
                 let outside = external::check_virtual(&self.store, &sources)?;
@@ -144,24 +156,28 @@ impl ArrayFile {
         Grid::new(&map.shape, &piece, dtype.size() as u64)
             .map(|grid| Backing::Pieces {
                 grid,
+                chunks: None,
                 form: Form::Text(form),
             })
             .ok_or_else(|| Error::damaged("impossible shape"))
     }
 }
 
-/// Multiplies a small chunk, last dimension first, so that a piece is worth a call.
-fn gather_small(piece: &mut [u64], shape: &[u64], element: u64) {
+/// Multiplies a small chunk, last dimension first, so that a piece is worth a call; true if it did.
+fn gather_small(piece: &mut [u64], shape: &[u64], element: u64) -> bool {
+    let mut gathered = false;
     for k in (0..piece.len()).rev() {
         let bytes = piece.iter().fold(element, |n, &d| n.saturating_mul(d));
         if bytes == 0 || bytes >= SMALL_PIECE {
-            return;
+            break;
         }
         let times = (SMALL_PIECE / bytes)
             .min(shape[k].div_ceil(piece[k]))
             .max(1);
         piece[k] = piece[k].saturating_mul(times);
+        gathered |= times > 1;
     }
+    gathered
 }
 
 impl VirtualFile for ArrayFile {
@@ -213,8 +229,10 @@ impl VirtualFile for ArrayFile {
             .describe(&self.store.file, self.dataset.addr)
         {
             Ok(details) => {
-                if let Err(denied) = external::check_names(&self.store, &details.outside) {
-                    map.insert("denied".into(), json!(denied.message));
+                if let Err(e) = external::check(&self.store, self.dataset.addr)
+                    && e.kind == ErrorKind::Denied
+                {
+                    map.insert("denied".into(), json!(e.message));
                 }
                 info::details(&details, dtype.ok().as_ref().map(|(d, _)| d), &mut map);
             }

@@ -237,15 +237,40 @@ fn sparse(store: &OpenStore, group: u64, lengths: &[u64]) -> std::result::Result
             data.shape[0], indices.shape[0]
         ));
     }
-    let first = little_end(indptr, &block(store, indptr, 0, 1)?);
-    let last = little_end(indptr, &block(store, indptr, indptr.shape[0] - 1, 1)?);
-    if (first, last) != (0, data.shape[0]) {
+    check_row_pointers(store, indptr, data.shape[0])?;
+    Ok(Sparse { shape })
+}
+
+/// Row pointers start at 0, never fall, and end at the number of values.
+fn check_row_pointers(
+    store: &OpenStore,
+    indptr: &Dataset,
+    values: u64,
+) -> std::result::Result<(), String> {
+    const STEP: u64 = 1 << 17;
+    let (len, mut at, mut before) = (indptr.shape[0], 0, 0);
+    while at < len {
+        let count = STEP.min(len - at);
+        let bytes = block(store, indptr, at, count)?;
+        let size = bytes.len() / usize::try_from(count).unwrap_or(usize::MAX).max(1);
+        for (i, pointer) in bytes.chunks_exact(size.max(1)).enumerate() {
+            let pointer = little_end(indptr, pointer);
+            let row = at + i as u64;
+            if pointer < before || (row == 0 && pointer != 0) {
+                return Err(format!(
+                    "row pointer {row} is {pointer}, the one before {before}"
+                ));
+            }
+            before = pointer;
+        }
+        at += count;
+    }
+    if before != values {
         return Err(format!(
-            "row pointers run from {first} to {last}, there are {} values",
-            data.shape[0]
+            "row pointers end at {before}, there are {values} values"
         ));
     }
-    Ok(Sparse { shape })
+    Ok(())
 }
 
 fn little_end(dataset: &Dataset, bytes: &[u8]) -> u64 {

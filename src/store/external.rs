@@ -85,15 +85,13 @@ pub fn raw_files(store: &OpenStore, parts: &[RawPart]) -> Result<Vec<RawFile>> {
         .collect()
 }
 
-/// Whether files named by a dataset may be read at all; the reason if not.
-pub fn check_names(store: &OpenStore, names: &[Vec<u8>]) -> Result<()> {
-    for name in names {
-        match open(store, name) {
-            Err(e) if e.kind == ErrorKind::Denied => return Err(e),
-            _ => {}
-        }
+/// Whether the policy lets a dataset be read; the reason if not.
+pub fn check(store: &Arc<OpenStore>, dataset: u64) -> Result<()> {
+    match store.context.h5.map(&store.file, dataset)?.source {
+        Source::Raw { files, .. } => raw_files(store, &files).map(drop),
+        Source::Virtual { sources } => check_virtual(store, &sources).map(drop),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Another HDF5 file that something in `store` names, opened under the policy.
@@ -122,8 +120,9 @@ fn check_below(
     let allow = store.context.options.external == External::Allow;
     let mut outside = false;
     for (file, path) in sources {
-        let own = file == b".";
-        outside |= !own;
+        let own = file == b"." || is_own(store, file);
+        // By its name libhdf5 opens even the own file like any other.
+        outside |= file != b".";
         if allow {
             continue;
         }
@@ -137,11 +136,11 @@ fn check_below(
         let source = if own {
             store.clone()
         } else {
-            // libhdf5 looks for a missing file elsewhere, so it must be there.
-            open_store(store, &unescape(file)).map_err(|e| match e.kind {
-                ErrorKind::NotFound => denied(file, "it is not there"),
-                _ => e,
-            })?
+            match open_store(store, &unescape(file)) {
+                // What is missing reads as the fill value.
+                Err(e) if e.kind == ErrorKind::NotFound => continue,
+                source => source?,
+            }
         };
         for path in datasets(path) {
             if !check_source(&source, &path, depth, &mut outside)? {
@@ -150,6 +149,12 @@ fn check_below(
         }
     }
     Ok(outside)
+}
+
+/// Whether a source is the store's own file, under the name it is mounted by.
+fn is_own(store: &OpenStore, name: &[u8]) -> bool {
+    let base = store.file.path.parent().unwrap_or(Path::new("/"));
+    !has_block_number(name) && base.join(OsStr::from_bytes(&unescape(name))) == store.file.path
 }
 
 /// The dataset names a pattern stands for; endless for a numbered one, ended by the first that is missing.

@@ -20,6 +20,9 @@ use crate::tree::{Directory, Listing, Node, Symlink, VirtualFile};
 /// Directories below each other that are shown.
 const DEEPEST: usize = 256;
 
+/// External links that lead on to each other.
+const MOST_EXTERNAL: usize = 8;
+
 /// The listing, and the other files it was made from.
 type Listed = (Arc<Listing>, Vec<Arc<OpenStore>>);
 
@@ -358,47 +361,30 @@ impl GroupDirectory {
     }
 
     fn add_external(&self, name: &[u8], file: &[u8], path: &[u8], to: &mut Building) {
-        let other = match external::open_store(&self.store, file) {
-            Ok(other) => other,
+        match follow(&self.store, file, path, MOST_EXTERNAL) {
             Err(e) if e.kind == ErrorKind::NotFound => {
-                to.left_out.push((
-                    name.to_vec(),
-                    format!("dangling external link: {}", e.message),
-                ));
-                return;
-            }
-            Err(e) => return self.add_broken(name, e, to),
-        };
-        to.others.push(other.clone());
-        let path = if path.is_empty() { &b"/"[..] } else { path };
-        match other.context.h5.resolve(&other.file, other.root, path) {
-            Ok(Resolved::Member(Member::Group { addr, links })) => {
-                self.add_group(&other, name, addr, links, None, to);
-            }
-            Ok(Resolved::Member(Member::Dataset(dataset))) => {
-                self.add_dataset(&other, name, dataset, to)
-            }
-            Ok(Resolved::Member(Member::Unsupported { reason, .. })) => {
-                to.left_out.push((name.to_vec(), reason));
-            }
-            Ok(Resolved::External { file, .. }) => {
-                let file = String::from_utf8_lossy(&file);
-                let why = format!("external link that leads on to another file, '{file}'");
-                self.add_broken(name, Error::new(ErrorKind::Denied, why), to);
-            }
-            Ok(Resolved::Missing) => {
-                let file = String::from_utf8_lossy(file);
-                let why = format!("dangling external link: no such object in {file}");
+                let why = format!("dangling external link: {}", e.message);
                 to.left_out.push((name.to_vec(), why));
             }
-            Ok(Resolved::Member(_)) => {
-                self.add_broken(
-                    name,
-                    Error::damaged("external link to what is not shown"),
-                    to,
-                );
+            Err(e) => self.add_broken(name, e, to),
+            Ok((other, member)) => {
+                to.others.push(other.clone());
+                match member {
+                    Member::Group { addr, links } => {
+                        self.add_group(&other, name, addr, links, None, to);
+                    }
+                    Member::Dataset(dataset) => {
+                        if dataset.outside
+                            && let Err(e) = external::check(&other, dataset.addr)
+                        {
+                            to.left_out.push((name.to_vec(), e.message));
+                        }
+                        self.add_dataset(&other, name, dataset, to);
+                    }
+                    Member::Unsupported { reason, .. } => to.left_out.push((name.to_vec(), reason)),
+                    _ => self.add_broken(name, Error::damaged("external link to nothing"), to),
+                }
             }
-            Err(e) => self.add_broken(name, e.into(), to),
         }
     }
 
@@ -408,12 +394,36 @@ impl GroupDirectory {
             .members
             .iter()
             .filter_map(|(name, member)| match member {
-                Member::Dataset(dataset) => external::check_names(&self.store, &dataset.outside)
-                    .err()
-                    .map(|e| (name.clone(), e.message)),
+                Member::Dataset(dataset) if dataset.outside => {
+                    external::check(&self.store, dataset.addr)
+                        .err()
+                        .map(|e| (name.clone(), e.message))
+                }
                 _ => None,
             })
             .collect()
+    }
+}
+
+/// Follows an external link, and those it leads on to, as far as the policy allows.
+fn follow(
+    store: &Arc<OpenStore>,
+    file: &[u8],
+    path: &[u8],
+    left: usize,
+) -> Result<(Arc<OpenStore>, Member)> {
+    if left == 0 {
+        return Err(Error::damaged("external links that lead on for too long"));
+    }
+    let other = external::open_store(store, file)?;
+    let path = if path.is_empty() { &b"/"[..] } else { path };
+    match other.context.h5.resolve(&other.file, other.root, path)? {
+        Resolved::Member(member) => Ok((other, member)),
+        Resolved::External { file, path } => follow(&other, &file, &path, left - 1),
+        Resolved::Missing => Err(Error::new(
+            ErrorKind::NotFound,
+            format!("no such object in {}", other.file.path.display()),
+        )),
     }
 }
 

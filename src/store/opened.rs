@@ -10,7 +10,7 @@ use super::Context;
 use super::text::Measured;
 use crate::error::{Error, Result};
 use crate::h5::Request;
-use crate::raw::StoreFile;
+use crate::raw::{StoreFile, missing_end};
 use crate::read::payload::Form;
 
 /// The names that lead from the root group to a group.
@@ -37,10 +37,13 @@ impl OpenStore {
     }
 
     pub fn from_file(context: &Arc<Context>, file: StoreFile) -> Result<Arc<Self>> {
-        let root = context
-            .h5
-            .root(&file)
-            .map_err(|e| Error::from(e).about(file.path.display()))?;
+        let about = |e: Error| e.about(file.path.display());
+        if let Some(end) = missing_end(file.file()).map_err(|e| about(e.into()))? {
+            let has = file.identity.size;
+            let why = format!("truncated file: {has} bytes of {end}");
+            return Err(about(Error::damaged(why)));
+        }
+        let root = context.h5.root(&file).map_err(|e| about(e.into()))?;
         context.stores_opened.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(Self {
             context: context.clone(),

@@ -21,11 +21,28 @@ pub fn visible_with(own: &[u8], suffix: &str, sep: u8) -> Vec<u8> {
     let mut name = escape(own, sep);
     if name.len() + suffix.len() > NAME_MAX {
         let tail = format!("~{:016x}", xxh3_64(own));
-        name.truncate(NAME_MAX - suffix.len() - tail.len());
+        let room = NAME_MAX - suffix.len() - tail.len();
+        name.truncate(whole_letters(&name, room));
         name.extend_from_slice(tail.as_bytes());
     }
     name.extend_from_slice(suffix.as_bytes());
     name
+}
+
+/// The longest start of at most `room` bytes that splits neither a UTF-8 letter nor an escape.
+fn whole_letters(name: &[u8], room: usize) -> usize {
+    let is_escape = |at: usize| {
+        name[at] == b'%'
+            && matches!(name.get(at + 1..at + 3), Some(hex) if hex.iter().all(u8::is_ascii_hexdigit))
+    };
+    if let Some(start) = (room.saturating_sub(2)..room).find(|&at| is_escape(at)) {
+        return start;
+    }
+    let mut end = room;
+    while end + 3 > room && end > 0 && name.get(end).is_some_and(|b| b & 0xc0 == 0x80) {
+        end -= 1;
+    }
+    end
 }
 
 fn escape(own: &[u8], sep: u8) -> Vec<u8> {
@@ -116,6 +133,15 @@ mod tests {
         assert_eq!((a.len(), b.len()), (255, 255));
         assert_ne!(a, b);
         assert!(a.ends_with(b".npy"));
+        for start in 0..4 {
+            let name = "x".repeat(start) + &"\u{20ac}".repeat(100);
+            let cut = visible(name.as_bytes(), ".npy");
+            assert!(std::str::from_utf8(&cut).is_ok(), "{start}");
+            let name = "x".repeat(start) + &"/".repeat(300);
+            let cut = visible(name.as_bytes(), "");
+            let kept = &cut[start..cut.len() - 17];
+            assert_eq!(kept.len() % 3, 0, "{start}");
+        }
     }
 
     proptest! {

@@ -49,14 +49,14 @@ def visible_array(dataset):
     """The array that a dataset shows as, read by h5py."""
     text = h5py.check_string_dtype(dataset.dtype)
     if text is None:
-        array = np.asarray(dataset[()])
+        array = np.asarray(dataset[...])
         return np.ascontiguousarray(array).reshape(array.shape).view(without_metadata(array.dtype))
     utf8 = text.encoding == "utf-8"
     if text.length is None:
         values = np.asarray(dataset[()], dtype=object)
         flat = [value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape") for value in values.ravel()]
         return text_array(flat, values.shape, utf8)
-    array = np.asarray(dataset[()], dtype=f"|S{text.length}")
+    array = np.asarray(dataset[...], dtype=f"|S{text.length}")
     values = array.ravel().tolist()  # without the padding
     if utf8 and any(not value.isascii() for value in values):
         shown = text_array(values, array.shape, True)

@@ -1,0 +1,108 @@
+"""Runs inside a process of its own: reads with h5py and NumPy, one JSON request a line, one JSON answer a line.
+
+Everything is imported before the first request. A time includes opening the file and excludes closing it."""
+
+import json
+import os
+import random
+import sys
+import time
+
+import h5py
+import hdf5plugin  # noqa: F401 - registers blosc
+import numpy as np
+
+
+def places(seed, count, size, total):
+    """Offsets into the payload, aligned to the size read, the same for everybody who asks."""
+    rng = random.Random(seed)
+    return [rng.randrange(total // size) * size for _ in range(count)]
+
+
+def h5_read(file, name):
+    start = time.perf_counter()
+    with h5py.File(file) as f:
+        data = f[name][()]
+        seconds = time.perf_counter() - start
+    return seconds, data.nbytes
+
+
+def h5_stream(file, name):
+    """Sample by sample (a chunk each) through one reused buffer, as a filter in a pipe would."""
+    sink = os.open(os.devnull, os.O_WRONLY)
+    start = time.perf_counter()
+    with h5py.File(file) as f:
+        dataset = f[name]
+        buffer = np.empty((1, *dataset.shape[1:]), dataset.dtype)
+        done = 0
+        for k in range(dataset.shape[0]):
+            dataset.read_direct(buffer, np.s_[k:k + 1])
+            done += os.write(sink, buffer)
+        seconds = time.perf_counter() - start
+    os.close(sink)
+    return seconds, done
+
+
+def h5_random(file, name, size, count, seed):
+    start = time.perf_counter()
+    with h5py.File(file) as f:
+        dataset = f[name]
+        rows, columns = dataset.shape[1:]
+        row = columns * dataset.dtype.itemsize
+        done = 0
+        for at in places(seed, count, size, dataset.nbytes):
+            sample, first = divmod(at // row, rows)
+            done += dataset[sample, first:first + size // row].nbytes
+        seconds = time.perf_counter() - start
+    assert done == size * count, f"{done} of {size * count} bytes"
+    return seconds, done
+
+
+def h5_list(file, name):
+    """Name, shape and type of every member: what a listing with sizes needs."""
+    start = time.perf_counter()
+    with h5py.File(file) as f:
+        total = 0
+        for dataset in f[name].values():
+            total += dataset.size * dataset.dtype.itemsize
+        seconds = time.perf_counter() - start
+    return seconds, total
+
+
+def pread(path, size, count, seed, header, total):
+    start = time.perf_counter()
+    fd = os.open(path, os.O_RDONLY)
+    done = 0
+    for at in places(seed, count, size, total):
+        done += len(os.pread(fd, size, header + at))
+    seconds = time.perf_counter() - start
+    os.close(fd)
+    assert done == size * count, f"{done} of {size * count} bytes"
+    return seconds, done
+
+
+def np_load(path):
+    start = time.perf_counter()
+    data = np.load(path)
+    return time.perf_counter() - start, data.nbytes
+
+
+def np_mmap_sum(path):
+    start = time.perf_counter()
+    data = np.load(path, mmap_mode="r")
+    total = float(data.sum(dtype=np.float64))
+    seconds = time.perf_counter() - start
+    assert isinstance(data, np.memmap)
+    return seconds, total
+
+
+OPERATIONS = {f.__name__: f for f in (h5_read, h5_stream, h5_random, h5_list, pread, np_load, np_mmap_sum)}
+
+for line in sys.stdin:
+    request = json.loads(line)
+    try:
+        seconds, result = OPERATIONS[request.pop("op")](**request)
+        answer = {"seconds": seconds, "result": result}
+    except Exception as problem:  # the table says what went wrong
+        answer = {"error": f"{type(problem).__name__}: {problem}"}
+    print(json.dumps(answer), flush=True)

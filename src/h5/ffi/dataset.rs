@@ -1,0 +1,174 @@
+//! Datasets: their extent and their elements.
+
+use super::*;
+
+pub fn dataset_type(dataset: &Id) -> Result<Id> {
+    // SAFETY: plain call on an open identifier.
+    id(unsafe { h5d::H5Dget_type(dataset.0) }, "H5Dget_type")
+}
+
+pub fn dataset_space(dataset: &Id) -> Result<Id> {
+    // SAFETY: as above.
+    id(unsafe { h5d::H5Dget_space(dataset.0) }, "H5Dget_space")
+}
+
+pub fn dataset_plist(dataset: &Id) -> Result<Id> {
+    // SAFETY: as above.
+    id(
+        unsafe { h5d::H5Dget_create_plist(dataset.0) },
+        "H5Dget_create_plist",
+    )
+}
+
+/// Bytes the dataset occupies in its file.
+pub fn storage_size(dataset: &Id) -> u64 {
+    // SAFETY: as above.
+    unsafe { h5d::H5Dget_storage_size(dataset.0) }
+}
+
+/// Address of contiguous data in the file, the user block included.
+pub fn contiguous_addr(dataset: &Id) -> Option<u64> {
+    // SAFETY: as above; an undefined address is all ones, and leaves an error on the stack.
+    let addr = unsafe { h5d::H5Dget_offset(dataset.0) };
+    if addr == u64::MAX {
+        let _ = failure("H5Dget_offset");
+        return None;
+    }
+    Some(addr)
+}
+
+/// The current shape and the maximum one (`u64::MAX`: unlimited). `None`: a null dataspace.
+pub fn extent(space: &Id) -> Result<Option<(Vec<u64>, Vec<u64>)>> {
+    // SAFETY: the buffers have the rank that libhdf5 itself reports.
+    unsafe {
+        match h5s::H5Sget_simple_extent_type(space.0) {
+            h5s::H5S_class_t::H5S_NULL => return Ok(None),
+            h5s::H5S_class_t::H5S_NO_CLASS => return Err(failure("H5Sget_simple_extent_type")),
+            _ => {}
+        }
+        let rank = count(
+            h5s::H5Sget_simple_extent_ndims(space.0),
+            "H5Sget_simple_extent_ndims",
+        )?;
+        let (mut dims, mut max) = (vec![0; rank], vec![0; rank]);
+        done(
+            h5s::H5Sget_simple_extent_dims(space.0, dims.as_mut_ptr(), max.as_mut_ptr()),
+            "H5Sget_simple_extent_dims",
+        )?;
+        Ok(Some((dims, max)))
+    }
+}
+
+/// Reads the block of a dataset at `start` with `shape` (both empty for a scalar), `element` bytes each.
+///
+/// Memory is `element` times the product of `shape`; the caller has bounded it.
+pub fn read_block(
+    dataset: &Id,
+    mem_type: &Id,
+    start: &[u64],
+    shape: &[u64],
+    element: usize,
+) -> Result<Vec<u8>> {
+    let elements = shape
+        .iter()
+        .try_fold(1_usize, |n, &d| n.checked_mul(usize::try_from(d).ok()?));
+    let len = elements
+        .and_then(|n| n.checked_mul(element))
+        .ok_or_else(|| Failure("block too large".into()))?;
+    let mut buf = vec![0_u8; len];
+    if len == 0 {
+        return Ok(buf);
+    }
+    let file_space = dataset_space(dataset)?;
+    // SAFETY: the memory dataspace has exactly the block's elements, and the buffer the block's bytes:
+    // callers pass the size of `mem_type` as `element`, which is checked here.
+    unsafe {
+        if h5t::H5Tget_size(mem_type.0) != element {
+            return Err(Failure("element size differs from the memory type".into()));
+        }
+        let mem_space = if shape.is_empty() {
+            id(h5s::H5Screate(h5s::H5S_class_t::H5S_SCALAR), "H5Screate")?
+        } else {
+            done(
+                h5s::H5Sselect_hyperslab(
+                    file_space.0,
+                    h5s::H5S_seloper_t::H5S_SELECT_SET,
+                    start.as_ptr(),
+                    ptr::null(),
+                    shape.as_ptr(),
+                    ptr::null(),
+                ),
+                "H5Sselect_hyperslab",
+            )?;
+            let rank = c_int::try_from(shape.len()).map_err(|_| Failure("rank".into()))?;
+            id(
+                h5s::H5Screate_simple(rank, shape.as_ptr(), ptr::null()),
+                "H5Screate_simple",
+            )?
+        };
+        done(
+            h5d::H5Dread(
+                dataset.0,
+                mem_type.0,
+                mem_space.0,
+                file_space.0,
+                h5p::H5P_DEFAULT,
+                buf.as_mut_ptr().cast(),
+            ),
+            "H5Dread",
+        )?;
+    }
+    Ok(buf)
+}
+
+/// Reads variable-length strings of a block; a null pointer reads as an empty string.
+pub fn read_strings(
+    dataset: &Id,
+    mem_type: &Id,
+    start: &[u64],
+    shape: &[u64],
+) -> Result<Vec<Vec<u8>>> {
+    let buf = read_block(dataset, mem_type, start, shape, size_of::<*mut c_char>())?;
+    // SAFETY: `read_block` filled the buffer with one pointer per element.
+    unsafe { take_strings(buf, mem_type) }
+}
+
+/// Copies the strings out and gives libhdf5's memory back.
+///
+/// # Safety
+/// `buf` holds pointers that libhdf5 has just allocated for `mem_type`, a variable-length string.
+pub(super) unsafe fn take_strings(mut buf: Vec<u8>, mem_type: &Id) -> Result<Vec<Vec<u8>>> {
+    let n = buf.len() / size_of::<*mut c_char>();
+    let mut out = Vec::with_capacity(n);
+    for bytes in buf.chunks_exact(size_of::<usize>()) {
+        let mut raw = [0_u8; size_of::<usize>()];
+        raw.copy_from_slice(bytes);
+        let text = ptr::with_exposed_provenance::<c_char>(usize::from_ne_bytes(raw));
+        // SAFETY: see above; strings end in NUL.
+        out.push(if text.is_null() {
+            Vec::new()
+        } else {
+            unsafe { CStr::from_ptr(text) }.to_bytes().to_vec()
+        });
+    }
+    if n > 0 {
+        let len = n as hsize_t;
+        // SAFETY: type, count and buffer are those of the read.
+        unsafe {
+            let space = id(
+                h5s::H5Screate_simple(1, &raw const len, ptr::null()),
+                "H5Screate_simple",
+            )?;
+            done(
+                h5t::H5Treclaim(
+                    mem_type.0,
+                    space.0,
+                    h5p::H5P_DEFAULT,
+                    buf.as_mut_ptr().cast(),
+                ),
+                "H5Treclaim",
+            )?;
+        }
+    }
+    Ok(out)
+}

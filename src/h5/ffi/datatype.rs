@@ -1,0 +1,275 @@
+//! Datatypes as they are stored, and types to read into memory with; `types.rs` says what they mean.
+
+use super::*;
+
+pub use h5t::H5T_class_t as Class;
+pub use h5t::H5T_order_t as ByteOrder;
+
+pub fn class(ty: &Id) -> Class {
+    // SAFETY: plain call; unknown classes come back as H5T_NO_CLASS.
+    unsafe { h5t::H5Tget_class(ty.0) }
+}
+
+pub fn size(ty: &Id) -> usize {
+    // SAFETY: plain call.
+    unsafe { h5t::H5Tget_size(ty.0) }
+}
+
+pub fn order(ty: &Id) -> ByteOrder {
+    // SAFETY: plain call.
+    unsafe { h5t::H5Tget_order(ty.0) }
+}
+
+pub fn signed(ty: &Id) -> bool {
+    // SAFETY: plain call.
+    unsafe { h5t::H5Tget_sign(ty.0) == h5t::H5T_sign_t::H5T_SGN_2 }
+}
+
+/// Exponent and mantissa sizes of a float, in bits.
+pub fn float_fields(ty: &Id) -> Result<(usize, usize)> {
+    let mut f = [0_usize; 5];
+    let [spos, epos, esize, mpos, msize] = &mut f;
+    // SAFETY: five live integers.
+    done(
+        unsafe { h5t::H5Tget_fields(ty.0, spos, epos, esize, mpos, msize) },
+        "H5Tget_fields",
+    )?;
+    Ok((f[2], f[4]))
+}
+
+pub fn super_type(ty: &Id) -> Result<Id> {
+    // SAFETY: plain call.
+    id(unsafe { h5t::H5Tget_super(ty.0) }, "H5Tget_super")
+}
+
+pub fn equal(a: &Id, b: &Id) -> bool {
+    // SAFETY: plain call.
+    unsafe { h5t::H5Tequal(a.0, b.0) > 0 }
+}
+
+pub fn is_variable_string(ty: &Id) -> bool {
+    // SAFETY: plain call.
+    unsafe { h5t::H5Tis_variable_str(ty.0) > 0 }
+}
+
+pub fn is_utf8(ty: &Id) -> bool {
+    // SAFETY: plain call.
+    unsafe { h5t::H5Tget_cset(ty.0) == h5t::H5T_cset_t::H5T_CSET_UTF8 }
+}
+
+pub fn is_null_padded(ty: &Id) -> bool {
+    // SAFETY: plain call.
+    unsafe { h5t::H5Tget_strpad(ty.0) == h5t::H5T_str_t::H5T_STR_NULLPAD }
+}
+
+/// The tag of an opaque type.
+pub fn tag(ty: &Id) -> String {
+    // SAFETY: libhdf5 hands out a C string of its own memory, which is copied and given back.
+    unsafe {
+        let raw = h5t::H5Tget_tag(ty.0);
+        if raw.is_null() {
+            return String::new();
+        }
+        let text = CStr::from_ptr(raw).to_string_lossy().into_owned();
+        hdf5_sys::h5::H5free_memory(raw.cast());
+        text
+    }
+}
+
+pub fn array_dims(ty: &Id) -> Result<Vec<u64>> {
+    // SAFETY: the buffer has the rank that libhdf5 reports.
+    unsafe {
+        let rank = count(h5t::H5Tget_array_ndims(ty.0), "H5Tget_array_ndims")?;
+        let mut dims = vec![0_u64; rank];
+        if h5t::H5Tget_array_dims2(ty.0, dims.as_mut_ptr()) < 0 {
+            return Err(failure("H5Tget_array_dims2"));
+        }
+        Ok(dims)
+    }
+}
+
+/// Name, offset and type of each member of a compound type.
+pub fn members(ty: &Id) -> Result<Vec<(Vec<u8>, usize, Id)>> {
+    // SAFETY: plain calls with indices below the reported count.
+    unsafe {
+        let n = h5t::H5Tget_nmembers(ty.0);
+        let n = c_uint::try_from(n).map_err(|_| failure("H5Tget_nmembers"))?;
+        (0..n)
+            .map(|i| {
+                Ok((
+                    member_name(ty, i)?,
+                    h5t::H5Tget_member_offset(ty.0, i),
+                    id(h5t::H5Tget_member_type(ty.0, i), "H5Tget_member_type")?,
+                ))
+            })
+            .collect()
+    }
+}
+
+fn member_name(ty: &Id, i: c_uint) -> Result<Vec<u8>> {
+    // SAFETY: as in `tag`.
+    unsafe {
+        let raw = h5t::H5Tget_member_name(ty.0, i);
+        if raw.is_null() {
+            return Err(failure("H5Tget_member_name"));
+        }
+        let name = CStr::from_ptr(raw).to_bytes().to_vec();
+        hdf5_sys::h5::H5free_memory(raw.cast());
+        Ok(name)
+    }
+}
+
+/// Whether an enum is h5py's boolean: exactly FALSE = 0 and TRUE = 1.
+pub fn is_bool_enum(ty: &Id) -> bool {
+    let size = size(ty);
+    // SAFETY: the value buffer is as large as the type; larger types are not looked at.
+    unsafe {
+        if h5t::H5Tget_nmembers(ty.0) != 2 || size > 8 {
+            return false;
+        }
+        (0..2).all(|i| {
+            let mut value = [0_u8; 8];
+            let Ok(name) = member_name(ty, i) else {
+                return false;
+            };
+            if h5t::H5Tget_member_value(ty.0, i, value.as_mut_ptr().cast()) < 0 {
+                return false;
+            }
+            let one = value.iter().map(|&b| u32::from(b)).sum::<u32>();
+            matches!((name.as_slice(), one), (b"FALSE", 0) | (b"TRUE", 1))
+        })
+    }
+}
+
+fn copy(ty: hid_t) -> Result<Id> {
+    // SAFETY: plain call on a library type.
+    id(unsafe { h5t::H5Tcopy(ty) }, "H5Tcopy")
+}
+
+/// A standard integer of 1, 2, 4 or 8 bytes.
+pub fn int_type(size: usize, signed: bool, big: bool) -> Result<Id> {
+    copy(match (size, signed, big) {
+        (1, true, _) => *h5t::H5T_STD_I8LE,
+        (1, false, _) => *h5t::H5T_STD_U8LE,
+        (2, true, false) => *h5t::H5T_STD_I16LE,
+        (2, true, true) => *h5t::H5T_STD_I16BE,
+        (2, false, false) => *h5t::H5T_STD_U16LE,
+        (2, false, true) => *h5t::H5T_STD_U16BE,
+        (4, true, false) => *h5t::H5T_STD_I32LE,
+        (4, true, true) => *h5t::H5T_STD_I32BE,
+        (4, false, false) => *h5t::H5T_STD_U32LE,
+        (4, false, true) => *h5t::H5T_STD_U32BE,
+        (8, true, false) => *h5t::H5T_STD_I64LE,
+        (8, true, true) => *h5t::H5T_STD_I64BE,
+        (8, false, false) => *h5t::H5T_STD_U64LE,
+        (8, false, true) => *h5t::H5T_STD_U64BE,
+        _ => return Err(Failure(format!("no integer of {size} bytes"))),
+    })
+}
+
+/// An IEEE float of 2, 4 or 8 bytes, or the machine's long double (16, little end first).
+pub fn float_type(size: usize, big: bool) -> Result<Id> {
+    copy(match (size, big) {
+        (2, _) => return half_type(big),
+        (4, false) => *h5t::H5T_IEEE_F32LE,
+        (4, true) => *h5t::H5T_IEEE_F32BE,
+        (8, false) => *h5t::H5T_IEEE_F64LE,
+        (8, true) => *h5t::H5T_IEEE_F64BE,
+        (16, false) => *h5t::H5T_NATIVE_LDOUBLE,
+        _ => return Err(Failure(format!("no float of {size} bytes"))),
+    })
+}
+
+/// IEEE half precision: 5 bits of exponent, 10 of mantissa. The bindings do not name the library's own.
+fn half_type(big: bool) -> Result<Id> {
+    let ty = copy(if big {
+        *h5t::H5T_IEEE_F32BE
+    } else {
+        *h5t::H5T_IEEE_F32LE
+    })?;
+    // SAFETY: plain calls on a type of our own.
+    unsafe {
+        done(h5t::H5Tset_fields(ty.0, 15, 10, 5, 0, 10), "H5Tset_fields")?;
+        done(h5t::H5Tset_size(ty.0, 2), "H5Tset_size")?;
+        done(h5t::H5Tset_ebias(ty.0, 15), "H5Tset_ebias")?;
+    }
+    Ok(ty)
+}
+
+/// A string of variable length.
+pub fn variable_string(utf8: bool) -> Result<Id> {
+    let ty = copy(*h5t::H5T_C_S1)?;
+    let cset = if utf8 {
+        h5t::H5T_cset_t::H5T_CSET_UTF8
+    } else {
+        h5t::H5T_cset_t::H5T_CSET_ASCII
+    };
+    // SAFETY: plain calls on a type of our own.
+    unsafe {
+        done(h5t::H5Tset_size(ty.0, h5t::H5T_VARIABLE), "H5Tset_size")?;
+        done(h5t::H5Tset_cset(ty.0, cset), "H5Tset_cset")?;
+    }
+    Ok(ty)
+}
+
+/// A copy of a string type that pads with NUL.
+pub fn null_padded(ty: &Id) -> Result<Id> {
+    let ty = copy(ty.0)?;
+    // SAFETY: plain call on a type of our own.
+    unsafe {
+        done(
+            h5t::H5Tset_strpad(ty.0, h5t::H5T_str_t::H5T_STR_NULLPAD),
+            "H5Tset_strpad",
+        )?;
+    }
+    Ok(ty)
+}
+
+/// A copy of a type.
+pub fn same(ty: &Id) -> Result<Id> {
+    copy(ty.0)
+}
+
+/// h5py's boolean of one byte.
+pub fn bool_type() -> Result<Id> {
+    let base = int_type(1, true, false)?;
+    // SAFETY: the values are of the base type's one byte.
+    unsafe {
+        let ty = id(h5t::H5Tenum_create(base.0), "H5Tenum_create")?;
+        for (name, value) in [(c"FALSE", 0_i8), (c"TRUE", 1)] {
+            done(
+                h5t::H5Tenum_insert(ty.0, name.as_ptr(), (&raw const value).cast()),
+                "H5Tenum_insert",
+            )?;
+        }
+        Ok(ty)
+    }
+}
+
+/// A compound of `size` bytes with these members.
+pub fn compound_type(size: usize, members: &[(Vec<u8>, usize, Id)]) -> Result<Id> {
+    // SAFETY: plain calls; names are live C strings.
+    unsafe {
+        let ty = id(
+            h5t::H5Tcreate(h5t::H5T_class_t::H5T_COMPOUND, size),
+            "H5Tcreate",
+        )?;
+        for (name, offset, member) in members {
+            let name = cstring(name)?;
+            done(
+                h5t::H5Tinsert(ty.0, name.as_ptr(), *offset, member.0),
+                "H5Tinsert",
+            )?;
+        }
+        Ok(ty)
+    }
+}
+
+pub fn array_type(base: &Id, dims: &[u64]) -> Result<Id> {
+    let rank = c_uint::try_from(dims.len()).map_err(|_| Failure("rank".into()))?;
+    // SAFETY: the dimensions are as many as the rank.
+    id(
+        unsafe { h5t::H5Tarray_create2(base.0, rank, dims.as_ptr()) },
+        "H5Tarray_create2",
+    )
+}

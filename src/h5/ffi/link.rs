@@ -1,0 +1,130 @@
+//! Links as they are stored; none is followed.
+
+use super::*;
+
+/// A link as it is stored; nothing is followed.
+#[derive(Clone, Debug)]
+pub enum RawLink {
+    Hard(u64),
+    Soft(Vec<u8>),
+    /// File name and object path.
+    External(Vec<u8>, Vec<u8>),
+    Damaged(String),
+}
+
+/// The links of a group in order of name. When the group is damaged: those that could be read, and why not all.
+pub fn links(group: &Id) -> (Vec<(Vec<u8>, RawLink)>, Option<Failure>) {
+    type Seen = Vec<(Vec<u8>, h5l::H5L_type_t, u64)>;
+    unsafe extern "C" fn visit(
+        _group: hid_t,
+        name: *const c_char,
+        info: *const h5l::H5L_info2_t,
+        data: *mut c_void,
+    ) -> c_int {
+        // SAFETY: libhdf5 passes a C string and a valid record; `data` is the vector below.
+        unsafe {
+            let mut info = *info;
+            let value = if info.type_ == h5l::H5L_TYPE_HARD {
+                token_addr(*info.u.token())
+            } else {
+                *info.u.val_size() as u64
+            };
+            let seen = &mut *data.cast::<Seen>();
+            seen.push((CStr::from_ptr(name).to_bytes().to_vec(), info.type_, value));
+        }
+        0
+    }
+    let mut seen: Seen = Vec::new();
+    let mut at: hsize_t = 0;
+    // SAFETY: callback and data match; both outlive the call.
+    let status = unsafe {
+        h5l::H5Literate2(
+            group.0,
+            H5_index_t::H5_INDEX_NAME,
+            H5_iter_order_t::H5_ITER_INC,
+            &raw mut at,
+            Some(visit),
+            (&raw mut seen).cast(),
+        )
+    };
+    let error = done(status, "H5Literate2").err();
+    let links = seen
+        .into_iter()
+        .map(|(name, kind, value)| {
+            let link = match kind {
+                h5l::H5L_TYPE_HARD => RawLink::Hard(value),
+                // libhdf5 looks a value up by path: a name with a slash would lead elsewhere.
+                _ if name.contains(&b'/') => RawLink::Damaged("link name contains a slash".into()),
+                h5l::H5L_TYPE_SOFT | h5l::H5L_TYPE_EXTERNAL => {
+                    link_value(group, &name, kind, value).unwrap_or_else(|e| RawLink::Damaged(e.0))
+                }
+                _ => RawLink::Damaged("user-defined link".into()),
+            };
+            (name, link)
+        })
+        .collect();
+    (links, error)
+}
+
+/// One link by name; `None` if there is none.
+pub fn link(group: &Id, name: &[u8]) -> Result<Option<RawLink>> {
+    let text = cstring(name)?;
+    let mut info = std::mem::MaybeUninit::<h5l::H5L_info2_t>::zeroed();
+    // SAFETY: the name holds no slash (callers split at them), so libhdf5 looks at this group only;
+    // zero is a valid bit pattern of every field.
+    unsafe {
+        if h5l::H5Lexists(group.0, text.as_ptr(), h5p::H5P_DEFAULT) <= 0 {
+            let _ = failure("H5Lexists");
+            return Ok(None);
+        }
+        done(
+            h5l::H5Lget_info2(group.0, text.as_ptr(), info.as_mut_ptr(), h5p::H5P_DEFAULT),
+            "H5Lget_info2",
+        )?;
+        let mut info = info.assume_init();
+        Ok(Some(match info.type_ {
+            h5l::H5L_TYPE_HARD => RawLink::Hard(token_addr(*info.u.token())),
+            h5l::H5L_TYPE_SOFT | h5l::H5L_TYPE_EXTERNAL => {
+                let size = *info.u.val_size() as u64;
+                link_value(group, name, info.type_, size)?
+            }
+            _ => RawLink::Damaged("user-defined link".into()),
+        }))
+    }
+}
+
+fn link_value(group: &Id, name: &[u8], kind: h5l::H5L_type_t, size: u64) -> Result<RawLink> {
+    const LONGEST: u64 = 1 << 16;
+    if size > LONGEST {
+        return Err(Failure(format!("link value of {size} bytes")));
+    }
+    let name = cstring(name)?;
+    let mut value = vec![0_u8; count(size, "link value")?.max(1)];
+    // SAFETY: the buffer has the length that is passed.
+    unsafe {
+        done(
+            h5l::H5Lget_val(
+                group.0,
+                name.as_ptr(),
+                value.as_mut_ptr().cast(),
+                value.len(),
+                h5p::H5P_DEFAULT,
+            ),
+            "H5Lget_val",
+        )?;
+    }
+    let mut parts = if kind == h5l::H5L_TYPE_EXTERNAL {
+        // One byte of version and flags, then two C strings.
+        value.get(1..).unwrap_or_default()
+    } else {
+        &value
+    }
+    .split(|&b| b == 0)
+    .map(<[u8]>::to_vec);
+    let first = parts.next().unwrap_or_default();
+    Ok(if kind == h5l::H5L_TYPE_EXTERNAL {
+        RawLink::External(first, parts.next().unwrap_or_default())
+    } else {
+        RawLink::Soft(first)
+    })
+}

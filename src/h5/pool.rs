@@ -1,0 +1,199 @@
+//! The worker processes of one mount: as many as there are cores, started when they are needed.
+//!
+//! A request that kills its worker or outlasts its deadline is tried once more on a new one. Then the
+//! object is marked bad, and after a few such objects the file, until the file changes on disk.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use super::wire::{Envelope, Reply, Wire};
+use super::{Answer, H5Error, Request, worker};
+use crate::raw::StoreFile;
+
+/// Objects of one file that may kill a worker before the whole file is marked bad.
+const MOST_BAD: usize = 4;
+
+/// A worker and the connection to it.
+struct Worker {
+    child: Child,
+    wire: Wire,
+}
+
+impl Worker {
+    fn start() -> io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let child = Command::new("/proc/self/exe")
+            .arg(worker::ARGUMENT)
+            .env_clear()
+            .current_dir("/")
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Self {
+            child,
+            wire: Wire::new(ours),
+        })
+    }
+
+    fn ask(&mut self, file: &StoreFile, request: &Request) -> io::Result<Result<Answer, H5Error>> {
+        self.wire.deadline = Some(Instant::now() + patience(request));
+        let envelope = Envelope {
+            serial: file.serial,
+            path: file.path.as_os_str().as_bytes().to_vec(),
+            request: request.clone(),
+        };
+        self.wire.send_request(&envelope, None)?;
+        let reply = match self.wire.receive_reply()? {
+            Reply::NeedFile => {
+                self.wire.send_request(&envelope, Some(file.file()))?;
+                self.wire.receive_reply()?
+            }
+            reply => reply,
+        };
+        match reply {
+            Reply::Done(answer) => Ok(answer),
+            Reply::NeedFile | Reply::Bytes(_) => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It is idle, hanging or dead: no work is lost.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// How long a request may take. Passes over a whole dataset or file get longer.
+fn patience(request: &Request) -> Duration {
+    Duration::from_secs(match request {
+        Request::MeasureText { .. } | Request::Groups | Request::List { .. } => 300,
+        _ => 30,
+    })
+}
+
+#[derive(Default)]
+struct State {
+    idle: Vec<Worker>,
+    running: usize,
+    /// Objects that killed a worker, by the serial number of their file.
+    bad: HashMap<u64, HashSet<u64>>,
+}
+
+/// The workers.
+pub struct Pool {
+    state: Mutex<State>,
+    freed: Condvar,
+    most: usize,
+    restarts: AtomicU64,
+}
+
+impl Pool {
+    pub fn new() -> Self {
+        Self {
+            state: Mutex::default(),
+            freed: Condvar::new(),
+            most: std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 8)),
+            restarts: AtomicU64::new(0),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Workers that were replaced since the start.
+    pub fn restarts(&self) -> u64 {
+        self.restarts.load(Ordering::Relaxed)
+    }
+
+    fn take(&self) -> io::Result<Worker> {
+        let mut state = self.state();
+        loop {
+            // The one used last has the files open.
+            if let Some(worker) = state.idle.pop() {
+                return Ok(worker);
+            }
+            if state.running < self.most {
+                state.running += 1;
+                drop(state);
+                return Worker::start().inspect_err(|_| {
+                    self.state().running -= 1;
+                    self.freed.notify_one();
+                });
+            }
+            state = self.freed.wait(state).unwrap_or_else(|e| e.into_inner());
+        }
+    }
+
+    fn give_back(&self, worker: Option<Worker>) {
+        let mut state = self.state();
+        match worker {
+            Some(worker) => state.idle.push(worker),
+            None => state.running -= 1,
+        }
+        self.freed.notify_one();
+    }
+
+    /// Answers one request about one file.
+    pub fn call(&self, file: &StoreFile, request: &Request) -> Result<Answer, H5Error> {
+        let object = request.object();
+        if let Some(bad) = self.state().bad.get(&file.serial) {
+            if bad.len() >= MOST_BAD {
+                return Err(H5Error::Damaged(
+                    "several objects of this file crashed or stalled libhdf5: it is not read any more".into(),
+                ));
+            }
+            if bad.contains(&object) {
+                return Err(H5Error::Damaged(
+                    "this object crashed or stalled libhdf5: it is not read any more".into(),
+                ));
+            }
+        }
+        let mut failure = None;
+        for _ in 0..2 {
+            let mut worker = self
+                .take()
+                .map_err(|e| H5Error::Damaged(format!("cannot start a worker: {e}")))?;
+            match worker.ask(file, request) {
+                Ok(answer) => {
+                    self.give_back(Some(worker));
+                    return answer;
+                }
+                Err(e) => {
+                    drop(worker);
+                    self.give_back(None);
+                    self.restarts.fetch_add(1, Ordering::Relaxed);
+                    failure = Some(e);
+                }
+            }
+        }
+        self.state()
+            .bad
+            .entry(file.serial)
+            .or_default()
+            .insert(object);
+        let why = match failure.map(|e| e.kind()) {
+            Some(io::ErrorKind::TimedOut) => "took longer than allowed",
+            _ => "crashed",
+        };
+        Err(H5Error::Damaged(format!(
+            "libhdf5 {why} on this object, twice"
+        )))
+    }
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self::new()
+    }
+}

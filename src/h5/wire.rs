@@ -1,0 +1,243 @@
+//! How requests and answers cross to a worker process: frames on a Unix socket.
+//!
+//! A frame is a length (little-endian, 64 bits) and that many bytes of postcard; a request may carry one
+//! descriptor, an answer may be followed by raw bytes whose number it states. Neither side trusts a length.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::service::LARGEST_BLOCK;
+use super::{Answer, H5Error, Request};
+
+/// Longest frame of plain data: the index of a group with millions of members fits.
+const LARGEST_FRAME: u64 = 2 << 30;
+
+/// A request about one file.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Envelope {
+    /// The caller's number of the file.
+    pub serial: u64,
+    /// Its path, for messages and for virtual sources beside it.
+    pub path: Vec<u8>,
+    pub request: Request,
+}
+
+/// What a worker says.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Reply {
+    /// The file of this number is not known (any more): send the request again with a descriptor.
+    NeedFile,
+    Done(Result<Answer, H5Error>),
+    /// `Answer::Bytes`, and this many bytes follow.
+    Bytes(u64),
+}
+
+fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the other side is gone")
+}
+
+fn invalid(error: impl std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error.to_string())
+}
+
+/// One end of the connection.
+pub struct Wire {
+    socket: UnixStream,
+    /// When to give up waiting for bytes; `None` waits for ever.
+    pub deadline: Option<Instant>,
+}
+
+impl Wire {
+    pub fn new(socket: UnixStream) -> Self {
+        Self {
+            socket,
+            deadline: None,
+        }
+    }
+
+    /// Waits until the socket is ready, or fails with `TimedOut` at the deadline.
+    fn wait(&self, flags: PollFlags) -> io::Result<()> {
+        loop {
+            let left = self
+                .deadline
+                .map(|at| at.saturating_duration_since(Instant::now()));
+            let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+            match poll(&mut [PollFd::new(&self.socket, flags)], timeout.as_ref()) {
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(_) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    fn write_all(&self, mut bytes: &[u8], file: Option<&File>) -> io::Result<()> {
+        let mut file = file;
+        while !bytes.is_empty() {
+            self.wait(PollFlags::OUT)?;
+            let fds = file.iter().map(|file| file.as_fd()).collect::<Vec<_>>();
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+                return Err(invalid("no room for a descriptor"));
+            }
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut control, flags) {
+                Ok(0) => return Err(closed()),
+                Ok(n) => {
+                    bytes = &bytes[n..];
+                    file = None;
+                }
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_exact(&self, mut bytes: &mut [u8], file: &mut Option<OwnedFd>) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.wait(PollFlags::IN)?;
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+            match recvmsg(
+                &self.socket,
+                &mut [IoSliceMut::new(bytes)],
+                &mut control,
+                flags,
+            ) {
+                Ok(got) if got.bytes == 0 => return Err(closed()),
+                Ok(got) => {
+                    for message in control.drain() {
+                        if let RecvAncillaryMessage::ScmRights(fds) = message {
+                            *file = fds.last().or(file.take());
+                        }
+                    }
+                    bytes = bytes.split_at_mut(got.bytes).1;
+                }
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&self, message: &impl Serialize, file: Option<&File>) -> io::Result<()> {
+        let mut frame = postcard::to_extend(message, vec![0; 8]).map_err(invalid)?;
+        let len = (frame.len() - 8) as u64;
+        frame[..8].copy_from_slice(&len.to_le_bytes());
+        self.write_all(&frame, file)
+    }
+
+    fn receive<T: DeserializeOwned>(&self) -> io::Result<(T, Option<OwnedFd>)> {
+        let mut file = None;
+        let mut len = [0; 8];
+        self.read_exact(&mut len, &mut file)?;
+        let len = u64::from_le_bytes(len);
+        if len > LARGEST_FRAME {
+            return Err(invalid("frame too long"));
+        }
+        let mut frame = vec![0; usize::try_from(len).map_err(invalid)?];
+        self.read_exact(&mut frame, &mut file)?;
+        Ok((postcard::from_bytes(&frame).map_err(invalid)?, file))
+    }
+
+    pub fn send_request(&self, envelope: &Envelope, file: Option<&File>) -> io::Result<()> {
+        self.send(envelope, file)
+    }
+
+    pub fn receive_request(&self) -> io::Result<(Envelope, Option<File>)> {
+        let (envelope, file) = self.receive()?;
+        Ok((envelope, file.map(File::from)))
+    }
+
+    pub fn send_reply(&self, reply: Reply) -> io::Result<()> {
+        match reply {
+            Reply::Done(Ok(Answer::Bytes(bytes))) => {
+                self.send(&Reply::Bytes(bytes.len() as u64), None)?;
+                self.write_all(&bytes, None)
+            }
+            other => self.send(&other, None),
+        }
+    }
+
+    /// A reply; bytes that follow are read too.
+    pub fn receive_reply(&self) -> io::Result<Reply> {
+        let (reply, _) = self.receive()?;
+        let Reply::Bytes(len) = reply else {
+            return Ok(reply);
+        };
+        if len > LARGEST_BLOCK {
+            return Err(invalid("block too long"));
+        }
+        let mut bytes = vec![0; usize::try_from(len).map_err(invalid)?];
+        self.read_exact(&mut bytes, &mut None)?;
+        Ok(Reply::Done(Ok(Answer::Bytes(bytes))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn pair() -> (Wire, Wire) {
+        let (a, b) = UnixStream::pair().unwrap();
+        (Wire::new(a), Wire::new(b))
+    }
+
+    #[test]
+    fn requests_carry_a_descriptor_and_answers_their_bytes() {
+        let (client, server) = pair();
+        let file = tempfile::tempfile().unwrap();
+        let envelope = Envelope {
+            serial: 7,
+            path: b"x".to_vec(),
+            request: Request::Root,
+        };
+        client.send_request(&envelope, Some(&file)).unwrap();
+        let (got, fd) = server.receive_request().unwrap();
+        assert_eq!(got.serial, 7);
+        assert!(fd.is_some());
+        let big = vec![5; 3 << 20];
+        let answer = Reply::Done(Ok(Answer::Bytes(big.clone())));
+        let sender = std::thread::spawn(move || server.send_reply(answer).unwrap());
+        let Reply::Done(Ok(Answer::Bytes(bytes))) = client.receive_reply().unwrap() else {
+            panic!("another reply");
+        };
+        assert_eq!(bytes, big);
+        sender.join().unwrap();
+    }
+
+    #[test]
+    fn silence_ends_at_the_deadline_and_a_closed_end_at_once() {
+        let (mut client, server) = pair();
+        client.deadline = Some(Instant::now() + Duration::from_millis(30));
+        let error = client.receive_reply().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        drop(server);
+        let error = client.receive_reply().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_length_that_cannot_be_is_refused() {
+        let (client, server) = pair();
+        server.write_all(&u64::MAX.to_le_bytes(), None).unwrap();
+        let error = client.receive_reply().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+}
