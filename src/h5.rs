@@ -4,6 +4,7 @@
 //! or in another. Objects are named by their address in the file. Nothing is ever written, and no
 //! soft or external link is followed: callers decide what a link may lead to.
 
+mod aec;
 mod describe;
 mod ffi;
 mod pool;

@@ -10,6 +10,8 @@ use std::fs::OpenOptions;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Resource, getrlimit, setrlimit};
+
 use crate::cli::options::{self, MountOptions};
 use crate::cli::{CliError, say};
 use crate::fs::Fs;
@@ -56,7 +58,16 @@ pub fn run(args: Args) -> Result<(), CliError> {
     }
 }
 
+/// A tree of many stores holds many files open.
+fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Where it cannot be raised, opening one file too many says so.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
 fn serve(args: &Args, options: MountOptions) -> Result<(), CliError> {
+    raise_file_limit();
     if args.announce {
         background::leave_terminal(&args.mount_point);
     }

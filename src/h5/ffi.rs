@@ -141,10 +141,6 @@ pub fn open_file(path: &[u8]) -> Result<Id> {
             h5p::H5Pset_file_locking(fapl.0, 0, 1),
             "H5Pset_file_locking",
         )?;
-        done(
-            h5p::H5Pset_fclose_degree(fapl.0, h5f::H5F_close_degree_t::H5F_CLOSE_STRONG),
-            "H5Pset_fclose_degree",
-        )?;
         // With SWMR, metadata with a wrong checksum is read again, each time after a pause twice as long
         // (from a nanosecond on): a hundred times by default, which is for ever.
         done(

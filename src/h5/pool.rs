@@ -44,7 +44,7 @@ impl Worker {
     }
 
     fn ask(&mut self, file: &StoreFile, request: &Request) -> io::Result<Result<Answer, H5Error>> {
-        self.wire.deadline = Some(Instant::now() + patience(request));
+        self.wire.deadline = Some(Instant::now() + patience(request, file.identity.size));
         let envelope = Envelope {
             serial: file.serial,
             path: file.path.as_os_str().as_bytes().to_vec(),
@@ -73,12 +73,14 @@ impl Drop for Worker {
     }
 }
 
-/// How long a request may take. Passes over a whole dataset or file get longer.
-fn patience(request: &Request) -> Duration {
-    Duration::from_secs(match request {
-        Request::MeasureText { .. } | Request::Groups | Request::List { .. } => 300,
-        _ => 30,
-    })
+/// How long a request may take: more for a large file, and for a pass over all of it.
+fn patience(request: &Request, file_size: u64) -> Duration {
+    const MIB: u64 = 1 << 20;
+    let (rate, most) = match request {
+        Request::MeasureText { .. } | Request::Groups | Request::List { .. } => (2 * MIB, 600),
+        _ => (8 * MIB, 120),
+    };
+    Duration::from_secs((10 + file_size / rate).min(most))
 }
 
 #[derive(Default)]

@@ -6,11 +6,12 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 
 use hdf5_sys::h5::{H5allocate_memory, H5free_memory};
-use hdf5_sys::h5z::{H5Z_CLASS_T_VERS, H5Z_FLAG_REVERSE, H5Z_class2_t, H5Zregister};
-use rust_aec::{AecFlags, AecParams, decode};
+use hdf5_sys::h5z::{H5Z_CLASS_T_VERS, H5Z_FLAG_REVERSE, H5Z_class2_t};
+
+use super::aec::{Coding, decode};
 
 /// The filter's number in HDF5's registry.
 const ID: i32 = 4;
@@ -33,12 +34,18 @@ const CLASS: H5Z_class2_t = H5Z_class2_t {
     filter: Some(filter),
 };
 
+unsafe extern "C" {
+    /// The inside of `H5Zregister`, which itself refuses the numbers below 256 that are HDF5's own. It is
+    /// there because libhdf5 is linked statically; if it ever is not, linking fails.
+    fn H5Z_register(class: *const H5Z_class2_t) -> c_int;
+}
+
 /// Makes the filter known to libhdf5. Called once, with its lock held.
 pub fn register() {
     let class = CLASS;
-    // SAFETY: libhdf5 copies the class, which matches the version it states. If it is refused, chunks with this
-    // filter fail to read, with libhdf5's own message.
-    unsafe { H5Zregister((&raw const class).cast()) };
+    // SAFETY: libhdf5 is initialised, and copies the class, which matches the version it states. If it is
+    // refused, chunks with this filter fail to read, with libhdf5's own message.
+    unsafe { H5Z_register(&raw const class) };
 }
 
 unsafe extern "C" fn filter(
@@ -87,9 +94,11 @@ fn chunk(input: &[u8], parameters: &[u32]) -> Option<Vec<u8>> {
     };
     let (len, stream) = input.split_first_chunk::<4>()?;
     let len = usize::try_from(u32::from_le_bytes(*len)).ok()?;
+    // A bit codes a segment of 64 blocks at the most.
     let sane = len <= LARGEST
+        && len / (8 * 64 * 32 * 8) <= stream.len()
         && (2..=32).contains(&block)
-        && (1..=64).contains(&bits)
+        && ((1..=32).contains(&bits) || bits == 64)
         && (1..=1 << 16).contains(&scanline);
     if !sane {
         return None;
@@ -114,20 +123,21 @@ fn chunk(input: &[u8], parameters: &[u32]) -> Option<Vec<u8>> {
     } else {
         samples.div_ceil(scanline).checked_mul(padded)?
     };
-    let mut flags = AecFlags::empty();
-    if options & MSB != 0 {
-        flags |= AecFlags::MSB;
+    let coding = Coding {
+        bits: sample_bits,
+        block,
+        interval: blocks,
+        differences: options & NEAREST_NEIGHBOUR != 0,
+    };
+    let big = options & MSB != 0;
+    let mut out = Vec::with_capacity(samples.checked_mul(sample)?);
+    for value in decode(stream, coding, samples).ok()? {
+        if big {
+            out.extend_from_slice(&value.to_be_bytes()[4 - sample..]);
+        } else {
+            out.extend_from_slice(&value.to_le_bytes()[..sample]);
+        }
     }
-    if options & NEAREST_NEIGHBOUR != 0 {
-        flags |= AecFlags::DATA_PREPROCESS;
-    }
-    let params = AecParams::new(
-        u8::try_from(sample_bits).ok()?,
-        u32::try_from(block).ok()?,
-        u32::try_from(blocks).ok()?,
-        flags,
-    );
-    let mut out = decode(stream, params, samples).ok()?;
     if padded != scanline {
         out = out
             .chunks(padded * sample)
