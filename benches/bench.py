@@ -133,12 +133,13 @@ class Bench:
 
 def main():
     asked = arguments()
-    Npyfs.binary = os.environ["NPYFS_BIN"]
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     folder = Path(tempfile.mkdtemp(prefix="npyfs-bench-", dir=asked.dir)).resolve()
     bench = None
     try:
+        # Our own copy: somebody may build another meanwhile.
+        Npyfs.binary = shutil.copy(os.environ["NPYFS_BIN"], folder / "npyfs")
         bench = Bench(asked, folder)
         bench.run()
         bench.show()

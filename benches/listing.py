@@ -2,7 +2,7 @@
 
 from data import difference
 from report import Row, measure
-from system import ROOT, BenchError, Npyfs, drop, timed
+from system import COLD, ROOT, BenchError, Npyfs, drop, timed
 
 
 class Listing:
@@ -37,7 +37,7 @@ class Listing:
 
     def first(self, section):
         """In a new mount: reads the group from the file, and for that all object headers."""
-        state = "first, cold" if ROOT else "first"
+        state = f"first, {COLD}"
         rows = [Row(section, "ls -l", state, f"ls -l {self.real}"), Row(section, "ls -l", state, "h5py shape, dtype")]
         mounting = Row(section, "npyfs mount", "", "")
         memory, times = [], []

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from report import Row, measure
-from system import ENVIRONMENT, BenchError, Mount, Npyfs, Sample, drop, finish, memory, mounted, run, timed
+from system import COLD, ENVIRONMENT, BenchError, Mount, Npyfs, Sample, drop, finish, memory, mounted, run, timed
 
 
 class Hdfuse(Mount):
@@ -85,18 +85,18 @@ class Peer:
                 yield row
 
     def variant(self, label, python, how):
-        section = f"hdfuse 1.0.2, cold, at most {self.limit:g} s a run"
+        section = f"hdfuse 1.0.2, at most {self.limit:g} s a run"
         works = True
         for arrays, many in (self.small, self.large):
             if not works:
                 return
             pairs = self.pairs if arrays is self.small[0] else 1
             for dataset in ("gzip+shuffle", "contiguous"):
-                row = Row(section, f"cat {dataset}, {arrays.payload >> 20} MiB", "cold", label, work=arrays.payload)
+                row = Row(section, f"cat {dataset}, {arrays.payload >> 20} MiB", COLD, label, work=arrays.payload)
                 self.one(row, arrays.store, ["cat"], f"{dataset}.npy", dataset, python, how, pairs)
                 yield row
                 works = works and bool(row.pairs)
-            row = Row(section, f"ls -l of {many.count}", "cold", label)
+            row = Row(section, f"ls -l of {many.count}", COLD, label)
             self.one(row, many.store, ["ls", "-l"], "g", "g", python, how, pairs)
             yield row
 

@@ -1,7 +1,7 @@
 """Reading one large array: `cat`, NumPy, random pieces."""
 
 from report import Row, measure
-from system import BenchError, Npyfs, drop, run, timed
+from system import COLD, BenchError, Npyfs, drop, run, timed
 
 RANDOM = {4096: "4 KiB", 65536: "64 KiB"}
 
@@ -11,7 +11,6 @@ class Reading:
 
     def __init__(self, arrays, point, worker, pairs, limit):
         self.arrays, self.point, self.worker, self.pairs, self.limit = arrays, point, worker, pairs, limit
-        self.cold = "cold" if drop(3) else "remounted"
         self.decoded = []  # of every cold cat of the gzip dataset: bytes, pieces
         self.read_ahead = None
 
@@ -46,7 +45,7 @@ class Reading:
         """Rows of `ours(mount)` against each of `others` {name: (callable, work)}, cold and warm."""
         done = []
         if "cold" in states:
-            rows = [Row(section, what, self.cold, name, work=work, unit=unit) for name in others]
+            rows = [Row(section, what, COLD, name, work=work, unit=unit) for name in others]
             self.set_work(rows, others)
             seen = []
             measure(rows, self.ours_cold(seen, ours, after), [self.other_cold(call) for call, _ in others.values()],

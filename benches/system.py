@@ -13,6 +13,7 @@ from pathlib import Path
 
 ENVIRONMENT = {**os.environ, "LC_ALL": "C", "PYTHONDONTWRITEBYTECODE": "1"}
 ROOT = os.geteuid() == 0
+COLD = "cold" if ROOT else "remounted"  # how a state is called that starts with a new mount
 
 # Ends a mount whose owner died (end of file on stdin) or took too long. "done" on stdin: nothing is left to do.
 GUARD = r"""

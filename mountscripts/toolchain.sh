@@ -98,10 +98,10 @@ npyfs_packages() {
 }
 
 npyfs_cmake() {
-    local python making from
+    local here python making from
     npyfs_cmake_enough && return 0
-    npyfs_say "installing CMake $npyfs_cmake_taken (PyPI) into $npyfs_cmake_dir: HDF5 needs at least $npyfs_cmake_least, here is $(
-        version=$(npyfs_cmake_version); echo "${version:-none}")"
+    here=$(npyfs_cmake_version)
+    npyfs_say "installing CMake $npyfs_cmake_taken (PyPI) into $npyfs_cmake_dir: HDF5 needs at least $npyfs_cmake_least, here is ${here:-none}"
     python=$(npyfs_python) || { npyfs_say "missing: a python3 with venv and ensurepip"; return 1; }
     mkdir -p "$NPYFS_CACHE" && making=$(mktemp -d "$NPYFS_CACHE/cmake.XXXXXX") || return 1
     # The program is moved out of the finished environment: there is never half of it, it needs no Python, and the
@@ -122,7 +122,7 @@ npyfs_cmake() {
 # npyfs_version_of PROGRAM: the second word of what it says
 npyfs_version_of() {
     local line
-    line=$("$1" --version 2>/dev/null) || return 0
+    line=$(RUSTUP_AUTO_INSTALL=0 "$1" --version 2>/dev/null) || return 0
     line=${line#* }
     printf '%s\n' "${line%% *}"
 }
@@ -143,7 +143,7 @@ npyfs_rust_stable() {
 }
 
 npyfs_rust() {
-    local version script path=$PATH home=${CARGO_HOME:-$HOME/.cargo}
+    local here script path=$PATH home=${CARGO_HOME:-$HOME/.cargo}
     npyfs_rust_enough && return 0
     # rustup's folder, which a shell that was there before rustup does not know.
     if [ -d "$home/bin" ]; then
@@ -153,8 +153,8 @@ npyfs_rust() {
     fi
     npyfs_have rustup && npyfs_rust_stable && return 0
 
-    version=$(npyfs_version_of cargo)
-    npyfs_say "Rust $npyfs_rust_least or newer is needed, here is ${version:-none}"
+    here=$(npyfs_version_of cargo)
+    npyfs_say "Rust $npyfs_rust_least or newer is needed, here is ${here:-none}"
     if npyfs_have rustup; then
         npyfs_say "installing Rust: rustup toolchain install stable"
         rustup toolchain install stable --profile minimal >&2 && npyfs_rust_stable && return 0

@@ -25,7 +25,12 @@ impl AsRef<[u8]> for Data {
 
 /// The content of a virtual file, or a part of one.
 pub trait Content: Send + Sync {
+    /// Bytes in all.
     fn len(&self) -> u64;
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 
     /// Fills `buf` from `offset`; `offset + buf.len()` is at most `len`.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
@@ -119,7 +124,7 @@ impl Concat {
         let mut end = 0_u64;
         let parts = parts
             .into_iter()
-            .filter(|part| part.len() > 0)
+            .filter(|part| !part.is_empty())
             .map(|part| {
                 end = end.saturating_add(part.len());
                 (end, part)

@@ -24,6 +24,9 @@ use crate::raw::StoreFile;
 pub use text::encode as encode_text;
 pub use types::Element;
 
+/// The names that lead from the root group to a group.
+pub type GroupPath = Vec<Vec<u8>>;
+
 /// What can be asked of a file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
@@ -92,7 +95,7 @@ pub enum TextForm {
 pub enum Answer {
     Root(u64),
     Members(Members),
-    Groups(Vec<(u64, Vec<Vec<u8>>)>),
+    Groups(Vec<(u64, GroupPath)>),
     Resolved(Resolved),
     Map(DatasetMap),
     Details(Details),
@@ -340,7 +343,7 @@ impl H5 {
         ask!(self, file, Request::List { group, outside }, Members)
     }
 
-    pub fn groups(&self, file: &StoreFile) -> Result<Vec<(u64, Vec<Vec<u8>>)>, H5Error> {
+    pub fn groups(&self, file: &StoreFile) -> Result<Vec<(u64, GroupPath)>, H5Error> {
         ask!(self, file, Request::Groups, Groups)
     }
 

@@ -6,8 +6,8 @@ use super::ffi::{self, Failure, Id, LayoutKind, ObjectKind, RawLink};
 use super::service::{OpenDataset, bounded};
 use super::types::{self, Element, TypeError};
 use super::{
-    Attribute, Dataset, DatasetMap, Details, Filter, H5Error, Member, Members, RawPart, Resolved,
-    Source, TextForm, Value, text,
+    Attribute, Dataset, DatasetMap, Details, Filter, GroupPath, H5Error, Member, Members, RawPart,
+    Resolved, Source, TextForm, Value, text,
 };
 use crate::dtype::DType;
 
@@ -111,9 +111,9 @@ fn files_outside(plist: &Id) -> Result<Vec<Vec<u8>>, Failure> {
 }
 
 /// Every group once, breadth first, by name.
-pub fn groups(file: &Id) -> Result<Vec<(u64, Vec<Vec<u8>>)>, H5Error> {
+pub fn groups(file: &Id) -> Result<Vec<(u64, GroupPath)>, H5Error> {
     let root = ffi::root_addr(file)?;
-    let mut paths: HashMap<u64, Vec<Vec<u8>>> = HashMap::from([(root, Vec::new())]);
+    let mut paths: HashMap<u64, GroupPath> = HashMap::from([(root, Vec::new())]);
     let mut queue = VecDeque::from([root]);
     let mut found = vec![(root, Vec::new())];
     while let Some(addr) = queue.pop_front() {

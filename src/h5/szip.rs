@@ -168,6 +168,6 @@ mod tests {
         assert!(chunk(&[], &parameters).is_none());
         assert!(chunk(&[255; 8], &parameters).is_none());
         assert!(chunk(&[16, 0, 0, 0], &[141, 0, 32, 256]).is_none());
-        assert!(chunk(&[16, 0, 0, 0, 1, 2, 3], &parameters).is_none());
+        assert!(chunk(&[16, 0, 0, 0, 255], &parameters).is_none());
     }
 }

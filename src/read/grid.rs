@@ -98,11 +98,11 @@ impl Grid {
             row /= self.shape[k];
         }
         let (mut piece, mut local) = (0, 0);
-        for k in 0..cut {
-            let number = indices[k] / self.piece[k];
+        for (k, index) in indices.iter().enumerate() {
+            let number = index / self.piece[k];
             let rows = self.piece[k].min(self.shape[k] - number * self.piece[k]);
             piece = piece * self.shape[k].div_ceil(self.piece[k]) + number;
-            local = local * rows + indices[k] % self.piece[k];
+            local = local * rows + index % self.piece[k];
         }
         piece = piece * self.shape[cut].div_ceil(self.piece[cut]) + along;
         // Dimensions behind the cut one are spanned by one piece each.

@@ -7,11 +7,11 @@ use serde_json::{Value as Json, json};
 use super::array::ArrayFile;
 use super::daf::{self, DafView};
 use super::npz::{self, NpzFile};
-use super::opened::{GroupPath, OpenStore};
+use super::opened::OpenStore;
 use super::small::{BrokenFile, ValueFile};
 use super::{external, text};
 use crate::error::{Error, ErrorKind, Result};
-use crate::h5::{Attribute, Dataset, Member, Members, Resolved, Value};
+use crate::h5::{Attribute, Dataset, GroupPath, Member, Members, Resolved, Value};
 use crate::info;
 use crate::raw::Ownership;
 use crate::tree::name::visible_with;
@@ -102,7 +102,7 @@ impl GroupDirectory {
     }
 
     /// `../` as often as it takes to the top, then the visible path.
-    fn from_top(&self, path: &GroupPath) -> Vec<u8> {
+    fn path_from_top(&self, path: &GroupPath) -> Vec<u8> {
         let mut parts: Vec<Vec<u8>> = vec![b"..".to_vec(); self.path.len()];
         parts.extend(path.iter().map(|name| self.visible(name, "")));
         if parts.is_empty() {
@@ -238,7 +238,7 @@ impl GroupDirectory {
                 Ok(None) => {}
                 Ok(Some(first)) => {
                     to.entries
-                        .push((visible, self.symlink(self.from_top(&first))));
+                        .push((visible, self.symlink(self.path_from_top(&first))));
                     return;
                 }
                 Err(e) => return self.add_broken(name, e, to),
@@ -347,7 +347,7 @@ impl GroupDirectory {
             .map(<[u8]>::to_vec)
             .collect();
         let mut shown = if target.starts_with(b"/") && self.at_home {
-            self.from_top(&parts)
+            self.path_from_top(&parts)
         } else {
             let parts: Vec<_> = parts.iter().map(|p| self.visible(p, "")).collect();
             parts.join(&b'/')

@@ -9,12 +9,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use super::Context;
 use super::text::Measured;
 use crate::error::{Error, Result};
-use crate::h5::Request;
+use crate::h5::{GroupPath, Request};
 use crate::raw::{StoreFile, missing_end};
 use crate::read::payload::Form;
-
-/// The names that lead from the root group to a group.
-pub type GroupPath = Vec<Vec<u8>>;
 
 /// An HDF5 file that is open.
 pub struct OpenStore {
