@@ -183,6 +183,7 @@ npyfs_toolchain() {
     NPYFS_CACHE=${NPYFS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/npyfs}
     case $NPYFS_CACHE in /*) ;; *) NPYFS_CACHE=$PWD/$NPYFS_CACHE ;; esac
     CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$NPYFS_CACHE/target}
+    case $CARGO_TARGET_DIR in /*) ;; *) CARGO_TARGET_DIR=$PWD/$CARGO_TARGET_DIR ;; esac
     export NPYFS_CACHE CARGO_TARGET_DIR PATH
     local npyfs_apt_updated='' npyfs_cmake_dir=$NPYFS_CACHE/cmake-$npyfs_cmake_taken npyfs_rust_least
     npyfs_rust_least=$(sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' "$root/Cargo.toml")

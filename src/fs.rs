@@ -2,6 +2,8 @@
 //!
 //! Assumes nothing about who calls: every method may run on any thread. Never changes a store.
 
+mod entry;
+
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -22,84 +24,7 @@ use crate::tree::inode::{Table, number};
 use crate::tree::{Directory, Listing, Node, VirtualFile};
 use crate::{dtype, info};
 
-/// What kind of directory entry something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileKind {
-    Directory,
-    File,
-    Symlink,
-}
-
-/// What `stat` shows of an entry.
-#[derive(Clone, Debug)]
-pub struct Attr {
-    pub ino: u64,
-    pub kind: FileKind,
-    pub size: u64,
-    /// In units of 512 bytes.
-    pub blocks: u64,
-    pub mtime: SystemTime,
-    /// Permission bits, without the file type.
-    pub perm: u16,
-    pub nlink: u32,
-    pub uid: u32,
-    pub gid: u32,
-    /// The size may change at any time (status files): the kernel must not remember this answer.
-    pub volatile: bool,
-}
-
-/// An open file.
-#[derive(Clone, Copy, Debug)]
-pub struct Opened {
-    pub handle: u64,
-    /// The kernel must not keep pages of it (status files).
-    pub direct_io: bool,
-}
-
-/// One name in a directory.
-#[derive(Clone, Debug)]
-pub struct DirEntry {
-    pub ino: u64,
-    pub kind: FileKind,
-    pub name: Vec<u8>,
-    /// The offset that continues after this entry.
-    pub next: u64,
-}
-
-/// The volume below the store, as `statvfs` describes it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Statfs {
-    pub blocks: u64,
-    pub bfree: u64,
-    pub bavail: u64,
-    pub files: u64,
-    pub ffree: u64,
-    pub bsize: u32,
-    pub frsize: u32,
-    pub namelen: u32,
-}
-
-/// A refused operation: the errno for the kernel and one line for people.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct FsError {
-    pub errno: i32,
-    pub message: String,
-}
-
-impl From<Error> for FsError {
-    fn from(error: Error) -> Self {
-        Self {
-            errno: error.errno(),
-            message: error.message,
-        }
-    }
-}
-
-/// A store that cannot be opened; the message names the path and the reason.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct OpenError(pub String);
+pub use entry::{Attr, DirEntry, FileKind, FsError, OpenError, Opened, Statfs};
 
 struct OpenFile {
     ino: u64,

@@ -170,7 +170,9 @@ fn config(appearance: &Appearance) -> Config {
         SessionACL::Owner
     };
     // One thread may wait for a decoder while another answers.
-    config.n_threads = Some(thread::available_parallelism().map_or(2, |cores| cores.get().max(2)));
+    // Two more than can work: a request that waits for a damaged file must not hold up the others.
+    config.n_threads =
+        Some(thread::available_parallelism().map_or(2, |cores| cores.get().max(2)) + 2);
     config
 }
 

@@ -1,4 +1,4 @@
-//! The worker processes of one mount: as many as there are cores, started when they are needed.
+//! The worker processes of one mount: about as many as there are cores, started when they are needed.
 //!
 //! A request that kills its worker or outlasts its deadline is tried once more on a new one. Then the
 //! object is marked bad, and after a few such objects the file, until the file changes on disk.
@@ -104,7 +104,8 @@ impl Pool {
         Self {
             state: Mutex::default(),
             freed: Condvar::new(),
-            most: std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 8)),
+            // Two more than can work: one that stalls on a damaged file must not hold up the others.
+            most: std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 8)) + 2,
             restarts: AtomicU64::new(0),
         }
     }

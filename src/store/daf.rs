@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use super::opened::OpenStore;
 use crate::dtype::{DType, Kind, Order};
 use crate::error::Result;
-use crate::h5::{Attribute, Dataset, Element, Member, Members, Request, Value};
+use crate::h5::{Attribute, Dataset, Element, Member, Members, Request, Resolved, Value};
 
 /// Name of the dataset that marks a store.
 pub const MARK: &[u8] = b"__daf__";
@@ -33,6 +33,7 @@ pub struct Sparse {
 /// The view of a group that holds `__daf__`; `None`, with a note, if it is not a store after all.
 pub fn view(
     store: &OpenStore,
+    group: u64,
     members: &Members,
     notes: &mut Vec<String>,
 ) -> Result<Option<DafView>> {
@@ -57,6 +58,17 @@ pub fn view(
         .iter()
         .filter_map(|(name, member)| {
             let axis = name.strip_suffix(b"#").filter(|a| !a.contains(&b'#'))?;
+            let followed;
+            let member = match member {
+                Member::Soft(target) => {
+                    followed = store.context.h5.resolve(&store.file, group, target).ok()?;
+                    match &followed {
+                        Resolved::Member(member) => member,
+                        _ => return None,
+                    }
+                }
+                member => member,
+            };
             match member {
                 Member::Dataset(Dataset { shape, .. }) if shape.len() == 1 => {
                     Some((axis, shape[0]))

@@ -145,6 +145,11 @@ impl Folder {
         let store = match looked_at.get(name) {
             Some((known, store)) if *known == identity => *store,
             _ => {
+                if let Err(e) = File::open(path)
+                    && e.kind() == io::ErrorKind::PermissionDenied
+                {
+                    return Err(Some(format!("cannot be read: {e}")));
+                }
                 let store = is_store(path);
                 looked_at.insert(name.to_vec(), (identity, store));
                 store

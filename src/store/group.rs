@@ -126,7 +126,7 @@ impl GroupDirectory {
                 "the group is damaged, some members are missing: {damage}"
             ));
         }
-        let daf = daf::view(&self.store, &members, &mut to.notes)?;
+        let daf = daf::view(&self.store, self.addr, &members, &mut to.notes)?;
         if let Some(view) = &daf {
             to.kind = "daf";
             self.add_items(view, &mut to);

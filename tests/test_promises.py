@@ -1,0 +1,54 @@
+"""Every promise of the README has a test: this page quotes the sentences and names the tests that prove them.
+Judge: the README itself; a promise that is reworded, added or loses its test fails here."""
+
+import importlib
+import pathlib
+import re
+
+import pytest
+
+PROMISES = {
+    "The bytes of a virtual `.npy` are the bytes `np.save` writes for the same array: same header, same padding.": [
+        "test_sweep.test_types_orders_layouts_ranks",
+        "test_sweep.test_maximum_shapes",
+        "test_daf_fixtures.test_every_entry_through_the_mount",
+    ],
+    "A mount never changes, locks or truncates a store.": [
+        "test_manners.test_the_store_is_neither_changed_nor_locked",
+        "test_manners.test_every_write_is_refused",
+    ],
+    "A damaged or hostile file costs an error on that object, at worst on that file. "
+    "The mount lives; no other object notices.": [
+        "test_malformed.test_all_in_one_tree",
+        "test_malformed.test_a_damaged_object_is_EIO_there_and_nowhere_else",
+        "test_malformed.test_every_byte_of_a_small_store_damaged",
+    ],
+    "Nothing outside the mounted store is read because a file inside it says so.": [
+        "test_external.test_nothing_from_outside_appears",
+        "test_external.test_what_is_denied_is_a_file_that_cannot_be_opened",
+    ],
+    '`np.load(path, mmap_mode="r")` works on every virtual `.npy` that has elements.': [
+        "test_sweep.test_layouts_and_chunk_indexes",
+        "test_daf_fixtures.test_every_entry_through_the_mount",
+    ],
+}
+
+
+def promises():
+    """The numbered list under "## Promises", each entry on one line."""
+    readme = (pathlib.Path(__file__).parent.parent / "README.md").read_text()
+    section = readme.split("## Promises")[1].split("\n## ")[0]
+    return [re.sub(r"\s+", " ", entry).strip() for entry in re.split(r"^\d+\. ", section, flags=re.M)[1:]]
+
+
+def test_the_readme_makes_exactly_these_promises():
+    made = promises()
+    assert len(made) == len(PROMISES)
+    for promise, said in zip(PROMISES, made):
+        assert said.startswith(promise)
+
+
+@pytest.mark.parametrize("test", sorted({test for tests in PROMISES.values() for test in tests}))
+def test_the_proof_exists(test):
+    module, function = test.split(".")
+    assert callable(getattr(importlib.import_module(module), function))
