@@ -3,6 +3,7 @@
 #     . mountscripts/toolchain.sh
 # Exports NPYFS_CACHE (private files, by default ${XDG_CACHE_HOME:-~/.cache}/npyfs), CARGO_TARGET_DIR (inside it, so that
 # a new clone finds the dependencies compiled) and PATH (with a new enough CMake and Rust first).
+# Clones share CARGO_TARGET_DIR one after the other; two that build at the same time want two: set it for one of them.
 # With apt-get and root or password-less sudo it installs what is missing, and says so; otherwise it says what is missing
 # and returns 1. If nothing is missing it is silent.
 
@@ -177,9 +178,22 @@ npyfs_rust() {
     return 1
 }
 
+# Cargo does not tell two clones in one target folder apart: it looks at the times of the files, and may take what the other
+# clone built for its own. So when the clone changes, npyfs itself, and nothing it depends on, is to be built again.
+npyfs_same_clone() {
+    local profile mark=$CARGO_TARGET_DIR/.npyfs-clone
+    [ "$(cat "$mark" 2>/dev/null)" != "$1" ] || return 0
+    for profile in "$CARGO_TARGET_DIR"/*/; do
+        [ -d "$profile/.fingerprint" ] || continue
+        # Cargo's own lock: not in the middle of a build.
+        flock "$profile/.cargo-lock" rm -rf -- "$profile"/.fingerprint/npyfs-* || return 1
+    done
+    mkdir -p "$CARGO_TARGET_DIR" && printf '%s\n' "$1" >"$mark"
+}
+
 npyfs_toolchain() {
     local root
-    root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd) || return 1
+    root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P) || return 1
     NPYFS_CACHE=${NPYFS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/npyfs}
     case $NPYFS_CACHE in /*) ;; *) NPYFS_CACHE=$PWD/$NPYFS_CACHE ;; esac
     CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$NPYFS_CACHE/target}
@@ -187,11 +201,12 @@ npyfs_toolchain() {
     export NPYFS_CACHE CARGO_TARGET_DIR PATH
     local npyfs_apt_updated='' npyfs_cmake_dir=$NPYFS_CACHE/cmake-$npyfs_cmake_taken npyfs_rust_least
     npyfs_rust_least=$(sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' "$root/Cargo.toml")
-    npyfs_packages && npyfs_cmake && npyfs_rust
+    npyfs_packages && npyfs_cmake && npyfs_rust && npyfs_same_clone "$root"
 }
 
 if npyfs_toolchain; then npyfs_toolchain_status=0; else npyfs_toolchain_status=1; fi
 unset -f npyfs_say npyfs_have npyfs_at_least npyfs_as_root npyfs_apt_ready npyfs_apt_install npyfs_python npyfs_cmake_version \
-    npyfs_cmake_enough npyfs_packages npyfs_cmake npyfs_version_of npyfs_rust_enough npyfs_rust_stable npyfs_rust npyfs_toolchain
+    npyfs_cmake_enough npyfs_packages npyfs_cmake npyfs_version_of npyfs_rust_enough npyfs_rust_stable npyfs_rust npyfs_same_clone \
+    npyfs_toolchain
 unset npyfs_cmake_least npyfs_cmake_taken
 [ "$npyfs_toolchain_status" -eq 0 ]

@@ -5,6 +5,7 @@
 //! soft or external link is followed: callers decide what a link may lead to.
 
 mod aec;
+mod chunks;
 mod describe;
 mod ffi;
 mod pool;
@@ -20,6 +21,7 @@ use std::sync::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::dtype::DType;
+use crate::filter::Pipeline;
 use crate::raw::StoreFile;
 pub use text::encode as encode_text;
 pub use types::Element;
@@ -171,11 +173,40 @@ pub enum Source {
     /// In raw files, one after the other.
     Raw { files: Vec<RawPart>, fill: Vec<u8> },
     /// In chunks of this shape, filtered.
-    Chunked { chunk: Vec<u64> },
+    Chunked {
+        chunk: Vec<u64>,
+        /// Where they are and how to decode them, if that can be done without libhdf5.
+        direct: Option<Direct>,
+    },
     /// Composed of other datasets.
     Virtual { sources: Vec<(Vec<u8>, Vec<u8>)> },
     /// Only libhdf5 can say (conversion needed); it is read in rows.
     Library,
+}
+
+/// What it takes to read chunks without libhdf5.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Direct {
+    pub pipeline: Pipeline,
+    pub table: ChunkTable,
+    /// The element that stands where no chunk is stored.
+    pub fill: Vec<u8>,
+}
+
+/// Where the chunks of the current grid are stored, in C order.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ChunkTable {
+    pub slots: Vec<Slot>,
+}
+
+/// One place of the grid; size 0: no chunk is stored there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slot {
+    /// Address in the file, the user block included.
+    pub addr: u64,
+    pub size: u32,
+    /// Bit `i` set: filter `i` was not applied.
+    pub mask: u32,
 }
 
 /// A piece of an external raw file.

@@ -9,6 +9,7 @@ pub mod control;
 pub mod demo;
 pub mod dtype;
 pub mod error;
+pub mod filter;
 pub mod fs;
 pub mod fuse;
 pub mod h5;

@@ -6,10 +6,11 @@ use super::ffi::{self, Failure, Id, LayoutKind, ObjectKind, RawLink};
 use super::service::{OpenDataset, bounded};
 use super::types::{self, Element, TypeError};
 use super::{
-    Attribute, Dataset, DatasetMap, Details, Filter, GroupPath, H5Error, Member, Members, RawPart,
-    Resolved, Source, TextForm, Value, text,
+    Attribute, Dataset, DatasetMap, Details, Direct, Filter, GroupPath, H5Error, Member, Members,
+    RawPart, Resolved, Source, TextForm, Value, chunks, text,
 };
 use crate::dtype::DType;
+use crate::filter::Pipeline;
 
 /// Soft links that a path may lead through.
 const MOST_LINKS: usize = 40;
@@ -245,8 +246,10 @@ pub fn map(dataset: &OpenDataset) -> Result<DatasetMap, H5Error> {
             if ffi::storage_size(id) == 0 {
                 Source::Fill(fill()?)
             } else {
+                let chunk = ffi::chunk_shape(&plist, rank)?;
                 Source::Chunked {
-                    chunk: ffi::chunk_shape(&plist, rank)?,
+                    direct: direct(dataset, &plist, &chunk).unwrap_or(None),
+                    chunk,
                 }
             }
         }
@@ -266,6 +269,34 @@ pub fn map(dataset: &OpenDataset) -> Result<DatasetMap, H5Error> {
         rank,
         source,
     })
+}
+
+/// What it takes to read the chunks without libhdf5; `None` if that cannot be done. A table that is
+/// refused counts as that, too: libhdf5 then finds what is wrong with each chunk.
+fn direct(dataset: &OpenDataset, plist: &Id, chunk: &[u64]) -> Result<Option<Direct>, H5Error> {
+    let Element::Fixed { convert: false, .. } = dataset.element else {
+        return Ok(None);
+    };
+    let filters: Vec<_> = ffi::filters(plist)?
+        .into_iter()
+        .map(|(id, _, parameters)| (id, parameters))
+        .collect();
+    let (Some(pipeline), false) = (Pipeline::new(&filters), ffi::edge_chunks_unfiltered(plist)?)
+    else {
+        return Ok(None);
+    };
+    let Some((shape, max)) = ffi::extent(&ffi::dataset_space(&dataset.id)?)? else {
+        return Ok(None);
+    };
+    let Some(table) = chunks::table(&dataset.id, &shape, &max, chunk)? else {
+        return Ok(None);
+    };
+    let fill = ffi::fill_value(plist, &dataset.mem_type, ffi::size(&dataset.mem_type))?;
+    Ok(Some(Direct {
+        pipeline,
+        table,
+        fill,
+    }))
 }
 
 fn raw_part((name, offset, len): (Vec<u8>, i64, u64)) -> Result<RawPart, H5Error> {

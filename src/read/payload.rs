@@ -11,6 +11,7 @@ use crate::cache::{Key, Piece};
 use crate::content::{Content, Data};
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::TextForm;
+use crate::read::chunked::Chunks;
 use crate::read::grid::Grid;
 use crate::store::opened::OpenStore;
 
@@ -35,6 +36,8 @@ pub enum Backing {
         /// others.
         chunks: Option<Grid>,
         form: Form,
+        /// Reads pieces here; otherwise libhdf5 does.
+        direct: Option<Chunks>,
     },
 }
 
@@ -110,6 +113,13 @@ impl Payload {
         };
         self.store.context.cache.get(key, || {
             let (start, shape) = grid.block(number);
+            if let Backing::Pieces {
+                direct: Some(chunks),
+                ..
+            } = &self.backing
+            {
+                return chunks.block(&self.store.file, &start, &shape);
+            }
             self.store
                 .block(self.object, &start[..self.rank], &shape[..self.rank], form)
         })
@@ -161,7 +171,7 @@ fn read_up_to(file: &File, buf: &mut [u8], offset: u64) -> Result<usize> {
 }
 
 /// Fills `buf` with the pattern as it stands at `offset` of an endless repetition.
-fn repeat(pattern: &[u8], offset: u64, buf: &mut [u8]) {
+pub fn repeat(pattern: &[u8], offset: u64, buf: &mut [u8]) {
     if pattern.iter().all(|&b| b == 0) {
         buf.fill(0);
         return;
@@ -195,7 +205,9 @@ impl Content for Payload {
                 self.store.file.read_exact_at(buf, at)?;
             }
             Backing::Raw { parts, fill } => Self::read_raw(parts, fill, offset, buf)?,
-            Backing::Pieces { grid, chunks, form } => {
+            Backing::Pieces {
+                grid, chunks, form, ..
+            } => {
                 let mut done = 0;
                 // Rows of a chunk that cuts across them come back to the same few pieces.
                 let mut held: Vec<(u64, Piece)> = Vec::new();
@@ -233,7 +245,10 @@ impl Content for Payload {
     }
 
     fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {
-        let Backing::Pieces { grid, chunks, form } = &self.backing else {
+        let Backing::Pieces {
+            grid, chunks, form, ..
+        } = &self.backing
+        else {
             return Ok(None);
         };
         let run = grid.run_at(offset);

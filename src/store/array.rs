@@ -11,6 +11,7 @@ use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::{Attribute, Dataset, DatasetMap, Element, Source, TextForm};
 use crate::raw::Ownership;
+use crate::read::chunked::Chunks;
 use crate::read::grid::{Grid, row_piece};
 use crate::read::payload::{Backing, Form, Payload, ROW_PIECE};
 use crate::tree::VirtualFile;
@@ -100,6 +101,7 @@ impl ArrayFile {
                 grid,
                 chunks: None,
                 form,
+                direct: None,
             })
         };
         match map.source {
@@ -110,15 +112,17 @@ impl ArrayFile {
                 parts: external::raw_files(&self.store, &files)?,
                 fill,
             }),
-            Source::Chunked { chunk } => {
+            Source::Chunked { chunk, direct } => {
                 let mut piece = chunk;
-                piece.extend_from_slice(&map.shape[map.rank..]);
+                piece.extend(map.shape[map.rank..].iter().map(|&d| d.max(1)));
                 let chunks = grid(&piece)?;
+                let direct = direct.and_then(|d| Chunks::new(&map.shape, &piece, element, d));
                 let gathered = gather_small(&mut piece, &map.shape, element);
                 Ok(Backing::Pieces {
                     grid: grid(&piece)?,
                     chunks: gathered.then_some(chunks),
                     form: Form::Elements,
+                    direct,
                 })
             }
             Source::Virtual { sources } => {
@@ -157,6 +161,7 @@ impl ArrayFile {
             .map(|grid| Backing::Pieces {
                 grid,
                 chunks: None,
+                direct: None,
                 form: Form::Text(form),
             })
             .ok_or_else(|| Error::damaged("impossible shape"))

@@ -172,3 +172,81 @@ pub(super) unsafe fn take_strings(mut buf: Vec<u8>, mem_type: &Id) -> Result<Vec
     }
     Ok(out)
 }
+
+/// A chunk as the index of a dataset names it: where its first element is, where and how it is stored.
+#[derive(Clone, Debug)]
+pub struct StoredChunk {
+    /// Coordinates of the first element.
+    pub start: Vec<u64>,
+    pub addr: u64,
+    pub size: u64,
+    /// Bit `i` set: filter `i` was not applied.
+    pub mask: u32,
+}
+
+/// Whether the chunks are indexed by an extensible array.
+pub fn has_extensible_array(dataset: &Id) -> Result<bool> {
+    const EXTENSIBLE_ARRAY: h5d::H5D_chunk_index_t = 4;
+    let mut kind = 0;
+    // SAFETY: a live integer.
+    done(
+        unsafe { h5d::H5Dget_chunk_index_type(dataset.0, &raw mut kind) },
+        "H5Dget_chunk_index_type",
+    )?;
+    Ok(kind == EXTENSIBLE_ARRAY)
+}
+
+/// The stored chunks of a dataset of this rank, at most `most` of them (`None` if there are more).
+///
+/// For an extensible array the coordinates are wrong if the unlimited dimension is not the first:
+/// libhdf5 turns them for look-ups but not when it lists them. The caller turns them back.
+pub fn stored_chunks(dataset: &Id, rank: usize, most: usize) -> Result<Option<Vec<StoredChunk>>> {
+    struct Seen {
+        rank: usize,
+        most: usize,
+        chunks: Vec<StoredChunk>,
+        full: bool,
+    }
+    unsafe extern "C" fn visit(
+        start: *const hsize_t,
+        mask: c_uint,
+        addr: u64,
+        size: hsize_t,
+        data: *mut c_void,
+    ) -> c_int {
+        // SAFETY: `data` is the record below; libhdf5 passes as many coordinates as the rank.
+        unsafe {
+            let seen = &mut *data.cast::<Seen>();
+            if seen.chunks.len() == seen.most {
+                seen.full = true;
+                return 1;
+            }
+            seen.chunks.push(StoredChunk {
+                start: std::slice::from_raw_parts(start, seen.rank).to_vec(),
+                addr,
+                size,
+                mask,
+            });
+        }
+        0
+    }
+    let mut seen = Seen {
+        rank,
+        most,
+        chunks: Vec::new(),
+        full: false,
+    };
+    // SAFETY: callback and data match; both outlive the call.
+    done(
+        unsafe {
+            h5d::H5Dchunk_iter(
+                dataset.0,
+                h5p::H5P_DEFAULT,
+                Some(visit),
+                (&raw mut seen).cast(),
+            )
+        },
+        "H5Dchunk_iter",
+    )?;
+    Ok((!seen.full).then_some(seen.chunks))
+}

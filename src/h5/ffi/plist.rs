@@ -150,3 +150,15 @@ pub fn virtual_sources(plist: &Id) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
             .collect()
     }
 }
+
+/// Whether chunks that stick out of the dataset are stored without filters.
+pub fn edge_chunks_unfiltered(plist: &Id) -> Result<bool> {
+    const DONT_FILTER_PARTIAL_CHUNKS: c_uint = 2;
+    let mut options = 0;
+    // SAFETY: a live integer.
+    done(
+        unsafe { h5p::H5Pget_chunk_opts(plist.0, &raw mut options) },
+        "H5Pget_chunk_opts",
+    )?;
+    Ok(options & DONT_FILTER_PARTIAL_CHUNKS != 0)
+}

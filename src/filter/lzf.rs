@@ -1,0 +1,82 @@
+//! Filter 32000, lzf: LibLZF's stream, as h5py writes it.
+//!
+//! A control byte below 32 is followed by one more literal than it says. Others name a copy: the high three
+//! bits its length less two (7: one more byte of length follows), the low five and the next byte the
+//! distance less one.
+
+use super::FilterError;
+
+/// Decodes to exactly `len` bytes.
+pub fn decode(stored: &[u8], len: usize) -> Result<Vec<u8>, FilterError> {
+    let mut out = vec![0; len];
+    let mut at = 0;
+    let mut left = stored;
+    while let Some((&control, rest)) = left.split_first() {
+        left = rest;
+        if control < 32 {
+            let n = usize::from(control) + 1;
+            let (literals, rest) = left.split_at_checked(n).ok_or(FilterError::Lzf)?;
+            let place = out.get_mut(at..at + n).ok_or(FilterError::Lzf)?;
+            place.copy_from_slice(literals);
+            left = rest;
+            at += n;
+            continue;
+        }
+        let mut n = usize::from(control >> 5);
+        if n == 7 {
+            let (&more, rest) = left.split_first().ok_or(FilterError::Lzf)?;
+            n += usize::from(more);
+            left = rest;
+        }
+        n += 2;
+        let (&low, rest) = left.split_first().ok_or(FilterError::Lzf)?;
+        left = rest;
+        let distance = (usize::from(control & 31) << 8 | usize::from(low)) + 1;
+        let from = at.checked_sub(distance).ok_or(FilterError::Lzf)?;
+        if at + n > len {
+            return Err(FilterError::Lzf);
+        }
+        if distance >= n {
+            out.copy_within(from..from + n, at);
+        } else if distance == 1 {
+            let value = out[from];
+            out[at..at + n].fill(value);
+        } else {
+            for i in 0..n {
+                out[at + i] = out[from + i];
+            }
+        }
+        at += n;
+    }
+    if at != len {
+        return Err(FilterError::Lzf);
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn literals_and_copies() {
+        assert_eq!(decode(&[2, b'a', b'b', b'c'], 3).unwrap(), b"abc");
+        // "ab", then 5 bytes from 2 back: they overlap themselves.
+        assert_eq!(decode(&[1, b'a', b'b', 3 << 5, 1], 7).unwrap(), b"abababa");
+        // A run of 9 + 200 of the byte before.
+        let long = decode(&[0, b'x', 7 << 5, 200, 0], 210).unwrap();
+        assert_eq!(long, [b'x'; 210]);
+    }
+
+    #[test]
+    fn damage_is_refused() {
+        for stored in [
+            &[5, 1][..],
+            &[1 << 5, 0],
+            &[0, 1, 1 << 5],
+            &[0, 1, 7 << 5, 255, 0],
+        ] {
+            assert!(decode(stored, 10).is_err(), "{stored:?}");
+        }
+    }
+}
