@@ -20,6 +20,7 @@ use crate::h5::H5;
 use crate::journal::Journal;
 use crate::options::FsOptions;
 use crate::raw;
+use crate::read::ahead::Ahead;
 use crate::tree::Directory;
 
 /// What all stores of one mount share.
@@ -28,6 +29,7 @@ pub struct Context {
     pub cache: Cache,
     pub journal: Journal,
     pub options: FsOptions,
+    pub ahead: Ahead,
     /// Store files opened since the start.
     pub stores_opened: AtomicU64,
 }
@@ -39,6 +41,7 @@ impl Context {
             cache: Cache::new(options.cache_size),
             journal: Journal::default(),
             options,
+            ahead: Ahead::new(),
             stores_opened: AtomicU64::new(0),
         }
     }

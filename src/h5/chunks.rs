@@ -100,10 +100,10 @@ fn turn_back(
         ));
     }
     let mut number = place[unlimited];
-    for k in unlimited + 1..place.len() {
+    for (k, step) in place.iter().enumerate().skip(unlimited + 1) {
         number = number
             .checked_mul(count(k))
-            .and_then(|n| n.checked_add(place[k]))
+            .and_then(|n| n.checked_add(*step))
             .ok_or_else(overflow)?;
     }
     let mut turned = vec![0; place.len()];

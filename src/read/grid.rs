@@ -13,6 +13,7 @@ pub struct Grid {
     /// Bytes of one step along the cut dimension.
     step: u64,
     payload: u64,
+    element: u64,
 }
 
 /// Bytes that lie together both in the payload and in a piece.
@@ -38,6 +39,7 @@ impl Grid {
                 cut: None,
                 step: 0,
                 payload: 0,
+                element,
             });
         }
         let payload = shape.iter().try_fold(element, |n, &d| n.checked_mul(d))?;
@@ -51,12 +53,30 @@ impl Grid {
             cut,
             step,
             payload,
+            element,
         })
     }
 
     /// Bytes of the whole array.
     pub fn payload(&self) -> u64 {
         self.payload
+    }
+
+    /// Pieces in all.
+    pub fn pieces(&self) -> u64 {
+        if self.payload == 0 {
+            return 0;
+        }
+        let counts = self.shape.iter().zip(&self.piece);
+        counts.map(|(d, p)| d.div_ceil(*p)).product()
+    }
+
+    /// Bytes of a piece that is not at an edge.
+    pub fn piece_bytes(&self) -> u64 {
+        let counts = self.shape.iter().zip(&self.piece);
+        counts
+            .map(|(d, p)| d.min(p))
+            .fold(self.element, |n, &d| n.saturating_mul(d))
     }
 
     /// Start and clipped shape of a piece.

@@ -11,6 +11,7 @@ use crate::cache::{Key, Piece};
 use crate::content::{Content, Data};
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::TextForm;
+use crate::read::ahead::Sequence;
 use crate::read::chunked::Chunks;
 use crate::read::grid::Grid;
 use crate::store::opened::OpenStore;
@@ -37,7 +38,7 @@ pub enum Backing {
         chunks: Option<Grid>,
         form: Form,
         /// Reads pieces here; otherwise libhdf5 does.
-        direct: Option<Chunks>,
+        direct: Option<Box<Chunks>>,
     },
 }
 
@@ -71,23 +72,71 @@ impl Form {
     }
 }
 
-/// The elements of a dataset as bytes.
-pub struct Payload {
-    pub store: Arc<OpenStore>,
+/// The elements of a dataset as bytes, for one open file.
+#[derive(Clone)]
+pub struct Payload(Arc<Inner>);
+
+/// What a payload consists of; jobs that read ahead share it with the open file.
+pub struct Inner {
+    store: Arc<OpenStore>,
     /// Address of the dataset.
-    pub object: u64,
+    object: u64,
     /// Dimensions of the dataset itself; those of an array datatype follow in the grid.
-    pub rank: usize,
-    pub len: u64,
-    pub backing: Backing,
+    rank: usize,
+    len: u64,
+    backing: Backing,
     /// The last piece that is larger than the whole cache: the next read wants it again.
-    pub large: Mutex<Option<(u64, Piece)>>,
+    large: Mutex<Option<(u64, Piece)>>,
+    sequence: Sequence,
 }
 
 /// The form number of chunks that are read one by one.
 const SINGLE: u32 = 5;
 
+/// Pieces that are decoded ahead of a sequential reader.
+const DEPTH: u64 = 8;
+
 impl Payload {
+    /// `rank` is the dataset's own; dimensions of an array datatype follow in the grid.
+    pub fn new(
+        store: Arc<OpenStore>,
+        object: u64,
+        rank: usize,
+        len: u64,
+        backing: Backing,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            store,
+            object,
+            rank,
+            len,
+            backing,
+            large: Mutex::default(),
+            sequence: Sequence::default(),
+        }))
+    }
+
+    /// Asks for the pieces that a sequential reader of `number` will want next.
+    fn look_ahead(&self, grid: &Grid, form: Form, number: u64) {
+        let context = &self.0.store.context;
+        // What is fetched ahead must not push out what is being read.
+        let room = context.options.cache_size / 2 / grid.piece_bytes().max(1);
+        for next in self
+            .0
+            .sequence
+            .reads(number, DEPTH.min(room), grid.pieces())
+        {
+            let inner = self.0.clone();
+            context.ahead.submit(move || {
+                if let Backing::Pieces { grid, .. } = &inner.backing {
+                    let _ = inner.decoded(grid, form, form.number(), next);
+                }
+            });
+        }
+    }
+}
+
+impl Inner {
     /// One piece, decoded.
     fn piece(&self, grid: &Grid, form: Form, number: u64) -> Result<Piece> {
         let mut large = self.large.lock().unwrap_or_else(|e| e.into_inner());
@@ -186,11 +235,11 @@ pub fn repeat(pattern: &[u8], offset: u64, buf: &mut [u8]) {
 
 impl Content for Payload {
     fn len(&self) -> u64 {
-        self.len
+        self.0.len
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        match &self.backing {
+        match &self.0.backing {
             Backing::Fill(pattern) => repeat(pattern, offset, buf),
             Backing::Memory(bytes) => {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -202,9 +251,9 @@ impl Content for Payload {
             }
             Backing::Contiguous(addr) => {
                 let at = addr.checked_add(offset).ok_or_else(short)?;
-                self.store.file.read_exact_at(buf, at)?;
+                self.0.store.file.read_exact_at(buf, at)?;
             }
-            Backing::Raw { parts, fill } => Self::read_raw(parts, fill, offset, buf)?,
+            Backing::Raw { parts, fill } => Inner::read_raw(parts, fill, offset, buf)?,
             Backing::Pieces {
                 grid, chunks, form, ..
             } => {
@@ -217,12 +266,15 @@ impl Content for Payload {
                     let known = held.iter().find(|(number, _)| *number == run.piece);
                     let piece = match known {
                         Some((_, piece)) => Ok(piece.clone()),
-                        None => self.piece(grid, *form, run.piece),
+                        None => {
+                            self.look_ahead(grid, *form, run.piece);
+                            self.0.piece(grid, *form, run.piece)
+                        }
                     };
                     let piece = match (piece, chunks) {
                         (Ok(piece), _) => piece,
                         (Err(e), Some(chunks)) if e.kind == ErrorKind::Damaged => {
-                            done += self.read_chunk(chunks, *form, at, &mut buf[done..])?;
+                            done += self.0.read_chunk(chunks, *form, at, &mut buf[done..])?;
                             continue;
                         }
                         (Err(e), _) => return Err(e),
@@ -247,7 +299,7 @@ impl Content for Payload {
     fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {
         let Backing::Pieces {
             grid, chunks, form, ..
-        } = &self.backing
+        } = &self.0.backing
         else {
             return Ok(None);
         };
@@ -255,7 +307,8 @@ impl Content for Payload {
         if run.len < len as u64 {
             return Ok(None);
         }
-        let piece = match self.piece(grid, *form, run.piece) {
+        self.look_ahead(grid, *form, run.piece);
+        let piece = match self.0.piece(grid, *form, run.piece) {
             // `read_at` finds out which of the chunks is damaged.
             Err(e) if chunks.is_some() && e.kind == ErrorKind::Damaged => return Ok(None),
             piece => piece?,

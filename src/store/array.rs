@@ -1,6 +1,6 @@
 //! A dataset as one `.npy` file.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
@@ -80,14 +80,7 @@ impl ArrayFile {
             Some(form) => self.text_backing(&map, &dtype, form)?,
             None => self.backing(map, &dtype)?,
         };
-        Ok(Payload {
-            store: self.store.clone(),
-            object,
-            rank,
-            len,
-            backing,
-            large: Mutex::default(),
-        })
+        Ok(Payload::new(self.store.clone(), object, rank, len, backing))
     }
 
     fn backing(&self, map: DatasetMap, dtype: &DType) -> Result<Backing> {
@@ -116,7 +109,8 @@ impl ArrayFile {
                 let mut piece = chunk;
                 piece.extend(map.shape[map.rank..].iter().map(|&d| d.max(1)));
                 let chunks = grid(&piece)?;
-                let direct = direct.and_then(|d| Chunks::new(&map.shape, &piece, element, d));
+                let direct =
+                    direct.and_then(|d| Chunks::new(&map.shape, &piece, element, d).map(Box::new));
                 let gathered = gather_small(&mut piece, &map.shape, element);
                 Ok(Backing::Pieces {
                     grid: grid(&piece)?,
