@@ -3,7 +3,7 @@
 //! Not listed in the root, so that `cp -r`, `rsync` and `find` see the data only. Its files are made when they
 //! are looked at and never cached by the kernel.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use serde_json::{Value as Json, json};
@@ -18,10 +18,21 @@ use crate::tree::{Directory, Listing, Node, VirtualFile};
 /// Name of the directory in the root.
 pub const NAME: &[u8] = b".npyfs";
 
-/// Text that is made anew for whoever looks.
+/// Text that is made when somebody looks.
 struct Report<F> {
     make: F,
     ownership: Ownership,
+    /// What is made once, for as long as the node lives; `None` if it is made anew each time.
+    made: Option<OnceLock<Vec<u8>>>,
+}
+
+impl<F: Fn() -> Vec<u8> + Send + Sync> Report<F> {
+    fn text(&self) -> Vec<u8> {
+        match &self.made {
+            Some(made) => made.get_or_init(&self.make).clone(),
+            None => (self.make)(),
+        }
+    }
 }
 
 impl<F: Fn() -> Vec<u8> + Send + Sync> VirtualFile for Report<F> {
@@ -30,11 +41,11 @@ impl<F: Fn() -> Vec<u8> + Send + Sync> VirtualFile for Report<F> {
     }
 
     fn size(&self) -> Result<u64> {
-        Ok((self.make)().len() as u64)
+        Ok(self.text().len() as u64)
     }
 
     fn open(&self) -> Result<Arc<dyn Content>> {
-        Ok(Arc::new(Literal((self.make)())))
+        Ok(Arc::new(Literal(self.text())))
     }
 
     fn version(&self) -> u64 {
@@ -54,8 +65,22 @@ impl<F: Fn() -> Vec<u8> + Send + Sync> VirtualFile for Report<F> {
     }
 }
 
-fn report(ownership: Ownership, make: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Node {
-    Node::File(Arc::new(Report { make, ownership }))
+/// A report that changes by itself.
+fn live(ownership: Ownership, make: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Node {
+    Node::File(Arc::new(Report {
+        make,
+        ownership,
+        made: None,
+    }))
+}
+
+/// A report on one version of an object.
+fn fixed(ownership: Ownership, make: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Node {
+    Node::File(Arc::new(Report {
+        make,
+        ownership,
+        made: Some(OnceLock::new()),
+    }))
 }
 
 /// JSON with a newline at its end; a failure is reported in it.
@@ -119,16 +144,16 @@ impl Directory for Control {
             vec![
                 (
                     b"errors.log".to_vec(),
-                    report(own, move || log.journal.text().into_bytes()),
+                    live(own, move || log.journal.text().into_bytes()),
                 ),
                 (b"info".to_vec(), Node::Directory(Arc::new(info))),
                 (
                     b"info.json".to_vec(),
-                    report(own, move || render(&root.info())),
+                    live(own, move || render(&root.info())),
                 ),
                 (
                     b"status.json".to_vec(),
-                    report(own, move || render(&Ok(status(&context, &store)))),
+                    live(own, move || render(&Ok(status(&context, &store)))),
                 ),
             ],
             Vec::new(),
@@ -151,47 +176,90 @@ struct InfoDirectory {
     context: Arc<Context>,
 }
 
+const SUFFIX: &[u8] = b".json";
+
+impl InfoDirectory {
+    fn entry_ownership(&self) -> Ownership {
+        let own = self.of.ownership();
+        Ownership {
+            mode: own.mode & 0o444,
+            ..own
+        }
+    }
+
+    /// The report on a node.
+    fn on(&self, node: Node) -> Node {
+        let own = self.entry_ownership();
+        match node {
+            Node::File(file) => fixed(own, move || render(&file.info())),
+            Node::Directory(of) => fixed(own, move || render(&of.info())),
+            Node::Symlink(link) => fixed(own, move || {
+                render(&Ok(
+                    json!({ "link": String::from_utf8_lossy(&link.target) }),
+                ))
+            }),
+        }
+    }
+
+    /// The directory of reports below a directory.
+    fn below(&self, of: Arc<dyn Directory>) -> Node {
+        Node::Directory(Arc::new(InfoDirectory {
+            of,
+            context: self.context.clone(),
+        }))
+    }
+
+    /// The names and reports of what is left out.
+    fn left_out(&self, listing: &Listing) -> Vec<(Vec<u8>, Node)> {
+        let own = self.entry_ownership();
+        listing
+            .left_out
+            .iter()
+            .map(|(name, reason)| {
+                let made = render(&Ok(json!({
+                    "name": String::from_utf8_lossy(name),
+                    "left_out": reason,
+                })));
+                let name = visible_with(name, "", self.context.options.sep);
+                ([&name, SUFFIX].concat(), fixed(own, move || made.clone()))
+            })
+            .collect()
+    }
+}
+
 impl Directory for InfoDirectory {
     fn ownership(&self) -> Ownership {
         self.of.ownership()
     }
 
     fn list(&self) -> Result<Arc<Listing>> {
-        let own = Ownership {
-            mode: self.of.ownership().mode & 0o444,
-            ..self.of.ownership()
-        };
-        let json_name = |name: &[u8]| [name, b".json"].concat();
-        let mut entries = Vec::new();
         let listing = self.of.list()?;
+        let mut entries = Vec::new();
         for (name, node) in &listing.entries {
-            let made = match node.clone() {
-                Node::File(file) => report(own, move || render(&file.info())),
-                Node::Symlink(link) => report(own, move || {
-                    render(&Ok(
-                        json!({ "link": String::from_utf8_lossy(&link.target) }),
-                    ))
-                }),
-                Node::Directory(of) => {
-                    let below = InfoDirectory {
-                        of: of.clone(),
-                        context: self.context.clone(),
-                    };
-                    entries.push((name.clone(), Node::Directory(Arc::new(below))));
-                    report(own, move || render(&of.info()))
-                }
-            };
-            entries.push((json_name(name), made));
+            if let Node::Directory(of) = node {
+                entries.push((name.clone(), self.below(of.clone())));
+            }
+            entries.push(([name, SUFFIX].concat(), self.on(node.clone())));
         }
-        for (name, reason) in &listing.left_out {
-            let made = render(&Ok(json!({
-                "name": String::from_utf8_lossy(name),
-                "left_out": reason,
-            })));
-            let name = visible_with(name, "", self.context.options.sep);
-            entries.push((json_name(&name), report(own, move || made.clone())));
-        }
+        entries.extend(self.left_out(&listing));
         Ok(Arc::new(Listing::new(entries, Vec::new(), Vec::new())))
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
+        if let Some(Node::Directory(of)) = self.of.lookup(name)? {
+            return Ok(Some(self.below(of)));
+        }
+        let Some(object) = name.strip_suffix(SUFFIX) else {
+            return Ok(None);
+        };
+        if let Some(node) = self.of.lookup(object)? {
+            return Ok(Some(self.on(node)));
+        }
+        let left_out = self.left_out(&*self.of.list()?);
+        Ok(left_out
+            .into_iter()
+            .find(|(n, _)| n == name)
+            .map(|(_, node)| node))
     }
 
     fn is_current(&self) -> bool {

@@ -65,6 +65,11 @@ pub enum Request {
 }
 
 impl Request {
+    /// Whether it may open very many objects.
+    fn opens_many(&self) -> bool {
+        matches!(self, Self::List { .. } | Self::Groups)
+    }
+
     /// The address of the object that is asked about; 0 for the file as a whole.
     fn object(&self) -> u64 {
         match self {

@@ -20,6 +20,10 @@ use crate::raw::StoreFile;
 /// Objects of one file that may kill a worker before the whole file is marked bad.
 const MOST_BAD: usize = 4;
 
+/// libhdf5 leaves some 4 KiB behind for each dataset it has opened: a worker that occupies more bytes than
+/// this after a large listing is replaced.
+const LARGEST_WORKER: u64 = 192 << 20;
+
 /// A worker and the connection to it.
 struct Worker {
     child: Child,
@@ -62,6 +66,18 @@ impl Worker {
             Reply::Done(answer) => Ok(answer),
             Reply::NeedFile | Reply::Bytes(_) => Err(io::ErrorKind::InvalidData.into()),
         }
+    }
+}
+
+impl Worker {
+    /// Memory it occupies, in bytes; 0 where the system does not say.
+    fn resident(&self) -> u64 {
+        let path = format!("/proc/{}/statm", self.child.id());
+        let statm = std::fs::read_to_string(path).unwrap_or_default();
+        let pages = statm.split(' ').nth(1).and_then(|n| n.parse().ok());
+        pages.map_or(0, |pages: u64| {
+            pages.saturating_mul(rustix::param::page_size() as u64)
+        })
     }
 }
 
@@ -169,7 +185,8 @@ impl Pool {
                 .map_err(|e| H5Error::Damaged(format!("cannot start a worker: {e}")))?;
             match worker.ask(file, request) {
                 Ok(answer) => {
-                    self.give_back(Some(worker));
+                    let fat = request.opens_many() && worker.resident() > LARGEST_WORKER;
+                    self.give_back((!fat).then_some(worker));
                     return answer;
                 }
                 Err(e) => {
