@@ -98,6 +98,12 @@ class Mount:
         problems = []
         try:
             if not self.expect_dead:
+                if not self.alive():
+                    # If it was the guard, it ends a moment after its kill.
+                    try:
+                        self.guard.wait(1)
+                    except subprocess.TimeoutExpired:
+                        pass
                 if self.guard.poll() is not None:
                     problems.append(f"the mount lived longer than its limit of {self.limit} s and was killed")
                 elif not self.alive():
