@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use super::ffi::{self, Failure, Id, LayoutKind, ObjectKind, RawLink};
 use super::service::{OpenDataset, bounded};
-use super::types::{self, Element, TypeError};
+use super::types::{self, Element, Memo, TypeError};
 use super::{
     Attribute, Dataset, DatasetMap, Details, Direct, Filter, GroupPath, H5Error, Member, Members,
     RawPart, Resolved, Source, TextForm, Value, chunks, text,
@@ -22,25 +22,28 @@ const LARGEST_ATTRIBUTE: u64 = 16 << 20;
 pub fn members(file: &Id, group: u64, outside: bool) -> Result<Members, H5Error> {
     let group = ffi::open_object(file, group)?;
     let (links, damage) = ffi::links(&group);
+    let mut memo = Memo::default();
     Ok(Members {
         members: links
             .into_iter()
-            .map(|(name, link)| (name, member(file, link, outside)))
+            .map(|(name, link)| (name, member(file, link, outside, &mut memo)))
             .collect(),
         damage: damage.map(|failure| failure.0),
     })
 }
 
-fn member(file: &Id, link: RawLink, outside: bool) -> Member {
+fn member(file: &Id, link: RawLink, outside: bool, memo: &mut Memo) -> Member {
     match link {
-        RawLink::Hard(addr) => object(file, addr, outside).unwrap_or_else(|e| Member::Damaged(e.0)),
+        RawLink::Hard(addr) => {
+            object(file, addr, outside, memo).unwrap_or_else(|e| Member::Damaged(e.0))
+        }
         RawLink::Soft(target) => Member::Soft(target),
         RawLink::External(file, path) => Member::External { file, path },
         RawLink::Damaged(reason) => Member::Damaged(reason),
     }
 }
 
-fn object(file: &Id, addr: u64, outside: bool) -> Result<Member, Failure> {
+fn object(file: &Id, addr: u64, outside: bool, memo: &mut Memo) -> Result<Member, Failure> {
     let id = ffi::open_object(file, addr)?;
     match ffi::kind(&id) {
         ObjectKind::Group => Ok(Member::Group {
@@ -51,7 +54,7 @@ fn object(file: &Id, addr: u64, outside: bool) -> Result<Member, Failure> {
             addr,
             reason: "named datatype: no data".into(),
         }),
-        ObjectKind::Dataset => match dataset(&id, addr, outside) {
+        ObjectKind::Dataset => match dataset(&id, addr, outside, memo) {
             Ok(dataset) => Ok(Member::Dataset(dataset)),
             Err(TypeError::Unsupported(reason)) => Ok(Member::Unsupported { addr, reason }),
             Err(TypeError::Failure(failure)) => Err(failure),
@@ -59,8 +62,8 @@ fn object(file: &Id, addr: u64, outside: bool) -> Result<Member, Failure> {
     }
 }
 
-fn dataset(id: &Id, addr: u64, outside: bool) -> Result<Dataset, TypeError> {
-    let element = types::element(&ffi::dataset_type(id)?)?;
+fn dataset(id: &Id, addr: u64, outside: bool, memo: &mut Memo) -> Result<Dataset, TypeError> {
+    let element = memo.element(ffi::dataset_type(id)?)?;
     let Some((mut shape, _)) = ffi::extent(&ffi::dataset_space(id)?)? else {
         return Err(TypeError::Unsupported(
             "null dataspace: a type without elements".into(),
@@ -182,7 +185,12 @@ pub fn resolve(file: &Id, group: u64, path: &[u8]) -> Result<Resolved, H5Error> 
             }
         }
     }
-    Ok(Resolved::Member(object(file, at, true)?))
+    Ok(Resolved::Member(object(
+        file,
+        at,
+        true,
+        &mut Memo::default(),
+    )?))
 }
 
 /// The map of a dataset.

@@ -65,6 +65,24 @@ pub fn element(ty: &Id) -> Result<Element, TypeError> {
     }
 }
 
+/// The last type that was looked at: the datasets of a group mostly share one.
+#[derive(Default)]
+pub struct Memo(Option<(Id, Element)>);
+
+impl Memo {
+    /// The element form of a datatype.
+    pub fn element(&mut self, ty: Id) -> Result<Element, TypeError> {
+        if let Some((known, element)) = &self.0
+            && ffi::equal(known, &ty)
+        {
+            return Ok(element.clone());
+        }
+        let found = element(&ty)?;
+        self.0 = Some((ty, found.clone()));
+        Ok(found)
+    }
+}
+
 /// The type to read elements with: `stored` itself, or what `dtype` asks for if it must be converted.
 pub fn memory_type(dtype: &DType, convert: bool, stored: Id) -> Result<Id, Failure> {
     if convert {
