@@ -34,8 +34,14 @@ pub type GroupPath = Vec<Vec<u8>>;
 pub enum Request {
     /// The address of the root group.
     Root,
-    /// The members of a group. With `outside`, also which datasets keep their data in other files.
-    List { group: u64, outside: bool },
+    /// Members of a group in order of name: at most `most` from number `from` on. With `outside`, also
+    /// which datasets may keep their data in other files.
+    List {
+        group: u64,
+        outside: bool,
+        from: usize,
+        most: usize,
+    },
     /// Every group once: address and shortest path from the root, first by name.
     Groups,
     /// What a path from `group` leads to; soft links are followed, external ones reported.
@@ -114,8 +120,10 @@ pub enum Answer {
 /// The members of a group.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Members {
-    /// In order of name.
+    /// In order of name; of a large group a part.
     pub members: Vec<(Vec<u8>, Member)>,
+    /// How many members the group has in all.
+    pub total: usize,
     /// Set when the group is damaged and some members are missing.
     pub damage: Option<String>,
 }
@@ -375,8 +383,48 @@ impl H5 {
         ask!(self, file, Request::Root, Root)
     }
 
+    /// All members of a group. A large one is listed in parts, by several workers at a time.
     pub fn list(&self, file: &StoreFile, group: u64, outside: bool) -> Result<Members, H5Error> {
-        ask!(self, file, Request::List { group, outside }, Members)
+        /// Members that are listed in one go, and in each further part at the least and at the most.
+        const FIRST: usize = 10_000;
+        const PART: std::ops::RangeInclusive<usize> = 10_000..=100_000;
+        let part = |from, most| {
+            let request = Request::List {
+                group,
+                outside,
+                from,
+                most,
+            };
+            ask!(self, file, request, Members)
+        };
+        let mut all = part(0, FIRST)?;
+        let left = all.total.saturating_sub(FIRST);
+        if left == 0 {
+            return Ok(all);
+        }
+        let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        let size = left.div_ceil(threads).clamp(*PART.start(), *PART.end());
+        let starts: Vec<usize> = (FIRST..all.total).step_by(size).collect();
+        for starts in starts.chunks(threads) {
+            let parts: Vec<Result<Members, H5Error>> = std::thread::scope(|scope| {
+                let running: Vec<_> = starts
+                    .iter()
+                    .map(|&from| scope.spawn(move || part(from, size)))
+                    .collect();
+                running
+                    .into_iter()
+                    .map(|thread| {
+                        let failed =
+                            |_| Err(H5Error::Damaged("listing failed unexpectedly".into()));
+                        thread.join().unwrap_or_else(failed)
+                    })
+                    .collect()
+            });
+            for part in parts {
+                all.members.extend(part?.members);
+            }
+        }
+        Ok(all)
     }
 
     pub fn groups(&self, file: &StoreFile) -> Result<Vec<(u64, GroupPath)>, H5Error> {

@@ -1,6 +1,7 @@
 //! Groups, datasets and attributes as plain data.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 
 use super::ffi::{self, Failure, Id, LayoutKind, ObjectKind, RawLink};
 use super::service::{OpenDataset, bounded};
@@ -18,14 +19,22 @@ const MOST_LINKS: usize = 40;
 /// Bytes of an attribute that are looked at.
 const LARGEST_ATTRIBUTE: u64 = 16 << 20;
 
-/// The members of a group.
-pub fn members(file: &Id, group: u64, outside: bool) -> Result<Members, H5Error> {
+/// A part of the members of a group.
+pub fn members(
+    file: &Id,
+    group: u64,
+    outside: bool,
+    part: Range<usize>,
+) -> Result<Members, H5Error> {
     let group = ffi::open_object(file, group)?;
     let (links, damage) = ffi::links(&group);
     let mut memo = Memo::default();
     Ok(Members {
+        total: links.len(),
         members: links
             .into_iter()
+            .skip(part.start)
+            .take(part.len())
             .map(|(name, link)| (name, member(file, link, outside, &mut memo)))
             .collect(),
         damage: damage.map(|failure| failure.0),

@@ -100,8 +100,14 @@ impl Service {
         let open = self.open(file, follow)?;
         Ok(match request {
             Request::Root => Answer::Root(ffi::root_addr(&open.file)?),
-            Request::List { group, outside } => {
-                Answer::Members(describe::members(&open.file, *group, *outside)?)
+            Request::List {
+                group,
+                outside,
+                from,
+                most,
+            } => {
+                let part = *from..from.saturating_add(*most);
+                Answer::Members(describe::members(&open.file, *group, *outside, part)?)
             }
             Request::Groups => Answer::Groups(describe::groups(&open.file)?),
             Request::Resolve { group, path } => {
