@@ -71,7 +71,12 @@ pub struct Memo(Option<(Id, Element)>);
 
 impl Memo {
     /// The element form of a datatype.
+    ///
+    /// Not for text: types that differ in their character set only are equal to libhdf5.
     pub fn element(&mut self, ty: Id) -> Result<Element, TypeError> {
+        if ffi::class(&ty) == Class::H5T_STRING {
+            return element(&ty);
+        }
         if let Some((known, element)) = &self.0
             && ffi::equal(known, &ty)
         {

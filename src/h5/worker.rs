@@ -1,7 +1,7 @@
 //! A worker process: answers requests from its standard input until that closes.
 //!
 //! It may crash or be killed at any time; the daemon replaces it. It gets an empty environment, an open
-//! descriptor per file, and limits on memory.
+//! descriptor per file, a limit on memory, and no right to write a file or to use the network.
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 
+use landlock::{Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetStatus};
 use lru::LruCache;
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 
@@ -25,6 +26,20 @@ pub const ARGUMENT: &str = "h5-worker";
 /// Address space of a worker, in bytes.
 const ADDRESS_SPACE: u64 = 6 << 30;
 
+/// Gives up what reading does not need: writing any file, and TCP. A kernel without Landlock, or with an
+/// older one, forbids what it can.
+///
+/// True if something is forbidden now, to the calling thread and all it starts.
+fn give_up_rights() -> bool {
+    let abi = landlock::ABI::V4;
+    Ruleset::default()
+        .handle_access(AccessFs::from_write(abi))
+        .and_then(|rules| rules.handle_access(AccessNet::from_all(abi)))
+        .and_then(|rules| rules.create())
+        .and_then(|rules| rules.restrict_self())
+        .is_ok_and(|status| status.ruleset != RulesetStatus::NotEnforced)
+}
+
 /// Serves until the other side goes away.
 pub fn run() -> std::io::Result<()> {
     // A worker that hangs must not outlive its daemon.
@@ -35,6 +50,7 @@ pub fn run() -> std::io::Result<()> {
     };
     let _ = setrlimit(Resource::As, limit(ADDRESS_SPACE));
     let _ = setrlimit(Resource::Core, limit(0));
+    let _ = give_up_rights();
     let wire = Wire::new(UnixStream::from(
         std::io::stdin().as_fd().try_clone_to_owned()?,
     ));
@@ -73,5 +89,39 @@ pub fn run() -> std::io::Result<()> {
             }
         };
         wire.send_reply(reply)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn a_worker_reads_but_writes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        std::fs::write(&path, b"data").unwrap();
+        // Only the thread that gives up its rights loses them.
+        std::thread::spawn(move || {
+            if !give_up_rights() {
+                eprintln!("NOT TESTED: this kernel has no Landlock");
+                return;
+            }
+            assert_eq!(std::fs::read(&path).unwrap(), b"data");
+            let other = path.with_extension("new");
+            for denied in [
+                File::create(&other),
+                File::options().write(true).open(&path),
+            ] {
+                assert_eq!(
+                    denied.unwrap_err().kind(),
+                    std::io::ErrorKind::PermissionDenied
+                );
+            }
+            assert!(std::net::TcpListener::bind("127.0.0.1:0").is_err());
+        })
+        .join()
+        .unwrap();
     }
 }

@@ -78,6 +78,9 @@ fn work(queue: &Queue) {
     }
 }
 
+/// How far requests for pieces may be out of order.
+const SWAPPED: u64 = 2;
+
 /// Notices that the pieces of one open file are read one after the other.
 #[derive(Debug, Default)]
 pub struct Sequence {
@@ -90,8 +93,9 @@ impl Sequence {
     pub fn reads(&self, piece: u64, depth: u64, end: u64) -> std::ops::Range<u64> {
         let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
         match *state {
-            Some((last, _)) if piece == last => 0..0,
-            Some((last, asked)) if piece == last + 1 => {
+            // Two requests of one reader may be served in either order.
+            Some((last, _)) if piece <= last && last - piece <= SWAPPED => 0..0,
+            Some((last, asked)) if piece > last && piece - last <= SWAPPED => {
                 let from = asked.max(piece + 1);
                 let to = (piece + 1).saturating_add(depth).min(end).max(from);
                 *state = Some((piece, to));
@@ -102,6 +106,14 @@ impl Sequence {
                 0..0
             }
         }
+    }
+}
+
+impl Sequence {
+    /// Whether the reader has got to a piece, so that nobody need fetch it for him any more.
+    pub fn has_reached(&self, piece: u64) -> bool {
+        let state = self.state.lock().unwrap_or_else(|e| e.into_inner());
+        state.is_some_and(|(last, _)| last >= piece)
     }
 }
 
@@ -116,6 +128,8 @@ mod tests {
         assert!(s.reads(0, 4, 100).is_empty());
         assert_eq!(s.reads(1, 4, 100), 2..6);
         assert_eq!(s.reads(2, 4, 100), 6..7);
+        assert!(s.reads(1, 4, 100).is_empty());
+        assert!(s.has_reached(2) && !s.has_reached(3));
         assert!(s.reads(50, 4, 100).is_empty());
         assert_eq!(s.reads(51, 4, 53), 52..53);
         assert!(s.reads(52, 4, 53).is_empty());

@@ -119,8 +119,8 @@ impl Payload {
     /// Asks for the pieces that a sequential reader of `number` will want next.
     fn look_ahead(&self, grid: &Grid, form: Form, number: u64) {
         let context = &self.0.store.context;
-        // What is fetched ahead must not push out what is being read.
-        let room = context.options.cache_size / 2 / grid.piece_bytes().max(1);
+        // What is fetched ahead must not push out what is being read, and the kernel reads ahead as well.
+        let room = context.options.cache_size / 4 / grid.piece_bytes().max(1);
         for next in self
             .0
             .sequence
@@ -128,7 +128,9 @@ impl Payload {
         {
             let inner = self.0.clone();
             context.ahead.submit(move || {
-                if let Backing::Pieces { grid, .. } = &inner.backing {
+                if let Backing::Pieces { grid, .. } = &inner.backing
+                    && !inner.sequence.has_reached(next)
+                {
                     let _ = inner.decoded(grid, form, form.number(), next);
                 }
             });
