@@ -3,11 +3,15 @@
 //! A pipeline is taken on only if every step is known here; the others are left to libhdf5. Sizes are
 //! computed from the chunk's own before anything is decoded, so a damaged chunk cannot ask for memory.
 
+mod bitshuffle;
 mod deflate;
 mod fletcher32;
+mod lz4;
 mod lzf;
 mod shuffle;
+mod zstd;
 
+use bitshuffle::Bitshuffle;
 use serde::{Deserialize, Serialize};
 
 /// Numbers of the filters in HDF5's registry.
@@ -15,6 +19,17 @@ const DEFLATE: i32 = 1;
 const SHUFFLE: i32 = 2;
 const FLETCHER32: i32 = 3;
 const LZF: i32 = 32000;
+const LZ4: i32 = 32004;
+const BITSHUFFLE: i32 = 32008;
+const ZSTD: i32 = 32015;
+
+/// Whether a filter can be undone here, by its number.
+pub fn is_known(id: i32) -> bool {
+    matches!(
+        id,
+        DEFLATE | SHUFFLE | FLETCHER32 | LZF | LZ4 | BITSHUFFLE | ZSTD
+    )
+}
 
 /// One step, in the order of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,11 +39,18 @@ enum Step {
     Shuffle(usize),
     Fletcher32,
     Lzf,
+    Lz4,
+    Bitshuffle(Bitshuffle),
+    Zstd,
 }
 
 impl Step {
     fn compresses(self) -> bool {
-        matches!(self, Self::Deflate | Self::Lzf)
+        match self {
+            Self::Deflate | Self::Lzf | Self::Lz4 | Self::Zstd => true,
+            Self::Bitshuffle(step) => step.compresses(),
+            Self::Shuffle(_) | Self::Fletcher32 => false,
+        }
     }
 }
 
@@ -45,6 +67,12 @@ pub enum FilterError {
     Deflate(String),
     #[error("lzf: damaged data")]
     Lzf,
+    #[error("lz4: damaged data")]
+    Lz4,
+    #[error("bitshuffle: damaged data")]
+    Bitshuffle,
+    #[error("zstd: {0}")]
+    Zstd(String),
     #[error("fletcher32: checksum does not match")]
     Checksum,
     #[error("{have} bytes after decoding, a chunk has {want}")]
@@ -65,6 +93,9 @@ impl Pipeline {
                 }
                 FLETCHER32 => Some(Step::Fletcher32),
                 LZF => Some(Step::Lzf),
+                LZ4 => Some(Step::Lz4),
+                BITSHUFFLE => Bitshuffle::new(parameters).map(Step::Bitshuffle),
+                ZSTD => Some(Step::Zstd),
                 _ => None,
             })
             .collect::<Option<_>>()?;
@@ -89,6 +120,9 @@ impl Pipeline {
             data = match *step {
                 Step::Deflate => deflate::decode(&data, before)?,
                 Step::Lzf => lzf::decode(&data, before)?,
+                Step::Lz4 => lz4::decode(&data, before)?,
+                Step::Bitshuffle(step) => step.decode(&data, before)?,
+                Step::Zstd => zstd::decode(&data, before)?,
                 Step::Shuffle(size) => shuffle::decode(data, size),
                 Step::Fletcher32 => fletcher32::decode(data)?,
             };
@@ -134,16 +168,22 @@ mod tests {
         #[test]
         fn damaged_chunks_end_in_an_error_or_in_the_right_size(
             stored in proptest::collection::vec(any::<u8>(), 0..300),
-            kind in 0_usize..4,
+            kind in 0_usize..8,
             len in 0_usize..2000,
         ) {
+            let bits = |codec| vec![(BITSHUFFLE, vec![0, 4, 2, 8, codec])];
+            let plain = |steps: &[(i32, u32)]| steps.iter().map(|(id, p)| (*id, vec![*p])).collect::<Vec<_>>();
             let filters = [
-                vec![(DEFLATE, 6)],
-                vec![(SHUFFLE, 4), (LZF, 0)],
-                vec![(SHUFFLE, 8), (DEFLATE, 6), (FLETCHER32, 0)],
-                vec![(FLETCHER32, 0), (LZF, 0)],
+                plain(&[(DEFLATE, 6)]),
+                plain(&[(SHUFFLE, 4), (LZF, 0)]),
+                plain(&[(SHUFFLE, 8), (DEFLATE, 6), (FLETCHER32, 0)]),
+                plain(&[(FLETCHER32, 0), (LZF, 0)]),
+                plain(&[(LZ4, 0)]),
+                plain(&[(ZSTD, 0)]),
+                bits(0),
+                bits(2),
             ];
-            let p = pipeline(&filters[kind]).unwrap();
+            let p = Pipeline::new(&filters[kind]).unwrap();
             if let Ok(data) = p.decode(stored, 0, len) {
                 prop_assert_eq!(data.len(), len);
             }

@@ -11,7 +11,7 @@ use super::{
     RawPart, Resolved, Source, TextForm, Value, chunks, text,
 };
 use crate::dtype::DType;
-use crate::filter::Pipeline;
+use crate::filter::{self, Pipeline};
 
 /// Soft links that a path may lead through.
 const MOST_LINKS: usize = 40;
@@ -383,7 +383,7 @@ pub fn details(id: &Id) -> Result<Details, H5Error> {
                 id,
                 name,
                 parameters,
-                available: ffi::filter_available(id),
+                available: filter::is_known(id) || ffi::filter_available(id),
             })
             .collect(),
         stored_size: Some(ffi::storage_size(id)),

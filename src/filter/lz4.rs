@@ -1,0 +1,45 @@
+//! Filter 32004, LZ4: the size of the chunk (8 bytes) and of a block (4 bytes), then each block behind its
+//! stored length (4 bytes); all big end first. A block that did not shrink is stored as it is.
+//!
+//! Specification: the HDF Group's registered filter 32004, and the LZ4 block format.
+
+use lz4_flex::block::decompress_into;
+
+use super::FilterError;
+
+/// A big-endian 32-bit number from the front.
+pub fn number(bytes: &mut &[u8]) -> Result<usize, FilterError> {
+    let (head, rest) = bytes.split_first_chunk::<4>().ok_or(FilterError::Lz4)?;
+    *bytes = rest;
+    usize::try_from(u32::from_be_bytes(*head)).map_err(|_| FilterError::Lz4)
+}
+
+/// A big-endian 64-bit number from the front.
+pub fn long_number(bytes: &mut &[u8]) -> Result<usize, FilterError> {
+    let (head, rest) = bytes.split_first_chunk::<8>().ok_or(FilterError::Lz4)?;
+    *bytes = rest;
+    usize::try_from(u64::from_be_bytes(*head)).map_err(|_| FilterError::Lz4)
+}
+
+/// Decodes to exactly `len` bytes.
+pub fn decode(mut stored: &[u8], len: usize) -> Result<Vec<u8>, FilterError> {
+    if long_number(&mut stored)? != len {
+        return Err(FilterError::Lz4);
+    }
+    let block = number(&mut stored)?;
+    if block == 0 && len > 0 {
+        return Err(FilterError::Lz4);
+    }
+    let mut out = vec![0; len];
+    for place in out.chunks_mut(block.max(1)) {
+        let size = number(&mut stored)?;
+        let (data, rest) = stored.split_at_checked(size).ok_or(FilterError::Lz4)?;
+        stored = rest;
+        if size == place.len() {
+            place.copy_from_slice(data);
+        } else if decompress_into(data, place).ok() != Some(place.len()) {
+            return Err(FilterError::Lz4);
+        }
+    }
+    Ok(out)
+}
