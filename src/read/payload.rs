@@ -42,6 +42,20 @@ pub enum Backing {
     },
 }
 
+impl Backing {
+    /// Whether bytes come from files other than the store's own.
+    pub fn is_outside(&self) -> bool {
+        matches!(
+            self,
+            Self::Raw { .. }
+                | Self::Pieces {
+                    form: Form::Virtual,
+                    ..
+                }
+        )
+    }
+}
+
 /// A part of an external raw file that was opened under the policy.
 pub struct RawFile {
     pub file: File,
@@ -84,7 +98,7 @@ pub struct Inner {
     /// Dimensions of the dataset itself; those of an array datatype follow in the grid.
     rank: usize,
     len: u64,
-    backing: Backing,
+    backing: Arc<Backing>,
     /// The last piece that is larger than the whole cache: the next read wants it again.
     large: Mutex<Option<(u64, Piece)>>,
     sequence: Sequence,
@@ -103,7 +117,7 @@ impl Payload {
         object: u64,
         rank: usize,
         len: u64,
-        backing: Backing,
+        backing: Arc<Backing>,
     ) -> Self {
         Self(Arc::new(Inner {
             store,
@@ -128,7 +142,7 @@ impl Payload {
         {
             let inner = self.0.clone();
             context.ahead.submit(move || {
-                if let Backing::Pieces { grid, .. } = &inner.backing
+                if let Backing::Pieces { grid, .. } = &*inner.backing
                     && !inner.sequence.has_reached(next)
                 {
                     let _ = inner.decoded(grid, form, form.number(), next);
@@ -167,7 +181,7 @@ impl Inner {
             if let Backing::Pieces {
                 direct: Some(chunks),
                 ..
-            } = &self.backing
+            } = &*self.backing
             {
                 return chunks.block(&self.store.file, &start, &shape);
             }
@@ -241,7 +255,7 @@ impl Content for Payload {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        match &self.0.backing {
+        match &*self.0.backing {
             Backing::Fill(pattern) => repeat(pattern, offset, buf),
             Backing::Memory(bytes) => {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -301,7 +315,7 @@ impl Content for Payload {
     fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {
         let Backing::Pieces {
             grid, chunks, form, ..
-        } = &self.0.backing
+        } = &*self.0.backing
         else {
             return Ok(None);
         };

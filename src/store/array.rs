@@ -67,20 +67,29 @@ impl ArrayFile {
     pub fn payload(&self) -> Result<Payload> {
         let (dtype, form) = self.dtype()?;
         let len = self.payload_len(&dtype)?;
-        let map = self
-            .store
-            .context
-            .h5
-            .map(&self.store.file, self.dataset.addr)?;
-        if map.shape != self.dataset.shape {
-            return Err(Error::new(ErrorKind::Stale, "the shape changed on disk"));
-        }
-        let (rank, object) = (map.rank, map.addr);
-        let backing = match form {
-            Some(form) => self.text_backing(&map, &dtype, form)?,
-            None => self.backing(map, &dtype)?,
+        let store = &self.store;
+        let backing = store.backing(self.dataset.addr, || {
+            let map = store.context.h5.map(&store.file, self.dataset.addr)?;
+            if map.shape != self.dataset.shape {
+                return Err(Error::new(ErrorKind::Stale, "the shape changed on disk"));
+            }
+            match form {
+                Some(form) => self.text_backing(&map, &dtype, form),
+                None => self.backing(map, &dtype),
+            }
+        })?;
+        let inner = match &self.dataset.element {
+            Element::Fixed { inner, .. } => inner.len(),
+            Element::Text { .. } => 0,
         };
-        Ok(Payload::new(self.store.clone(), object, rank, len, backing))
+        let rank = self.dataset.shape.len() - inner;
+        Ok(Payload::new(
+            store.clone(),
+            self.dataset.addr,
+            rank,
+            len,
+            backing,
+        ))
     }
 
     fn backing(&self, map: DatasetMap, dtype: &DType) -> Result<Backing> {

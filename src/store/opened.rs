@@ -2,16 +2,19 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
+
+use lru::LruCache;
 
 use super::Context;
 use super::text::Measured;
 use crate::error::{Error, Result};
 use crate::h5::{GroupPath, Request};
 use crate::raw::{StoreFile, missing_end};
-use crate::read::payload::Form;
+use crate::read::payload::{Backing, Form};
 
 /// An HDF5 file that is open.
 pub struct OpenStore {
@@ -24,7 +27,12 @@ pub struct OpenStore {
     /// Where each group was seen first, for groups that claim one link only.
     seen: Mutex<HashMap<u64, GroupPath>>,
     measures: Mutex<HashMap<u64, Result<Arc<Measured>>>>,
+    /// Where the bytes of datasets are that were opened lately, by address.
+    backings: Mutex<LruCache<u64, Arc<Backing>>>,
 }
+
+/// Datasets whose backing is kept: a chunk table takes 16 bytes a chunk.
+const BACKINGS: usize = 32;
 
 impl OpenStore {
     /// Opens the file at `path`.
@@ -49,6 +57,9 @@ impl OpenStore {
             canonical: OnceLock::new(),
             seen: Mutex::default(),
             measures: Mutex::default(),
+            backings: Mutex::new(LruCache::new(
+                NonZeroUsize::new(BACKINGS).unwrap_or(NonZeroUsize::MIN),
+            )),
         }))
     }
 
@@ -102,6 +113,25 @@ impl OpenStore {
             }
         };
         Ok(first.filter(|first| first != path))
+    }
+
+    /// Where the bytes of a dataset are; found once for as long as it is opened again and again.
+    ///
+    /// Not kept is what depends on other files: they may change while this one does not.
+    pub fn backing(
+        &self,
+        object: u64,
+        find: impl FnOnce() -> Result<Backing>,
+    ) -> Result<Arc<Backing>> {
+        let known = || self.backings.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(backing) = known().get(&object) {
+            return Ok(backing.clone());
+        }
+        let backing = Arc::new(find()?);
+        if !backing.is_outside() {
+            known().put(object, backing.clone());
+        }
+        Ok(backing)
     }
 
     /// The measure of a text dataset; taken once.
