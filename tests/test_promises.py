@@ -22,6 +22,7 @@ PROMISES = {
         "test_malformed.test_all_in_one_tree",
         "test_malformed.test_a_damaged_object_is_EIO_there_and_nowhere_else",
         "test_malformed.test_every_byte_of_a_small_store_damaged",
+        "test_workers.test_killed_workers_are_replaced_and_no_reader_sees_an_error",
     ],
     "Nothing outside the mounted store is read because a file inside it says so.": [
         "test_external.test_nothing_from_outside_appears",

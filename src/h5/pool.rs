@@ -17,6 +17,9 @@ use super::wire::{Envelope, Reply, Wire};
 use super::{Answer, H5Error, Request, worker};
 use crate::raw::StoreFile;
 
+/// Failures of new workers on one request until the object is marked bad.
+const MOST_FAILURES: usize = 2;
+
 /// Objects of one file that may kill a worker before the whole file is marked bad.
 const MOST_BAD: usize = 4;
 
@@ -28,6 +31,8 @@ const LARGEST_WORKER: u64 = 192 << 20;
 struct Worker {
     child: Child,
     wire: Wire,
+    /// It has not served yet.
+    fresh: bool,
 }
 
 impl Worker {
@@ -44,6 +49,7 @@ impl Worker {
         Ok(Self {
             child,
             wire: Wire::new(ours),
+            fresh: true,
         })
     }
 
@@ -139,8 +145,14 @@ impl Pool {
         let mut state = self.state();
         loop {
             // The one used last has the files open.
-            if let Some(worker) = state.idle.pop() {
-                return Ok(worker);
+            if let Some(mut worker) = state.idle.pop() {
+                // One that died in the meantime is replaced without a word.
+                if matches!(worker.child.try_wait(), Ok(None)) {
+                    worker.fresh = false;
+                    return Ok(worker);
+                }
+                state.running -= 1;
+                continue;
             }
             if state.running < self.most {
                 state.running += 1;
@@ -178,11 +190,10 @@ impl Pool {
                 ));
             }
         }
-        let mut failure = None;
-        for _ in 0..2 {
-            let mut worker = self
-                .take()
-                .map_err(|e| H5Error::Damaged(format!("cannot start a worker: {e}")))?;
+        let cannot_start = |e| H5Error::Damaged(format!("cannot start a worker: {e}"));
+        let mut worker = self.take().map_err(cannot_start)?;
+        let mut failures = 0;
+        let failure = loop {
             match worker.ask(file, request) {
                 Ok(answer) => {
                     let fat = request.opens_many() && worker.resident() > LARGEST_WORKER;
@@ -190,20 +201,31 @@ impl Pool {
                     return answer;
                 }
                 Err(e) => {
-                    drop(worker);
-                    self.give_back(None);
                     self.restarts.fetch_add(1, Ordering::Relaxed);
-                    failure = Some(e);
+                    // A worker that has served before may have been on its way out: only what it
+                    // takes too long over is held against the object.
+                    if worker.fresh || e.kind() == io::ErrorKind::TimedOut {
+                        failures += 1;
+                    }
+                    drop(worker);
+                    if failures == MOST_FAILURES {
+                        self.give_back(None);
+                        break e;
+                    }
+                    worker = Worker::start().map_err(|e| {
+                        self.give_back(None);
+                        cannot_start(e)
+                    })?;
                 }
             }
-        }
+        };
         self.state()
             .bad
             .entry(file.serial)
             .or_default()
             .insert(object);
-        let why = match failure.map(|e| e.kind()) {
-            Some(io::ErrorKind::TimedOut) => "took longer than allowed",
+        let why = match failure.kind() {
+            io::ErrorKind::TimedOut => "took longer than allowed",
             _ => "crashed",
         };
         Err(H5Error::Damaged(format!(

@@ -1,0 +1,114 @@
+"""libhdf5 runs in worker processes that may die or hang at any time; readers do not notice.
+Judge: the array that was written with h5py and hdf5plugin (blosc: a filter that only the workers undo)."""
+
+import os
+import pathlib
+import random
+import signal
+import threading
+import time
+
+import h5py
+import hdf5plugin
+import numpy as np
+import pytest
+
+from support.mount import Mount
+
+CHUNKS, CHUNK = 32, 512 * 512 * 4
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("workers") / "blosc.h5"
+    values = np.arange(CHUNKS * CHUNK // 4, dtype="<f4").reshape(CHUNKS, 512, 512)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=values, chunks=(1, 512, 512), **hdf5plugin.Blosc(cname="lz4"))
+    return path, values
+
+
+def workers(pid):
+    """The worker processes of a daemon: its children that still run."""
+    found = []
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        try:
+            found += [int(child) for child in (task / "children").read_text().split()]
+        except OSError:
+            pass
+    return found
+
+
+def signal_all(pids, number):
+    sent = 0
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+            sent += 1
+        except ProcessLookupError:
+            pass
+    return sent
+
+
+def read_somewhere(mount, values):
+    """4 KiB at the start of any chunk, not from the kernel's memory; they are right."""
+    chunk = random.randrange(CHUNKS)
+    handle = os.open(mount / "x.npy", os.O_RDONLY)
+    try:
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        assert os.pread(handle, 4096, 128 + chunk * CHUNK) == values[chunk].tobytes()[:4096]
+    finally:
+        os.close(handle)
+
+
+def test_killed_workers_are_replaced_and_no_reader_sees_an_error(store):
+    path, values = store
+    with Mount(path, "cache_size=4m") as mount:
+        kills, done = 0, threading.Event()
+
+        def kill():
+            nonlocal kills
+            while not done.wait(0.03):
+                running = workers(mount.pid)
+                kills += signal_all(random.sample(running, min(1, len(running))), signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            end, reads = time.monotonic() + 8, 0
+            while time.monotonic() < end:
+                read_somewhere(mount, values)
+                reads += 1
+        finally:
+            done.set()
+            killer.join()
+        assert kills >= 30 and reads >= 30
+        assert mount.status()["worker_restarts"] > 0
+        assert np.array_equal(np.load(mount / "x.npy"), values)
+        assert mount.errors() == []
+
+
+def test_a_hanging_worker_costs_time_and_no_data(store):
+    path, values = store
+    with Mount(path, "cache_size=4m") as mount:
+        read_somewhere(mount, values)
+        stopped = workers(mount.pid)
+        assert signal_all(stopped, signal.SIGSTOP) >= 1
+        for _ in range(8):  # at least one is no piece that is still in memory
+            read_somewhere(mount, values)
+        assert np.array_equal(np.load(mount / "x.npy"), values)
+        assert mount.status()["worker_restarts"] >= 1
+        assert not set(stopped) & set(workers(mount.pid))
+
+
+def test_no_worker_outlives_its_daemon(store):
+    path, values = store
+    with Mount(path) as mount:
+        read_somewhere(mount, values)
+        running = workers(mount.pid)
+        assert running
+        mount.expect_dead = True
+        os.kill(mount.pid, signal.SIGKILL)
+        end = time.monotonic() + 20
+        while any(pathlib.Path(f"/proc/{pid}/exe").exists() for pid in running):
+            assert time.monotonic() < end, "a worker still runs"
+            time.sleep(0.05)
