@@ -101,7 +101,7 @@ pub struct Control {
 }
 
 /// The content of `status.json`.
-pub fn status(context: &Context, store: &str) -> Json {
+fn status(context: &Context, store: &str) -> Json {
     let options = &context.options;
     json!({
         "version": env!("CARGO_PKG_VERSION"),

@@ -84,11 +84,6 @@ impl Fs {
         &self.control
     }
 
-    /// What `.npyfs/status.json` says.
-    pub fn status(&self) -> serde_json::Value {
-        control::status(&self.context, &self.store.to_string_lossy())
-    }
-
     fn inodes(&self) -> MutexGuard<'_, Table> {
         // The table is consistent between any two statements that can panic.
         self.inodes.lock().unwrap_or_else(|e| e.into_inner())

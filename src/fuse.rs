@@ -33,14 +33,13 @@ const MAX_BACKGROUND: u16 = 64;
 /// Numbers are never used twice within a mount.
 const GENERATION: Generation = Generation(0);
 
-/// What the kernel is asked for, each where it has it.
-const WANTED: [InitFlags; 5] = [
+/// What the kernel is asked for, each where it has it. Not that it drop pages when a time changes: the
+/// content of an inode never does.
+const WANTED: [InitFlags; 4] = [
     InitFlags::FUSE_ASYNC_READ,
     InitFlags::FUSE_DO_READDIRPLUS,
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_CACHE_SYMLINKS,
-    // Pages survive a close (KEEP_CACHE), so a new modification time must drop them.
-    InitFlags::FUSE_AUTO_INVAL_DATA,
 ];
 
 /// A view of a store as `fuser` wants to see it.

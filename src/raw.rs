@@ -57,6 +57,14 @@ pub struct Ownership {
 }
 
 impl Ownership {
+    /// What stands in when the file cannot be looked at: nobody may read it.
+    pub const UNKNOWN: Self = Self {
+        uid: 0,
+        gid: 0,
+        mode: 0,
+        mtime: UNIX_EPOCH,
+    };
+
     pub fn of(meta: &Metadata) -> Self {
         let nanos = u32::try_from(meta.mtime_nsec()).unwrap_or(0);
         let mtime = match u64::try_from(meta.mtime()) {

@@ -33,13 +33,13 @@ def cat(mount):
 
 def test_a_sequential_read_decodes_each_chunk_once(store):
     path, digest = store
-    with Mount(path, "cache_size=16m") as mount:
+    with Mount(path, "cache_size=8m") as mount:
         before = mount.status()["cache"]
-        assert (before["decoded_bytes"], before["misses"], before["bytes"], before["limit"]) == (0, 0, 0, 16 << 20)
+        assert (before["decoded_bytes"], before["misses"], before["bytes"], before["limit"]) == (0, 0, 0, 8 << 20)
         assert cat(mount) == digest
         after = mount.status()["cache"]
         assert (after["decoded_bytes"], after["misses"]) == (CHUNKS * CHUNK, CHUNKS)
-        assert after["bytes"] <= 16 << 20 and after["evictions"] >= CHUNKS - 16
+        assert after["bytes"] <= 8 << 20 and after["evictions"] >= CHUNKS - 8
         assert after["evictions"] * CHUNK + after["bytes"] == CHUNKS * CHUNK
         # no second reading: the kernel keeps the pages between opens, unless it needs the memory just then
         for _ in range(5):
@@ -49,7 +49,7 @@ def test_a_sequential_read_decodes_each_chunk_once(store):
                 break
         else:
             pytest.fail("the kernel asked for pages again each time")
-        assert mount.peak_memory() < (16 + 64) << 20
+        assert mount.peak_memory() < (8 + 64) << 20
 
 
 def test_one_small_read_does_not_decode_the_dataset(store):

@@ -75,7 +75,7 @@ pub enum Form {
 
 impl Form {
     /// A number that keeps the forms of one object apart in the cache.
-    fn number(self) -> u32 {
+    pub fn number(self) -> u32 {
         match self {
             Self::Elements | Self::Virtual => 0,
             Self::Text(TextForm::Bytes(_)) => 1,
@@ -107,6 +107,9 @@ pub struct Inner {
 /// The form number of chunks that are read one by one.
 const SINGLE: u32 = 5;
 
+/// What the kernel may ask for ahead of a sequential reader, in bytes: twice two windows of 1 MiB.
+const KERNEL_AHEAD: u64 = 4 << 20;
+
 /// Pieces that are decoded ahead of a sequential reader.
 const DEPTH: u64 = 8;
 
@@ -133,8 +136,11 @@ impl Payload {
     /// Asks for the pieces that a sequential reader of `number` will want next.
     fn look_ahead(&self, grid: &Grid, form: Form, number: u64) {
         let context = &self.0.store.context;
-        // What is fetched ahead must not push out what is being read, and the kernel reads ahead as well.
-        let room = context.options.cache_size / 4 / grid.piece_bytes().max(1);
+        // What is fetched ahead must not push out what is being read: the piece itself, the one before,
+        // and those in the requests that the kernel has under way.
+        let piece = grid.piece_bytes().max(1);
+        let reading = 2 + KERNEL_AHEAD.div_ceil(piece);
+        let room = (context.options.cache_size / piece).saturating_sub(reading) / 2;
         for next in self
             .0
             .sequence

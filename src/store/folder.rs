@@ -34,7 +34,7 @@ pub fn holds_a_store(dir: &Path) -> io::Result<bool> {
             let kind = entry.file_type()?;
             if kind.is_dir() {
                 below.push(entry.path());
-            } else if is_store(&entry.path()) {
+            } else if is_store(&entry.path()).unwrap_or(false) {
                 return Ok(true);
             }
         }
@@ -47,12 +47,9 @@ pub fn holds_a_store(dir: &Path) -> io::Result<bool> {
     search(dir, SEARCH_DEPTH)
 }
 
-fn is_store(path: &Path) -> bool {
+fn is_store(path: &Path) -> io::Result<bool> {
     // Only regular files are opened: a pipe would block.
-    std::fs::metadata(path).is_ok_and(|meta| meta.is_file())
-        && File::open(path)
-            .and_then(|file| has_hdf5_signature(&file))
-            .unwrap_or(false)
+    Ok(std::fs::metadata(path)?.is_file() && has_hdf5_signature(&File::open(path)?)?)
 }
 
 /// A mirrored directory.
@@ -145,12 +142,12 @@ impl Folder {
         let store = match looked_at.get(name) {
             Some((known, store)) if *known == identity => *store,
             _ => {
-                if let Err(e) = File::open(path)
-                    && e.kind() == io::ErrorKind::PermissionDenied
-                {
-                    return Err(Some(format!("cannot be read: {e}")));
-                }
-                let store = is_store(path);
+                let store = match is_store(path) {
+                    Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                        return Err(Some(format!("cannot be read: {e}")));
+                    }
+                    store => store.unwrap_or(false),
+                };
                 looked_at.insert(name.to_vec(), (identity, store));
                 store
             }
@@ -175,15 +172,7 @@ impl Folder {
 
 impl Directory for Folder {
     fn ownership(&self) -> Ownership {
-        std::fs::metadata(&self.path).map_or(
-            Ownership {
-                uid: 0,
-                gid: 0,
-                mode: 0,
-                mtime: std::time::UNIX_EPOCH,
-            },
-            |meta| Ownership::of(&meta),
-        )
+        std::fs::metadata(&self.path).map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
     }
 
     fn list(&self) -> Result<Arc<Listing>> {
@@ -265,15 +254,7 @@ impl StoreRoot {
 
 impl Directory for StoreRoot {
     fn ownership(&self) -> Ownership {
-        match std::fs::metadata(&self.path) {
-            Ok(meta) => Ownership::of(&meta),
-            Err(_) => Ownership {
-                uid: 0,
-                gid: 0,
-                mode: 0,
-                mtime: std::time::UNIX_EPOCH,
-            },
-        }
+        std::fs::metadata(&self.path).map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
     }
 
     fn list(&self) -> Result<Arc<Listing>> {

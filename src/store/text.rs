@@ -252,7 +252,7 @@ impl TextBytes {
         let key = Key {
             file: store.file.serial,
             object: self.file.dataset.addr,
-            form: if form == TextForm::Values { 3 } else { 4 },
+            form: Form::Text(form).number(),
             piece: number,
         };
         store.context.cache.get(key, || {

@@ -1,0 +1,83 @@
+//! The core without a kernel and without worker processes: lookups, listings and reads on the demonstration
+//! stores. That the bytes are NumPy's is proved in the Python tests.
+
+use std::ffi::OsStr;
+
+use npyfs::fs::{FileKind, Fs, ROOT_INO};
+use npyfs::h5::H5;
+use npyfs::options::FsOptions;
+
+fn demo() -> (tempfile::TempDir, Fs) {
+    let dir = tempfile::tempdir().unwrap();
+    npyfs::demo::write(dir.path()).unwrap();
+    let fs = Fs::open(dir.path(), H5::local(), FsOptions::default()).unwrap();
+    (dir, fs)
+}
+
+fn walk(fs: &Fs, path: &str) -> npyfs::fs::Attr {
+    path.split('/')
+        .fold(fs.getattr(ROOT_INO).unwrap(), |at, name| {
+            fs.lookup(at.ino, OsStr::new(name)).unwrap()
+        })
+}
+
+#[test]
+fn a_file_is_found_and_read_to_its_exact_end() {
+    let (_dir, fs) = demo();
+    let attr = walk(&fs, "plain.h5/images/stack.npy");
+    assert_eq!(
+        (attr.kind, attr.size),
+        (FileKind::File, 128 + 64 * 128 * 128)
+    );
+    let handle = fs.open_file(attr.ino).unwrap().handle;
+    let head = fs.read(handle, 0, 128).unwrap();
+    assert!(head.as_ref().starts_with(b"\x93NUMPY\x01\x00"));
+    assert_eq!(
+        fs.read(handle, attr.size - 10, 100).unwrap().as_ref().len(),
+        10
+    );
+    assert!(fs.read(handle, attr.size, 100).unwrap().as_ref().is_empty());
+    // Row 2 of image 1 begins with 2 + 1.
+    let at = 128 + 128 * 128 + 2 * 128;
+    assert_eq!(fs.read(handle, at, 2).unwrap().as_ref(), [3, 4]);
+    fs.release(handle);
+    assert_eq!(fs.read(handle, 0, 1).unwrap_err().errno, libc::EBADF);
+}
+
+#[test]
+fn a_listing_continues_where_it_was_full() {
+    let (_dir, fs) = demo();
+    let root = walk(&fs, "cells.h5df").ino;
+    let handle = fs.open_dir(root).unwrap();
+    let (mut names, mut offset) = (Vec::new(), 0);
+    loop {
+        let before = names.len();
+        fs.read_dir_plus(handle, offset, &mut |entry, _| {
+            let room = names.len() < before + 3;
+            if room {
+                offset = entry.next;
+                names.push(String::from_utf8(entry.name.clone()).unwrap());
+            }
+            room
+        })
+        .unwrap();
+        if names.len() == before {
+            break;
+        }
+    }
+    assert_eq!(names[..2], [".", ".."]);
+    assert!(names.contains(&"cell,gene#UMIs.npz".to_owned()));
+    let mut sorted = names[2..].to_vec();
+    sorted.sort();
+    sorted.dedup();
+    assert_eq!(sorted, names[2..]);
+}
+
+#[test]
+fn what_is_not_there_is_not_found() {
+    let (dir, fs) = demo();
+    let errno = |path: &str| fs.lookup(ROOT_INO, OsStr::new(path)).unwrap_err().errno;
+    assert_eq!(errno("nothing"), libc::ENOENT);
+    std::fs::write(dir.path().join("notes.txt"), "no store").unwrap();
+    assert_eq!(errno("notes.txt"), libc::ENOENT);
+}
