@@ -1,7 +1,9 @@
 //! Decoded pieces of datasets, least recently used first out, bounded in bytes.
 //!
 //! A piece is decoded once however many readers wait for it. A failure is handed to everyone who waits
-//! and is not remembered. A piece larger than the whole budget is handed out but not kept.
+//! and is not remembered. What is being decoded counts from its beginning: room is made first, and who finds
+//! none waits for others to finish. A piece larger than the whole budget is decoded when nothing else is,
+//! handed out, and not kept. Loading a piece must not ask for another one.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,6 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use lru::LruCache;
 use serde::Serialize;
 
+use crate::buffer::{Buffer, Pool};
 use crate::error::{Error, Result};
 
 /// What a piece is: the store file's serial number, the object, the form it is read in, its number.
@@ -22,20 +25,52 @@ pub struct Key {
 }
 
 /// The bytes of a piece, shared with the readers that still hold them.
-pub type Piece = Arc<Vec<u8>>;
+pub type Piece = Arc<Buffer>;
 
 /// Bytes that an entry costs beside its content.
 const OVERHEAD: u64 = 200;
+
+/// What decoding a piece takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Need {
+    /// Bytes of the piece.
+    pub len: usize,
+    /// Further bytes while it is decoded.
+    pub beside: usize,
+}
+
+impl Need {
+    fn bytes(self) -> u64 {
+        (self.len as u64)
+            .saturating_add(self.beside as u64)
+            .saturating_add(OVERHEAD)
+    }
+}
 
 #[derive(Default)]
 struct Flight {
     outcome: Mutex<Option<Result<Piece>>>,
     landed: Condvar,
+    /// Begun ahead of a reader; one has come for it since.
+    met: Mutex<bool>,
+}
+
+struct Entry {
+    piece: Piece,
+    /// Decoded ahead of a reader who has not come yet.
+    ahead: bool,
+}
+
+fn cost(piece: &Piece) -> u64 {
+    piece.capacity() as u64 + OVERHEAD
 }
 
 struct Inner {
-    pieces: LruCache<Key, Piece>,
+    pieces: LruCache<Key, Entry>,
+    /// Of the pieces kept.
     bytes: u64,
+    /// Of the pieces being decoded.
+    reserved: u64,
     flights: HashMap<Key, Arc<Flight>>,
 }
 
@@ -45,7 +80,10 @@ struct Counters {
     hits: AtomicU64,
     misses: AtomicU64,
     evictions: AtomicU64,
+    consumed: AtomicU64,
     decoded_bytes: AtomicU64,
+    ahead_used: AtomicU64,
+    ahead_wasted: AtomicU64,
 }
 
 /// A snapshot of the cache for `status.json`.
@@ -56,15 +94,24 @@ pub struct CacheStatus {
     pub bytes: u64,
     pub pieces: usize,
     pub hits: u64,
+    /// Pieces that were decoded because a reader asked for them, or was going to.
     pub misses: u64,
     pub evictions: u64,
+    /// Pieces given up because a reader had read all of them.
+    pub consumed: u64,
     pub decoded_bytes: u64,
+    /// Pieces decoded ahead that a reader came for, and that were given up before one did.
+    pub ahead_used: u64,
+    pub ahead_wasted: u64,
 }
 
 /// The cache; shared by all stores of a mount.
 pub struct Cache {
     limit: u64,
+    pool: Arc<Pool>,
     inner: Mutex<Inner>,
+    /// Something was decoded: there may be room now.
+    room: Condvar,
     counters: Counters,
 }
 
@@ -78,13 +125,26 @@ impl Cache {
     pub fn new(limit: u64) -> Self {
         Self {
             limit,
+            pool: Arc::default(),
             inner: Mutex::new(Inner {
                 pieces: LruCache::unbounded(),
                 bytes: 0,
+                reserved: 0,
                 flights: HashMap::new(),
             }),
+            room: Condvar::new(),
             counters: Counters::default(),
         }
+    }
+
+    /// Where its buffers come from.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// The budget in bytes.
+    pub fn limit(&self) -> u64 {
+        self.limit
     }
 
     /// Whether a piece of this size can be kept.
@@ -92,29 +152,95 @@ impl Cache {
         len as u64 + OVERHEAD <= self.limit
     }
 
-    /// The piece, from memory or from `load`; whoever comes second waits for the first.
+    /// Whether a piece is here, or will be soon.
+    pub fn has(&self, key: &Key) -> bool {
+        let inner = lock(&self.inner);
+        inner.pieces.contains(key) || inner.flights.contains_key(key)
+    }
+
+    /// A piece whose size is not known before it is loaded.
     pub fn get(&self, key: Key, load: impl FnOnce() -> Result<Vec<u8>>) -> Result<Piece> {
-        let flight = {
-            let mut inner = lock(&self.inner);
-            if let Some(piece) = inner.pieces.get(&key) {
-                self.counters.hits.fetch_add(1, Relaxed);
-                return Ok(piece.clone());
+        let none = Need { len: 0, beside: 0 };
+        self.reader(key, none, || load().map(Buffer::from))
+    }
+
+    /// The piece, from memory or from `fill`, which fills a buffer of old bytes; whoever comes second waits
+    /// for the first.
+    pub fn read(
+        &self,
+        key: Key,
+        need: Need,
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<Piece> {
+        self.reader(key, need, || self.filled(need, fill))
+    }
+
+    /// Decodes a piece for a reader who will come, unless it is here or there is no room.
+    pub fn ahead(&self, key: Key, need: Need, fill: impl FnOnce(&mut [u8]) -> Result<()>) {
+        let mut inner = lock(&self.inner);
+        let full = inner.reserved > 0 && inner.reserved + need.bytes() > self.limit;
+        if full || inner.pieces.contains(&key) || inner.flights.contains_key(&key) {
+            return;
+        }
+        let flight = Arc::new(Flight::default());
+        inner.flights.insert(key, flight.clone());
+        // The reader meets the same failure himself.
+        let _ = self.load(inner, key, flight, need, true, || self.filled(need, fill));
+    }
+
+    /// Gives up a piece that nobody will want again.
+    pub fn consumed(&self, key: &Key) {
+        let mut inner = lock(&self.inner);
+        if let Some(entry) = inner.pieces.pop(key) {
+            inner.bytes -= cost(&entry.piece);
+            self.counters.consumed.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn filled(&self, need: Need, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Buffer> {
+        let mut buffer = self.pool.take(need.len);
+        fill(&mut buffer)?;
+        Ok(buffer)
+    }
+
+    fn reader(&self, key: Key, need: Need, load: impl FnOnce() -> Result<Buffer>) -> Result<Piece> {
+        let mut inner = lock(&self.inner);
+        if let Some(entry) = inner.pieces.get_mut(&key) {
+            self.counters.hits.fetch_add(1, Relaxed);
+            if std::mem::take(&mut entry.ahead) {
+                self.counters.ahead_used.fetch_add(1, Relaxed);
             }
-            if let Some(flight) = inner.flights.get(&key).cloned() {
-                drop(inner);
-                self.counters.hits.fetch_add(1, Relaxed);
-                return wait(&flight);
-            }
-            let flight = Arc::new(Flight::default());
-            inner.flights.insert(key, flight.clone());
-            flight
-        };
+            return Ok(entry.piece.clone());
+        }
+        if let Some(flight) = inner.flights.get(&key).cloned() {
+            drop(inner);
+            self.counters.hits.fetch_add(1, Relaxed);
+            *lock(&flight.met) = true;
+            return wait(&flight);
+        }
+        let flight = Arc::new(Flight::default());
+        inner.flights.insert(key, flight.clone());
+        self.load(inner, key, flight, need, false, load)
+    }
+
+    fn load(
+        &self,
+        inner: MutexGuard<'_, Inner>,
+        key: Key,
+        flight: Arc<Flight>,
+        need: Need,
+        ahead: bool,
+        load: impl FnOnce() -> Result<Buffer>,
+    ) -> Result<Piece> {
         self.counters.misses.fetch_add(1, Relaxed);
+        self.reserve(inner, need);
         // Lands the flight even if `load` panics: nobody may wait for ever.
         let mut landing = Landing {
             cache: self,
             key,
             flight,
+            need,
+            ahead,
             outcome: Err(Error::damaged("reading a piece failed unexpectedly")),
         };
         landing.outcome = load().map(|bytes| {
@@ -126,34 +252,61 @@ impl Cache {
         landing.outcome.clone()
     }
 
-    fn keep(&self, inner: &mut Inner, key: Key, piece: &Piece) {
-        if !self.holds(piece.len()) {
+    /// Takes room for a piece out of the budget; waits while others use it.
+    fn reserve(&self, mut inner: MutexGuard<'_, Inner>, need: Need) {
+        while inner.reserved > 0 && inner.reserved.saturating_add(need.bytes()) > self.limit {
+            inner = self.room.wait(inner).unwrap_or_else(|e| e.into_inner());
+        }
+        inner.reserved += need.bytes();
+        self.evict(&mut inner);
+    }
+
+    fn keep(&self, inner: &mut Inner, key: Key, piece: &Piece, ahead: bool) {
+        if cost(piece) > self.limit {
             return;
         }
-        let cost = piece.len() as u64 + OVERHEAD;
-        if let Some(old) = inner.pieces.put(key, piece.clone()) {
-            inner.bytes -= old.len() as u64 + OVERHEAD;
+        let entry = Entry {
+            piece: piece.clone(),
+            ahead,
+        };
+        if let Some(old) = inner.pieces.put(key, entry) {
+            inner.bytes -= cost(&old.piece);
         }
-        inner.bytes += cost;
-        while inner.bytes > self.limit {
+        inner.bytes += cost(piece);
+        self.evict(inner);
+    }
+
+    fn evict(&self, inner: &mut Inner) {
+        while inner.bytes.saturating_add(inner.reserved) > self.limit {
             let Some((_, old)) = inner.pieces.pop_lru() else {
                 break;
             };
-            inner.bytes -= old.len() as u64 + OVERHEAD;
+            inner.bytes -= cost(&old.piece);
             self.counters.evictions.fetch_add(1, Relaxed);
+            if old.ahead {
+                self.counters.ahead_wasted.fetch_add(1, Relaxed);
+            }
         }
     }
 
     pub fn status(&self) -> CacheStatus {
         let inner = lock(&self.inner);
+        let held = inner
+            .pieces
+            .iter()
+            .map(|(_, entry)| entry.piece.len() as u64);
+        let count = |counter: &AtomicU64| counter.load(Relaxed);
         CacheStatus {
             limit: self.limit,
-            bytes: inner.bytes - OVERHEAD * inner.pieces.len() as u64,
+            bytes: held.sum(),
             pieces: inner.pieces.len(),
-            hits: self.counters.hits.load(Relaxed),
-            misses: self.counters.misses.load(Relaxed),
-            evictions: self.counters.evictions.load(Relaxed),
-            decoded_bytes: self.counters.decoded_bytes.load(Relaxed),
+            hits: count(&self.counters.hits),
+            misses: count(&self.counters.misses),
+            evictions: count(&self.counters.evictions),
+            consumed: count(&self.counters.consumed),
+            decoded_bytes: count(&self.counters.decoded_bytes),
+            ahead_used: count(&self.counters.ahead_used),
+            ahead_wasted: count(&self.counters.ahead_wasted),
         }
     }
 }
@@ -175,6 +328,8 @@ struct Landing<'a> {
     cache: &'a Cache,
     key: Key,
     flight: Arc<Flight>,
+    need: Need,
+    ahead: bool,
     outcome: Result<Piece>,
 }
 
@@ -182,10 +337,17 @@ impl Drop for Landing<'_> {
     fn drop(&mut self) {
         let mut inner = lock(&self.cache.inner);
         inner.flights.remove(&self.key);
+        inner.reserved -= self.need.bytes();
+        let met = *lock(&self.flight.met);
+        if self.ahead && met {
+            self.cache.counters.ahead_used.fetch_add(1, Relaxed);
+        }
         if let Ok(piece) = &self.outcome {
-            self.cache.keep(&mut inner, self.key, piece);
+            self.cache
+                .keep(&mut inner, self.key, piece, self.ahead && !met);
         }
         drop(inner);
+        self.cache.room.notify_all();
         *lock(&self.flight.outcome) = Some(self.outcome.clone());
         self.flight.landed.notify_all();
     }
@@ -220,7 +382,7 @@ mod tests {
                         std::thread::sleep(std::time::Duration::from_millis(50));
                         Ok(vec![7; 10])
                     });
-                    assert_eq!(*piece.unwrap(), vec![7; 10]);
+                    assert_eq!(piece.unwrap()[..], [7; 10]);
                 });
             }
         });
@@ -266,5 +428,68 @@ mod tests {
         let cache = Cache::new(100);
         assert_eq!(cache.get(key(0), || Ok(vec![1; 1000])).unwrap().len(), 1000);
         assert_eq!(cache.status().pieces, 0);
+    }
+
+    #[test]
+    fn what_is_being_decoded_counts() {
+        let need = Need {
+            len: 1000,
+            beside: 500,
+        };
+        let cache = Cache::new(2000);
+        let busy = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for piece in 0..6 {
+                let (cache, busy) = (&cache, &busy);
+                scope.spawn(move || {
+                    let load = |buf: &mut [u8]| {
+                        assert_eq!(busy.fetch_add(1, Relaxed), 0, "two in a budget for one");
+                        std::thread::sleep(std::time::Duration::from_millis(5));
+                        busy.fetch_sub(1, Relaxed);
+                        buf.fill(piece as u8);
+                        Ok(())
+                    };
+                    let got = cache.read(key(piece), need, load).unwrap();
+                    assert!(got.iter().all(|&byte| byte == piece as u8));
+                });
+            }
+        });
+        assert_eq!(cache.status().misses, 6);
+        // Larger than everything: alone, and not kept.
+        let large = Need {
+            len: 10_000,
+            beside: 0,
+        };
+        let got = cache.read(key(9), large, |buf| {
+            buf.fill(1);
+            Ok(())
+        });
+        assert_eq!(got.unwrap().len(), 10_000);
+        assert!(!cache.has(&key(9)));
+    }
+
+    #[test]
+    fn reading_ahead_is_counted_by_what_became_of_it() {
+        let need = Need {
+            len: 1000,
+            beside: 0,
+        };
+        let cache = Cache::new(3 * (1000 + OVERHEAD));
+        let fill = |buf: &mut [u8]| {
+            buf.fill(3);
+            Ok(())
+        };
+        cache.ahead(key(0), need, fill);
+        cache.ahead(key(0), need, |_| panic!("it is here"));
+        cache.ahead(key(1), need, fill);
+        cache.read(key(1), need, |_| panic!("it is here")).unwrap();
+        for piece in 2..5 {
+            cache.read(key(piece), need, fill).unwrap();
+        }
+        let status = cache.status();
+        assert_eq!((status.ahead_used, status.ahead_wasted), (1, 1));
+        cache.consumed(&key(4));
+        assert!(!cache.has(&key(4)));
+        assert_eq!(cache.status().consumed, 1);
     }
 }

@@ -5,13 +5,14 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use crate::buffer::{Buffer, Pool};
 use crate::error::Result;
 
 /// The answer to a read: a part of something shared, or bytes of its own.
 #[derive(Debug)]
 pub enum Data {
-    Shared(Arc<Vec<u8>>, Range<usize>),
-    Owned(Vec<u8>),
+    Shared(Arc<Buffer>, Range<usize>),
+    Owned(Buffer),
 }
 
 impl AsRef<[u8]> for Data {
@@ -32,7 +33,7 @@ pub trait Content: Send + Sync {
         self.len() == 0
     }
 
-    /// Fills `buf` from `offset`; `offset + buf.len()` is at most `len`.
+    /// Fills all of `buf`, which holds old bytes, from `offset`; `offset + buf.len()` is at most `len`.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
     /// The same bytes without a copy, where they lie together in memory.
@@ -42,16 +43,16 @@ pub trait Content: Send + Sync {
 }
 
 /// At most `size` bytes from `offset`; fewer only at the end.
-pub fn read(content: &dyn Content, offset: u64, size: usize) -> Result<Data> {
+pub fn read(content: &dyn Content, offset: u64, size: usize, pool: &Arc<Pool>) -> Result<Data> {
     let left = content.len().saturating_sub(offset);
     let size = usize::try_from(left).unwrap_or(usize::MAX).min(size);
     if size == 0 {
-        return Ok(Data::Owned(Vec::new()));
+        return Ok(Data::Owned(Buffer::from(Vec::new())));
     }
     if let Some(data) = content.share(offset, size)? {
         return Ok(data);
     }
-    let mut buf = vec![0; size];
+    let mut buf = pool.take(size);
     content.read_at(offset, &mut buf)?;
     Ok(Data::Owned(buf))
 }
@@ -189,7 +190,7 @@ mod tests {
         for start in 0..=7_usize {
             for len in 0..9_usize {
                 let want = &b"abcdefg"[start..(start + len).min(7)];
-                let got = read(&all, start as u64, len).unwrap();
+                let got = read(&all, start as u64, len, &Arc::default()).unwrap();
                 assert_eq!(got.as_ref(), want, "{start}+{len}");
             }
         }

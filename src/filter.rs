@@ -102,6 +102,18 @@ impl Pipeline {
         (steps.iter().filter(|step| step.compresses()).count() <= 1).then_some(Self { steps })
     }
 
+    /// Further buffers of a chunk's size that decoding takes.
+    pub fn buffers(&self) -> usize {
+        self.steps.len().saturating_sub(1).min(2)
+    }
+
+    /// The same into a buffer, which it fills.
+    pub fn decode_into(&self, stored: &[u8], mask: u32, out: &mut [u8]) -> Result<(), FilterError> {
+        let data = self.decode(stored.to_vec(), mask, out.len())?;
+        out.copy_from_slice(&data);
+        Ok(())
+    }
+
     /// Decodes a stored chunk to exactly `len` bytes. Bit `i` of `mask` set: step `i` was not applied.
     pub fn decode(&self, stored: Vec<u8>, mask: u32, len: usize) -> Result<Vec<u8>, FilterError> {
         let applied = |i: usize| i >= 32 || mask >> i & 1 == 0;

@@ -253,8 +253,13 @@ impl Fs {
             files.get(&handle).cloned()
         };
         let file = file.ok_or_else(|| Error::new(ErrorKind::Os(libc::EBADF), "no such handle"))?;
-        content::read(&*file.content, offset, size as usize)
-            .map_err(|e| self.note(file.ino, "read", e))
+        content::read(
+            &*file.content,
+            offset,
+            size as usize,
+            self.context.cache.pool(),
+        )
+        .map_err(|e| self.note(file.ino, "read", e))
     }
 
     pub fn release(&self, handle: u64) {

@@ -59,6 +59,11 @@ pub enum Request {
         shape: Vec<u64>,
         outside: bool,
     },
+    /// A chunk that would not fit beside what the caller holds in memory.
+    Chunk {
+        dataset: u64,
+        stored: Box<StoredChunk>,
+    },
     /// The measure of a text dataset, taken in blocks of `rows` along its first dimension.
     MeasureText { dataset: u64, rows: u64 },
     /// A block of a text dataset in one of its forms.
@@ -83,11 +88,26 @@ impl Request {
             Self::List { group, .. } | Self::Resolve { group, .. } => *group,
             Self::Map { dataset }
             | Self::Block { dataset, .. }
+            | Self::Chunk { dataset, .. }
             | Self::MeasureText { dataset, .. }
             | Self::Text { dataset, .. } => *dataset,
             Self::Describe { object } | Self::Attributes { object } => *object,
         }
     }
+}
+
+/// Everything that decoding one chunk takes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StoredChunk {
+    pub slot: Slot,
+    pub pipeline: Pipeline,
+    /// An element that was never written.
+    pub fill: Vec<u8>,
+    /// Shape of the chunk, and of its part from the first corner that is wanted.
+    pub chunk: Vec<u64>,
+    pub count: Vec<u64>,
+    /// Bytes of an element.
+    pub element: u64,
 }
 
 /// How text is wanted.
@@ -339,6 +359,9 @@ macro_rules! ask {
     };
 }
 
+/// Takes bytes at an offset.
+pub type Sink<'a> = dyn FnMut(u64, &[u8]) -> std::io::Result<()> + 'a;
+
 impl H5 {
     pub fn local() -> Self {
         Self::Local(Box::default())
@@ -369,8 +392,12 @@ impl H5 {
                 let mut service = service.lock().unwrap_or_else(|e| e.into_inner());
                 service.answer(file, &request)
             }
-            Self::Workers(pool) => pool.call(file, &request),
+            Self::Workers(pool) => pool.call(file, &request, None),
         };
+        self.judged(file, answer)
+    }
+
+    fn judged<T>(&self, file: &StoreFile, answer: Result<T, H5Error>) -> Result<T, H5Error> {
         // libhdf5 cannot open a file that has no name any more: a replaced one that it had not open yet.
         let lost = matches!(answer, Err(H5Error::Damaged(_))) && !file.is_current();
         if lost || !file.is_unchanged() {
@@ -450,6 +477,25 @@ impl H5 {
 
     pub fn bytes(&self, file: &StoreFile, request: Request) -> Result<Vec<u8>, H5Error> {
         ask!(self, file, request, Bytes)
+    }
+
+    /// The bytes that `bytes` answers with, handed on as they come: each part with its offset. After a
+    /// failure on the way they may begin again at 0.
+    pub fn stream(
+        &self,
+        file: &StoreFile,
+        request: Request,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), H5Error> {
+        if let Self::Workers(pool) = self {
+            if !file.is_unchanged() {
+                return Err(H5Error::Stale);
+            }
+            let answer = pool.call(file, &request, Some(sink));
+            return self.judged(file, answer).map(drop);
+        }
+        let bytes = self.bytes(file, request)?;
+        sink(0, &bytes).map_err(|e| H5Error::Damaged(e.to_string()))
     }
 
     pub fn measure_text(

@@ -2,6 +2,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod buffer;
 pub mod cache;
 pub mod cli;
 pub mod content;

@@ -3,14 +3,22 @@
 //! Assumes that a file whose device, inode, size, mtime and ctime are the same is the same. Never
 //! writes, never locks.
 
+mod cached;
+mod direct;
+
 use std::fs::{File, Metadata};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use xxhash_rust::xxh3::Xxh3;
+
+use crate::buffer::ALIGNMENT;
+use direct::Direct;
 
 /// What tells one version of a file from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -104,6 +112,8 @@ pub struct StoreFile {
     pub identity: Identity,
     pub ownership: Ownership,
     file: File,
+    /// For direct reads; made when the first is wanted, `None` where there are none.
+    direct: OnceLock<Option<Direct>>,
 }
 
 impl StoreFile {
@@ -125,6 +135,7 @@ impl StoreFile {
             identity: Identity::of(&meta),
             ownership: Ownership::of(&meta),
             file,
+            direct: OnceLock::new(),
         })
     }
 
@@ -149,15 +160,46 @@ impl StoreFile {
 
     /// Fills `buf` from `offset`; refuses when the file was written to before or meanwhile.
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), RawError> {
-        let end = offset.saturating_add(buf.len() as u64);
-        if end > self.identity.size {
-            return Err(RawError::Outside {
-                path: self.path.clone(),
-                offset,
-                end,
-            });
-        }
+        self.inside(offset, buf.len() as u64)?;
         let read = self.file.read_exact_at(buf, offset);
+        self.checked(read)
+    }
+
+    /// The range of the file, in a page-aligned buffer, that a direct read of these bytes takes; `None` if
+    /// they should be read as usual.
+    pub fn direct_range(&self, offset: u64, len: u64) -> Option<Range<u64>> {
+        const GRID: u64 = ALIGNMENT as u64;
+        let start = offset / GRID * GRID;
+        let end = offset.checked_add(len)?.checked_next_multiple_of(GRID)?;
+        self.direct
+            .get_or_init(|| Direct::open(&self.file))
+            .as_ref()?;
+        Direct::suits(&self.file, start, end - start).then_some(start..end)
+    }
+
+    /// Reads a range of `direct_range` past the page cache; fewer bytes only at the end of the file.
+    pub fn read_direct(&self, buf: &mut [u8], offset: u64) -> Result<usize, RawError> {
+        let read = match self.direct.get() {
+            Some(Some(direct)) => direct.read(buf, offset),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        };
+        self.checked(read)
+    }
+
+    fn inside(&self, offset: u64, len: u64) -> Result<(), RawError> {
+        let end = offset.saturating_add(len);
+        if end <= self.identity.size {
+            return Ok(());
+        }
+        Err(RawError::Outside {
+            path: self.path.clone(),
+            offset,
+            end,
+        })
+    }
+
+    /// The outcome of a read, unless the file was written to meanwhile.
+    fn checked<T>(&self, read: io::Result<T>) -> Result<T, RawError> {
         if !self.is_unchanged() {
             return Err(RawError::Stale(self.path.clone()));
         }

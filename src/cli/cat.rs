@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::cli::CliError;
 use crate::cli::walk::{StoreArgs, find};
@@ -30,9 +31,10 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     };
     let content = file.open().map_err(failed)?;
     let mut out = std::io::stdout().lock();
+    let pool = Arc::default();
     let mut at = 0;
     while at < content.len() {
-        let data = read(&*content, at, STEP).map_err(failed)?;
+        let data = read(&*content, at, STEP, &pool).map_err(failed)?;
         let bytes = data.as_ref();
         match out.write_all(bytes) {
             Ok(()) => at += bytes.len() as u64,

@@ -14,7 +14,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::wire::{Envelope, Reply, Wire};
-use super::{Answer, H5Error, Request, worker};
+use super::{Answer, H5Error, Request, Sink, worker};
 use crate::raw::StoreFile;
 
 /// Failures of new workers on one request until the object is marked bad.
@@ -53,7 +53,12 @@ impl Worker {
         })
     }
 
-    fn ask(&mut self, file: &StoreFile, request: &Request) -> io::Result<Result<Answer, H5Error>> {
+    fn ask(
+        &mut self,
+        file: &StoreFile,
+        request: &Request,
+        sink: &mut Option<&mut Sink<'_>>,
+    ) -> io::Result<Result<Answer, H5Error>> {
         self.wire.deadline = Some(Instant::now() + patience(request, file.identity.size));
         let envelope = Envelope {
             serial: file.serial,
@@ -61,10 +66,10 @@ impl Worker {
             request: request.clone(),
         };
         self.wire.send_request(&envelope, None)?;
-        let reply = match self.wire.receive_reply()? {
+        let reply = match self.wire.receive_reply(sink)? {
             Reply::NeedFile => {
                 self.wire.send_request(&envelope, Some(file.file()))?;
-                self.wire.receive_reply()?
+                self.wire.receive_reply(sink)?
             }
             reply => reply,
         };
@@ -175,8 +180,13 @@ impl Pool {
         self.freed.notify_one();
     }
 
-    /// Answers one request about one file.
-    pub fn call(&self, file: &StoreFile, request: &Request) -> Result<Answer, H5Error> {
+    /// Answers one request about one file. Bytes go to `sink`, if there is one, and the answer is then empty.
+    pub fn call(
+        &self,
+        file: &StoreFile,
+        request: &Request,
+        mut sink: Option<&mut Sink<'_>>,
+    ) -> Result<Answer, H5Error> {
         let object = request.object();
         if let Some(bad) = self.state().bad.get(&file.serial) {
             if bad.len() >= MOST_BAD {
@@ -194,7 +204,7 @@ impl Pool {
         let mut worker = self.take().map_err(cannot_start)?;
         let mut failures = 0;
         let failure = loop {
-            match worker.ask(file, request) {
+            match worker.ask(file, request, &mut sink) {
                 Ok(answer) => {
                     let fat = request.opens_many() && worker.resident() > LARGEST_WORKER;
                     self.give_back((!fat).then_some(worker));

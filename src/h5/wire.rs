@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::service::LARGEST_BLOCK;
-use super::{Answer, H5Error, Request};
+use super::{Answer, H5Error, Request, Sink};
 
 /// Longest frame of plain data: the index of a group with millions of members fits.
 const LARGEST_FRAME: u64 = 2 << 30;
@@ -174,8 +174,8 @@ impl Wire {
         }
     }
 
-    /// A reply; bytes that follow are read too.
-    pub fn receive_reply(&self) -> io::Result<Reply> {
+    /// A reply; bytes that follow are read too, and go to `sink` if there is one.
+    pub fn receive_reply(&self, sink: &mut Option<&mut Sink<'_>>) -> io::Result<Reply> {
         let (reply, _) = self.receive()?;
         let Reply::Bytes(len) = reply else {
             return Ok(reply);
@@ -183,9 +183,32 @@ impl Wire {
         if len > LARGEST_BLOCK {
             return Err(invalid("block too long"));
         }
+        if let Some(sink) = sink {
+            let outcome = self.pass_on(len, *sink)?;
+            let refused = |e: io::Error| H5Error::Damaged(e.to_string());
+            return Ok(Reply::Done(
+                outcome.map(|()| Answer::Bytes(Vec::new())).map_err(refused),
+            ));
+        }
         let mut bytes = vec![0; usize::try_from(len).map_err(invalid)?];
         self.read_exact(&mut bytes, &mut None)?;
         Ok(Reply::Done(Ok(Answer::Bytes(bytes))))
+    }
+
+    /// Hands on bytes in parts. All are taken off the wire, even if the sink fails, whose failure is the
+    /// inner result.
+    fn pass_on(&self, len: u64, sink: &mut Sink<'_>) -> io::Result<io::Result<()>> {
+        const PART: u64 = 1 << 20;
+        let mut part = vec![0; usize::try_from(len.min(PART)).map_err(invalid)?];
+        let mut outcome = Ok(());
+        let mut at = 0;
+        while at < len {
+            let n = usize::try_from((len - at).min(PART)).map_err(invalid)?;
+            self.read_exact(&mut part[..n], &mut None)?;
+            outcome = outcome.and_then(|()| sink(at, &part[..n]));
+            at += n as u64;
+        }
+        Ok(outcome)
     }
 }
 
@@ -215,7 +238,7 @@ mod tests {
         let big = vec![5; 3 << 20];
         let answer = Reply::Done(Ok(Answer::Bytes(big.clone())));
         let sender = std::thread::spawn(move || server.send_reply(answer).unwrap());
-        let Reply::Done(Ok(Answer::Bytes(bytes))) = client.receive_reply().unwrap() else {
+        let Reply::Done(Ok(Answer::Bytes(bytes))) = client.receive_reply(&mut None).unwrap() else {
             panic!("another reply");
         };
         assert_eq!(bytes, big);
@@ -226,10 +249,10 @@ mod tests {
     fn silence_ends_at_the_deadline_and_a_closed_end_at_once() {
         let (mut client, server) = pair();
         client.deadline = Some(Instant::now() + Duration::from_millis(30));
-        let error = client.receive_reply().unwrap_err();
+        let error = client.receive_reply(&mut None).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         drop(server);
-        let error = client.receive_reply().unwrap_err();
+        let error = client.receive_reply(&mut None).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 
@@ -237,7 +260,7 @@ mod tests {
     fn a_length_that_cannot_be_is_refused() {
         let (client, server) = pair();
         server.write_all(&u64::MAX.to_le_bytes(), None).unwrap();
-        let error = client.receive_reply().unwrap_err();
+        let error = client.receive_reply(&mut None).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 }

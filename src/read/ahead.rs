@@ -78,62 +78,9 @@ fn work(queue: &Queue) {
     }
 }
 
-/// How far requests for pieces may be out of order.
-const SWAPPED: u64 = 2;
-
-/// Notices that the pieces of one open file are read one after the other.
-#[derive(Debug, Default)]
-pub struct Sequence {
-    /// The piece read last, and how far ahead pieces were asked for.
-    state: Mutex<Option<(u64, u64)>>,
-}
-
-impl Sequence {
-    /// A piece is read; answers the pieces to fetch now, at most `depth` of them and below `end`.
-    pub fn reads(&self, piece: u64, depth: u64, end: u64) -> std::ops::Range<u64> {
-        let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
-        match *state {
-            // Two requests of one reader may be served in either order.
-            Some((last, _)) if piece <= last && last - piece <= SWAPPED => 0..0,
-            Some((last, asked)) if piece > last && piece - last <= SWAPPED => {
-                let from = asked.max(piece + 1);
-                let to = (piece + 1).saturating_add(depth).min(end).max(from);
-                *state = Some((piece, to));
-                from..to
-            }
-            _ => {
-                *state = Some((piece, piece + 1));
-                0..0
-            }
-        }
-    }
-}
-
-impl Sequence {
-    /// Whether the reader has got to a piece, so that nobody need fetch it for him any more.
-    pub fn has_reached(&self, piece: u64) -> bool {
-        let state = self.state.lock().unwrap_or_else(|e| e.into_inner());
-        state.is_some_and(|(last, _)| last >= piece)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_second_piece_in_order_starts_it() {
-        let s = Sequence::default();
-        assert!(s.reads(0, 4, 100).is_empty());
-        assert!(s.reads(0, 4, 100).is_empty());
-        assert_eq!(s.reads(1, 4, 100), 2..6);
-        assert_eq!(s.reads(2, 4, 100), 6..7);
-        assert!(s.reads(1, 4, 100).is_empty());
-        assert!(s.has_reached(2) && !s.has_reached(3));
-        assert!(s.reads(50, 4, 100).is_empty());
-        assert_eq!(s.reads(51, 4, 53), 52..53);
-        assert!(s.reads(52, 4, 53).is_empty());
-    }
 
     #[test]
     fn jobs_run_and_a_panicking_one_does_no_harm() {

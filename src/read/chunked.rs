@@ -1,9 +1,13 @@
 //! Chunks read from the store file and decoded here, without libhdf5.
 
+use std::sync::Arc;
+
 use super::block::{Place, copy};
 use super::payload::repeat;
+use crate::buffer::{Buffer, Pool};
+use crate::cache::Need;
 use crate::error::{Error, Result};
-use crate::h5::{Direct, Slot};
+use crate::h5::{Direct, Request, Slot, StoredChunk};
 use crate::raw::StoreFile;
 
 /// Most bytes of one chunk.
@@ -17,6 +21,42 @@ pub struct Chunks {
     element: u64,
     chunk_len: usize,
     direct: Direct,
+}
+
+/// What reading takes beside the chunks.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    pub file: &'a StoreFile,
+    pub pool: &'a Arc<Pool>,
+    /// The bytes are wanted once, by a reader who goes on: leave the kernel's page cache alone.
+    pub streaming: bool,
+}
+
+impl Source<'_> {
+    /// Stored bytes, wherever they begin in the buffer.
+    fn stored<T>(&self, slot: Slot, use_: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
+        let (addr, size) = (slot.addr, u64::from(slot.size));
+        let range = self
+            .streaming
+            .then(|| self.file.direct_range(addr, size))
+            .flatten();
+        if let Some(range) = range {
+            let skip = usize_of(addr - range.start)?;
+            let mut buffer = self.pool.take(usize_of(range.end - range.start)?);
+            let got = self.file.read_direct(&mut buffer, range.start)?;
+            let end = skip + slot.size as usize;
+            if end <= got {
+                return use_(&buffer[skip..end]);
+            }
+        }
+        let mut buffer: Buffer = self.pool.take(slot.size as usize);
+        self.file.read_exact_at(&mut buffer, addr)?;
+        use_(&buffer)
+    }
+}
+
+fn usize_of(n: u64) -> Result<usize> {
+    usize::try_from(n).map_err(|_| Error::damaged("too large for this machine"))
 }
 
 impl Chunks {
@@ -35,71 +75,149 @@ impl Chunks {
         })
     }
 
-    /// The block of the dataset at `start`, which is at a corner of a chunk.
-    pub fn block(&self, file: &StoreFile, start: &[u64], shape: &[u64]) -> Result<Vec<u8>> {
+    /// Bytes of memory that the table takes.
+    pub fn weight(&self) -> usize {
+        self.direct.table.slots.len() * size_of::<Slot>()
+    }
+
+    /// What decoding a block of so many bytes takes.
+    pub fn need(&self, start: &[u64], len: usize) -> Need {
+        let stored = self
+            .slot(&self.first(start))
+            .map_or(0, |slot| slot.size as usize);
+        let steps = self
+            .direct
+            .pipeline
+            .buffers()
+            .max(usize::from(len != self.chunk_len));
+        Need {
+            len,
+            beside: stored.saturating_add(self.chunk_len.saturating_mul(steps)),
+        }
+    }
+
+    fn first(&self, start: &[u64]) -> Vec<u64> {
+        start.iter().zip(&self.chunk).map(|(s, c)| s / c).collect()
+    }
+
+    /// The one chunk at `start`, clipped to `count`, for another process to decode.
+    pub fn request(&self, object: u64, start: &[u64], count: &[u64]) -> Result<Request> {
+        Ok(Request::Chunk {
+            dataset: object,
+            stored: Box::new(StoredChunk {
+                slot: self.slot(&self.first(start))?,
+                pipeline: self.direct.pipeline.clone(),
+                fill: self.direct.fill.clone(),
+                chunk: self.chunk.clone(),
+                count: count.to_vec(),
+                element: self.element,
+            }),
+        })
+    }
+
+    /// Fills `out` with the block of the dataset at `start`, which is at a corner of a chunk.
+    pub fn block(
+        &self,
+        source: Source<'_>,
+        start: &[u64],
+        shape: &[u64],
+        out: &mut [u8],
+    ) -> Result<()> {
         let rank = shape.len();
-        let len = shape
-            .iter()
-            .try_fold(self.element, |n, &d| n.checked_mul(d))
-            .and_then(|n| usize::try_from(n).ok())
-            .ok_or_else(|| Error::damaged("block too large"))?;
-        let first: Vec<u64> = (0..rank).map(|k| start[k] / self.chunk[k]).collect();
+        let first = self.first(start);
+        if shape == self.chunk {
+            return self.chunk(source, &first, out);
+        }
         let last: Vec<u64> = (0..rank)
             .map(|k| (start[k] + shape[k]).div_ceil(self.chunk[k]))
             .collect();
-        if shape == self.chunk {
-            return self.chunk(file, &first);
-        }
-        let mut out = vec![0; len];
+        let origin = vec![0; rank];
+        let mut whole = source.pool.take(self.chunk_len);
         let mut place = first.clone();
         loop {
-            let corner: Vec<u64> = (0..rank).map(|k| place[k] * self.chunk[k]).collect();
-            let inside: Vec<u64> = (0..rank).map(|k| corner[k] - start[k]).collect();
+            let inside: Vec<u64> = (0..rank)
+                .map(|k| place[k] * self.chunk[k] - start[k])
+                .collect();
             let count: Vec<u64> = (0..rank)
                 .map(|k| self.chunk[k].min(shape[k] - inside[k]))
                 .collect();
-            let bytes = self.chunk(file, &place)?;
+            self.chunk(source, &place, &mut whole)?;
             let from = Place {
                 shape: &self.chunk,
-                start: &vec![0; rank],
+                start: &origin,
             };
             let to = Place {
                 shape,
                 start: &inside,
             };
-            copy(&bytes, from, &mut out, to, &count, self.element)
+            copy(&whole, from, out, to, &count, self.element)
                 .ok_or_else(|| Error::damaged("a chunk does not fit the shape"))?;
             let Some(k) = (0..rank).rev().find(|&k| place[k] + 1 < last[k]) else {
-                return Ok(out);
+                return Ok(());
             };
             place[k] += 1;
             place[k + 1..].copy_from_slice(&first[k + 1..]);
         }
     }
 
-    /// One whole chunk, decoded; where none is stored, the fill value.
-    fn chunk(&self, file: &StoreFile, place: &[u64]) -> Result<Vec<u8>> {
+    fn slot(&self, place: &[u64]) -> Result<Slot> {
         let at = place.iter().enumerate().fold(0, |at, (k, p)| {
             at * self.shape[k].div_ceil(self.chunk[k]) + p
         });
-        let slot = usize::try_from(at)
+        usize::try_from(at)
             .ok()
             .and_then(|at| self.direct.table.slots.get(at))
-            .ok_or_else(|| Error::damaged("a chunk outside the table"))?;
-        let &Slot { addr, size, mask } = slot;
-        if size == 0 {
-            let mut out = vec![0; self.chunk_len];
-            repeat(&self.direct.fill, 0, &mut out);
-            return Ok(out);
+            .copied()
+            .ok_or_else(|| Error::damaged("a chunk outside the table"))
+    }
+
+    /// One whole chunk, decoded; where none is stored, the fill value.
+    fn chunk(&self, source: Source<'_>, place: &[u64], out: &mut [u8]) -> Result<()> {
+        let slot = self.slot(place)?;
+        if slot.size == 0 {
+            repeat(&self.direct.fill, 0, out);
+            return Ok(());
         }
-        if u64::from(size) > LARGEST {
+        if u64::from(slot.size) > LARGEST {
             return Err(Error::damaged("a stored chunk of more than 1 GiB"));
         }
-        let mut stored = vec![0; size as usize];
-        file.read_exact_at(&mut stored, addr)?;
-        self.direct
-            .pipeline
-            .decode(stored, mask, self.chunk_len)
-            .map_err(|e| Error::damaged(format!("chunk {place:?}: {e}")))
+        source.stored(slot, |stored| {
+            self.direct
+                .pipeline
+                .decode_into(stored, slot.mask, out)
+                .map_err(|e| Error::damaged(format!("chunk {place:?}: {e}")))
+        })
     }
+}
+
+/// Decodes a chunk that `Chunks::request` described: for the process that was asked.
+pub fn decode(file: &StoreFile, stored: &StoredChunk) -> Result<Vec<u8>> {
+    let chunks = Chunks::new(
+        &stored.chunk,
+        &stored.chunk,
+        stored.element,
+        Direct {
+            pipeline: stored.pipeline.clone(),
+            table: crate::h5::ChunkTable {
+                slots: vec![stored.slot],
+            },
+            fill: stored.fill.clone(),
+        },
+    )
+    .ok_or_else(|| Error::damaged("a chunk of more than 1 GiB"))?;
+    let fits = stored.count.len() == stored.chunk.len()
+        && stored.count.iter().zip(&stored.chunk).all(|(n, c)| n <= c);
+    if !fits {
+        return Err(Error::damaged("a block larger than its chunk"));
+    }
+    let len = stored.count.iter().product::<u64>() * stored.element;
+    let mut out = vec![0; usize_of(len)?];
+    let source = Source {
+        file,
+        pool: &Arc::default(),
+        streaming: false,
+    };
+    let origin = vec![0; stored.count.len()];
+    chunks.block(source, &origin, &stored.count, &mut out)?;
+    Ok(out)
 }

@@ -3,6 +3,8 @@
 //! Pure arithmetic: no I/O. A piece at the edge is clipped to the array, and its bytes are those of the
 //! clipped block in C order.
 
+use std::ops::Range;
+
 /// An array of `shape` cut into pieces of `piece`, numbered in C order.
 #[derive(Clone, Debug)]
 pub struct Grid {
@@ -111,27 +113,94 @@ impl Grid {
         let first = along * self.piece[cut];
         let count = self.piece[cut].min(self.shape[cut] - first);
         let inside = col - first * self.step;
-        // Row-major index of the piece, and of the row inside the piece.
-        let mut indices = vec![0; cut];
+        // Row-major numbers of the piece, and of the row inside it, from the last dimension on. Dimensions
+        // behind the cut one are spanned by one piece each.
+        let (mut piece, mut local) = (along, 0);
+        let (mut pieces, mut rows) = (self.shape[cut].div_ceil(self.piece[cut]), 1);
         for k in (0..cut).rev() {
-            indices[k] = row % self.shape[k];
+            let index = row % self.shape[k];
             row /= self.shape[k];
-        }
-        let (mut piece, mut local) = (0, 0);
-        for (k, index) in indices.iter().enumerate() {
             let number = index / self.piece[k];
-            let rows = self.piece[k].min(self.shape[k] - number * self.piece[k]);
-            piece = piece * self.shape[k].div_ceil(self.piece[k]) + number;
-            local = local * rows + index % self.piece[k];
+            piece += number * pieces;
+            pieces *= self.shape[k].div_ceil(self.piece[k]);
+            local += index % self.piece[k] * rows;
+            rows *= self.piece[k].min(self.shape[k] - number * self.piece[k]);
         }
-        piece = piece * self.shape[cut].div_ceil(self.piece[cut]) + along;
-        // Dimensions behind the cut one are spanned by one piece each.
         Run {
             piece,
             at: local * count * self.step + inside,
             len: count * self.step - inside,
         }
     }
+
+    /// Bytes of a piece, clipped to the array.
+    pub fn bytes_of(&self, number: u64) -> u64 {
+        let mut left = number;
+        let mut bytes = self.element;
+        for k in (0..self.shape.len()).rev() {
+            let pieces = self.shape[k].div_ceil(self.piece[k]).max(1);
+            let start = left % pieces * self.piece[k];
+            bytes *= self.piece[k].min(self.shape[k].saturating_sub(start));
+            left /= pieces;
+        }
+        bytes
+    }
+
+    /// The dimension along which bands follow each other: the first along which a piece is thicker than
+    /// one, or the one that is cut.
+    fn banded(&self) -> Option<usize> {
+        let cut = self.cut?;
+        let thick = (0..cut).find(|&k| self.piece[k].min(self.shape[k]) > 1);
+        Some(thick.unwrap_or(cut))
+    }
+
+    /// How the pieces make bands.
+    pub fn band(&self) -> Band {
+        let Some(k) = self.banded() else {
+            return Band {
+                pieces: 1,
+                bytes: self.payload,
+                row: self.payload,
+                piece_row: self.payload,
+            };
+        };
+        let behind = || self.shape[k + 1..].iter().zip(&self.piece[k + 1..]);
+        let fold = |n: u64, d: u64| n.saturating_mul(d);
+        let row = behind().map(|(d, _)| *d).fold(self.element, fold);
+        Band {
+            pieces: behind().map(|(d, p)| d.div_ceil(*p)).fold(1, fold),
+            bytes: row.saturating_mul(self.piece[k].min(self.shape[k])),
+            row,
+            piece_row: behind().map(|(d, p)| *d.min(p)).fold(self.element, fold),
+        }
+    }
+
+    /// The band that byte `offset` of the payload lies in, and the range of the payload that it holds.
+    pub fn band_at(&self, offset: u64) -> (u64, Range<u64>) {
+        let Some(k) = self.banded() else {
+            return (0, 0..self.payload);
+        };
+        let row = self.band().row;
+        let (outer, along) = (offset / row / self.shape[k], offset / row % self.shape[k]);
+        let number = along / self.piece[k];
+        let first = number * self.piece[k];
+        let start = (outer * self.shape[k] + first) * row;
+        let rows = self.piece[k].min(self.shape[k] - first);
+        let bands = self.shape[k].div_ceil(self.piece[k]);
+        (outer * bands + number, start..start + rows * row)
+    }
+}
+
+/// Pieces with consecutive numbers that together hold a range of the payload, which a reader in order reads
+/// in turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Band {
+    pub pieces: u64,
+    /// Bytes of a whole band.
+    pub bytes: u64,
+    /// Bytes from one row of a band to the next, in the payload and in a piece.
+    pub row: u64,
+    pub piece_row: u64,
 }
 
 /// A piece of whole rows, `target` bytes or a little less: cuts the first dimension that is too long.
@@ -188,6 +257,50 @@ mod tests {
                 at += run.len;
             }
         }
+    }
+
+    proptest! {
+        #[test]
+        fn a_band_holds_a_range_of_the_payload(
+            dims in proptest::collection::vec((1_u64..7, 1_u64..9), 0..4),
+            element in 1_u64..4,
+        ) {
+            let shape: Vec<_> = dims.iter().map(|d| d.0).collect();
+            let piece: Vec<_> = dims.iter().map(|d| d.1).collect();
+            let grid = Grid::new(&shape, &piece, element).unwrap();
+            let band = grid.band();
+            let mut at = 0;
+            while at < grid.payload() {
+                let run = grid.run_at(at);
+                let (number, range) = grid.band_at(at);
+                prop_assert_eq!(run.piece / band.pieces, number);
+                prop_assert!(range.contains(&at) && range.end - range.start <= band.bytes);
+                prop_assert!(at != range.start || grid.band_at(at.saturating_sub(1)).0 + 1 == number || at == 0);
+                at += run.len;
+            }
+            for piece in 0..grid.pieces() {
+                let (_, shape) = grid.block(piece);
+                prop_assert_eq!(grid.bytes_of(piece), shape.iter().product::<u64>() * element);
+            }
+        }
+    }
+
+    #[test]
+    fn bands_of_chunks_across_rows() {
+        let grid = Grid::new(&[100, 60], &[10, 20], 4).unwrap();
+        let band = Band {
+            pieces: 3,
+            bytes: 10 * 240,
+            row: 240,
+            piece_row: 80,
+        };
+        assert_eq!(grid.band(), band);
+        // Whole rows: each piece is a band.
+        let grid = Grid::new(&[100, 60], &[10, 60], 4).unwrap();
+        assert_eq!(grid.band().pieces, 1);
+        let grid = Grid::new(&[100, 60], &[1, 20], 4).unwrap();
+        assert_eq!(grid.band().pieces, 1);
+        assert_eq!(grid.band_at(250), (3, 240..320));
     }
 
     #[test]

@@ -1,97 +1,30 @@
 //! The payload of one dataset: its elements in C order, as `np.save` writes them.
 //!
 //! Bytes come from the file itself where they lie there as they are served, else from decoded pieces in
-//! the cache. A read never decodes more than the pieces it touches.
+//! the cache, or, where the pieces that a reader of rows comes back to are too many for it, in a temporary
+//! file. A read never decodes more than the pieces it touches.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::cache::{Key, Piece};
+use crate::buffer::Buffer;
+use crate::cache::{Key, Need, Piece};
 use crate::content::{Content, Data};
 use crate::error::{Error, ErrorKind, Result};
-use crate::h5::TextForm;
-use crate::read::ahead::Sequence;
-use crate::read::chunked::Chunks;
-use crate::read::grid::Grid;
+use crate::h5::{Request, Sink};
+use crate::read::backing::{Backing, Form, SINGLE, read_raw};
+use crate::read::chunked::{Chunks, Source};
+use crate::read::grid::{Band, Grid};
+use crate::read::sequence::Sequence;
+use crate::read::spill::Spill;
+use crate::read::stored;
 use crate::store::opened::OpenStore;
-
-/// Pieces that libhdf5 reads where the file names no chunks, in bytes.
-pub const ROW_PIECE: u64 = 1 << 20;
-
-/// Where the bytes come from.
-pub enum Backing {
-    /// The same element again and again.
-    Fill(Vec<u8>),
-    Memory(Arc<Vec<u8>>),
-    /// At this address in the store file.
-    Contiguous(u64),
-    /// Parts of raw files, in order; behind them comes the fill value.
-    Raw {
-        parts: Vec<RawFile>,
-        fill: Vec<u8>,
-    },
-    Pieces {
-        grid: Grid,
-        /// The chunks themselves, where a piece gathers several: one that is damaged must not cost the
-        /// others.
-        chunks: Option<Grid>,
-        form: Form,
-        /// Reads pieces here; otherwise libhdf5 does.
-        direct: Option<Box<Chunks>>,
-    },
-}
-
-impl Backing {
-    /// Whether bytes come from files other than the store's own.
-    pub fn is_outside(&self) -> bool {
-        matches!(
-            self,
-            Self::Raw { .. }
-                | Self::Pieces {
-                    form: Form::Virtual,
-                    ..
-                }
-        )
-    }
-}
-
-/// A part of an external raw file that was opened under the policy.
-pub struct RawFile {
-    pub file: File,
-    pub offset: u64,
-    /// Where the part ends in the payload.
-    pub end: u64,
-}
-
-/// In which form a piece is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    Elements,
-    /// Elements of a virtual dataset whose sources were checked.
-    Virtual,
-    Text(TextForm),
-}
-
-impl Form {
-    /// A number that keeps the forms of one object apart in the cache.
-    pub fn number(self) -> u32 {
-        match self {
-            Self::Elements | Self::Virtual => 0,
-            Self::Text(TextForm::Bytes(_)) => 1,
-            Self::Text(TextForm::Ucs4(_)) => 2,
-            Self::Text(TextForm::Values) => 3,
-            Self::Text(TextForm::Lengths) => 4,
-        }
-    }
-}
 
 /// The elements of a dataset as bytes, for one open file.
 #[derive(Clone)]
 pub struct Payload(Arc<Inner>);
 
 /// What a payload consists of; jobs that read ahead share it with the open file.
-pub struct Inner {
+struct Inner {
     store: Arc<OpenStore>,
     /// Address of the dataset.
     object: u64,
@@ -99,19 +32,33 @@ pub struct Inner {
     rank: usize,
     len: u64,
     backing: Arc<Backing>,
-    /// The last piece that is larger than the whole cache: the next read wants it again.
-    large: Mutex<Option<(u64, Piece)>>,
     sequence: Sequence,
+    /// Where decoded pieces go that the cache cannot hold; `None` if there is no room for them.
+    spill: OnceLock<Option<Spill>>,
+    /// Held while a piece is decoded that only the spill has room for.
+    spilling: Mutex<()>,
 }
-
-/// The form number of chunks that are read one by one.
-const SINGLE: u32 = 5;
 
 /// What the kernel may ask for ahead of a sequential reader, in bytes: twice two windows of 1 MiB.
 const KERNEL_AHEAD: u64 = 4 << 20;
 
-/// Pieces that are decoded ahead of a sequential reader.
-const DEPTH: u64 = 8;
+/// What is decoded ahead of a sequential reader: so many bytes, but not fewer or more pieces.
+const AHEAD: u64 = 8 << 20;
+const AHEAD_PIECES: std::ops::RangeInclusive<u64> = 2..=32;
+
+/// The share of the cache that the pieces of one band, or the making of one piece, may take.
+const SHARE: u64 = 4;
+
+/// Bytes of pieces that one request keeps at hand.
+const HELD: usize = 4 << 20;
+
+/// The pieces of a payload, all that reading them takes.
+#[derive(Clone, Copy)]
+struct Pieces<'a> {
+    grid: &'a Grid,
+    chunks: Option<&'a Grid>,
+    form: Form,
+}
 
 impl Payload {
     /// `rank` is the dataset's own; dimensions of an array datatype follow in the grid.
@@ -128,8 +75,9 @@ impl Payload {
             rank,
             len,
             backing,
-            large: Mutex::default(),
             sequence: Sequence::default(),
+            spill: OnceLock::new(),
+            spilling: Mutex::new(()),
         }))
     }
 
@@ -141,17 +89,21 @@ impl Payload {
         let piece = grid.piece_bytes().max(1);
         let reading = 2 + KERNEL_AHEAD.div_ceil(piece);
         let room = (context.options.cache_size / piece).saturating_sub(reading) / 2;
-        for next in self
+        let depth = (AHEAD / piece).clamp(*AHEAD_PIECES.start(), *AHEAD_PIECES.end());
+        let wanted = self
             .0
             .sequence
-            .reads(number, DEPTH.min(room), grid.pieces())
-        {
+            .reads(number, depth.min(room), grid.pieces());
+        for next in wanted {
+            if context.cache.has(&self.0.key(form.number(), next)) || self.0.is_spilled(next) {
+                continue;
+            }
             let inner = self.0.clone();
             context.ahead.submit(move || {
                 if let Backing::Pieces { grid, .. } = &*inner.backing
                     && !inner.sequence.has_reached(next)
                 {
-                    let _ = inner.decoded(grid, form, form.number(), next);
+                    inner.fetch_ahead(grid, form, next);
                 }
             });
         }
@@ -159,41 +111,86 @@ impl Payload {
 }
 
 impl Inner {
-    /// One piece, decoded.
-    fn piece(&self, grid: &Grid, form: Form, number: u64) -> Result<Piece> {
-        let mut large = self.large.lock().unwrap_or_else(|e| e.into_inner());
-        match &*large {
-            Some((held, piece)) if *held == number => return Ok(piece.clone()),
-            _ => *large = None,
-        }
-        drop(large);
-        let piece = self.decoded(grid, form, form.number(), number)?;
-        if !self.store.context.cache.holds(piece.len()) {
-            let mut large = self.large.lock().unwrap_or_else(|e| e.into_inner());
-            *large = Some((number, piece.clone()));
-        }
-        Ok(piece)
-    }
-
-    fn decoded(&self, grid: &Grid, form: Form, form_number: u32, number: u64) -> Result<Piece> {
-        let key = Key {
+    fn key(&self, form_number: u32, piece: u64) -> Key {
+        Key {
             file: self.store.file.serial,
             object: self.object,
             form: form_number,
-            piece: number,
-        };
-        self.store.context.cache.get(key, || {
-            let (start, shape) = grid.block(number);
-            if let Backing::Pieces {
+            piece,
+        }
+    }
+
+    fn need(&self, grid: &Grid, number: u64) -> Result<Need> {
+        let len = usize::try_from(grid.bytes_of(number))
+            .map_err(|_| Error::damaged("a piece too large for this machine"))?;
+        Ok(match &*self.backing {
+            Backing::Pieces {
                 direct: Some(chunks),
                 ..
-            } = &*self.backing
-            {
-                return chunks.block(&self.store.file, &start, &shape);
-            }
-            self.store
-                .block(self.object, &start[..self.rank], &shape[..self.rank], form)
+            } => chunks.need(&grid.block(number).0, len),
+            // The answer of a worker.
+            _ => Need { len, beside: len },
         })
+    }
+
+    /// Decodes a piece into a buffer of its size.
+    fn fill(
+        &self,
+        grid: &Grid,
+        form: Form,
+        number: u64,
+        settled: bool,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let (start, shape) = grid.block(number);
+        if let Some(chunks) = self.direct() {
+            let source = Source {
+                file: &self.store.file,
+                pool: self.store.context.cache.pool(),
+                streaming: settled,
+            };
+            return chunks.block(source, &start, &shape, out);
+        }
+        let bytes =
+            self.store
+                .block(self.object, &start[..self.rank], &shape[..self.rank], form)?;
+        if bytes.len() != out.len() {
+            return Err(short());
+        }
+        out.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn direct(&self) -> Option<&Chunks> {
+        match &*self.backing {
+            Backing::Pieces { direct, .. } => direct.as_deref(),
+            _ => None,
+        }
+    }
+
+    fn decoded(&self, grid: &Grid, form: Form, form_number: u32, number: u64) -> Result<Piece> {
+        let need = self.need(grid, number)?;
+        let settled = self.sequence.is_settled();
+        let key = self.key(form_number, number);
+        self.store
+            .context
+            .cache
+            .read(key, need, |out| self.fill(grid, form, number, settled, out))
+    }
+
+    fn fetch_ahead(&self, grid: &Grid, form: Form, number: u64) {
+        // Whatever is wrong, the reader meets it himself.
+        let Ok(need) = self.need(grid, number) else {
+            return;
+        };
+        if self.is_large(need) || self.is_spilled(number) {
+            return;
+        }
+        let key = self.key(form.number(), number);
+        self.store
+            .context
+            .cache
+            .ahead(key, need, |out| self.fill(grid, form, number, true, out));
     }
 
     /// Copies out of the chunk that holds `offset`; for pieces of which a part is damaged.
@@ -206,39 +203,89 @@ impl Inner {
         buf[..n].copy_from_slice(slice(&piece, run.at, n)?);
         Ok(n)
     }
-
-    fn read_raw(parts: &[RawFile], fill: &[u8], offset: u64, buf: &mut [u8]) -> Result<()> {
-        let mut at = offset;
-        let mut left = buf;
-        let mut start = 0;
-        for part in parts {
-            if at < part.end && !left.is_empty() {
-                let here = usize::try_from(part.end - at)
-                    .unwrap_or(usize::MAX)
-                    .min(left.len());
-                let (now, rest) = left.split_at_mut(here);
-                let read = read_up_to(&part.file, now, part.offset.saturating_add(at - start))?;
-                // libhdf5 reads zeros behind the end of a raw file.
-                now[read..].fill(0);
-                at += here as u64;
-                left = rest;
-            }
-            start = part.end;
-        }
-        repeat(fill, at, left);
-        Ok(())
-    }
 }
 
-fn read_up_to(file: &File, buf: &mut [u8], offset: u64) -> Result<usize> {
-    let mut done = 0;
-    while done < buf.len() {
-        match file.read_at(&mut buf[done..], offset.saturating_add(done as u64))? {
-            0 => break,
-            n => done += n,
-        }
+/// Pieces that the cache cannot hold.
+impl Inner {
+    /// Whether decoding a piece takes more of the cache than one piece may.
+    fn is_large(&self, need: Need) -> bool {
+        let bytes = (need.len as u64).saturating_add(need.beside as u64);
+        bytes > self.store.context.cache.limit() / SHARE
     }
-    Ok(done)
+
+    /// Where the pieces go that a reader comes back to, if the cache cannot hold a band of them.
+    fn spill(&self, grid: &Grid, band: Band, number: u64) -> Result<Option<&Spill>> {
+        let large = self.is_large(self.need(grid, number)?);
+        let many = band.pieces > 1 && band.bytes > self.store.context.cache.limit() / SHARE;
+        if !large && !many {
+            return Ok(None);
+        }
+        let spill = self.spill.get_or_init(|| {
+            Spill::new(grid.piece_bytes(), band.pieces)
+                .inspect_err(|e| {
+                    let path = self.store.file.path.display();
+                    let note = format!("{path}: decoding again and again: no temporary file: {e}");
+                    self.store.context.journal.add(&note);
+                })
+                .ok()
+        });
+        Ok(spill.as_ref())
+    }
+
+    fn is_spilled(&self, number: u64) -> bool {
+        matches!(self.spill.get(), Some(Some(spill)) if spill.has(number))
+    }
+
+    /// Fills `buf` from a piece that is in the spill, or is put there now.
+    fn read_spilled(
+        &self,
+        spill: &Spill,
+        pieces: Pieces<'_>,
+        number: u64,
+        at: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        if spill.read(number, at, buf)? {
+            return Ok(());
+        }
+        if self.is_large(self.need(pieces.grid, number)?) {
+            let _one = self.spilling.lock().unwrap_or_else(|e| e.into_inner());
+            if !spill.has(number) {
+                spill.put(number, |write| self.decode_elsewhere(pieces, number, write))?;
+            }
+        } else {
+            let piece = self.decoded(pieces.grid, pieces.form, pieces.form.number(), number)?;
+            spill.put(number, |write| write(0, &piece).map_err(Error::from))?;
+            let key = self.key(pieces.form.number(), number);
+            self.store.context.cache.consumed(&key);
+            buf.copy_from_slice(slice(&piece, at, buf.len())?);
+            return Ok(());
+        }
+        // Another request may have turned to another band meanwhile.
+        if spill.read(number, at, buf)? {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Os(libc::EAGAIN),
+            "read from too many places at once",
+        ))
+    }
+
+    /// Has a piece decoded in another process, and takes it in parts.
+    fn decode_elsewhere(&self, pieces: Pieces<'_>, number: u64, sink: &mut Sink<'_>) -> Result<()> {
+        let (start, shape) = pieces.grid.block(number);
+        let request: Request = match self.direct() {
+            Some(chunks) => chunks.request(self.object, &start, &shape)?,
+            None => OpenStore::block_request(
+                self.object,
+                &start[..self.rank],
+                &shape[..self.rank],
+                pieces.form,
+            ),
+        };
+        let context = &self.store.context;
+        Ok(context.h5.stream(&self.store.file, request, sink)?)
+    }
 }
 
 /// Fills `buf` with the pattern as it stands at `offset` of an endless repetition.
@@ -255,12 +302,136 @@ pub fn repeat(pattern: &[u8], offset: u64, buf: &mut [u8]) {
     }
 }
 
+/// A part of a piece that a request has at hand.
+struct Held {
+    piece: u64,
+    /// Offset in the piece.
+    from: u64,
+    bytes: Piece,
+}
+
+impl Payload {
+    fn read_pieces(&self, pieces: Pieces<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let band = pieces.grid.band();
+        let end = offset + buf.len() as u64;
+        // Rows of a chunk that cuts across them come back to the same pieces: they stand where their
+        // number in the band says.
+        let mut held: Vec<Option<Held>> = Vec::new();
+        let mut bytes = 0;
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let run = pieces.grid.run_at(at);
+            let n = usize::try_from(run.len)
+                .unwrap_or(usize::MAX)
+                .min(buf.len() - done);
+            let out = &mut buf[done..done + n];
+            let slot = usize::try_from(run.piece % band.pieces).unwrap_or(usize::MAX);
+            if let Some(Some(part)) = held.get(slot)
+                && part.piece == run.piece
+                && let Some(at) = run.at.checked_sub(part.from)
+                && let Ok(found) = slice(&part.bytes, at, n)
+            {
+                out.copy_from_slice(found);
+                done += n;
+                continue;
+            }
+            // Of a band the request wants at most these rows.
+            let rows = (end - at) / band.row.max(1) + 2;
+            let part = match self.part(pieces, band, run.piece, run.at, rows) {
+                Err(e) if e.kind == ErrorKind::Damaged => match pieces.chunks {
+                    Some(chunks) => {
+                        done += self
+                            .0
+                            .read_chunk(chunks, pieces.form, at, &mut buf[done..])?;
+                        continue;
+                    }
+                    None => return Err(e),
+                },
+                part => part?,
+            };
+            out.copy_from_slice(slice(&part.bytes, run.at - part.from, n)?);
+            done += n;
+            if band.pieces > 1 && slot < 1 << 16 {
+                bytes += part.bytes.len();
+                if bytes > HELD {
+                    held.clear();
+                    bytes = 0;
+                }
+                if held.len() <= slot {
+                    held.resize_with(slot + 1, || None);
+                }
+                held[slot] = Some(part);
+            }
+        }
+        Ok(())
+    }
+
+    /// A piece, or of one in the spill what `rows` rows of the band take from `at` on.
+    fn part(
+        &self,
+        pieces: Pieces<'_>,
+        band: Band,
+        number: u64,
+        at: u64,
+        rows: u64,
+    ) -> Result<Held> {
+        let inner = &self.0;
+        self.look_ahead(pieces.grid, pieces.form, number);
+        if let Some(spill) = inner.spill(pieces.grid, band, number)? {
+            let left = pieces.grid.bytes_of(number) - at;
+            let len = left.min(rows.saturating_mul(band.piece_row));
+            let len = usize::try_from(len).map_err(|_| short())?;
+            let mut bytes = inner.store.context.cache.pool().take(len.min(1 << 30));
+            inner.read_spilled(spill, pieces, number, at, &mut bytes)?;
+            return Ok(Held {
+                piece: number,
+                from: at,
+                bytes: Arc::new(bytes),
+            });
+        }
+        Ok(Held {
+            piece: number,
+            from: 0,
+            bytes: inner.decoded(pieces.grid, pieces.form, pieces.form.number(), number)?,
+        })
+    }
+
+    /// Gives up bands that this reader has read to their end: the kernel has their bytes now.
+    fn note_read(&self, pieces: Pieces<'_>, offset: u64, len: usize) {
+        let inner = &self.0;
+        let cache = &inner.store.context.cache;
+        // Small arrays may stay: there is room for others beside them.
+        if inner.len <= cache.limit() / SHARE {
+            return;
+        }
+        let band = pieces.grid.band();
+        let end = offset + len as u64;
+        let mut at = offset;
+        while at < end {
+            let (number, range) = pieces.grid.band_at(at);
+            let here = range.end.min(end) - at;
+            if inner
+                .sequence
+                .is_consumed(number, here, range.end - range.start)
+            {
+                for piece in number * band.pieces..(number + 1) * band.pieces {
+                    let key = inner.key(pieces.form.number(), piece);
+                    cache.consumed(&key);
+                }
+            }
+            at += here;
+        }
+    }
+}
+
 impl Content for Payload {
     fn len(&self) -> u64 {
         self.0.len
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let store = &self.0.store;
         match &*self.0.backing {
             Backing::Fill(pattern) => repeat(pattern, offset, buf),
             Backing::Memory(bytes) => {
@@ -273,46 +444,19 @@ impl Content for Payload {
             }
             Backing::Contiguous(addr) => {
                 let at = addr.checked_add(offset).ok_or_else(short)?;
-                self.0.store.file.read_exact_at(buf, at)?;
+                stored::read(store, &self.0.sequence, at, buf)?;
             }
-            Backing::Raw { parts, fill } => Inner::read_raw(parts, fill, offset, buf)?,
+            Backing::Raw { parts, fill } => read_raw(parts, fill, offset, buf)?,
             Backing::Pieces {
                 grid, chunks, form, ..
             } => {
-                let mut done = 0;
-                // Rows of a chunk that cuts across them come back to the same few pieces.
-                let mut held: Vec<(u64, Piece)> = Vec::new();
-                while done < buf.len() {
-                    let at = offset + done as u64;
-                    let run = grid.run_at(at);
-                    let known = held.iter().find(|(number, _)| *number == run.piece);
-                    let piece = match known {
-                        Some((_, piece)) => Ok(piece.clone()),
-                        None => {
-                            self.look_ahead(grid, *form, run.piece);
-                            self.0.piece(grid, *form, run.piece)
-                        }
-                    };
-                    let piece = match (piece, chunks) {
-                        (Ok(piece), _) => piece,
-                        (Err(e), Some(chunks)) if e.kind == ErrorKind::Damaged => {
-                            done += self.0.read_chunk(chunks, *form, at, &mut buf[done..])?;
-                            continue;
-                        }
-                        (Err(e), _) => return Err(e),
-                    };
-                    let n = usize::try_from(run.len)
-                        .unwrap_or(usize::MAX)
-                        .min(buf.len() - done);
-                    buf[done..done + n].copy_from_slice(slice(&piece, run.at, n)?);
-                    if known.is_none() {
-                        if held.len() >= 16 {
-                            held.remove(0);
-                        }
-                        held.push((run.piece, piece));
-                    }
-                    done += n;
-                }
+                let pieces = Pieces {
+                    grid,
+                    chunks: chunks.as_ref(),
+                    form: *form,
+                };
+                self.read_pieces(pieces, offset, buf)?;
+                self.note_read(pieces, offset, buf.len());
             }
         }
         Ok(())
@@ -325,23 +469,31 @@ impl Content for Payload {
         else {
             return Ok(None);
         };
+        let pieces = Pieces {
+            grid,
+            chunks: chunks.as_ref(),
+            form: *form,
+        };
         let run = grid.run_at(offset);
         if run.len < len as u64 {
             return Ok(None);
         }
-        self.look_ahead(grid, *form, run.piece);
-        let piece = match self.0.piece(grid, *form, run.piece) {
+        let band = grid.band();
+        let rows = (len as u64).div_ceil(band.piece_row.max(1));
+        let part = match self.part(pieces, band, run.piece, run.at, rows) {
             // `read_at` finds out which of the chunks is damaged.
             Err(e) if chunks.is_some() && e.kind == ErrorKind::Damaged => return Ok(None),
-            piece => piece?,
+            part => part?,
         };
-        slice(&piece, run.at, len)?;
-        let at = usize::try_from(run.at).map_err(|_| short())?;
-        Ok(Some(Data::Shared(piece, at..at + len)))
+        let from = run.at - part.from;
+        slice(&part.bytes, from, len)?;
+        self.note_read(pieces, offset, len);
+        let at = usize::try_from(from).map_err(|_| short())?;
+        Ok(Some(Data::Shared(part.bytes, at..at + len)))
     }
 }
 
-fn slice(piece: &Piece, at: u64, len: usize) -> Result<&[u8]> {
+fn slice(piece: &Buffer, at: u64, len: usize) -> Result<&[u8]> {
     let at = usize::try_from(at).map_err(|_| short())?;
     at.checked_add(len)
         .and_then(|end| piece.get(at..end))

@@ -11,9 +11,10 @@ use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::{Attribute, Dataset, DatasetMap, Element, Source, TextForm};
 use crate::raw::Ownership;
+use crate::read::backing::{Backing, Form, ROW_PIECE};
 use crate::read::chunked::Chunks;
 use crate::read::grid::{Grid, row_piece};
-use crate::read::payload::{Backing, Form, Payload, ROW_PIECE};
+use crate::read::payload::Payload;
 use crate::tree::VirtualFile;
 use crate::{info, npy};
 

@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::h5::{Member, RawPart, Resolved, Source};
 use crate::options::External;
 use crate::raw::StoreFile;
-use crate::read::payload::RawFile;
+use crate::read::backing::RawFile;
 
 /// Virtual datasets below virtual datasets that are followed.
 const DEEPEST: usize = 8;

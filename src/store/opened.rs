@@ -14,7 +14,7 @@ use super::text::Measured;
 use crate::error::{Error, Result};
 use crate::h5::{GroupPath, Request};
 use crate::raw::{StoreFile, missing_end};
-use crate::read::payload::{Backing, Form};
+use crate::read::backing::{Backing, Form};
 
 /// An HDF5 file that is open.
 pub struct OpenStore {
@@ -63,10 +63,10 @@ impl OpenStore {
         }))
     }
 
-    /// A block of a dataset in a form, decoded.
-    pub fn block(&self, object: u64, start: &[u64], shape: &[u64], form: Form) -> Result<Vec<u8>> {
+    /// What a block of a dataset in a form is asked for with.
+    pub fn block_request(object: u64, start: &[u64], shape: &[u64], form: Form) -> Request {
         let (dataset, start, shape) = (object, start.to_vec(), shape.to_vec());
-        let request = match form {
+        match form {
             Form::Text(form) => Request::Text {
                 dataset,
                 start,
@@ -79,7 +79,12 @@ impl OpenStore {
                 shape,
                 outside: form == Form::Virtual,
             },
-        };
+        }
+    }
+
+    /// A block of a dataset in a form, decoded.
+    pub fn block(&self, object: u64, start: &[u64], shape: &[u64], form: Form) -> Result<Vec<u8>> {
+        let request = Self::block_request(object, start, shape, form);
         Ok(self.context.h5.bytes(&self.file, request)?)
     }
 

@@ -9,6 +9,7 @@ use serde_json::{Value as Json, json};
 
 use super::array::ArrayFile;
 use super::opened::OpenStore;
+use crate::buffer::Buffer;
 use crate::cache::{Key, Piece};
 use crate::content::{Concat, Content, Literal};
 use crate::dtype::{DType, Kind, Order};
@@ -16,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::h5::{Dataset, Element, Request, Source, TextForm, TextMeasure};
 use crate::npy;
 use crate::raw::Ownership;
-use crate::read::payload::Form;
+use crate::read::backing::Form;
 use crate::tree::{Directory, Listing, Node, VirtualFile};
 
 /// Elements per block that text is measured and read in.
@@ -303,14 +304,17 @@ impl Content for TextBytes {
         while done < buf.len() {
             let at = offset + done as u64;
             let last = self.len - 8;
-            let (bytes, start): (Arc<Vec<u8>>, u64) = match self.part {
+            let (bytes, start): (Piece, u64) = match self.part {
                 Part::Offsets if at >= last => {
                     let total = self.measured.measure.ends.last().copied().unwrap_or(0);
-                    (Arc::new(total.to_le_bytes().to_vec()), last)
+                    (Arc::new(Buffer::from(total.to_le_bytes().to_vec())), last)
                 }
                 Part::Offsets => {
                     let block = at / per_block;
-                    (Arc::new(self.offsets(block)?), block * per_block)
+                    (
+                        Arc::new(Buffer::from(self.offsets(block)?)),
+                        block * per_block,
+                    )
                 }
                 Part::Values => {
                     let ends = &self.measured.measure.ends;

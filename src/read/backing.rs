@@ -1,0 +1,133 @@
+//! Where the bytes of a dataset come from: found once, shared by all who have it open.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use super::payload::repeat;
+use crate::error::Result;
+use crate::h5::TextForm;
+use crate::read::chunked::Chunks;
+use crate::read::grid::Grid;
+
+/// Pieces that libhdf5 reads where the file names no chunks, in bytes.
+pub const ROW_PIECE: u64 = 1 << 20;
+
+/// Where the bytes come from.
+pub enum Backing {
+    /// The same element again and again.
+    Fill(Vec<u8>),
+    Memory(Arc<Vec<u8>>),
+    /// At this address in the store file.
+    Contiguous(u64),
+    /// Parts of raw files, in order; behind them comes the fill value.
+    Raw {
+        parts: Vec<RawFile>,
+        fill: Vec<u8>,
+    },
+    Pieces {
+        grid: Grid,
+        /// The chunks themselves, where a piece gathers several: one that is damaged must not cost the
+        /// others.
+        chunks: Option<Grid>,
+        form: Form,
+        /// Reads pieces here; otherwise libhdf5 does.
+        direct: Option<Box<Chunks>>,
+    },
+}
+
+impl Backing {
+    /// Bytes of memory that it takes, roughly.
+    pub fn weight(&self) -> usize {
+        let own = match self {
+            Self::Fill(bytes) => bytes.len(),
+            Self::Memory(bytes) => bytes.len(),
+            Self::Contiguous(_) => 0,
+            Self::Raw { parts, .. } => parts.len() * size_of::<RawFile>(),
+            Self::Pieces { direct, .. } => direct.as_ref().map_or(0, |chunks| chunks.weight()),
+        };
+        own + 256
+    }
+
+    /// Whether bytes come from files other than the store's own.
+    pub fn is_outside(&self) -> bool {
+        matches!(
+            self,
+            Self::Raw { .. }
+                | Self::Pieces {
+                    form: Form::Virtual,
+                    ..
+                }
+        )
+    }
+}
+
+/// A part of an external raw file that was opened under the policy.
+pub struct RawFile {
+    pub file: File,
+    pub offset: u64,
+    /// Where the part ends in the payload.
+    pub end: u64,
+}
+
+/// In which form a piece is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    Elements,
+    /// Elements of a virtual dataset whose sources were checked.
+    Virtual,
+    Text(TextForm),
+}
+
+impl Form {
+    /// A number that keeps the forms of one object apart in the cache.
+    pub fn number(self) -> u32 {
+        match self {
+            Self::Elements | Self::Virtual => 0,
+            Self::Text(TextForm::Bytes(_)) => 1,
+            Self::Text(TextForm::Ucs4(_)) => 2,
+            Self::Text(TextForm::Values) => 3,
+            Self::Text(TextForm::Lengths) => 4,
+        }
+    }
+}
+
+/// The form number of chunks that are read one by one.
+pub const SINGLE: u32 = 5;
+
+/// The form number of blocks of the store file itself.
+pub const STORED: u32 = 6;
+
+/// Fills `buf` from raw files, one after the other; behind them comes the fill value.
+pub fn read_raw(parts: &[RawFile], fill: &[u8], offset: u64, buf: &mut [u8]) -> Result<()> {
+    let mut at = offset;
+    let mut left = buf;
+    let mut start = 0;
+    for part in parts {
+        if at < part.end && !left.is_empty() {
+            let here = usize::try_from(part.end - at)
+                .unwrap_or(usize::MAX)
+                .min(left.len());
+            let (now, rest) = left.split_at_mut(here);
+            let read = read_up_to(&part.file, now, part.offset.saturating_add(at - start))?;
+            // libhdf5 reads zeros behind the end of a raw file.
+            now[read..].fill(0);
+            at += here as u64;
+            left = rest;
+        }
+        start = part.end;
+    }
+    repeat(fill, at, left);
+    Ok(())
+}
+
+fn read_up_to(file: &File, buf: &mut [u8], offset: u64) -> Result<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        match file.read_at(&mut buf[done..], offset.saturating_add(done as u64))? {
+            0 => break,
+            n => done += n,
+        }
+    }
+    Ok(done)
+}

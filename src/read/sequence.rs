@@ -1,0 +1,124 @@
+//! How one open file is read: whether piece follows piece, and which pieces have been read to their end.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard};
+
+/// How far requests for pieces may be out of order.
+const SWAPPED: u64 = 2;
+
+/// Steps in order after which reading counts as sequential.
+const SETTLED: u32 = 2;
+
+/// Pieces of which is remembered how much was read.
+const MOST_PARTLY: usize = 1 << 14;
+
+#[derive(Debug, Default)]
+struct State {
+    /// The piece read last.
+    last: Option<u64>,
+    /// How far ahead pieces were asked for.
+    asked: u64,
+    /// Steps in order since the last jump.
+    steps: u32,
+    /// Bytes read of pieces that were read in part.
+    partly: HashMap<u64, u64>,
+}
+
+/// Notices that the pieces of one open file are read one after the other.
+#[derive(Debug, Default)]
+pub struct Sequence {
+    state: Mutex<State>,
+}
+
+impl Sequence {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// A piece is read; answers the pieces to fetch now, at most `depth` of them and below `end`.
+    pub fn reads(&self, piece: u64, depth: u64, end: u64) -> Range<u64> {
+        let mut state = self.state();
+        match state.last {
+            // Two requests of one reader may be served in either order.
+            Some(last) if piece <= last && last - piece <= SWAPPED => 0..0,
+            Some(last) if piece > last && piece - last <= SWAPPED => {
+                let from = state.asked.max(piece + 1);
+                let to = (piece + 1).saturating_add(depth).min(end).max(from);
+                state.last = Some(piece);
+                state.asked = to;
+                state.steps = state.steps.saturating_add(1);
+                from..to
+            }
+            _ => {
+                state.last = Some(piece);
+                state.asked = piece + 1;
+                state.steps = 0;
+                0..0
+            }
+        }
+    }
+
+    /// Whether the reader has got to a piece, so that nobody need fetch it for him any more.
+    pub fn has_reached(&self, piece: u64) -> bool {
+        self.state().last.is_some_and(|last| last >= piece)
+    }
+
+    /// Whether pieces have been read in order for a while.
+    pub fn is_settled(&self) -> bool {
+        self.state().steps >= SETTLED
+    }
+
+    /// Notes that `read` more bytes of a piece of `len` were read; true once that is all of them.
+    ///
+    /// Bytes that are read twice count twice: the answer is a guess, and only good for giving up a piece
+    /// that could be had again.
+    pub fn is_consumed(&self, piece: u64, read: u64, len: u64) -> bool {
+        let mut state = self.state();
+        if read >= len {
+            state.partly.remove(&piece);
+            return true;
+        }
+        if state.partly.len() >= MOST_PARTLY {
+            state.partly.clear();
+        }
+        let sum = state.partly.entry(piece).or_default();
+        *sum += read;
+        let all = *sum >= len;
+        if all {
+            state.partly.remove(&piece);
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_piece_in_order_starts_it() {
+        let s = Sequence::default();
+        assert!(s.reads(0, 4, 100).is_empty());
+        assert!(s.reads(0, 4, 100).is_empty());
+        assert_eq!(s.reads(1, 4, 100), 2..6);
+        assert_eq!(s.reads(2, 4, 100), 6..7);
+        assert!(s.is_settled());
+        assert!(s.reads(1, 4, 100).is_empty());
+        assert!(s.has_reached(2) && !s.has_reached(3));
+        assert!(s.reads(50, 4, 100).is_empty());
+        assert!(!s.is_settled());
+        assert_eq!(s.reads(51, 4, 53), 52..53);
+        assert!(s.reads(52, 4, 53).is_empty());
+    }
+
+    #[test]
+    fn a_piece_is_consumed_when_all_its_bytes_were_read() {
+        let s = Sequence::default();
+        assert!(s.is_consumed(0, 10, 10));
+        assert!(!s.is_consumed(1, 4, 10));
+        assert!(!s.is_consumed(2, 9, 10));
+        assert!(s.is_consumed(1, 6, 10));
+        assert!(!s.is_consumed(1, 4, 10));
+    }
+}
