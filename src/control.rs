@@ -116,6 +116,11 @@ fn status(context: &Context, store: &str) -> Json {
             "xattrs": options.xattrs,
         },
         "cache": context.cache.status(),
+        "kernel_read_ahead": match context.read_ahead.get() {
+            Some(Ok(kib)) => json!({ "kib": kib }),
+            Some(Err(why)) => json!({ "not_raised": why }),
+            None => Json::Null,
+        },
         "stores_opened": context.stores_opened.load(std::sync::atomic::Ordering::Relaxed),
         "worker_restarts": context.h5.restarts(),
         "errors": context.journal.total(),

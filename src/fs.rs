@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::SystemTime;
 
 use crate::content::{self, Content, Data};
@@ -82,6 +82,11 @@ impl Fs {
     /// The directory `.npyfs`.
     pub fn control(&self) -> &Arc<dyn Directory> {
         &self.control
+    }
+
+    /// Where the mount notes what became of raising the kernel's read-ahead.
+    pub fn read_ahead(&self) -> &Arc<OnceLock<std::result::Result<u32, String>>> {
+        &self.context.read_ahead
     }
 
     fn inodes(&self) -> MutexGuard<'_, Table> {

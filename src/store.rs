@@ -11,8 +11,8 @@ pub mod small;
 pub mod text;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
 use crate::cache::Cache;
 use crate::error::{Error, ErrorKind, Result};
@@ -21,6 +21,7 @@ use crate::journal::Journal;
 use crate::options::FsOptions;
 use crate::raw;
 use crate::read::ahead::Ahead;
+use crate::read::backing::Backings;
 use crate::tree::Directory;
 
 /// What all stores of one mount share.
@@ -30,8 +31,12 @@ pub struct Context {
     pub journal: Journal,
     pub options: FsOptions,
     pub ahead: Ahead,
+    /// Where the bytes of datasets are that were opened lately.
+    pub backings: Backings,
     /// Store files opened since the start.
     pub stores_opened: AtomicU64,
+    /// What became of raising the kernel's read-ahead: KiB, or why it was refused. Not set without a mount.
+    pub read_ahead: Arc<OnceLock<std::result::Result<u32, String>>>,
 }
 
 impl Context {
@@ -42,7 +47,9 @@ impl Context {
             journal: Journal::default(),
             options,
             ahead: Ahead::new(),
+            backings: Backings::default(),
             stores_opened: AtomicU64::new(0),
+            read_ahead: Arc::default(),
         }
     }
 }

@@ -61,11 +61,13 @@ impl Session {
         let (sender, events) = channel();
         // Before there is a mount: a signal that comes in between waits for `run`.
         forward_signals(sender.clone())?;
+        let note = fs.read_ahead().clone();
         let serving = fuser::Session::new(Adapter::new(fs), mount_point, &config(appearance))?;
         let mounted = table::at(mount_point)?
             .filter(table::Mounted::is_ours)
             .ok_or_else(|| io::Error::other("the new mount is not in the mount table"))?;
         let read_ahead = raise_read_ahead(mounted.device);
+        let _ = note.set(read_ahead.clone());
         let serving = serving.spawn()?;
         let session = Self {
             mount_point: mount_point.to_owned(),

@@ -7,8 +7,8 @@
 use super::ffi::{self, Id, StoredChunk};
 use super::{ChunkTable, H5Error, Slot};
 
-/// Places of a table; a dataset with more is read through libhdf5.
-const MOST: u64 = 1 << 24;
+/// Places of a table, 32 MiB of memory; a dataset with more is read through libhdf5.
+const MOST: u64 = 1 << 21;
 
 /// The table of a chunked dataset; `None` if it is too large to hold.
 ///

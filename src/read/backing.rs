@@ -2,7 +2,9 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+
+use lru::LruCache;
 
 use super::payload::repeat;
 use crate::error::Result;
@@ -59,6 +61,52 @@ impl Backing {
                     ..
                 }
         )
+    }
+}
+
+/// Bytes that backings kept between opens may take: a chunk table takes 16 bytes a chunk.
+const MOST_KEPT: usize = 16 << 20;
+
+/// Backings of datasets that were opened lately, by the serial number of the store file and the address.
+pub struct Backings(Mutex<Kept>);
+
+struct Kept {
+    backings: LruCache<(u64, u64), Arc<Backing>>,
+    weight: usize,
+}
+
+impl Default for Backings {
+    fn default() -> Self {
+        Self(Mutex::new(Kept {
+            backings: LruCache::unbounded(),
+            weight: 0,
+        }))
+    }
+}
+
+impl Backings {
+    pub fn get(&self, key: (u64, u64)) -> Option<Arc<Backing>> {
+        let mut kept = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        kept.backings.get(&key).cloned()
+    }
+
+    /// Keeps a backing, unless it is very large.
+    pub fn put(&self, key: (u64, u64), backing: Arc<Backing>) {
+        let weight = backing.weight();
+        if weight > MOST_KEPT {
+            return;
+        }
+        let mut kept = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        kept.weight += weight;
+        if let Some(old) = kept.backings.put(key, backing) {
+            kept.weight -= old.weight();
+        }
+        while kept.weight > MOST_KEPT {
+            let Some((_, old)) = kept.backings.pop_lru() else {
+                break;
+            };
+            kept.weight -= old.weight();
+        }
     }
 }
 
@@ -130,4 +178,24 @@ fn read_up_to(file: &File, buf: &mut [u8], offset: u64) -> Result<usize> {
         }
     }
     Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_bounded_by_weight() {
+        let kept = Backings::default();
+        let backing = |len| Arc::new(Backing::Fill(vec![0; len]));
+        for object in 0..40 {
+            kept.put((1, object), backing(1 << 20));
+        }
+        assert!(kept.get((1, 0)).is_none() && kept.get((1, 39)).is_some());
+        kept.put((1, 39), backing(8));
+        let inner = kept.0.lock().unwrap();
+        let sum: usize = inner.backings.iter().map(|(_, b)| b.weight()).sum();
+        assert_eq!(inner.weight, sum);
+        assert!(sum <= MOST_KEPT);
+    }
 }

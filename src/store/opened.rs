@@ -2,12 +2,9 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
-
-use lru::LruCache;
 
 use super::Context;
 use super::text::Measured;
@@ -27,12 +24,7 @@ pub struct OpenStore {
     /// Where each group was seen first, for groups that claim one link only.
     seen: Mutex<HashMap<u64, GroupPath>>,
     measures: Mutex<HashMap<u64, Result<Arc<Measured>>>>,
-    /// Where the bytes of datasets are that were opened lately, by address.
-    backings: Mutex<LruCache<u64, Arc<Backing>>>,
 }
-
-/// Datasets whose backing is kept: a chunk table takes 16 bytes a chunk.
-const BACKINGS: usize = 32;
 
 impl OpenStore {
     /// Opens the file at `path`.
@@ -57,9 +49,6 @@ impl OpenStore {
             canonical: OnceLock::new(),
             seen: Mutex::default(),
             measures: Mutex::default(),
-            backings: Mutex::new(LruCache::new(
-                NonZeroUsize::new(BACKINGS).unwrap_or(NonZeroUsize::MIN),
-            )),
         }))
     }
 
@@ -128,13 +117,14 @@ impl OpenStore {
         object: u64,
         find: impl FnOnce() -> Result<Backing>,
     ) -> Result<Arc<Backing>> {
-        let known = || self.backings.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(backing) = known().get(&object) {
-            return Ok(backing.clone());
+        let known = &self.context.backings;
+        let key = (self.file.serial, object);
+        if let Some(backing) = known.get(key) {
+            return Ok(backing);
         }
         let backing = Arc::new(find()?);
         if !backing.is_outside() {
-            known().put(object, backing.clone());
+            known.put(key, backing.clone());
         }
         Ok(backing)
     }
