@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{FilterError, lz4, zstd};
 
 /// Elements that are sorted together at the least.
-const MULTIPLE: usize = 8;
+pub const MULTIPLE: usize = 8;
 
 /// What compresses a block behind the shuffle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,20 +103,13 @@ impl Bitshuffle {
     fn decompress(self, data: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
         match self.codec {
             Codec::Zstd => zstd::into(data, out),
-            Codec::Lz4 | Codec::None => {
-                let got = lz4_flex::block::decompress_into(data, out);
-                if got.ok() == Some(out.len()) {
-                    Ok(())
-                } else {
-                    Err(FilterError::Bitshuffle)
-                }
-            }
+            Codec::Lz4 | Codec::None => lz4::decode_block(data, out),
         }
     }
 }
 
 /// Puts the bits of a block's elements together again; the elements are a multiple of eight.
-fn unsort(sorted: &[u8], out: &mut [u8], size: usize) {
+pub fn unsort(sorted: &[u8], out: &mut [u8], size: usize) {
     let row = sorted.len() / size / 8;
     for byte in 0..size {
         let rows = &sorted[byte * 8 * row..(byte + 1) * 8 * row];

@@ -3,8 +3,6 @@
 //!
 //! Specification: the HDF Group's registered filter 32004, and the LZ4 block format.
 
-use lz4_flex::block::decompress_into;
-
 use super::FilterError;
 
 /// A big-endian 32-bit number from the front.
@@ -37,9 +35,16 @@ pub fn decode(mut stored: &[u8], len: usize) -> Result<Vec<u8>, FilterError> {
         stored = rest;
         if size == place.len() {
             place.copy_from_slice(data);
-        } else if decompress_into(data, place).ok() != Some(place.len()) {
-            return Err(FilterError::Lz4);
+        } else {
+            decode_block(data, place)?;
         }
     }
     Ok(out)
+}
+
+/// Decodes one block of LZ4, which must fill `out`.
+pub fn decode_block(data: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
+    let got = lz4_flex::block::decompress_into(data, out);
+    let filled = got.ok() == Some(out.len());
+    filled.then_some(()).ok_or(FilterError::Lz4)
 }

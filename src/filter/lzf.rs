@@ -4,7 +4,7 @@
 //! bits its length less two (7: one more byte of length follows), the low five and the next byte the
 //! distance less one.
 
-use super::FilterError;
+use super::{FilterError, lz77};
 
 /// Decodes to exactly `len` bytes.
 pub fn decode(stored: &[u8], len: usize) -> Result<Vec<u8>, FilterError> {
@@ -32,20 +32,7 @@ pub fn decode(stored: &[u8], len: usize) -> Result<Vec<u8>, FilterError> {
         let (&low, rest) = left.split_first().ok_or(FilterError::Lzf)?;
         left = rest;
         let distance = (usize::from(control & 31) << 8 | usize::from(low)) + 1;
-        let from = at.checked_sub(distance).ok_or(FilterError::Lzf)?;
-        if at + n > len {
-            return Err(FilterError::Lzf);
-        }
-        if distance >= n {
-            out.copy_within(from..from + n, at);
-        } else if distance == 1 {
-            let value = out[from];
-            out[at..at + n].fill(value);
-        } else {
-            for i in 0..n {
-                out[at + i] = out[from + i];
-            }
-        }
+        lz77::copy(&mut out, at, distance, n).ok_or(FilterError::Lzf)?;
         at += n;
     }
     if at != len {

@@ -4,14 +4,22 @@
 
 /// Puts the bytes of each element together again.
 pub fn decode(stored: Vec<u8>, size: usize) -> Vec<u8> {
-    let count = stored.len() / size.max(1);
-    if size <= 1 || count <= 1 {
+    if size <= 1 || stored.len() / size <= 1 {
         return stored;
     }
     let mut out = vec![0; stored.len()];
+    into(&stored, &mut out, size);
+    out
+}
+
+/// The same into a buffer of the same length; `size` is at least one.
+pub fn into(stored: &[u8], out: &mut [u8], size: usize) {
+    let count = stored.len() / size;
     let (planes, rest) = stored.split_at(count * size);
     let (elements, tail) = out.split_at_mut(count * size);
     match size {
+        _ if count == 0 => {}
+        1 => elements.copy_from_slice(planes),
         2 => weave::<2>(planes, elements),
         4 => weave::<4>(planes, elements),
         8 => weave::<8>(planes, elements),
@@ -24,10 +32,9 @@ pub fn decode(stored: Vec<u8>, size: usize) -> Vec<u8> {
         }
     }
     tail.copy_from_slice(rest);
-    out
 }
 
-/// The same for a size known at compile time, in blocks small enough that the compiler keeps them in
+/// Puts elements together of a size known at compile time, in blocks small enough that the compiler keeps them in
 /// vector registers.
 fn weave<const N: usize>(planes: &[u8], elements: &mut [u8]) {
     const BLOCK: usize = 32;
