@@ -123,6 +123,7 @@ fn status(context: &Context, store: &str) -> Json {
         },
         "stores_opened": context.stores_opened.load(std::sync::atomic::Ordering::Relaxed),
         "worker_restarts": context.h5.restarts(),
+        "worker_sandbox": context.h5.sandbox(),
         "errors": context.journal.total(),
     })
 }

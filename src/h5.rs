@@ -9,6 +9,7 @@ mod chunks;
 mod describe;
 mod ffi;
 mod pool;
+pub mod sandbox;
 mod service;
 mod szip;
 mod text;
@@ -16,6 +17,7 @@ mod types;
 mod wire;
 pub mod worker;
 
+use std::path::PathBuf;
 use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::dtype::DType;
 use crate::filter::Pipeline;
 use crate::raw::StoreFile;
+use sandbox::Sandbox;
 pub use text::encode as encode_text;
 pub use types::Element;
 
@@ -367,9 +370,11 @@ impl H5 {
         Self::Local(Box::default())
     }
 
+    /// Workers that may read below one directory (see `sandbox::readable`), or anywhere.
+    ///
     /// The program must become a worker when it is started with `worker::ARGUMENT`.
-    pub fn workers() -> Self {
-        Self::Workers(pool::Pool::new())
+    pub fn workers(readable: Option<PathBuf>) -> Self {
+        Self::Workers(pool::Pool::new(readable))
     }
 
     /// Workers that crashed or stalled and were replaced.
@@ -377,6 +382,14 @@ impl H5 {
         match self {
             Self::Local(_) => 0,
             Self::Workers(pool) => pool.restarts(),
+        }
+    }
+
+    /// What holds the workers back; `None` without workers, and before the first has served.
+    pub fn sandbox(&self) -> Option<Sandbox> {
+        match self {
+            Self::Local(_) => None,
+            Self::Workers(pool) => pool.sandbox(),
         }
     }
 

@@ -9,6 +9,7 @@ mod direct;
 use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -141,6 +142,11 @@ impl StoreFile {
 
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// A name by which this process can open the same file again, whatever its path leads to.
+    pub fn path_of_descriptor(&self) -> String {
+        format!("/proc/self/fd/{}", self.file.as_raw_fd())
     }
 
     /// Whether the path still leads to this version.

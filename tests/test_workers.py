@@ -1,9 +1,11 @@
 """libhdf5 runs in worker processes that may die or hang at any time; readers do not notice.
 Judge: the array that was written with h5py (scaleoffset: a filter that only the workers undo)."""
 
+import errno
 import os
 import pathlib
 import random
+import re
 import signal
 import threading
 import time
@@ -12,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 
-from support.mount import Mount
+from support.mount import Mount, until
 
 CHUNKS, CHUNK = 32, 512 * 512 * 4
 
@@ -97,6 +99,47 @@ def test_a_hanging_worker_costs_time_and_no_data(store):
         assert np.array_equal(np.load(mount / "x.npy"), values)
         assert mount.status()["worker_restarts"] >= 1
         assert not set(stopped) & set(workers(mount.pid))
+
+
+def test_workers_are_confined_and_the_status_says_so(store):
+    path, values = store
+    with Mount(path) as mount:
+        read_somewhere(mount, values)
+        said = mount.status()["worker_sandbox"]
+        assert {"limits", "capabilities"} <= set(said["enforced"]) and len(said["enforced"] + said["missing"]) == 4
+        for pid in workers(mount.pid):
+            status = dict(line.split(":\t", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+            assert int(status["CapEff"], 16) & ~(1 << 2) == 0  # CAP_DAC_READ_SEARCH: root reads what it could read before
+            assert (status["Seccomp"] == "2") == ("seccomp" in said["enforced"])
+            limits = pathlib.Path(f"/proc/{pid}/limits").read_text()
+            assert re.search(r"Max file size +0 +0", limits) and re.search(r"Max core file size +0 +0", limits)
+            until(lambda: re.search(r"Max cpu time +\d+ ", pathlib.Path(f"/proc/{pid}/limits").read_text()), "its first request")
+
+
+def test_a_store_directory_that_is_replaced_by_another_is_read(tmp_path):
+    """The sandbox names directories, not paths: a worker that may not read the new one makes room for one that may."""
+    store = tmp_path / "store"
+
+    def write(number):
+        store.mkdir()
+        with h5py.File(store / "a.h5", "w") as file:
+            file["x"] = np.full(5, number)
+
+    def shows(number):
+        try:
+            return np.load(mount / "a.h5/x.npy")[0] == number
+        except OSError as problem:
+            assert problem.errno in (errno.ESTALE, errno.ENOENT), problem
+            return False
+
+    write(0)
+    with Mount(store) as mount:
+        assert shows(0)
+        old = workers(mount.pid)
+        store.rename(tmp_path / "old")
+        write(1)
+        until(lambda: shows(1), "the new content")
+        assert old and not set(old) & set(workers(mount.pid))
 
 
 def test_no_worker_outlives_its_daemon(store):

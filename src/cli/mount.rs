@@ -17,7 +17,7 @@ use crate::cli::{CliError, say};
 use crate::fs::Fs;
 use crate::fuse::session::{Appearance, Session};
 use crate::fuse::{table, unmount};
-use crate::h5::H5;
+use crate::h5::{H5, sandbox};
 
 mod background;
 
@@ -77,8 +77,9 @@ fn serve(args: &Args, options: MountOptions) -> Result<(), CliError> {
         .canonicalize()
         .or_else(|_| std::path::absolute(&args.store))
         .unwrap_or(args.store.clone());
-    let fs = Fs::open(&store, H5::workers(), options.fs)
-        .map_err(|refusal| CliError::store(refusal.to_string()))?;
+    let h5 = H5::workers(sandbox::readable(&store, options.fs.external));
+    let fs =
+        Fs::open(&store, h5, options.fs).map_err(|refusal| CliError::store(refusal.to_string()))?;
     let mount_point = check_mount_point(&args.mount_point, &store)?;
     check_rights(options.allow_other)?;
     let appearance = Appearance {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::cli::{CliError, options};
 use crate::control;
 use crate::fs::Fs;
-use crate::h5::H5;
+use crate::h5::{H5, sandbox};
 use crate::tree::{Directory, Node};
 
 /// Symbolic links that a path may lead through.
@@ -31,8 +31,8 @@ impl StoreArgs {
             .store
             .canonicalize()
             .map_err(|e| CliError::store(format!("{}: {e}", self.store.display())))?;
-        Fs::open(&store, H5::workers(), options.fs)
-            .map_err(|refusal| CliError::store(refusal.to_string()))
+        let h5 = H5::workers(sandbox::readable(&store, options.fs.external));
+        Fs::open(&store, h5, options.fs).map_err(|refusal| CliError::store(refusal.to_string()))
     }
 }
 

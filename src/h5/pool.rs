@@ -8,11 +8,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use super::sandbox::Sandbox;
 use super::wire::{Envelope, Reply, Wire};
 use super::{Answer, H5Error, Request, Sink, worker};
 use crate::raw::StoreFile;
@@ -33,13 +36,16 @@ struct Worker {
     wire: Wire,
     /// It has not served yet.
     fresh: bool,
+    /// What it said of itself at its start.
+    sandbox: Option<Sandbox>,
 }
 
 impl Worker {
-    fn start() -> io::Result<Self> {
+    fn start(readable: Option<&Path>) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let child = Command::new("/proc/self/exe")
             .arg(worker::ARGUMENT)
+            .args(readable)
             .env_clear()
             .current_dir("/")
             .stdin(OwnedFd::from(theirs))
@@ -50,6 +56,7 @@ impl Worker {
             child,
             wire: Wire::new(ours),
             fresh: true,
+            sandbox: None,
         })
     }
 
@@ -59,13 +66,21 @@ impl Worker {
         request: &Request,
         sink: &mut Option<&mut Sink<'_>>,
     ) -> io::Result<Result<Answer, H5Error>> {
-        self.wire.deadline = Some(Instant::now() + patience(request, file.identity.size));
+        let patience = patience(request, file.identity.size);
+        self.wire.deadline = Some(Instant::now() + patience);
         let envelope = Envelope {
             serial: file.serial,
             path: file.path.as_os_str().as_bytes().to_vec(),
+            seconds: patience.as_secs(),
             request: request.clone(),
         };
         self.wire.send_request(&envelope, None)?;
+        if self.sandbox.is_none() {
+            let Reply::Hello(sandbox) = self.wire.receive_reply(&mut None)? else {
+                return Err(io::ErrorKind::InvalidData.into());
+            };
+            self.sandbox = Some(sandbox);
+        }
         let reply = match self.wire.receive_reply(sink)? {
             Reply::NeedFile => {
                 self.wire.send_request(&envelope, Some(file.file()))?;
@@ -75,7 +90,9 @@ impl Worker {
         };
         match reply {
             Reply::Done(answer) => Ok(answer),
-            Reply::NeedFile | Reply::Bytes(_) => Err(io::ErrorKind::InvalidData.into()),
+            Reply::Hello(_) | Reply::NeedFile | Reply::Bytes(_) => {
+                Err(io::ErrorKind::InvalidData.into())
+            }
         }
     }
 }
@@ -89,6 +106,13 @@ impl Worker {
         pages.map_or(0, |pages: u64| {
             pages.saturating_mul(rustix::param::page_size() as u64)
         })
+    }
+
+    /// Ends it; whether it had used up its time on the CPU.
+    fn end(mut self) -> bool {
+        let _ = self.child.kill();
+        let status = self.child.wait();
+        status.is_ok_and(|status| status.signal() == Some(libc::SIGXCPU))
     }
 }
 
@@ -116,6 +140,7 @@ struct State {
     running: usize,
     /// Objects that killed a worker, by the serial number of their file.
     bad: HashMap<u64, HashSet<u64>>,
+    sandbox: Option<Sandbox>,
 }
 
 /// The workers.
@@ -124,11 +149,14 @@ pub struct Pool {
     freed: Condvar,
     most: usize,
     restarts: AtomicU64,
+    /// The directory below which workers may read files; `None`: anywhere.
+    readable: Option<PathBuf>,
 }
 
 impl Pool {
-    pub fn new() -> Self {
+    pub fn new(readable: Option<PathBuf>) -> Self {
         Self {
+            readable,
             state: Mutex::default(),
             freed: Condvar::new(),
             // Two more than can work: one that stalls on a damaged file must not hold up the others.
@@ -144,6 +172,15 @@ impl Pool {
     /// Workers that were replaced since the start.
     pub fn restarts(&self) -> u64 {
         self.restarts.load(Ordering::Relaxed)
+    }
+
+    /// What holds the workers back; `None` before the first has served.
+    pub fn sandbox(&self) -> Option<Sandbox> {
+        self.state().sandbox.clone()
+    }
+
+    fn start(&self) -> io::Result<Worker> {
+        Worker::start(self.readable.as_deref())
     }
 
     fn take(&self) -> io::Result<Worker> {
@@ -162,7 +199,7 @@ impl Pool {
             if state.running < self.most {
                 state.running += 1;
                 drop(state);
-                return Worker::start().inspect_err(|_| {
+                return self.start().inspect_err(|_| {
                     self.state().running -= 1;
                     self.freed.notify_one();
                 });
@@ -203,9 +240,12 @@ impl Pool {
         let cannot_start = |e| H5Error::Damaged(format!("cannot start a worker: {e}"));
         let mut worker = self.take().map_err(cannot_start)?;
         let mut failures = 0;
-        let failure = loop {
+        let slow = loop {
             match worker.ask(file, request, &mut sink) {
                 Ok(answer) => {
+                    if worker.fresh {
+                        self.state().sandbox.clone_from(&worker.sandbox);
+                    }
                     let fat = request.opens_many() && worker.resident() > LARGEST_WORKER;
                     self.give_back((!fat).then_some(worker));
                     return answer;
@@ -214,15 +254,14 @@ impl Pool {
                     self.restarts.fetch_add(1, Ordering::Relaxed);
                     // A worker that has served before may have been on its way out: only what it
                     // takes too long over is held against the object.
-                    if worker.fresh || e.kind() == io::ErrorKind::TimedOut {
-                        failures += 1;
-                    }
-                    drop(worker);
+                    let fresh = worker.fresh;
+                    let slow = worker.end() || e.kind() == io::ErrorKind::TimedOut;
+                    failures += usize::from(fresh || slow);
                     if failures == MOST_FAILURES {
                         self.give_back(None);
-                        break e;
+                        break slow;
                     }
-                    worker = Worker::start().map_err(|e| {
+                    worker = self.start().map_err(|e| {
                         self.give_back(None);
                         cannot_start(e)
                     })?;
@@ -234,18 +273,13 @@ impl Pool {
             .entry(file.serial)
             .or_default()
             .insert(object);
-        let why = match failure.kind() {
-            io::ErrorKind::TimedOut => "took longer than allowed",
-            _ => "crashed",
+        let why = if slow {
+            "took longer than allowed"
+        } else {
+            "crashed"
         };
         Err(H5Error::Damaged(format!(
             "libhdf5 {why} on this object, twice"
         )))
-    }
-}
-
-impl Default for Pool {
-    fn default() -> Self {
-        Self::new()
     }
 }

@@ -5,7 +5,6 @@
 //! answer; and an answer is only given if the file was not written to meanwhile.
 
 use std::num::NonZeroUsize;
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 
 use lru::LruCache;
@@ -170,7 +169,7 @@ impl Service {
                 }
                 file.path.as_os_str().as_bytes().to_vec()
             } else {
-                format!("/proc/self/fd/{}", file.file().as_raw_fd()).into_bytes()
+                file.path_of_descriptor().into_bytes()
             };
             let id = ffi::open_file(&path)?;
             if follow && !file.is_current() {

@@ -18,6 +18,7 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::sandbox::Sandbox;
 use super::service::LARGEST_BLOCK;
 use super::{Answer, H5Error, Request, Sink};
 
@@ -31,12 +32,16 @@ pub struct Envelope {
     pub serial: u64,
     /// Its path, for messages and for virtual sources beside it.
     pub path: Vec<u8>,
+    /// How long the answer may take, in whole seconds.
+    pub seconds: u64,
     pub request: Request,
 }
 
 /// What a worker says.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply {
+    /// The first word of a worker, unasked.
+    Hello(Sandbox),
     /// The file of this number is not known (any more): send the request again with a descriptor.
     NeedFile,
     Done(Result<Answer, H5Error>),
@@ -229,6 +234,7 @@ mod tests {
         let envelope = Envelope {
             serial: 7,
             path: b"x".to_vec(),
+            seconds: 10,
             request: Request::Root,
         };
         client.send_request(&envelope, Some(&file)).unwrap();

@@ -1,62 +1,43 @@
 //! A worker process: answers requests from its standard input until that closes.
 //!
 //! It may crash or be killed at any time; the daemon replaces it. It gets an empty environment, an open
-//! descriptor per file, a limit on memory, and no right to write a file or to use the network.
+//! descriptor per file, and a sandbox.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use landlock::{Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetStatus};
 use lru::LruCache;
-use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
+use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::service::{OPEN_FILES, Service};
 use super::wire::{Reply, Wire};
-use super::{H5Error, Request};
+use super::{H5Error, Request, sandbox};
 use crate::raw::StoreFile;
 
-/// The argument that makes the program a worker.
+/// The argument that makes the program a worker; the directory that it may read follows, if there is one.
 pub const ARGUMENT: &str = "h5-worker";
-
-/// Address space of a worker, in bytes.
-const ADDRESS_SPACE: u64 = 6 << 30;
-
-/// Gives up what reading does not need: writing any file, and TCP. A kernel without Landlock, or with an
-/// older one, forbids what it can.
-///
-/// True if something is forbidden now, to the calling thread and all it starts.
-fn give_up_rights() -> bool {
-    let abi = landlock::ABI::V4;
-    Ruleset::default()
-        .handle_access(AccessFs::from_write(abi))
-        .and_then(|rules| rules.handle_access(AccessNet::from_all(abi)))
-        .and_then(|rules| rules.create())
-        .and_then(|rules| rules.restrict_self())
-        .is_ok_and(|status| status.ruleset != RulesetStatus::NotEnforced)
-}
 
 /// Serves until the other side goes away.
 pub fn run() -> std::io::Result<()> {
     // A worker that hangs must not outlive its daemon.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let limit = |n| Rlimit {
-        current: Some(n),
-        maximum: Some(n),
-    };
-    let _ = setrlimit(Resource::As, limit(ADDRESS_SPACE));
-    let _ = setrlimit(Resource::Core, limit(0));
-    let _ = give_up_rights();
+    let readable = std::env::args_os().nth(2).map(PathBuf::from);
+    let sandbox = sandbox::enter(readable.as_deref());
     let wire = Wire::new(UnixStream::from(
         std::io::stdin().as_fd().try_clone_to_owned()?,
     ));
+    wire.send_reply(Reply::Hello(sandbox))?;
     let mut service = Service::default();
     let size = NonZeroUsize::new(OPEN_FILES).unwrap_or(NonZeroUsize::MIN);
     let mut files: LruCache<u64, Arc<StoreFile>> = LruCache::new(size);
+    let mut served = false;
     loop {
         let (envelope, descriptor) = match wire.receive_request() {
             Ok(received) => received,
@@ -66,6 +47,8 @@ pub fn run() -> std::io::Result<()> {
         if let Some(descriptor) = descriptor {
             let path = OsString::from_vec(envelope.path);
             match StoreFile::from_file(Path::new(&path), descriptor) {
+                // The directory that may be read was replaced by another of its name: a new worker may read it.
+                Ok(file) if served && !may_open(&file) => return Ok(()),
                 Ok(mut file) => {
                     file.serial = envelope.serial;
                     files.put(envelope.serial, Arc::new(file));
@@ -85,6 +68,8 @@ pub fn run() -> std::io::Result<()> {
                 {
                     let _ = std::env::set_current_dir(dir);
                 }
+                sandbox::limit_cpu(Duration::from_secs(envelope.seconds));
+                served = true;
                 Reply::Done(service.answer(file, &envelope.request))
             }
         };
@@ -92,36 +77,8 @@ pub fn run() -> std::io::Result<()> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs::File;
-
-    #[test]
-    fn a_worker_reads_but_writes_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("store");
-        std::fs::write(&path, b"data").unwrap();
-        // Only the thread that gives up its rights loses them.
-        std::thread::spawn(move || {
-            if !give_up_rights() {
-                eprintln!("NOT TESTED: this kernel has no Landlock");
-                return;
-            }
-            assert_eq!(std::fs::read(&path).unwrap(), b"data");
-            let other = path.with_extension("new");
-            for denied in [
-                File::create(&other),
-                File::options().write(true).open(&path),
-            ] {
-                assert_eq!(
-                    denied.unwrap_err().kind(),
-                    std::io::ErrorKind::PermissionDenied
-                );
-            }
-            assert!(std::net::TcpListener::bind("127.0.0.1:0").is_err());
-        })
-        .join()
-        .unwrap();
-    }
+/// Whether the sandbox lets libhdf5 open the file.
+fn may_open(file: &StoreFile) -> bool {
+    let path = file.path_of_descriptor();
+    !File::open(path).is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied)
 }
