@@ -213,6 +213,8 @@ pub enum Source {
         chunk: Vec<u64>,
         /// Where they are and how to decode them, if that can be done without libhdf5.
         direct: Option<Direct>,
+        /// Why their table was not believed; libhdf5 reads them then, and finds what is wrong with each.
+        refused: Option<String>,
     },
     /// Composed of other datasets.
     Virtual { sources: Vec<(Vec<u8>, Vec<u8>)> },

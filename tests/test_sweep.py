@@ -30,6 +30,7 @@ def mount(tmp_path_factory):
 def check(mount, name, at_least, choose=lambda path: True):
     truths = {path: array for path, array in walk(mount.store / name).items() if choose(path)}
     assert_all(mount / name, truths, at_least=at_least)
+    assert mount.errors() == []  # no chunk table was refused
     return truths
 
 

@@ -2,13 +2,68 @@
 //!
 //! libhdf5's list of chunks is checked, not believed: coordinates of extensible arrays are turned back
 //! (it lists them with the unlimited dimension in the wrong place), and a table that cannot be true is
-//! refused.
+//! refused: libhdf5 then reads the dataset, and says what is wrong where it finds something.
 
-use super::ffi::{self, Id, StoredChunk};
+use std::ops::{Range, RangeInclusive};
+
+use super::ffi::{self, Id, LayoutKind, StoredChunk};
 use super::{ChunkTable, H5Error, Slot};
 
 /// Places of a table, 32 MiB of memory; a dataset with more is read through libhdf5.
-const MOST: u64 = 1 << 21;
+const MOST: usize = 1 << 21;
+
+/// What must be true of every stored chunk of a dataset.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// Bytes of a chunk before the filters.
+    pub chunk: u64,
+    /// Numbers of the filters in HDF5's registry, in the order of writing.
+    pub filters: Vec<i32>,
+    /// Where the file may hold chunks: behind its superblock, before its end.
+    pub file: Range<u64>,
+}
+
+/// Bytes that no superblock is shorter than (version 2 with the smallest addresses; format
+/// specification, section II.A).
+pub const SUPERBLOCK: u64 = 24;
+
+impl Bounds {
+    fn check(&self, chunk: &StoredChunk) -> Result<(), H5Error> {
+        let end = chunk.addr.checked_add(chunk.size);
+        if chunk.addr < self.file.start || end.is_none_or(|end| end > self.file.end) {
+            return Err(damaged("a chunk lies outside the file"));
+        }
+        let filters = u32::try_from(self.filters.len()).unwrap_or(u32::MAX);
+        if chunk.mask.checked_shr(filters).unwrap_or(0) != 0 {
+            return Err(damaged("a chunk skips a filter that there is not"));
+        }
+        if !self.sizes(chunk.mask).contains(&chunk.size) {
+            return Err(damaged("a chunk of a size that cannot be"));
+        }
+        Ok(())
+    }
+
+    /// The sizes a chunk may have that was stored with this mask.
+    ///
+    /// Compressors add little to data that they cannot compress: the most are lz4's 4 bytes for each block,
+    /// of which there may be as many as elements. Twice the size holds for all of them.
+    fn sizes(&self, mask: u32) -> RangeInclusive<u64> {
+        const SHUFFLE: i32 = 2;
+        const FLETCHER32: i32 = 3;
+        const CHECKSUM: u64 = 4;
+        const SLACK: u64 = 64 << 10;
+        let mut exact = self.chunk;
+        let applied = |i: usize| i >= 32 || mask >> i & 1 == 0;
+        for (_, filter) in self.filters.iter().enumerate().filter(|(i, _)| applied(*i)) {
+            match *filter {
+                SHUFFLE => {}
+                FLETCHER32 => exact = exact.saturating_add(CHECKSUM),
+                _ => return 1..=self.chunk.saturating_mul(2).saturating_add(SLACK),
+            }
+        }
+        exact..=exact
+    }
+}
 
 /// The table of a chunked dataset; `None` if it is too large to hold.
 ///
@@ -18,17 +73,9 @@ pub fn table(
     shape: &[u64],
     max: &[u64],
     chunk: &[u64],
+    bounds: &Bounds,
 ) -> Result<Option<ChunkTable>, H5Error> {
-    let grid: Vec<u64> = shape
-        .iter()
-        .zip(chunk)
-        .map(|(d, c)| d.div_ceil(*c))
-        .collect();
-    let places = grid.iter().try_fold(1_u64, |n, &d| n.checked_mul(d));
-    let Some(places) = places
-        .filter(|&n| n <= MOST)
-        .and_then(|n| usize::try_from(n).ok())
-    else {
+    let Some(places) = places(&grid(shape, chunk)) else {
         return Ok(None);
     };
     // Chunks outside the current shape may still be stored: allow for some, refuse a flood.
@@ -41,25 +88,83 @@ pub fn table(
     } else {
         None
     };
-    let mut slots = vec![Slot::default(); places];
-    for StoredChunk {
-        start,
-        addr,
-        size,
-        mask,
-    } in stored
-    {
-        let mut place: Vec<u64> = start.iter().zip(chunk).map(|(s, c)| s / c).collect();
+    let place = |start: &[u64]| {
         if start.iter().zip(chunk).any(|(s, c)| s % c != 0) {
             return Err(damaged("a chunk does not start on the grid"));
         }
-        if let Some(unlimited) = turned {
-            place = turn_back(&place, unlimited, max, chunk)?;
+        let place: Vec<u64> = start.iter().zip(chunk).map(|(s, c)| s / c).collect();
+        match turned {
+            Some(unlimited) => turn_back(&place, unlimited, max, chunk),
+            None => Ok(place),
         }
-        if place.iter().zip(&grid).any(|(p, n)| p >= n) {
+    };
+    check(&stored, bounds)?;
+    fill(&stored, &grid(shape, chunk), place).map(Some)
+}
+
+/// Refuses a dataset of which a part lies behind the end of the file.
+pub fn check_ends(dataset: &Id, file_size: u64) -> Result<(), H5Error> {
+    let plist = ffi::dataset_plist(dataset)?;
+    let space = ffi::extent(&ffi::dataset_space(dataset)?)?;
+    let inside = |addr: u64, size| addr.checked_add(size).is_some_and(|end| end <= file_size);
+    let complete = match (ffi::layout(&plist)?, space) {
+        (LayoutKind::Chunked, Some((shape, _))) => ffi::stored_chunks(dataset, shape.len(), MOST)?
+            .is_none_or(|stored| stored.iter().all(|chunk| inside(chunk.addr, chunk.size))),
+        (LayoutKind::Contiguous, _) => ffi::contiguous_addr(dataset)
+            .is_none_or(|addr| inside(addr, ffi::storage_size(dataset))),
+        _ => true,
+    };
+    if complete {
+        Ok(())
+    } else {
+        Err(H5Error::Damaged("data behind the end of the file".into()))
+    }
+}
+
+fn damaged(why: &str) -> H5Error {
+    H5Error::Damaged(format!("chunk table: {why}"))
+}
+
+/// Chunks along each dimension.
+fn grid(shape: &[u64], chunk: &[u64]) -> Vec<u64> {
+    let counts = shape.iter().zip(chunk);
+    counts.map(|(d, c)| d.div_ceil(*c)).collect()
+}
+
+/// Places of a grid, unless a table of them is too large.
+fn places(grid: &[u64]) -> Option<usize> {
+    let places = grid.iter().try_fold(1_u64, |n, &d| n.checked_mul(d))?;
+    usize::try_from(places).ok().filter(|&n| n <= MOST)
+}
+
+/// Every chunk is what it can be, and no two share a byte.
+fn check(stored: &[StoredChunk], bounds: &Bounds) -> Result<(), H5Error> {
+    let mut extents = Vec::with_capacity(stored.len());
+    for chunk in stored {
+        bounds.check(chunk)?;
+        extents.push((chunk.addr, chunk.addr.saturating_add(chunk.size)));
+    }
+    extents.sort_unstable();
+    if extents.windows(2).any(|pair| pair[0].1 > pair[1].0) {
+        return Err(damaged("two chunks overlap"));
+    }
+    Ok(())
+}
+
+/// Puts each chunk into its place of the current grid; those beyond it are left out.
+fn fill(
+    stored: &[StoredChunk],
+    grid: &[u64],
+    place: impl Fn(&[u64]) -> Result<Vec<u64>, H5Error>,
+) -> Result<ChunkTable, H5Error> {
+    let places = places(grid).ok_or_else(|| damaged("a grid too large"))?;
+    let mut slots = vec![Slot::default(); places];
+    for chunk in stored {
+        let place = place(&chunk.start)?;
+        if place.iter().zip(grid).any(|(p, n)| p >= n) {
             continue;
         }
-        let at = place.iter().zip(&grid).fold(0, |at, (p, n)| at * n + p);
+        let at = place.iter().zip(grid).fold(0, |at, (p, n)| at * n + p);
         let slot = usize::try_from(at)
             .ok()
             .and_then(|at| slots.get_mut(at))
@@ -68,17 +173,12 @@ pub fn table(
             return Err(damaged("two chunks in one place of the grid"));
         }
         *slot = Slot {
-            addr,
-            size: u32::try_from(size).map_err(|_| damaged("a chunk of 4 GiB or more"))?,
-            mask,
+            addr: chunk.addr,
+            size: u32::try_from(chunk.size).map_err(|_| damaged("a chunk of 4 GiB or more"))?,
+            mask: chunk.mask,
         };
     }
-    check_overlap(&slots)?;
-    Ok(Some(ChunkTable { slots }))
-}
-
-fn damaged(why: &str) -> H5Error {
-    H5Error::Damaged(format!("chunk table: {why}"))
+    Ok(ChunkTable { slots })
 }
 
 /// The true place of a chunk of an extensible array.
@@ -115,20 +215,6 @@ fn turn_back(
     Ok(turned)
 }
 
-/// No two chunks share a byte.
-fn check_overlap(slots: &[Slot]) -> Result<(), H5Error> {
-    let mut extents: Vec<(u64, u64)> = slots
-        .iter()
-        .filter(|slot| slot.size != 0)
-        .map(|slot| (slot.addr, slot.addr.saturating_add(u64::from(slot.size))))
-        .collect();
-    extents.sort_unstable();
-    if extents.windows(2).any(|pair| pair[0].1 > pair[1].0) {
-        return Err(damaged("two chunks overlap"));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,15 +238,112 @@ mod tests {
         assert!(turn_back(&[1, 0, 0], 1, &max, &chunk).is_err());
     }
 
-    #[test]
-    fn overlapping_chunks_are_refused() {
-        let slot = |addr, size| Slot {
+    const DEFLATE: i32 = 1;
+    const SHUFFLE: i32 = 2;
+    const FLETCHER32: i32 = 3;
+
+    fn chunk(start: u64, addr: u64, size: u64, mask: u32) -> StoredChunk {
+        StoredChunk {
+            start: vec![start],
             addr,
             size,
-            mask: 0,
+            mask,
+        }
+    }
+
+    /// Chunks of 1000 bytes in a file of 10 000.
+    fn bounds(filters: &[i32]) -> Bounds {
+        Bounds {
+            chunk: 1000,
+            filters: filters.to_vec(),
+            file: SUPERBLOCK..10_000,
+        }
+    }
+
+    fn refusal(stored: &[StoredChunk], filters: &[i32]) -> Option<String> {
+        let refused = check(stored, &bounds(filters)).err()?.to_string();
+        refused.strip_prefix("chunk table: ").map(str::to_owned)
+    }
+
+    #[test]
+    fn overlapping_chunks_are_refused() {
+        let deflated = |chunks: &[(u64, u64)]| {
+            let stored: Vec<_> = chunks.iter().map(|&(a, n)| chunk(0, a, n, 0)).collect();
+            refusal(&stored, &[DEFLATE])
         };
-        assert!(check_overlap(&[slot(0, 10), Slot::default(), slot(10, 5)]).is_ok());
-        assert!(check_overlap(&[slot(0, 11), slot(10, 5)]).is_err());
-        assert!(check_overlap(&[slot(10, 5), slot(10, 5)]).is_err());
+        assert_eq!(deflated(&[(110, 5), (100, 10)]), None);
+        let refused = Some("two chunks overlap".into());
+        assert_eq!(deflated(&[(110, 5), (100, 11)]), refused);
+        assert_eq!(deflated(&[(110, 5), (110, 5)]), refused);
+        assert_eq!(deflated(&[(100, 100), (300, 5), (150, 10)]), refused);
+    }
+
+    #[test]
+    fn chunks_outside_the_file_are_refused() {
+        let at = |addr| refusal(&[chunk(0, addr, 1000, 0)], &[]);
+        assert_eq!((at(SUPERBLOCK), at(9000)), (None, None));
+        for addr in [0, SUPERBLOCK - 1, 9001, 10_000, u64::MAX - 1000, u64::MAX] {
+            assert_eq!(at(addr), Some("a chunk lies outside the file".into()));
+        }
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_are_refused() {
+        let refused = |size, mask, filters: &[i32]| {
+            let mut bounds = bounds(filters);
+            bounds.file.end = u64::MAX;
+            check(&[chunk(0, 100, size, mask)], &bounds).is_err()
+        };
+        // Unfiltered, shuffled and checked chunks have one size; the mask counts.
+        for (filters, mask, exact) in [
+            (&[][..], 0, 1000),
+            (&[SHUFFLE], 0, 1000),
+            (&[SHUFFLE, FLETCHER32], 0, 1004),
+            (&[SHUFFLE, FLETCHER32], 2, 1000),
+            (&[SHUFFLE, DEFLATE, FLETCHER32], 2, 1004),
+            (&[DEFLATE], 1, 1000),
+        ] {
+            for size in [0, exact - 1, exact, exact + 1, u64::MAX] {
+                assert_eq!(
+                    refused(size, mask, filters),
+                    size != exact,
+                    "{filters:?} {size}"
+                );
+            }
+        }
+        for (size, so) in [
+            (0, true),
+            (1, false),
+            (2000 + (64 << 10), false),
+            (2001 + (64 << 10), true),
+        ] {
+            assert_eq!(refused(size, 0, &[SHUFFLE, DEFLATE]), so);
+        }
+    }
+
+    #[test]
+    fn masks_name_filters_that_there_are() {
+        let skips = |mask, filters: &[i32]| refusal(&[chunk(0, 100, 1000, mask)], filters);
+        assert_eq!(skips(0b11, &[SHUFFLE, DEFLATE]), None);
+        let refused = Some("a chunk skips a filter that there is not".into());
+        assert_eq!(skips(0b100, &[SHUFFLE, DEFLATE]), refused);
+        assert_eq!(skips(1, &[]), refused);
+        assert_eq!(skips(u32::MAX, &[SHUFFLE; 32]), None);
+    }
+
+    #[test]
+    fn two_chunks_in_one_place_are_refused_and_those_beyond_left_out() {
+        let place = |start: &[u64]| Ok(start.iter().map(|s| s / 10).collect());
+        let table = |stored: &[StoredChunk]| fill(stored, &[3], place);
+        let (a, b, beyond) = (
+            chunk(0, 100, 7, 0),
+            chunk(20, 200, 8, 0),
+            chunk(30, 300, 9, 0),
+        );
+        let slots = table(&[b.clone(), a.clone(), beyond]).unwrap().slots;
+        assert_eq!(slots.iter().map(|s| s.size).collect::<Vec<_>>(), [7, 0, 8]);
+        assert!(table(&[a.clone(), b, a]).is_err());
+        let huge = chunk(0, 100, 1 << 32, 0);
+        assert!(table(&[huge]).is_err());
     }
 }

@@ -3,12 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
+use super::chunks::{self, Bounds, SUPERBLOCK};
 use super::ffi::{self, Failure, Id, LayoutKind, ObjectKind, RawLink};
 use super::service::{OpenDataset, bounded};
 use super::types::{self, Element, Memo, TypeError};
 use super::{
     Attribute, Dataset, DatasetMap, Details, Direct, Filter, GroupPath, H5Error, Member, Members,
-    RawPart, Resolved, Source, TextForm, Value, chunks, text,
+    RawPart, Resolved, Source, TextForm, Value, text,
 };
 use crate::dtype::DType;
 use crate::filter::{self, Pipeline};
@@ -202,8 +203,8 @@ pub fn resolve(file: &Id, group: u64, path: &[u8]) -> Result<Resolved, H5Error> 
     )?))
 }
 
-/// The map of a dataset.
-pub fn map(dataset: &OpenDataset) -> Result<DatasetMap, H5Error> {
+/// The map of a dataset in a file of `file_size` bytes.
+pub fn map(dataset: &OpenDataset, file_size: u64) -> Result<DatasetMap, H5Error> {
     let id = &dataset.id;
     let plist = ffi::dataset_plist(id)?;
     let Some((own, _)) = ffi::extent(&ffi::dataset_space(id)?)? else {
@@ -264,9 +265,14 @@ pub fn map(dataset: &OpenDataset) -> Result<DatasetMap, H5Error> {
                 Source::Fill(fill()?)
             } else {
                 let chunk = ffi::chunk_shape(&plist, rank)?;
+                let (direct, refused) = match direct(dataset, &plist, &chunk, file_size) {
+                    Ok(direct) => (direct, None),
+                    Err(why) => (None, Some(why.to_string())),
+                };
                 Source::Chunked {
-                    direct: direct(dataset, &plist, &chunk).unwrap_or(None),
                     chunk,
+                    direct,
+                    refused,
                 }
             }
         }
@@ -288,9 +294,13 @@ pub fn map(dataset: &OpenDataset) -> Result<DatasetMap, H5Error> {
     })
 }
 
-/// What it takes to read the chunks without libhdf5; `None` if that cannot be done. A table that is
-/// refused counts as that, too: libhdf5 then finds what is wrong with each chunk.
-fn direct(dataset: &OpenDataset, plist: &Id, chunk: &[u64]) -> Result<Option<Direct>, H5Error> {
+/// What it takes to read the chunks without libhdf5; `None` if that cannot be done.
+fn direct(
+    dataset: &OpenDataset,
+    plist: &Id,
+    chunk: &[u64],
+    file_size: u64,
+) -> Result<Option<Direct>, H5Error> {
     let Element::Fixed { convert: false, .. } = dataset.element else {
         return Ok(None);
     };
@@ -305,10 +315,19 @@ fn direct(dataset: &OpenDataset, plist: &Id, chunk: &[u64]) -> Result<Option<Dir
     let Some((shape, max)) = ffi::extent(&ffi::dataset_space(&dataset.id)?)? else {
         return Ok(None);
     };
-    let Some(table) = chunks::table(&dataset.id, &shape, &max, chunk)? else {
+    let element = ffi::size(&dataset.mem_type);
+    let Some(len) = shape_bytes(chunk, element) else {
         return Ok(None);
     };
-    let fill = ffi::fill_value(plist, &dataset.mem_type, ffi::size(&dataset.mem_type))?;
+    let bounds = Bounds {
+        chunk: len,
+        filters: filters.into_iter().map(|(id, _)| id).collect(),
+        file: ffi::user_block(&dataset.id)?.saturating_add(SUPERBLOCK)..file_size,
+    };
+    let Some(table) = chunks::table(&dataset.id, &shape, &max, chunk, &bounds)? else {
+        return Ok(None);
+    };
+    let fill = ffi::fill_value(plist, &dataset.mem_type, element)?;
     Ok(Some(Direct {
         pipeline,
         table,

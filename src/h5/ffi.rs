@@ -131,8 +131,11 @@ fn sized(call: &str, fill: impl Fn(*mut c_char, usize) -> isize) -> Result<Vec<u
     Ok(buf)
 }
 
-/// Opens a file to read: no lock taken, SWMR allowed (a file whose writer was killed opens too).
-pub fn open_file(path: &[u8]) -> Result<Id> {
+/// Opens a file to read, and whether that took SWMR; no lock is taken.
+///
+/// A file whose writer is at work or was killed opens with SWMR only. Every other is opened without: with
+/// SWMR libhdf5 reads zeros behind the end of the file instead of failing.
+pub fn open_file(path: &[u8]) -> Result<(Id, bool)> {
     let path = cstring(path)?;
     // SAFETY: plain calls on identifiers made here; the path is a live C string.
     unsafe {
@@ -147,8 +150,13 @@ pub fn open_file(path: &[u8]) -> Result<Id> {
             h5p::H5Pset_metadata_read_attempts(fapl.0, 20),
             "H5Pset_metadata_read_attempts",
         )?;
-        let flags = h5f::H5F_ACC_RDONLY | h5f::H5F_ACC_SWMR_READ;
-        id(h5f::H5Fopen(path.as_ptr(), flags, fapl.0), "H5Fopen")
+        let open = |flags| id(h5f::H5Fopen(path.as_ptr(), flags, fapl.0), "H5Fopen");
+        let plain = open(h5f::H5F_ACC_RDONLY).map(|file| (file, false));
+        plain.or_else(|failure| {
+            open(h5f::H5F_ACC_RDONLY | h5f::H5F_ACC_SWMR_READ)
+                .map(|file| (file, true))
+                .map_err(|_| failure)
+        })
     }
 }
 

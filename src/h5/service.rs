@@ -11,7 +11,7 @@ use lru::LruCache;
 
 use super::ffi::{self, Failure, Id};
 use super::types::{self, Element, TypeError};
-use super::{Answer, H5Error, Request, describe, text};
+use super::{Answer, H5Error, Request, chunks, describe, text};
 use crate::raw::{Identity, StoreFile};
 use crate::read::chunked;
 
@@ -25,6 +25,8 @@ pub const LARGEST_BLOCK: u64 = 1 << 30;
 struct Open {
     last: Option<OpenDataset>,
     file: Id,
+    /// It is open with SWMR, so that libhdf5 does not mind what lies behind the end of the file.
+    endless: bool,
     identity: Identity,
 }
 
@@ -118,7 +120,10 @@ impl Service {
             Request::Resolve { group, path } => {
                 Answer::Resolved(describe::resolve(&open.file, *group, path)?)
             }
-            Request::Map { dataset } => Answer::Map(describe::map(open.dataset(*dataset)?)?),
+            Request::Map { dataset } => {
+                let size = open.identity.size;
+                Answer::Map(describe::map(open.dataset(*dataset)?, size)?)
+            }
             Request::Describe { object } => {
                 let id = ffi::open_object(&open.file, *object)?;
                 Answer::Details(describe::details(&id)?)
@@ -171,7 +176,7 @@ impl Service {
             } else {
                 file.path_of_descriptor().into_bytes()
             };
-            let id = ffi::open_file(&path)?;
+            let (id, endless) = ffi::open_file(&path)?;
             if follow && !file.is_current() {
                 return Err(H5Error::Stale);
             }
@@ -180,6 +185,7 @@ impl Service {
                 Open {
                     last: None,
                     file: id,
+                    endless,
                     identity: file.identity,
                 },
             );
@@ -200,6 +206,9 @@ impl Open {
         if self.last.as_ref().is_none_or(|last| last.addr != addr) {
             self.last = None;
             let id = ffi::open_object(&self.file, addr)?;
+            if self.endless {
+                chunks::check_ends(&id, self.identity.size)?;
+            }
             let stored = ffi::dataset_type(&id)?;
             let element = types::element(&stored)?;
             let mem_type = match &element {

@@ -115,7 +115,18 @@ impl ArrayFile {
                 parts: external::raw_files(&self.store, &files)?,
                 fill,
             }),
-            Source::Chunked { chunk, direct } => {
+            Source::Chunked {
+                chunk,
+                direct,
+                refused,
+            } => {
+                if let Some(why) = refused {
+                    self.store.context.journal.add(&format!(
+                        "{}: {}: {why}; libhdf5 reads it",
+                        self.store.file.path.display(),
+                        self.path()
+                    ));
+                }
                 let mut piece = chunk;
                 piece.extend(map.shape[map.rank..].iter().map(|&d| d.max(1)));
                 let chunks = grid(&piece)?;

@@ -162,3 +162,18 @@ pub fn edge_chunks_unfiltered(plist: &Id) -> Result<bool> {
     )?;
     Ok(options & DONT_FILTER_PARTIAL_CHUNKS != 0)
 }
+
+/// Bytes before the superblock of the file that an object is in.
+pub fn user_block(object: &Id) -> Result<u64> {
+    let mut size = 0;
+    // SAFETY: plain calls on identifiers made here, and a live integer.
+    unsafe {
+        let file = id(h5i::H5Iget_file_id(object.0), "H5Iget_file_id")?;
+        let plist = id(h5f::H5Fget_create_plist(file.0), "H5Fget_create_plist")?;
+        done(
+            h5p::H5Pget_userblock(plist.0, &raw mut size),
+            "H5Pget_userblock",
+        )?;
+    }
+    Ok(size)
+}
