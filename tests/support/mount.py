@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from .process import npyfs, process_start, peak_memory, run
+from .process import NPYFS, npyfs, process_start, peak_memory, run
 
 POINTS = []  # every mount point this session made; conftest.py looks at them when it ends
 
@@ -61,14 +61,17 @@ class Mount:
 
     Leaving the block unmounts with `npyfs umount`, and fails when the daemon died before or outlives the unmount
     (`m.expect_dead = True` where a test kills it). A guard process kills the daemon after `limit` seconds, because
-    a read that hangs in the kernel cannot be interrupted from here."""
+    a read that hangs in the kernel cannot be interrupted from here. With `log` the daemon stays in front, and what it
+    says on standard error (a panic, for one) is in that file."""
 
-    def __init__(self, store, options="", *, limit=110, point=None):
+    def __init__(self, store, options="", *, limit=110, point=None, log=None):
         self.store = Path(store)
         self.options = options
         self.limit = limit
         self.own_point = point is None
         self.path = Path(point) if point else make_point()
+        self.log = log
+        self.front = None
         self.expect_dead = False
         self.pid = self.start = self.guard = None
         if point:
@@ -80,9 +83,15 @@ class Mount:
     def __enter__(self):
         option = ["-o", self.options] if self.options else []
         try:
-            done = npyfs("mount", *option, self.store, self.path, timeout=60)
-            assert done.returncode == 0, f"mount of {self.store.name} failed ({done.returncode}): {done.stderr}"
-            assert mounted(self.path), f"npyfs mount answered 0 but nothing is mounted (stderr: {done.stderr!r})"
+            if self.log:
+                with open(self.log, "wb") as log:
+                    self.front = subprocess.Popen([NPYFS, "mount", "-f", *option, self.store, self.path], stdin=subprocess.DEVNULL,
+                                                  stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
+                until(lambda: mounted(self.path) or self.front.poll() is not None, "the mount")
+            else:
+                done = npyfs("mount", *option, self.store, self.path, timeout=60)
+                assert done.returncode == 0, f"mount of {self.store.name} failed ({done.returncode}): {done.stderr}"
+            assert mounted(self.path), "nothing is mounted"
             self.pid = self.status()["pid"]
             self.start = process_start(self.pid)
             assert self.start is not None, f"status.json names process {self.pid}, which does not run"
@@ -129,6 +138,8 @@ class Mount:
         clear(self.path)
         if self.alive():
             os.kill(self.pid, signal.SIGKILL)
+        if self.front:
+            self.front.wait(20)
         if self.own_point and not mounted(self.path):
             os.rmdir(self.path)
 
