@@ -5,6 +5,7 @@ peak memory), a time limit on every reader, and h5py for what must stay readable
 import errno
 import os
 import shutil
+import subprocess
 import sys
 
 import h5py
@@ -13,7 +14,7 @@ import pytest
 
 from support.mount import Mount, mounted
 from support.process import npyfs, one_line, peak_memory, run
-from support.truth import np_save, read
+from support.truth import np_save, read, visible_array
 
 # Reads every file below a folder to the end; of files that claim more than 64 MiB the first 64 and the last one.
 READER = """
@@ -212,6 +213,45 @@ def test_a_store_cut_while_it_is_mounted(tmp_path):
             assert problem.value.errno in (errno.EIO, errno.ESTALE)
         assert mount.alive() and mount.status()["pid"] == mount.pid
         assert peak_memory(mount.pid) < 300 << 20
+
+
+def write_long(path, kind):
+    """32 MiB of elements that are read from the file itself, decoded from chunks, or by libhdf5 (text and virtual)."""
+    values = np.arange(4 << 20)
+    with h5py.File(path, "w") as file:
+        if kind == "contiguous":
+            file["x"] = values
+        elif kind == "chunked":
+            file.create_dataset("x", data=values, chunks=(1 << 15,), compression="gzip", compression_opts=1)
+        elif kind == "text":
+            file["x"] = np.array([f"{i:060}".encode() for i in range(1 << 19)], object)
+        else:
+            file["parts"] = values.reshape(8, -1)
+            layout = h5py.VirtualLayout((8, 1 << 19), "<i8")
+            layout[...] = h5py.VirtualSource(".", "parts", (8, 1 << 19), "<i8")
+            file.create_virtual_dataset("x", layout)
+
+
+@pytest.mark.parametrize("kind", ["contiguous", "chunked", "text", "virtual"])
+def test_a_store_cut_under_a_running_cat(tmp_path, kind):
+    path = tmp_path / "cut.h5"
+    write_long(path, kind)
+    with h5py.File(path, "r") as file:
+        truth = np_save(visible_array(file["x"]))
+    with Mount(path, "cache_size=4m") as mount:
+        cat = subprocess.Popen(["cat", mount / "x.npy"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            data = cat.stdout.read(1 << 20)
+            os.truncate(path, path.stat().st_size // 2)
+            rest, said = cat.communicate(timeout=SECONDS)
+        finally:
+            cat.kill()
+            cat.wait()
+        data += rest
+        assert cat.returncode == 1 and len(data) < len(truth), said
+        assert b"Input/output error" in said or b"Stale file handle" in said
+        assert truth.startswith(data), "what was read before is not the data"
+        assert mount.alive() and mount.status()["pid"] == mount.pid
 
 
 def test_every_byte_of_a_small_store_damaged(tmp_path):
