@@ -23,6 +23,9 @@ use crate::raw::StoreFile;
 /// Failures of new workers on one request until the object is marked bad.
 const MOST_FAILURES: usize = 2;
 
+/// The same for workers that somebody kills: that need not be the object's fault.
+const MOST_KILLS: usize = 10;
+
 /// Objects of one file that may kill a worker before the whole file is marked bad.
 const MOST_BAD: usize = 4;
 
@@ -108,12 +111,36 @@ impl Worker {
         })
     }
 
-    /// Ends it; whether it had used up its time on the CPU.
-    fn end(mut self) -> bool {
-        let _ = self.child.kill();
-        let status = self.child.wait();
-        status.is_ok_and(|status| status.signal() == Some(libc::SIGXCPU))
+    /// Ends a worker that failed with `error`, and says what was wrong with it.
+    fn end(mut self, error: &io::Error) -> End {
+        if error.kind() == io::ErrorKind::TimedOut {
+            return End::Slow;
+        }
+        // Its end of the connection closes a moment before it can be waited for.
+        for _ in 0..20 {
+            match self.child.try_wait() {
+                Ok(Some(status)) => {
+                    return match status.signal() {
+                        Some(libc::SIGXCPU) => End::Slow,
+                        Some(libc::SIGKILL) => End::Killed,
+                        _ => End::Crashed,
+                    };
+                }
+                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
+                Err(_) => break,
+            }
+        }
+        End::Crashed
     }
+}
+
+/// How a worker ended that did not answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Slow,
+    Crashed,
+    /// By somebody else: the kernel for want of memory, or an administrator.
+    Killed,
 }
 
 impl Drop for Worker {
@@ -239,8 +266,8 @@ impl Pool {
         }
         let cannot_start = |e| H5Error::Damaged(format!("cannot start a worker: {e}"));
         let mut worker = self.take().map_err(cannot_start)?;
-        let mut failures = 0;
-        let slow = loop {
+        let (mut failures, mut kills) = (0, 0);
+        let end = loop {
             match worker.ask(file, request, &mut sink) {
                 Ok(answer) => {
                     if worker.fresh {
@@ -255,11 +282,15 @@ impl Pool {
                     // A worker that has served before may have been on its way out: only what it
                     // takes too long over is held against the object.
                     let fresh = worker.fresh;
-                    let slow = worker.end() || e.kind() == io::ErrorKind::TimedOut;
-                    failures += usize::from(fresh || slow);
-                    if failures == MOST_FAILURES {
+                    let end = worker.end(&e);
+                    match end {
+                        End::Killed => kills += 1,
+                        End::Crashed if !fresh => {}
+                        End::Crashed | End::Slow => failures += 1,
+                    }
+                    if failures == MOST_FAILURES || kills == MOST_KILLS {
                         self.give_back(None);
-                        break slow;
+                        break end;
                     }
                     worker = self.start().map_err(|e| {
                         self.give_back(None);
@@ -273,13 +304,11 @@ impl Pool {
             .entry(file.serial)
             .or_default()
             .insert(object);
-        let why = if slow {
-            "took longer than allowed"
-        } else {
-            "crashed"
+        let why = match end {
+            End::Slow => "took longer than allowed on this object, twice",
+            End::Crashed => "crashed on this object, twice",
+            End::Killed => "was killed at work on this object, again and again",
         };
-        Err(H5Error::Damaged(format!(
-            "libhdf5 {why} on this object, twice"
-        )))
+        Err(H5Error::Damaged(format!("libhdf5 {why}")))
     }
 }

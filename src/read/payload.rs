@@ -390,6 +390,14 @@ impl Payload {
                 bytes: Arc::new(bytes),
             });
         }
+        let need = inner.need(pieces.grid, number)?;
+        let bytes = (need.len as u64).saturating_add(need.beside as u64);
+        if bytes > inner.store.context.cache.limit() {
+            let why = format!(
+                "a chunk takes {bytes} bytes to decode: that is more than cache_size, and there is no room for a temporary file"
+            );
+            return Err(Error::new(ErrorKind::Os(libc::ENOSPC), why));
+        }
         Ok(Held {
             piece: number,
             from: 0,

@@ -64,7 +64,8 @@ class Mount:
     a read that hangs in the kernel cannot be interrupted from here. With `log` the daemon stays in front, and what it
     says on standard error (a panic, for one) is in that file."""
 
-    def __init__(self, store, options="", *, limit=110, point=None, log=None):
+    def __init__(self, store, options="", *, limit=110, point=None, log=None, env=None):
+        self.env = {**os.environ, **env} if env else None
         self.store = Path(store)
         self.options = options
         self.limit = limit
@@ -86,10 +87,10 @@ class Mount:
             if self.log:
                 with open(self.log, "wb") as log:
                     self.front = subprocess.Popen([NPYFS, "mount", "-f", *option, self.store, self.path], stdin=subprocess.DEVNULL,
-                                                  stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
+                                                  stdout=subprocess.DEVNULL, stderr=log, env=self.env, start_new_session=True)
                 until(lambda: mounted(self.path) or self.front.poll() is not None, "the mount")
             else:
-                done = npyfs("mount", *option, self.store, self.path, timeout=60)
+                done = npyfs("mount", *option, self.store, self.path, timeout=60, env=self.env)
                 assert done.returncode == 0, f"mount of {self.store.name} failed ({done.returncode}): {done.stderr}"
             assert mounted(self.path), "nothing is mounted"
             self.pid = self.status()["pid"]
