@@ -18,7 +18,9 @@ from listing import Listing
 from options import arguments
 from peer import Peer
 from reading import Reading
+from targets import Targets
 from system import BenchError, Npyfs, Worker, machine, remove, run, type_of
+
 
 def say(text):
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
@@ -50,13 +52,13 @@ class Bench:
 
     def run(self):
         asked = self.asked
-        needed = 5 * (asked.mib << 20) + 6000 * asked.count + (100 << 20)
+        needed = 10 * (asked.mib << 20) + 6000 * asked.count + (100 << 20)
         if shutil.disk_usage(self.folder).free < needed:
             raise BenchError(f"{self.folder} has less than {needed >> 20} MiB free; choose another with --dir")
         self.facts = machine()
         filesystem = type_of(self.folder)
         arrays = many = None
-        if {"cat", "numpy", "random", "peer"} & set(asked.only):
+        if {"targets", "cat", "numpy", "random", "peer"} & set(asked.only):
             say(f"writing arrays of {asked.mib} MiB")
             arrays = data.Arrays(self.data / "large", asked.mib)
         if {"list", "peer"} & set(asked.only):
@@ -69,6 +71,13 @@ class Bench:
             reading = Reading(arrays, self.points[0], self.worker, asked.pairs, asked.limit)
             say("comparing the mount with the real files")
             reading.check()
+        targets = None
+        if "targets" in asked.only:
+            say(f"writing a contiguous array of {2 * asked.mib} MiB")
+            targets = Targets(arrays, data.Long(self.data / "long", asked.mib), self.points[0], self.worker, asked.pairs,
+                              asked.limit)
+            os.sync()
+            self.collect("targets", targets.all())
         for name in ("cat", "numpy", "random"):
             if name in asked.only:
                 self.collect(name, getattr(reading, name)())
@@ -80,7 +89,9 @@ class Bench:
             os.sync()
             self.collect("peer", Peer(self.data, small, (arrays, many), self.points, self.folder / "peer.log",
                                       asked.pairs, asked.peer_limit).all())
-        if reading:
+        if targets:
+            self.conditions += targets.conditions()
+        if reading and "cat" in asked.only:
             self.conditions.append(reading.condition())
         if listing:
             self.conditions += listing.conditions()

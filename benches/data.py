@@ -14,7 +14,8 @@ SIDE = 512  # a sample is SIDE x SIDE float32: 1 MiB, and one chunk
 STORAGE = {
     "gzip+shuffle": dict(compression="gzip", compression_opts=4, shuffle=True),
     "lzf+shuffle": dict(compression="lzf", shuffle=True),
-    "blosc-lz4": dict(hdf5plugin.Blosc(cname="lz4", clevel=5, shuffle=hdf5plugin.Blosc.SHUFFLE)),
+    "blosc-lz4hc": dict(hdf5plugin.Blosc(cname="lz4hc", clevel=5, shuffle=hdf5plugin.Blosc.SHUFFLE)),
+    "blosc-zstd": dict(hdf5plugin.Blosc(cname="zstd", clevel=5, shuffle=hdf5plugin.Blosc.SHUFFLE)),
     "contiguous": None,
 }
 HEADER = 128
@@ -52,6 +53,23 @@ class Arrays:
                 for dataset in sets.values():
                     dataset[k] = block
             self.stored = {name: dataset.id.get_storage_size() for name, dataset in sets.items()}
+
+
+class Long:
+    """A contiguous array of its own, twice as long, and the real .npy of it."""
+
+    def __init__(self, folder, mib):
+        folder.mkdir()
+        self.store, self.npy = folder / "long.h5", folder / "long.npy"
+        shape = (2 * mib, SIDE, SIDE)
+        self.payload = 2 * mib << 20
+        with h5py.File(self.store, "w") as f, open(self.npy, "wb") as npy:
+            np.lib.format.write_array_header_1_0(npy, {"descr": "<f4", "fortran_order": False, "shape": shape})
+            dataset = f.create_dataset("long", shape, "<f4")
+            some = [sample(k) for k in range(16)]
+            for k in range(shape[0]):
+                npy.write(some[k % 16].tobytes())
+                dataset[k] = some[k % 16]
 
 
 class Many:

@@ -3,14 +3,14 @@
 import argparse
 from pathlib import Path
 
-SECTIONS = ("cat", "numpy", "random", "list", "peer")
+SECTIONS = ("targets", "cat", "numpy", "random", "list", "peer")
 
 
 def arguments():
     parser = argparse.ArgumentParser(prog="benches/run", description="Measures npyfs; see the head of the script.")
     parser.add_argument("--quick", action="store_true", help="32 MiB arrays, 10 000 datasets: shows that it runs")
     parser.add_argument("--pairs", type=int, default=5, metavar="N", help="rounds of every row [5]")
-    parser.add_argument("--mib", type=int, metavar="N", help="size of the arrays in MiB [256]")
+    parser.add_argument("--mib", type=int, metavar="N", help="size of the arrays in MiB [512]")
     parser.add_argument("--count", type=int, metavar="N", help="datasets that are listed [100000]")
     parser.add_argument("--dir", type=Path, metavar="DIR",
                         help="where to make the temporary directory for the data; it is removed at the end")
@@ -19,7 +19,7 @@ def arguments():
     parser.add_argument("--limit", type=float, default=120, metavar="S", help="seconds that one run may take [120]")
     parser.add_argument("--peer-limit", type=float, default=30, metavar="S", help="the same for hdfuse [30]")
     asked = parser.parse_args()
-    asked.mib = asked.mib or (32 if asked.quick else 256)
+    asked.mib = asked.mib or (32 if asked.quick else 512)
     asked.count = asked.count or (10_000 if asked.quick else 100_000)
     asked.only = asked.only.split(",")
     if unknown := set(asked.only) - set(SECTIONS):

@@ -253,12 +253,18 @@ class Worker:
 
     def call(self, limit, **request):
         """The worker's answer as a Sample; `note` holds what it says about the result."""
+        self.send(**request)
+        return self.receive(limit, request)
+
+    def send(self, **request):
         if self.process is None:
             script = Path(__file__).with_name("worker.py")
             self.process = subprocess.Popen([sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                             text=True, env=ENVIRONMENT)
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
+
+    def receive(self, limit, request=None):
         alarm = signal.signal(signal.SIGALRM, _late)
         signal.setitimer(signal.ITIMER_REAL, limit)
         try:

@@ -27,6 +27,42 @@ def h5_read(file, name):
     return seconds, data.nbytes
 
 
+def h5_direct(file, name):
+    """All of it into an array that is made first."""
+    start = time.perf_counter()
+    with h5py.File(file) as f:
+        dataset = f[name]
+        data = np.empty(dataset.shape, dataset.dtype)
+        dataset.read_direct(data)
+        seconds = time.perf_counter() - start
+    return seconds, data.nbytes
+
+
+def h5_samples(file, name, count, seed):
+    """Samples in any order, the file and the dataset opened before."""
+    with h5py.File(file) as f:
+        dataset = f[name]
+        chosen = random.Random(seed).sample(range(dataset.shape[0]), count)
+        start = time.perf_counter()
+        done = sum(dataset[k].nbytes for k in chosen)
+        seconds = time.perf_counter() - start
+    return seconds, done
+
+
+def samples(path, count, seed, header, size, rows):
+    """The same from a .npy file that is opened and closed for each."""
+    chosen = random.Random(seed).sample(range(rows), count)
+    start = time.perf_counter()
+    done = 0
+    for k in chosen:
+        fd = os.open(path, os.O_RDONLY)
+        done += len(os.pread(fd, size, header + k * size))
+        os.close(fd)
+    seconds = time.perf_counter() - start
+    assert done == count * size, f"{done} of {count * size} bytes"
+    return seconds, done
+
+
 def h5_stream(file, name):
     """Sample by sample (a chunk each) through one reused buffer, as a filter in a pipe would."""
     sink = os.open(os.devnull, os.O_WRONLY)
@@ -96,7 +132,8 @@ def np_mmap_sum(path):
     return seconds, total
 
 
-OPERATIONS = {f.__name__: f for f in (h5_read, h5_stream, h5_random, h5_list, pread, np_load, np_mmap_sum)}
+OPERATIONS = {f.__name__: f for f in (h5_read, h5_direct, h5_samples, h5_stream, h5_random, h5_list, pread, samples,
+                                      np_load, np_mmap_sum)}
 
 for line in sys.stdin:
     request = json.loads(line)

@@ -36,6 +36,11 @@ pub trait Content: Send + Sync {
     /// Fills all of `buf`, which holds old bytes, from `offset`; `offset + buf.len()` is at most `len`.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
+    /// Whether bytes beside those that are wanted cost more than copying them: they must be decoded.
+    fn is_costly(&self) -> bool {
+        false
+    }
+
     /// The same bytes without a copy, where they lie together in memory.
     fn share(&self, _offset: u64, _len: usize) -> Result<Option<Data>> {
         Ok(None)
@@ -164,6 +169,10 @@ impl Content for Concat {
             part += 1;
         }
         Ok(())
+    }
+
+    fn is_costly(&self) -> bool {
+        self.parts.iter().any(|(_, part)| part.is_costly())
     }
 
     fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {

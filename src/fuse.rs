@@ -45,11 +45,16 @@ const WANTED: [InitFlags; 4] = [
 /// A view of a store as `fuser` wants to see it.
 pub struct Adapter {
     fs: Fs,
+    /// The kernel lets files be mapped that are opened for direct reads (Linux 6.6).
+    maps_direct: bool,
 }
 
 impl Adapter {
     pub fn new(fs: Fs) -> Self {
-        Self { fs }
+        Self {
+            fs,
+            maps_direct: false,
+        }
     }
 
     /// The one door to `Fs`.
@@ -89,6 +94,9 @@ impl Filesystem for Adapter {
             // An older kernel lacks some; every one of them is only about speed.
             let _ = config.add_capabilities(flag);
         }
+        self.maps_direct = config
+            .add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP)
+            .is_ok();
         if let Err(largest) = config.set_max_readahead(u32::MAX) {
             let _ = config.set_max_readahead(largest);
         }
@@ -130,7 +138,7 @@ impl Filesystem for Adapter {
         }
         match self.ask(|fs| fs.open_file(ino.0)) {
             Ok(opened) => {
-                let pages = if opened.direct_io {
+                let pages = if opened.direct_io || opened.exact && self.maps_direct {
                     FopenFlags::FOPEN_DIRECT_IO
                 } else {
                     FopenFlags::FOPEN_KEEP_CACHE

@@ -36,6 +36,8 @@ pub struct Opened {
     pub handle: u64,
     /// The kernel must not keep pages of it (status files).
     pub direct_io: bool,
+    /// Reads that do not go through the kernel's page cache are cheaper here, if mmap still works then.
+    pub exact: bool,
 }
 
 /// One name in a directory.

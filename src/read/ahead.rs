@@ -46,6 +46,15 @@ impl Ahead {
             self.queue.changed.notify_one();
         }
     }
+
+    /// The same for what somebody waits for already: before all others.
+    pub fn submit_first(&self, job: impl FnOnce() + Send + 'static) {
+        let mut jobs = self.queue.jobs.lock().unwrap_or_else(|e| e.into_inner());
+        if jobs.0.len() < MOST_WAITING {
+            jobs.0.push_front(Box::new(job));
+            self.queue.changed.notify_one();
+        }
+    }
 }
 
 impl Default for Ahead {

@@ -49,6 +49,9 @@ const AHEAD_PIECES: std::ops::RangeInclusive<u64> = 2..=32;
 /// The share of the cache that the pieces of one band, or the making of one piece, may take.
 const SHARE: u64 = 4;
 
+/// Pieces of one request that are decoded at the same time.
+const MOST_BEGUN: usize = 8;
+
 /// Bytes of pieces that one request keeps at hand.
 const HELD: usize = 4 << 20;
 
@@ -319,6 +322,10 @@ impl Payload {
         let mut held: Vec<Option<Held>> = Vec::new();
         let mut bytes = 0;
         let mut done = 0;
+        if band.pieces == 1 && !buf.is_empty() {
+            let first = pieces.grid.run_at(offset).piece;
+            self.begin(pieces, first + 1..pieces.grid.run_at(end - 1).piece + 1);
+        }
         while done < buf.len() {
             let at = offset + done as u64;
             let run = pieces.grid.run_at(at);
@@ -365,6 +372,22 @@ impl Payload {
             }
         }
         Ok(())
+    }
+
+    /// Has pieces decoded that this request will come to, while it decodes the first itself.
+    fn begin(&self, pieces: Pieces<'_>, wanted: std::ops::Range<u64>) {
+        let context = &self.0.store.context;
+        for next in wanted.take(MOST_BEGUN) {
+            if context.cache.has(&self.0.key(pieces.form.number(), next)) {
+                continue;
+            }
+            let (inner, form) = (self.0.clone(), pieces.form);
+            context.ahead.submit_first(move || {
+                if let Backing::Pieces { grid, .. } = &*inner.backing {
+                    inner.fetch_ahead(grid, form, next);
+                }
+            });
+        }
     }
 
     /// A piece, or of one in the spill what `rows` rows of the band take from `at` on.
@@ -468,6 +491,10 @@ impl Content for Payload {
             }
         }
         Ok(())
+    }
+
+    fn is_costly(&self) -> bool {
+        matches!(&*self.0.backing, Backing::Pieces { .. })
     }
 
     fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {
