@@ -11,10 +11,16 @@ mod lz4;
 mod lz77;
 mod lzf;
 mod shuffle;
+mod simd;
 mod zstd;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 use bitshuffle::Bitshuffle;
 use serde::{Deserialize, Serialize};
+
+use crate::buffer::{Buffer, Pool};
 
 /// Numbers of the filters in HDF5's registry.
 const DEFLATE: i32 = 1;
@@ -39,7 +45,7 @@ pub fn is_known(id: i32) -> bool {
 enum Step {
     Deflate,
     /// Size of an element.
-    Shuffle(usize),
+    Shuffle(NonZeroUsize),
     Fletcher32,
     Lzf,
     Blosc,
@@ -54,6 +60,20 @@ impl Step {
             Self::Deflate | Self::Lzf | Self::Blosc | Self::Lz4 | Self::Zstd => true,
             Self::Bitshuffle(step) => step.compresses(),
             Self::Shuffle(_) | Self::Fletcher32 => false,
+        }
+    }
+
+    /// Undoes the step on `data`, which must fill `out`.
+    fn undo(self, data: &[u8], out: &mut [u8], pool: &Arc<Pool>) -> Result<(), FilterError> {
+        match self {
+            Self::Deflate => deflate::into(data, out),
+            Self::Shuffle(size) => shuffle::into(data, out, size.get()),
+            Self::Fletcher32 => copy(fletcher32::check(data)?, out),
+            Self::Lzf => lzf::into(data, out),
+            Self::Blosc => blosc::into(data, out, pool),
+            Self::Lz4 => lz4::into(data, out),
+            Self::Bitshuffle(step) => step.into(data, out, pool),
+            Self::Zstd => zstd::into(data, out),
         }
     }
 }
@@ -95,7 +115,7 @@ impl Pipeline {
                 DEFLATE => Some(Step::Deflate),
                 SHUFFLE => {
                     let size = usize::try_from(*parameters.first()?).ok()?;
-                    (size > 0).then_some(Step::Shuffle(size))
+                    NonZeroUsize::new(size).map(Step::Shuffle)
                 }
                 FLETCHER32 => Some(Step::Fletcher32),
                 LZF => Some(Step::Lzf),
@@ -111,50 +131,67 @@ impl Pipeline {
 
     /// Further buffers of a chunk's size that decoding takes.
     pub fn buffers(&self) -> usize {
-        self.steps.len().saturating_sub(1).min(2)
-    }
-
-    /// The same into a buffer, which it fills.
-    pub fn decode_into(&self, stored: &[u8], mask: u32, out: &mut [u8]) -> Result<(), FilterError> {
-        let data = self.decode(stored.to_vec(), mask, out.len())?;
-        out.copy_from_slice(&data);
-        Ok(())
+        let has_blocks = |step: &Step| matches!(step, Step::Blosc | Step::Bitshuffle(_));
+        let between = self.steps.len().saturating_sub(1).min(2);
+        between + usize::from(self.steps.iter().any(has_blocks))
     }
 
     /// Decodes a stored chunk to exactly `len` bytes. Bit `i` of `mask` set: step `i` was not applied.
     pub fn decode(&self, stored: Vec<u8>, mask: u32, len: usize) -> Result<Vec<u8>, FilterError> {
+        let mut out = vec![0; len];
+        self.decode_into(&stored, mask, &mut out)?;
+        Ok(out)
+    }
+
+    /// The same into a buffer, which it fills; after an error its content means nothing.
+    pub fn decode_into(&self, stored: &[u8], mask: u32, out: &mut [u8]) -> Result<(), FilterError> {
+        self.decode_with(&Arc::default(), stored, mask, out)
+    }
+
+    /// The same with buffers from a pool.
+    pub fn decode_with(
+        &self,
+        pool: &Arc<Pool>,
+        stored: &[u8],
+        mask: u32,
+        out: &mut [u8],
+    ) -> Result<(), FilterError> {
         let applied = |i: usize| i >= 32 || mask >> i & 1 == 0;
-        let mut data = stored;
+        // What the step before gave; at first there is what is stored. The first `kept` bytes of it count.
+        let mut held: Option<Buffer> = None;
+        let mut kept = stored.len();
         for (i, step) in self.steps.iter().enumerate().rev() {
             if !applied(i) {
                 continue;
             }
+            let data = &held.as_deref().unwrap_or(stored)[..kept];
+            if *step == Step::Fletcher32 {
+                kept = fletcher32::check(data)?.len();
+                continue;
+            }
             // What this step was given when it was written: the chunk and the checksums before it.
-            let checksums = self.steps[..i]
-                .iter()
-                .enumerate()
-                .filter(|(j, step)| **step == Step::Fletcher32 && applied(*j))
-                .count();
-            let before = len + checksums * fletcher32::LEN;
-            data = match *step {
-                Step::Deflate => deflate::decode(&data, before)?,
-                Step::Lzf => lzf::decode(&data, before)?,
-                Step::Blosc => blosc::decode(&data, before)?,
-                Step::Lz4 => lz4::decode(&data, before)?,
-                Step::Bitshuffle(step) => step.decode(&data, before)?,
-                Step::Zstd => zstd::decode(&data, before)?,
-                Step::Shuffle(size) => shuffle::decode(data, size),
-                Step::Fletcher32 => fletcher32::decode(data)?,
-            };
+            let before = || (0..i).filter(|j| applied(*j)).map(|j| self.steps[j]);
+            if before().next().is_none() {
+                return step.undo(data, out, pool);
+            }
+            let checksums = before().filter(|step| *step == Step::Fletcher32).count();
+            let mut next = pool.take(out.len() + checksums * fletcher32::LEN);
+            step.undo(data, &mut next, pool)?;
+            kept = next.len();
+            held = Some(next);
         }
-        if data.len() != len {
-            return Err(FilterError::Size {
-                have: data.len(),
-                want: len,
-            });
-        }
-        Ok(data)
+        copy(&held.as_deref().unwrap_or(stored)[..kept], out)
     }
+}
+
+/// Copies data that must fill `out`.
+fn copy(data: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
+    let (have, want) = (data.len(), out.len());
+    if have != want {
+        return Err(FilterError::Size { have, want });
+    }
+    out.copy_from_slice(data);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -10,7 +10,10 @@
 
 mod blosclz;
 
+use std::sync::Arc;
+
 use super::{FilterError, bitshuffle, deflate, lz4, shuffle, zstd};
+use crate::buffer::Pool;
 
 /// Bytes of the header.
 const HEADER: usize = 16;
@@ -164,47 +167,61 @@ pub fn frame_len(stored: &[u8]) -> Result<usize, FilterError> {
 
 /// Decodes a frame to exactly `len` bytes.
 pub fn decode(stored: &[u8], len: usize) -> Result<Vec<u8>, FilterError> {
-    let header = Header::read(stored)?;
-    if header.len != len {
-        let have = header.len;
+    let have = frame_len(stored)?;
+    if have != len {
         return Err(FilterError::Size { have, want: len });
     }
     let mut out = vec![0; len];
+    into(stored, &mut out, &Arc::default())?;
+    Ok(out)
+}
+
+/// Decodes a frame into a buffer, which it must fill.
+pub fn into(stored: &[u8], out: &mut [u8], pool: &Arc<Pool>) -> Result<(), FilterError> {
+    let header = Header::read(stored)?;
+    let (have, want) = (header.len, out.len());
+    if have != want {
+        return Err(FilterError::Size { have, want });
+    }
     // Within the slice: the header was checked.
     let frame = &stored[..header.stored];
     if header.as_it_is {
-        if frame.len() - HEADER != len {
+        if frame.len() - HEADER != want {
             return Err(damaged("lengths that cannot be"));
         }
         out.copy_from_slice(&frame[HEADER..]);
-        return Ok(out);
+        return Ok(());
     }
-    let mut buffer = vec![0; header.block.min(len)];
+    // A block before its elements are put together.
+    let mut buffer = pool.take(header.block.min(want));
     for (i, place) in out.chunks_mut(header.block.max(1)).enumerate() {
         let at = number(frame, HEADER + 4 * i)?;
         let streams = frame
             .get(at..)
             .ok_or(damaged("a block outside the frame"))?;
         let count = place.len() / header.size;
-        match header.sorted {
-            Sorted::Bytes => {
-                let sorted = &mut buffer[..place.len()];
-                decode_streams(&header, streams, sorted)?;
-                shuffle::into(sorted, place, header.size);
-            }
-            // Blosc sorts the bits of a block only if all its elements take part.
-            Sorted::Bits if count > 0 && count.is_multiple_of(bitshuffle::MULTIPLE) => {
-                let sorted = &mut buffer[..place.len()];
-                decode_streams(&header, streams, sorted)?;
-                let (bits, rest) = sorted.split_at(count * header.size);
-                let (elements, tail) = place.split_at_mut(bits.len());
-                bitshuffle::unsort(bits, elements, header.size);
-                tail.copy_from_slice(rest);
-            }
-            Sorted::Bits | Sorted::No => decode_streams(&header, streams, place)?,
+        // Blosc sorts the bits of a block only if all its elements take part.
+        let plain = match header.sorted {
+            Sorted::No => true,
+            Sorted::Bytes => count <= 1,
+            Sorted::Bits => count == 0 || !count.is_multiple_of(bitshuffle::MULTIPLE),
+        };
+        if plain {
+            decode_streams(&header, streams, place)?;
+            continue;
+        }
+        let sorted = &mut buffer[..place.len()];
+        decode_streams(&header, streams, sorted)?;
+        if header.sorted == Sorted::Bytes {
+            shuffle::into(sorted, place, header.size)?;
+        } else {
+            let (bits, rest) = sorted.split_at(count * header.size);
+            let (elements, tail) = place.split_at_mut(bits.len());
+            bitshuffle::unsort(bits, elements, header.size);
+            tail.copy_from_slice(rest);
         }
     }
-    Ok(out)
+    Ok(())
 }
 
 /// Decodes the streams of one block, which must fill `out`.

@@ -6,14 +6,7 @@ use libdeflater::Decompressor;
 
 use super::FilterError;
 
-/// Decodes to exactly `len` bytes.
-pub fn decode(stored: &[u8], len: usize) -> Result<Vec<u8>, FilterError> {
-    let mut out = vec![0; len];
-    into(stored, &mut out)?;
-    Ok(out)
-}
-
-/// The same into a buffer, which it must fill.
+/// Decodes into a buffer, which the stream must fill.
 pub fn into(stored: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
     thread_local! {
         static DECOMPRESSOR: RefCell<Decompressor> = RefCell::new(Decompressor::new());

@@ -8,8 +8,8 @@ use super::FilterError;
 /// Bytes of a checksum.
 pub const LEN: usize = 4;
 
-/// Checks the sum and takes it off.
-pub fn decode(mut stored: Vec<u8>) -> Result<Vec<u8>, FilterError> {
+/// Checks the sum; the data before it.
+pub fn check(stored: &[u8]) -> Result<&[u8], FilterError> {
     let Some((data, sum)) = stored.split_last_chunk::<LEN>() else {
         return Err(FilterError::Checksum);
     };
@@ -18,9 +18,7 @@ pub fn decode(mut stored: Vec<u8>) -> Result<Vec<u8>, FilterError> {
     if *sum != want && *sum != swapped {
         return Err(FilterError::Checksum);
     }
-    let len = data.len();
-    stored.truncate(len);
-    Ok(stored)
+    Ok(data)
 }
 
 fn checksum(data: &[u8]) -> u32 {
@@ -55,12 +53,12 @@ mod tests {
         let data = b"abcdefg".to_vec();
         let sum = checksum(&data).to_le_bytes();
         let stored = [&data[..], &sum].concat();
-        assert_eq!(decode(stored.clone()).unwrap(), data);
+        assert_eq!(check(&stored).unwrap(), data);
         let swapped = [sum[1], sum[0], sum[3], sum[2]];
-        assert_eq!(decode([&data[..], &swapped].concat()).unwrap(), data);
+        assert_eq!(check(&[&data[..], &swapped].concat()).unwrap(), data);
         let mut wrong = stored;
         wrong[0] ^= 1;
-        assert!(decode(wrong).is_err());
-        assert!(decode(vec![1, 2]).is_err());
+        assert!(check(&wrong).is_err());
+        assert!(check(&[1, 2]).is_err());
     }
 }

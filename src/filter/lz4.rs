@@ -19,16 +19,15 @@ pub fn long_number(bytes: &mut &[u8]) -> Result<usize, FilterError> {
     usize::try_from(u64::from_be_bytes(*head)).map_err(|_| FilterError::Lz4)
 }
 
-/// Decodes to exactly `len` bytes.
-pub fn decode(mut stored: &[u8], len: usize) -> Result<Vec<u8>, FilterError> {
-    if long_number(&mut stored)? != len {
+/// Decodes into a buffer, which the blocks must fill.
+pub fn into(mut stored: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
+    if long_number(&mut stored)? != out.len() {
         return Err(FilterError::Lz4);
     }
     let block = number(&mut stored)?;
-    if block == 0 && len > 0 {
+    if block == 0 && !out.is_empty() {
         return Err(FilterError::Lz4);
     }
-    let mut out = vec![0; len];
     for place in out.chunks_mut(block.max(1)) {
         let size = number(&mut stored)?;
         let (data, rest) = stored.split_at_checked(size).ok_or(FilterError::Lz4)?;
@@ -39,7 +38,7 @@ pub fn decode(mut stored: &[u8], len: usize) -> Result<Vec<u8>, FilterError> {
             decode_block(data, place)?;
         }
     }
-    Ok(out)
+    Ok(())
 }
 
 /// Decodes one block of LZ4, which must fill `out`.

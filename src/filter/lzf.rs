@@ -6,19 +6,15 @@
 
 use super::{FilterError, lz77};
 
-/// Decodes to exactly `len` bytes.
-pub fn decode(stored: &[u8], len: usize) -> Result<Vec<u8>, FilterError> {
-    let mut out = vec![0; len];
+/// Decodes into a buffer, which the stream must fill.
+pub fn into(stored: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
     let mut at = 0;
     let mut left = stored;
     while let Some((&control, rest)) = left.split_first() {
         left = rest;
         if control < 32 {
             let n = usize::from(control) + 1;
-            let (literals, rest) = left.split_at_checked(n).ok_or(FilterError::Lzf)?;
-            let place = out.get_mut(at..at + n).ok_or(FilterError::Lzf)?;
-            place.copy_from_slice(literals);
-            left = rest;
+            left = lz77::literals(left, out, at, n).ok_or(FilterError::Lzf)?;
             at += n;
             continue;
         }
@@ -32,18 +28,25 @@ pub fn decode(stored: &[u8], len: usize) -> Result<Vec<u8>, FilterError> {
         let (&low, rest) = left.split_first().ok_or(FilterError::Lzf)?;
         left = rest;
         let distance = (usize::from(control & 31) << 8 | usize::from(low)) + 1;
-        lz77::copy(&mut out, at, distance, n).ok_or(FilterError::Lzf)?;
+        lz77::copy(out, at, distance, n).ok_or(FilterError::Lzf)?;
         at += n;
     }
-    if at != len {
-        return Err(FilterError::Lzf);
+    if at == out.len() {
+        Ok(())
+    } else {
+        Err(FilterError::Lzf)
     }
-    Ok(out)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn decode(stored: &[u8], len: usize) -> Result<Vec<u8>, FilterError> {
+        let mut out = vec![0; len];
+        into(stored, &mut out)?;
+        Ok(out)
+    }
 
     #[test]
     fn literals_and_copies() {

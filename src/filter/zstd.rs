@@ -6,14 +6,7 @@ use zstd::bulk::Decompressor;
 
 use super::FilterError;
 
-/// Decodes to exactly `len` bytes.
-pub fn decode(stored: &[u8], len: usize) -> Result<Vec<u8>, FilterError> {
-    let mut out = vec![0; len];
-    into(stored, &mut out)?;
-    Ok(out)
-}
-
-/// The same into a buffer, which it must fill.
+/// Decodes into a buffer, which the frame must fill.
 pub fn into(stored: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
     thread_local! {
         static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };

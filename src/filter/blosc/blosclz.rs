@@ -21,9 +21,7 @@ pub fn into(stream: &[u8], out: &mut [u8]) -> Option<()> {
         let mut n = usize::from(control >> 5);
         if n == 0 {
             let n = usize::from(control) + 1;
-            let (literals, rest) = left.split_at_checked(n)?;
-            out.get_mut(at..at + n)?.copy_from_slice(literals);
-            left = rest;
+            left = lz77::literals(left, out, at, n)?;
             at += n;
         } else {
             if n == 7 {

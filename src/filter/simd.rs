@@ -1,0 +1,97 @@
+//! Work on bytes that the compiler puts into vector registers, the widest that the CPU has.
+//!
+//! The code is plain Rust, compiled twice on x86-64: for the CPUs that everyone has, and for AVX2. No intrinsics;
+//! on other machines there is one version.
+
+#![allow(unsafe_code)]
+
+/// Work worth compiling anew. `run` and what it calls must be `#[inline(always)]`, or they are not.
+pub trait Work {
+    fn run(self);
+}
+
+/// Runs `work` as compiled for AVX2, if the CPU has it.
+pub fn wide(work: impl Work) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the CPU has AVX2, all that the function asks for.
+        return unsafe { with_avx2(work) };
+    }
+    work.run();
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn with_avx2(work: impl Work) {
+    work.run();
+}
+
+/// The planes that stand one after the other in `bytes`, woven into `out`, which is of the same length.
+pub struct Weave<'a, const N: usize> {
+    pub bytes: &'a [u8],
+    pub out: &'a mut [u8],
+}
+
+impl<const N: usize> Work for Weave<'_, N> {
+    #[inline(always)]
+    fn run(self) {
+        let count = self.bytes.len() / N;
+        weave::<N>(
+            std::array::from_fn(|i| &self.bytes[i * count..][..count]),
+            self.out,
+        );
+    }
+}
+
+/// Interleaves planes of equal length: the first bytes of all, then the second ones, and so on.
+#[inline(always)]
+pub fn weave<const N: usize>(planes: [&[u8]; N], out: &mut [u8]) {
+    /// Elements that fill vector registers.
+    const BLOCK: usize = 32;
+    let mut at = 0;
+    let mut blocks = out.chunks_exact_mut(BLOCK * N);
+    for block in &mut blocks {
+        let rows = planes.map(|plane| &plane[at..at + BLOCK]);
+        for i in 0..BLOCK {
+            for (byte, row) in rows.iter().enumerate() {
+                block[i * N + byte] = row[i];
+            }
+        }
+        at += BLOCK;
+    }
+    for (i, element) in blocks.into_remainder().chunks_exact_mut(N).enumerate() {
+        for (value, plane) in element.iter_mut().zip(&planes) {
+            *value = plane[at + i];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn both<const N: usize>(bytes: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let count = bytes.len() / N;
+        let planes: [&[u8]; N] = std::array::from_fn(|plane| &bytes[plane * count..][..count]);
+        let mut woven = vec![0; count * N];
+        let bytes = &bytes[..count * N];
+        wide(Weave::<N> {
+            bytes,
+            out: &mut woven,
+        });
+        let plain = (0..count)
+            .flat_map(|i| planes.map(|plane| plane[i]))
+            .collect();
+        (woven, plain)
+    }
+
+    proptest! {
+        #[test]
+        fn planes_are_woven_as_byte_by_byte(bytes in proptest::collection::vec(any::<u8>(), 0..3000)) {
+            for (woven, plain) in [both::<1>(&bytes), both::<2>(&bytes), both::<4>(&bytes), both::<8>(&bytes), both::<16>(&bytes)] {
+                prop_assert_eq!(woven, plain);
+            }
+        }
+    }
+}
