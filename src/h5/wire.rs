@@ -220,6 +220,10 @@ impl Wire {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dtype::DType;
+    use crate::filter::Pipeline;
+    use crate::h5::{ChunkTable, DatasetMap, Direct, Element, Member, Members, Slot, Source};
+    use proptest::prelude::*;
     use std::time::Duration;
 
     fn pair() -> (Wire, Wire) {
@@ -268,5 +272,71 @@ mod tests {
         server.write_all(&u64::MAX.to_le_bytes(), None).unwrap();
         let error = client.receive_reply(&mut None).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    /// Replies of every size of number, with text, and with a pipeline and a chunk table in them.
+    fn replies() -> Vec<Reply> {
+        let text = || Member::Soft(b"elsewhere".to_vec());
+        let members = Members {
+            members: vec![(b"a".to_vec(), text()), (b"b".to_vec(), text())],
+            total: 70_000,
+            damage: Some("half of it".into()),
+        };
+        let filters = [(2, vec![4]), (32008, vec![0, 4, 4, 0, 2])];
+        let direct = Direct {
+            pipeline: Pipeline::new(&filters).unwrap(),
+            table: ChunkTable {
+                slots: vec![Slot::default(); 3],
+            },
+            fill: vec![0; 4],
+        };
+        let error = H5Error::Damaged("no".into());
+        vec![
+            Reply::NeedFile,
+            Reply::Done(Err(error)),
+            Reply::Done(Ok(Answer::Members(members))),
+            Reply::Done(Ok(Answer::Map(DatasetMap {
+                addr: u64::MAX,
+                element: Element::Fixed {
+                    dtype: DType::int(4),
+                    inner: vec![],
+                    convert: false,
+                },
+                shape: vec![12],
+                rank: 1,
+                source: Source::Chunked {
+                    chunk: vec![4],
+                    direct: Some(direct),
+                    refused: None,
+                },
+            }))),
+        ]
+    }
+
+    proptest! {
+        /// Whatever a worker sends ends in a reply or in an error, if it is not silent.
+        #[test]
+        fn damaged_frames_end_in_a_reply_or_an_error(
+            number in 0_usize..4,
+            changes in proptest::collection::vec((any::<u16>(), any::<u8>()), 0..6),
+            cut in proptest::option::of(any::<u16>()),
+        ) {
+            let mut frame = postcard::to_stdvec(&replies()[number]).unwrap();
+            for (at, value) in changes {
+                let at = usize::from(at) % frame.len();
+                frame[at] = value;
+            }
+            if let Some(cut) = cut {
+                frame.truncate(usize::from(cut) % frame.len());
+            }
+            let (client, server) = pair();
+            server.write_all(&(frame.len() as u64).to_le_bytes(), None).unwrap();
+            server.write_all(&frame, None).unwrap();
+            drop(server);
+            if let Err(error) = client.receive_reply(&mut None) {
+                let expected = [io::ErrorKind::InvalidData, io::ErrorKind::UnexpectedEof];
+                prop_assert!(expected.contains(&error.kind()), "{error}");
+            }
+        }
     }
 }

@@ -1,0 +1,69 @@
+//! Chunks under any pipeline. Input: number of the pipeline, filter mask, decoded length (3 bytes, little end first),
+//! then the stored chunk. Pipeline 255 is itself in the input, as a worker would send it, before the chunk.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use npyfs_fuzz::{Pool, filter::Pipeline};
+use std::sync::Arc;
+
+/// Longest chunk asked for.
+const LONGEST: usize = 1 << 18;
+
+/// The pipelines by number: filters with their parameters. `fuzz/seed.py` writes the same list.
+const PIPELINES: [&[(i32, &[u32])]; 22] = [
+    &[(1, &[4])],
+    &[(2, &[4]), (1, &[4])],
+    &[(32000, &[])],
+    &[(2, &[4]), (32000, &[])],
+    &[(2, &[8]), (1, &[6]), (3, &[])],
+    &[(3, &[]), (2, &[2]), (32000, &[])],
+    &[(3, &[])],
+    &[(2, &[3])],
+    &[(2, &[16])],
+    &[(32001, &[])],
+    &[(2, &[2]), (32001, &[])],
+    &[(32004, &[])],
+    &[(2, &[4]), (32004, &[])],
+    &[(32015, &[3])],
+    &[(2, &[8]), (32015, &[3])],
+    &[(32008, &[0, 4, 4, 0, 0])],
+    &[(32008, &[0, 4, 4, 0, 2])],
+    &[(32008, &[0, 4, 4, 0, 3])],
+    &[(32008, &[0, 4, 3, 64, 2])],
+    &[(32008, &[0, 4, 8, 0, 2]), (3, &[])],
+    &[(32008, &[0, 4, 1, 8, 0])],
+    &[(2, &[2]), (32008, &[0, 4, 16, 0, 2])],
+];
+
+fuzz_target!(|input: &[u8]| {
+    let &[number, mask, a, b, c, ref stored @ ..] = input else {
+        return;
+    };
+    let len = u32::from_le_bytes([a, b, c, 0]) as usize % LONGEST;
+    let (pipeline, stored) = match PIPELINES.get(usize::from(number)) {
+        Some(filters) => {
+            let filters: Vec<_> = filters.iter().map(|(id, p)| (*id, p.to_vec())).collect();
+            let pipeline = Pipeline::new(&filters).expect("every filter of the list is known");
+            (pipeline, stored)
+        }
+        None => match postcard::take_from_bytes(stored) {
+            Ok(taken) => taken,
+            Err(_) => return,
+        },
+    };
+    // What buffers held before must not show.
+    let (pool, mut other) = (Arc::<Pool>::default(), vec![0xff; len]);
+    let mut used = pool.take(len);
+    used.fill(0xff);
+    drop(used);
+    let first = pipeline.decode_with(&pool, stored, mask.into(), &mut other);
+    match pipeline.decode(stored.to_vec(), mask.into(), len) {
+        Ok(data) => {
+            assert_eq!(first, Ok(()));
+            assert_eq!(data.len(), len);
+            assert!(data == other);
+        }
+        Err(error) => assert_eq!(first, Err(error)),
+    }
+});
