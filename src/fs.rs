@@ -241,14 +241,14 @@ impl Fs {
         }
     }
 
-    /// Opens a file. ESTALE if its store changed: the kernel then looks the path up again.
-    pub fn open_file(&self, ino: u64) -> FsResult<Opened> {
+    /// Opens a file; `exact` says that the kernel can read it past its page cache and still map it. ESTALE if its store changed: the kernel then looks the path up again.
+    pub fn open_file(&self, ino: u64, exact: bool) -> FsResult<Opened> {
         let file = self.file(ino)?;
         if !file.is_current() {
             return Err(Error::new(ErrorKind::Stale, "the store changed on disk").into());
         }
         let content = file.open().map_err(|e| self.note(ino, "open", e))?;
-        let exact = content.is_costly() && self.habits.expects_sample(ino);
+        let exact = exact && content.is_costly() && self.habits.expects_sample(ino);
         let open = OpenFile {
             ino,
             content,
@@ -259,8 +259,7 @@ impl Fs {
         files.insert(handle, Arc::new(open));
         Ok(Opened {
             handle,
-            direct_io: file.volatile(),
-            exact,
+            direct_io: file.volatile() || exact,
         })
     }
 

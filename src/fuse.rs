@@ -136,9 +136,9 @@ impl Filesystem for Adapter {
         if flags.acc_mode() != OpenAccMode::O_RDONLY {
             return reply.error(Errno::EROFS);
         }
-        match self.ask(|fs| fs.open_file(ino.0)) {
+        match self.ask(|fs| fs.open_file(ino.0, self.maps_direct)) {
             Ok(opened) => {
-                let pages = if opened.direct_io || opened.exact && self.maps_direct {
+                let pages = if opened.direct_io {
                     FopenFlags::FOPEN_DIRECT_IO
                 } else {
                     FopenFlags::FOPEN_KEEP_CACHE

@@ -29,7 +29,7 @@ fn a_file_is_found_and_read_to_its_exact_end() {
         (attr.kind, attr.size),
         (FileKind::File, 128 + 64 * 128 * 128)
     );
-    let handle = fs.open_file(attr.ino).unwrap().handle;
+    let handle = fs.open_file(attr.ino, false).unwrap().handle;
     let head = fs.read(handle, 0, 128).unwrap();
     assert!(head.as_ref().starts_with(b"\x93NUMPY\x01\x00"));
     assert_eq!(

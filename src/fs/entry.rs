@@ -34,10 +34,8 @@ pub struct Attr {
 #[derive(Clone, Copy, Debug)]
 pub struct Opened {
     pub handle: u64,
-    /// The kernel must not keep pages of it (status files).
+    /// The kernel must not keep pages of it (status files), or need not (samples).
     pub direct_io: bool,
-    /// Reads that do not go through the kernel's page cache are cheaper here, if mmap still works then.
-    pub exact: bool,
 }
 
 /// One name in a directory.

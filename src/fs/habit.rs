@@ -2,16 +2,13 @@
 //!
 //! Who takes samples out of a file (open it, read one range somewhere inside, close it) is served badly
 //! through the kernel's page cache: pages do not end where chunks do, so that each sample costs the
-//! chunks beside it as well. After a few such samples a file is opened for exact reads, until somebody reads
+//! chunks beside it as well. After such a sample a file is opened for exact reads, until somebody reads
 //! it otherwise. It is a guess about speed: what is read is the same.
 
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
 
 use lru::LruCache;
-
-/// Samples in a row after which more are expected.
-const ENOUGH: u32 = 3;
 
 /// Files whose habit is remembered.
 const MOST: usize = 4096;
@@ -58,7 +55,7 @@ impl Track {
 }
 
 /// The habits of the files of a mount, by inode.
-pub struct Habits(Mutex<LruCache<u64, u32>>);
+pub struct Habits(Mutex<LruCache<u64, ()>>);
 
 impl Default for Habits {
     fn default() -> Self {
@@ -71,7 +68,7 @@ impl Habits {
     /// Whether the next handle will probably take a sample.
     pub fn expects_sample(&self, ino: u64) -> bool {
         let habits = self.0.lock().unwrap_or_else(|e| e.into_inner());
-        habits.peek(&ino).is_some_and(|&samples| samples >= ENOUGH)
+        habits.contains(&ino)
     }
 
     /// A handle of a file of `len` bytes is closed.
@@ -79,8 +76,7 @@ impl Habits {
         let mut habits = self.0.lock().unwrap_or_else(|e| e.into_inner());
         match track.is_sample(len) {
             Some(true) => {
-                let samples = habits.get_or_insert_mut(ino, || 0);
-                *samples = (*samples + 1).min(ENOUGH);
+                habits.put(ino, ());
             }
             Some(false) => {
                 habits.pop(&ino);
@@ -107,12 +103,9 @@ mod tests {
     #[test]
     fn samples_are_expected_after_samples() {
         let habits = Habits::default();
-        for sample in 1..=ENOUGH {
-            assert!(!habits.expects_sample(7));
-            // Out of order, as requests of one read may arrive.
-            let at = u64::from(sample) << 20;
-            close(&habits, &[(at + 4096, 4096), (at, 4096)]);
-        }
+        assert!(!habits.expects_sample(7));
+        // Out of order, as requests of one read may arrive.
+        close(&habits, &[((1 << 20) + 4096, 4096), (1 << 20, 4096)]);
         close(&habits, &[]);
         assert!(habits.expects_sample(7) && !habits.expects_sample(8));
     }
@@ -126,9 +119,7 @@ mod tests {
             &[(4096, LEN / 2)],
         ] {
             let habits = Habits::default();
-            for _ in 0..ENOUGH {
-                close(&habits, &[(1 << 20, 4096)]);
-            }
+            close(&habits, &[(1 << 20, 4096)]);
             assert!(habits.expects_sample(7));
             close(&habits, other);
             assert!(!habits.expects_sample(7), "{other:?}");

@@ -184,7 +184,7 @@ impl Chunks {
         source.stored(slot, |stored| {
             self.direct
                 .pipeline
-                .decode_into(stored, slot.mask, out)
+                .decode_with(source.pool, stored, slot.mask, out)
                 .map_err(|e| Error::damaged(format!("chunk {place:?}: {e}")))
         })
     }

@@ -428,7 +428,8 @@ impl Payload {
         })
     }
 
-    /// Gives up bands that this reader has read to their end: the kernel has their bytes now.
+    /// Gives up bands that this reader has read to their end: the kernel has their bytes now, or somebody
+    /// who takes samples at random from more than there is room for.
     fn note_read(&self, pieces: Pieces<'_>, offset: u64, len: usize) {
         let inner = &self.0;
         let cache = &inner.store.context.cache;
