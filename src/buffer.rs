@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Smaller buffers are not worth keeping.
-const SMALLEST: usize = 16 << 10;
+pub const SMALLEST: usize = 16 << 10;
 
 /// Bytes of unused buffers that are kept.
 const MOST_FREE: usize = 16 << 20;

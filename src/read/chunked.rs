@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::block::{Place, copy};
 use super::payload::repeat;
-use crate::buffer::{Buffer, Pool};
+use crate::buffer::{Buffer, Pool, SMALLEST};
 use crate::cache::Need;
 use crate::error::{Error, Result};
 use crate::h5::{Direct, Request, Slot, StoredChunk};
@@ -36,8 +36,9 @@ impl Source<'_> {
     /// Stored bytes, wherever they begin in the buffer.
     fn stored<T>(&self, slot: Slot, use_: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
         let (addr, size) = (slot.addr, u64::from(slot.size));
-        let range = self
-            .streaming
+        // A smaller buffer need not be aligned, and a smaller read is not worth it.
+        let worth_it = self.streaming && slot.size as usize >= SMALLEST;
+        let range = worth_it
             .then(|| self.file.direct_range(addr, size))
             .flatten();
         if let Some(range) = range {
@@ -200,6 +201,7 @@ pub fn decode(file: &StoreFile, stored: &StoredChunk) -> Result<Vec<u8>> {
             pipeline: stored.pipeline.clone(),
             table: crate::h5::ChunkTable {
                 slots: vec![stored.slot],
+                ..Default::default()
             },
             fill: stored.fill.clone(),
         },
