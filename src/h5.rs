@@ -5,6 +5,7 @@
 //! soft or external link is followed: callers decide what a link may lead to.
 
 mod aec;
+mod budget;
 mod chunks;
 mod describe;
 mod ffi;
@@ -18,13 +19,14 @@ mod wire;
 pub mod worker;
 
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 
 use crate::dtype::DType;
 use crate::filter::Pipeline;
 use crate::raw::StoreFile;
+use budget::Room;
 use sandbox::Sandbox;
 pub use text::encode as encode_text;
 pub use types::Element;
@@ -215,6 +217,8 @@ pub enum Source {
         direct: Option<Direct>,
         /// Why their table was not believed; libhdf5 reads them then, and finds what is wrong with each.
         refused: Option<String>,
+        /// There was no room for their table just now.
+        crowded: bool,
     },
     /// Composed of other datasets.
     Virtual { sources: Vec<(Vec<u8>, Vec<u8>)> },
@@ -235,6 +239,9 @@ pub struct Direct {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ChunkTable {
     pub slots: Vec<Slot>,
+    /// Its share of the memory for tables.
+    #[serde(skip)]
+    pub room: Option<Arc<Room>>,
 }
 
 /// One place of the grid; size 0: no chunk is stored there.

@@ -10,7 +10,7 @@ use super::ffi::{self, Id, LayoutKind, StoredChunk};
 use super::{ChunkTable, H5Error, Slot};
 
 /// Places of a table, 32 MiB of memory; a dataset with more is read through libhdf5.
-const MOST: usize = 1 << 21;
+pub const MOST: usize = 1 << 21;
 
 /// What must be true of every stored chunk of a dataset.
 #[derive(Clone, Debug)]
@@ -178,7 +178,7 @@ fn fill(
             mask: chunk.mask,
         };
     }
-    Ok(ChunkTable { slots })
+    Ok(ChunkTable { slots, room: None })
 }
 
 /// The true place of a chunk of an extensible array.

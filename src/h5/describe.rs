@@ -273,6 +273,7 @@ pub fn map(dataset: &OpenDataset, file_size: u64) -> Result<DatasetMap, H5Error>
                     chunk,
                     direct,
                     refused,
+                    crowded: false,
                 }
             }
         }

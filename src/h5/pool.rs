@@ -12,9 +12,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use super::budget::Budget;
 use super::sandbox::Sandbox;
 use super::wire::{Envelope, Reply, Wire};
 use super::{Answer, H5Error, Request, Sink, worker};
@@ -44,7 +45,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(readable: Option<&Path>) -> io::Result<Self> {
+    fn start(readable: Option<&Path>, tables: &Arc<Budget>) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let child = Command::new("/proc/self/exe")
             .arg(worker::ARGUMENT)
@@ -55,9 +56,11 @@ impl Worker {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
+        let mut wire = Wire::new(ours);
+        wire.tables = tables.clone();
         Ok(Self {
             child,
-            wire: Wire::new(ours),
+            wire,
             fresh: true,
             sandbox: None,
         })
@@ -93,7 +96,7 @@ impl Worker {
         };
         match reply {
             Reply::Done(answer) => Ok(answer),
-            Reply::Hello(_) | Reply::NeedFile | Reply::Bytes(_) => {
+            Reply::Hello(_) | Reply::NeedFile | Reply::Bytes(_) | Reply::Map(..) => {
                 Err(io::ErrorKind::InvalidData.into())
             }
         }
@@ -178,12 +181,14 @@ pub struct Pool {
     restarts: AtomicU64,
     /// The directory below which workers may read files; `None`: anywhere.
     readable: Option<PathBuf>,
+    tables: Arc<Budget>,
 }
 
 impl Pool {
     pub fn new(readable: Option<PathBuf>) -> Self {
         Self {
             readable,
+            tables: Arc::default(),
             state: Mutex::default(),
             freed: Condvar::new(),
             // Two more than can work: one that stalls on a damaged file must not hold up the others.
@@ -207,7 +212,7 @@ impl Pool {
     }
 
     fn start(&self) -> io::Result<Worker> {
-        Worker::start(self.readable.as_deref())
+        Worker::start(self.readable.as_deref(), &self.tables)
     }
 
     fn take(&self) -> io::Result<Worker> {

@@ -8,6 +8,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,12 +19,61 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::budget::Budget;
 use super::sandbox::Sandbox;
 use super::service::LARGEST_BLOCK;
-use super::{Answer, H5Error, Request, Sink};
+use super::{Answer, ChunkTable, DatasetMap, H5Error, Request, Sink, Slot, Source, chunks};
 
 /// Longest frame of plain data: the index of a group with millions of members fits.
 const LARGEST_FRAME: u64 = 2 << 30;
+
+/// Raw bytes are handled in parts of this many.
+const PART: usize = 1 << 20;
+
+/// Bytes of a slot of a chunk table.
+const SLOT: usize = 16;
+
+impl Slot {
+    fn to_bytes(self) -> [u8; SLOT] {
+        let mut bytes = [0; SLOT];
+        bytes[..8].copy_from_slice(&self.addr.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.size.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.mask.to_le_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8; SLOT]) -> Self {
+        let [a, b, c, d, e, f, g, h, size @ .., m, n, o, p] = *bytes;
+        Self {
+            addr: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            size: u32::from_le_bytes(size),
+            mask: u32::from_le_bytes([m, n, o, p]),
+        }
+    }
+}
+
+impl DatasetMap {
+    fn table_mut(&mut self) -> Option<&mut ChunkTable> {
+        match &mut self.source {
+            Source::Chunked {
+                direct: Some(direct),
+                ..
+            } => Some(&mut direct.table),
+            _ => None,
+        }
+    }
+
+    /// Without a table chunks are read through libhdf5.
+    fn leave_to_library(&mut self) {
+        if let Source::Chunked {
+            direct, crowded, ..
+        } = &mut self.source
+        {
+            *direct = None;
+            *crowded = true;
+        }
+    }
+}
 
 /// A request about one file.
 #[derive(Debug, Serialize, Deserialize)]
@@ -47,6 +97,8 @@ pub enum Reply {
     Done(Result<Answer, H5Error>),
     /// `Answer::Bytes`, and this many bytes follow.
     Bytes(u64),
+    /// `Answer::Map`, and this many slots of its chunk table follow.
+    Map(DatasetMap, u64),
 }
 
 fn closed() -> io::Error {
@@ -62,6 +114,8 @@ pub struct Wire {
     socket: UnixStream,
     /// When to give up waiting for bytes; `None` waits for ever.
     pub deadline: Option<Instant>,
+    /// What received chunk tables may take.
+    pub tables: Arc<Budget>,
 }
 
 impl Wire {
@@ -69,6 +123,7 @@ impl Wire {
         Self {
             socket,
             deadline: None,
+            tables: Arc::default(),
         }
     }
 
@@ -175,6 +230,15 @@ impl Wire {
                 self.send(&Reply::Bytes(bytes.len() as u64), None)?;
                 self.write_all(&bytes, None)
             }
+            Reply::Done(Ok(Answer::Map(mut map))) => {
+                let table = map.table_mut().map(std::mem::take).unwrap_or_default();
+                self.send(&Reply::Map(map, table.slots.len() as u64), None)?;
+                for slots in table.slots.chunks(PART / SLOT) {
+                    let bytes: Vec<u8> = slots.iter().flat_map(|slot| slot.to_bytes()).collect();
+                    self.write_all(&bytes, None)?;
+                }
+                Ok(())
+            }
             other => self.send(&other, None),
         }
     }
@@ -182,8 +246,13 @@ impl Wire {
     /// A reply; bytes that follow are read too, and go to `sink` if there is one.
     pub fn receive_reply(&self, sink: &mut Option<&mut Sink<'_>>) -> io::Result<Reply> {
         let (reply, _) = self.receive()?;
-        let Reply::Bytes(len) = reply else {
-            return Ok(reply);
+        let len = match reply {
+            Reply::Bytes(len) => len,
+            Reply::Map(map, slots) => {
+                let map = self.receive_table(map, slots)?;
+                return Ok(Reply::Done(Ok(Answer::Map(map))));
+            }
+            reply => return Ok(reply),
         };
         if len > LARGEST_BLOCK {
             return Err(invalid("block too long"));
@@ -200,15 +269,43 @@ impl Wire {
         Ok(Reply::Done(Ok(Answer::Bytes(bytes))))
     }
 
+    /// Completes a map by its chunk table, or drops the table if there is no room for it.
+    fn receive_table(&self, mut map: DatasetMap, slots: u64) -> io::Result<DatasetMap> {
+        if slots > chunks::MOST as u64 {
+            return Err(invalid("chunk table too long"));
+        }
+        let len = slots * SLOT as u64;
+        let room = self.tables.take(len).map(Arc::new);
+        let mut table = Vec::new();
+        if room.is_some() {
+            table.reserve_exact(usize::try_from(slots).map_err(invalid)?);
+        }
+        self.pass_on(len, &mut |_, part| {
+            if room.is_some() {
+                table.extend(part.as_chunks().0.iter().map(Slot::from_bytes));
+            }
+            Ok(())
+        })??;
+        match (map.table_mut(), room) {
+            (Some(place), Some(room)) => {
+                place.slots = table;
+                place.room = Some(room);
+            }
+            (Some(_), None) => map.leave_to_library(),
+            (None, _) => {}
+        }
+        Ok(map)
+    }
+
     /// Hands on bytes in parts. All are taken off the wire, even if the sink fails, whose failure is the
     /// inner result.
     fn pass_on(&self, len: u64, sink: &mut Sink<'_>) -> io::Result<io::Result<()>> {
-        const PART: u64 = 1 << 20;
-        let mut part = vec![0; usize::try_from(len.min(PART)).map_err(invalid)?];
+        let most = PART as u64;
+        let mut part = vec![0; usize::try_from(len.min(most)).map_err(invalid)?];
         let mut outcome = Ok(());
         let mut at = 0;
         while at < len {
-            let n = usize::try_from((len - at).min(PART)).map_err(invalid)?;
+            let n = usize::try_from((len - at).min(most)).map_err(invalid)?;
             self.read_exact(&mut part[..n], &mut None)?;
             outcome = outcome.and_then(|()| sink(at, &part[..n]));
             at += n as u64;
@@ -252,6 +349,86 @@ mod tests {
             panic!("another reply");
         };
         assert_eq!(bytes, big);
+        sender.join().unwrap();
+    }
+
+    fn map_of(slots: Vec<Slot>) -> DatasetMap {
+        let table = ChunkTable { slots, room: None };
+        DatasetMap {
+            addr: 5,
+            element: Element::Text {
+                fixed: None,
+                utf8: false,
+            },
+            shape: vec![3],
+            rank: 1,
+            source: Source::Chunked {
+                chunk: vec![1],
+                direct: Some(Direct {
+                    pipeline: Pipeline::new(&[]).unwrap(),
+                    table,
+                    fill: vec![0],
+                }),
+                refused: None,
+                crowded: false,
+            },
+        }
+    }
+
+    #[test]
+    fn chunk_tables_arrive_whole_or_not_at_all() {
+        let (client, server) = pair();
+        let slot = |n: u32| Slot {
+            addr: u64::MAX - u64::from(n),
+            size: n,
+            mask: !n,
+        };
+        let slots: Vec<Slot> = (0..200_000).map(slot).collect();
+        let sent = slots.clone();
+        let sender = std::thread::spawn(move || {
+            for _ in 0..3 {
+                let map = map_of(sent.clone());
+                server
+                    .send_reply(Reply::Done(Ok(Answer::Map(map))))
+                    .unwrap();
+            }
+            server
+                .send(&Reply::Map(map_of(vec![]), 1 << 60), None)
+                .unwrap();
+        });
+        let receive = || match client.receive_reply(&mut None) {
+            Ok(Reply::Done(Ok(Answer::Map(map)))) => Ok(map.source),
+            Ok(other) => panic!("{other:?}"),
+            Err(e) => Err(e.kind()),
+        };
+        let Ok(Source::Chunked {
+            direct: Some(first),
+            crowded: false,
+            ..
+        }) = receive()
+        else {
+            panic!("no table");
+        };
+        assert_eq!(first.table.slots, slots);
+        let rest = client.tables.take((32 << 20) - 200_000 * 16).unwrap();
+        let crowded = receive();
+        assert!(matches!(
+            crowded,
+            Ok(Source::Chunked {
+                direct: None,
+                crowded: true,
+                ..
+            })
+        ));
+        drop((first, rest));
+        assert!(matches!(
+            receive(),
+            Ok(Source::Chunked {
+                direct: Some(_),
+                ..
+            })
+        ));
+        assert_eq!(receive().unwrap_err(), io::ErrorKind::InvalidData);
         sender.join().unwrap();
     }
 

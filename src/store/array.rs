@@ -74,10 +74,12 @@ impl ArrayFile {
             if map.shape != self.dataset.shape {
                 return Err(Error::new(ErrorKind::Stale, "the shape changed on disk"));
             }
-            match form {
+            let crowded = matches!(map.source, Source::Chunked { crowded: true, .. });
+            let backing = match form {
                 Some(form) => self.text_backing(&map, &dtype, form),
                 None => self.backing(map, &dtype),
-            }
+            };
+            Ok((backing?, !crowded))
         })?;
         let inner = match &self.dataset.element {
             Element::Fixed { inner, .. } => inner.len(),
@@ -119,6 +121,7 @@ impl ArrayFile {
                 chunk,
                 direct,
                 refused,
+                ..
             } => {
                 if let Some(why) = refused {
                     self.store.context.journal.add(&format!(

@@ -111,19 +111,21 @@ impl OpenStore {
 
     /// Where the bytes of a dataset are; found once for as long as it is opened again and again.
     ///
-    /// Not kept is what depends on other files: they may change while this one does not.
+    /// `find` says with it whether it is worth keeping. What depends on other files is never kept: they may
+    /// change while this one does not.
     pub fn backing(
         &self,
         object: u64,
-        find: impl FnOnce() -> Result<Backing>,
+        find: impl FnOnce() -> Result<(Backing, bool)>,
     ) -> Result<Arc<Backing>> {
         let known = &self.context.backings;
         let key = (self.file.serial, object);
         if let Some(backing) = known.get(key) {
             return Ok(backing);
         }
-        let backing = Arc::new(find()?);
-        if !backing.is_outside() {
+        let (backing, lasting) = find()?;
+        let backing = Arc::new(backing);
+        if lasting && !backing.is_outside() {
             known.put(key, backing.clone());
         }
         Ok(backing)

@@ -1,0 +1,69 @@
+//! The memory that the chunk tables of one mount may take, all together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Bytes for all tables that are in use or kept.
+const MOST: u64 = 32 << 20;
+
+/// Tables from this size on are worth the milliseconds it takes to give their memory back.
+const LARGE: u64 = 4 << 20;
+
+/// What is taken of it.
+#[derive(Debug, Default)]
+pub struct Budget(AtomicU64);
+
+/// A share, given back when dropped; the table must be gone by then.
+#[derive(Debug)]
+pub struct Room {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Budget {
+    /// Room for this many bytes, if there is any.
+    pub fn take(self: &Arc<Self>, bytes: u64) -> Option<Room> {
+        let more = |taken: u64| taken.checked_add(bytes).filter(|&n| n <= MOST);
+        self.0.fetch_update(Relaxed, Relaxed, more).ok()?;
+        Some(Room {
+            budget: self.clone(),
+            bytes,
+        })
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.budget.0.fetch_sub(self.bytes, Relaxed);
+        if self.bytes >= LARGE {
+            give_back();
+        }
+    }
+}
+
+/// Has the C library give free memory back to the system. By itself it keeps what a large table took, once
+/// for each thread that has received one.
+#[allow(unsafe_code)]
+fn give_back() {
+    // SAFETY: no conditions; memory in use is not touched.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_bounded_and_given_back() {
+        let budget = Arc::<Budget>::default();
+        let half = budget.take(MOST / 2).unwrap();
+        assert!(budget.take(MOST / 2 + 1).is_none() && budget.take(u64::MAX).is_none());
+        let rest = budget.take(MOST / 2).unwrap();
+        assert!(budget.take(1).is_none());
+        drop((half, rest));
+        assert!(budget.take(MOST).is_some());
+    }
+}
