@@ -464,6 +464,7 @@ mod tests {
             pipeline: Pipeline::new(&filters).unwrap(),
             table: ChunkTable {
                 slots: vec![Slot::default(); 3],
+                room: None,
             },
             fill: vec![0; 4],
         };
@@ -485,6 +486,7 @@ mod tests {
                     chunk: vec![4],
                     direct: Some(direct),
                     refused: None,
+                    crowded: false,
                 },
             }))),
         ]
