@@ -175,9 +175,19 @@ impl Cache {
         self.reader(key, need, || self.filled(need, fill))
     }
 
-    /// Decodes a piece for a reader who will come, unless it is here or there is no room.
-    pub fn ahead(&self, key: Key, need: Need, fill: impl FnOnce(&mut [u8]) -> Result<()>) {
+    /// Decodes a piece for a reader who will come, unless it is here, there is no room, or it is not `wanted`
+    /// any more: that is asked when no reader can slip in between.
+    pub fn ahead(
+        &self,
+        key: Key,
+        need: Need,
+        wanted: impl FnOnce() -> bool,
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) {
         let mut inner = lock(&self.inner);
+        if !wanted() {
+            return;
+        }
         let full = inner.reserved > 0 && inner.reserved + need.bytes() > self.limit;
         if full || inner.pieces.contains(&key) || inner.flights.contains_key(&key) {
             return;
@@ -479,9 +489,10 @@ mod tests {
             buf.fill(3);
             Ok(())
         };
-        cache.ahead(key(0), need, fill);
-        cache.ahead(key(0), need, |_| panic!("it is here"));
-        cache.ahead(key(1), need, fill);
+        cache.ahead(key(0), need, || true, fill);
+        cache.ahead(key(0), need, || true, |_| panic!("it is here"));
+        cache.ahead(key(9), need, || false, |_| panic!("not wanted"));
+        cache.ahead(key(1), need, || true, fill);
         cache.read(key(1), need, |_| panic!("it is here")).unwrap();
         for piece in 2..5 {
             cache.read(key(piece), need, fill).unwrap();

@@ -6,6 +6,7 @@ pub mod block;
 pub mod chunked;
 pub mod grid;
 pub mod payload;
+mod pieces;
 pub mod sequence;
 pub mod spill;
 pub mod stored;

@@ -4,40 +4,22 @@
 //! the cache, or, where the pieces that a reader of rows comes back to are too many for it, in a temporary
 //! file. A read never decodes more than the pieces it touches.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::buffer::Buffer;
-use crate::cache::{Key, Need, Piece};
+use crate::cache::Piece;
 use crate::content::{Content, Data};
 use crate::error::{Error, ErrorKind, Result};
-use crate::h5::{Request, Sink};
-use crate::read::backing::{Backing, Form, SINGLE, read_raw};
-use crate::read::chunked::{Chunks, Source};
+use crate::read::backing::{Backing, Form, read_raw};
 use crate::read::grid::{Band, Grid};
-use crate::read::sequence::Sequence;
-use crate::read::spill::Spill;
+use crate::read::pieces::{Pieces, Reader, SHARE};
 use crate::read::stored;
 use crate::store::opened::OpenStore;
 
 /// The elements of a dataset as bytes, for one open file.
 #[derive(Clone)]
-pub struct Payload(Arc<Inner>);
-
-/// What a payload consists of; jobs that read ahead share it with the open file.
-struct Inner {
-    store: Arc<OpenStore>,
-    /// Address of the dataset.
-    object: u64,
-    /// Dimensions of the dataset itself; those of an array datatype follow in the grid.
-    rank: usize,
-    len: u64,
-    backing: Arc<Backing>,
-    sequence: Sequence,
-    /// Where decoded pieces go that the cache cannot hold; `None` if there is no room for them.
-    spill: OnceLock<Option<Spill>>,
-    /// Held while a piece is decoded that only the spill has room for.
-    spilling: Mutex<()>,
-}
+pub struct Payload(Arc<Reader>);
 
 /// What the kernel may ask for ahead of a sequential reader, in bytes: twice two windows of 1 MiB.
 const KERNEL_AHEAD: u64 = 4 << 20;
@@ -46,22 +28,11 @@ const KERNEL_AHEAD: u64 = 4 << 20;
 const AHEAD: u64 = 8 << 20;
 const AHEAD_PIECES: std::ops::RangeInclusive<u64> = 2..=32;
 
-/// The share of the cache that the pieces of one band, or the making of one piece, may take.
-const SHARE: u64 = 4;
-
 /// Pieces of one request that are decoded at the same time.
 const MOST_BEGUN: usize = 8;
 
 /// Bytes of pieces that one request keeps at hand.
 const HELD: usize = 4 << 20;
-
-/// The pieces of a payload, all that reading them takes.
-#[derive(Clone, Copy)]
-struct Pieces<'a> {
-    grid: &'a Grid,
-    chunks: Option<&'a Grid>,
-    form: Form,
-}
 
 impl Payload {
     /// `rank` is the dataset's own; dimensions of an array datatype follow in the grid.
@@ -72,13 +43,13 @@ impl Payload {
         len: u64,
         backing: Arc<Backing>,
     ) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(Reader {
             store,
             object,
             rank,
             len,
             backing,
-            sequence: Sequence::default(),
+            sequence: Arc::default(),
             spill: OnceLock::new(),
             spilling: Mutex::new(()),
         }))
@@ -103,191 +74,11 @@ impl Payload {
             }
             let inner = self.0.clone();
             context.ahead.submit(move || {
-                if let Backing::Pieces { grid, .. } = &*inner.backing
-                    && !inner.sequence.has_reached(next)
-                {
-                    inner.fetch_ahead(grid, form, next);
+                if let Backing::Pieces { grid, .. } = &*inner.backing {
+                    inner.fetch_ahead(grid, form, next, || !inner.sequence.has_reached(next));
                 }
             });
         }
-    }
-}
-
-impl Inner {
-    fn key(&self, form_number: u32, piece: u64) -> Key {
-        Key {
-            file: self.store.file.serial,
-            object: self.object,
-            form: form_number,
-            piece,
-        }
-    }
-
-    fn need(&self, grid: &Grid, number: u64) -> Result<Need> {
-        let len = usize::try_from(grid.bytes_of(number))
-            .map_err(|_| Error::damaged("a piece too large for this machine"))?;
-        Ok(match &*self.backing {
-            Backing::Pieces {
-                direct: Some(chunks),
-                ..
-            } => chunks.need(&grid.block(number).0, len),
-            // The answer of a worker.
-            _ => Need { len, beside: len },
-        })
-    }
-
-    /// Decodes a piece into a buffer of its size.
-    fn fill(
-        &self,
-        grid: &Grid,
-        form: Form,
-        number: u64,
-        settled: bool,
-        out: &mut [u8],
-    ) -> Result<()> {
-        let (start, shape) = grid.block(number);
-        if let Some(chunks) = self.direct() {
-            let source = Source {
-                file: &self.store.file,
-                pool: self.store.context.cache.pool(),
-                streaming: settled,
-            };
-            return chunks.block(source, &start, &shape, out);
-        }
-        let bytes =
-            self.store
-                .block(self.object, &start[..self.rank], &shape[..self.rank], form)?;
-        if bytes.len() != out.len() {
-            return Err(short());
-        }
-        out.copy_from_slice(&bytes);
-        Ok(())
-    }
-
-    fn direct(&self) -> Option<&Chunks> {
-        match &*self.backing {
-            Backing::Pieces { direct, .. } => direct.as_deref(),
-            _ => None,
-        }
-    }
-
-    fn decoded(&self, grid: &Grid, form: Form, form_number: u32, number: u64) -> Result<Piece> {
-        let need = self.need(grid, number)?;
-        let settled = self.sequence.is_settled();
-        let key = self.key(form_number, number);
-        self.store
-            .context
-            .cache
-            .read(key, need, |out| self.fill(grid, form, number, settled, out))
-    }
-
-    fn fetch_ahead(&self, grid: &Grid, form: Form, number: u64) {
-        // Whatever is wrong, the reader meets it himself.
-        let Ok(need) = self.need(grid, number) else {
-            return;
-        };
-        if self.is_large(need) || self.is_spilled(number) {
-            return;
-        }
-        let key = self.key(form.number(), number);
-        self.store
-            .context
-            .cache
-            .ahead(key, need, |out| self.fill(grid, form, number, true, out));
-    }
-
-    /// Copies out of the chunk that holds `offset`; for pieces of which a part is damaged.
-    fn read_chunk(&self, chunks: &Grid, form: Form, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let run = chunks.run_at(offset);
-        let piece = self.decoded(chunks, form, SINGLE, run.piece)?;
-        let n = usize::try_from(run.len)
-            .unwrap_or(usize::MAX)
-            .min(buf.len());
-        buf[..n].copy_from_slice(slice(&piece, run.at, n)?);
-        Ok(n)
-    }
-}
-
-/// Pieces that the cache cannot hold.
-impl Inner {
-    /// Whether decoding a piece takes more of the cache than one piece may.
-    fn is_large(&self, need: Need) -> bool {
-        let bytes = (need.len as u64).saturating_add(need.beside as u64);
-        bytes > self.store.context.cache.limit() / SHARE
-    }
-
-    /// Where the pieces go that a reader comes back to, if the cache cannot hold a band of them.
-    fn spill(&self, grid: &Grid, band: Band, number: u64) -> Result<Option<&Spill>> {
-        let large = self.is_large(self.need(grid, number)?);
-        let many = band.pieces > 1 && band.bytes > self.store.context.cache.limit() / SHARE;
-        if !large && !many {
-            return Ok(None);
-        }
-        let spill = self.spill.get_or_init(|| {
-            Spill::new(grid.piece_bytes(), band.pieces)
-                .inspect_err(|e| {
-                    let path = self.store.file.path.display();
-                    let note = format!("{path}: decoding again and again: no temporary file: {e}");
-                    self.store.context.journal.add(&note);
-                })
-                .ok()
-        });
-        Ok(spill.as_ref())
-    }
-
-    fn is_spilled(&self, number: u64) -> bool {
-        matches!(self.spill.get(), Some(Some(spill)) if spill.has(number))
-    }
-
-    /// Fills `buf` from a piece that is in the spill, or is put there now.
-    fn read_spilled(
-        &self,
-        spill: &Spill,
-        pieces: Pieces<'_>,
-        number: u64,
-        at: u64,
-        buf: &mut [u8],
-    ) -> Result<()> {
-        if spill.read(number, at, buf)? {
-            return Ok(());
-        }
-        if self.is_large(self.need(pieces.grid, number)?) {
-            let _one = self.spilling.lock().unwrap_or_else(|e| e.into_inner());
-            if !spill.has(number) {
-                spill.put(number, |write| self.decode_elsewhere(pieces, number, write))?;
-            }
-        } else {
-            let piece = self.decoded(pieces.grid, pieces.form, pieces.form.number(), number)?;
-            spill.put(number, |write| write(0, &piece).map_err(Error::from))?;
-            let key = self.key(pieces.form.number(), number);
-            self.store.context.cache.consumed(&key);
-            buf.copy_from_slice(slice(&piece, at, buf.len())?);
-            return Ok(());
-        }
-        // Another request may have turned to another band meanwhile.
-        if spill.read(number, at, buf)? {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::Os(libc::EAGAIN),
-            "read from too many places at once",
-        ))
-    }
-
-    /// Has a piece decoded in another process, and takes it in parts.
-    fn decode_elsewhere(&self, pieces: Pieces<'_>, number: u64, sink: &mut Sink<'_>) -> Result<()> {
-        let (start, shape) = pieces.grid.block(number);
-        let request: Request = match self.direct() {
-            Some(chunks) => chunks.request(self.object, &start, &shape)?,
-            None => OpenStore::block_request(
-                self.object,
-                &start[..self.rank],
-                &shape[..self.rank],
-                pieces.form,
-            ),
-        };
-        let context = &self.store.context;
-        Ok(context.h5.stream(&self.store.file, request, sink)?)
     }
 }
 
@@ -302,6 +93,16 @@ pub fn repeat(pattern: &[u8], offset: u64, buf: &mut [u8]) {
     let skip = (offset % len as u64) as usize;
     for (i, byte) in buf.iter_mut().enumerate() {
         *byte = pattern[(skip + i % len) % len];
+    }
+}
+
+/// Pieces that are decoded for a request; when it is over nobody waits for those not begun yet.
+#[derive(Default)]
+struct Begun(Arc<AtomicBool>);
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
     }
 }
 
@@ -322,10 +123,10 @@ impl Payload {
         let mut held: Vec<Option<Held>> = Vec::new();
         let mut bytes = 0;
         let mut done = 0;
-        if band.pieces == 1 && !buf.is_empty() {
+        let _begun = (band.pieces == 1 && !buf.is_empty()).then(|| {
             let first = pieces.grid.run_at(offset).piece;
-            self.begin(pieces, first + 1..pieces.grid.run_at(end - 1).piece + 1);
-        }
+            self.begin(pieces, first + 1..pieces.grid.run_at(end - 1).piece + 1)
+        });
         while done < buf.len() {
             let at = offset + done as u64;
             let run = pieces.grid.run_at(at);
@@ -375,19 +176,21 @@ impl Payload {
     }
 
     /// Has pieces decoded that this request will come to, while it decodes the first itself.
-    fn begin(&self, pieces: Pieces<'_>, wanted: std::ops::Range<u64>) {
+    fn begin(&self, pieces: Pieces<'_>, wanted: std::ops::Range<u64>) -> Begun {
         let context = &self.0.store.context;
+        let begun = Begun::default();
         for next in wanted.take(MOST_BEGUN) {
             if context.cache.has(&self.0.key(pieces.form.number(), next)) {
                 continue;
             }
-            let (inner, form) = (self.0.clone(), pieces.form);
+            let (inner, form, over) = (self.0.clone(), pieces.form, begun.0.clone());
             context.ahead.submit_first(move || {
                 if let Backing::Pieces { grid, .. } = &*inner.backing {
-                    inner.fetch_ahead(grid, form, next);
+                    inner.fetch_ahead(grid, form, next, || !over.load(Ordering::Acquire));
                 }
             });
         }
+        begun
     }
 
     /// A piece, or of one in the spill what `rows` rows of the band take from `at` on.
@@ -529,14 +332,14 @@ impl Content for Payload {
     }
 }
 
-fn slice(piece: &Buffer, at: u64, len: usize) -> Result<&[u8]> {
+pub(super) fn slice(piece: &Buffer, at: u64, len: usize) -> Result<&[u8]> {
     let at = usize::try_from(at).map_err(|_| short())?;
     at.checked_add(len)
         .and_then(|end| piece.get(at..end))
         .ok_or_else(short)
 }
 
-fn short() -> Error {
+pub(super) fn short() -> Error {
     Error::new(ErrorKind::Damaged, "fewer bytes than the shape needs")
 }
 

@@ -22,7 +22,12 @@ const LEAST: usize = 128 << 10;
 const DEPTH: u64 = 4;
 
 /// Fills `buf` from byte `at` of the store file.
-pub fn read(store: &Arc<OpenStore>, sequence: &Sequence, at: u64, buf: &mut [u8]) -> Result<()> {
+pub fn read(
+    store: &Arc<OpenStore>,
+    sequence: &Arc<Sequence>,
+    at: u64,
+    buf: &mut [u8],
+) -> Result<()> {
     let file = &store.file;
     let end = at.saturating_add(buf.len() as u64);
     if buf.len() < LEAST || end > file.identity.size {
@@ -34,13 +39,13 @@ pub fn read(store: &Arc<OpenStore>, sequence: &Sequence, at: u64, buf: &mut [u8]
         return Ok(file.read_exact_at(buf, at)?);
     }
     for block in wanted {
-        let (here, range) = (store.clone(), block * BLOCK);
+        let (here, sequence) = (store.clone(), sequence.clone());
         store.context.ahead.submit(move || {
-            if here.file.direct_range(range, BLOCK).is_some() {
+            if here.file.direct_range(block * BLOCK, BLOCK).is_some() {
+                let wanted = || !sequence.has_reached(block);
                 let fill = |out: &mut [u8]| fill(&here.file, block, out);
-                here.context
-                    .cache
-                    .ahead(key(&here.file, block), need(), fill);
+                let key = key(&here.file, block);
+                here.context.cache.ahead(key, need(), wanted, fill);
             }
         });
     }
