@@ -175,7 +175,6 @@ const REFUSED: &[i64] = &[
     libc::SYS_open_by_handle_at,
     libc::SYS_truncate,
     libc::SYS_unlinkat,
-    libc::SYS_renameat,
     libc::SYS_renameat2,
     libc::SYS_linkat,
     libc::SYS_symlinkat,
@@ -224,6 +223,7 @@ const REFUSED_HERE: &[i64] = &[
     libc::SYS_unlink,
     libc::SYS_rmdir,
     libc::SYS_rename,
+    libc::SYS_renameat,
     libc::SYS_link,
     libc::SYS_symlink,
     libc::SYS_mkdir,
@@ -235,13 +235,14 @@ const REFUSED_HERE: &[i64] = &[
     libc::SYS_utimes,
     libc::SYS_futimesat,
 ];
-#[cfg(not(target_arch = "x86_64"))]
-const REFUSED_HERE: &[i64] = &[];
+/// `renameat`, which the `libc` crate does not list for this architecture (asm-generic/unistd.h).
+#[cfg(target_arch = "aarch64")]
+const REFUSED_HERE: &[i64] = &[38];
 
 /// `open` with its place in the arguments of the flags.
 #[cfg(target_arch = "x86_64")]
 const OPENS: &[(i64, u8)] = &[(libc::SYS_openat, 2), (libc::SYS_open, 1)];
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
 const OPENS: &[(i64, u8)] = &[(libc::SYS_openat, 2)];
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
