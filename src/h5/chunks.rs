@@ -12,6 +12,28 @@ use super::{ChunkTable, H5Error, Slot};
 /// Places of a table, 32 MiB of memory; a dataset with more is read through libhdf5.
 pub const MOST: usize = 1 << 21;
 
+/// Bytes of a slot as it crosses to another process: address, size and mask, little-endian.
+pub const SLOT: usize = 16;
+
+impl Slot {
+    pub fn to_bytes(self) -> [u8; SLOT] {
+        let mut bytes = [0; SLOT];
+        bytes[..8].copy_from_slice(&self.addr.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.size.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.mask.to_le_bytes());
+        bytes
+    }
+
+    pub fn from_bytes(bytes: &[u8; SLOT]) -> Self {
+        let [a, b, c, d, e, f, g, h, size @ .., m, n, o, p] = *bytes;
+        Self {
+            addr: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            size: u32::from_le_bytes(size),
+            mask: u32::from_le_bytes([m, n, o, p]),
+        }
+    }
+}
+
 /// What must be true of every stored chunk of a dataset.
 #[derive(Clone, Debug)]
 pub struct Bounds {

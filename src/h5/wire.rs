@@ -30,28 +30,6 @@ const LARGEST_FRAME: u64 = 2 << 30;
 /// Raw bytes are handled in parts of this many.
 const PART: usize = 1 << 20;
 
-/// Bytes of a slot of a chunk table.
-const SLOT: usize = 16;
-
-impl Slot {
-    fn to_bytes(self) -> [u8; SLOT] {
-        let mut bytes = [0; SLOT];
-        bytes[..8].copy_from_slice(&self.addr.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.size.to_le_bytes());
-        bytes[12..].copy_from_slice(&self.mask.to_le_bytes());
-        bytes
-    }
-
-    fn from_bytes(bytes: &[u8; SLOT]) -> Self {
-        let [a, b, c, d, e, f, g, h, size @ .., m, n, o, p] = *bytes;
-        Self {
-            addr: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
-            size: u32::from_le_bytes(size),
-            mask: u32::from_le_bytes([m, n, o, p]),
-        }
-    }
-}
-
 impl DatasetMap {
     fn table_mut(&mut self) -> Option<&mut ChunkTable> {
         match &mut self.source {
@@ -233,7 +211,7 @@ impl Wire {
             Reply::Done(Ok(Answer::Map(mut map))) => {
                 let table = map.table_mut().map(std::mem::take).unwrap_or_default();
                 self.send(&Reply::Map(map, table.slots.len() as u64), None)?;
-                for slots in table.slots.chunks(PART / SLOT) {
+                for slots in table.slots.chunks(PART / chunks::SLOT) {
                     let bytes: Vec<u8> = slots.iter().flat_map(|slot| slot.to_bytes()).collect();
                     self.write_all(&bytes, None)?;
                 }
@@ -274,7 +252,7 @@ impl Wire {
         if slots > chunks::MOST as u64 {
             return Err(invalid("chunk table too long"));
         }
-        let len = slots * SLOT as u64;
+        let len = slots * chunks::SLOT as u64;
         let room = self.tables.take(len).map(Arc::new);
         let mut table = Vec::new();
         if room.is_some() {
@@ -319,7 +297,7 @@ mod tests {
     use super::*;
     use crate::dtype::DType;
     use crate::filter::Pipeline;
-    use crate::h5::{ChunkTable, DatasetMap, Direct, Element, Member, Members, Slot, Source};
+    use crate::h5::{Direct, Element, Member, Members};
     use proptest::prelude::*;
     use std::time::Duration;
 
@@ -468,27 +446,27 @@ mod tests {
             },
             fill: vec![0; 4],
         };
-        let error = H5Error::Damaged("no".into());
+        let map = DatasetMap {
+            addr: u64::MAX,
+            element: Element::Fixed {
+                dtype: DType::int(4),
+                inner: vec![],
+                convert: false,
+            },
+            shape: vec![12],
+            rank: 1,
+            source: Source::Chunked {
+                chunk: vec![4],
+                direct: Some(direct),
+                refused: None,
+                crowded: false,
+            },
+        };
         vec![
             Reply::NeedFile,
-            Reply::Done(Err(error)),
+            Reply::Done(Err(H5Error::Damaged("no".into()))),
             Reply::Done(Ok(Answer::Members(members))),
-            Reply::Done(Ok(Answer::Map(DatasetMap {
-                addr: u64::MAX,
-                element: Element::Fixed {
-                    dtype: DType::int(4),
-                    inner: vec![],
-                    convert: false,
-                },
-                shape: vec![12],
-                rank: 1,
-                source: Source::Chunked {
-                    chunk: vec![4],
-                    direct: Some(direct),
-                    refused: None,
-                    crowded: false,
-                },
-            }))),
+            Reply::Map(map, 3),
         ]
     }
 
