@@ -12,6 +12,7 @@ mod ffi;
 mod pool;
 pub mod sandbox;
 mod service;
+mod survey;
 mod szip;
 mod text;
 mod types;
@@ -44,6 +45,13 @@ pub enum Request {
     List {
         group: u64,
         outside: bool,
+        from: usize,
+        most: usize,
+    },
+    /// The same with what is below each member, and the attributes of these names.
+    Survey {
+        group: u64,
+        names: Vec<Vec<u8>>,
         from: usize,
         most: usize,
     },
@@ -83,14 +91,16 @@ pub enum Request {
 impl Request {
     /// Whether it may open very many objects.
     fn opens_many(&self) -> bool {
-        matches!(self, Self::List { .. } | Self::Groups)
+        matches!(self, Self::List { .. } | Self::Survey { .. } | Self::Groups)
     }
 
     /// The address of the object that is asked about; 0 for the file as a whole.
     fn object(&self) -> u64 {
         match self {
             Self::Root | Self::Groups => 0,
-            Self::List { group, .. } | Self::Resolve { group, .. } => *group,
+            Self::List { group, .. } | Self::Survey { group, .. } | Self::Resolve { group, .. } => {
+                *group
+            }
             Self::Map { dataset }
             | Self::Block { dataset, .. }
             | Self::Chunk { dataset, .. }
@@ -133,6 +143,7 @@ pub enum TextForm {
 pub enum Answer {
     Root(u64),
     Members(Members),
+    Survey(Survey),
     Groups(Vec<(u64, GroupPath)>),
     Resolved(Resolved),
     Map(DatasetMap),
@@ -151,6 +162,42 @@ pub struct Members {
     pub total: usize,
     /// Set when the group is damaged and some members are missing.
     pub damage: Option<String>,
+}
+
+/// A group with what is below it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Survey {
+    /// The attributes asked for of the group itself.
+    pub attributes: Vec<Attribute>,
+    /// In order of name; of a large group a part.
+    pub members: Vec<Surveyed>,
+    /// How many members the group has in all.
+    pub total: usize,
+    /// Set when the group is damaged and some members are missing.
+    pub damage: Option<String>,
+}
+
+/// A member of a group that was surveyed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Surveyed {
+    pub name: Vec<u8>,
+    pub member: Member,
+    /// The attributes asked for that it has.
+    pub attributes: Vec<Attribute>,
+    /// What is in a group; `None` if it was not entered: it is damaged, deep, or large and without any
+    /// of the attributes, or was met before.
+    pub members: Option<Vec<Surveyed>>,
+}
+
+impl Surveyed {
+    fn leaf(name: Vec<u8>, member: Member) -> Self {
+        Self {
+            name,
+            member,
+            attributes: Vec::new(),
+            members: None,
+        }
+    }
 }
 
 /// What a link of a group leads to.
@@ -472,6 +519,38 @@ impl H5 {
             for part in parts {
                 all.members.extend(part?.members);
             }
+        }
+        Ok(all)
+    }
+
+    /// A group with what is below its members; at most `most` of them.
+    pub fn survey(
+        &self,
+        file: &StoreFile,
+        group: u64,
+        names: &[&str],
+        most: usize,
+    ) -> Result<Survey, H5Error> {
+        /// Members in one answer.
+        const PART: usize = 20_000;
+        let names: Vec<Vec<u8>> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let part = |from| {
+            let request = Request::Survey {
+                group,
+                names: names.clone(),
+                from,
+                most: PART.min(most - from),
+            };
+            ask!(self, file, request, Survey)
+        };
+        let mut all = part(0)?;
+        let end = all.total.min(most);
+        while all.members.len() < end {
+            let next = part(all.members.len())?.members;
+            if next.is_empty() {
+                return Err(H5Error::Damaged("fewer members than the group has".into()));
+            }
+            all.members.extend(next);
         }
         Ok(all)
     }

@@ -31,6 +31,40 @@ impl FromStr for External {
     }
 }
 
+/// As what HDF5 files are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StoreKind {
+    /// As each file says of itself (the default).
+    #[default]
+    Auto,
+    /// As plain HDF5, whatever they say.
+    Plain,
+    /// As daf where there is a `__daf__`, else as plain HDF5.
+    Daf,
+    /// As Arkouda's, whatever they say.
+    Arkouda,
+    /// As Hangar's.
+    Hangar,
+}
+
+impl FromStr for StoreKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "plain" => Ok(Self::Plain),
+            "daf" => Ok(Self::Daf),
+            "arkouda" => Ok(Self::Arkouda),
+            "hangar" => Ok(Self::Hangar),
+            other => Err(format!(
+                "kind={other}: expected auto, plain, daf, arkouda or hangar"
+            )),
+        }
+    }
+}
+
 /// Choices that change what the tree shows or how much memory serving it may take.
 #[derive(Clone, Debug)]
 pub struct FsOptions {
@@ -48,9 +82,11 @@ pub struct FsOptions {
     pub cache_size: u64,
     /// Policy for references that lead out of a file.
     pub external: External,
-    /// Largest fixed-width expansion of a variable-length text dataset, in bytes;
-    /// past it `values` and `offsets` arrays are shown.
-    pub text_limit: u64,
+    /// Largest fixed-width expansion of text, in bytes; past it the arrays it consists of are shown.
+    /// `None`: what `text_limit` and `strings_limit` say.
+    pub text_limit: Option<u64>,
+    /// As what HDF5 files are shown.
+    pub kind: StoreKind,
 }
 
 impl Default for FsOptions {
@@ -63,7 +99,24 @@ impl Default for FsOptions {
             xattrs: false,
             cache_size: 256 << 20,
             external: External::Deny,
-            text_limit: 4 << 30,
+            text_limit: None,
+            kind: StoreKind::Auto,
         }
+    }
+}
+
+impl FsOptions {
+    const TEXT_LIMIT: u64 = 4 << 30;
+
+    /// Limit for text of variable length.
+    pub fn text_limit(&self) -> u64 {
+        self.text_limit.unwrap_or(Self::TEXT_LIMIT)
+    }
+
+    /// Limit for strings that take `stored` bytes in the file: unless it was chosen, what is large to begin
+    /// with may grow 64-fold.
+    pub fn strings_limit(&self, stored: u64) -> u64 {
+        self.text_limit
+            .unwrap_or(Self::TEXT_LIMIT.max(stored.saturating_mul(64)))
     }
 }

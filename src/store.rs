@@ -1,5 +1,6 @@
 //! Stores: what an HDF5 file or a directory of them looks like as files.
 
+pub mod arkouda;
 pub mod array;
 pub mod daf;
 pub mod external;
@@ -18,7 +19,7 @@ use crate::cache::Cache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::H5;
 use crate::journal::Journal;
-use crate::options::FsOptions;
+use crate::options::{FsOptions, StoreKind};
 use crate::raw;
 use crate::read::ahead::Ahead;
 use crate::read::backing::Backings;
@@ -60,6 +61,11 @@ impl Context {
 /// somebody looks into them.
 pub fn open(path: &Path, context: &Arc<Context>) -> Result<Arc<dyn Directory>> {
     let about = |e: Error| e.about(path.display());
+    if context.options.kind == StoreKind::Hangar {
+        return Err(about(Error::damaged(
+            "kind=hangar: Hangar repositories cannot be shown yet, not built yet",
+        )));
+    }
     let meta = std::fs::metadata(path).map_err(|e| about(e.into()))?;
     if meta.is_dir() {
         if !folder::holds_a_store(path).map_err(|e| about(e.into()))? {
@@ -75,6 +81,10 @@ pub fn open(path: &Path, context: &Arc<Context>) -> Result<Arc<dyn Directory>> {
     let file = std::fs::File::open(path).map_err(|e| about(e.into()))?;
     if !raw::has_hdf5_signature(&file).map_err(|e| about(e.into()))? {
         return Err(about(Error::new(ErrorKind::Damaged, "not an HDF5 file")));
+    }
+    if let Some(set) = folder::set_of(path, context)? {
+        set.current()?;
+        return Ok(Arc::new(set));
     }
     let store = folder::StoreRoot::new(path, context);
     store.current()?;

@@ -104,9 +104,20 @@ const KNOWN: &[Known] = &[
     Known {
         name: "text_limit",
         set: Set::Value("SIZE", |to, text| {
-            size(text).map(|bytes| to.fs.text_limit = bytes)
+            size(text).map(|bytes| to.fs.text_limit = Some(bytes))
         }),
-        help: "largest fixed-width form of variable-length text [4G]",
+        help: "largest fixed-width form of text [4G; Arkouda: or 64 times what is stored]",
+    },
+    Known {
+        name: "kind",
+        set: Set::Value("KIND", |to, text| match text.parse() {
+            Ok(kind) => {
+                to.fs.kind = kind;
+                Ok(())
+            }
+            Err(_) => Err("expected auto, plain, daf, arkouda or hangar"),
+        }),
+        help: "show files as plain, daf, arkouda or hangar, whatever they say [auto]",
     },
 ];
 

@@ -42,7 +42,7 @@ pub fn members(
     })
 }
 
-fn member(file: &Id, link: RawLink, outside: bool, memo: &mut Memo) -> Member {
+pub fn member(file: &Id, link: RawLink, outside: bool, memo: &mut Memo) -> Member {
     match link {
         RawLink::Hard(addr) => {
             object(file, addr, outside, memo).unwrap_or_else(|e| Member::Damaged(e.0))
@@ -53,7 +53,7 @@ fn member(file: &Id, link: RawLink, outside: bool, memo: &mut Memo) -> Member {
     }
 }
 
-fn object(file: &Id, addr: u64, outside: bool, memo: &mut Memo) -> Result<Member, Failure> {
+pub fn object(file: &Id, addr: u64, outside: bool, memo: &mut Memo) -> Result<Member, Failure> {
     let id = ffi::open_object(file, addr)?;
     match ffi::kind(&id) {
         ObjectKind::Group => Ok(Member::Group {
@@ -415,8 +415,17 @@ pub fn details(id: &Id) -> Result<Details, H5Error> {
 
 /// The attributes of an object; one that cannot be shown says why.
 pub fn attributes(id: &Id) -> Result<Vec<Attribute>, H5Error> {
+    attributes_named(id, |_| true)
+}
+
+/// Those with a name that is wanted.
+pub fn attributes_named(
+    id: &Id,
+    wanted: impl Fn(&[u8]) -> bool,
+) -> Result<Vec<Attribute>, H5Error> {
     Ok(ffi::attributes(id)?
         .into_iter()
+        .filter(|(name, _)| wanted(name))
         .map(|(name, attr)| Attribute {
             name,
             value: value(&attr).map_err(|e| e.to_string()),

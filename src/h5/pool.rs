@@ -158,7 +158,10 @@ impl Drop for Worker {
 fn patience(request: &Request, file_size: u64) -> Duration {
     const MIB: u64 = 1 << 20;
     let (rate, most) = match request {
-        Request::MeasureText { .. } | Request::Groups | Request::List { .. } => (2 * MIB, 600),
+        Request::MeasureText { .. }
+        | Request::Groups
+        | Request::List { .. }
+        | Request::Survey { .. } => (2 * MIB, 600),
         _ => (8 * MIB, 120),
     };
     Duration::from_secs((10 + file_size / rate).min(most))

@@ -11,7 +11,7 @@ use lru::LruCache;
 
 use super::ffi::{self, Failure, Id};
 use super::types::{self, Element, TypeError};
-use super::{Answer, H5Error, Request, chunks, describe, text};
+use super::{Answer, H5Error, Request, chunks, describe, survey, text};
 use crate::raw::{Identity, StoreFile};
 use crate::read::chunked;
 
@@ -115,6 +115,15 @@ impl Service {
             } => {
                 let part = *from..from.saturating_add(*most);
                 Answer::Members(describe::members(&open.file, *group, *outside, part)?)
+            }
+            Request::Survey {
+                group,
+                names,
+                from,
+                most,
+            } => {
+                let part = *from..from.saturating_add(*most);
+                Answer::Survey(survey::survey(&open.file, *group, names, part)?)
             }
             Request::Groups => Answer::Groups(describe::groups(&open.file)?),
             Request::Resolve { group, path } => {

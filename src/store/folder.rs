@@ -3,7 +3,7 @@
 //!
 //! Stores are opened when somebody looks into them. The directory is read anew each time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value as Json, json};
 
 use super::Context;
+use super::arkouda::{self, LocaleSet, ObjectDirectory, PartName, Place, SetRoot};
 use super::group::GroupDirectory;
 use super::opened::OpenStore;
 use crate::error::{Error, ErrorKind, Result};
@@ -52,6 +53,27 @@ fn is_store(path: &Path) -> io::Result<bool> {
     Ok(std::fs::metadata(path)?.is_file() && has_hdf5_signature(&File::open(path)?)?)
 }
 
+/// What a name of a real directory may be shown as.
+#[derive(Clone, Copy)]
+enum Sort {
+    Store,
+    Folder,
+    Set,
+}
+
+/// The distributed set that a file is part of, if it is one.
+pub fn set_of(path: &Path, context: &Arc<Context>) -> Result<Option<SetRoot>> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(None);
+    };
+    let Some(part) = PartName::parse(name.as_bytes()) else {
+        return Ok(None);
+    };
+    let place = Place::of(dir, &part);
+    let is_set = arkouda::is_set(context, &place, dir)?;
+    Ok(is_set.then(|| SetRoot::new(place, dir, context)))
+}
+
 /// A mirrored directory.
 pub struct Folder {
     /// The directory that was mounted; links that lead out of it are not followed.
@@ -62,6 +84,8 @@ pub struct Folder {
     known: Mutex<HashMap<Vec<u8>, Node>>,
     /// Files that were looked at, and whether they are stores.
     looked_at: Mutex<HashMap<Vec<u8>, (Identity, bool)>>,
+    /// The same for the first part of what may be a distributed set.
+    sets: Mutex<HashMap<Place, (Identity, bool)>>,
 }
 
 impl Folder {
@@ -72,6 +96,7 @@ impl Folder {
             context: context.clone(),
             known: Mutex::default(),
             looked_at: Mutex::default(),
+            sets: Mutex::default(),
         }
     }
 
@@ -83,7 +108,7 @@ impl Folder {
             return Ok(self.link(&path, name));
         }
         if meta.is_dir() {
-            return Ok(Ok(self.kept(name, true, || {
+            return Ok(Ok(self.kept(name, Sort::Folder, || {
                 Node::Directory(Arc::new(Folder::new(&self.top, &path, &self.context)))
             })));
         }
@@ -156,14 +181,74 @@ impl Folder {
         if !store {
             return Err(None);
         }
-        Ok(self.kept(name, false, || {
+        Ok(self.kept(name, Sort::Store, || {
             Node::Directory(Arc::new(StoreRoot::new(path, &self.context)))
         }))
     }
 
+    /// The distributed set at a place whose first part that is HDF5 is among `paths`, under the name it is
+    /// shown by.
+    fn set(
+        &self,
+        place: &Place,
+        paths: impl IntoIterator<Item = PathBuf>,
+    ) -> Option<(Vec<u8>, Node)> {
+        let first = paths.into_iter().find_map(|path| {
+            let meta = std::fs::metadata(&path).ok()?;
+            is_store(&path)
+                .is_ok_and(|is| is)
+                .then(|| Identity::of(&meta))
+        })?;
+        let mut sets = self.sets.lock().unwrap_or_else(|e| e.into_inner());
+        let known = sets.get(place).filter(|(known, _)| *known == first);
+        let is_set = match known {
+            Some((_, is_set)) => *is_set,
+            None => {
+                let is_set = arkouda::is_set(&self.context, place, &self.top).unwrap_or(false);
+                sets.insert(place.clone(), (first, is_set));
+                is_set
+            }
+        };
+        drop(sets);
+        let name = place.visible();
+        is_set.then(|| {
+            let node = self.kept(&name, Sort::Set, || {
+                let root = SetRoot::new(place.clone(), &self.top, &self.context);
+                Node::Directory(Arc::new(root))
+            });
+            (name, node)
+        })
+    }
+
+    /// What a name stands for because of distributed sets: a set, or for one of its files a link to it.
+    fn in_set(&self, name: &[u8]) -> io::Result<Option<Node>> {
+        let external = self.context.options.external;
+        let set = |place: &Place| -> io::Result<_> {
+            let parts = place.parts(&self.top, external)?;
+            Ok(self.set(place, parts.into_values().flatten().flatten()))
+        };
+        if let Some(part) = PartName::parse(name) {
+            let set = set(&Place::of(&self.path, &part))?;
+            return Ok(set.map(|(target, _)| {
+                Node::Symlink(Arc::new(Symlink {
+                    target,
+                    ownership: self.ownership(),
+                }))
+            }));
+        }
+        for place in Place::shown_as(&self.path, name) {
+            if let Some((shown, node)) = set(&place)?
+                && shown == name
+            {
+                return Ok(Some(node));
+            }
+        }
+        Ok(None)
+    }
+
     /// The node of a name that was made before, if it was of the same sort.
-    fn kept(&self, name: &[u8], folder: bool, make: impl FnOnce() -> Node) -> Node {
-        let mut key = vec![u8::from(folder)];
+    fn kept(&self, name: &[u8], sort: Sort, make: impl FnOnce() -> Node) -> Node {
+        let mut key = vec![sort as u8];
         key.extend_from_slice(name);
         let mut known = self.known.lock().unwrap_or_else(|e| e.into_inner());
         known.entry(key).or_insert_with(make).clone()
@@ -178,8 +263,30 @@ impl Directory for Folder {
     fn list(&self) -> Result<Arc<Listing>> {
         let about = |e: io::Error| Error::from(e).about(self.path.display());
         let (mut entries, mut left_out) = (Vec::new(), Vec::new());
+        let (mut names, mut sets) = (Vec::new(), BTreeMap::<Place, Vec<_>>::new());
         for entry in std::fs::read_dir(&self.path).map_err(about)? {
             let name = entry.map_err(about)?.file_name().into_vec();
+            match PartName::parse(&name) {
+                Some(part) => {
+                    let place = Place::of(&self.path, &part);
+                    sets.entry(place).or_default().push((part.locale, name));
+                }
+                None => names.push(name),
+            }
+        }
+        for (place, mut parts) in sets {
+            parts.sort();
+            let external = self.context.options.external;
+            let paths = parts
+                .iter()
+                .map(|(_, name)| self.path.join(OsStr::from_bytes(name)))
+                .filter(|path| !arkouda::leads_out(path, &self.top, external));
+            match self.set(&place, paths) {
+                Some(set) => entries.push(set),
+                None => names.extend(parts.into_iter().map(|(_, name)| name)),
+            }
+        }
+        for name in names {
             match self.node(&name) {
                 Ok(Ok(node)) => entries.push((name, node)),
                 Ok(Err(Some(reason))) => left_out.push((name, reason)),
@@ -191,9 +298,15 @@ impl Directory for Folder {
     }
 
     fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
+        let about = |e: io::Error| Error::from(e).about(self.path.display());
+        if PartName::parse(name).is_some()
+            && let Some(link) = self.in_set(name).map_err(about)?
+        {
+            return Ok(Some(link));
+        }
         match self.node(name) {
             Ok(shown) => Ok(shown.ok()),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => self.in_set(name).map_err(about),
             Err(e) => Err(Error::from(e).about(self.path.display())),
         }
     }
@@ -224,7 +337,7 @@ impl Directory for Folder {
 pub struct StoreRoot {
     path: PathBuf,
     context: Arc<Context>,
-    current: Mutex<Option<(Arc<OpenStore>, Arc<GroupDirectory>)>>,
+    current: Mutex<Option<(Arc<OpenStore>, Arc<dyn Directory>)>>,
 }
 
 impl StoreRoot {
@@ -237,7 +350,7 @@ impl StoreRoot {
     }
 
     /// The root group of the version on disk now.
-    pub fn current(&self) -> Result<Arc<GroupDirectory>> {
+    pub fn current(&self) -> Result<Arc<dyn Directory>> {
         let mut current = self.current.lock().unwrap_or_else(|e| e.into_inner());
         if let Some((store, root)) = &*current
             && store.file.is_current()
@@ -246,7 +359,12 @@ impl StoreRoot {
         }
         *current = None;
         let store = OpenStore::open(&self.context, &self.path)?;
-        let root = Arc::new(GroupDirectory::root(store.clone()));
+        let root: Arc<dyn Directory> = if arkouda::is_arkouda(&store)? {
+            let set = Arc::new(LocaleSet::single(store.clone()));
+            Arc::new(ObjectDirectory::root(set)?)
+        } else {
+            Arc::new(GroupDirectory::root(store.clone()))
+        };
         *current = Some((store, root.clone()));
         Ok(root)
     }

@@ -99,7 +99,7 @@ pub fn is_over_limit(store: &Arc<OpenStore>, dataset: &Dataset) -> Result<bool> 
     let Element::Text { fixed, .. } = dataset.element else {
         return Ok(false);
     };
-    let limit = store.context.options.text_limit;
+    let limit = store.context.options.text_limit();
     let elements = dataset
         .shape
         .iter()

@@ -1,0 +1,50 @@
+//! Arkouda's objects: what an HDF5 file, or one file per locale, looks like as arrays.
+//!
+//! One object, one name: its datasets are joined over the files, its text is laid out at a fixed width, its
+//! attributes say how numbers are meant. Nothing is assembled in memory: a joined array is read from the
+//! chunks of the parts. What is wrong with one object costs that object.
+
+mod array;
+mod directory;
+mod kind;
+mod labels;
+mod limbs;
+mod marks;
+mod numbers;
+mod object;
+mod once;
+mod place;
+mod recognition;
+mod root;
+mod rows;
+mod segments;
+mod set;
+mod strings;
+
+use std::path::Path;
+use std::sync::Arc;
+
+pub use directory::ObjectDirectory;
+pub use place::{PartName, Place, leads_out};
+pub use recognition::is_arkouda;
+pub use root::SetRoot;
+pub use set::LocaleSet;
+
+use crate::error::Result;
+use crate::options::StoreKind;
+use crate::store::Context;
+use crate::store::opened::OpenStore;
+
+/// Whether the parts at a place are a set: the first of them that can be opened is Arkouda's.
+pub fn is_set(context: &Arc<Context>, place: &Place, top: &Path) -> Result<bool> {
+    if !matches!(context.options.kind, StoreKind::Auto | StoreKind::Arkouda) {
+        return Ok(false);
+    }
+    let parts = place.parts(top, context.options.external)?;
+    for path in parts.into_values().flatten().flatten() {
+        if let Ok(store) = OpenStore::open(context, &path) {
+            return is_arkouda(&store);
+        }
+    }
+    Ok(false)
+}
