@@ -262,11 +262,14 @@ impl Directory for InfoDirectory {
         if let Some(node) = self.of.lookup(object)? {
             return Ok(Some(self.on(node)));
         }
-        let left_out = self.left_out(&*self.of.list()?);
-        Ok(left_out
+        let listing = self.of.list()?;
+        let left_out = self.left_out(&listing).into_iter();
+        // A file that is withheld goes by the name it would have.
+        let known = left_out.zip(&listing.left_out);
+        Ok(known
             .into_iter()
-            .find(|(n, _)| n == name)
-            .map(|(_, node)| node))
+            .find(|((shown, _), (own, _))| shown == name || own == object)
+            .map(|((_, node), _)| node))
     }
 
     fn is_current(&self) -> bool {

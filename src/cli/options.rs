@@ -285,14 +285,14 @@ mod tests {
         );
         assert_eq!(
             (options.fs.cache_size, options.fs.text_limit),
-            (64 << 20, 2 << 30)
+            (64 << 20, Some(2 << 30))
         );
     }
 
     #[test]
     fn nothing_said_means_the_defaults_that_the_help_shows() {
         let (said, unsaid) = (
-            parse(["cache_size=256M,text_limit=4G,external=deny"]).unwrap(),
+            parse(["cache_size=256M,kind=auto,external=deny"]).unwrap(),
             parse([""]).unwrap(),
         );
         assert_eq!(format!("{said:?}"), format!("{unsaid:?}"));

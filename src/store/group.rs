@@ -13,6 +13,7 @@ use super::{external, text};
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::{Attribute, Dataset, GroupPath, Member, Members, Resolved, Value};
 use crate::info;
+use crate::options::StoreKind;
 use crate::raw::Ownership;
 use crate::tree::name::visible_with;
 use crate::tree::{Directory, Listing, Node, Symlink, VirtualFile};
@@ -126,7 +127,11 @@ impl GroupDirectory {
                 "the group is damaged, some members are missing: {damage}"
             ));
         }
-        let daf = daf::view(&self.store, self.addr, &members, &mut to.notes)?;
+        let daf = if self.store.context.options.kind == StoreKind::Plain {
+            None
+        } else {
+            daf::view(&self.store, self.addr, &members, &mut to.notes)?
+        };
         if let Some(view) = &daf {
             to.kind = "daf";
             self.add_items(view, &mut to);

@@ -316,7 +316,10 @@ impl ObjectDirectory {
         to: &mut Building,
     ) {
         match too_wide {
-            Ok(Some(why)) => to.left_out.push(([joined.name(), b".npy"].concat(), why)),
+            Ok(Some(why)) => {
+                let name = self.visible(joined.name(), ".npy");
+                to.left_out.push((name, why));
+            }
             // What cannot be measured says so when it is opened.
             Ok(None) | Err(_) => self.file(joined, kind, array, to),
         }
@@ -365,6 +368,9 @@ impl ObjectDirectory {
         if let Some(values) = values {
             let array = Arc::new(AllBytes(strings.clone()));
             self.file(&values, Kind::Pdarray, array, to);
+        }
+        if let Ok(Some(why)) = strings.too_wide() {
+            to.notes.push(format!("not shown at fixed width: {why}"));
         }
         let segments = group.member("segments").unwrap_or_else(|| Joined {
             path: [group.path.as_slice(), &[b"segments".to_vec()]].concat(),

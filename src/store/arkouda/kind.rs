@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::limbs::has_limbs;
+use super::limbs::{self, has_limbs};
 use super::object::{Joined, Object, What};
 use super::recognition::is_text;
 use super::set::LocaleSet;
@@ -94,14 +94,6 @@ fn is_segarray(group: &Object) -> bool {
     members.len() == 2 && group.member("segments").is_some() && group.member("values").is_some()
 }
 
-/// A group that stands for nothing: the empty limb that Arkouda calls `values`.
-fn is_empty_limb(group: &Object) -> bool {
-    match group.members() {
-        [(name, member)] => name == b"values" && member.is_empty_dataset(),
-        _ => false,
-    }
-}
-
 /// What an object is, if all files agree on it.
 pub fn kind(set: &LocaleSet, joined: &Joined) -> Result<Kind> {
     let mut objects = Vec::new();
@@ -121,7 +113,7 @@ pub fn kind(set: &LocaleSet, joined: &Joined) -> Result<Kind> {
     let has_limb = objects.iter().any(|(_, object)| has_limbs(object));
     // An empty locale holds an empty dataset, whatever the others hold.
     objects.retain(|(_, object)| {
-        !(any_group && object.is_empty_dataset()) && !(has_limb && is_empty_limb(object))
+        !(any_group && object.is_empty_dataset()) && !(has_limb && limbs::is_empty(object))
     });
     let mut known: Option<(Kind, usize)> = None;
     for (number, object) in objects {

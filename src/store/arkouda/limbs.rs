@@ -27,6 +27,14 @@ pub struct Limbs {
     masks: Vec<u64>,
 }
 
+/// Whether a group stands for no numbers: it holds the empty limb that Arkouda calls `values`.
+pub fn is_empty(group: &super::object::Object) -> bool {
+    match group.members() {
+        [(name, member)] => name == b"values" && member.is_empty_dataset(),
+        _ => false,
+    }
+}
+
 /// Whether an object of one file is made of limbs.
 pub fn has_limbs(object: &super::object::Object) -> bool {
     object.is_group() && (object.marks.is_bigint || object.member("Limb_0").is_some())
@@ -45,6 +53,9 @@ impl Limbs {
                 continue;
             };
             let limbs = limbs(origin, joined, number).map_err(|e| wrong(e.message))?;
+            if limbs.is_empty() && !is_empty(object) {
+                return Err(wrong("no Limb_0".into()));
+            }
             if object.marks.is_bigint && !limbs.is_empty() {
                 match bits {
                     Some((at, known)) if known != object.marks.max_bits => {
