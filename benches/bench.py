@@ -18,6 +18,7 @@ from listing import Listing
 from options import arguments
 from peer import Peer
 from reading import Reading
+from strings import Locales, Strings
 from targets import Targets
 from system import BenchError, Npyfs, Worker, machine, remove, run, type_of
 
@@ -52,7 +53,7 @@ class Bench:
 
     def run(self):
         asked = self.asked
-        needed = 10 * (asked.mib << 20) + 6000 * asked.count + (100 << 20)
+        needed = 10 * (asked.mib << 20) + 6000 * asked.count + 30 * asked.strings + (100 << 20)
         if shutil.disk_usage(self.folder).free < needed:
             raise BenchError(f"{self.folder} has less than {needed >> 20} MiB free; choose another with --dir")
         self.facts = machine()
@@ -66,6 +67,12 @@ class Bench:
             many = data.Many(self.data / "many", asked.count)
         os.sync()  # what is not on disk yet cannot be dropped from memory
 
+        strings = None
+        if "strings" in asked.only:
+            say(f"writing {asked.strings} Arkouda strings")
+            locales = Locales(self.data / "strings", asked.strings)
+            strings = Strings(locales, self.points[0], self.worker, asked.pairs, asked.limit)
+            os.sync()
         reading = listing = None
         if arrays:
             reading = Reading(arrays, self.points[0], self.worker, asked.pairs, asked.limit)
@@ -84,6 +91,8 @@ class Bench:
         if "list" in asked.only:
             listing = Listing(many, self.points[0], self.worker, asked.pairs, asked.limit, filesystem)
             self.collect("list", listing.all())
+        if strings:
+            self.collect("strings", strings.all())
         if "peer" in asked.only:
             small = data.Arrays(self.data / "small", 4), data.Many(self.data / "few", min(1000, asked.count))
             os.sync()
@@ -95,6 +104,8 @@ class Bench:
             self.conditions.append(reading.condition())
         if listing:
             self.conditions += listing.conditions()
+        if strings:
+            self.conditions.append(strings.condition())
         self.note_facts(arrays, reading, filesystem)
 
     def note_facts(self, arrays, reading, filesystem):

@@ -3,15 +3,17 @@
 import argparse
 from pathlib import Path
 
-SECTIONS = ("targets", "cat", "numpy", "random", "list", "peer")
+SECTIONS = ("targets", "cat", "numpy", "random", "list", "strings", "peer")
 
 
 def arguments():
     parser = argparse.ArgumentParser(prog="benches/run", description="Measures npyfs; see the head of the script.")
-    parser.add_argument("--quick", action="store_true", help="32 MiB arrays, 10 000 datasets: shows that it runs")
+    parser.add_argument("--quick", action="store_true", 
+                        help="32 MiB arrays, 10 000 datasets, 10^6 strings: shows that it runs")
     parser.add_argument("--pairs", type=int, default=5, metavar="N", help="rounds of every row [5]")
     parser.add_argument("--mib", type=int, metavar="N", help="size of the arrays in MiB [512]")
     parser.add_argument("--count", type=int, metavar="N", help="datasets that are listed [100000]")
+    parser.add_argument("--strings", type=int, metavar="N", help="Arkouda strings [50000000]")
     parser.add_argument("--dir", type=Path, metavar="DIR",
                         help="where to make the temporary directory for the data; it is removed at the end")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON, too")
@@ -21,11 +23,12 @@ def arguments():
     asked = parser.parse_args()
     asked.mib = asked.mib or (32 if asked.quick else 512)
     asked.count = asked.count or (10_000 if asked.quick else 100_000)
+    asked.strings = asked.strings or (1_000_000 if asked.quick else 50_000_000)
     asked.only = asked.only.split(",")
     if unknown := set(asked.only) - set(SECTIONS):
         parser.error(f"no such section: {', '.join(sorted(unknown))}")
-    if min(asked.pairs, asked.mib, asked.count) < 1:
-        parser.error("--pairs, --mib and --count start at 1")
+    if min(asked.pairs, asked.mib, asked.count, asked.strings) < 1:
+        parser.error("--pairs, --mib, --count and --strings start at 1")
     return asked
 
 

@@ -1,6 +1,9 @@
-//! Demonstration stores: a daf store as daf itself would write it, and a plain HDF5 file.
+//! Demonstration stores: a daf store as daf itself would write it, Arkouda's in one file and in three, and
+//! a plain HDF5 file.
 //!
 //! Everything is computed, so that two runs write the same data. Nothing is overwritten.
+
+mod arkouda;
 
 use std::path::{Path, PathBuf};
 
@@ -23,10 +26,22 @@ pub enum DemoError {
 pub fn write(dir: &Path) -> std::result::Result<Vec<(PathBuf, bool)>, DemoError> {
     std::fs::create_dir_all(dir)?;
     let mut written = Vec::new();
-    for (name, fill) in [
-        ("cells.h5df", daf as fn(&File) -> Result<()>),
+    type Fill = fn(&File) -> Result<()>;
+    let stores: [(&str, Fill); 6] = [
+        ("cells.h5df", daf),
+        ("flights.h5", |file| arkouda::write(file, None)),
+        ("trips_LOCALE0000.h5", |file| {
+            arkouda::write(file, Some((0, 3)))
+        }),
+        ("trips_LOCALE0001.h5", |file| {
+            arkouda::write(file, Some((1, 3)))
+        }),
+        ("trips_LOCALE0002.h5", |file| {
+            arkouda::write(file, Some((2, 3)))
+        }),
         ("plain.h5", plain),
-    ] {
+    ];
+    for (name, fill) in stores {
         let path = dir.join(name);
         if path.symlink_metadata().is_ok() {
             written.push((path, false));
