@@ -8,7 +8,7 @@ SECTIONS = ("targets", "cat", "numpy", "random", "list", "strings", "peer")
 
 def arguments():
     parser = argparse.ArgumentParser(prog="benches/run", description="Measures npyfs; see the head of the script.")
-    parser.add_argument("--quick", action="store_true", 
+    parser.add_argument("--quick", action="store_true",
                         help="32 MiB arrays, 10 000 datasets, 10^6 strings: shows that it runs")
     parser.add_argument("--pairs", type=int, default=5, metavar="N", help="rounds of every row [5]")
     parser.add_argument("--mib", type=int, metavar="N", help="size of the arrays in MiB [512]")

@@ -143,7 +143,7 @@ pub enum TextForm {
 pub enum Answer {
     Root(u64),
     Members(Members),
-    Survey(Survey),
+    Survey(Survey<Surveyed>),
     Groups(Vec<(u64, GroupPath)>),
     Resolved(Resolved),
     Map(DatasetMap),
@@ -166,11 +166,11 @@ pub struct Members {
 
 /// A group with what is below it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Survey {
+pub struct Survey<T> {
     /// The attributes asked for of the group itself.
     pub attributes: Vec<Attribute>,
     /// In order of name; of a large group a part.
-    pub members: Vec<Surveyed>,
+    pub members: Vec<T>,
     /// How many members the group has in all.
     pub total: usize,
     /// Set when the group is damaged and some members are missing.
@@ -421,6 +421,47 @@ macro_rules! ask {
 /// Takes bytes at an offset.
 pub type Sink<'a> = dyn FnMut(u64, &[u8]) -> std::io::Result<()> + 'a;
 
+/// Members of a group that are asked for in one go.
+const FIRST: usize = 10_000;
+
+/// Asks for the members in a range in parts, by several workers at a time.
+fn in_parts<T: Send>(
+    range: std::ops::Range<usize>,
+    ask: &(impl Fn(usize, usize) -> Result<T, H5Error> + Sync),
+) -> Result<Vec<T>, H5Error> {
+    /// Members of each part at the least and at the most.
+    const PART: std::ops::RangeInclusive<usize> = 10_000..=100_000;
+    if range.is_empty() {
+        return Ok(Vec::new());
+    }
+    let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    let size = range
+        .len()
+        .div_ceil(threads)
+        .clamp(*PART.start(), *PART.end());
+    let starts: Vec<usize> = range.step_by(size).collect();
+    let mut parts = Vec::new();
+    for starts in starts.chunks(threads) {
+        let answers: Vec<Result<T, H5Error>> = std::thread::scope(|scope| {
+            let running: Vec<_> = starts
+                .iter()
+                .map(|&from| scope.spawn(move || ask(from, size)))
+                .collect();
+            running
+                .into_iter()
+                .map(|thread| {
+                    let failed = |_| Err(H5Error::Damaged("listing failed unexpectedly".into()));
+                    thread.join().unwrap_or_else(failed)
+                })
+                .collect()
+        });
+        for answer in answers {
+            parts.push(answer?);
+        }
+    }
+    Ok(parts)
+}
+
 impl H5 {
     pub fn local() -> Self {
         Self::Local(Box::default())
@@ -481,9 +522,6 @@ impl H5 {
 
     /// All members of a group. A large one is listed in parts, by several workers at a time.
     pub fn list(&self, file: &StoreFile, group: u64, outside: bool) -> Result<Members, H5Error> {
-        /// Members that are listed in one go, and in each further part at the least and at the most.
-        const FIRST: usize = 10_000;
-        const PART: std::ops::RangeInclusive<usize> = 10_000..=100_000;
         let part = |from, most| {
             let request = Request::List {
                 group,
@@ -494,63 +532,40 @@ impl H5 {
             ask!(self, file, request, Members)
         };
         let mut all = part(0, FIRST)?;
-        let left = all.total.saturating_sub(FIRST);
-        if left == 0 {
-            return Ok(all);
-        }
-        let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        let size = left.div_ceil(threads).clamp(*PART.start(), *PART.end());
-        let starts: Vec<usize> = (FIRST..all.total).step_by(size).collect();
-        for starts in starts.chunks(threads) {
-            let parts: Vec<Result<Members, H5Error>> = std::thread::scope(|scope| {
-                let running: Vec<_> = starts
-                    .iter()
-                    .map(|&from| scope.spawn(move || part(from, size)))
-                    .collect();
-                running
-                    .into_iter()
-                    .map(|thread| {
-                        let failed =
-                            |_| Err(H5Error::Damaged("listing failed unexpectedly".into()));
-                        thread.join().unwrap_or_else(failed)
-                    })
-                    .collect()
-            });
-            for part in parts {
-                all.members.extend(part?.members);
-            }
+        for part in in_parts(FIRST..all.total, &part)? {
+            all.members.extend(part.members);
         }
         Ok(all)
     }
 
-    /// A group with what is below its members; at most `most` of them.
-    pub fn survey(
+    /// A group with what is below its members, at most `most` of them; each is converted as it arrives.
+    pub fn survey<T: Send>(
         &self,
         file: &StoreFile,
         group: u64,
         names: &[&str],
         most: usize,
-    ) -> Result<Survey, H5Error> {
-        /// Members in one answer.
-        const PART: usize = 20_000;
+        convert: impl Fn(Surveyed) -> T + Sync,
+    ) -> Result<Survey<T>, H5Error> {
         let names: Vec<Vec<u8>> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
-        let part = |from| {
+        let part = |from, most| {
             let request = Request::Survey {
                 group,
                 names: names.clone(),
                 from,
-                most: PART.min(most - from),
+                most,
             };
-            ask!(self, file, request, Survey)
+            let survey = ask!(self, file, request, Survey)?;
+            Ok(Survey {
+                attributes: survey.attributes,
+                members: survey.members.into_iter().map(&convert).collect(),
+                total: survey.total,
+                damage: survey.damage,
+            })
         };
-        let mut all = part(0)?;
-        let end = all.total.min(most);
-        while all.members.len() < end {
-            let next = part(all.members.len())?.members;
-            if next.is_empty() {
-                return Err(H5Error::Damaged("fewer members than the group has".into()));
-            }
-            all.members.extend(next);
+        let mut all = part(0, FIRST.min(most))?;
+        for part in in_parts(FIRST..all.total.min(most), &part)? {
+            all.members.extend(part.members);
         }
         Ok(all)
     }

@@ -53,18 +53,22 @@ pub fn member(file: &Id, link: RawLink, outside: bool, memo: &mut Memo) -> Membe
     }
 }
 
-pub fn object(file: &Id, addr: u64, outside: bool, memo: &mut Memo) -> Result<Member, Failure> {
-    let id = ffi::open_object(file, addr)?;
-    match ffi::kind(&id) {
+fn object(file: &Id, addr: u64, outside: bool, memo: &mut Memo) -> Result<Member, Failure> {
+    opened(&ffi::open_object(file, addr)?, addr, outside, memo)
+}
+
+/// An object that is open.
+pub fn opened(id: &Id, addr: u64, outside: bool, memo: &mut Memo) -> Result<Member, Failure> {
+    match ffi::kind(id) {
         ObjectKind::Group => Ok(Member::Group {
             addr,
-            links: ffi::object_info(&id)?.links,
+            links: ffi::object_info(id)?.links,
         }),
         ObjectKind::Other => Ok(Member::Unsupported {
             addr,
             reason: "named datatype: no data".into(),
         }),
-        ObjectKind::Dataset => match dataset(&id, addr, outside, memo) {
+        ObjectKind::Dataset => match dataset(id, addr, outside, memo) {
             Ok(dataset) => Ok(Member::Dataset(dataset)),
             Err(TypeError::Unsupported(reason)) => Ok(Member::Unsupported { addr, reason }),
             Err(TypeError::Failure(failure)) => Err(failure),

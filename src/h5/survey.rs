@@ -34,7 +34,7 @@ pub fn survey(
     group: u64,
     names: &[Vec<u8>],
     part: Range<usize>,
-) -> Result<Survey, H5Error> {
+) -> Result<Survey<Surveyed>, H5Error> {
     let id = ffi::open_object(file, group)?;
     let (links, damage) = ffi::links(&id);
     let mut pass = Pass {
@@ -79,7 +79,7 @@ impl Pass<'_> {
     fn object(&mut self, name: Vec<u8>, addr: u64, depth: usize) -> Result<Surveyed, H5Error> {
         let id = ffi::open_object(self.file, addr)?;
         let attributes = self.attributes(&id)?;
-        let member = describe::object(self.file, addr, false, &mut self.memo)?;
+        let member = describe::opened(&id, addr, false, &mut self.memo)?;
         let mut members = None;
         if ffi::kind(&id) == ObjectKind::Group && depth > 0 && self.left > 0 {
             let (links, damage) = ffi::links(&id);

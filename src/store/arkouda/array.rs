@@ -82,7 +82,7 @@ impl Origin {
 
 /// An array of an Arkouda object.
 pub struct ArrayNode {
-    pub origin: Origin,
+    pub origin: Arc<Origin>,
     pub array: Arc<dyn Array>,
 }
 
@@ -159,7 +159,7 @@ impl VirtualFile for ArrayNode {
 
 /// An object that has a name but no bytes.
 pub struct Broken {
-    pub origin: Origin,
+    pub origin: Arc<Origin>,
     pub error: Error,
 }
 

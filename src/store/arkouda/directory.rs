@@ -8,8 +8,8 @@ use super::array::{Array, ArrayNode, Broken, Origin};
 use super::kind::{Kind, kind};
 use super::labels::Labels;
 use super::limbs::{self, Limbs};
-use super::numbers::{Meaning, Numbers, Segments, Values};
-use super::object::{Joined, What};
+use super::numbers::{Meaning, Numbers, NumbersOf, Segments, Values};
+use super::object::{Joined, What, elements, total};
 use super::recognition::METADATA;
 use super::set::LocaleSet;
 use super::strings::{Strings, values_dtype};
@@ -77,12 +77,12 @@ impl ObjectDirectory {
         visible_with(name, suffix, self.origin.set.context.options.sep)
     }
 
-    fn origin_of(&self, joined: &Joined, kind: Kind) -> Origin {
-        Origin {
+    fn origin_of(&self, joined: &Joined, kind: Kind) -> Arc<Origin> {
+        Arc::new(Origin {
             set: self.origin.set.clone(),
             joined: joined.clone(),
             object_type: kind.name(),
-        }
+        })
     }
 
     fn build(&self) -> Result<Listing> {
@@ -156,8 +156,11 @@ impl ObjectDirectory {
         let what = String::from_utf8_lossy(joined.name()).into_owned();
         to.notes.push(format!("{what}: {}", error.message));
         let error = error.about(joined.path());
-        let mut origin = self.origin_of(joined, Kind::Group);
-        origin.object_type = "unknown";
+        let origin = Arc::new(Origin {
+            set: self.origin.set.clone(),
+            joined: joined.clone(),
+            object_type: "unknown",
+        });
         to.entries.push((
             self.visible(joined.name(), ".npy"),
             Node::File(Arc::new(Broken { origin, error })),
@@ -165,9 +168,12 @@ impl ObjectDirectory {
     }
 
     fn file(&self, joined: &Joined, kind: Kind, array: Arc<dyn Array>, to: &mut Building) {
-        let origin = self.origin_of(joined, kind);
+        self.file_at(self.origin_of(joined, kind), array, to);
+    }
+
+    fn file_at(&self, origin: Arc<Origin>, array: Arc<dyn Array>, to: &mut Building) {
         to.entries.push((
-            self.visible(joined.name(), ".npy"),
+            self.visible(origin.joined.name(), ".npy"),
             Node::File(Arc::new(ArrayNode { origin, array })),
         ));
     }
@@ -216,17 +222,17 @@ impl ObjectDirectory {
                 }
                 let array: Arc<dyn Array> = match self.points_into(group, member) {
                     Some(values) => Arc::new(Segments::new(&origin, member, values)?),
-                    None => Arc::new(Numbers::new(&origin, member, meaning(group, member))?),
+                    None => numbers(&origin, meaning(group, member))?,
                 };
-                self.file(member, kind, array, to);
+                self.file_at(origin, array, to);
             }
             Kind::Datetime | Kind::Timedelta => {
                 let meaning = match kind {
                     Kind::Datetime => Meaning::Datetime,
                     _ => Meaning::Timedelta,
                 };
-                let array = Numbers::new(&origin, member, meaning)?;
-                self.file(member, kind, Arc::new(array), to);
+                let array = numbers(&origin, meaning)?;
+                self.file_at(origin, array, to);
             }
             Kind::Bigint => {
                 let array = Limbs::new(&origin, member)?;
@@ -352,7 +358,8 @@ impl ObjectDirectory {
             let shape = &object.dataset()?.shape;
             shape.first().copied().filter(|_| shape.len() == 1)
         });
-        Some(Values::Together(lengths.sum::<Option<u64>>()?))
+        let lengths: Option<Vec<u64>> = lengths.collect();
+        Some(Values::Together(total(lengths?)))
     }
 
     /// `values` and `segments` of strings.
@@ -419,13 +426,20 @@ impl ObjectDirectory {
         let counts = values.parts.iter().map(|object| {
             let object = object.as_ref();
             object.map_or(0, |object| match object.dataset() {
-                Some(dataset) => dataset.shape.iter().product(),
+                Some(dataset) => elements(dataset),
                 None => limbs::rows(object),
             })
         });
         let counts: Vec<u64> = counts.collect();
         Ok(Box::new(move || Ok(counts.clone())))
     }
+}
+
+/// A joined array of numbers, once it is known that its parts fit. A file may hold very many: what follows
+/// from the origin is not kept.
+fn numbers(origin: &Arc<Origin>, meaning: Meaning) -> Result<Arc<dyn Array>> {
+    Numbers::new(origin, &origin.joined, meaning)?;
+    Ok(Arc::new(NumbersOf(origin.clone(), meaning)))
 }
 
 /// Why something is left out that no Arkouda object can be; `None` if any part has an object of its name.
@@ -453,7 +467,7 @@ struct AllBytes(Arc<Strings>);
 
 impl Array for AllBytes {
     fn form(&self) -> Result<(DType, Vec<u64>)> {
-        Ok((values_dtype(), vec![self.0.bytes().iter().sum()]))
+        Ok((values_dtype(), vec![total(self.0.bytes())]))
     }
 
     fn payload(&self) -> Result<Arc<dyn Content>> {
@@ -505,7 +519,17 @@ impl Directory for ObjectDirectory {
         map.insert("notes".into(), json!(listing.notes));
         let members = |part: usize| {
             let object = self.origin.joined.parts.get(part).and_then(Option::as_ref);
-            json!({ "members": object.map(|object| object.members().len()) })
+            let Some(object) = object else {
+                return json!({});
+            };
+            if self.kind == Kind::Group {
+                return json!({ "members": object.members().len() });
+            }
+            let datasets = object.members().iter().filter_map(|(name, member)| {
+                let count = elements(member.dataset()?);
+                Some((String::from_utf8_lossy(name).into_owned(), json!(count)))
+            });
+            json!({ "elements": datasets.collect::<serde_json::Map<_, _>>() })
         };
         map.insert("locales".into(), self.origin.set.locales(members));
         map.insert("attributes".into(), info::attributes(&self.attributes()?));

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::array::{Array, Origin};
 use super::numbers::datasets;
-use super::object::Joined;
+use super::object::{Joined, total};
 use super::recognition::is_integers;
 use super::rows::{in_rows, words};
 use super::segments::int64;
@@ -59,7 +59,7 @@ impl Labels {
     }
 
     fn all_rows(&self) -> u64 {
-        (0..self.codes.len()).fold(0, |n, part| n.saturating_add(self.rows(part)))
+        total((0..self.codes.len()).map(|part| self.rows(part)))
     }
 
     /// Why the labels are not shown; `None` if they are.
@@ -101,7 +101,7 @@ impl Array for Labels {
             key: first.map_or((0, 0), |part| (part.store.file.serial, part.dataset.addr)),
             codes: Concat::new(codes),
             categories: self.categories.fixed_width().payload()?,
-            count: measure.rows.iter().sum(),
+            count: total(measure.rows.iter().copied()),
             width: measure.width,
         }))
     }

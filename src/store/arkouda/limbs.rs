@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::array::{Array, Origin};
-use super::object::Joined;
+use super::object::{Joined, Object, total};
 use super::rows::in_rows;
 use crate::content::{Concat, Content};
 use crate::dtype::{DType, Kind, Order};
@@ -28,7 +28,7 @@ pub struct Limbs {
 }
 
 /// Whether a group stands for no numbers: it holds the empty limb that Arkouda calls `values`.
-pub fn is_empty(group: &super::object::Object) -> bool {
+pub fn is_empty(group: &Object) -> bool {
     match group.members() {
         [(name, member)] => name == b"values" && member.is_empty_dataset(),
         _ => false,
@@ -36,7 +36,7 @@ pub fn is_empty(group: &super::object::Object) -> bool {
 }
 
 /// Whether an object of one file is made of limbs.
-pub fn has_limbs(object: &super::object::Object) -> bool {
+pub fn has_limbs(object: &Object) -> bool {
     object.is_group() && (object.marks.is_bigint || object.member("Limb_0").is_some())
 }
 
@@ -100,7 +100,7 @@ impl Limbs {
 }
 
 /// The number of elements that an object of limbs has in one part.
-pub fn rows(object: &super::object::Object) -> u64 {
+pub fn rows(object: &Object) -> u64 {
     let first = object.member("Limb_0").and_then(|limb| limb.dataset());
     first
         .and_then(|limb| limb.shape.first())
@@ -150,7 +150,7 @@ fn limbs(origin: &Origin, joined: &Joined, part: usize) -> Result<Vec<ArrayFile>
 
 impl Array for Limbs {
     fn form(&self) -> Result<(DType, Vec<u64>)> {
-        let rows = (0..self.parts.len()).fold(0_u64, |n, part| n.saturating_add(self.rows(part)));
+        let rows = total((0..self.parts.len()).map(|part| self.rows(part)));
         let dtype = DType::scalar(Kind::Uint, 8, Order::Little);
         Ok((dtype, vec![rows, self.width as u64]))
     }

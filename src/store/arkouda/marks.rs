@@ -7,7 +7,7 @@ use crate::dtype::{DType, Kind, Order};
 use crate::h5::{Attribute, Value};
 
 /// Their names.
-pub const NAMES: [&str; 13] = [
+pub const NAMES: [&str; 12] = [
     "ObjType",
     "isBool",
     "isBigInt",
@@ -19,7 +19,6 @@ pub const NAMES: [&str; 13] = [
     "Rank",
     "Shape",
     "File_Format",
-    "file_version",
     "arkouda_version",
 ];
 
@@ -38,8 +37,6 @@ pub struct Marks {
     pub shape: Option<Vec<u64>>,
     /// `File_Format` of a root group.
     pub file_format: Option<i64>,
-    /// It carries `file_version`.
-    pub has_file_version: bool,
     pub version: Option<String>,
 }
 
@@ -65,7 +62,6 @@ impl Marks {
                 .and_then(|n| u64::try_from(n).ok()),
             shape: dims.filter(|dims| rank == Some(dims.len())),
             file_format: number("File_Format"),
-            has_file_version: find("file_version").is_some(),
             version: value("arkouda_version").and_then(text),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::array::{Array, Origin};
-use super::object::Joined;
+use super::object::{Joined, elements, total};
 use super::rows::Converted;
 use super::segments::{Rule, check, int64, rebased};
 use super::set::LocaleSet;
@@ -54,7 +54,7 @@ impl Numbers {
             .or_else(|| typed.clone().next())
             .ok_or_else(|| Error::damaged("no file has a dataset of it"))?;
         let stored = dtype(leader.1)?;
-        let mut elements = 0_u64;
+        let mut count = 0_u64;
         let alone = set.parts.len() == 1;
         for (number, part) in typed.clone() {
             let shape = &part.dataset.shape;
@@ -72,14 +72,10 @@ impl Numbers {
                     set.name(number)
                 )));
             }
-            elements = shape
-                .iter()
-                .try_fold(1_u64, |n, &d| n.checked_mul(d))
-                .and_then(|n| elements.checked_add(n))
-                .ok_or_else(|| Error::damaged("more elements than a file can hold"))?;
+            count = count.saturating_add(elements(&part.dataset));
         }
         let shown = shown_as(&stored, meaning)?;
-        let (shape, note) = shape(joined, &leader.1.dataset.shape, elements, alone)?;
+        let (shape, note) = shape(joined, &leader.1.dataset.shape, count, alone)?;
         Ok(Self {
             stored,
             shown,
@@ -214,11 +210,39 @@ impl Array for Numbers {
 
     fn part(&self, number: usize) -> Json {
         let part = self.parts.get(number).and_then(Option::as_ref);
-        json!({ "elements": part.map_or(0, |p| p.dataset.shape.iter().product::<u64>()) })
+        json!({ "elements": part.map_or(0, |part| elements(&part.dataset)) })
     }
 
     fn note(&self) -> Option<String> {
         self.note.clone()
+    }
+}
+
+/// The numbers of an object, joined anew each time somebody looks: a file may hold very many objects.
+pub struct NumbersOf(pub Arc<Origin>, pub Meaning);
+
+impl NumbersOf {
+    fn joined(&self) -> Result<Numbers> {
+        Numbers::new(&self.0, &self.0.joined, self.1)
+    }
+}
+
+impl Array for NumbersOf {
+    fn form(&self) -> Result<(DType, Vec<u64>)> {
+        self.joined()?.form()
+    }
+
+    fn payload(&self) -> Result<Arc<dyn Content>> {
+        self.joined()?.payload()
+    }
+
+    fn part(&self, number: usize) -> Json {
+        self.joined()
+            .map_or(Json::Null, |numbers| numbers.part(number))
+    }
+
+    fn note(&self) -> Option<String> {
+        self.joined().ok()?.note()
     }
 }
 
@@ -314,12 +338,12 @@ impl Array for Segments {
         };
         let counts = counts()?;
         Ok(Arc::new(Concat::new(parts.into_iter().map(
-            |(number, starts)| rebased(starts, counts.iter().take(number).sum()),
+            |(number, starts)| rebased(starts, total(counts.iter().take(number).copied())),
         ))))
     }
 
     fn part(&self, number: usize) -> Json {
         let part = self.parts.get(number).and_then(Option::as_ref);
-        json!({ "elements": part.map_or(0, |p| p.dataset.shape.iter().product::<u64>()) })
+        json!({ "elements": part.map_or(0, |part| elements(&part.dataset)) })
     }
 }

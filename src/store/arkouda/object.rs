@@ -29,6 +29,17 @@ pub enum What {
     Damaged(String),
 }
 
+/// How many elements a dataset claims to have.
+pub fn elements(dataset: &Dataset) -> u64 {
+    let dims = dataset.shape.iter();
+    dims.fold(1, |n, &d| n.saturating_mul(d))
+}
+
+/// The sum of counts that come from files.
+pub fn total(counts: impl IntoIterator<Item = u64>) -> u64 {
+    counts.into_iter().fold(0, u64::saturating_add)
+}
+
 impl Object {
     pub fn new(surveyed: Surveyed) -> (Vec<u8>, Arc<Self>) {
         let what = match surveyed.member {

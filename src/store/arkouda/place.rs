@@ -78,8 +78,13 @@ impl Place {
     }
 
     /// The name of the file Arkouda would have written without distributing it.
-    pub fn whole(&self) -> PathBuf {
+    fn whole(&self) -> PathBuf {
         self.dir.join(OsStr::from_bytes(&self.name(b"")))
+    }
+
+    /// What messages call all parts together.
+    pub fn pattern(&self) -> PathBuf {
+        self.dir.join(OsStr::from_bytes(&self.name(b"_LOCALE*")))
     }
 
     /// The name it is shown by: `x.h5`, or `x_LOCALE.h5` if there is something called `x.h5`.

@@ -3,7 +3,7 @@
 //! Any one of these, looked for in this order; a root group with `__daf__` in it is a daf store:
 //! 1. the root group has an integer attribute `File_Format` (file version 2.0);
 //! 2. a member of the root group has an integer attribute `ObjType` (the first 256 by name are looked at);
-//! 3. the root group has a group `_arkouda_metadata` with an attribute `file_version` (file version 1.0);
+//! 3. the root group has a group `_arkouda_metadata` with an attribute `arkouda_version` (file version 1.0);
 //! 4. the file is called `..._LOCALE<number>`, and the root group holds nothing but 1-D arrays of numbers
 //!    and groups of `values` (1-D, bytes) and at most `segments` (1-D, integers) beside them (before 1.0).
 //!
@@ -32,11 +32,13 @@ pub fn is_arkouda(store: &OpenStore) -> Result<bool> {
         StoreKind::Plain | StoreKind::Daf | StoreKind::Hangar => return Ok(false),
         StoreKind::Auto => {}
     }
-    let survey = store
-        .context
-        .h5
-        .survey(&store.file, store.root, &NAMES, LOOKED_AT)?;
-    if survey.members.iter().any(|member| member.name == daf::MARK) {
+    let survey =
+        store
+            .context
+            .h5
+            .survey(&store.file, store.root, &NAMES, LOOKED_AT, Object::new)?;
+    let members = survey.members;
+    if members.iter().any(|(name, _)| name == daf::MARK) {
         return Ok(false);
     }
     if super::marks::Marks::of(&survey.attributes)
@@ -46,10 +48,9 @@ pub fn is_arkouda(store: &OpenStore) -> Result<bool> {
         return Ok(true);
     }
     let is_whole = survey.total <= LOOKED_AT && survey.damage.is_none();
-    let members: Vec<_> = survey.members.into_iter().map(Object::new).collect();
     let marked = members.iter().any(|(name, member)| {
         matches!(member.marks.object_type, Some(Ok(_)))
-            || (name == METADATA && member.is_group() && member.marks.has_file_version)
+            || (name == METADATA && member.is_group() && member.marks.version.is_some())
     });
     let has_locale = store
         .file

@@ -77,7 +77,7 @@ impl Directory for SetRoot {
             Ok(root) => root.info(),
             Err(e) if e.kind == ErrorKind::Damaged => Ok(json!({
                 "kind": "arkouda",
-                "file": self.place.whole().to_string_lossy(),
+                "file": self.place.pattern().to_string_lossy(),
                 "error": e.message,
             })),
             Err(e) => Err(e),

@@ -8,6 +8,9 @@ use crate::error::Result;
 /// Most bytes of a window.
 const WINDOW: usize = 256 << 10;
 
+/// Bytes that a pass over a whole content reads at a time.
+pub const STEP: usize = 1 << 20;
+
 /// Fills `buf` with the bytes at `offset` of rows of `size` bytes each. `make` is given the number of the
 /// first row and room for whole rows.
 pub fn in_rows(
@@ -75,6 +78,15 @@ impl<F: Fn(&[u8], &mut [u8]) + Send + Sync> Content for Converted<F> {
             Ok(())
         })
     }
+}
+
+/// The next bytes of a content, as many as `buf` holds or are left.
+pub fn read_window<'a>(content: &dyn Content, at: u64, buf: &'a mut [u8]) -> Result<&'a [u8]> {
+    let left = usize::try_from(content.len().saturating_sub(at)).unwrap_or(usize::MAX);
+    let len = left.min(buf.len());
+    let window = &mut buf[..len];
+    content.read_at(at, window)?;
+    Ok(window)
 }
 
 /// A little-endian 64-bit integer from each 8 bytes.

@@ -1,4 +1,4 @@
-//! Where each string or segment begins: stored, or found by looking for the ends of the strings.
+//! Where each string or segment begins, as it is stored.
 //!
 //! Arkouda writes one start per entry and no end behind the last (`src/HDF5Msg.chpl` lines 1014 to 1408); in
 //! every file of a set they begin anew. They are never held in memory: one pass checks them and finds the
@@ -8,23 +8,32 @@ use std::sync::Arc;
 
 use super::marks::integer;
 use super::recognition::scalar;
-use super::rows::{Converted, words};
+use super::rows::{Converted, STEP, read_window, words};
 use crate::content::Content;
 use crate::dtype::{DType, Kind, Order};
 use crate::error::{Error, Result};
 use crate::h5::Element;
 use crate::store::array::ArrayFile;
 
-/// Bytes that a pass reads at a time.
-const STEP: usize = 1 << 20;
+/// How many times larger than its file a dataset may be that is looked at as a whole. No filter packs more;
+/// what claims to be larger was never written, and looking at it might take for ever.
+const LARGEST: u64 = 1 << 16;
 
-/// Strings between two starts that a scan keeps.
-const EVERY: u64 = 4096;
+/// Refuses a dataset of `bytes` that is too large to be looked at.
+pub fn bounded(array: &ArrayFile, bytes: u64) -> Result<()> {
+    let file = array.store.file.identity.size;
+    if bytes / LARGEST > file {
+        let why = format!("{bytes} bytes in a file of {file}: not looked at");
+        return Err(Error::damaged(why).about(array.path()));
+    }
+    Ok(())
+}
 
 /// The elements of an integer dataset as little-endian 64-bit integers. Unsigned ones beyond 2^63 - 1 become
 /// negative, and are refused as such.
 pub fn int64(array: &ArrayFile) -> Result<Arc<dyn Content>> {
     let payload: Arc<dyn Content> = Arc::new(array.payload()?);
+    bounded(array, payload.len())?;
     let Element::Fixed {
         dtype: DType::Scalar {
             kind, size, order, ..
@@ -145,105 +154,10 @@ fn complain(window: &[u8], row: u64, mut before: Option<i64>, rule: Rule) -> Err
     Error::damaged("segments that contradict each other")
 }
 
-/// Strings found by their ends, where no segments are stored.
-pub struct Scan {
-    pub rows: u64,
-    /// The most bytes of a string, its end included.
-    pub widest: u64,
-    /// The start of every `EVERY`th string.
-    starts: Vec<u64>,
-}
-
-impl Scan {
-    /// Looks at all values.
-    pub fn of(values: &dyn Content) -> Result<Self> {
-        let mut scan = Self {
-            rows: 0,
-            widest: 0,
-            starts: Vec::new(),
-        };
-        let (mut start, mut at) = (0, 0);
-        let mut buf = vec![0; STEP];
-        while at < values.len() {
-            let window = read_window(values, at, &mut buf)?;
-            for (end, _) in (at + 1..).zip(window).filter(|(_, byte)| **byte == 0) {
-                if scan.rows.is_multiple_of(EVERY) {
-                    scan.starts.push(start);
-                }
-                scan.widest = scan.widest.max(end - start);
-                scan.rows += 1;
-                start = end;
-            }
-            at += window.len() as u64;
-        }
-        // What has no end is no string: the caller looks at the last byte.
-        Ok(scan)
-    }
-}
-
-/// The next bytes of a content, as many as `buf` holds or are left.
-fn read_window<'a>(content: &dyn Content, at: u64, buf: &'a mut [u8]) -> Result<&'a [u8]> {
-    let left = usize::try_from(content.len().saturating_sub(at)).unwrap_or(usize::MAX);
-    let len = left.min(buf.len());
-    let window = &mut buf[..len];
-    content.read_at(at, window)?;
-    Ok(window)
-}
-
-/// The starts that a scan found, as if they were stored.
-pub struct ScannedStarts {
-    pub scan: Arc<Scan>,
-    pub values: Arc<dyn Content>,
-}
-
-impl Content for ScannedStarts {
-    fn len(&self) -> u64 {
-        self.scan.rows * 8
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        super::rows::in_rows(8, offset, buf, |first, rows| {
-            let known = usize::try_from(first / EVERY).ok();
-            let mut start = known
-                .and_then(|at| self.scan.starts.get(at).copied())
-                .ok_or_else(changed)?;
-            let mut row = first / EVERY * EVERY;
-            let mut out = rows.as_chunks_mut::<8>().0.iter_mut();
-            let mut at = start;
-            let mut buf = vec![0; 64 << 10];
-            let mut wanted = out.next();
-            loop {
-                let window = read_window(&*self.values, at, &mut buf)?;
-                if window.is_empty() {
-                    return Err(changed());
-                }
-                for (end, _) in (at + 1..).zip(window).filter(|(_, byte)| **byte == 0) {
-                    if row >= first {
-                        let Some(place) = wanted else { return Ok(()) };
-                        *place = start.to_le_bytes();
-                        wanted = out.next();
-                        if wanted.is_none() {
-                            return Ok(());
-                        }
-                    }
-                    row += 1;
-                    start = end;
-                }
-                at += window.len() as u64;
-            }
-        })
-    }
-}
-
-fn changed() -> Error {
-    Error::damaged("values are not what they were when they were measured")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::content::{Literal, read};
-    use proptest::prelude::*;
+    use crate::content::Literal;
 
     fn content(starts: &[i64]) -> Literal {
         Literal(starts.iter().flat_map(|n| n.to_le_bytes()).collect())
@@ -289,31 +203,5 @@ mod tests {
         starts[262_144] = 5;
         let says = checked(&starts, 300_000, true).unwrap_err();
         assert_eq!(says, "segment 262144 is 5, the one before it 262143");
-    }
-
-    proptest! {
-        #[test]
-        fn scanned_starts_are_those_of_the_strings(
-            lengths in proptest::collection::vec(0_usize..9, 0..20_000),
-            at in 0_u64..200_000,
-            len in 0_usize..100_000,
-        ) {
-            let mut values = Vec::new();
-            let mut starts = Vec::new();
-            for &n in &lengths {
-                starts.push(values.len() as i64);
-                values.extend(std::iter::repeat_n(b'x', n));
-                values.push(0);
-            }
-            let values: Arc<dyn Content> = Arc::new(Literal(values));
-            let scan = Arc::new(Scan::of(&*values).unwrap());
-            prop_assert_eq!(scan.rows, lengths.len() as u64);
-            prop_assert_eq!(scan.widest, lengths.iter().max().map_or(0, |n| *n as u64 + 1));
-            let found = ScannedStarts { scan, values };
-            let want = content(&starts);
-            prop_assert_eq!(found.len(), want.len());
-            let (got, want) = (read(&found, at, len).unwrap(), read(&want, at, len).unwrap());
-            prop_assert_eq!(got.as_ref(), want.as_ref());
-        }
     }
 }

@@ -21,7 +21,7 @@ use crate::store::opened::OpenStore;
 /// One version of a set.
 pub struct LocaleSet {
     pub context: Arc<Context>,
-    /// The file, or the name that stands for all of them.
+    /// The file, or a pattern for all of them.
     pub path: PathBuf,
     pub parts: Vec<Part>,
     pub faults: Vec<String>,
@@ -134,7 +134,7 @@ impl LocaleSet {
             } else {
                 why
             };
-            return Err(Error::damaged(why).about(place.whole().display()));
+            return Err(Error::damaged(why).about(place.pattern().display()));
         };
         let mut hash = Xxh3::new();
         for part in &parts {
@@ -145,7 +145,7 @@ impl LocaleSet {
         }
         Ok(Self {
             context: first.store.context.clone(),
-            path: place.whole(),
+            path: place.pattern(),
             parts,
             faults,
             found: Some(Found {
@@ -241,7 +241,7 @@ impl LocaleSet {
             .zip(groups)
             .map(|(part, group)| {
                 let Some(addr) = *group else { return Ok(None) };
-                let survey = h5.survey(&part.store.file, addr, &NAMES, usize::MAX)?;
+                let survey = h5.survey(&part.store.file, addr, &NAMES, usize::MAX, Object::new)?;
                 if let Some(damage) = survey.damage {
                     // What is missing is then missed where the parts are compared.
                     self.context.journal.add(&format!(
@@ -254,7 +254,7 @@ impl LocaleSet {
                     what: What::Group {
                         addr,
                         links: 1,
-                        members: Some(survey.members.into_iter().map(Object::new).collect()),
+                        members: Some(survey.members),
                     },
                 })))
             })
