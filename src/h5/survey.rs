@@ -10,7 +10,7 @@ use super::{Attribute, H5Error, Member, Survey, Surveyed, describe};
 use crate::h5::types::Memo;
 
 /// Groups below each other that one answer covers.
-const DEEPEST: usize = 6;
+const DEEPEST: usize = 64;
 
 /// A group without any of the attributes asked for is entered if it has no more members than this.
 const FEW: usize = 16;

@@ -337,7 +337,7 @@ impl Directory for Folder {
 pub struct StoreRoot {
     path: PathBuf,
     context: Arc<Context>,
-    current: Mutex<Option<(Arc<OpenStore>, Arc<dyn Directory>)>>,
+    current: Mutex<Option<Arc<dyn Directory>>>,
 }
 
 impl StoreRoot {
@@ -352,20 +352,20 @@ impl StoreRoot {
     /// The root group of the version on disk now.
     pub fn current(&self) -> Result<Arc<dyn Directory>> {
         let mut current = self.current.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some((store, root)) = &*current
-            && store.file.is_current()
+        if let Some(root) = &*current
+            && root.is_current()
         {
             return Ok(root.clone());
         }
         *current = None;
         let store = OpenStore::open(&self.context, &self.path)?;
         let root: Arc<dyn Directory> = if arkouda::is_arkouda(&store)? {
-            let set = Arc::new(LocaleSet::single(store.clone()));
+            let set = Arc::new(LocaleSet::single(store));
             Arc::new(ObjectDirectory::root(set)?)
         } else {
-            Arc::new(GroupDirectory::root(store.clone()))
+            Arc::new(GroupDirectory::root(store))
         };
-        *current = Some((store, root.clone()));
+        *current = Some(root.clone());
         Ok(root)
     }
 }

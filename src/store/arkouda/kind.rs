@@ -113,7 +113,7 @@ pub fn kind(set: &LocaleSet, joined: &Joined) -> Result<Kind> {
     let has_limb = objects.iter().any(|(_, object)| has_limbs(object));
     // An empty locale holds an empty dataset, whatever the others hold.
     objects.retain(|(_, object)| {
-        !(any_group && object.is_empty_dataset()) && !(has_limb && limbs::is_empty(object))
+        !(any_group && object.is_empty_dataset() || has_limb && limbs::is_empty(object))
     });
     let mut known: Option<(Kind, usize)> = None;
     for (number, object) in objects {

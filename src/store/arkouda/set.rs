@@ -230,7 +230,12 @@ impl LocaleSet {
             .iter()
             .map(|part| part.as_ref().filter(|o| o.is_group())?.addr())
             .collect();
-        self.survey(group.path.clone(), &addresses)
+        let mut entered = self.survey(group.path.clone(), &addresses)?;
+        for (part, known) in entered.parts.iter_mut().zip(&group.parts) {
+            // An empty locale may hold a dataset here.
+            *part = part.take().or_else(|| known.clone());
+        }
+        Ok(entered)
     }
 
     fn survey(&self, path: Vec<Vec<u8>>, groups: &[Option<u64>]) -> Result<Joined> {
