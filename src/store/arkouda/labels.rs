@@ -13,6 +13,7 @@ use super::rows::{in_rows, words};
 use super::segments::int64;
 use super::set::LocaleSet;
 use super::strings::Strings;
+use crate::buffer::Buffer;
 use crate::cache::{Key, Piece};
 use crate::content::{Concat, Content};
 use crate::dtype::DType;
@@ -134,21 +135,37 @@ impl Looked {
             form: FORM,
             piece: number,
         };
-        self.set.context.cache.get(key, || {
-            let first = number * self.per_piece();
-            let rows = self.per_piece().min(self.count - first);
-            let len = usize::try_from(rows.saturating_mul(self.width))
-                .map_err(|_| Error::damaged("a category too long to be held"))?;
-            let mut bytes = vec![0; len];
-            self.categories.read_at(first * self.width, &mut bytes)?;
-            Ok(bytes)
-        })
+        let cache = &self.set.context.cache;
+        // Making a piece may ask the cache for others, so it is made before room is asked for.
+        if !cache.has(&key) {
+            let made = self.make(number)?;
+            return cache.get(key, || Ok(made));
+        }
+        let gone = || Error::damaged("given up in this moment");
+        match cache.get(key, || Err(gone())) {
+            Ok(piece) => Ok(piece),
+            Err(_) => Ok(Arc::new(Buffer::from(self.make(number)?))),
+        }
+    }
+
+    fn make(&self, number: u64) -> Result<Vec<u8>> {
+        let first = number * self.per_piece();
+        let rows = self.per_piece().min(self.count - first);
+        let len = usize::try_from(rows.saturating_mul(self.width))
+            .map_err(|_| Error::damaged("a category too long to be held"))?;
+        let mut bytes = vec![0; len];
+        self.categories.read_at(first * self.width, &mut bytes)?;
+        Ok(bytes)
     }
 }
 
 impl Content for Looked {
     fn len(&self) -> u64 {
         self.codes.len() / 8 * self.width
+    }
+
+    fn is_costly(&self) -> bool {
+        self.codes.is_costly()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -192,6 +192,10 @@ impl Content for Interleaved {
         self.rows.saturating_mul(8 * self.masks.len() as u64)
     }
 
+    fn is_costly(&self) -> bool {
+        self.columns.iter().any(|column| column.is_costly())
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let width = self.masks.len();
         let mut source = Vec::new();
@@ -236,7 +240,7 @@ mod tests {
             .flat_map(|n| n.to_le_bytes())
             .collect();
         for start in 0..72 {
-            let got = read(&matrix, start as u64, 40).unwrap();
+            let got = read(&matrix, start as u64, 40, &Arc::default()).unwrap();
             assert_eq!(got.as_ref(), &want[start..(start + 40).min(72)]);
         }
     }

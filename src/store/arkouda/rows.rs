@@ -69,6 +69,10 @@ impl<F: Fn(&[u8], &mut [u8]) + Send + Sync> Content for Converted<F> {
         self.inner.len() / self.from as u64 * self.to as u64
     }
 
+    fn is_costly(&self) -> bool {
+        self.inner.is_costly()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let mut source = Vec::new();
         in_rows(self.to, offset, buf, |first, rows| {
@@ -117,7 +121,7 @@ mod tests {
         assert_eq!(wide.len(), 120);
         for start in 0..120 {
             for len in [1, 2, 3, 7, 50] {
-                let got = read(&wide, start as u64, len).unwrap();
+                let got = read(&wide, start as u64, len, &Arc::default()).unwrap();
                 assert_eq!(got.as_ref(), &want[start..(start + len).min(120)]);
             }
         }

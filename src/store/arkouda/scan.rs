@@ -80,6 +80,10 @@ impl Content for ScannedStarts {
         self.scan.rows * 8
     }
 
+    fn is_costly(&self) -> bool {
+        true
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         in_rows(8, offset, buf, |first, rows| {
             let known = usize::try_from(first / self.scan.every).ok();
@@ -145,7 +149,7 @@ mod tests {
             let found = ScannedStarts { scan, values };
             let want = Literal(starts.iter().flat_map(|n| n.to_le_bytes()).collect());
             prop_assert_eq!(found.len(), want.len());
-            let (got, want) = (read(&found, at, len).unwrap(), read(&want, at, len).unwrap());
+            let (got, want) = (read(&found, at, len, &Arc::default()).unwrap(), read(&want, at, len, &Arc::default()).unwrap());
             prop_assert_eq!(got.as_ref(), want.as_ref());
         }
     }
