@@ -348,3 +348,19 @@ def test_many_strings_in_little_memory(tmp_path):
         assert mount.peak_memory() < cache + (64 << 20)
     for part in parts:
         part.close()
+
+
+def test_labels_of_many_categories(tmp_path):
+    """More categories than the cache holds, in chunks, and codes in any order."""
+    categories = [b"c%d" % (i * i) for i in range(200_000)]
+    codes = np.random.default_rng(2).integers(0, len(categories), 50_000)
+    with ak.Store(tmp_path, "x.h5", [1, 2]) as store:
+        shown = ak.put_categorical(store, "c", codes, categories, grouped=False)
+        for file in store.files:
+            for name in ["c/categories/values", "c/categories/segments", "c/codes"]:
+                array, attributes = file[name][()], dict(file[name].attrs)
+                del file[name]
+                file.create_dataset(name, data=array, chunks=(min(20_000, len(array)),), compression="gzip").attrs.update(attributes)
+    for options in ["cache_size=1M", "cache_size=64K", ""]:
+        with Mount(tmp_path, options) as mount:
+            assert_all(mount.path, below(store, shown), at_least=5)

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from support import arkouda as ak
+from support import arkouda as ak, mutants
 from support.mount import Mount
 from support.process import npyfs
 from support.truth import assert_all
@@ -266,3 +266,43 @@ def test_cycles_end(tmp_path):
         assert mount.files() == ["x.h5/g/a.npy"]
         assert {entry["name"] for entry in mount.info("x.h5/g")["left_out"]} == {"self", "root"}
         assert "soft" in {entry["name"] for entry in mount.info("x.h5")["left_out"]}
+
+
+def read_everything(root):
+    """Reads all files below a folder; answers how many could be read, and how many not."""
+    done = failed = 0
+    for folder, _, files in os.walk(root):
+        for file in files:
+            try:
+                with open(os.path.join(folder, file), "rb", buffering=0) as stream:
+                    left = 16 << 20  # what claims to be large is not read to its end
+                    while left > 0 and (data := stream.read(1 << 20)):
+                        left -= len(data)
+                done += 1
+            except OSError:
+                failed += 1
+    return done, failed
+
+
+@pytest.mark.parametrize("kind", ["auto", "arkouda"])
+def test_damaged_copies(tmp_path, kind):
+    """Single files, and sets of which one part is damaged: the daemon lives, and a healthy set beside them is right."""
+    random = np.random.default_rng(20261121)
+    (tmp_path / "good").mkdir()
+    for name, weights in {"one.h5": None, "two.h5": [3, 2]}.items():
+        with ak.Store(tmp_path / "good", name, weights) as store:
+            truth = good(store)
+            objects(store)
+    seeds = {path.name: path.read_bytes() for path in (tmp_path / "good").iterdir()}
+    for i in range(150):
+        folder = tmp_path / f"bad{i:03}"
+        folder.mkdir()
+        damaged = sorted(seeds)[i % len(seeds)]
+        for name, data in seeds.items():
+            if name.split("_")[0] == damaged.split("_")[0]:
+                (folder / name).write_bytes(mutants.mutant(data, random) if name == damaged else data)
+    with Mount(tmp_path, f"kind={kind},cache_size=32M", limit=400) as mount:
+        done, failed = read_everything(mount.path)
+        assert done > 500 and failed > 100, (done, failed)
+        assert_all(mount / "good/two.h5", truth, at_least=4)
+        assert mount.peak_memory() < 256 << 20
