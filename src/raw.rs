@@ -74,6 +74,17 @@ impl Ownership {
         mtime: UNIX_EPOCH,
     };
 
+    /// Of several files seen as one: the first one's owner, permissions that all give, the latest time.
+    pub fn joined(files: impl IntoIterator<Item = Self>) -> Self {
+        let mut files = files.into_iter();
+        let first = files.next().unwrap_or(Self::UNKNOWN);
+        files.fold(first, |own, file| Self {
+            mode: own.mode & file.mode,
+            mtime: own.mtime.max(file.mtime),
+            ..own
+        })
+    }
+
     pub fn of(meta: &Metadata) -> Self {
         let nanos = u32::try_from(meta.mtime_nsec()).unwrap_or(0);
         let mtime = match u64::try_from(meta.mtime()) {

@@ -299,6 +299,19 @@ def test_a_set_that_changes(tmp_path):
         until(lambda: not (mount / "x.h5").exists(), "the end of the set")
 
 
+def test_a_part_that_is_still_being_written(tmp_path):
+    """The set says EIO until its last part can be opened."""
+    with ak.Store(tmp_path, "x.h5", [1, 1]) as store:
+        shown = ak.put_array(store, "a", np.arange(6))
+    data = store.paths[1].read_bytes()
+    store.paths[1].write_bytes(data[:500])
+    with Mount(tmp_path) as mount:
+        with pytest.raises(OSError):
+            (mount / "x.h5/a.npy").read_bytes()
+        store.paths[1].write_bytes(data)
+        until(lambda: not problems_of(mount / "x.h5/a.npy", shown["a.npy"]), "the whole set")
+
+
 def test_parts_outside_the_mounted_directory(tmp_path):
     with ak.Store(tmp_path, "x.h5", [1, 1]) as store:
         shown = below(store, ak.put_array(store, "a", np.arange(6)))

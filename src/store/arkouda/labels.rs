@@ -65,15 +65,15 @@ impl Labels {
 
     /// Why the labels are not shown; `None` if they are.
     pub fn too_wide(&self) -> Result<Option<String>> {
-        if let Some(why) = self.categories.too_wide()? {
-            return Ok(Some(why));
-        }
         let rows = self.all_rows();
-        let width = self.categories.measure()?.width;
-        let stored = rows
-            .saturating_mul(8)
-            .saturating_add(self.categories.stored());
+        let stored = total([rows.saturating_mul(8), self.categories.stored()]);
         let limit = self.set.context.options.strings_limit(stored);
+        // No category is longer than the bytes of its part: most need no look.
+        let longest = self.categories.bytes().into_iter().max().unwrap_or(0);
+        if rows.saturating_mul(longest) <= limit {
+            return Ok(None);
+        }
+        let width = self.categories.measure()?.width;
         let expanded = rows.saturating_mul(width);
         Ok((expanded > limit).then(|| {
             format!(

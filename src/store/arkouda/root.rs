@@ -51,8 +51,11 @@ impl SetRoot {
 
 impl Directory for SetRoot {
     fn ownership(&self) -> Ownership {
-        self.current()
-            .map_or(Ownership::UNKNOWN, |root| root.ownership())
+        // As a set shows it, but without opening its files.
+        let parts = self.place.parts(&self.top, self.context.options.external);
+        let paths = parts.unwrap_or_default().into_values().flatten().flatten();
+        let parts = paths.filter_map(|path| std::fs::metadata(path).ok());
+        Ownership::joined(parts.map(|meta| Ownership::of(&meta)))
     }
 
     fn list(&self) -> Result<Arc<Listing>> {

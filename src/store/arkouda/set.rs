@@ -14,7 +14,7 @@ use super::marks::NAMES;
 use super::object::{Joined, Object, What};
 use super::place::Place;
 use crate::error::{Error, Result};
-use crate::raw::Ownership;
+use crate::raw::{Identity, Ownership};
 use crate::store::Context;
 use crate::store::opened::OpenStore;
 
@@ -52,6 +52,8 @@ struct Found {
     place: Place,
     top: PathBuf,
     files: Vec<PathBuf>,
+    /// Those that could not be opened, as they were then.
+    unopened: Vec<(PathBuf, Option<Identity>)>,
     /// The directory's time when these were all its files.
     checked: Mutex<Option<SystemTime>>,
 }
@@ -60,14 +62,26 @@ fn changed(dir: &Path) -> Option<SystemTime> {
     std::fs::metadata(dir).and_then(|meta| meta.modified()).ok()
 }
 
+fn identity(path: &Path) -> Option<Identity> {
+    let meta = std::fs::metadata(path).ok()?;
+    Some(Identity::of(&meta))
+}
+
 impl Found {
     fn files(place: &Place, top: &Path, context: &Context) -> Result<Vec<PathBuf>> {
         let parts = place.parts(top, context.options.external)?;
         Ok(parts.into_values().flatten().flatten().collect())
     }
 
-    /// Whether no part was added or removed.
+    /// Whether no part was added or removed, and none that could not be opened has changed.
     fn is_current(&self, context: &Context) -> bool {
+        if self
+            .unopened
+            .iter()
+            .any(|(path, was)| identity(path) != *was)
+        {
+            return false;
+        }
         let now = changed(&self.place.dir);
         let mut checked = self.checked.lock().unwrap_or_else(|e| e.into_inner());
         if now.is_some() && *checked == now {
@@ -103,7 +117,7 @@ impl LocaleSet {
         let before = changed(&place.dir);
         let there = place.parts(top, context.options.external)?;
         let files = there.values().flatten().flatten().cloned().collect();
-        let (mut parts, mut faults) = (Vec::new(), Vec::new());
+        let (mut parts, mut faults, mut unopened) = (Vec::new(), Vec::new(), Vec::new());
         let mut expected = 0;
         for (locale, same) in there {
             if locale > expected {
@@ -117,13 +131,23 @@ impl LocaleSet {
                 faults.push(format!("locale {locale} has {} files", same.len()));
             }
             for part in same {
-                match part.map(|path| OpenStore::open(context, &path)) {
-                    Ok(Ok(store)) => parts.push(Part {
+                let path = match part {
+                    Ok(path) => path,
+                    Err(why) => {
+                        faults.push(why);
+                        continue;
+                    }
+                };
+                let was = identity(&path);
+                match OpenStore::open(context, &path) {
+                    Ok(store) => parts.push(Part {
                         locale: Some(locale),
                         store,
                     }),
-                    Ok(Err(e)) => faults.push(e.message),
-                    Err(why) => faults.push(why),
+                    Err(e) => {
+                        faults.push(e.message);
+                        unopened.push((path, was));
+                    }
                 }
             }
         }
@@ -152,6 +176,7 @@ impl LocaleSet {
                 place: place.clone(),
                 top: top.to_owned(),
                 files,
+                unopened,
                 checked: Mutex::new(before),
             }),
             version: hash.digest(),
@@ -170,15 +195,9 @@ impl LocaleSet {
             && self.parts.iter().all(|part| part.store.file.is_current())
     }
 
-    /// Owner of the first file, permissions that all files give, time of the latest.
+    /// Of all files together.
     pub fn ownership(&self) -> Ownership {
-        let mut all = self.parts.iter().map(|part| part.store.file.ownership);
-        let first = all.next().unwrap_or(Ownership::UNKNOWN);
-        all.fold(first, |own, part| Ownership {
-            mode: own.mode & part.mode,
-            mtime: own.mtime.max(part.mtime),
-            ..own
-        })
+        Ownership::joined(self.parts.iter().map(|part| part.store.file.ownership))
     }
 
     /// What is wrong with the set as a whole.

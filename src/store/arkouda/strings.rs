@@ -156,7 +156,7 @@ impl Strings {
     pub fn too_wide(&self) -> Result<Option<String>> {
         let stored = self.stored();
         let limit = self.set.context.options.strings_limit(stored);
-        if let Ok(rows) = self.rows_if_stored().ok_or(()) {
+        if let Some(rows) = self.rows_if_stored() {
             let longest = self.bytes().into_iter().max().unwrap_or(0);
             if rows.saturating_mul(longest) <= limit {
                 return Ok(None);
