@@ -25,6 +25,9 @@ impl Budget {
     pub fn take(self: &Arc<Self>, bytes: u64) -> Option<Room> {
         let more = |taken: u64| taken.checked_add(bytes).filter(|&n| n <= MOST);
         self.0.fetch_update(Relaxed, Relaxed, more).ok()?;
+        if bytes >= LARGE {
+            give_back();
+        }
         Some(Room {
             budget: self.clone(),
             bytes,
@@ -34,15 +37,16 @@ impl Budget {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        self.budget.0.fetch_sub(self.bytes, Relaxed);
+        // First the memory, then the room in it.
         if self.bytes >= LARGE {
             give_back();
         }
+        self.budget.0.fetch_sub(self.bytes, Relaxed);
     }
 }
 
-/// Has the C library give free memory back to the system. By itself it keeps what a large table took, once
-/// for each thread that has received one.
+/// Has the C library give free memory back to the system, before a large table is received and after one
+/// has gone: by itself it keeps what a table took, once for each thread that has received one.
 #[allow(unsafe_code)]
 fn give_back() {
     // SAFETY: no conditions; memory in use is not touched.
