@@ -48,10 +48,11 @@ pub enum Request {
         from: usize,
         most: usize,
     },
-    /// The same with what is below each member, and the attributes of these names.
+    /// The same with what is below each member, as deep as `depth`, and the attributes of these names.
     Survey {
         group: u64,
         names: Vec<Vec<u8>>,
+        depth: usize,
         from: usize,
         most: usize,
     },
@@ -98,9 +99,12 @@ impl Request {
     fn object(&self) -> u64 {
         match self {
             Self::Root | Self::Groups => 0,
-            Self::List { group, .. } | Self::Survey { group, .. } | Self::Resolve { group, .. } => {
-                *group
-            }
+            Self::List { group, .. } | Self::Resolve { group, .. } => *group,
+            // It looks at attributes, and below the group: what it dies of must not cost the group.
+            Self::Survey {
+                group, depth: 0, ..
+            } => group ^ 1 << 63,
+            Self::Survey { group, .. } => !group,
             Self::Map { dataset }
             | Self::Block { dataset, .. }
             | Self::Chunk { dataset, .. }
@@ -538,13 +542,14 @@ impl H5 {
         Ok(all)
     }
 
-    /// A group with what is below its members, at most `most` of them; each is converted as it arrives.
+    /// A group with what is below its members, at most `most` of them and as deep as `depth`; each is
+    /// converted as it arrives.
     pub fn survey<T: Send>(
         &self,
         file: &StoreFile,
         group: u64,
         names: &[&str],
-        most: usize,
+        (most, depth): (usize, usize),
         convert: impl Fn(Surveyed) -> T + Sync,
     ) -> Result<Survey<T>, H5Error> {
         let names: Vec<Vec<u8>> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
@@ -552,6 +557,7 @@ impl H5 {
             let request = Request::Survey {
                 group,
                 names: names.clone(),
+                depth,
                 from,
                 most,
             };

@@ -119,11 +119,12 @@ impl Service {
             Request::Survey {
                 group,
                 names,
+                depth,
                 from,
                 most,
             } => {
                 let part = *from..from.saturating_add(*most);
-                Answer::Survey(survey::survey(&open.file, *group, names, part)?)
+                Answer::Survey(survey::survey(&open.file, *group, names, *depth, part)?)
             }
             Request::Groups => Answer::Groups(describe::groups(&open.file)?),
             Request::Resolve { group, path } => {

@@ -9,7 +9,7 @@ use super::ffi::{self, Id, ObjectKind, RawLink};
 use super::{Attribute, H5Error, Member, Survey, Surveyed, describe};
 use crate::h5::types::Memo;
 
-/// Groups below each other that one answer covers.
+/// Groups below each other that one answer covers at most.
 const DEEPEST: usize = 64;
 
 /// A group without any of the attributes asked for is entered if it has no more members than this.
@@ -33,6 +33,7 @@ pub fn survey(
     file: &Id,
     group: u64,
     names: &[Vec<u8>],
+    depth: usize,
     part: Range<usize>,
 ) -> Result<Survey<Surveyed>, H5Error> {
     let id = ffi::open_object(file, group)?;
@@ -51,7 +52,7 @@ pub fn survey(
             .into_iter()
             .skip(part.start)
             .take(part.len())
-            .map(|(name, link)| pass.member(name, link, DEEPEST))
+            .map(|(name, link)| pass.member(name, link, depth.min(DEEPEST)))
             .collect(),
         damage: damage.map(|failure| failure.0),
     })

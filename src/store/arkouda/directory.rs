@@ -84,9 +84,6 @@ impl ObjectDirectory {
         let group = set.entered(&self.origin.joined)?;
         let mut to = Building::default();
         let is_root = group.path.is_empty();
-        if let Some(fault) = set.fault().filter(|_| is_root) {
-            to.notes.push(fault);
-        }
         match self.kind {
             Kind::Strings => self.strings_members(&group, &mut to),
             Kind::SegArray => self.segarray(&group, &mut to),
@@ -102,9 +99,13 @@ impl ObjectDirectory {
             }
         }
         self.missing_members(&group, &mut to);
-        let about = format!("{}: {}/", set.path.display(), group.path());
+        let journal = &set.context.journal;
         for note in &to.notes {
-            set.context.journal.add(&format!("{about}{note}"));
+            journal.add(&format!("{}: {}/{note}", set.path.display(), group.path()));
+        }
+        if let Some(fault) = set.fault().filter(|_| is_root) {
+            journal.add(&format!("{}: {fault}", set.path.display()));
+            to.notes.push(fault);
         }
         Ok(Listing::new(to.entries, to.left_out, to.notes))
     }

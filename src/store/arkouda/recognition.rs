@@ -13,8 +13,8 @@ use super::marks::NAMES;
 use super::object::{Object, What};
 use super::place::PartName;
 use crate::dtype::{DType, Kind};
-use crate::error::Result;
-use crate::h5::{Dataset, Element};
+use crate::error::{Error, Result};
+use crate::h5::{Dataset, Element, H5Error};
 use crate::options::StoreKind;
 use crate::store::daf;
 use crate::store::opened::OpenStore;
@@ -32,11 +32,21 @@ pub fn is_arkouda(store: &OpenStore) -> Result<bool> {
         StoreKind::Plain | StoreKind::Daf | StoreKind::Hangar => return Ok(false),
         StoreKind::Auto => {}
     }
-    let survey =
-        store
-            .context
-            .h5
-            .survey(&store.file, store.root, &NAMES, LOOKED_AT, Object::new)?;
+    let file = &store.file;
+    let survey = |depth| {
+        let h5 = &store.context.h5;
+        match h5.survey(file, store.root, &NAMES, (LOOKED_AT, depth), Object::new) {
+            Ok(survey) => Ok(Some(survey)),
+            // Whoever lists the group finds out what is wrong with it.
+            Err(H5Error::Damaged(_)) => Ok(None),
+            Err(e) => Err(Error::from(e)),
+        }
+    };
+    let name = store.file.path.file_name();
+    let has_locale = name.is_some_and(|name| PartName::parse(name.as_encoded_bytes()).is_some());
+    let Some(survey) = survey(usize::from(has_locale))? else {
+        return Ok(false);
+    };
     let members = survey.members;
     if members.iter().any(|(name, _)| name == daf::MARK) {
         return Ok(false);
@@ -52,11 +62,6 @@ pub fn is_arkouda(store: &OpenStore) -> Result<bool> {
         matches!(member.marks.object_type, Some(Ok(_)))
             || (name == METADATA && member.is_group() && member.marks.version.is_some())
     });
-    let has_locale = store
-        .file
-        .path
-        .file_name()
-        .is_some_and(|name| PartName::parse(name.as_encoded_bytes()).is_some());
     let legacy = || {
         is_whole
             && !members.is_empty()

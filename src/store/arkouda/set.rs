@@ -14,6 +14,7 @@ use super::marks::NAMES;
 use super::object::{Joined, Object, What};
 use super::place::Place;
 use crate::error::{Error, Result};
+use crate::h5::H5Error;
 use crate::raw::{Identity, Ownership};
 use crate::store::Context;
 use crate::store::opened::OpenStore;
@@ -124,7 +125,7 @@ impl LocaleSet {
                 let missing = (expected..locale).take(3).map(|n| place.part_name(n));
                 let names = missing.collect::<Vec<_>>().join(", ");
                 let more = if locale - expected > 3 { ", ..." } else { "" };
-                faults.push(format!("missing: {names}{more}"));
+                faults.push(format!("not there: {names}{more}"));
             }
             expected = locale.saturating_add(1);
             if same.len() > 1 {
@@ -265,7 +266,14 @@ impl LocaleSet {
             .zip(groups)
             .map(|(part, group)| {
                 let Some(addr) = *group else { return Ok(None) };
-                let survey = h5.survey(&part.store.file, addr, &NAMES, usize::MAX, Object::new)?;
+                let file = &part.store.file;
+                let survey =
+                    |depth| h5.survey(file, addr, &NAMES, (usize::MAX, depth), Object::new);
+                // What is damaged below must not cost all: objects are then looked into one by one.
+                let survey = match survey(usize::MAX) {
+                    Err(H5Error::Damaged(_)) => survey(0),
+                    survey => survey,
+                }?;
                 if let Some(damage) = survey.damage {
                     // What is missing is then missed where the parts are compared.
                     self.context.journal.add(&format!(
