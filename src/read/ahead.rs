@@ -11,6 +11,9 @@ use std::sync::{Arc, Condvar, Mutex};
 /// Jobs that may wait; a further one is not taken on.
 const MOST_WAITING: usize = 64;
 
+/// Threads beside one for each core. On 2 cores 2 more took 0.83 to 0.96 of the time of none, cold.
+const WAITING: usize = 2;
+
 type Job = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
@@ -19,7 +22,8 @@ struct Queue {
     changed: Condvar,
 }
 
-/// As many threads as there are cores; they end when this is dropped.
+/// Threads that decode: a few more than there are cores, because some wait for the disk. They end when this
+/// is dropped.
 pub struct Ahead {
     queue: Arc<Queue>,
 }
@@ -28,7 +32,7 @@ impl Ahead {
     pub fn new() -> Self {
         let queue = Arc::new(Queue::default());
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        for n in 0..threads {
+        for n in 0..threads + WAITING {
             let queue = queue.clone();
             // Without a thread readers decode for themselves.
             let _ = std::thread::Builder::new()
