@@ -1,4 +1,4 @@
-//! The only door to libhdf5: plain requests in, plain answers out.
+//! The only door to libhdf5, and to liblmdb: plain requests in, plain answers out.
 //!
 //! Everything that crosses this seam can be serialised, so that the library may run in this process
 //! or in another. Objects are named by their address in the file. Nothing is ever written, and no
@@ -9,6 +9,7 @@ mod budget;
 mod chunks;
 mod describe;
 mod ffi;
+mod lmdb;
 mod pool;
 pub mod sandbox;
 mod service;
@@ -23,11 +24,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
 
 use crate::dtype::DType;
 use crate::filter::Pipeline;
 use crate::raw::StoreFile;
 use budget::Room;
+pub use lmdb::LmdbRequest;
 use sandbox::Sandbox;
 pub use text::encode as encode_text;
 pub use types::Element;
@@ -87,18 +90,39 @@ pub enum Request {
         shape: Vec<u64>,
         form: TextForm,
     },
+    /// Maps of datasets of the root group, all of them if no names are given; the file may be growing.
+    Maps { names: Vec<Vec<u8>> },
+    /// About a file that is LMDB.
+    Lmdb(LmdbRequest),
 }
 
 impl Request {
     /// Whether it may open very many objects.
     fn opens_many(&self) -> bool {
-        matches!(self, Self::List { .. } | Self::Survey { .. } | Self::Groups)
+        matches!(
+            self,
+            Self::List { .. } | Self::Survey { .. } | Self::Groups | Self::Maps { .. }
+        )
+    }
+
+    /// Whether the answer holds although the file is written to: what is asked for is only ever added to
+    /// (collections under SWMR), or the answer is taken from one transaction (LMDB).
+    pub fn bears_writers(&self) -> bool {
+        matches!(self, Self::Maps { .. } | Self::Lmdb(_))
+    }
+
+    /// The library that answers.
+    fn library(&self) -> &'static str {
+        match self {
+            Self::Lmdb(_) => "liblmdb",
+            _ => "libhdf5",
+        }
     }
 
     /// The address of the object that is asked about; 0 for the file as a whole.
     fn object(&self) -> u64 {
         match self {
-            Self::Root | Self::Groups => 0,
+            Self::Root | Self::Groups | Self::Maps { .. } | Self::Lmdb(_) => 0,
             Self::List { group, .. } | Self::Resolve { group, .. } => *group,
             // It looks at attributes, and below the group: what it dies of must not cost the group.
             Self::Survey {
@@ -155,7 +179,15 @@ pub enum Answer {
     Attributes(Vec<Attribute>),
     Bytes(Vec<u8>),
     TextMeasure(TextMeasure),
+    Maps(Maps),
+    Values(Vec<Option<ByteBuf>>),
+    Lengths(Vec<Option<u64>>),
+    /// Keys and values.
+    Rows(Vec<(ByteBuf, ByteBuf)>),
 }
+
+/// Maps of datasets by name; a dataset that cannot be mapped says why.
+pub type Maps = Vec<(Vec<u8>, Result<DatasetMap, String>)>;
 
 /// The members of a group.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -496,7 +528,8 @@ impl H5 {
 
     /// Answers one request about one file. Stale if the file was written to before or meanwhile.
     pub fn call(&self, file: &StoreFile, request: Request) -> Result<Answer, H5Error> {
-        if !file.is_unchanged() {
+        let bears_writers = request.bears_writers();
+        if !bears_writers && !file.is_unchanged() {
             return Err(H5Error::Stale);
         }
         let answer = match self {
@@ -508,6 +541,9 @@ impl H5 {
             }
             Self::Workers(pool) => pool.call(file, &request, None),
         };
+        if bears_writers {
+            return answer;
+        }
         self.judged(file, answer)
     }
 
@@ -632,5 +668,9 @@ impl H5 {
             Request::MeasureText { dataset, rows },
             TextMeasure
         )
+    }
+
+    pub fn maps(&self, file: &StoreFile, names: Vec<Vec<u8>>) -> Result<Maps, H5Error> {
+        ask!(self, file, Request::Maps { names }, Maps)
     }
 }

@@ -42,6 +42,14 @@ impl Identity {
         }
     }
 
+    /// When it was modified, in nanoseconds since 1970.
+    pub fn modified(&self) -> i64 {
+        self.mtime
+            .0
+            .saturating_mul(1_000_000_000)
+            .saturating_add(self.mtime.1)
+    }
+
     /// A number that is the same after a remount (device numbers may not be, so they don't count).
     pub fn number(&self) -> u64 {
         let mut hash = Xxh3::new();

@@ -262,14 +262,16 @@ impl Pool {
         let object = request.object();
         if let Some(bad) = self.state().bad.get(&file.serial) {
             if bad.len() >= MOST_BAD {
-                return Err(H5Error::Damaged(
-                    "several objects of this file crashed or stalled libhdf5: it is not read any more".into(),
-                ));
+                return Err(H5Error::Damaged(format!(
+                    "several objects of this file crashed or stalled {}: it is not read any more",
+                    request.library()
+                )));
             }
             if bad.contains(&object) {
-                return Err(H5Error::Damaged(
-                    "this object crashed or stalled libhdf5: it is not read any more".into(),
-                ));
+                return Err(H5Error::Damaged(format!(
+                    "this object crashed or stalled {}: it is not read any more",
+                    request.library()
+                )));
             }
         }
         let cannot_start = |e| H5Error::Damaged(format!("cannot start a worker: {e}"));
@@ -317,6 +319,6 @@ impl Pool {
             End::Crashed => "crashed on this object, twice",
             End::Killed => "was killed at work on this object, again and again",
         };
-        Err(H5Error::Damaged(format!("libhdf5 {why}")))
+        Err(H5Error::Damaged(format!("{} {why}", request.library())))
     }
 }

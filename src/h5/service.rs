@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use lru::LruCache;
 
 use super::ffi::{self, Failure, Id};
+use super::lmdb::Environments;
 use super::types::{self, Element, TypeError};
 use super::{Answer, H5Error, Request, chunks, describe, survey, text};
 use crate::raw::{Identity, StoreFile};
@@ -42,12 +43,14 @@ pub struct OpenDataset {
 /// The open files, by the serial number of the store file and whether virtual sources may be followed.
 pub struct Service {
     open: LruCache<(u64, bool), Open>,
+    lmdb: Environments,
 }
 
 impl Default for Service {
     fn default() -> Self {
         Self {
             open: LruCache::new(NonZeroUsize::new(OPEN_FILES).unwrap_or(NonZeroUsize::MIN)),
+            lmdb: Environments::default(),
         }
     }
 }
@@ -70,6 +73,11 @@ impl From<TypeError> for H5Error {
 impl Service {
     /// Answers one request.
     pub fn answer(&mut self, file: &StoreFile, request: &Request) -> Result<Answer, H5Error> {
+        match request {
+            Request::Lmdb(request) => return self.lmdb.answer(file, request),
+            Request::Maps { names } => return ffi::locked(|| self.maps(file, names)),
+            _ => {}
+        }
         if !file.is_unchanged() {
             self.forget(&file.identity);
             return Err(H5Error::Stale);
@@ -159,7 +167,47 @@ impl Service {
                 shape,
                 form,
             } => Answer::Bytes(text::render(open.dataset(*dataset)?, start, shape, *form)?),
+            Request::Maps { .. } | Request::Lmdb(_) => {
+                return Err(H5Error::Damaged("not a request about one version".into()));
+            }
         })
+    }
+
+    /// Maps of datasets in a file that a SWMR writer may be appending to. What libhdf5 remembers of it may
+    /// be old, so it is opened anew when it has changed.
+    fn maps(&mut self, file: &StoreFile, names: &[Vec<u8>]) -> Result<Answer, H5Error> {
+        let now = file.file().metadata().map(|meta| Identity::of(&meta));
+        let now = now.map_err(|e| H5Error::Damaged(e.to_string()))?;
+        let key = (file.serial, false);
+        if self
+            .open
+            .peek(&key)
+            .is_some_and(|open| open.identity != now)
+        {
+            self.forget(&file.identity);
+        }
+        let open = self.open(file, false)?;
+        open.identity = now;
+        let root = ffi::open_object(&open.file, ffi::root_addr(&open.file)?)?;
+        let links = match names {
+            [] => ffi::links(&root).0,
+            names => names
+                .iter()
+                .filter_map(|name| Some((name.clone(), ffi::link(&root, name).ok()??)))
+                .collect(),
+        };
+        let maps = links
+            .into_iter()
+            .filter_map(|(name, link)| {
+                let ffi::RawLink::Hard(addr) = link else {
+                    return None;
+                };
+                let dataset = open.dataset(addr);
+                let map = dataset.and_then(|dataset| describe::map(dataset, now.size));
+                Some((name, map.map_err(|e| e.to_string())))
+            })
+            .collect();
+        Ok(Answer::Maps(maps))
     }
 
     fn open(&mut self, file: &StoreFile, follow: bool) -> Result<&mut Open, H5Error> {
