@@ -242,11 +242,11 @@ impl Directory for InfoDirectory {
     fn list(&self) -> Result<Arc<Listing>> {
         let listing = self.of.list()?;
         let mut entries = Vec::new();
-        for (name, node) in &listing.entries {
-            if let Node::Directory(of) = node {
-                entries.push((name.clone(), self.below(of.clone())));
+        for (name, node) in listing.iter() {
+            if let Node::Directory(of) = &*node {
+                entries.push((name.to_vec(), self.below(of.clone())));
             }
-            entries.push(([name, SUFFIX].concat(), self.on(node.clone())));
+            entries.push(([&name, SUFFIX].concat(), self.on(node.into_owned())));
         }
         entries.extend(self.left_out(&listing));
         Ok(Arc::new(Listing::new(entries, Vec::new(), Vec::new())))

@@ -5,6 +5,7 @@
 mod entry;
 mod habit;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -201,6 +202,11 @@ impl Fs {
             uid: options.uid.unwrap_or(uid),
             gid: options.gid.unwrap_or(gid),
             volatile,
+            lasting: match node {
+                Node::Directory(dir) => dir.is_lasting(),
+                Node::File(file) => file.is_lasting(),
+                Node::Symlink(_) => false,
+            },
         }
     }
 
@@ -318,14 +324,13 @@ impl Fs {
     fn entries(dir: &OpenDir, offset: u64) -> impl Iterator<Item = (u64, Entry<'_>)> {
         let dots = [(dir.ino, &b"."[..]), (dir.parent, &b".."[..])];
         let dots = dots.into_iter().map(|(ino, name)| Entry::Dot { ino, name });
+        let skip = usize::try_from(offset).unwrap_or(usize::MAX);
         let named = dir
             .listing
-            .entries
-            .iter()
+            .iter_from(skip.saturating_sub(2))
             .map(|(name, node)| Entry::Named { name, node });
-        let skip = usize::try_from(offset).unwrap_or(usize::MAX);
-        dots.chain(named)
-            .skip(skip)
+        dots.skip(skip.min(2))
+            .chain(named)
             .zip(offset..)
             .map(|(entry, at)| (at + 1, entry))
     }
@@ -347,9 +352,9 @@ impl Fs {
                     next,
                 },
                 Entry::Named { name, node } => DirEntry {
-                    ino: number(dir.ino, name, node),
-                    kind: kind(node),
-                    name: name.to_vec(),
+                    ino: number(dir.ino, &name, &node),
+                    kind: kind(&node),
+                    name: name.into_owned(),
                     next,
                 },
             };
@@ -372,17 +377,17 @@ impl Fs {
             let (ino, name, attr, named) = match entry {
                 Entry::Dot { ino, name } => {
                     let node = self.node(ino).unwrap_or(Node::Directory(self.root.clone()));
-                    (ino, name, self.attr(ino, &node), false)
+                    (ino, name.to_vec(), self.attr(ino, &node), false)
                 }
                 Entry::Named { name, node } => {
-                    let ino = self.inodes().enter(dir.ino, name, node);
-                    (ino, name, self.attr(ino, node), true)
+                    let ino = self.inodes().enter(dir.ino, &name, &node);
+                    (ino, name.into_owned(), self.attr(ino, &node), true)
                 }
             };
             let entry = DirEntry {
                 ino,
                 kind: attr.kind,
-                name: name.to_vec(),
+                name,
                 next,
             };
             let taken = add(&entry, &attr);
@@ -468,8 +473,14 @@ impl Fs {
 }
 
 enum Entry<'a> {
-    Dot { ino: u64, name: &'a [u8] },
-    Named { name: &'a [u8], node: &'a Node },
+    Dot {
+        ino: u64,
+        name: &'a [u8],
+    },
+    Named {
+        name: Cow<'a, [u8]>,
+        node: Cow<'a, Node>,
+    },
 }
 
 fn kind(node: &Node) -> FileKind {

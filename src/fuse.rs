@@ -27,6 +27,9 @@ use crate::fs::{Attr, FileKind, Fs, FsError};
 /// How long the kernel may believe a name, a missing name, or attributes.
 const TTL: Duration = Duration::from_secs(1);
 
+/// The same for what never changes.
+const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
 /// Requests that the kernel may have under way in the background, read-ahead above all.
 const MAX_BACKGROUND: u16 = 64;
 
@@ -353,7 +356,11 @@ fn file_type(kind: FileKind) -> FileType {
 }
 
 fn ttl(attr: &Attr) -> Duration {
-    if attr.volatile { Duration::ZERO } else { TTL }
+    match (attr.volatile, attr.lasting) {
+        (true, _) => Duration::ZERO,
+        (false, true) => FOR_EVER,
+        (false, false) => TTL,
+    }
 }
 
 fn done(answer: Result<(), Errno>, reply: ReplyEmpty) {

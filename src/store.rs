@@ -6,6 +6,7 @@ pub mod daf;
 pub mod external;
 pub mod folder;
 pub mod group;
+pub mod hangar;
 pub mod npz;
 pub mod opened;
 pub mod small;
@@ -67,6 +68,10 @@ pub fn open(path: &Path, context: &Arc<Context>) -> Result<Arc<dyn Directory>> {
         )));
     }
     let meta = std::fs::metadata(path).map_err(|e| about(e.into()))?;
+    if let Some(folder) = hangar::folder(path, context.options.kind) {
+        let repository = hangar::repository::Repository::open(&folder, context)?;
+        return Ok(Arc::new(hangar::root::RootDirectory::new(repository)));
+    }
     if meta.is_dir() {
         if !folder::holds_a_store(path).map_err(|e| about(e.into()))? {
             return Err(about(Error::damaged(

@@ -6,6 +6,7 @@
 pub mod inode;
 pub mod name;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::content::Content;
@@ -27,10 +28,27 @@ pub struct Symlink {
     pub ownership: Ownership,
 }
 
-/// The entries of a directory, in order of name.
+/// Entries that are made when they are asked for, of directories too large to hold a node for each.
+pub trait Entries: Send + Sync {
+    fn len(&self) -> usize;
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The entry at a place below `len`; always the same.
+    fn get(&self, at: usize) -> (Vec<u8>, Node);
+
+    fn find(&self, name: &[u8]) -> Option<Node>;
+}
+
+/// The entries of a directory.
 #[derive(Default)]
 pub struct Listing {
+    /// In order of name.
     pub entries: Vec<(Vec<u8>, Node)>,
+    /// More of them, behind the others.
+    pub many: Option<Arc<dyn Entries>>,
     /// Objects that are not shown, and why.
     pub left_out: Vec<(Vec<u8>, String)>,
     /// What is unusual about what is shown.
@@ -55,17 +73,46 @@ impl Listing {
         });
         Self {
             entries,
+            many: None,
             left_out,
             notes,
         }
     }
 
-    pub fn find(&self, name: &[u8]) -> Option<&Node> {
-        let at = self
+    pub fn find(&self, name: &[u8]) -> Option<Node> {
+        let known = self
             .entries
-            .binary_search_by(|(have, _)| have.as_slice().cmp(name))
-            .ok()?;
-        Some(&self.entries[at].1)
+            .binary_search_by(|(have, _)| have.as_slice().cmp(name));
+        match known {
+            Ok(at) => Some(self.entries[at].1.clone()),
+            Err(_) => self.many.as_ref()?.find(name),
+        }
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.entries.len() + self.many.as_ref().map_or(0, |many| many.len())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The entries from a place on.
+    pub fn iter_from(&self, from: usize) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, Node>)> {
+        let held = self.entries.len();
+        (from..self.len()).filter_map(move |at| match self.entries.get(at) {
+            Some((name, node)) => Some((Cow::Borrowed(&name[..]), Cow::Borrowed(node))),
+            None => {
+                let (name, node) = self.many.as_ref()?.get(at - held);
+                Some((Cow::Owned(name), Cow::Owned(node)))
+            }
+        })
+    }
+
+    /// All entries.
+    pub fn iter(&self) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, Node>)> {
+        self.iter_from(0)
     }
 }
 
@@ -78,14 +125,24 @@ pub trait Directory: Send + Sync {
 
     /// One entry.
     fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
-        Ok(self.list()?.find(name).cloned())
+        Ok(self.list()?.find(name))
     }
 
     /// Whether the store on disk is still the version this directory was read from.
     fn is_current(&self) -> bool;
 
+    /// The entry stays what it is for as long as the store exists: the kernel may remember it without limit.
+    fn is_lasting(&self) -> bool {
+        false
+    }
+
     /// What `.npyfs/info` says.
     fn info(&self) -> Result<serde_json::Value>;
+
+    /// The repository that this directory is the root of.
+    fn repository(&self) -> Option<Arc<crate::store::hangar::repository::Repository>> {
+        None
+    }
 
     /// HDF5 attributes.
     fn attributes(&self) -> Result<Vec<Attribute>> {
@@ -107,6 +164,11 @@ pub trait VirtualFile: Send + Sync {
     fn version(&self) -> u64;
 
     fn is_current(&self) -> bool;
+
+    /// Name, size and content stay as they are for as long as the store exists.
+    fn is_lasting(&self) -> bool {
+        false
+    }
 
     fn info(&self) -> Result<serde_json::Value>;
 

@@ -78,15 +78,15 @@ impl Printer<'_> {
                 return Ok(());
             }
         };
-        for (name, node) in &listing.entries {
-            self.line(name, node)?;
+        for (name, node) in listing.iter() {
+            self.line(&name, &node)?;
         }
         if self.args.recursive {
-            for (name, node) in &listing.entries {
-                if let Node::Directory(below) = node {
+            for (name, node) in listing.iter() {
+                if let Node::Directory(below) = &*node {
                     use std::os::unix::ffi::OsStrExt;
                     writeln!(self.out)?;
-                    self.directory(below, &path.join(std::ffi::OsStr::from_bytes(name)))?;
+                    self.directory(below, &path.join(std::ffi::OsStr::from_bytes(&name)))?;
                 }
             }
         }

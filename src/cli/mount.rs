@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long, hide = true)]
     announce: bool,
 
-    /// An HDF5 file, or a directory with such files
+    /// An HDF5 file, a Hangar repository, or a directory with such
     store: PathBuf,
 
     /// An empty directory

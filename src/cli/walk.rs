@@ -19,7 +19,7 @@ pub struct StoreArgs {
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
 
-    /// An HDF5 file, or a directory with such files
+    /// An HDF5 file, a Hangar repository, or a directory with such
     store: PathBuf,
 }
 

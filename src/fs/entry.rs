@@ -28,6 +28,8 @@ pub struct Attr {
     pub gid: u32,
     /// The size may change at any time (status files): the kernel must not remember this answer.
     pub volatile: bool,
+    /// It never changes: the kernel may remember it, and its name, without limit.
+    pub lasting: bool,
 }
 
 /// An open file.

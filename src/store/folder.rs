@@ -16,6 +16,7 @@ use serde_json::{Value as Json, json};
 use super::Context;
 use super::arkouda::{self, LocaleSet, ObjectDirectory, PartName, Place, SetRoot};
 use super::group::GroupDirectory;
+use super::hangar;
 use super::opened::OpenStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::Attribute;
@@ -29,6 +30,9 @@ const SEARCH_DEPTH: usize = 64;
 /// Whether there is a store in a directory or below it. Symbolic links to directories are not followed.
 pub fn holds_a_store(dir: &Path) -> io::Result<bool> {
     fn search(dir: &Path, depth: usize) -> io::Result<bool> {
+        if hangar::repository::folder(dir).is_some() {
+            return Ok(true);
+        }
         let mut below = Vec::new();
         for entry in std::fs::read_dir(dir)? {
             let entry = entry?;
@@ -108,6 +112,12 @@ impl Folder {
             return Ok(self.link(&path, name));
         }
         if meta.is_dir() {
+            if let Some(folder) = hangar::folder(&path, self.context.options.kind) {
+                return Ok(Ok(self.kept(name, Sort::Store, || {
+                    let root = hangar::open::OpenLater::new(&folder, &self.context);
+                    Node::Directory(Arc::new(root))
+                })));
+            }
             return Ok(Ok(self.kept(name, Sort::Folder, || {
                 Node::Directory(Arc::new(Folder::new(&self.top, &path, &self.context)))
             })));
@@ -349,7 +359,7 @@ impl StoreRoot {
         }
     }
 
-    /// The root group of the version on disk now.
+    /// The root of the version on disk now.
     pub fn current(&self) -> Result<Arc<dyn Directory>> {
         let mut current = self.current.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(root) = &*current
@@ -362,6 +372,8 @@ impl StoreRoot {
         let root: Arc<dyn Directory> = if arkouda::is_arkouda(&store)? {
             let set = Arc::new(LocaleSet::single(store));
             Arc::new(ObjectDirectory::root(set)?)
+        } else if let Some(collection) = hangar::outside::root(&store)? {
+            collection
         } else {
             Arc::new(GroupDirectory::root(store))
         };

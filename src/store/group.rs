@@ -272,7 +272,7 @@ impl GroupDirectory {
         let listing = self.list()?;
         let file = |name: &str| -> Result<Arc<dyn VirtualFile>> {
             match listing.find(name.as_bytes()) {
-                Some(Node::File(file)) => Ok(file.clone()),
+                Some(Node::File(file)) => Ok(file),
                 _ => Err(Error::damaged(format!("sparse matrix without {name}"))),
             }
         };

@@ -16,7 +16,7 @@ pub const ROOT_INO: u64 = 1;
 /// A numbered node.
 pub struct Entry {
     pub parent: u64,
-    pub name: Vec<u8>,
+    pub name: Box<[u8]>,
     pub node: Node,
     refs: u64,
 }
@@ -24,7 +24,8 @@ pub struct Entry {
 /// Everything that has a number now, except the root.
 #[derive(Default)]
 pub struct Table {
-    entries: HashMap<u64, Entry>,
+    /// In boxes, so that a table of millions grows in small steps.
+    entries: HashMap<u64, Box<Entry>>,
 }
 
 /// The number a node gets unless it is taken.
@@ -47,7 +48,7 @@ impl Table {
         let mut ino = number(parent, name, node);
         // Two paths with one hash: the second takes the next free number.
         while let Some(entry) = self.entries.get_mut(&ino) {
-            if entry.parent == parent && entry.name == name && same_sort(&entry.node, node) {
+            if entry.parent == parent && *entry.name == *name && same_sort(&entry.node, node) {
                 entry.node = node.clone();
                 return ino;
             }
@@ -55,11 +56,11 @@ impl Table {
         }
         let entry = Entry {
             parent,
-            name: name.to_vec(),
+            name: name.into(),
             node: node.clone(),
             refs: 0,
         };
-        self.entries.insert(ino, entry);
+        self.entries.insert(ino, Box::new(entry));
         ino
     }
 
@@ -81,7 +82,7 @@ impl Table {
     }
 
     pub fn get(&self, ino: u64) -> Option<&Entry> {
-        self.entries.get(&ino)
+        self.entries.get(&ino).map(|entry| &**entry)
     }
 
     /// Puts a newer node in the place of an older one.
@@ -96,7 +97,7 @@ impl Table {
         let mut names = Vec::new();
         let mut at = ino;
         while let Some(entry) = self.entries.get(&at) {
-            names.push(entry.name.as_slice());
+            names.push(&entry.name[..]);
             at = entry.parent;
         }
         names.reverse();
@@ -168,12 +169,12 @@ mod tests {
         let wanted = number(ROOT_INO, b"a", &node());
         table.entries.insert(
             wanted,
-            Entry {
+            Box::new(Entry {
                 parent: 7,
-                name: b"squatter".to_vec(),
+                name: b"squatter"[..].into(),
                 node: node(),
                 refs: 1,
-            },
+            }),
         );
         let ino = table.enter(ROOT_INO, b"a", &node());
         assert_eq!(ino, wanted + 1);

@@ -1,0 +1,283 @@
+//! Rows of a stacked column, read in blocks.
+//!
+//! Records of a block are looked up together, stored chunks that lie near each other in a file are read together,
+//! and each sample is checked.
+
+use std::collections::HashSet;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex};
+
+use super::collection::Collection;
+use super::column::BLOCK;
+use super::fetch::check;
+use super::locate::WIDE;
+use super::record::Record;
+use super::rows::{Rows, Stored};
+use super::snapshot::View;
+use crate::cache::{Key, Need, Piece};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::read::sequence::Sequence;
+
+/// The form number of blocks of rows in the cache.
+const ROWS: u32 = 33;
+
+/// Bytes between two chunks that are read along with them rather than left out.
+const GAP: u64 = 32 << 10;
+
+/// Most bytes that are read at a time.
+const SPAN: u64 = 4 << 20;
+
+/// A stacked column for one open file.
+pub struct Blocks {
+    pub view: Arc<View>,
+    pub dtype: DType,
+    /// Shape and bytes of a sample.
+    pub shape: Vec<u64>,
+    pub row: u64,
+    pub len: u64,
+    /// Rows of a block.
+    pub per_block: u64,
+    pub sequence: Sequence,
+}
+
+/// A row that is a chunk of its own, to be read together with its neighbours.
+struct Near {
+    row: usize,
+    file: Arc<Collection>,
+    rows: Arc<Rows>,
+    stored: Stored,
+    checksum: Option<u64>,
+}
+
+impl Blocks {
+    fn count(&self) -> u64 {
+        self.view.column.len() as u64
+    }
+
+    pub fn blocks(&self) -> u64 {
+        self.count().div_ceil(self.per_block)
+    }
+
+    fn record(&self, at: usize) -> Result<Record> {
+        let (repository, column) = (self.view.repository(), &self.view.column);
+        let records = repository.records_around(column, at / BLOCK)?;
+        let record = repository.parse_record(column, at, &records)?;
+        match record.shape() {
+            Some(shape) if *shape != *self.shape => {
+                let why = format!(
+                    "its shape is {shape:?}, the column's schema says {:?}",
+                    self.shape
+                );
+                Err(Error::damaged(why).about(&record))
+            }
+            _ => Ok(record),
+        }
+    }
+
+    /// A row by itself.
+    pub fn single(&self, at: usize) -> Result<Piece> {
+        let record = self.record(at)?;
+        let repository = self.view.repository();
+        let bytes = repository
+            .sample(&record, Some(&self.dtype))
+            .inspect_err(|_| repository.doubt(&self.view.column, at))?;
+        if bytes.len() as u64 != self.row {
+            return Err(Error::damaged("a sample of another size").about(&record));
+        }
+        Ok(bytes)
+    }
+
+    /// Where a row is, if it is a chunk of its own.
+    fn near(&self, row: usize, at: usize) -> Result<Option<Near>> {
+        let Record::Hdf5 {
+            backend,
+            uid,
+            checksum,
+            dataset,
+            row: place,
+            shape,
+            ..
+        } = self.record(at)?
+        else {
+            return Ok(None);
+        };
+        let files = &self.view.repository().files;
+        let file = files.collection(backend, &uid)?;
+        let rows = files.rows(&file, dataset, true)?;
+        let count = rows.part(place, &shape)?;
+        let stored = rows
+            .stored(place, &count)
+            .filter(|_| rows.dtype == self.dtype);
+        Ok(stored.map(|stored| Near {
+            row,
+            file,
+            rows,
+            stored,
+            checksum,
+        }))
+    }
+
+    /// First row and rows of a block.
+    fn extent(&self, number: u64) -> (u64, u64) {
+        let first = number.saturating_mul(self.per_block);
+        (
+            first,
+            self.per_block.min(self.count().saturating_sub(first)),
+        )
+    }
+
+    /// Fills `out` with all rows of a block.
+    fn block(&self, number: u64, out: &mut [u8]) -> Result<()> {
+        let (first, count) = self.extent(number);
+        let index = |n: u64| usize::try_from(n).map_err(|_| Error::damaged("too many rows"));
+        let (first, last) = (index(first)?, index(first + count)?);
+        let row = index(self.row)?;
+        if out.len() != row * (last - first) {
+            return Err(Error::damaged("a block of another size"));
+        }
+        let mut near: Vec<Near> = Vec::with_capacity(last - first);
+        for at in first..last {
+            match self.near(at - first, at)? {
+                Some(found) => near.push(found),
+                None => {
+                    let place = (at - first) * row;
+                    out[place..place + row].copy_from_slice(&self.single(at)?);
+                }
+            }
+        }
+        near.sort_by_key(|n| (n.file.file.serial, n.stored.slot.addr));
+        let mut rest = &near[..];
+        while let Some(span) = together(rest) {
+            let (now, later) = rest.split_at(span);
+            if self.read(now, row, out).is_err() {
+                // One by one, so that the failure names its sample; a row may only be newer than its map.
+                for n in now {
+                    let at = n.row * row;
+                    out[at..at + row].copy_from_slice(&self.single(first + n.row)?);
+                }
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Rows whose chunks lie near each other in one file.
+    fn read(&self, span: &[Near], row: usize, out: &mut [u8]) -> Result<()> {
+        let (Some(first), Some(last)) = (span.first(), span.last()) else {
+            return Ok(());
+        };
+        let start = first.stored.slot.addr;
+        let slot = last.stored.slot;
+        let len = slot.addr - start + u64::from(slot.size);
+        let mut bytes = vec![0; usize::try_from(len).map_err(|_| Error::damaged("too far"))?];
+        first.file.file.file().read_exact_at(&mut bytes, start)?;
+        for n in span {
+            let slot = n.stored.slot;
+            // Inside the span: its chunks are in order and its last one ends it.
+            let from = usize::try_from(slot.addr - start).unwrap_or(usize::MAX);
+            let stored = from
+                .checked_add(slot.size as usize)
+                .and_then(|end| bytes.get(from..end))
+                .ok_or_else(|| Error::damaged("chunks overlap"))?;
+            if n.stored.len != row {
+                return Err(Error::damaged("a sample of another size"));
+            }
+            let place = &mut out[n.row * row..(n.row + 1) * row];
+            n.rows.decode(stored, slot.mask, place)?;
+            check(place, n.checksum)?;
+        }
+        Ok(())
+    }
+
+    /// Looks up records from a block on, and maps the files they name that are new.
+    pub fn prepare(&self, block: usize, known: &Mutex<HashSet<(&'static str, String)>>) {
+        let (repository, column) = (self.view.repository(), &self.view.column);
+        for block in block..(block + WIDE).min(column.located.len()) {
+            let Ok(records) = repository.records_around(column, block) else {
+                return;
+            };
+            // The samples of one file mostly follow each other: a few places of a block say which.
+            for at in column.block(block).step_by(BLOCK / 4) {
+                let record = repository.parse_record(column, at, &records);
+                let Ok(Record::Hdf5 {
+                    backend,
+                    uid,
+                    dataset,
+                    ..
+                }) = record
+                else {
+                    continue;
+                };
+                let mut known = known.lock().unwrap_or_else(|e| e.into_inner());
+                if !known.insert((backend, uid.clone())) {
+                    continue;
+                }
+                drop(known);
+                // A reader meets the same failures himself.
+                if let Ok(file) = repository.files.collection(backend, &uid) {
+                    let advice = rustix::fs::Advice::WillNeed;
+                    let _ = rustix::fs::fadvise(file.file.file(), 0, None, advice);
+                    let _ = repository.files.rows(&file, dataset, true);
+                }
+            }
+        }
+    }
+
+    fn key(&self, number: u64) -> Key {
+        let content = self.view.column.content;
+        Key {
+            // Both halves of the hash: a block follows from the column's content.
+            file: (content >> 64) as u64,
+            object: content as u64,
+            form: ROWS,
+            piece: number,
+        }
+    }
+
+    fn need(&self, number: u64) -> Need {
+        let bytes = self.extent(number).1.saturating_mul(self.row);
+        let len = usize::try_from(bytes).unwrap_or(usize::MAX);
+        // Stored chunks are mostly smaller than what they decode to.
+        Need { len, beside: len }
+    }
+
+    pub fn cached(&self, number: u64) -> Result<Piece> {
+        let cache = &self.view.repository().context.cache;
+        let fill = |out: &mut [u8]| self.block(number, out);
+        cache.read(self.key(number), self.need(number), fill)
+    }
+
+    pub fn ahead(&self, number: u64) {
+        let cache = &self.view.repository().context.cache;
+        let fill = |out: &mut [u8]| self.block(number, out);
+        let wanted = || !self.sequence.has_reached(number);
+        cache.ahead(self.key(number), self.need(number), wanted, fill);
+    }
+}
+
+/// How many of the chunks, sorted by file and address, are read together; `None` of none.
+fn together(near: &[Near]) -> Option<usize> {
+    let first = near.first()?;
+    let start = first.stored.slot.addr;
+    let mut end = start;
+    let fits = |n: &Near| {
+        let slot = n.stored.slot;
+        let next = slot.addr.saturating_add(u64::from(slot.size));
+        let near = slot.addr.saturating_sub(end) <= GAP && slot.addr >= start;
+        let fits = n.file.file.serial == first.file.file.serial
+            && near
+            && (next - start <= SPAN || end == start);
+        end = end.max(next);
+        fits
+    };
+    Some(
+        near.iter()
+            .take_while({
+                let mut fits = fits;
+                move |n| fits(n)
+            })
+            .count()
+            .max(1),
+    )
+}

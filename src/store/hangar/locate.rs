@@ -1,0 +1,196 @@
+//! Where the samples of a column live: their records, looked up in `hash.lmdb` a block at a time.
+//!
+//! A record that says "not fetched yet", or is missing, may be another one after the next transaction.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use serde_bytes::ByteBuf;
+
+use super::column::{BLOCK, Column};
+use super::record::Record;
+use super::repository::Repository;
+use crate::error::{Error, Result};
+use crate::raw::Identity;
+
+/// The records of a block of samples.
+#[derive(Default)]
+pub struct Located(Mutex<Option<Arc<Records>>>);
+
+/// The lengths of a block of text or bytes samples; `None` where they cannot be known yet.
+#[derive(Default)]
+pub struct Lengths(Mutex<Option<Arc<Known>>>);
+
+struct Known {
+    lengths: Vec<Option<u64>>,
+    version: Identity,
+}
+
+/// Records as text, one after the other; empty where there is none.
+pub struct Records {
+    text: Box<[u8]>,
+    ends: Box<[u32]>,
+    /// None is missing or still to be fetched.
+    complete: bool,
+    /// The version of `hash.lmdb` they were read from, or an earlier one.
+    version: Identity,
+}
+
+impl Located {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Records>>> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn get(&self) -> Option<Arc<Records>> {
+        self.lock().clone()
+    }
+
+    fn set(&self, records: Arc<Records>) {
+        *self.lock() = Some(records);
+    }
+}
+
+impl Records {
+    fn new(values: &[Option<ByteBuf>], version: Identity) -> Result<Self> {
+        let mut text = Vec::new();
+        let mut complete = true;
+        let mut ends = Vec::with_capacity(values.len());
+        for value in values {
+            let value = value.as_ref().map_or(&[][..], |value| value);
+            complete &= !value.is_empty() && !value.starts_with(b"50:");
+            text.extend_from_slice(value);
+            let end = u32::try_from(text.len());
+            ends.push(end.map_err(|_| Error::damaged("records of more than 4 GiB"))?);
+        }
+        Ok(Self {
+            text: text.into(),
+            ends: ends.into(),
+            complete,
+            version,
+        })
+    }
+
+    fn get(&self, at: usize) -> &[u8] {
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.text[start as usize..self.ends[at] as usize]
+    }
+}
+
+/// Blocks that are looked up together when all of a column is wanted.
+pub const WIDE: usize = 16;
+
+impl Repository {
+    /// The records of the samples of a block.
+    pub fn records(&self, column: &Column, block: usize) -> Result<Arc<Records>> {
+        match self.known_records(column, block)? {
+            Some(records) => Ok(records),
+            None => self.look_up(column, block..block + 1),
+        }
+    }
+
+    /// The same for a reader who will want the blocks around it as well.
+    pub fn records_around(&self, column: &Column, block: usize) -> Result<Arc<Records>> {
+        if let Some(records) = self.known_records(column, block)? {
+            return Ok(records);
+        }
+        let from = block - block % WIDE;
+        self.look_up(column, from..(from + WIDE).min(column.located.len()))?;
+        self.records(column, block)
+    }
+
+    fn known_records(&self, column: &Column, block: usize) -> Result<Option<Arc<Records>>> {
+        let known = column.located[block].get();
+        Ok(match known {
+            Some(records) if records.complete || self.hashes.version()? == records.version => {
+                Some(records)
+            }
+            _ => None,
+        })
+    }
+
+    /// Looks up the records of blocks, at least one; answers those of the last.
+    fn look_up(&self, column: &Column, blocks: Range<usize>) -> Result<Arc<Records>> {
+        let version = self.hashes.version()?;
+        let samples = column.block(blocks.start).start..column.block(blocks.end - 1).end;
+        let keys = samples.map(|at| [b"h:", column.digest(at).as_bytes()].concat());
+        let mut values = self.hashes.values(keys.collect())?.into_iter();
+        let mut last = Arc::new(Records::new(&[], version)?);
+        for block in blocks {
+            let values: Vec<_> = values.by_ref().take(column.block(block).len()).collect();
+            last = Arc::new(Records::new(&values, version)?);
+            column.located[block].set(last.clone());
+        }
+        Ok(last)
+    }
+
+    /// Forgets the records around a sample that could not be read: another version of the table may be right.
+    pub fn doubt(&self, column: &Column, at: usize) {
+        *column.located[at / BLOCK].lock() = None;
+    }
+
+    /// The record of a sample.
+    pub fn record(&self, column: &Column, at: usize) -> Result<Record> {
+        let records = self.records(column, at / BLOCK)?;
+        self.parse_record(column, at, &records)
+    }
+
+    /// The record of a sample in its block.
+    pub fn parse_record(&self, column: &Column, at: usize, records: &Records) -> Result<Record> {
+        let about = |e: Error| {
+            e.about(format!(
+                "{}: {}",
+                self.hashes.path.display(),
+                column.digest(at)
+            ))
+        };
+        let text = records.get(at % BLOCK);
+        if text.is_empty() {
+            return Err(about(Error::damaged("there is no record of this digest")));
+        }
+        let text = String::from_utf8_lossy(text);
+        Record::parse(&text).map_err(|e| about(Error::damaged(e.to_string())))
+    }
+
+    /// The length of a text or bytes sample; `None` if that cannot be known (yet).
+    pub fn length(&self, column: &Column, at: usize) -> Result<Option<u64>> {
+        let (block, inside) = (at / BLOCK, at % BLOCK);
+        let place = &column.lengths[block].0;
+        let known = place.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        if let Some(known) = known
+            && (known.lengths[inside].is_some() || self.hashes.version()? == known.version)
+        {
+            return Ok(known.lengths[inside]);
+        }
+        let records = self.records(column, block)?;
+        let mut lengths = vec![None; column.block(block).len()];
+        // By file, since each is asked once.
+        let mut wanted: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (i, at) in column.block(block).enumerate() {
+            if let Ok(Record::Lmdb {
+                backend, uid, key, ..
+            }) = self.parse_record(column, at, &records)
+            {
+                let keys = wanted.entry((backend, uid)).or_default();
+                keys.push((i, key.into_bytes()));
+            }
+        }
+        for ((backend, uid), rows) in wanted {
+            let (places, keys): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+            // A file that is missing costs its own samples only.
+            let Ok(found) = self.values_file(backend, &uid).lengths(keys) else {
+                continue;
+            };
+            for (place, length) in places.into_iter().zip(found) {
+                lengths[place] = length;
+            }
+        }
+        let length = lengths[inside];
+        let known = Known {
+            lengths,
+            version: records.version,
+        };
+        *place.lock().unwrap_or_else(|e| e.into_inner()) = Some(Arc::new(known));
+        Ok(length)
+    }
+}

@@ -1,0 +1,307 @@
+//! A Hangar repository: its four tables and its data files, and what has been read of them.
+//!
+//! Nothing is ever written or locked. A commit never changes, so it is kept as long as there is room; branches and
+//! the staging area are looked at again whenever their file has changed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use lru::LruCache;
+
+use super::collection::Files;
+use super::column::Column;
+use super::commit::{Commit, Sorter, Spec, parents, records, unpack};
+use super::digest;
+use super::history::History;
+use super::schema::Schema;
+use super::table::Table;
+use crate::error::{Error, ErrorKind, Result};
+use crate::raw::{Identity, Ownership};
+use crate::store::Context;
+
+/// Names of the directory that makes a repository: a user's, and a server's.
+const FOLDERS: [&str; 2] = [".hangar", ".hangar_server"];
+
+/// Commits that are kept, and samples in all of them; those in use live on beside them.
+const COMMITS: usize = 16;
+const SAMPLES: usize = 1 << 20;
+
+/// Longest value of `branch.lmdb` and of a commit's parents.
+const LONGEST: usize = 4096;
+
+/// Where the branches stand.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Heads {
+    /// Local branches, and `<remote>/<branch>`; no digest where there is no commit yet.
+    pub branches: BTreeMap<String, Option<String>>,
+    /// Names of remotes.
+    pub remotes: Vec<String>,
+    /// The branch that the staging area is based on.
+    pub staged_on: Option<String>,
+}
+
+/// An open repository.
+pub struct Repository {
+    pub context: Arc<Context>,
+    /// The directory with the tables.
+    pub folder: PathBuf,
+    pub branches: Table,
+    pub refs: Table,
+    pub hashes: Table,
+    pub stage: Table,
+    pub files: Files,
+    pub history: History,
+    heads: Mutex<Option<(Identity, Arc<Heads>)>>,
+    staged: Mutex<Option<(Identity, Arc<Commit>)>>,
+    commits: Mutex<LruCache<String, Arc<Commit>>>,
+    /// Columns in use, by content.
+    columns: Mutex<HashMap<u128, Weak<Column>>>,
+    schemas: Mutex<HashMap<String, Arc<Schema>>>,
+}
+
+/// The directory of the tables, if `top` holds a repository.
+pub fn folder(top: &Path) -> Option<PathBuf> {
+    FOLDERS
+        .iter()
+        .map(|name| top.join(name))
+        .find(|folder| folder.join("branch.lmdb").is_file())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No lock is held while anything is read.
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Repository {
+    /// Opens the repository whose tables are in `folder`; refuses versions that Hangar 0.5.2 refuses.
+    pub fn open(folder: &Path, context: &Arc<Context>) -> Result<Arc<Self>> {
+        let table = |name: &str| Table::new(&folder.join(name), folder, context);
+        let repository = Self {
+            context: context.clone(),
+            folder: folder.to_owned(),
+            branches: table("branch.lmdb"),
+            refs: table("ref.lmdb"),
+            hashes: table("hash.lmdb"),
+            stage: table("stage_ref.lmdb"),
+            files: Files::new(folder, context),
+            history: History::new(folder),
+            heads: Mutex::default(),
+            staged: Mutex::default(),
+            commits: Mutex::new(LruCache::new(
+                NonZeroUsize::new(COMMITS).unwrap_or(NonZeroUsize::MIN),
+            )),
+            columns: Mutex::default(),
+            schemas: Mutex::default(),
+        };
+        let version = repository.branches.value(b"software_version")?;
+        let version = String::from_utf8_lossy(version.as_deref().unwrap_or_default()).into_owned();
+        if is_refused(&version) {
+            let why = format!(
+                "{}: written by Hangar {version:?}, whose format Hangar 0.5.2 refuses to read",
+                folder.display()
+            );
+            return Err(Error::damaged(why));
+        }
+        Ok(Arc::new(repository))
+    }
+
+    /// Owner and permissions that all entries take.
+    pub fn ownership(&self) -> Ownership {
+        std::fs::metadata(&self.folder).map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
+    }
+
+    /// The branches as they are now.
+    pub fn heads(&self) -> Result<Arc<Heads>> {
+        let version = self.branches.version()?;
+        if let Some((known, heads)) = &*lock(&self.heads)
+            && *known == version
+        {
+            return Ok(heads.clone());
+        }
+        let mut heads = Heads::default();
+        self.branches.rows(b"", LONGEST, |rows| {
+            for (key, value) in rows {
+                let key = String::from_utf8_lossy(&key).into_owned();
+                let value = String::from_utf8_lossy(&value).into_owned();
+                if let Some(branch) = key.strip_prefix("branch:") {
+                    let digest = (!value.is_empty()).then_some(value);
+                    heads.branches.insert(branch.to_owned(), digest);
+                } else if let Some(remote) = key.strip_prefix("remote:") {
+                    heads.remotes.push(remote.to_owned());
+                } else if key == "head" {
+                    heads.staged_on = value.strip_prefix("branch:").map(str::to_owned);
+                }
+            }
+            Ok(())
+        })?;
+        let heads = Arc::new(heads);
+        *lock(&self.heads) = Some((version, heads.clone()));
+        Ok(heads)
+    }
+
+    /// Digests and parents of all commits.
+    pub fn commits(&self) -> Result<BTreeMap<String, Vec<String>>> {
+        let mut commits = BTreeMap::new();
+        self.refs.rows(b"a=", LONGEST, |rows| {
+            for (key, value) in rows {
+                let key = String::from_utf8_lossy(&key);
+                if digest::is_commit(&key) {
+                    commits.insert(key.into_owned(), parents(&value));
+                }
+            }
+            Ok(())
+        })?;
+        Ok(commits)
+    }
+
+    /// Parents and description of a commit, each as it is stored: the description unpacked.
+    fn described(&self, digest: &str) -> Result<(Vec<u8>, Vec<u8>)> {
+        let about = |e: Error| e.about(format!("commit {digest}"));
+        let keys = vec![digest.into(), format!("{digest}:spec").into_bytes()];
+        let mut values = self.refs.values(keys)?;
+        let (spec, parents) = (values.pop().flatten(), values.pop().flatten());
+        let (Some(spec), Some(parents)) = (spec, parents) else {
+            return Err(about(Error::new(ErrorKind::NotFound, "not in ref.lmdb")));
+        };
+        Ok((parents.into_vec(), unpack(&spec).map_err(about)?))
+    }
+
+    /// Parents and description of a commit.
+    pub fn describe(&self, digest: &str) -> Result<(Vec<String>, Spec)> {
+        let (parents_text, spec) = self.described(digest)?;
+        let spec = Spec::parse(&spec).map_err(|e| e.about(format!("commit {digest}")))?;
+        Ok((parents(&parents_text), spec))
+    }
+
+    /// A commit, checked against its digest.
+    pub fn commit(&self, digest: &str) -> Result<Arc<Commit>> {
+        if let Some(commit) = lock(&self.commits).get(digest) {
+            return Ok(commit.clone());
+        }
+        let about = |e: Error| e.about(format!("commit {digest}"));
+        let (parents_text, spec_text) = self.described(digest)?;
+        let spec = Spec::parse(&spec_text).map_err(about)?;
+        let text = self.refs.value(format!("{digest}:ref").as_bytes())?;
+        let text = text
+            .ok_or_else(|| about(Error::damaged("has no records in ref.lmdb")))
+            .and_then(|frame| unpack(&frame).map_err(about))?;
+        let (found, sorter) = std::thread::scope(|scope| {
+            let hashing =
+                scope.spawn(|| digest::of_commit(&parents_text, &spec_text, records(&text)));
+            let mut sorter = Sorter::default();
+            sorter.add_all(&text);
+            (hashing.join(), sorter)
+        });
+        if found.as_deref().ok() != Some(digest) {
+            return Err(about(Error::damaged("its content has another digest")));
+        }
+        drop(text);
+        let sorted = self.sorted(digest.to_owned(), parents(&parents_text), spec, sorter);
+        let commit = Arc::new(sorted);
+        let mut commits = lock(&self.commits);
+        commits.put(digest.to_owned(), commit.clone());
+        let samples = |commit: &Commit| commit.columns.values().map(|c| c.len()).sum::<usize>();
+        let mut held: usize = commits.iter().map(|(_, commit)| samples(commit)).sum();
+        while held > SAMPLES && commits.len() > 1 {
+            held -= commits.pop_lru().map_or(0, |(_, commit)| samples(&commit));
+        }
+        drop(commits);
+        Ok(commit)
+    }
+
+    fn sorted(&self, digest: String, parents: Vec<String>, spec: Spec, sorter: Sorter) -> Commit {
+        let (columns, notes) = sorter.finish();
+        let mut known = lock(&self.columns);
+        known.retain(|_, column| column.strong_count() > 0);
+        let columns = columns
+            .into_iter()
+            .map(|(name, column)| {
+                let content = column.content;
+                let shared = known.get(&content).and_then(Weak::upgrade);
+                let shared = shared.unwrap_or_else(|| {
+                    let column = Arc::new(column);
+                    known.insert(content, Arc::downgrade(&column));
+                    column
+                });
+                (name, shared)
+            })
+            .collect();
+        Commit {
+            digest,
+            parents,
+            spec,
+            columns,
+            notes,
+        }
+    }
+
+    /// The staging area as it is now: a commit in the making, its only parent the commit it is based on.
+    pub fn staged(&self) -> Result<Arc<Commit>> {
+        let version = self.stage.version()?;
+        if let Some((known, staged)) = &*lock(&self.staged)
+            && *known == version
+        {
+            return Ok(staged.clone());
+        }
+        let heads = self.heads()?;
+        let base = heads
+            .staged_on
+            .as_ref()
+            .and_then(|name| heads.branches.get(name));
+        let mut sorter = Sorter::default();
+        self.stage.rows(b"", LONGEST, |rows| {
+            for (key, value) in rows {
+                sorter.add(&key, &value);
+            }
+            Ok(())
+        })?;
+        let spec = Spec {
+            time: version.modified(),
+            ..Spec::default()
+        };
+        let parents = base.cloned().flatten().into_iter().collect();
+        let staged = Arc::new(self.sorted(String::new(), parents, spec, sorter));
+        *lock(&self.staged) = Some((version, staged.clone()));
+        Ok(staged)
+    }
+
+    /// A schema by its digest.
+    pub fn schema(&self, digest: &str) -> Result<Arc<Schema>> {
+        if let Some(schema) = lock(&self.schemas).get(digest) {
+            return Ok(schema.clone());
+        }
+        let about = |e: Error| e.about(format!("schema {digest}"));
+        let text = self.hashes.value(format!("s:{digest}").as_bytes())?;
+        let text = text.ok_or_else(|| about(Error::damaged("not in hash.lmdb")))?;
+        let schema = Arc::new(Schema::parse(&text).map_err(about)?);
+        lock(&self.schemas).insert(digest.to_owned(), schema.clone());
+        Ok(schema)
+    }
+}
+
+/// Whether Hangar 0.5.2 refuses a repository of this version (`vcompat.py`).
+fn is_refused(version: &str) -> bool {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
+    match (parts.next().flatten(), parts.next().flatten()) {
+        (Some(0), Some(minor)) => minor < 5 || version == "0.5.0.dev0",
+        (Some(_), _) => false,
+        (None, _) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_that_hangar_refuses() {
+        for version in ["0.2.0", "0.4.0", "0.4.9", "0.5.0.dev0", "", "x"] {
+            assert!(is_refused(version), "{version}");
+        }
+        for version in ["0.5.0", "0.5.0.dev1", "0.5.2", "1.0"] {
+            assert!(!is_refused(version), "{version}");
+        }
+    }
+}

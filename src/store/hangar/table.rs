@@ -1,0 +1,142 @@
+//! One LMDB file of a repository, whatever version of it is on disk. Read in a worker process.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use serde_bytes::ByteBuf;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::h5::H5Error;
+use crate::options::External;
+use crate::raw::{Identity, StoreFile};
+use crate::store::Context;
+
+/// Rows that are asked for at a time.
+const PAGE: usize = 1 << 16;
+
+/// A key and its value.
+pub type Row = (ByteBuf, ByteBuf);
+
+/// Opens a file of a repository. One that a symbolic link puts outside the repository's directory is refused
+/// unless the mount allows it.
+pub fn open_inside(path: &Path, folder: &Path, context: &Context) -> Result<StoreFile> {
+    let about = |e: Error| e.about(path.display());
+    let real = path.canonicalize().map_err(|e| about(e.into()))?;
+    let top = folder.canonicalize().map_err(|e| about(e.into()))?;
+    if !real.starts_with(&top) && context.options.external != External::Allow {
+        let why = format!("leads out of {} (external=allow reads it)", top.display());
+        return Err(about(Error::new(ErrorKind::Denied, why)));
+    }
+    StoreFile::open(path).map_err(|e| about(e.into()))
+}
+
+/// An LMDB file.
+pub struct Table {
+    pub path: PathBuf,
+    /// The repository's directory.
+    folder: PathBuf,
+    context: Arc<Context>,
+    file: Mutex<Option<Arc<StoreFile>>>,
+}
+
+impl Table {
+    /// `folder` is the repository's directory.
+    pub fn new(path: &Path, folder: &Path, context: &Arc<Context>) -> Self {
+        Self {
+            path: path.to_owned(),
+            folder: folder.to_owned(),
+            context: context.clone(),
+            file: Mutex::default(),
+        }
+    }
+
+    fn about(&self, error: impl Into<Error>) -> Error {
+        error.into().about(self.path.display())
+    }
+
+    /// The version on disk now: another one after each of Hangar's transactions.
+    pub fn version(&self) -> Result<Identity> {
+        let meta = std::fs::metadata(&self.path).map_err(|e| self.about(e))?;
+        Ok(Identity::of(&meta))
+    }
+
+    fn file(&self) -> Result<Arc<StoreFile>> {
+        let mut file = self.file.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(open) = &*file
+            && open.is_current()
+        {
+            return Ok(open.clone());
+        }
+        let open = Arc::new(open_inside(&self.path, &self.folder, &self.context)?);
+        *file = Some(open.clone());
+        Ok(open)
+    }
+
+    /// Has the kernel read the file ahead, if it is not too large for that.
+    pub fn will_need(&self) {
+        const MOST: u64 = 256 << 20;
+        if let Ok(file) = self.file()
+            && file.identity.size <= MOST
+        {
+            // Only about speed.
+            let _ = rustix::fs::fadvise(file.file(), 0, None, rustix::fs::Advice::WillNeed);
+        }
+    }
+
+    fn ask<T>(
+        &self,
+        question: impl FnOnce(&StoreFile) -> std::result::Result<T, H5Error>,
+    ) -> Result<T> {
+        question(&*self.file()?).map_err(|e| self.about(e))
+    }
+
+    /// The values of keys, in their order.
+    pub fn values(&self, keys: Vec<Vec<u8>>) -> Result<Vec<Option<ByteBuf>>> {
+        let count = keys.len();
+        let values = self.ask(|file| self.context.h5.values(file, keys))?;
+        self.complete(values, count)
+    }
+
+    /// The value of a key.
+    pub fn value(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let value = self.values(vec![key.to_vec()])?.pop().flatten();
+        Ok(value.map(ByteBuf::into_vec))
+    }
+
+    /// The lengths of the values of keys, in their order.
+    pub fn lengths(&self, keys: Vec<Vec<u8>>) -> Result<Vec<Option<u64>>> {
+        let count = keys.len();
+        let lengths = self.ask(|file| self.context.h5.lengths(file, keys))?;
+        self.complete(lengths, count)
+    }
+
+    fn complete<T>(&self, answers: Vec<T>, count: usize) -> Result<Vec<T>> {
+        if answers.len() != count {
+            return Err(self.about(Error::damaged("an answer of another length")));
+        }
+        Ok(answers)
+    }
+
+    /// Hands on all rows whose key begins with `prefix`, in order of key; a value longer than `longest`
+    /// comes empty. Rows that a writer adds meanwhile may or may not be among them.
+    pub fn rows(
+        &self,
+        prefix: &[u8],
+        longest: usize,
+        mut each: impl FnMut(Vec<Row>) -> Result<()>,
+    ) -> Result<()> {
+        let mut after = None;
+        loop {
+            let rows = self.ask(|file| {
+                let h5 = &self.context.h5;
+                h5.rows(file, prefix, after.take(), PAGE, longest)
+            })?;
+            let full = rows.len() == PAGE;
+            after = rows.last().map(|(key, _)| key.to_vec());
+            each(rows)?;
+            if !full {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Checks all of a repository: checksums and digests of the data, digests of schemas and commits.
+//!
+//! Each sample is read once, however many commits have it, and past the cache.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::commit::{records, unpack};
+use super::digest;
+use super::record::Record;
+use super::repository::Repository;
+use super::schema::Schema;
+use crate::error::{Error, Result};
+
+/// What is told while a repository is checked.
+pub trait Report: Send + Sync {
+    /// This many more objects are to be checked.
+    fn found(&self, count: u64);
+
+    /// One was checked.
+    fn checked(&self);
+
+    /// One is not what it should be.
+    fn wrong(&self, why: &str);
+}
+
+/// What was checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    pub commits: u64,
+    pub schemas: u64,
+    pub samples: u64,
+    /// Bytes of samples.
+    pub bytes: u64,
+    /// Samples whose data are still at the remote.
+    pub not_fetched: u64,
+    pub wrong: u64,
+}
+
+impl std::ops::AddAssign for Summary {
+    fn add_assign(&mut self, other: Self) {
+        self.commits += other.commits;
+        self.schemas += other.schemas;
+        self.samples += other.samples;
+        self.bytes += other.bytes;
+        self.not_fetched += other.not_fetched;
+        self.wrong += other.wrong;
+    }
+}
+
+/// Longest record or schema.
+const LONGEST: usize = 1 << 16;
+
+/// Checks everything; an error only if a table cannot be read at all.
+pub fn verify(repository: &Arc<Repository>, report: &dyn Report) -> Result<Summary> {
+    let mut samples: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    let mut schemas: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    repository.hashes.rows(b"", LONGEST, |rows| {
+        for (key, value) in rows {
+            let to = match key.get(..2) {
+                Some(b"h:") => &mut samples,
+                Some(b"s:") => &mut schemas,
+                _ => continue,
+            };
+            to.push((key[2..].to_vec(), value.into_vec()));
+        }
+        Ok(())
+    })?;
+    let commits = repository.commits()?;
+    report.found((samples.len() + schemas.len() + commits.len()) as u64);
+    let mut summary = Summary::default();
+    let mut judge = |what: &str, outcome: Result<()>| {
+        report.checked();
+        if let Err(e) = outcome {
+            summary.wrong += 1;
+            report.wrong(&format!("{what}: {}", e.message));
+        }
+    };
+    for (digest, text) in &schemas {
+        let shown = String::from_utf8_lossy(digest);
+        judge(&format!("schema {shown}"), schema(&shown, text));
+    }
+    let mut known: HashSet<&[u8]> = samples.iter().map(|(digest, _)| &digest[..]).collect();
+    known.extend(schemas.iter().map(|(digest, _)| &digest[..]));
+    for digest in commits.keys() {
+        judge(
+            &format!("commit {digest}"),
+            commit(repository, digest, &known),
+        );
+    }
+    summary.schemas = schemas.len() as u64;
+    summary.commits = commits.len() as u64;
+    drop(known);
+    summary += all_samples(repository, samples, report);
+    Ok(summary)
+}
+
+fn mismatch(found: &str) -> Error {
+    Error::damaged(format!("its content has the digest {found}"))
+}
+
+fn schema(digest: &str, text: &[u8]) -> Result<()> {
+    let found = Schema::parse(text)?.digest();
+    if found == digest {
+        Ok(())
+    } else {
+        Err(mismatch(&found))
+    }
+}
+
+/// The digest of a commit, and that all it names is there.
+fn commit(repository: &Repository, digest: &str, known: &HashSet<&[u8]>) -> Result<()> {
+    let parts = ["", ":spec", ":ref"].map(|tail| format!("{digest}{tail}").into_bytes());
+    let values = repository.refs.values(parts.into())?;
+    let [Some(parents), Some(spec), Some(refs)] = &values[..] else {
+        return Err(Error::damaged(
+            "parents, description or records are missing",
+        ));
+    };
+    let (spec, refs) = (unpack(spec)?, unpack(refs)?);
+    let found = digest::of_commit(parents, &spec, records(&refs));
+    if found != digest {
+        return Err(mismatch(&found));
+    }
+    let dangling = records(&refs)
+        .filter_map(|line| line.split(|&b| b == b' ').nth(1))
+        .filter(|digest| !known.contains(digest))
+        .count();
+    if dangling > 0 {
+        let why = format!("{dangling} of its records name digests that are not in hash.lmdb");
+        return Err(Error::damaged(why));
+    }
+    Ok(())
+}
+
+/// All samples, file by file, on all cores.
+fn all_samples(
+    repository: &Arc<Repository>,
+    rows: Vec<(Vec<u8>, Vec<u8>)>,
+    report: &dyn Report,
+) -> Summary {
+    // Rows of one file in order of their place.
+    let mut rows: Vec<_> = rows
+        .into_iter()
+        .map(|(digest, value)| (place(&value), digest, value))
+        .collect();
+    rows.sort();
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let work = || {
+        let mut summary = Summary::default();
+        loop {
+            let from = next.fetch_add(64, std::sync::atomic::Ordering::Relaxed);
+            let Some(part) = rows
+                .get(from..(from + 64).min(rows.len()))
+                .filter(|p| !p.is_empty())
+            else {
+                return summary;
+            };
+            for (_, digest, value) in part {
+                summary.samples += 1;
+                match sample(repository, digest, value) {
+                    Ok(Some(bytes)) => summary.bytes += bytes,
+                    Ok(None) => summary.not_fetched += 1,
+                    Err(e) => {
+                        summary.wrong += 1;
+                        let shown = String::from_utf8_lossy(digest);
+                        report.wrong(&format!("sample {shown}: {}", e.message));
+                    }
+                }
+                report.checked();
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let mut all = Summary::default();
+        for thread in running {
+            match thread.join() {
+                Ok(summary) => all += summary,
+                Err(_) => all.wrong += 1,
+            }
+        }
+        all
+    })
+}
+
+/// File, dataset and row; what is no record comes first.
+fn place(value: &[u8]) -> (String, u32, u64) {
+    match Record::parse(&String::from_utf8_lossy(value)) {
+        Ok(Record::Hdf5 {
+            backend,
+            uid,
+            dataset,
+            row,
+            ..
+        }) => (format!("{backend}{uid}"), dataset, row),
+        Ok(Record::Numpy { uid, row, .. }) => (format!("10{uid}"), 0, row),
+        Ok(Record::Lmdb { backend, uid, .. }) => (format!("{backend}{uid}"), 0, 0),
+        Ok(Record::Remote { .. }) | Err(_) => (String::new(), 0, 0),
+    }
+}
+
+/// Bytes of a sample that is what its digest says; `None` if it is not here.
+fn sample(repository: &Repository, digest: &[u8], value: &[u8]) -> Result<Option<u64>> {
+    let text = String::from_utf8_lossy(value);
+    let record = Record::parse(&text).map_err(|e| Error::damaged(e.to_string()))?;
+    let (kind, hash) = digest::parse(digest).ok_or_else(|| Error::damaged("not a digest"))?;
+    if matches!(record, Record::Remote { .. }) {
+        return Ok(None);
+    }
+    let bytes = repository.fetch(&record, None)?;
+    let found = match record.shape() {
+        Some(shape) => {
+            let dtype = repository.stored_type(&record)?;
+            let unknown = || Error::damaged("a type that Hangar does not have");
+            digest::of_array(&bytes, shape, &dtype).ok_or_else(unknown)?
+        }
+        None => digest::of_bytes(&bytes),
+    };
+    if found != hash {
+        return Err(mismatch(&digest::print(kind, &found)).about(&record));
+    }
+    Ok(Some(bytes.len() as u64))
+}
