@@ -7,6 +7,7 @@ pub mod ls;
 pub mod mount;
 pub mod options;
 pub mod umount;
+pub mod verify;
 pub mod walk;
 
 use std::io::Write;
@@ -36,6 +37,7 @@ enum Command {
     Ls(ls::Args),
     Cat(cat::Args),
     Info(info::Args),
+    Verify(verify::Args),
     Demo(demo::Args),
 }
 
@@ -47,6 +49,7 @@ impl Cli {
             Command::Ls(args) => ls::run(&args),
             Command::Cat(args) => cat::run(&args),
             Command::Info(args) => info::run(&args),
+            Command::Verify(args) => verify::run(&args),
             Command::Demo(args) => demo::run(&args),
         }
     }
