@@ -1,6 +1,6 @@
 """npyfs against real Hangar 0.5.2 on the same repository, in pairs; and listings of very many records.
 
-    NPYFS_BIN=… NPYFS_HANGAR_PYTHON=… python3 benches/hangar.py [--pairs N] [--records N] [--dir DIR]
+    NPYFS_BIN=… NPYFS_HANGAR_PYTHON=… python3 benches/hangar.py [--pairs N] [--records N] [--dir DIR] [--only samples,stacked,listing]
 
 Prints a table: what, npyfs, Hangar (or the file system), the median ratio of the pairs (above 1 npyfs is faster) and what is
 asked for. Both sides run in a new Python process each time, which is not timed; Hangar's time begins when its
@@ -30,11 +30,13 @@ def stacked(path):
         file.readinto(data)
     return time.perf_counter() - start
 def samples(folder, total, count):
-    keys = [random.Random(str(count)).randrange(total) for _ in range(count)]
+    chance = random.Random(count)
+    keys = [chance.randrange(total) for _ in range(count)]
+    size = os.stat(f"{folder}/0.npy").st_size
     start = time.perf_counter()
     for key in keys:
         file = os.open(f"{folder}/{key}.npy", os.O_RDONLY)
-        os.read(file, 1 << 20)
+        os.read(file, size)
         os.close(file)
     return time.perf_counter() - start
 what, path, *rest = sys.argv[1:]
@@ -138,10 +140,12 @@ class Bench:
         store = self.folder / "repository"
         hangar("make", store)
         os.sync()
-        self.samples(store)
-        self.stacked(store)
+        for part, measure in (("samples", self.samples), ("stacked", self.stacked)):
+            if part in self.asked.only:
+                measure(store)
         self.checksums()
-        self.first_listing()
+        if "listing" in self.asked.only:
+            self.first_listing()
         facts = machine()
         print(f"{facts['cores']} cores ({facts['cpu']}), Linux {facts['kernel']}, load {os.getloadavg()[0]:.1f}, "
               f"{self.asked.pairs} pairs\n")
@@ -154,6 +158,7 @@ def main():
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--dir", type=Path)
+    parser.add_argument("--only", default="samples,stacked,listing")
     asked = parser.parse_args()
     if not HANGAR:
         sys.exit("benches/hangar.py: NPYFS_HANGAR_PYTHON must name the Python of the Hangar environment (tests/run makes it)")

@@ -54,7 +54,8 @@ def main(what, folder, name="", count="0"):
     with contextlib.redirect_stdout(io.StringIO()):
         if what == "make":
             return make(folder)
-        keys = [random.Random(count).randrange(SAMPLES[name]) for _ in range(int(count))]
+        chance = random.Random(int(count))
+        keys = [chance.randrange(SAMPLES[name]) for _ in range(int(count))]
         seconds = read(folder, name, keys)
     print(seconds)
 
