@@ -71,8 +71,9 @@ impl Habits {
         habits.contains(&ino)
     }
 
-    /// A handle of a file of `len` bytes is closed.
-    pub fn closed(&self, ino: u64, len: u64, track: &Track) {
+    /// What a handle of a file of `len` bytes has read so far. Not at its end: the kernel tells of that after
+    /// the next one was opened.
+    pub fn update(&self, ino: u64, len: u64, track: &Track) {
         let mut habits = self.0.lock().unwrap_or_else(|e| e.into_inner());
         match track.is_sample(len) {
             Some(true) => {
@@ -97,7 +98,7 @@ mod tests {
         for &(offset, len) in reads {
             track.note(offset, len);
         }
-        habits.closed(7, LEN, &track);
+        habits.update(7, LEN, &track);
     }
 
     #[test]

@@ -28,6 +28,14 @@ const KERNEL_AHEAD: u64 = 4 << 20;
 const AHEAD: u64 = 8 << 20;
 const AHEAD_PIECES: std::ops::RangeInclusive<u64> = 2..=32;
 
+/// Steps from piece to piece that a single sample may take: its own, and what the kernel reads ahead of it.
+pub fn patience(piece: u64) -> u32 {
+    u32::try_from(KERNEL_AHEAD / piece.max(1))
+        .unwrap_or(u32::MAX)
+        .max(2)
+        + 2
+}
+
 /// Pieces of one request that are decoded at the same time.
 const MOST_BEGUN: usize = 8;
 
@@ -67,7 +75,7 @@ impl Payload {
         let wanted = self
             .0
             .sequence
-            .reads(number, depth.min(room), grid.pieces());
+            .reads(number, depth.min(room), grid.pieces(), patience(piece));
         for next in wanted {
             if context.cache.has(&self.0.key(form.number(), next)) || self.0.is_spilled(next) {
                 continue;

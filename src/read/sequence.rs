@@ -21,6 +21,8 @@ struct State {
     asked: u64,
     /// Steps in order since the last jump.
     steps: u32,
+    /// They began with the first piece.
+    from_start: bool,
     /// Bytes read of pieces that were read in part.
     partly: HashMap<u64, u64>,
 }
@@ -37,23 +39,30 @@ impl Sequence {
     }
 
     /// A piece is read; answers the pieces to fetch now, at most `depth` of them and below `end`.
-    pub fn reads(&self, piece: u64, depth: u64, end: u64) -> Range<u64> {
+    ///
+    /// Who begins in the middle is believed to go on after `patience` steps only: the kernel reads ahead of
+    /// a single sample, too.
+    pub fn reads(&self, piece: u64, depth: u64, end: u64, patience: u32) -> Range<u64> {
         let mut state = self.state();
         match state.last {
             // Two requests of one reader may be served in either order.
             Some(last) if piece <= last && last - piece <= SWAPPED => 0..0,
             Some(last) if piece > last && piece - last <= SWAPPED => {
+                state.last = Some(piece);
+                state.steps = state.steps.saturating_add(1);
+                if !state.from_start && state.steps < patience {
+                    return 0..0;
+                }
                 let from = state.asked.max(piece + 1);
                 let to = (piece + 1).saturating_add(depth).min(end).max(from);
-                state.last = Some(piece);
                 state.asked = to;
-                state.steps = state.steps.saturating_add(1);
                 from..to
             }
             _ => {
                 state.last = Some(piece);
                 state.asked = piece + 1;
                 state.steps = 0;
+                state.from_start = piece == 0;
                 0..0
             }
         }
@@ -99,17 +108,20 @@ mod tests {
     #[test]
     fn the_second_piece_in_order_starts_it() {
         let s = Sequence::default();
-        assert!(s.reads(0, 4, 100).is_empty());
-        assert!(s.reads(0, 4, 100).is_empty());
-        assert_eq!(s.reads(1, 4, 100), 2..6);
-        assert_eq!(s.reads(2, 4, 100), 6..7);
+        assert!(s.reads(0, 4, 100, 3).is_empty());
+        assert!(s.reads(0, 4, 100, 3).is_empty());
+        assert_eq!(s.reads(1, 4, 100, 3), 2..6);
+        assert_eq!(s.reads(2, 4, 100, 3), 6..7);
         assert!(s.is_settled());
-        assert!(s.reads(1, 4, 100).is_empty());
+        assert!(s.reads(1, 4, 100, 3).is_empty());
         assert!(s.has_reached(2) && !s.has_reached(3));
-        assert!(s.reads(50, 4, 100).is_empty());
+        // Who begins elsewhere has to go on for longer.
+        assert!(s.reads(50, 4, 100, 3).is_empty());
         assert!(!s.is_settled());
-        assert_eq!(s.reads(51, 4, 53), 52..53);
-        assert!(s.reads(52, 4, 53).is_empty());
+        assert!(s.reads(51, 4, 100, 3).is_empty());
+        assert!(s.reads(52, 4, 100, 3).is_empty());
+        assert_eq!(s.reads(53, 4, 55, 3), 54..55);
+        assert!(s.reads(54, 4, 55, 3).is_empty());
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub fn read(
         return Ok(file.read_exact_at(buf, at)?);
     }
     let blocks = at / BLOCK..end.div_ceil(BLOCK);
-    let wanted = sequence.reads(blocks.end - 1, DEPTH, file.identity.size.div_ceil(BLOCK));
+    let wanted = sequence.reads(blocks.end - 1, DEPTH, file.identity.size.div_ceil(BLOCK), 4);
     if !sequence.is_settled() {
         return Ok(file.read_exact_at(buf, at)?);
     }

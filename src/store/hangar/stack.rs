@@ -128,7 +128,7 @@ impl StackedRows {
         let wanted = self
             .0
             .sequence
-            .reads(number, DEPTH.min(room), self.0.blocks());
+            .reads(number, DEPTH.min(room), self.0.blocks(), 4);
         for next in wanted {
             let inner = self.0.clone();
             context.ahead.submit(move || inner.ahead(next));
