@@ -20,7 +20,7 @@ use crate::cache::Cache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::H5;
 use crate::journal::Journal;
-use crate::options::{FsOptions, StoreKind};
+use crate::options::FsOptions;
 use crate::raw;
 use crate::read::ahead::Ahead;
 use crate::read::backing::Backings;
@@ -62,11 +62,6 @@ impl Context {
 /// somebody looks into them.
 pub fn open(path: &Path, context: &Arc<Context>) -> Result<Arc<dyn Directory>> {
     let about = |e: Error| e.about(path.display());
-    if context.options.kind == StoreKind::Hangar {
-        return Err(about(Error::damaged(
-            "kind=hangar: Hangar repositories cannot be shown yet, not built yet",
-        )));
-    }
     let meta = std::fs::metadata(path).map_err(|e| about(e.into()))?;
     if let Some(folder) = hangar::folder(path, context.options.kind) {
         let repository = hangar::repository::Repository::open(&folder, context)?;

@@ -245,7 +245,7 @@ def test_kind_overrules_daf(tmp_path):
             assert set(mount.files()) == names, kind
 
 
-def test_hangar_is_refused_with_a_reason(tmp_path, session_store):
+def test_what_is_not_hangars_is_refused_as_such(tmp_path, session_store):
     done = npyfs("ls", "-o", "kind=hangar", session_store)
     assert done.returncode == 2 and "hangar" in done.stderr.lower()
 

@@ -20,7 +20,7 @@ use super::hangar;
 use super::opened::OpenStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::Attribute;
-use crate::options::External;
+use crate::options::{External, StoreKind};
 use crate::raw::{Identity, Ownership, has_hdf5_signature};
 use crate::tree::{Directory, Listing, Node, Symlink};
 
@@ -374,6 +374,11 @@ impl StoreRoot {
             Arc::new(ObjectDirectory::root(set)?)
         } else if let Some(collection) = hangar::outside::root(&store)? {
             collection
+        } else if self.context.options.kind == StoreKind::Hangar {
+            let path = self.path.display();
+            return Err(Error::damaged(format!(
+                "{path}: kind=hangar: no collection file of Hangar"
+            )));
         } else {
             Arc::new(GroupDirectory::root(store))
         };
