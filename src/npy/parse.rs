@@ -1,0 +1,457 @@
+//! Reads the header of an `.npy` file somebody else wrote.
+//!
+//! Format: NEP 1 and `numpy.lib.format`, versions 1.0, 2.0 and 3.0. The bytes are untrusted: every
+//! length has a limit, and nothing is evaluated. Says what the file claims; whether a store can hold
+//! it is decided elsewhere.
+
+use super::literal::{self, Literal};
+use super::{MAGIC, payload_len};
+use crate::dtype::{DType, Field, Kind, Order};
+
+/// Longest text of a header, in bytes; HDF5 keeps a datatype in 64 KiB.
+const LONGEST: usize = 1 << 20;
+
+/// Most dimensions: NumPy's `NPY_MAXDIMS`.
+const MOST_DIMS: usize = 64;
+
+/// Nesting of structured types that is followed.
+const DEEPEST: usize = 32;
+
+/// As many bytes from the start of a file as a header can take.
+pub const LONGEST_HEADER: usize = MAGIC.len() + 6 + LONGEST;
+
+/// What an `.npy` file says of its array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub dtype: DType,
+    pub shape: Vec<u64>,
+    /// Elements lie with the first axis fastest.
+    pub fortran_order: bool,
+    /// Where the payload begins, in bytes.
+    pub start: u64,
+    /// Bytes of the payload.
+    pub len: u64,
+}
+
+/// Why a file is no `.npy` that can be taken in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NpyError {
+    #[error("not an .npy file: it does not begin with \\x93NUMPY")]
+    NotNpy,
+    #[error("version {0}.{1} of the .npy format is not known")]
+    Version(u8, u8),
+    #[error("the .npy header is longer than {LONGEST} bytes")]
+    HeaderTooLong,
+    #[error("the file ends within its .npy header")]
+    HeaderTruncated,
+    #[error("the .npy header is not UTF-8")]
+    NotText,
+    #[error("the .npy header cannot be read: {0}")]
+    Syntax(String),
+    #[error("the array holds Python objects (pickled): only arrays of plain values can be stored")]
+    Pickled,
+    #[error("the element type {0} cannot be stored")]
+    Unsupported(String),
+    #[error("an array of this shape is larger than a file can be")]
+    TooLarge,
+    #[error("truncated: {have} bytes where the .npy header asks for {want}")]
+    Truncated { have: u64, want: u64 },
+    #[error("{have} bytes where the .npy header asks for {want}")]
+    TooLong { have: u64, want: u64 },
+}
+
+type Result<T> = std::result::Result<T, NpyError>;
+
+fn syntax<T>(why: impl Into<String>) -> Result<T> {
+    Err(NpyError::Syntax(why.into()))
+}
+
+impl Header {
+    /// Checks that a file of `have` bytes holds exactly the header and the payload.
+    pub fn check_len(&self, have: u64) -> Result<()> {
+        let want = self.start.saturating_add(self.len);
+        match have.cmp(&want) {
+            std::cmp::Ordering::Less => Err(NpyError::Truncated { have, want }),
+            std::cmp::Ordering::Equal => Ok(()),
+            std::cmp::Ordering::Greater => Err(NpyError::TooLong { have, want }),
+        }
+    }
+}
+
+/// Reads the header at the start of `file`, which holds at least `LONGEST_HEADER` bytes or all there are.
+pub fn parse(file: &[u8]) -> Result<Header> {
+    let rest = match file.strip_prefix(MAGIC) {
+        Some(rest) => rest,
+        None if !file.is_empty() && MAGIC.starts_with(file) => {
+            return Err(NpyError::HeaderTruncated);
+        }
+        None => return Err(NpyError::NotNpy),
+    };
+    let &[major, minor, ref rest @ ..] = rest else {
+        return Err(NpyError::HeaderTruncated);
+    };
+    let (len, rest) = match (major, minor) {
+        (1, 0) => rest
+            .split_first_chunk()
+            .map(|(len, rest)| (usize::from(u16::from_le_bytes(*len)), rest)),
+        (2 | 3, 0) => rest.split_first_chunk().map(|(len, rest)| {
+            let len = usize::try_from(u32::from_le_bytes(*len)).unwrap_or(usize::MAX);
+            (len, rest)
+        }),
+        _ => return Err(NpyError::Version(major, minor)),
+    }
+    .ok_or(NpyError::HeaderTruncated)?;
+    if len > LONGEST {
+        return Err(NpyError::HeaderTooLong);
+    }
+    let bytes = rest.get(..len).ok_or(NpyError::HeaderTruncated)?;
+    let text = if major == 3 {
+        String::from_utf8(bytes.to_vec()).map_err(|_| NpyError::NotText)?
+    } else {
+        // Latin-1: each byte is the character of its number.
+        bytes.iter().map(|&b| char::from(b)).collect()
+    };
+    let start = file.len() - rest.len() + len;
+    header(literal::parse(&text).map_err(NpyError::Syntax)?, start)
+}
+
+fn header(literal: Literal, start: usize) -> Result<Header> {
+    let Literal::Dict(entries) = literal else {
+        return syntax("no dictionary");
+    };
+    let (mut descr, mut fortran_order, mut shape) = (None, None, None);
+    for (key, value) in entries {
+        let place = match key.as_str() {
+            "descr" => &mut descr,
+            "fortran_order" => &mut fortran_order,
+            "shape" => &mut shape,
+            _ => return syntax(format!("the unknown key {key:?}")),
+        };
+        if place.replace(value).is_some() {
+            return syntax(format!("{key} is there twice"));
+        }
+    }
+    let (Some(descr), Some(fortran_order), Some(shape)) = (descr, fortran_order, shape) else {
+        return syntax("descr, fortran_order or shape is missing");
+    };
+    let Literal::Bool(fortran_order) = fortran_order else {
+        return syntax("fortran_order is neither True nor False");
+    };
+    let shape = dims(&shape)?;
+    let dtype = dtype(&descr, 0)?;
+    let len = payload_len(&dtype, &shape).ok_or(NpyError::TooLarge)?;
+    let start = start as u64;
+    if start.checked_add(len).is_none_or(|n| n > i64::MAX as u64) {
+        return Err(NpyError::TooLarge);
+    }
+    Ok(Header {
+        dtype,
+        shape,
+        fortran_order,
+        start,
+        len,
+    })
+}
+
+fn dims(literal: &Literal) -> Result<Vec<u64>> {
+    let Literal::Tuple(items) = literal else {
+        return syntax("a shape that is no tuple");
+    };
+    if items.len() > MOST_DIMS {
+        return syntax(format!("more than {MOST_DIMS} dimensions"));
+    }
+    let dims = items.iter().map(|item| match item {
+        Literal::Int(n) => Ok(*n),
+        _ => syntax("a dimension that is no integer"),
+    });
+    dims.collect()
+}
+
+fn dtype(descr: &Literal, depth: usize) -> Result<DType> {
+    match descr {
+        Literal::Text(name) => scalar(name),
+        Literal::List(items) if depth < DEEPEST => structure(items, depth),
+        Literal::List(_) => Err(NpyError::Unsupported("(nested too deeply)".into())),
+        _ => syntax("a descr that is neither a string nor a list"),
+    }
+}
+
+/// NumPy's `dtype.descr`: `(name, type)` or `(name, type, shape)`; no name and raw bytes are padding.
+fn structure(items: &[Literal], depth: usize) -> Result<DType> {
+    let mut fields: Vec<Field> = Vec::new();
+    let mut names = std::collections::HashSet::new();
+    let mut end = 0_usize;
+    for item in items {
+        let Literal::Tuple(parts) = item else {
+            return syntax("a member that is no tuple");
+        };
+        let (name, descr, shape) = match parts.as_slice() {
+            [name, descr] => (name, descr, Vec::new()),
+            [name, descr, shape] => (name, descr, dims(shape)?),
+            _ => return syntax("a member of neither two nor three parts"),
+        };
+        let Literal::Text(name) = name else {
+            return Err(NpyError::Unsupported("(a member with a title)".into()));
+        };
+        let field = Field {
+            name: name.clone(),
+            offset: end,
+            dtype: dtype(descr, depth + 1)?,
+            shape,
+        };
+        let size = field.size().ok_or(NpyError::TooLarge)?;
+        end = end.checked_add(size).ok_or(NpyError::TooLarge)?;
+        let raw = matches!(
+            field.dtype,
+            DType::Scalar {
+                kind: Kind::Void,
+                ..
+            }
+        );
+        if name.is_empty() && raw && field.shape.is_empty() {
+            continue;
+        }
+        if !names.insert(name.clone()) {
+            return syntax(format!("the member {name:?} is there twice"));
+        }
+        fields.push(field);
+    }
+    if fields.is_empty() {
+        return Err(NpyError::Unsupported("(no members)".into()));
+    }
+    Ok(DType::Struct { fields, size: end })
+}
+
+/// NumPy's `dtype.str`: byte order, kind, number, and the unit of a time.
+fn scalar(name: &str) -> Result<DType> {
+    let unsupported = || NpyError::Unsupported(name.to_owned());
+    let (order, rest) = match name.split_at_checked(1) {
+        Some(("<", rest)) => (Order::Little, rest),
+        Some((">", rest)) => (Order::Big, rest),
+        Some(("|", rest)) => (Order::None, rest),
+        _ => return Err(unsupported()),
+    };
+    let (letter, rest) = rest.split_at_checked(1).ok_or_else(unsupported)?;
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let (count, unit) = rest.split_at(digits);
+    // `|O` may stand without a number.
+    if letter == "O" {
+        return Err(NpyError::Pickled);
+    }
+    let count: usize = count.parse().map_err(|_| unsupported())?;
+    let (kind, size) = match (letter, count) {
+        ("b", 1) => (Kind::Bool, 1),
+        ("i", 1 | 2 | 4 | 8) => (Kind::Int, count),
+        ("u", 1 | 2 | 4 | 8) => (Kind::Uint, count),
+        ("f", 2 | 4 | 8 | 16) => (Kind::Float, count),
+        ("c", 8 | 16 | 32) => (Kind::Complex, count),
+        ("S", _) => (Kind::Bytes, count),
+        ("U", _) => (Kind::Text, count.checked_mul(4).ok_or(NpyError::TooLarge)?),
+        ("V", _) => (Kind::Void, count),
+        ("M", 8) => (Kind::Datetime, 8),
+        ("m", 8) => (Kind::Timedelta, 8),
+        _ => return Err(unsupported()),
+    };
+    let time = matches!(kind, Kind::Datetime | Kind::Timedelta);
+    if !(unit.is_empty() || time && is_unit(unit)) {
+        return Err(unsupported());
+    }
+    match DType::scalar(kind, size, order) {
+        DType::Scalar {
+            order: Order::None, ..
+        } if size > 1 && !matches!(kind, Kind::Bytes | Kind::Void) => Err(unsupported()),
+        DType::Scalar {
+            kind, size, order, ..
+        } => Ok(DType::Scalar {
+            kind,
+            size,
+            order,
+            unit: unit.to_owned(),
+        }),
+        DType::Struct { .. } => Err(unsupported()),
+    }
+}
+
+/// `[ns]`, `[25s]`: NumPy's units of time with a number of them.
+fn is_unit(text: &str) -> bool {
+    let inner = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
+    let unit = inner.map(|t| t.trim_start_matches(|c: char| c.is_ascii_digit()));
+    unit.is_some_and(|unit| {
+        [
+            "Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as",
+        ]
+        .contains(&unit)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::npy;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    fn with_text(text: &str) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend([1, 0]);
+        out.extend(u16::try_from(text.len()).unwrap().to_le_bytes());
+        out.extend(text.bytes());
+        out
+    }
+
+    fn with_descr(descr: &str) -> Result<DType> {
+        let text = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': (3,), }}");
+        parse(&with_text(&text)).map(|header| header.dtype)
+    }
+
+    #[test]
+    fn fortran_order_and_old_spellings_are_read() {
+        let text = "{'shape': (5L, 3L), 'fortran_order': True, 'descr': '>f4'}\n";
+        let header = parse(&with_text(text)).unwrap();
+        assert_eq!(header.shape, [5, 3]);
+        assert!(header.fortran_order);
+        assert_eq!(header.dtype.name(), ">f4");
+        assert_eq!((header.start, header.len), (10 + text.len() as u64, 60));
+    }
+
+    #[test]
+    fn what_cannot_be_taken_in_is_named() {
+        let whole = npy::header(&DType::int(4), &[5]);
+        assert_eq!(parse(b"PK\x03\x04"), Err(NpyError::NotNpy));
+        assert_eq!(parse(b""), Err(NpyError::NotNpy));
+        for end in 1..whole.len() {
+            assert_eq!(parse(&whole[..end]), Err(NpyError::HeaderTruncated));
+        }
+        let mut other = whole.clone();
+        other[6] = 4;
+        assert_eq!(parse(&other), Err(NpyError::Version(4, 0)));
+        other[6] = 2;
+        other[8..12].fill(0xff);
+        assert_eq!(parse(&other), Err(NpyError::HeaderTooLong));
+        other[6] = 3;
+        other[8..12].copy_from_slice(&[1, 0, 0, 0]);
+        other[12] = 0xff;
+        assert_eq!(parse(&other), Err(NpyError::NotText));
+        for descr in ["'|O'", "'|O8'", "[('a', '|O')]"] {
+            assert_eq!(with_descr(descr), Err(NpyError::Pickled), "{descr}");
+        }
+        for descr in [
+            "'<i3'",
+            "'i4'",
+            "'|i4'",
+            "'<f8[ns]'",
+            "'<M8[xx]'",
+            "'<x4'",
+            "''",
+            "[]",
+        ] {
+            let refused = matches!(with_descr(descr), Err(NpyError::Unsupported(_)));
+            assert!(refused, "{descr}");
+        }
+        for descr in ["5", "[5]", "[('a',)]", "[('a', '<i4'), ('a', '<i4')]"] {
+            let refused = matches!(with_descr(descr), Err(NpyError::Syntax(_)));
+            assert!(refused, "{descr}");
+        }
+        let huge = "{'descr': '<f8', 'fortran_order': False, 'shape': (1152921504606846976,)}";
+        assert_eq!(parse(&with_text(huge)), Err(NpyError::TooLarge));
+        let twice = "{'shape': (), 'shape': (), 'descr': '<f8', 'fortran_order': False}";
+        assert!(matches!(parse(&with_text(twice)), Err(NpyError::Syntax(_))));
+    }
+
+    #[test]
+    fn a_length_that_does_not_fit_is_told() {
+        let head = npy::header(&DType::int(4), &[5]);
+        let header = parse(&head).unwrap();
+        assert_eq!(header.check_len(148), Ok(()));
+        let want = 148;
+        assert_eq!(
+            header.check_len(147),
+            Err(NpyError::Truncated { have: 147, want })
+        );
+        assert_eq!(
+            header.check_len(149),
+            Err(NpyError::TooLong { have: 149, want })
+        );
+    }
+
+    fn any_scalar() -> impl Strategy<Value = DType> {
+        let order = prop_oneof![Just(Order::Little), Just(Order::Big)];
+        let plain = prop_oneof![
+            Just((Kind::Bool, 1)),
+            prop::sample::select(vec![1, 2, 4, 8]).prop_map(|n| (Kind::Int, n)),
+            prop::sample::select(vec![1, 2, 4, 8]).prop_map(|n| (Kind::Uint, n)),
+            prop::sample::select(vec![2, 4, 8, 16]).prop_map(|n| (Kind::Float, n)),
+            prop::sample::select(vec![8, 16, 32]).prop_map(|n| (Kind::Complex, n)),
+            (1..300_usize).prop_map(|n| (Kind::Bytes, n)),
+            (1..300_usize).prop_map(|n| (Kind::Text, n * 4)),
+            (1..300_usize).prop_map(|n| (Kind::Void, n)),
+        ];
+        let unit = prop::sample::select(vec!["", "[ns]", "[Y]", "[25us]"]);
+        let kind = prop_oneof![Just(Kind::Datetime), Just(Kind::Timedelta)];
+        let time = (kind, order.clone(), unit).prop_map(|(kind, order, unit)| DType::Scalar {
+            kind,
+            size: 8,
+            order,
+            unit: unit.into(),
+        });
+        prop_oneof![
+            4 => (plain, order).prop_map(|((kind, size), order)| DType::scalar(kind, size, order)),
+            1 => time,
+        ]
+    }
+
+    /// Members with gaps before and after them, and a name that no other has.
+    fn any_struct(member: impl Strategy<Value = DType>) -> impl Strategy<Value = DType> {
+        let shape = vec(1..4_u64, 0..3);
+        let member = ("[^0-9\\x00]{0,6}", 0..9_usize, member, shape);
+        (vec(member, 1..6), 0..9_usize).prop_map(|(members, tail)| {
+            let mut end = 0;
+            let mut fields = Vec::new();
+            for (i, (name, gap, dtype, shape)) in members.into_iter().enumerate() {
+                let name = format!("{name}{i}");
+                let offset = end + gap;
+                let field = Field {
+                    name,
+                    offset,
+                    dtype,
+                    shape,
+                };
+                end = offset + field.size().unwrap();
+                fields.push(field);
+            }
+            DType::Struct {
+                fields,
+                size: end + tail,
+            }
+        })
+    }
+
+    fn any_dtype() -> impl Strategy<Value = DType> {
+        any_scalar().prop_recursive(3, 24, 5, any_struct)
+    }
+
+    proptest! {
+        #[test]
+        fn our_own_headers_come_back(dtype in any_dtype(), shape in vec(0..1000_u64, 0..4)) {
+            let bytes = npy::header(&dtype, &shape);
+            let got = parse(&bytes).unwrap();
+            let len = payload_len(&dtype, &shape).unwrap();
+            let start = bytes.len() as u64;
+            prop_assert_eq!(got, Header { dtype, shape, fortran_order: false, start, len });
+        }
+
+        #[test]
+        fn no_bytes_panic(mut bytes in vec(any::<u8>(), 0..200), whole in any::<bool>()) {
+            if whole {
+                let mut file = npy::header(&DType::int(4), &[5]);
+                for (at, byte) in bytes.drain(..).enumerate().filter(|(_, b)| b % 16 == 0) {
+                    if let Some(place) = file.get_mut(10 + at) {
+                        *place = byte;
+                    }
+                }
+                bytes = file;
+            }
+            let _ = parse(&bytes);
+        }
+    }
+}
