@@ -4,6 +4,7 @@
 
 pub mod buffer;
 pub mod cache;
+pub mod checkout;
 pub mod cli;
 pub mod content;
 pub mod control;

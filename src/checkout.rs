@@ -1,0 +1,12 @@
+//! Checkouts: the layer of new files that holds what was written over a store.
+//!
+//! A layer is a directory of finished HDF5 files, one per object, and an index that says which object
+//! each one is. What was written goes to a nameless scratch file first and becomes part of the layer all
+//! at once, or not at all. No file of the store itself is opened here, for writing or for reading.
+//!
+//! Nothing mounts a layer yet: mounts are read-only.
+
+pub mod holder;
+pub mod index;
+pub mod scratch;
+pub mod storage;
