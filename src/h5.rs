@@ -1,12 +1,13 @@
 //! The only door to libhdf5, and to liblmdb: plain requests in, plain answers out.
 //!
 //! Everything that crosses this seam can be serialised, so that the library may run in this process
-//! or in another. Objects are named by their address in the file. Nothing is ever written, and no
-//! soft or external link is followed: callers decide what a link may lead to.
+//! or in another. Objects are named by their address in the file. No soft or external link is followed:
+//! callers decide what a link may lead to. What exists is only read; `create` makes new files.
 
 mod aec;
 mod budget;
 mod chunks;
+mod create;
 mod describe;
 mod ffi;
 mod lmdb;
@@ -19,6 +20,7 @@ mod text;
 mod types;
 mod wire;
 pub mod worker;
+pub mod writer;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -30,6 +32,7 @@ use crate::dtype::DType;
 use crate::filter::Pipeline;
 use crate::raw::StoreFile;
 use budget::Room;
+pub use create::{Creator, NewDataset};
 pub use lmdb::LmdbRequest;
 use sandbox::Sandbox;
 pub use text::encode as encode_text;
@@ -94,6 +97,8 @@ pub enum Request {
     Maps { names: Vec<Vec<u8>> },
     /// About a file that is LMDB.
     Lmdb(LmdbRequest),
+    /// Makes the file anew with one dataset: for the writing worker only.
+    Create(Box<NewDataset>),
 }
 
 impl Request {
@@ -122,7 +127,7 @@ impl Request {
     /// The address of the object that is asked about; 0 for the file as a whole.
     fn object(&self) -> u64 {
         match self {
-            Self::Root | Self::Groups | Self::Maps { .. } | Self::Lmdb(_) => 0,
+            Self::Root | Self::Groups | Self::Maps { .. } | Self::Lmdb(_) | Self::Create(_) => 0,
             Self::List { group, .. } | Self::Resolve { group, .. } => *group,
             // It looks at attributes, and below the group: what it dies of must not cost the group.
             Self::Survey {
@@ -184,6 +189,8 @@ pub enum Answer {
     Lengths(Vec<Option<u64>>),
     /// Keys and values.
     Rows(Vec<(ByteBuf, ByteBuf)>),
+    /// The address of the data; 0 if there is none.
+    Created(u64),
 }
 
 /// Maps of datasets by name; a dataset that cannot be mapped says why.

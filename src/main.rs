@@ -4,17 +4,20 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use npyfs::cli::{self, Cli};
-use npyfs::h5::worker;
+use npyfs::h5::{worker, writer};
 
 fn main() -> ExitCode {
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|first| first == worker::ARGUMENT)
-    {
-        return match worker::run() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::FAILURE,
-        };
+    let first = std::env::args_os().nth(1).unwrap_or_default();
+    for (argument, run) in [
+        (worker::ARGUMENT, worker::run as fn() -> std::io::Result<()>),
+        (writer::ARGUMENT, writer::run),
+    ] {
+        if first == argument {
+            return match run() {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(_) => ExitCode::FAILURE,
+            };
+        }
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

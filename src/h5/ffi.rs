@@ -1,4 +1,4 @@
-//! Safe wrappers over the libhdf5 calls that reading needs; the only unsafe code on the read path.
+//! Safe wrappers over the libhdf5 calls that npyfs needs; the only unsafe code on the read path.
 //!
 //! Assumes that callers run inside `locked`: libhdf5 is built without threads, and an `Id` is only
 //! used there. Every identifier closes itself; every failure carries libhdf5's own words.
@@ -7,12 +7,14 @@
 #![allow(unsafe_code)]
 
 mod attribute;
+mod create;
 mod dataset;
 mod datatype;
 mod link;
 mod plist;
 
 pub use attribute::*;
+pub use create::*;
 pub use dataset::*;
 pub use datatype::*;
 pub use link::*;

@@ -35,7 +35,7 @@ const MOST_BAD: usize = 4;
 const LARGEST_WORKER: u64 = 192 << 20;
 
 /// A worker and the connection to it.
-struct Worker {
+pub struct Worker {
     child: Child,
     wire: Wire,
     /// It has not served yet.
@@ -45,11 +45,16 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(readable: Option<&Path>, tables: &Arc<Budget>) -> io::Result<Self> {
+    /// Starts `program` with an argument that makes it a worker and the directory it may use.
+    pub fn start(
+        program: &Path,
+        (argument, dir): (&str, Option<&Path>),
+        tables: &Arc<Budget>,
+    ) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
-        let child = Command::new("/proc/self/exe")
-            .arg(worker::ARGUMENT)
-            .args(readable)
+        let child = Command::new(program)
+            .arg(argument)
+            .args(dir)
             .env_clear()
             .current_dir("/")
             .stdin(OwnedFd::from(theirs))
@@ -66,7 +71,8 @@ impl Worker {
         })
     }
 
-    fn ask(
+    /// Asks once; an error is one of the worker, and it is of no more use then.
+    pub fn ask(
         &mut self,
         file: &StoreFile,
         request: &Request,
@@ -215,7 +221,9 @@ impl Pool {
     }
 
     fn start(&self) -> io::Result<Worker> {
-        Worker::start(self.readable.as_deref(), &self.tables)
+        let program = Path::new("/proc/self/exe");
+        let arguments = (worker::ARGUMENT, self.readable.as_deref());
+        Worker::start(program, arguments, &self.tables)
     }
 
     fn take(&self) -> io::Result<Worker> {

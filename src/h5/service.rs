@@ -106,6 +106,9 @@ impl Service {
     }
 
     fn dispatch(&mut self, file: &StoreFile, request: &Request) -> Result<Answer, H5Error> {
+        if let Request::Create(_) = request {
+            return Err(H5Error::Unsupported("this worker only reads".into()));
+        }
         if let Request::Chunk { stored, .. } = request {
             return chunked::decode(file, stored)
                 .map(Answer::Bytes)
@@ -157,7 +160,7 @@ impl Service {
                 ..
             } => Answer::Bytes(block(open.dataset(*dataset)?, start, shape)?),
             // Answered above, without libhdf5.
-            Request::Chunk { .. } => Answer::Bytes(Vec::new()),
+            Request::Chunk { .. } | Request::Create(_) => Answer::Bytes(Vec::new()),
             Request::MeasureText { dataset, rows } => {
                 Answer::TextMeasure(text::measure(open.dataset(*dataset)?, *rows)?)
             }
