@@ -8,5 +8,7 @@
 
 pub mod holder;
 pub mod index;
+pub mod layer;
+pub mod object;
 pub mod scratch;
 pub mod storage;

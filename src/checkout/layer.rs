@@ -1,0 +1,362 @@
+//! The directory of a checkout: finished files, the index of what they are, and the lock of who writes.
+//!
+//! A change is made in this order: new file under a name that nobody looks at, sync, its own name, sync of
+//! the directory, line in the index, sync. It happens with that line. Files that no line names are remains
+//! of a process that died, and go when the layer is next opened; files of other names are left alone.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::holder::Holder;
+use super::index::{Index, Record, Stored};
+use super::object;
+use super::scratch::Scratch;
+use super::storage::Storage;
+use crate::error::{Error, ErrorKind, Result};
+use crate::h5::Creator;
+
+/// Endings of a finished file and of one that is being made.
+const FINISHED: &str = "h5";
+const UNFINISHED: &str = "part";
+
+/// A layer that this process writes in. All methods may be called from any thread.
+pub struct Layer {
+    dir: PathBuf,
+    storage: Arc<dyn Storage>,
+    creator: Creator,
+    index: Mutex<Index>,
+    next: AtomicU64,
+    _holder: Holder,
+}
+
+impl Layer {
+    /// Opens the layer in `dir`, which is made if it is not there; EBUSY if another process has it.
+    pub fn open(dir: &Path, storage: Arc<dyn Storage>, creator: Creator) -> Result<Self> {
+        let about = |e: std::io::Error| Error::from(e).about(dir.display());
+        std::fs::create_dir_all(dir).map_err(about)?;
+        let holder = Holder::take(dir)?;
+        let files = files(dir).map_err(about)?;
+        let has_objects = files.iter().any(|file| file.finished);
+        let index = Index::open(dir, storage.clone(), has_objects)?;
+        let named: HashSet<u64> = index.entries().values().flatten().map(|s| s.file).collect();
+        let mut last = named.iter().copied().max().unwrap_or(0);
+        for file in files {
+            last = last.max(file.number);
+            if !(file.finished && named.contains(&file.number)) {
+                storage.remove(&file.path).map_err(about)?;
+            }
+        }
+        Ok(Self {
+            dir: dir.to_owned(),
+            storage,
+            creator,
+            index: Mutex::new(index),
+            next: AtomicU64::new(last.saturating_add(1)),
+            _holder: holder,
+        })
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        // The index is consistent between any two statements that can panic.
+        self.index.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// An empty scratch file.
+    pub fn scratch(&self) -> Result<Scratch> {
+        Scratch::new(&self.dir, self.storage.clone())
+            .map_err(|e| Error::from(e).about(self.dir.display()))
+    }
+
+    /// Every object that was changed, by its path; `None`: it was deleted.
+    pub fn entries(&self) -> BTreeMap<String, Option<Stored>> {
+        self.index().entries().clone()
+    }
+
+    /// Where the file of an object is.
+    pub fn path(&self, stored: &Stored) -> PathBuf {
+        self.place(stored.file, FINISHED)
+    }
+
+    fn place(&self, number: u64, ending: &str) -> PathBuf {
+        self.dir.join(format!("{number:016}.{ending}"))
+    }
+
+    /// Stores the array of `scratch` as the object at `path`; in its file it is called `inside`.
+    ///
+    /// Durable on success. On failure the object is what it was, and the error says why: EINVAL if the
+    /// scratch file is no whole `.npy`, ENOTSUP if HDF5 has no form for it.
+    pub fn put(
+        &self,
+        path: &str,
+        inside: &[String],
+        scratch: &Scratch,
+        time: SystemTime,
+    ) -> Result<Stored> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let (part, whole) = (self.place(number, UNFINISHED), self.place(number, FINISHED));
+        let storage = &*self.storage;
+        let finished = object::write(&part, inside, scratch, &self.creator, storage)
+            .and_then(|()| Ok(storage.rename(&part, &whole)?))
+            .and_then(|()| Ok(storage.sync_dir(&self.dir)?));
+        if let Err(e) = finished {
+            // What cannot be removed now goes when the layer is next opened.
+            let _ = storage.remove(&part);
+            let _ = storage.remove(&whole);
+            return Err(e.about(path));
+        }
+        let stored = Stored {
+            file: number,
+            time: nanoseconds(time),
+        };
+        // A file whose line may or may not be on the disk stays until the index is read again.
+        self.change(path, Some(stored.clone()))?;
+        Ok(stored)
+    }
+
+    /// Deletes an object: it is not there any more, whatever the store below says.
+    pub fn remove(&self, path: &str) -> Result<()> {
+        self.change(path, None)
+    }
+
+    /// Sets the time of an object of this layer; ENOENT for others.
+    pub fn set_time(&self, path: &str, time: SystemTime) -> Result<()> {
+        let stored = self.index().entries().get(path).cloned().flatten();
+        let stored = stored.ok_or_else(|| Error::new(ErrorKind::NotFound, "no such object"))?;
+        let time = nanoseconds(time);
+        self.change(path, Some(Stored { time, ..stored }))
+    }
+
+    fn change(&self, path: &str, stored: Option<Stored>) -> Result<()> {
+        let mut index = self.index();
+        let before = index.entries().get(path).cloned().flatten();
+        let now = stored.as_ref().map(|stored| stored.file);
+        index.add(Record {
+            path: path.to_owned(),
+            stored,
+        })?;
+        // Readers of the old version have it open.
+        if let Some(before) = before.filter(|before| Some(before.file) != now) {
+            let _ = self.storage.remove(&self.path(&before));
+        }
+        Ok(())
+    }
+}
+
+/// A time as the index keeps it: from 1678 to 2262, others become the nearest.
+fn nanoseconds(time: SystemTime) -> i64 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |n| -n),
+    }
+}
+
+/// A file with a name as layers give them.
+struct Numbered {
+    path: PathBuf,
+    number: u64,
+    finished: bool,
+}
+
+fn files(dir: &Path) -> std::io::Result<Vec<Numbered>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let Some((stem, ending)) = name.to_str().and_then(|name| name.split_once('.')) else {
+            continue;
+        };
+        let ours = stem.len() >= 16 && stem.bytes().all(|b| b.is_ascii_digit());
+        if let Ok(number) = stem.parse()
+            && ours
+            && matches!(ending, FINISHED | UNFINISHED)
+        {
+            files.push(Numbered {
+                path: dir.join(&name),
+                number,
+                finished: ending == FINISHED,
+            });
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::storage::Disk;
+    use super::super::storage::faulty::Faulty;
+    use super::*;
+    use crate::dtype::DType;
+    use crate::h5::{H5, Member, Resolved, Source};
+    use crate::npy;
+    use crate::raw::StoreFile;
+
+    fn open(dir: &Path, storage: impl Storage + 'static) -> Result<Layer> {
+        Layer::open(dir, Arc::new(storage), Creator::Local)
+    }
+
+    fn inside() -> Vec<String> {
+        vec!["group".into(), "data".into()]
+    }
+
+    /// Stores an array of 4-byte integers.
+    fn put(layer: &Layer, path: &str, values: &[i32]) -> Result<Stored> {
+        let scratch = layer.scratch()?;
+        let head = npy::header(&DType::int(4), &[values.len() as u64]);
+        scratch.write_at(&head, 0)?;
+        for (i, value) in values.iter().enumerate() {
+            scratch.write_at(&value.to_le_bytes(), (head.len() + 4 * i) as u64)?;
+        }
+        layer.put(path, &inside(), &scratch, UNIX_EPOCH)
+    }
+
+    /// The integers that libhdf5 finds in the file of an object.
+    fn values(layer: &Layer, stored: &Stored) -> Vec<i32> {
+        let file = StoreFile::open(&layer.path(stored)).unwrap();
+        let h5 = H5::local();
+        let root = h5.root(&file).unwrap();
+        let found = h5.resolve(&file, root, b"group/data").unwrap();
+        let Resolved::Member(Member::Dataset(dataset)) = found else {
+            panic!("{found:?}");
+        };
+        let map = h5.map(&file, dataset.addr).unwrap();
+        if map.shape == [0] {
+            return Vec::new();
+        }
+        let Source::Contiguous { addr } = map.source else {
+            panic!("{:?}", map.source);
+        };
+        let mut bytes = vec![0; 4 * usize::try_from(map.shape[0]).unwrap()];
+        file.read_exact_at(&mut bytes, addr).unwrap();
+        bytes
+            .chunks(4)
+            .map(|b| i32::from_le_bytes(b.try_into().unwrap()))
+            .collect()
+    }
+
+    /// What the layer holds, each object read back.
+    fn content(layer: &Layer) -> BTreeMap<String, Option<Vec<i32>>> {
+        let read = |stored: Stored| values(layer, &stored);
+        let entries = layer.entries().into_iter();
+        entries.map(|(path, s)| (path, s.map(read))).collect()
+    }
+
+    #[test]
+    fn what_is_stored_is_there_again_and_remains_are_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        let layer = open(dir.path(), Disk).unwrap();
+        put(&layer, "a.npy", &[1, 2, 3]).unwrap();
+        put(&layer, "b.npy", &[4]).unwrap();
+        put(&layer, "a.npy", &[5, 6]).unwrap();
+        layer.remove("b.npy").unwrap();
+        let time = UNIX_EPOCH - std::time::Duration::from_nanos(7);
+        layer.set_time("a.npy", time).unwrap();
+        assert!(layer.set_time("b.npy", time).is_err());
+        let before = content(&layer);
+        assert_eq!(before["a.npy"], Some(vec![5, 6]));
+        assert_eq!(before["b.npy"], None);
+        assert_eq!(open(dir.path(), Disk).err().unwrap().errno(), libc::EBUSY);
+        drop(layer);
+        for name in ["0000000000000099.h5", "0000000000000098.part", "notes.h5"] {
+            std::fs::write(dir.path().join(name), "x").unwrap();
+        }
+        let layer = open(dir.path(), Disk).unwrap();
+        assert_eq!(content(&layer), before);
+        assert_eq!(layer.entries()["a.npy"].as_ref().unwrap().time, -7);
+        let mut names: Vec<_> = std::fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        let want = ["0000000000000003.h5", "holder", "index", "notes.h5"];
+        assert_eq!(names, want);
+        assert_eq!(put(&layer, "c.npy", &[]).unwrap().file, 100);
+        assert_eq!(content(&layer)["c.npy"], Some(vec![]));
+    }
+
+    #[test]
+    fn a_refused_array_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let layer = open(dir.path(), Disk).unwrap();
+        put(&layer, "a.npy", &[1]).unwrap();
+        let try_put = |bytes: &[u8], inside: &[String]| {
+            let scratch = layer.scratch().unwrap();
+            scratch.write_at(bytes, 0).unwrap();
+            let refused = layer.put("a.npy", inside, &scratch, UNIX_EPOCH);
+            refused.unwrap_err().errno()
+        };
+        let mut whole = npy::header(&DType::int(4), &[1]);
+        whole.extend([0; 4]);
+        assert_eq!(try_put(b"text", &inside()), libc::EINVAL);
+        assert_eq!(try_put(&whole[..131], &inside()), libc::EINVAL);
+        assert_eq!(try_put(&whole, &["a/b".into()]), libc::EOPNOTSUPP);
+        let text = npy::header(&DType::text(3), &[0]);
+        assert_eq!(try_put(&text, &inside()), libc::EOPNOTSUPP);
+        let wide = npy::header(&DType::int(1), &[0; 33]);
+        assert_eq!(try_put(&wide, &inside()), libc::EOPNOTSUPP);
+        let fortran = b"\x93NUMPY\x01\x00\x46\x00{'descr': '|i1', 'fortran_order': True, \
+                        'shape': (1073741824, 2)}    \n";
+        assert_eq!(fortran.len(), 80);
+        let scratch = layer.scratch().unwrap();
+        scratch.write_at(fortran, 0).unwrap();
+        scratch.set_len(80 + (2 << 30)).unwrap();
+        let refused = layer.put("a.npy", &inside(), &scratch, UNIX_EPOCH);
+        assert_eq!(refused.unwrap_err().errno(), libc::EFBIG);
+        assert_eq!(content(&layer)["a.npy"], Some(vec![1]));
+        assert_eq!(files(dir.path()).unwrap().len(), 1);
+    }
+
+    type Step = fn(&Layer) -> Result<()>;
+
+    const STEPS: [Step; 5] = [
+        |layer| put(layer, "a.npy", &[1, 2]).map(drop),
+        |layer| put(layer, "b.npy", &[3]).map(drop),
+        |layer| put(layer, "a.npy", &[4, 5, 6]).map(drop),
+        |layer| layer.remove("b.npy"),
+        |layer| put(layer, "b.npy", &[7]).map(drop),
+    ];
+
+    /// Every call that changes the disk fails once, with the process going on or dead.
+    #[test]
+    fn whatever_fails_each_step_happens_or_does_not() {
+        let mut after = vec![BTreeMap::new()];
+        let dir = tempfile::tempdir().unwrap();
+        let all = {
+            let faulty = Arc::new(Faulty::new(u64::MAX, 0, false));
+            let layer = Layer::open(dir.path(), faulty.clone(), Creator::Local).unwrap();
+            for step in STEPS {
+                step(&layer).unwrap();
+                after.push(content(&layer));
+            }
+            faulty.calls()
+        };
+        assert!(all > 40, "{all}");
+        for (at, dead) in (0..all).flat_map(|at| [(at, false), (at, true)]) {
+            let errno = if at % 2 == 0 { libc::ENOSPC } else { libc::EIO };
+            let dir = tempfile::tempdir().unwrap();
+            let mut done = 0;
+            let mut failed = false;
+            if let Ok(layer) = open(dir.path(), Faulty::new(at, errno, dead)) {
+                for step in STEPS {
+                    let Err(e) = step(&layer) else {
+                        done += 1;
+                        continue;
+                    };
+                    assert_eq!(e.errno(), errno, "{at}: {e}");
+                    failed = true;
+                    break;
+                }
+                // What it says of itself, readers can read.
+                assert_eq!(content(&layer), after[done], "{at} {dead}");
+            }
+            let layer = open(dir.path(), Disk).unwrap();
+            let now = content(&layer);
+            let half = dead && failed && now == after[done + 1];
+            assert!(now == after[done] || half, "{at} {dead}: {now:?}");
+            // And it goes on from there.
+            put(&layer, "c.npy", &[8]).unwrap();
+            assert_eq!(content(&layer)["c.npy"], Some(vec![8]));
+        }
+    }
+}
