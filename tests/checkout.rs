@@ -2,6 +2,8 @@
 //! that go in, h5py reads the files that come out.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -153,4 +155,109 @@ fn an_array_larger_than_the_workers_memory_is_stored_and_stays_sparse() {
     assert!(meta.len() > len);
     let blocks = std::os::unix::fs::MetadataExt::blocks(&meta);
     assert!(blocks < 1 << 16, "{blocks} blocks of 512 bytes");
+}
+
+/// Names the directory of a layer to the test that runs in a process of its own.
+const DIRECTORY: &str = "NPYFS_TEST_DIRECTORY";
+
+/// An array of bytes that are all `value`, as many as an object of this number has.
+fn store(layer: &Layer, number: u8, value: u8) -> npyfs::error::Result<()> {
+    let len = 20_000 * (u64::from(number) + 1);
+    let scratch = layer.scratch()?;
+    let head = npyfs::npy::header(&npyfs::dtype::DType::int(1), &[len]);
+    scratch.write_at(&head, 0)?;
+    let payload = vec![value; usize::try_from(len).unwrap()];
+    scratch.write_at(&payload, head.len() as u64)?;
+    let name = format!("{number}.npy");
+    layer.put(&name, &["a".into()], &scratch, UNIX_EPOCH)?;
+    Ok(())
+}
+
+/// Says of each object what was stored, once it was; values only grow.
+#[test]
+#[ignore = "is killed: run by another test"]
+fn writes_until_it_is_killed() {
+    let Some(dir) = std::env::var_os(DIRECTORY) else {
+        return;
+    };
+    let creator = Creator::worker(Path::new(env!("CARGO_BIN_EXE_npyfs")), dir.as_ref());
+    let layer = Layer::open(dir.as_ref(), Arc::new(Disk), creator).unwrap();
+    for turn in 1..=250 {
+        for number in 0..5 {
+            store(&layer, number, turn).unwrap();
+            eprintln!("stored {number} {turn}");
+        }
+    }
+}
+
+#[test]
+fn what_was_stored_survives_a_kill_and_nothing_is_there_in_part() {
+    // Pauses in milliseconds from a fixed seed: a linear congruence (Knuth's MMIX).
+    let mut seed = 6_u64;
+    let mut pause = || {
+        seed = seed
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (seed >> 33) % 150
+    };
+    let (mut stored_in_all, mut killed) = (0, 0);
+    for round in 0..20 {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("layer");
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--ignored",
+                "--exact",
+                "--nocapture",
+                "writes_until_it_is_killed",
+            ])
+            .env(DIRECTORY, &place)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut stored = BTreeMap::new();
+        let mut note = |line: String| {
+            let mut words = line
+                .strip_prefix("stored ")?
+                .split(' ')
+                .map(str::parse::<u8>);
+            stored.insert(words.next()?.ok()?, words.next()?.ok()?)
+        };
+        // The first shows that it is at work.
+        note(lines.next().unwrap().unwrap());
+        let open = || Layer::open(&place, Arc::new(Disk), Creator::Local);
+        let refused = open().err().unwrap();
+        assert_eq!(refused.errno(), libc::EBUSY);
+        let holder = format!("process {} ", child.id());
+        assert!(refused.message.contains(&holder), "{}", refused.message);
+        std::thread::sleep(Duration::from_millis(pause()));
+        child.kill().unwrap();
+        let status = child.wait().unwrap();
+        killed += u32::from(status.signal() == Some(libc::SIGKILL));
+        // The worker ends with it, and so does its hold on the other end of this pipe.
+        for line in lines.map_while(Result::ok) {
+            note(line);
+        }
+        let layer = open().unwrap();
+        let entries = layer.entries();
+        for (number, least) in &stored {
+            let found = entries[&format!("{number}.npy")].as_ref().unwrap();
+            let bytes = std::fs::read(layer.path(found)).unwrap();
+            let len = 20_000 * (usize::from(*number) + 1);
+            let value = *bytes.last().unwrap();
+            assert!(value >= *least && value <= *least + 1, "{round} {number}");
+            let payload = &bytes[bytes.len() - len..];
+            assert!(payload.iter().all(|&b| b == value), "{round} {number}");
+        }
+        let h5_files = std::fs::read_dir(&place).unwrap().filter(|entry| {
+            let name = entry.as_ref().unwrap().file_name();
+            !["index", "holder"].contains(&name.to_str().unwrap())
+        });
+        assert_eq!(h5_files.count(), entries.len(), "{round}");
+        stored_in_all += stored.len();
+    }
+    assert!(stored_in_all > 20, "{stored_in_all}");
+    assert!(killed > 10, "only {killed} were killed at work");
 }
