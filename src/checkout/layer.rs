@@ -36,7 +36,12 @@ impl Layer {
     /// Opens the layer in `dir`, which is made if it is not there; EBUSY if another process has it.
     pub fn open(dir: &Path, storage: Arc<dyn Storage>, creator: Creator) -> Result<Self> {
         let about = |e: std::io::Error| Error::from(e).about(dir.display());
-        std::fs::create_dir_all(dir).map_err(about)?;
+        if !dir.is_dir() {
+            std::fs::create_dir_all(dir).map_err(about)?;
+            if let Some(parent) = dir.parent().filter(|parent| parent.is_dir()) {
+                storage.sync_dir(parent).map_err(about)?;
+            }
+        }
         let holder = Holder::take(dir)?;
         let files = files(dir).map_err(about)?;
         let has_objects = files.iter().any(|file| file.finished);
@@ -293,6 +298,19 @@ mod tests {
         assert_eq!(try_put(&whole, &["a/b".into()]), libc::EOPNOTSUPP);
         let text = npy::header(&DType::text(3), &[0]);
         assert_eq!(try_put(&text, &inside()), libc::EOPNOTSUPP);
+        let none = DType::Struct {
+            fields: vec![crate::dtype::Field {
+                name: "none".into(),
+                offset: 0,
+                dtype: DType::int(4),
+                shape: vec![0],
+            }],
+            size: 0,
+        };
+        assert_eq!(
+            try_put(&npy::header(&none, &[2]), &inside()),
+            libc::EOPNOTSUPP
+        );
         let wide = npy::header(&DType::int(1), &[0; 33]);
         assert_eq!(try_put(&wide, &inside()), libc::EOPNOTSUPP);
         let fortran = b"\x93NUMPY\x01\x00\x46\x00{'descr': '|i1', 'fortran_order': True, \

@@ -13,7 +13,7 @@ use crate::raw::StoreFile;
 /// Bytes that are copied at a time.
 const BLOCK: usize = 1 << 20;
 
-/// Largest array in Fortran order that is turned round, in bytes: it is held in memory twice over.
+/// Largest array in Fortran order that is turned round, in bytes: it is held in memory.
 pub const LARGEST_FORTRAN: u64 = 256 << 20;
 
 impl From<NpyError> for Error {

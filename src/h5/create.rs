@@ -157,6 +157,9 @@ fn stored_type(dtype: &DType) -> Result<Id, TypeError> {
             let members = fields
                 .iter()
                 .map(|field| {
+                    if field.shape.contains(&0) {
+                        return Err(no_form());
+                    }
                     let base = stored_type(&field.dtype)?;
                     let ty = if field.shape.is_empty() {
                         base
