@@ -6,6 +6,7 @@
 //! handed out, and not kept. Loading a piece must not ask for another one.
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
@@ -72,7 +73,13 @@ struct Inner {
     /// Of the pieces being decoded.
     reserved: u64,
     flights: HashMap<Key, Arc<Flight>>,
+    /// Pieces that some reader has read to their end lately: another one, behind him, gets their bytes from the
+    /// kernel, and they are not worth decoding ahead. Forgotten when one of them is asked for after all.
+    consumed: LruCache<Key, ()>,
 }
+
+/// Pieces of which is remembered that they were read.
+const MOST_CONSUMED: usize = 4096;
 
 /// Counters since the start; all in pieces but for `decoded_bytes`.
 #[derive(Default)]
@@ -131,6 +138,9 @@ impl Cache {
                 bytes: 0,
                 reserved: 0,
                 flights: HashMap::new(),
+                consumed: LruCache::new(
+                    NonZeroUsize::new(MOST_CONSUMED).unwrap_or(NonZeroUsize::MIN),
+                ),
             }),
             room: Condvar::new(),
             counters: Counters::default(),
@@ -189,7 +199,8 @@ impl Cache {
             return;
         }
         let full = inner.reserved > 0 && inner.reserved + need.bytes() > self.limit;
-        if full || inner.pieces.contains(&key) || inner.flights.contains_key(&key) {
+        let had = inner.pieces.contains(&key) || inner.flights.contains_key(&key);
+        if full || had || inner.consumed.contains(&key) {
             return;
         }
         let flight = Arc::new(Flight::default());
@@ -201,6 +212,7 @@ impl Cache {
     /// Gives up a piece that nobody will want again.
     pub fn consumed(&self, key: &Key) {
         let mut inner = lock(&self.inner);
+        inner.consumed.put(*key, ());
         if let Some(entry) = inner.pieces.pop(key) {
             inner.bytes -= cost(&entry.piece);
             self.counters.consumed.fetch_add(1, Relaxed);
@@ -227,6 +239,9 @@ impl Cache {
             self.counters.hits.fetch_add(1, Relaxed);
             *lock(&flight.met) = true;
             return wait(&flight);
+        }
+        if inner.consumed.contains(&key) {
+            inner.consumed.clear();
         }
         let flight = Arc::new(Flight::default());
         inner.flights.insert(key, flight.clone());
@@ -500,7 +515,13 @@ mod tests {
         let status = cache.status();
         assert_eq!((status.ahead_used, status.ahead_wasted), (1, 1));
         cache.consumed(&key(4));
+        cache.consumed(&key(5));
         assert!(!cache.has(&key(4)));
         assert_eq!(cache.status().consumed, 1);
+        // Who follows finds its bytes with the kernel; who asks all the same is behind somebody no more.
+        cache.ahead(key(4), need, || true, |_| panic!("read already"));
+        cache.read(key(4), need, fill).unwrap();
+        cache.ahead(key(5), need, || true, fill);
+        assert!(cache.has(&key(5)));
     }
 }

@@ -276,11 +276,7 @@ impl Fs {
             files.get(&handle).cloned()
         };
         let file = file.ok_or_else(|| Error::new(ErrorKind::Os(libc::EBADF), "no such handle"))?;
-        if file.content.is_costly() {
-            file.track.note(offset, u64::from(size));
-            let len = file.content.len();
-            self.habits.update(file.ino, len, &file.track);
-        }
+        file.track.note(offset, u64::from(size));
         content::read(
             &*file.content,
             offset,
@@ -292,7 +288,12 @@ impl Fs {
 
     pub fn release(&self, handle: u64) {
         let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
-        files.remove(&handle);
+        let closed = files.remove(&handle);
+        drop(files);
+        if let Some(file) = closed {
+            let len = file.content.len();
+            self.habits.closed(file.ino, len, &file.track);
+        }
     }
 
     pub fn open_dir(&self, ino: u64) -> FsResult<u64> {

@@ -71,9 +71,9 @@ impl Habits {
         habits.contains(&ino)
     }
 
-    /// What a handle of a file of `len` bytes has read so far. Not at its end: the kernel tells of that after
-    /// the next one was opened.
-    pub fn update(&self, ino: u64, len: u64, track: &Track) {
+    /// A handle of a file of `len` bytes is closed. Not judged before: the first read of a reader in order is
+    /// somewhere inside, too, when others have read the start.
+    pub fn closed(&self, ino: u64, len: u64, track: &Track) {
         let mut habits = self.0.lock().unwrap_or_else(|e| e.into_inner());
         match track.is_sample(len) {
             Some(true) => {
@@ -98,7 +98,7 @@ mod tests {
         for &(offset, len) in reads {
             track.note(offset, len);
         }
-        habits.update(7, LEN, &track);
+        habits.closed(7, LEN, &track);
     }
 
     #[test]

@@ -245,7 +245,7 @@ impl Payload {
         let inner = &self.0;
         let cache = &inner.store.context.cache;
         // Small arrays may stay: there is room for others beside them.
-        if inner.len <= cache.limit() / SHARE {
+        if inner.len <= cache.limit() / SHARE || inner.is_shared() {
             return;
         }
         let band = pieces.grid.band();

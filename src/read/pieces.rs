@@ -92,6 +92,12 @@ impl Reader {
         Ok(())
     }
 
+    /// Whether others have the dataset open, too, who may want a piece that this reader is done with: its
+    /// backing is held by every open file, and by those that are kept between opens.
+    pub(super) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.backing) > 2
+    }
+
     pub(super) fn direct(&self) -> Option<&Chunks> {
         match &*self.backing {
             Backing::Pieces { direct, .. } => direct.as_deref(),
