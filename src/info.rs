@@ -8,6 +8,14 @@ use crate::h5::{Attribute, Details, Value};
 /// Elements of an array that are printed.
 const MOST: usize = 1000;
 
+/// What a directory leaves out, with the reasons.
+pub fn left_out<'a>(entries: impl IntoIterator<Item = &'a (Vec<u8>, String)>) -> Json {
+    entries
+        .into_iter()
+        .map(|(name, reason)| json!({ "name": String::from_utf8_lossy(name), "reason": reason }))
+        .collect()
+}
+
 /// An array as nested lists; a long one is cut, which it then says.
 pub fn value(value: &Value) -> Json {
     let size = value.dtype.size().max(1);

@@ -82,3 +82,30 @@ def test_a_chunk_larger_than_the_cache(store, tmp_path):
     with Mount(path, "cache_size=1m") as mount:
         assert np.array_equal(np.load(mount / "x.npy"), values)
         assert mount.status()["cache"]["bytes"] <= 1 << 20
+
+
+def test_a_file_that_samples_were_taken_from_can_still_be_mapped(store):
+    """After a sample the next handle reads past the kernel's page cache; np.load(mmap_mode="r") works on it all the same,
+    and a sample costs its own chunk only."""
+    path, digest = store
+    with Mount(path, "cache_size=64m") as mount:
+        def sample(chunk):
+            handle = os.open(mount / "x.npy", os.O_RDONLY)
+            try:
+                return os.pread(handle, CHUNK, 128 + chunk * CHUNK)
+            finally:
+                os.close(handle)
+
+        first, decoded = sample(20), []
+        assert len(first) == CHUNK
+        for chunk in range(1, 16, 3):
+            before = mount.status()["cache"]["decoded_bytes"]
+            assert len(sample(chunk)) == CHUNK
+            decoded.append(mount.status()["cache"]["decoded_bytes"] - before)
+        # the kernel tells of a close late: one more handle may have gone through the page cache
+        assert decoded[-1] == CHUNK, decoded
+        mapped = np.load(mount / "x.npy", mmap_mode="r")
+        assert isinstance(mapped, np.memmap) and sha256(np_save(np.array(mapped))) == digest
+        assert mapped[20 * CHUNK // 8 : 21 * CHUNK // 8].tobytes() == first
+        del mapped
+        assert cat(mount) == digest

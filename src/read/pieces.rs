@@ -10,7 +10,7 @@ use super::payload::{short, slice};
 use super::sequence::Sequence;
 use super::spill::Spill;
 use crate::cache::{Key, Need, Piece};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::h5::{Request, Sink};
 use crate::store::opened::OpenStore;
 
@@ -204,25 +204,18 @@ impl Reader {
         }
         if self.is_large(self.need(pieces.grid, number)?) {
             let _one = self.spilling.lock().unwrap_or_else(|e| e.into_inner());
-            if !spill.has(number) {
+            // A request elsewhere may take the place of this piece before it is read.
+            while !spill.read(number, at, buf)? {
                 spill.put(number, |write| self.decode_elsewhere(pieces, number, write))?;
             }
-        } else {
-            let piece = self.decoded(pieces.grid, pieces.form, pieces.form.number(), number)?;
-            spill.put(number, |write| write(0, &piece).map_err(Error::from))?;
-            let key = self.key(pieces.form.number(), number);
-            self.store.context.cache.consumed(&key);
-            buf.copy_from_slice(slice(&piece, at, buf.len())?);
             return Ok(());
         }
-        // Another request may have turned to another band meanwhile.
-        if spill.read(number, at, buf)? {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::Os(libc::EAGAIN),
-            "read from too many places at once",
-        ))
+        let piece = self.decoded(pieces.grid, pieces.form, pieces.form.number(), number)?;
+        spill.put(number, |write| write(0, &piece).map_err(Error::from))?;
+        let key = self.key(pieces.form.number(), number);
+        self.store.context.cache.consumed(&key);
+        buf.copy_from_slice(slice(&piece, at, buf.len())?);
+        Ok(())
     }
 
     /// Has a piece decoded in another process, and takes it in parts.

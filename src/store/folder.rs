@@ -20,6 +20,7 @@ use super::hangar;
 use super::opened::OpenStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::Attribute;
+use crate::info;
 use crate::options::{External, StoreKind};
 use crate::raw::{Identity, Ownership, has_hdf5_signature};
 use crate::tree::{Directory, Listing, Node, Symlink};
@@ -327,18 +328,11 @@ impl Directory for Folder {
 
     fn info(&self) -> Result<Json> {
         let listing = self.list()?;
-        let left_out: Vec<Json> = listing
-            .left_out
-            .iter()
-            .map(
-                |(name, reason)| json!({ "name": String::from_utf8_lossy(name), "reason": reason }),
-            )
-            .collect();
         Ok(json!({
             "kind": "directory",
             "file": self.path.to_string_lossy(),
             "entries": listing.entries.len(),
-            "left_out": left_out,
+            "left_out": info::left_out(&listing.left_out),
         }))
     }
 }

@@ -461,13 +461,7 @@ impl Directory for GroupDirectory {
         let is_daf = self.sparse.is_some()
             || (members.members.iter().any(|(name, _)| name == daf::MARK)
                 && listing.find(b"__daf__.npy").is_none());
-        let left_out: Vec<Json> = listing
-            .left_out
-            .iter()
-            .cloned()
-            .chain(self.denied(&members))
-            .map(|(name, reason)| json!({ "name": String::from_utf8_lossy(&name), "reason": reason }))
-            .collect();
+        let denied: Vec<_> = self.denied(&members).into_iter().collect();
         let path = if self.group.is_empty() {
             "/"
         } else {
@@ -478,7 +472,7 @@ impl Directory for GroupDirectory {
             "file": self.store.file.path.to_string_lossy(),
             "path": path,
             "entries": listing.entries.len(),
-            "left_out": left_out,
+            "left_out": info::left_out(listing.left_out.iter().chain(&denied)),
             "notes": listing.notes,
             "attributes": info::attributes(&self.attributes()?),
         }))

@@ -137,15 +137,8 @@ impl Directory for ObjectDirectory {
             map.insert("path".into(), json!("/"));
             map.insert("type".into(), json!("file"));
         }
-        let left_out: Vec<Json> = listing
-            .left_out
-            .iter()
-            .map(
-                |(name, reason)| json!({ "name": String::from_utf8_lossy(name), "reason": reason }),
-            )
-            .collect();
         map.insert("entries".into(), json!(listing.entries.len()));
-        map.insert("left_out".into(), json!(left_out));
+        map.insert("left_out".into(), info::left_out(&listing.left_out));
         map.insert("notes".into(), json!(listing.notes));
         let members = |part: usize| {
             let object = self.origin.joined.parts.get(part).and_then(Option::as_ref);
