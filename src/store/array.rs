@@ -1,6 +1,6 @@
 //! A dataset as one `.npy` file.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value as Json, json};
 
@@ -31,6 +31,8 @@ pub struct ArrayFile {
     pub name: Box<[u8]>,
     /// `daf` or `plain`.
     pub kind: &'static str,
+    /// Its size as a file, which listings ask for again and again.
+    pub size: OnceLock<u64>,
 }
 
 impl ArrayFile {
@@ -209,12 +211,17 @@ impl VirtualFile for ArrayFile {
     }
 
     fn size(&self) -> Result<u64> {
+        if let Some(&size) = self.size.get() {
+            return Ok(size);
+        }
         let (dtype, _) = self.dtype()?;
         let header = npy::header(&dtype, &self.dataset.shape).len() as u64;
-        self.payload_len(&dtype)?
+        let size = self
+            .payload_len(&dtype)?
             .checked_add(header)
             .filter(|&n| i64::try_from(n).is_ok())
-            .ok_or_else(|| Error::new(ErrorKind::TooLarge, "larger than a file can be"))
+            .ok_or_else(|| Error::new(ErrorKind::TooLarge, "larger than a file can be"))?;
+        Ok(*self.size.get_or_init(|| size))
     }
 
     fn open(&self) -> Result<Arc<dyn Content>> {

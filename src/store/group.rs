@@ -1,6 +1,6 @@
 //! A group of an HDF5 file as a directory; with `__daf__` in it, as a daf store.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::{Value as Json, json};
 
@@ -310,6 +310,7 @@ impl GroupDirectory {
             group: self.group.clone(),
             name: name.into(),
             kind: to.kind,
+            size: OnceLock::new(),
         });
         match text::is_over_limit(store, &file.dataset) {
             Ok(true) => {

@@ -1,6 +1,6 @@
 //! One `.npy` file over all files of a set: a header, and a payload that is made from the parts' own.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value as Json, json};
 
@@ -76,6 +76,7 @@ impl Origin {
                 .into(),
             name: joined.name().into(),
             kind: "arkouda",
+            size: OnceLock::new(),
         })
     }
 }
