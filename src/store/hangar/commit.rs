@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use memchr::memchr;
 use serde_json::{Value as Json, json};
 
 use super::column::{Builder, Column, Layout};
@@ -75,7 +76,14 @@ pub fn unpack(frame: &[u8]) -> Result<Vec<u8>> {
 
 /// The records of a commit, each `key value`.
 pub fn records(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    text.split(|&b| b == b'$').filter(|line| !line.is_empty())
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let end = memchr(b'$', rest).unwrap_or(rest.len());
+        let (line, behind) = rest.split_at(end);
+        rest = behind.get(1..).unwrap_or_default();
+        (!line.is_empty() || !behind.is_empty()).then_some(line)
+    })
+    .filter(|line| !line.is_empty())
 }
 
 /// A state of the repository's data.
@@ -112,6 +120,9 @@ pub struct Sorter {
     schemas: BTreeMap<Vec<u8>, (Layout, String)>,
     notes: Vec<String>,
 }
+
+/// Columns by name, and notes.
+pub type Sorted = (BTreeMap<Vec<u8>, Column>, Vec<String>);
 
 /// What stands before the key of a sample: `f:<column>:` or `n:<column>:`.
 type Prefix = Vec<u8>;
@@ -185,7 +196,7 @@ impl Sorter {
     }
 
     /// The columns that have a schema, and notes on what is left.
-    pub fn finish(mut self) -> (BTreeMap<Vec<u8>, Column>, Vec<String>) {
+    pub fn finish(mut self) -> Sorted {
         self.set_aside();
         let mut columns = BTreeMap::new();
         for (name, (layout, schema)) in std::mem::take(&mut self.schemas) {

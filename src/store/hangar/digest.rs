@@ -60,11 +60,22 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn push_hex(bytes: &[u8], out: &mut Vec<u8>) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for b in bytes {
-        out.extend([DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]]);
+    for &b in bytes {
+        out.extend(PAIRS[usize::from(b)]);
     }
 }
+
+/// Bytes as two hexadecimal digits.
+const PAIRS: [[u8; 2]; 256] = {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut pairs = [[0; 2]; 256];
+    let mut n = 0;
+    while n < 256 {
+        pairs[n] = [DIGITS[n >> 4], DIGITS[n & 15]];
+        n += 1;
+    }
+    pairs
+};
 
 /// Whether a text has the form of a commit's digest.
 pub fn is_commit(text: &str) -> bool {
@@ -120,18 +131,22 @@ pub fn of_commit<'a>(
     records: impl Iterator<Item = &'a [u8]>,
 ) -> String {
     let params = params(LEN);
-    let mut all = Vec::new();
+    let mut all = params.to_state();
+    let mut digits = Vec::with_capacity(2 * LEN * BATCH);
     let mut records = records.peekable();
     // Several at a time take little longer than one.
     while records.peek().is_some() {
         let batch = records.by_ref().take(BATCH);
         let mut jobs: Vec<_> = batch.map(|r| HashManyJob::new(&params, r)).collect();
         hash_many(jobs.iter_mut());
+        digits.clear();
         for job in &jobs {
-            push_hex(&truncated(&job.to_hash()), &mut all);
+            push_hex(&truncated(&job.to_hash()), &mut digits);
         }
+        all.update(&digits);
     }
-    let mut parts = [parents, spec, &all].map(|part| hex(&of_bytes(part)));
+    let all = truncated(&all.finalize());
+    let mut parts = [of_bytes(parents), of_bytes(spec), all].map(|hash| hex(&hash));
     parts.sort();
     print(b'a', &of_bytes(parts.concat().as_bytes()))
 }

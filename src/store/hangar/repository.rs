@@ -12,7 +12,7 @@ use lru::LruCache;
 
 use super::collection::Files;
 use super::column::Column;
-use super::commit::{Commit, Sorter, Spec, parents, records, unpack};
+use super::commit::{Commit, Sorted, Sorter, Spec, parents, records, unpack};
 use super::digest;
 use super::history::History;
 use super::schema::Schema;
@@ -187,19 +187,19 @@ impl Repository {
         let text = text
             .ok_or_else(|| about(Error::damaged("has no records in ref.lmdb")))
             .and_then(|frame| unpack(&frame).map_err(about))?;
-        let (found, sorter) = std::thread::scope(|scope| {
+        let (found, sorted) = std::thread::scope(|scope| {
             let hashing =
                 scope.spawn(|| digest::of_commit(&parents_text, &spec_text, records(&text)));
             let mut sorter = Sorter::default();
             sorter.add_all(&text);
-            (hashing.join(), sorter)
+            (hashing.join(), sorter.finish())
         });
         if found.as_deref().ok() != Some(digest) {
             return Err(about(Error::damaged("its content has another digest")));
         }
         drop(text);
-        let sorted = self.sorted(digest.to_owned(), parents(&parents_text), spec, sorter);
-        let commit = Arc::new(sorted);
+        let commit = self.shared(digest.to_owned(), parents(&parents_text), spec, sorted);
+        let commit = Arc::new(commit);
         let mut commits = lock(&self.commits);
         commits.put(digest.to_owned(), commit.clone());
         let samples = |commit: &Commit| commit.columns.values().map(|c| c.len()).sum::<usize>();
@@ -211,8 +211,14 @@ impl Repository {
         Ok(commit)
     }
 
-    fn sorted(&self, digest: String, parents: Vec<String>, spec: Spec, sorter: Sorter) -> Commit {
-        let (columns, notes) = sorter.finish();
+    /// A commit of columns, those that others have in common with them.
+    fn shared(
+        &self,
+        digest: String,
+        parents: Vec<String>,
+        spec: Spec,
+        (columns, notes): Sorted,
+    ) -> Commit {
         let mut known = lock(&self.columns);
         known.retain(|_, column| column.strong_count() > 0);
         let columns = columns
@@ -262,7 +268,7 @@ impl Repository {
             ..Spec::default()
         };
         let parents = base.cloned().flatten().into_iter().collect();
-        let staged = Arc::new(self.sorted(String::new(), parents, spec, sorter));
+        let staged = Arc::new(self.shared(String::new(), parents, spec, sorter.finish()));
         *lock(&self.staged) = Some((version, staged.clone()));
         Ok(staged)
     }
