@@ -6,9 +6,12 @@
 //!
 //! Nothing mounts a layer yet: mounts are read-only.
 
+pub mod checkouts;
+pub mod commits;
 pub mod holder;
 pub mod index;
 pub mod layer;
+pub mod lines;
 pub mod object;
 pub mod scratch;
 pub mod storage;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::holder::Holder;
-use super::index::{Index, Record, Stored};
+use super::index::{Begun, Index, Record, Stored};
 use super::object;
 use super::scratch::Scratch;
 use super::storage::Storage;
@@ -86,7 +86,12 @@ impl Layer {
     }
 
     fn place(&self, number: u64, ending: &str) -> PathBuf {
-        self.dir.join(format!("{number:016}.{ending}"))
+        self.dir.join(file_name(number, ending))
+    }
+
+    /// Remembers what the changes from now on are made on.
+    pub fn begin(&self, begun: Begun) -> Result<()> {
+        self.index().begin(begun)
     }
 
     /// Stores the array of `scratch` as the object at `path`; in its file it is called `inside`.
@@ -150,8 +155,17 @@ impl Layer {
     }
 }
 
+/// The file of an object in the layer at `dir`.
+pub fn path_in(dir: &Path, stored: &Stored) -> PathBuf {
+    dir.join(file_name(stored.file, FINISHED))
+}
+
+fn file_name(number: u64, ending: &str) -> String {
+    format!("{number:016}.{ending}")
+}
+
 /// A time as the index keeps it: from 1678 to 2262, others become the nearest.
-fn nanoseconds(time: SystemTime) -> i64 {
+pub fn nanoseconds(time: SystemTime) -> i64 {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
         Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |n| -n),

@@ -18,6 +18,7 @@ use super::arkouda::{self, LocaleSet, ObjectDirectory, PartName, Place, SetRoot}
 use super::group::GroupDirectory;
 use super::hangar;
 use super::opened::OpenStore;
+use crate::checkout::checkouts::is_checkouts;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::Attribute;
 use crate::info;
@@ -39,7 +40,9 @@ pub fn holds_a_store(dir: &Path) -> io::Result<bool> {
             let entry = entry?;
             let kind = entry.file_type()?;
             if kind.is_dir() {
-                below.push(entry.path());
+                if !is_checkouts(&entry.path()) {
+                    below.push(entry.path());
+                }
             } else if is_store(&entry.path()).unwrap_or(false) {
                 return Ok(true);
             }
@@ -113,6 +116,9 @@ impl Folder {
             return Ok(self.link(&path, name));
         }
         if meta.is_dir() {
+            if is_checkouts(&path) {
+                return Ok(Err(None));
+            }
             if let Some(folder) = hangar::folder(&path, self.context.options.kind) {
                 return Ok(Ok(self.kept(name, Sort::Store, || {
                     let root = hangar::open::OpenLater::new(&folder, &self.context);
