@@ -15,3 +15,4 @@ pub mod lines;
 pub mod object;
 pub mod scratch;
 pub mod storage;
+pub mod target;

@@ -36,6 +36,11 @@ pub trait Content: Send + Sync {
     /// Fills all of `buf`, which holds old bytes, from `offset`; `offset + buf.len()` is at most `len`.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
+    /// The next bytes from `from` on that may be other than zero; `None` if there are none.
+    fn written(&self, from: u64) -> Result<Option<Range<u64>>> {
+        Ok((from < self.len()).then(|| from..self.len()))
+    }
+
     /// Whether bytes beside those that are wanted cost more than copying them: they must be decoded.
     fn is_costly(&self) -> bool {
         false

@@ -1,0 +1,109 @@
+//! The seam of a writable mount: below it objects are stored, above it programs write files.
+//!
+//! `fs/write` knows names, handles and scratch files, and asks a target what a name would be and to store
+//! what is finished. A target knows objects: which files of the mount make one, what may be stored and
+//! where it goes. It never sees a half-written file, an inode or a handle.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde_json::Value as Json;
+
+use super::scratch::Scratch;
+use crate::content::Content;
+use crate::error::Result;
+use crate::tree::Directory;
+
+/// A path in the mount, from the root down, as its directories show the names.
+pub type Names = [Vec<u8>];
+
+/// Which part of which object a file is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The object's key: its path in the mount, without the suffix of the last name.
+    pub object: String,
+    /// The file's path inside the object without its suffix; empty for a file that is the whole object.
+    pub member: String,
+    /// `.npy`, `.npz`, `.txt`, `.bin` or `.keys`.
+    pub suffix: &'static str,
+}
+
+/// What a name may be used for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A file of that name is stored, as soon as its object is complete.
+    Stored(Place),
+    /// No object has such a name: the file is kept for this mount only, until it is renamed.
+    Scratch,
+}
+
+/// What became of a new directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Made {
+    /// It is stored, empty.
+    Stored,
+    /// It may become an object; it is kept for this mount only until its members are there.
+    Scratch,
+}
+
+/// A file that is to be stored.
+#[derive(Clone)]
+pub struct Part {
+    pub place: Place,
+    /// Whole and unchanged for as long as the call takes.
+    pub content: Arc<dyn Content>,
+}
+
+/// What became of parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The object is stored, durably, and the tree shows it.
+    Stored,
+    /// Nothing was stored: these members are missing.
+    Incomplete(Vec<String>),
+}
+
+/// Where a writable mount stores what is finished. All methods may be called from any thread. A call that
+/// fails changes nothing.
+pub trait Target: Send + Sync {
+    /// The tree of what is stored: the store below with all changes.
+    fn root(&self) -> Arc<dyn Directory>;
+
+    /// What a file of that path would be; an error where no file can be made.
+    fn role(&self, path: &Names) -> Result<Role>;
+
+    /// An empty scratch file on the disk that things are stored on.
+    fn scratch(&self) -> Result<Scratch>;
+
+    /// A directory on that disk, to ask for free space.
+    fn disk(&self) -> &Path;
+
+    /// Stores one object from all its parts, in the place of what has its key now. EINVAL and the like if they
+    /// cannot be such an object.
+    fn store(&self, object: &str, parts: &[Part], time: SystemTime) -> Result<Outcome>;
+
+    /// Deletes an object, in all its forms.
+    fn remove(&self, object: &str) -> Result<()>;
+
+    /// Gives an object another key without its content going through the mount, where that can be done;
+    /// `false` if it cannot: then it is stored anew and removed.
+    fn rename(&self, _from: &str, _to: &str) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Sets the time of an object; `false` if that needs the object to be stored anew.
+    fn set_time(&self, object: &str, time: SystemTime) -> Result<bool>;
+
+    /// Makes a directory where there is nothing.
+    fn make_directory(&self, path: &Names, time: SystemTime) -> Result<Made>;
+
+    /// Removes a stored directory, which is empty, or an object that is shown as a directory.
+    fn remove_directory(&self, path: &Names) -> Result<()>;
+
+    /// Returns once everything that was stored would survive a loss of power.
+    fn sync(&self) -> Result<()>;
+
+    /// What `status.json` says of the checkout.
+    fn status(&self) -> Json;
+}
