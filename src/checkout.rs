@@ -3,16 +3,16 @@
 //! A layer is a directory of finished HDF5 files, one per object, and an index that says which object
 //! each one is. What was written goes to a nameless scratch file first and becomes part of the layer all
 //! at once, or not at all. No file of the store itself is opened here, for writing or for reading.
-//!
-//! Nothing mounts a layer yet: mounts are read-only.
 
 pub mod checkouts;
 pub mod commits;
 pub mod holder;
 pub mod index;
 pub mod layer;
+pub mod layers;
 pub mod lines;
 pub mod object;
 pub mod scratch;
 pub mod storage;
 pub mod target;
+pub mod view;

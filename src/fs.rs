@@ -4,6 +4,7 @@
 
 mod entry;
 mod habit;
+mod write;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,6 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::SystemTime;
 
+use crate::checkout::checkouts::Checkouts;
+use crate::checkout::layers::LayerTarget;
 use crate::content::{self, Content, Data};
 use crate::control::{self, Control};
 use crate::error::{Error, ErrorKind, Result};
@@ -29,6 +32,7 @@ use crate::{dtype, info};
 use habit::{Habits, Track};
 
 pub use entry::{Attr, DirEntry, FileKind, FsError, OpenError, Opened, Statfs};
+pub use write::{Change, Flags, Maker, Replace, Writer};
 
 struct OpenFile {
     ino: u64,
@@ -53,6 +57,8 @@ pub struct Fs {
     dirs: RwLock<HashMap<u64, Arc<OpenDir>>>,
     next_handle: AtomicU64,
     habits: Habits,
+    /// `None`: nothing can be written.
+    writer: Option<Writer>,
 }
 
 type FsResult<T> = std::result::Result<T, FsError>;
@@ -60,8 +66,36 @@ type FsResult<T> = std::result::Result<T, FsError>;
 impl Fs {
     /// Opens a store: a file or a directory.
     pub fn open(store: &Path, h5: H5, options: FsOptions) -> std::result::Result<Self, OpenError> {
+        Self::open_with(store, h5, options, |root, _| Ok((root, None)))
+    }
+
+    /// The same in a checkout: what is written goes to the layer `name`.
+    pub fn open_checkout(
+        store: &Path,
+        h5: H5,
+        options: FsOptions,
+        checkouts: &Checkouts,
+        name: &str,
+    ) -> std::result::Result<Self, OpenError> {
+        Self::open_with(store, h5, options, |base, context| {
+            let target = LayerTarget::open(base, context, checkouts, name)?;
+            let writer = Writer::new(Arc::new(target));
+            Ok((writer.root(), Some(writer)))
+        })
+    }
+
+    fn open_with(
+        store: &Path,
+        h5: H5,
+        options: FsOptions,
+        over: impl FnOnce(
+            Arc<dyn Directory>,
+            &Arc<Context>,
+        ) -> Result<(Arc<dyn Directory>, Option<Writer>)>,
+    ) -> std::result::Result<Self, OpenError> {
         let context = Arc::new(Context::new(h5, options));
-        let root = store::open(store, &context).map_err(|e| OpenError(e.message))?;
+        let opened = store::open(store, &context).and_then(|base| over(base, &context));
+        let (root, writer) = opened.map_err(|e| OpenError(e.message))?;
         let control = Arc::new(Control {
             root: root.clone(),
             context: context.clone(),
@@ -78,6 +112,7 @@ impl Fs {
             dirs: RwLock::default(),
             next_handle: AtomicU64::new(1),
             habits: Habits::default(),
+            writer,
         })
     }
 
@@ -167,11 +202,14 @@ impl Fs {
     }
 
     fn attr(&self, ino: u64, node: &Node) -> Attr {
+        // In a checkout everything can be written; what may be is said when somebody tries.
+        let write = if self.is_writable() { 0o200 } else { 0 };
         let (kind, size, own, mode, volatile) = match node {
             Node::Directory(dir) => {
                 let own = dir.ownership();
                 let read = own.mode & 0o444;
-                (FileKind::Directory, 4096, own, read | read >> 2, false)
+                let mode = read | read >> 2 | write;
+                (FileKind::Directory, 4096, own, mode, false)
             }
             Node::Symlink(link) => {
                 let size = link.target.len() as u64;
@@ -188,8 +226,8 @@ impl Fs {
                     FileKind::File,
                     size,
                     own,
-                    own.mode & file.mode(),
-                    file.volatile(),
+                    own.mode & file.mode() | write,
+                    file.volatile() || self.is_writable(),
                 )
             }
         };
@@ -293,6 +331,7 @@ impl Fs {
     }
 
     pub fn release(&self, handle: u64) {
+        self.release_writer(handle);
         let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
         let closed = files.remove(&handle);
         drop(files);
@@ -418,8 +457,12 @@ impl Fs {
     }
 
     pub fn statfs(&self) -> FsResult<Statfs> {
-        let s =
-            rustix::fs::statvfs(&self.store).map_err(|e| Error::from(std::io::Error::from(e)))?;
+        // What is written goes there.
+        let disk = self
+            .writer
+            .as_ref()
+            .map_or(&*self.store, |writer| writer.target().disk());
+        let s = rustix::fs::statvfs(disk).map_err(|e| Error::from(std::io::Error::from(e)))?;
         let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         Ok(Statfs {
             blocks: s.f_blocks,

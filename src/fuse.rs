@@ -22,7 +22,7 @@ use fuser::{
     ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
-use crate::fs::{Attr, FileKind, Fs, FsError};
+use crate::fs::{Attr, Change, FileKind, Flags, Fs, FsError, Maker, Replace};
 
 /// How long the kernel may believe a name, a missing name, or attributes.
 const TTL: Duration = Duration::from_secs(1);
@@ -85,12 +85,12 @@ impl Adapter {
     }
 }
 
-/// Each operation is refused with EROFS. The kernel itself refuses them on a read-only mount;
-/// these answer after somebody remounts it writable.
-macro_rules! read_only {
+/// Operations that are never offered: EROFS on a read-only mount (where the kernel answers itself, until
+/// somebody remounts it writable), EPERM on a writable one.
+macro_rules! refused {
     ($($operation:ident($($argument:ty),*) -> $reply:ty;)*) => {
         $(fn $operation(&self, _: &Request, $(_: $argument,)* reply: $reply) {
-            reply.error(Errno::EROFS);
+            reply.error(if self.fs.is_writable() { Errno::EPERM } else { Errno::EROFS });
         })*
     };
 }
@@ -100,6 +100,10 @@ impl Filesystem for Adapter {
         for flag in WANTED {
             // An older kernel lacks some; every one of them is only about speed.
             let _ = config.add_capabilities(flag);
+        }
+        if self.fs.is_writable() {
+            // Truncating is a part of opening: what is cut off need not be copied first.
+            let _ = config.add_capabilities(InitFlags::FUSE_ATOMIC_O_TRUNC);
         }
         self.maps_direct = config
             .add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP)
@@ -119,7 +123,9 @@ impl Filesystem for Adapter {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.ask(|fs| fs.lookup(parent.0, name)) {
             Ok(attr) => reply.entry(&ttl(&attr), &file_attr(&attr), GENERATION),
-            Err(errno) if errno.code() == libc::ENOENT => reply.entry(&TTL, &NO_ENTRY, GENERATION),
+            Err(errno) if errno.code() == libc::ENOENT && !self.fs.is_writable() => {
+                reply.entry(&TTL, &NO_ENTRY, GENERATION);
+            }
             Err(errno) => reply.error(errno),
         }
     }
@@ -145,7 +151,12 @@ impl Filesystem for Adapter {
 
     fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         if flags.acc_mode() != OpenAccMode::O_RDONLY {
-            return reply.error(Errno::EROFS);
+            return match self.ask(|fs| fs.open_to_write(ino.0, open_flags(flags.0))) {
+                Ok(opened) => {
+                    reply.opened(FileHandle(opened.handle), FopenFlags::FOPEN_KEEP_CACHE);
+                }
+                Err(errno) => reply.error(errno),
+            };
         }
         match self.ask(|fs| fs.open_file(ino.0, self.maps_direct)) {
             Ok(opened) => {
@@ -295,27 +306,210 @@ impl Filesystem for Adapter {
         }
     }
 
-    read_only! {
-        setattr(
-            INodeNo, Option<u32>, Option<u32>, Option<u32>, Option<u64>, Option<TimeOrNow>, Option<TimeOrNow>,
-            Option<SystemTime>, Option<FileHandle>, Option<SystemTime>, Option<SystemTime>, Option<SystemTime>,
-            Option<BsdFileFlags>
-        ) -> ReplyAttr;
-        mknod(INodeNo, &OsStr, u32, u32, u32) -> ReplyEntry;
-        mkdir(INodeNo, &OsStr, u32, u32) -> ReplyEntry;
-        unlink(INodeNo, &OsStr) -> ReplyEmpty;
-        rmdir(INodeNo, &OsStr) -> ReplyEmpty;
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let maker = maker(request, mode & !umask);
+        match self.ask(|fs| fs.create(parent.0, name, maker, open_flags(flags))) {
+            Ok((attr, opened)) => reply.created(
+                &ttl(&attr),
+                &file_attr(&attr),
+                GENERATION,
+                FileHandle(opened.handle),
+                FopenFlags::FOPEN_KEEP_CACHE,
+            ),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        _: u32,
+        reply: ReplyEntry,
+    ) {
+        if mode & libc::S_IFMT != libc::S_IFREG {
+            return reply.error(Errno::EPERM);
+        }
+        let maker = maker(request, mode & !umask);
+        let flags = Flags {
+            exclusive: true,
+            truncate: false,
+        };
+        let made = self.ask(|fs| {
+            let (attr, opened) = fs.create(parent.0, name, maker, flags)?;
+            fs.release(opened.handle);
+            Ok(attr)
+        });
+        entry(made, reply);
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        match self.ask(|fs| fs.write(handle.0, offset, data)) {
+            // Requests are far below 4 GiB.
+            Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        done(self.ask(|fs| fs.flush(handle.0)), reply);
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        done(self.ask(|fs| fs.fsync(handle.0)), reply);
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        done(self.ask(Fs::sync_dir), reply);
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let allocated = self.ask(|fs| fs.fallocate(handle.0, offset, length, mode));
+        done(allocated, reply);
+    }
+
+    fn setattr(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        _: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let change = Change {
+            size,
+            mode,
+            uid,
+            gid,
+            mtime: mtime.map(|time| match time {
+                TimeOrNow::SpecificTime(time) => time,
+                TimeOrNow::Now => SystemTime::now(),
+            }),
+        };
+        let handle = handle.map(|handle| handle.0);
+        match self.ask(|fs| fs.setattr(ino.0, handle, change)) {
+            Ok(attr) => reply.attr(&ttl(&attr), &file_attr(&attr)),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
+        entry(self.ask(|fs| fs.make_directory(parent.0, name)), reply);
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        done(self.ask(|fs| fs.unlink(parent.0, name)), reply);
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        done(self.ask(|fs| fs.remove_directory(parent.0, name)), reply);
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let replace = match flags {
+            RenameFlags::RENAME_NOREPLACE => Replace::No,
+            flags if flags.is_empty() => Replace::Yes,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let (from, to) = ((parent.0, name), (new_parent.0, new_name));
+        done(self.ask(|fs| fs.rename(from, to, replace)), reply);
+    }
+
+    fn copy_file_range(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        // The kernel then reads and writes.
+        reply.error(Errno::ENOSYS);
+    }
+
+    refused! {
         symlink(INodeNo, &OsStr, &Path) -> ReplyEntry;
-        rename(INodeNo, &OsStr, INodeNo, &OsStr, RenameFlags) -> ReplyEmpty;
         link(INodeNo, INodeNo, &OsStr) -> ReplyEntry;
-        create(INodeNo, &OsStr, u32, u32, i32) -> ReplyCreate;
-        write(INodeNo, FileHandle, u64, &[u8], WriteFlags, OpenFlags, Option<LockOwner>) -> ReplyWrite;
-        fallocate(INodeNo, FileHandle, u64, u64, i32) -> ReplyEmpty;
-        copy_file_range(
-            INodeNo, FileHandle, u64, INodeNo, FileHandle, u64, u64, CopyFileRangeFlags
-        ) -> ReplyWrite;
         setxattr(INodeNo, &OsStr, &[u8], i32, u32) -> ReplyEmpty;
         removexattr(INodeNo, &OsStr) -> ReplyEmpty;
+    }
+}
+
+fn maker(request: &Request, mode: u32) -> Maker {
+    Maker {
+        uid: request.uid(),
+        gid: request.gid(),
+        mode: mode & 0o777,
+    }
+}
+
+fn open_flags(flags: i32) -> Flags {
+    Flags {
+        truncate: flags & libc::O_TRUNC != 0,
+        exclusive: flags & libc::O_EXCL != 0,
+    }
+}
+
+fn entry(answer: Result<Attr, Errno>, reply: ReplyEntry) {
+    match answer {
+        Ok(attr) => reply.entry(&ttl(&attr), &file_attr(&attr), GENERATION),
+        Err(errno) => reply.error(errno),
     }
 }
 

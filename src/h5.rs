@@ -510,11 +510,11 @@ impl H5 {
         Self::Local(Box::default())
     }
 
-    /// Workers that may read below one directory (see `sandbox::readable`), or anywhere.
+    /// Workers that may read below these directories (see `sandbox::readable`); below none: anywhere.
     ///
     /// The program must become a worker when it is started with `worker::ARGUMENT`.
-    pub fn workers(readable: Option<PathBuf>) -> Self {
-        Self::Workers(pool::Pool::new(readable))
+    pub fn workers(readable: impl IntoIterator<Item = PathBuf>) -> Self {
+        Self::Workers(pool::Pool::new(readable.into_iter().collect()))
     }
 
     /// Workers that crashed or stalled and were replaced.

@@ -136,6 +136,11 @@ pub trait Directory: Send + Sync {
         false
     }
 
+    /// It is the root of one store: what is below it lies in one HDF5 file, or in one set of them.
+    fn is_store(&self) -> bool {
+        false
+    }
+
     /// What `.npyfs/info` says.
     fn info(&self) -> Result<serde_json::Value>;
 
@@ -184,5 +189,10 @@ pub trait VirtualFile: Send + Sync {
     /// Content and size change by themselves (status files).
     fn volatile(&self) -> bool {
         false
+    }
+
+    /// The inode number of a file that keeps it under every name it is given.
+    fn number(&self) -> Option<u64> {
+        None
     }
 }

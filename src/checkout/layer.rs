@@ -15,6 +15,7 @@ use super::index::{Begun, Index, Record, Stored};
 use super::object;
 use super::scratch::Scratch;
 use super::storage::Storage;
+use crate::content::Content;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::Creator;
 
@@ -75,6 +76,10 @@ impl Layer {
             .map_err(|e| Error::from(e).about(self.dir.display()))
     }
 
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Every object that was changed, by its path; `None`: it was deleted.
     pub fn entries(&self) -> BTreeMap<String, Option<Stored>> {
         self.index().entries().clone()
@@ -102,7 +107,7 @@ impl Layer {
         &self,
         path: &str,
         inside: &[String],
-        scratch: &Scratch,
+        scratch: &dyn Content,
         time: SystemTime,
     ) -> Result<Stored> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);

@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::path::Path;
 
-use super::scratch::Scratch;
 use super::storage::Storage;
+use crate::content::Content;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::{Creator, H5Error, NewDataset};
 use crate::npy::parse::{self, Header, LONGEST_HEADER, NpyError};
@@ -28,9 +28,12 @@ impl From<NpyError> for Error {
 }
 
 /// What the scratch file says it is; an error unless it is a whole `.npy`.
-pub fn header(scratch: &Scratch) -> Result<Header> {
-    let header = parse::parse(&scratch.head(LONGEST_HEADER)?)?;
-    header.check_len(scratch.len()?)?;
+pub fn header(scratch: &dyn Content) -> Result<Header> {
+    let head = scratch.len().min(LONGEST_HEADER as u64);
+    let mut bytes = vec![0; usize::try_from(head).unwrap_or(LONGEST_HEADER)];
+    scratch.read_at(0, &mut bytes)?;
+    let header = parse::parse(&bytes)?;
+    header.check_len(scratch.len())?;
     Ok(header)
 }
 
@@ -40,7 +43,7 @@ pub fn header(scratch: &Scratch) -> Result<Header> {
 pub fn write(
     to: &Path,
     path: &[String],
-    scratch: &Scratch,
+    scratch: &dyn Content,
     creator: &Creator,
     storage: &dyn Storage,
 ) -> Result<()> {
@@ -75,7 +78,7 @@ pub fn write(
 /// Copies the payload as it is; holes stay holes.
 fn copy(
     header: &Header,
-    scratch: &Scratch,
+    scratch: &dyn Content,
     file: &File,
     addr: u64,
     storage: &dyn Storage,
@@ -91,10 +94,7 @@ fn copy(
         while at < stop {
             let size = usize::try_from(stop - at).unwrap_or(BLOCK).min(BLOCK);
             let wanted = block.get_mut(..size).unwrap_or_default();
-            let have = scratch.read_at(wanted, at)?;
-            if have < size {
-                return Err(Error::new(ErrorKind::Stale, "it was cut off meanwhile"));
-            }
+            scratch.read_at(at, wanted)?;
             storage.write_at(file, wanted, addr + (at - header.start))?;
             at += size as u64;
         }
@@ -105,7 +105,7 @@ fn copy(
 /// Copies the payload from Fortran order to C order. At least two dimensions, none of them 0.
 fn turn(
     header: &Header,
-    scratch: &Scratch,
+    scratch: &dyn Content,
     file: &File,
     addr: u64,
     storage: &dyn Storage,
@@ -113,9 +113,7 @@ fn turn(
     let too_large = || Error::new(ErrorKind::TooLarge, "the array does not fit in memory");
     let len = usize::try_from(header.len).map_err(|_| too_large())?;
     let mut payload = vec![0; len];
-    if scratch.read_at(&mut payload, header.start)? < len {
-        return Err(Error::new(ErrorKind::Stale, "it was cut off meanwhile"));
-    }
+    scratch.read_at(header.start, &mut payload)?;
     let element = header.dtype.size();
     // Bytes from one element to the next along each axis; their products are below `len`.
     let mut step = element;

@@ -10,9 +10,11 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{SeekFrom, seek};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
 use super::storage::Storage;
+use crate::content::Content;
+use crate::error::{Error, ErrorKind, Result};
 
 /// Bytes under construction, on the disk of the layer. All methods may be called from any thread.
 pub struct Scratch {
@@ -45,6 +47,13 @@ impl Scratch {
         self.storage.set_len(&self.file, len)
     }
 
+    /// Makes room, or a hole, as fallocate(2) with these flags does.
+    pub fn allocate(&self, mode: i32, offset: u64, len: u64) -> io::Result<()> {
+        let flags = u32::try_from(mode).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let flags = FallocateFlags::from_bits_retain(flags);
+        Ok(fallocate(&self.file, flags, offset, len)?)
+    }
+
     /// Reads as much as there is from `offset`, at most all of `buf`; says how many bytes.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut have = 0;
@@ -59,15 +68,6 @@ impl Scratch {
         Ok(have)
     }
 
-    /// At most the first `most` bytes.
-    pub fn head(&self, most: usize) -> io::Result<Vec<u8>> {
-        let len = usize::try_from(self.len()?).unwrap_or(usize::MAX);
-        let mut head = vec![0; len.min(most)];
-        let have = self.read_at(&mut head, 0)?;
-        head.truncate(have);
-        Ok(head)
-    }
-
     /// The next bytes from `from` on that were written; `None` if there are only holes.
     pub fn written(&self, from: u64) -> io::Result<Option<Range<u64>>> {
         // The position of the descriptor moves, but nothing here reads or writes at it.
@@ -77,6 +77,24 @@ impl Scratch {
             Err(e) => return Err(e.into()),
         };
         Ok(Some(start..seek(&self.file, SeekFrom::Hole(start))?))
+    }
+}
+
+impl Content for Scratch {
+    fn len(&self) -> u64 {
+        Self::len(self).unwrap_or(0)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let have = Self::read_at(self, buf, offset)?;
+        if have < buf.len() {
+            return Err(Error::new(ErrorKind::Stale, "it was cut off meanwhile"));
+        }
+        Ok(())
+    }
+
+    fn written(&self, from: u64) -> Result<Option<Range<u64>>> {
+        Ok(Self::written(self, from)?)
     }
 }
 
@@ -108,6 +126,7 @@ mod tests {
         let holds = |n: u64| seen.iter().any(|range| range.contains(&n));
         assert!(holds(0) && holds(4 << 20), "{seen:?}");
         scratch.set_len(2).unwrap();
-        assert_eq!(scratch.head(100).unwrap(), b"ab");
+        assert_eq!(scratch.read_at(&mut buf, 0).unwrap(), 2);
+        assert_eq!(&buf[..2], b"ab");
     }
 }

@@ -70,6 +70,11 @@ pub trait Target: Send + Sync {
     /// The tree of what is stored: the store below with all changes.
     fn root(&self) -> Arc<dyn Directory>;
 
+    /// Whether anything can be changed in a directory or below it.
+    fn is_writable(&self, _path: &Names) -> bool {
+        true
+    }
+
     /// What a file of that path would be; an error where no file can be made.
     fn role(&self, path: &Names) -> Result<Role>;
 

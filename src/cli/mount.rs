@@ -12,12 +12,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
+use crate::checkout::checkouts::Checkouts;
 use crate::cli::options::{self, MountOptions};
 use crate::cli::{CliError, say};
-use crate::fs::Fs;
+use crate::fs::{Fs, OpenError};
 use crate::fuse::session::{Appearance, Session};
 use crate::fuse::{table, unmount};
 use crate::h5::{H5, sandbox};
+use crate::options::FsOptions;
 
 mod background;
 
@@ -34,6 +36,14 @@ pub struct Args {
     /// Mount options, see below; may be given several times
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
+
+    /// Make the mount writable: what is written goes to the checkout NAME, never to the store
+    #[arg(long, value_name = "NAME")]
+    checkout: Option<String>,
+
+    /// Where checkouts are; by default in STORE.checkouts
+    #[arg(long, value_name = "DIR")]
+    checkouts: Option<PathBuf>,
 
     /// Said by the process in front to the one in the background: announce the mount, then let go
     /// of everything
@@ -77,9 +87,7 @@ fn serve(args: &Args, options: MountOptions) -> Result<(), CliError> {
         .canonicalize()
         .or_else(|_| std::path::absolute(&args.store))
         .unwrap_or(args.store.clone());
-    let h5 = H5::workers(sandbox::readable(&store, options.fs.external));
-    let fs =
-        Fs::open(&store, h5, options.fs).map_err(|refusal| CliError::store(refusal.to_string()))?;
+    let fs = open(args, &store, options.fs)?;
     let mount_point = check_mount_point(&args.mount_point, &store)?;
     check_rights(options.allow_other)?;
     let appearance = Appearance {
@@ -88,6 +96,7 @@ fn serve(args: &Args, options: MountOptions) -> Result<(), CliError> {
             .unwrap_or_else(|| store.to_string_lossy().into_owned()),
         allow_other: options.allow_other,
         default_permissions: options.default_permissions,
+        writable: args.checkout.is_some(),
     };
     let failed = |reason: io::Error| {
         CliError::mount(format!(
@@ -113,6 +122,30 @@ fn serve(args: &Args, options: MountOptions) -> Result<(), CliError> {
     session.run().map_err(|reason| {
         CliError::mount(format!("serving {} ended: {reason}", mount_point.display()))
     })
+}
+
+/// Opens the store, and the checkout that is to be written.
+fn open(args: &Args, store: &Path, options: FsOptions) -> Result<Fs, CliError> {
+    let given = args.checkouts.as_deref().map(std::path::absolute);
+    let given = given
+        .transpose()
+        .map_err(|e| CliError::usage(e.to_string()))?;
+    let checkouts = Checkouts::of(store, given.as_deref());
+    let readable = sandbox::readable(store, options.external);
+    let own = readable.is_some().then(|| checkouts.dir().to_owned());
+    let refused = |refusal: OpenError| CliError::store(refusal.to_string());
+    let Some(name) = &args.checkout else {
+        let own = own.filter(|dir| dir.is_dir());
+        return Fs::open(store, H5::workers(readable.into_iter().chain(own)), options)
+            .map_err(refused);
+    };
+    // Workers must find it when they start.
+    std::fs::create_dir_all(checkouts.dir()).map_err(|e| {
+        let dir = checkouts.dir().display();
+        CliError::store(format!("{dir}: no directory for checkouts: {e}"))
+    })?;
+    let h5 = H5::workers(readable.into_iter().chain(own));
+    Fs::open_checkout(store, h5, options, &checkouts, name).map_err(refused)
 }
 
 /// Answers the mount point as the mount table will spell it.

@@ -39,6 +39,8 @@ pub struct Appearance {
     pub allow_other: bool,
     /// Have the kernel check permissions.
     pub default_permissions: bool,
+    /// Files may be written.
+    pub writable: bool,
 }
 
 enum Event {
@@ -157,7 +159,11 @@ fn config(appearance: &Appearance) -> Config {
         MountOption::FSName(fsname),
         // fuser's own `Subtype` gets lost when root mounts without the helper.
         MountOption::CUSTOM("subtype=npyfs".to_owned()),
-        MountOption::RO,
+        if appearance.writable {
+            MountOption::RW
+        } else {
+            MountOption::RO
+        },
         MountOption::NoSuid,
         MountOption::NoDev,
         MountOption::NoExec,

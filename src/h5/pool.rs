@@ -45,16 +45,16 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts `program` with an argument that makes it a worker and the directory it may use.
-    pub fn start(
+    /// Starts `program` with an argument that makes it a worker and the directories it may use.
+    pub fn start<'a>(
         program: &Path,
-        (argument, dir): (&str, Option<&Path>),
+        (argument, dirs): (&str, impl IntoIterator<Item = &'a Path>),
         tables: &Arc<Budget>,
     ) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let child = Command::new(program)
             .arg(argument)
-            .args(dir)
+            .args(dirs)
             .env_clear()
             .current_dir("/")
             .stdin(OwnedFd::from(theirs))
@@ -189,12 +189,12 @@ pub struct Pool {
     most: usize,
     restarts: AtomicU64,
     /// The directory below which workers may read files; `None`: anywhere.
-    readable: Option<PathBuf>,
+    readable: Vec<PathBuf>,
     tables: Arc<Budget>,
 }
 
 impl Pool {
-    pub fn new(readable: Option<PathBuf>) -> Self {
+    pub fn new(readable: Vec<PathBuf>) -> Self {
         Self {
             readable,
             tables: Arc::default(),
@@ -222,7 +222,8 @@ impl Pool {
 
     fn start(&self) -> io::Result<Worker> {
         let program = Path::new("/proc/self/exe");
-        let arguments = (worker::ARGUMENT, self.readable.as_deref());
+        let readable = self.readable.iter().map(PathBuf::as_path);
+        let arguments = (worker::ARGUMENT, readable);
         Worker::start(program, arguments, &self.tables)
     }
 

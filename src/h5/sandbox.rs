@@ -58,8 +58,8 @@ pub fn readable(store: &Path, external: External) -> Option<PathBuf> {
     }
 }
 
-/// Gives everything up; files are read below `readable` only, if it is given.
-pub fn enter(readable: Option<&Path>) -> Sandbox {
+/// Gives everything up; files are read below `readable` only, unless it is empty.
+pub fn enter(readable: &[PathBuf]) -> Sandbox {
     let mut sandbox = Sandbox::default();
     sandbox.note("limits", set_limits(true));
     sandbox.note("capabilities", drop_capabilities());
@@ -76,7 +76,7 @@ pub fn enter_to_write(dir: &Path) -> Sandbox {
     sandbox.note("limits", set_limits(false));
     sandbox.note("capabilities", drop_capabilities());
     let write = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate;
-    sandbox.note("landlock", restrict_files(Some(dir), write));
+    sandbox.note("landlock", restrict_files(&[dir.to_owned()], write));
     sandbox.note("seccomp", restrict_calls(false));
     sandbox
 }
@@ -130,13 +130,13 @@ fn drop_capabilities() -> Result<(), String> {
     set_capabilities(None, sets).map_err(said)
 }
 
-/// Writing, TCP, and (unless `below` is `None`) reading; below that path there are these rights.
-fn restrict_files(below: Option<&Path>, rights: BitFlags<AccessFs>) -> Result<(), String> {
+/// Writing, TCP, and (unless `below` is empty) reading; below those paths there are these rights.
+fn restrict_files(below: &[PathBuf], rights: BitFlags<AccessFs>) -> Result<(), String> {
     let abi = ABI::V6;
     let said = |e: landlock::RulesetError| e.to_string();
     let access = match below {
-        Some(_) => AccessFs::from_all(abi),
-        None => AccessFs::from_write(abi),
+        [_, ..] => AccessFs::from_all(abi),
+        [] => AccessFs::from_write(abi),
     };
     let mut rules = Ruleset::default()
         .handle_access(access)
@@ -144,7 +144,7 @@ fn restrict_files(below: Option<&Path>, rights: BitFlags<AccessFs>) -> Result<()
         .and_then(|rules| rules.scope(Scope::from_all(abi)))
         .and_then(|rules| rules.create())
         .map_err(said)?;
-    if let Some(path) = below {
+    for path in below {
         let below = PathFd::new(path).map_err(|e| e.to_string())?;
         rules = rules
             .add_rule(PathBeneath::new(below, rights))

@@ -21,15 +21,15 @@ use super::wire::{Reply, Wire};
 use super::{H5Error, Request, sandbox};
 use crate::raw::StoreFile;
 
-/// The argument that makes the program a worker; the directory that it may read follows, if there is one.
+/// The argument that makes the program a worker; the directories that it may read follow, if there are any.
 pub const ARGUMENT: &str = "h5-worker";
 
 /// Serves until the other side goes away.
 pub fn run() -> std::io::Result<()> {
     // A worker that hangs must not outlive its daemon.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    let readable = std::env::args_os().nth(2).map(PathBuf::from);
-    let sandbox = sandbox::enter(readable.as_deref());
+    let readable: Vec<_> = std::env::args_os().skip(2).map(PathBuf::from).collect();
+    let sandbox = sandbox::enter(&readable);
     let wire = Wire::new(UnixStream::from(
         std::io::stdin().as_fd().try_clone_to_owned()?,
     ));

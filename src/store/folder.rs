@@ -396,6 +396,10 @@ impl Directory for StoreRoot {
         self.current()?.list()
     }
 
+    fn is_store(&self) -> bool {
+        true
+    }
+
     fn is_current(&self) -> bool {
         // It follows its file; a file that is gone, or is no store any more, is gone from its directory too.
         std::fs::metadata(&self.path).is_ok_and(|meta| meta.is_file())

@@ -30,6 +30,11 @@ pub struct Table {
 
 /// The number a node gets unless it is taken.
 pub fn number(parent: u64, name: &[u8], node: &Node) -> u64 {
+    if let Node::File(file) = node
+        && let Some(own) = file.number()
+    {
+        return own;
+    }
     let mut hash = Xxh3::new();
     hash.update(&parent.to_le_bytes());
     let version = match node {
@@ -50,6 +55,14 @@ impl Table {
         while let Some(entry) = self.entries.get_mut(&ino) {
             if entry.parent == parent && *entry.name == *name && same_sort(&entry.node, node) {
                 entry.node = node.clone();
+                return ino;
+            }
+            if let (Node::File(known), Node::File(file)) = (&entry.node, node)
+                && file.number().is_some()
+                && known.number() == file.number()
+            {
+                entry.parent = parent;
+                entry.name = name.into();
                 return ino;
             }
             ino = ino.wrapping_add(1).max(2);
@@ -90,6 +103,27 @@ impl Table {
         if let Some(entry) = self.entries.get_mut(&ino) {
             entry.node = node;
         }
+    }
+
+    /// A file that keeps its number has another name now.
+    pub fn rename(&mut self, ino: u64, parent: u64, name: &[u8]) {
+        if let Some(entry) = self.entries.get_mut(&ino) {
+            entry.parent = parent;
+            entry.name = name.into();
+        }
+    }
+
+    /// The names that lead to a number; `None` if it is not in the table.
+    pub fn names(&self, ino: u64) -> Option<Vec<Vec<u8>>> {
+        let mut names = Vec::new();
+        let mut at = ino;
+        while at != ROOT_INO {
+            let entry = self.entries.get(&at)?;
+            names.push(entry.name.to_vec());
+            at = entry.parent;
+        }
+        names.reverse();
+        Some(names)
     }
 
     /// The visible path of a number, for messages.

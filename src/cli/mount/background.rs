@@ -66,6 +66,12 @@ fn command(args: &Args) -> Command {
         // One argument, so that a list may begin with a hyphen.
         command.arg(format!("-o{list}"));
     }
+    if let Some(name) = &args.checkout {
+        command.arg("--checkout").arg(name);
+    }
+    if let Some(dir) = &args.checkouts {
+        command.arg("--checkouts").arg(dir);
+    }
     command.arg("--").arg(&args.store).arg(&args.mount_point);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     command

@@ -62,6 +62,10 @@ impl Directory for SetRoot {
         self.current()?.list()
     }
 
+    fn is_store(&self) -> bool {
+        true
+    }
+
     fn is_current(&self) -> bool {
         // It follows its files; without any it is gone from its directory too.
         let current = self.current.lock().unwrap_or_else(|e| e.into_inner());

@@ -1,0 +1,237 @@
+//! A store with layers on top, as one tree.
+//!
+//! A layer says for keys what stands there: an object in a file of its own, or nothing. A key is an object's
+//! path in the mount without the suffix of its last name. A layer's file is opened as a store of its own, and
+//! of its tree the entries are shown that belong to the object; so whatever reads stores reads layers, too.
+//! Nothing is ever written here.
+
+mod directory;
+mod object;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::index::Stored;
+use super::layer;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::Context;
+use crate::tree::name::SUFFIXES;
+use crate::tree::{Directory, Node};
+
+use directory::ViewDirectory;
+pub use object::LayerObject;
+
+/// A store with layers on top. All methods may be called from any thread.
+pub struct View {
+    base: Arc<dyn Directory>,
+    context: Arc<Context>,
+    objects: RwLock<Objects>,
+}
+
+/// What all layers together say.
+#[derive(Default)]
+struct Objects {
+    /// By key; `None`: what the store has there is deleted.
+    by_key: BTreeMap<Vec<u8>, Option<Arc<LayerObject>>>,
+    /// When a directory last changed through a layer.
+    times: HashMap<Vec<u8>, SystemTime>,
+    /// Counts changes of what directories stand for.
+    generation: u64,
+}
+
+impl View {
+    /// A store without layers.
+    pub fn new(base: Arc<dyn Directory>, context: Arc<Context>) -> Arc<Self> {
+        Arc::new(Self {
+            base,
+            context,
+            objects: RwLock::default(),
+        })
+    }
+
+    /// The tree.
+    pub fn root(self: &Arc<Self>) -> Arc<dyn Directory> {
+        Arc::new(ViewDirectory::root(self.clone()))
+    }
+
+    /// The store below the layers.
+    pub fn base(&self) -> &Arc<dyn Directory> {
+        &self.base
+    }
+
+    fn objects(&self) -> RwLockReadGuard<'_, Objects> {
+        self.objects.read().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn objects_mut(&self) -> RwLockWriteGuard<'_, Objects> {
+        self.objects.write().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Puts the layer in `dir` on top of those that are there.
+    pub fn add_layer(&self, dir: &Path, entries: &BTreeMap<String, Option<Stored>>, name: &str) {
+        for (key, stored) in entries {
+            match stored {
+                Some(stored) => {
+                    let path = layer::path_in(dir, stored);
+                    self.put(key, &path, time(stored.time), name, true);
+                }
+                None => self.remove(key),
+            }
+        }
+    }
+
+    /// An object stands at a key from now on, and nothing of what was below it. `is_directory`: it may be shown
+    /// as a directory.
+    pub fn put(&self, key: &str, path: &Path, time: SystemTime, layer: &str, is_directory: bool) {
+        let inside = self.inside(key);
+        let object = LayerObject::new(path, inside, time, layer, &self.context);
+        self.set(key.as_bytes(), Some(Arc::new(object)), time, is_directory);
+    }
+
+    /// Nothing stands at a key from now on, nor below it.
+    pub fn remove(&self, key: &str) {
+        self.set(key.as_bytes(), None, SystemTime::now(), true);
+    }
+
+    /// Sets the time of a layer's object.
+    pub fn set_time(&self, key: &str, time: SystemTime) {
+        let mut objects = self.objects_mut();
+        if let Some(Some(object)) = objects.by_key.get_mut(key.as_bytes()) {
+            *object = Arc::new(object.with_time(time));
+            objects.generation += 1;
+        }
+    }
+
+    fn set(&self, key: &[u8], object: Option<Arc<LayerObject>>, time: SystemTime, directory: bool) {
+        let mut objects = self.objects_mut();
+        let below = [key, b"/"].concat();
+        let old: Vec<_> = objects
+            .by_key
+            .range(below.clone()..)
+            .map(|(key, _)| key)
+            .take_while(|key| key.starts_with(&below))
+            .cloned()
+            .collect();
+        for key in old {
+            objects.by_key.remove(&key);
+        }
+        objects.by_key.insert(key.to_vec(), object);
+        let (parent, _) = split(key);
+        let changed = objects.times.entry(parent.to_vec()).or_insert(time);
+        *changed = time.max(*changed);
+        objects.generation += u64::from(directory);
+    }
+
+    /// What the layers say of a key: `None` if nothing.
+    fn object(&self, key: &[u8]) -> Option<Option<Arc<LayerObject>>> {
+        self.objects().by_key.get(key).cloned()
+    }
+
+    /// Whether a layer's object stands at a key.
+    pub fn holds(&self, key: &str) -> bool {
+        matches!(self.object(key.as_bytes()), Some(Some(_)))
+    }
+
+    /// The names that lead to an object inside its layer file: those behind the store it belongs to.
+    pub fn inside(&self, key: &str) -> Vec<Vec<u8>> {
+        let names: Vec<Vec<u8>> = key
+            .split('/')
+            .map(|name| respell(name.as_bytes(), b'#', self.sep()))
+            .collect();
+        let depth = self.store_depth(&names).unwrap_or(0);
+        names.get(depth..).unwrap_or_default().to_vec()
+    }
+
+    /// The key of a path without suffix; EILSEQ if it is not UTF-8.
+    pub fn key(&self, path: &[Vec<u8>]) -> Result<String> {
+        let names: Vec<_> = path.iter().map(|name| self.key_name(name)).collect();
+        String::from_utf8(names.join(&b'/')).map_err(|_| {
+            let message = "a name that is not UTF-8 cannot be stored";
+            Error::new(ErrorKind::Os(libc::EILSEQ), message)
+        })
+    }
+
+    /// A name of the mount as keys spell it: with `#`, whatever is shown in its place.
+    pub fn key_name(&self, shown: &[u8]) -> Vec<u8> {
+        respell(shown, self.sep(), b'#')
+    }
+
+    fn sep(&self) -> u8 {
+        self.context.options.sep
+    }
+
+    /// How many names of a path lead to the store that it is in; `None` if it is in none.
+    pub fn store_depth(&self, names: &[Vec<u8>]) -> Option<usize> {
+        let mut dir = self.base.clone();
+        for (depth, name) in names.iter().enumerate() {
+            if dir.is_store() {
+                return Some(depth);
+            }
+            match dir.lookup(name) {
+                Ok(Some(Node::Directory(below))) => dir = below,
+                _ => return None,
+            }
+        }
+        None
+    }
+}
+
+/// Key of the directory that a key is in, and the last name of it.
+fn split(key: &[u8]) -> (&[u8], &[u8]) {
+    match key.iter().rposition(|&b| b == b'/') {
+        Some(at) => (&key[..at], &key[at + 1..]),
+        None => (b"", key),
+    }
+}
+
+/// A key below another.
+fn join(parent: &[u8], name: &[u8]) -> Vec<u8> {
+    if parent.is_empty() {
+        return name.to_vec();
+    }
+    [parent, b"/", name].concat()
+}
+
+/// A visible name with one separator as it is with another; see `tree::name`.
+fn respell(name: &[u8], from: u8, to: u8) -> Vec<u8> {
+    if from == to {
+        return name.to_vec();
+    }
+    let escape = |byte: u8| format!("%{byte:02X}").into_bytes();
+    let mut out = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        if byte == from {
+            out.push(to);
+        } else if from != b'#' && byte == b'%' && tail.starts_with(&escape(from)[1..]) {
+            out.push(from);
+            rest = &tail[2..];
+        } else if to != b'#' && byte == to {
+            out.extend(escape(to));
+        } else {
+            out.push(byte);
+        }
+    }
+    out
+}
+
+/// A file's name without the suffix that a store adds.
+pub fn stem(name: &[u8]) -> &[u8] {
+    SUFFIXES
+        .iter()
+        .find_map(|suffix| name.strip_suffix(*suffix))
+        .unwrap_or(name)
+}
+
+/// A time as the index keeps it.
+pub fn time(nanoseconds: i64) -> SystemTime {
+    let distance = Duration::from_nanos(nanoseconds.unsigned_abs());
+    if nanoseconds >= 0 {
+        UNIX_EPOCH + distance
+    } else {
+        UNIX_EPOCH - distance
+    }
+}

@@ -1,0 +1,480 @@
+//! Writing: what programs do to files of a writable mount, until a target stores what is finished.
+//!
+//! A file that is opened for writing becomes a scratch file with an inode number of its own, and everybody
+//! sees it from then on; who has the old version open keeps that. It is stored when it is closed, synced or
+//! renamed to a name that objects have, and again at the last close if it changed after that. What cannot be
+//! stored is dropped at the last close, and what stood there before is there again.
+
+mod body;
+mod commit;
+mod names;
+mod pending;
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::SystemTime;
+
+use super::{Attr, Fs, FsError, FsResult, OpenFile, Opened, ROOT_INO, Track};
+use crate::checkout::target::{Role, Target};
+use crate::control;
+use crate::error::{Error, ErrorKind, Result};
+use crate::tree::{Directory, Node};
+
+pub use body::Maker;
+use body::{Body, ScratchFile, Written};
+pub use names::Replace;
+use pending::{Entry, Path, Pending, PendingDirectory};
+
+/// Objects that may be stored at the same time.
+const LOCKS: usize = 64;
+
+/// What a writable mount has beside a read-only one.
+pub struct Writer {
+    target: Arc<dyn Target>,
+    pending: Arc<Pending>,
+    handles: RwLock<HashMap<u64, Arc<Body>>>,
+    /// One object is stored by one thread at a time; by a hash of its key.
+    locks: [Mutex<()>; LOCKS],
+    /// Names change one after the other.
+    naming: Mutex<()>,
+}
+
+/// What `setattr` is to change.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Change {
+    pub size: Option<u64>,
+    pub mtime: Option<SystemTime>,
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flags {
+    pub truncate: bool,
+    pub exclusive: bool,
+}
+
+impl Writer {
+    pub fn new(target: Arc<dyn Target>) -> Self {
+        Self {
+            target,
+            pending: Arc::default(),
+            handles: RwLock::default(),
+            locks: std::array::from_fn(|_| Mutex::default()),
+            naming: Mutex::default(),
+        }
+    }
+
+    /// The tree that is shown.
+    pub fn root(&self) -> Arc<dyn Directory> {
+        let root = PendingDirectory::root(self.pending.clone(), self.target.clone());
+        Arc::new(root)
+    }
+
+    pub fn target(&self) -> &Arc<dyn Target> {
+        &self.target
+    }
+
+    /// What `status.json` says.
+    pub fn status(&self) -> serde_json::Value {
+        let mut status = self.target.status();
+        if let serde_json::Value::Object(map) = &mut status {
+            map.insert("scratch_files".to_owned(), self.pending.files().into());
+        }
+        status
+    }
+
+    /// What stands at a path in the tree that is stored.
+    fn stored(&self, path: &[Vec<u8>]) -> Result<Option<Node>> {
+        let mut node = Node::Directory(self.target.root());
+        for name in path {
+            let Node::Directory(dir) = node else {
+                return Ok(None);
+            };
+            match dir.lookup(name)? {
+                Some(below) => node = below,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(node))
+    }
+
+    /// What stands at a path for whoever looks.
+    fn shown(&self, path: &[Vec<u8>]) -> Result<Option<Node>> {
+        match self.pending.get(path) {
+            Some(Entry::File(body)) => Ok(Some(Node::File(Arc::new(ScratchFile(body))))),
+            Some(Entry::Hidden) => Ok(None),
+            Some(Entry::Directory(_)) => {
+                let mut node = Node::Directory(self.root());
+                for name in path {
+                    let Node::Directory(dir) = node else {
+                        return Ok(None);
+                    };
+                    match dir.lookup(name)? {
+                        Some(below) => node = below,
+                        None => return Ok(None),
+                    }
+                }
+                Ok(Some(node))
+            }
+            None => self.stored(path),
+        }
+    }
+
+    /// The scratch file for what stands at a path; made if there is none.
+    fn edit(&self, path: &[Vec<u8>]) -> Result<Arc<Body>> {
+        if let Some(body) = self.pending.body(path) {
+            return Ok(body);
+        }
+        self.target.role(path)?;
+        let Some(Node::File(file)) = self.shown(path)? else {
+            return Err(Error::new(ErrorKind::NotFound, "no such file"));
+        };
+        let own = file.ownership();
+        let maker = Maker {
+            uid: own.uid,
+            gid: own.gid,
+            mode: own.mode & 0o666 | 0o200,
+        };
+        let (scratch, content) = (self.target.scratch()?, file.open()?);
+        let body = Body::new(path.to_vec(), scratch, Some(content), own.mtime, maker);
+        let mut entries = self.pending.entries();
+        match entries.get(path) {
+            Some(Entry::File(other)) => Ok(other.clone()),
+            _ => {
+                let body = Arc::new(body);
+                entries.insert(path.to_vec(), Entry::File(body.clone()));
+                Ok(body)
+            }
+        }
+    }
+
+    fn handle(&self, handle: u64) -> Option<Arc<Body>> {
+        let handles = self.handles.read().unwrap_or_else(|e| e.into_inner());
+        handles.get(&handle).cloned()
+    }
+}
+
+fn refused(errno: i32, message: &str) -> Error {
+    Error::new(ErrorKind::Os(errno), message)
+}
+
+impl Fs {
+    /// What makes the mount writable; EROFS if it is not.
+    pub(super) fn writer(&self) -> Result<&Writer> {
+        let read_only = || refused(libc::EROFS, "the mount is read-only (see --checkout)");
+        self.writer.as_ref().ok_or_else(read_only)
+    }
+
+    /// Whether anything can be written.
+    pub fn is_writable(&self) -> bool {
+        self.writer.is_some()
+    }
+
+    /// The names that lead to an inode.
+    pub(super) fn names(&self, ino: u64) -> Result<Path> {
+        if ino == ROOT_INO {
+            return Ok(Vec::new());
+        }
+        let names = self.inodes().names(ino);
+        names.ok_or_else(|| Error::new(ErrorKind::Stale, "no such inode"))
+    }
+
+    /// The path of a name in a directory that may be changed.
+    pub(super) fn path_in(&self, parent: u64, name: &OsStr) -> Result<Path> {
+        let mut path = self.names(parent)?;
+        path.push(name.as_bytes().to_vec());
+        if path.first().is_some_and(|first| first == control::NAME) {
+            return Err(refused(libc::EPERM, "nothing can be written in .npyfs"));
+        }
+        Ok(path)
+    }
+
+    /// The scratch file that an inode is, if it is one.
+    fn body(&self, ino: u64) -> Result<Option<Arc<Body>>> {
+        let Node::File(file) = self.node(ino)? else {
+            return Ok(None);
+        };
+        if file.number().is_none() {
+            return Ok(None);
+        }
+        let writer = self.writer()?;
+        let path = self.names(ino)?;
+        let there = writer.pending.body(&path);
+        Ok(there.filter(|body| Some(body.number) == file.number()))
+    }
+
+    fn enter_body(&self, path: &[Vec<u8>], parent: u64, body: &Arc<Body>) -> (u64, Attr) {
+        let name = path.last().map_or(&[][..], Vec::as_slice);
+        let node = Node::File(Arc::new(ScratchFile(body.clone())));
+        let ino = {
+            let mut inodes = self.inodes();
+            let ino = inodes.enter(parent, name, &node);
+            inodes.hold(ino);
+            ino
+        };
+        (ino, self.attr(ino, &node))
+    }
+
+    fn open_body(&self, ino: u64, body: &Arc<Body>, flags: Flags) -> Result<Opened> {
+        if flags.truncate {
+            body.set_len(0)?;
+        }
+        body.state().writers += 1;
+        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        let writer = self.writer()?;
+        let mut handles = writer.handles.write().unwrap_or_else(|e| e.into_inner());
+        handles.insert(handle, body.clone());
+        drop(handles);
+        let open = OpenFile {
+            ino,
+            content: Arc::new(Written(body.clone())),
+            track: Track::default(),
+        };
+        let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
+        files.insert(handle, Arc::new(open));
+        Ok(Opened {
+            handle,
+            direct_io: false,
+        })
+    }
+
+    /// Makes a file, or opens the one that is there, for writing. Adds one kernel reference to its inode.
+    pub fn create(
+        &self,
+        parent: u64,
+        name: &OsStr,
+        maker: Maker,
+        flags: Flags,
+    ) -> FsResult<(Attr, Opened)> {
+        let create = || {
+            let writer = self.writer()?;
+            let path = self.path_in(parent, name)?;
+            let role = writer.target.role(&path)?;
+            let _naming = writer.naming.lock().unwrap_or_else(|e| e.into_inner());
+            let body = match writer.shown(&path)? {
+                Some(_) if flags.exclusive => return Err(refused(libc::EEXIST, "it exists")),
+                Some(Node::Directory(_)) => {
+                    return Err(Error::new(ErrorKind::IsDirectory, "is a directory"));
+                }
+                Some(Node::Symlink(_)) => return Err(refused(libc::EEXIST, "a symbolic link")),
+                Some(Node::File(_)) => writer.edit(&path)?,
+                None => {
+                    if let Role::Stored(place) = &role
+                        && place.suffix.is_empty()
+                    {
+                        return Err(refused(libc::EINVAL, "a name without a suffix"));
+                    }
+                    let scratch = writer.target.scratch()?;
+                    let now = SystemTime::now();
+                    let body = Arc::new(Body::new(path.clone(), scratch, None, now, maker));
+                    let entry = Entry::File(body.clone());
+                    writer.pending.entries().insert(path.clone(), entry);
+                    body
+                }
+            };
+            let (ino, _) = self.enter_body(&path, parent, &body);
+            let opened = self.open_body(ino, &body, flags)?;
+            Ok((self.getattr_of(ino)?, opened))
+        };
+        create().map_err(|e| self.note_name(parent, name, "create", e))
+    }
+
+    fn getattr_of(&self, ino: u64) -> Result<Attr> {
+        Ok(self.attr(ino, &self.node(ino)?))
+    }
+
+    /// Opens a file for writing. ESTALE if that takes another inode: the kernel then looks the path up again.
+    pub fn open_to_write(&self, ino: u64, flags: Flags) -> FsResult<Opened> {
+        let open = || {
+            let writer = self.writer()?;
+            let file = self.file(ino)?;
+            if let Some(body) = self.body(ino)? {
+                return self.open_body(ino, &body, flags);
+            }
+            let path = self.names(ino)?;
+            if path.first().is_some_and(|first| first == control::NAME) || file.volatile() {
+                return Err(refused(libc::EPERM, "nothing can be written in .npyfs"));
+            }
+            writer.edit(&path)?;
+            Err(Error::new(ErrorKind::Stale, "written under another inode"))
+        };
+        open().map_err(|e| self.note(ino, "open for writing", e))
+    }
+
+    /// Writes all of `bytes`.
+    pub fn write(&self, handle: u64, offset: u64, bytes: &[u8]) -> FsResult<()> {
+        let (ino, body) = self.written(handle)?;
+        body.write(bytes, offset)
+            .map_err(|e| self.note(ino, "write", e))
+    }
+
+    /// Makes room or a hole.
+    pub fn fallocate(&self, handle: u64, offset: u64, len: u64, mode: i32) -> FsResult<()> {
+        let (_, body) = self.written(handle)?;
+        // What the disk does not offer is an answer, and the caller goes on without.
+        Ok(body.allocate(mode, offset, len)?)
+    }
+
+    fn written(&self, handle: u64) -> Result<(u64, Arc<Body>)> {
+        let body = self.writer()?.handle(handle);
+        let body = body.ok_or_else(|| refused(libc::EBADF, "no such handle to write"))?;
+        Ok((body.number, body))
+    }
+
+    /// A descriptor of a handle is closed: stores the file, if it is whole. Others may go on writing.
+    pub fn flush(&self, handle: u64) -> FsResult<()> {
+        let Some(body) = self.writer.as_ref().and_then(|w| w.handle(handle)) else {
+            return Ok(());
+        };
+        self.store(&body, "close")
+    }
+
+    /// Stores the file durably.
+    pub fn fsync(&self, handle: u64) -> FsResult<()> {
+        let writer = self.writer()?;
+        if let Some(body) = writer.handle(handle) {
+            self.store(&body, "fsync")?;
+        }
+        Ok(writer.target.sync()?)
+    }
+
+    /// Makes all names durable.
+    pub fn sync_dir(&self) -> FsResult<()> {
+        Ok(self.writer()?.target.sync()?)
+    }
+
+    fn store(&self, body: &Arc<Body>, what: &str) -> FsResult<()> {
+        let writer = self.writer()?;
+        writer.commit(body).map_err(|e| {
+            let path = body.path().unwrap_or_default();
+            self.note_path(&path, what, e)
+        })
+    }
+
+    /// The last descriptor of a writing handle is closed.
+    pub(super) fn release_writer(&self, handle: u64) {
+        let Some(writer) = &self.writer else { return };
+        let mut handles = writer.handles.write().unwrap_or_else(|e| e.into_inner());
+        let closed = handles.remove(&handle);
+        drop(handles);
+        let Some(body) = closed else { return };
+        let last = {
+            let mut state = body.state();
+            state.writers = state.writers.saturating_sub(1);
+            state.writers == 0
+        };
+        if !last {
+            return;
+        }
+        let path = body.path().unwrap_or_default();
+        if let Err(e) = writer.finish(&body) {
+            let what = "not stored, what stood there before stays";
+            self.note_path(&path, what, e);
+        }
+    }
+
+    /// Changes size, time or owner of a file. ESTALE if that takes another inode.
+    pub fn setattr(&self, ino: u64, handle: Option<u64>, change: Change) -> FsResult<Attr> {
+        let set = || {
+            let writer = self.writer()?;
+            let held = handle.and_then(|handle| writer.handle(handle));
+            let body = match held {
+                Some(body) => Some(body),
+                None => self.body(ino)?,
+            };
+            if let Some(body) = body {
+                return self.set_body(ino, &body, change);
+            }
+            match self.node(ino)? {
+                Node::Symlink(_) => Err(refused(libc::EPERM, "a symbolic link")),
+                Node::Directory(_) => {
+                    let path = self.names(ino)?;
+                    if let Some(time) = change.mtime
+                        && !path.is_empty()
+                    {
+                        writer.set_directory_time(&path, time)?;
+                    }
+                    Ok(self.getattr(ino).map_err(back)?)
+                }
+                Node::File(file) if file.number().is_some() => {
+                    // A scratch file that has no name any more, without a handle.
+                    Ok(self.getattr_of(ino)?)
+                }
+                Node::File(file) => {
+                    let path = self.names(ino)?;
+                    if path.first().is_some_and(|first| first == control::NAME) || file.volatile() {
+                        return Err(refused(libc::EPERM, "nothing can be changed in .npyfs"));
+                    }
+                    if change.size.is_some() {
+                        writer.edit(&path)?;
+                        return Err(Error::new(ErrorKind::Stale, "written under another inode"));
+                    }
+                    if let Some(time) = change.mtime {
+                        writer.touch(&path, time)?;
+                        if let Some(node) = writer.stored(&path)? {
+                            let attr = self.attr(ino, &node);
+                            self.inodes().replace(ino, node);
+                            return Ok(attr);
+                        }
+                    }
+                    self.getattr_of(ino)
+                }
+            }
+        };
+        set().map_err(|e| self.note(ino, "setattr", e))
+    }
+
+    fn set_body(&self, ino: u64, body: &Arc<Body>, change: Change) -> Result<Attr> {
+        if let Some(len) = change.size {
+            body.set_len(len)?;
+        }
+        {
+            let mut state = body.state();
+            state.mode = change.mode.map_or(state.mode, |mode| mode & 0o777);
+            state.uid = change.uid.unwrap_or(state.uid);
+            state.gid = change.gid.unwrap_or(state.gid);
+        }
+        if let Some(time) = change.mtime {
+            body.set_time(time);
+        }
+        let nobody_writes = body.state().writers == 0;
+        if nobody_writes && (change.size.is_some() || change.mtime.is_some()) {
+            self.writer()?.finish(body)?;
+        }
+        self.getattr_of(ino)
+    }
+
+    /// Notes a failure about a name in a directory.
+    pub(super) fn note_name(&self, parent: u64, name: &OsStr, what: &str, e: Error) -> FsError {
+        let mut path = self.names(parent).unwrap_or_default();
+        path.push(name.as_bytes().to_vec());
+        self.note_path(&path, what, e)
+    }
+
+    /// Notes a failure about a path. What a program asks to find out is an answer and no failure.
+    pub(super) fn note_path(&self, path: &[Vec<u8>], what: &str, error: Error) -> FsError {
+        let asked = [libc::EEXIST, libc::ENOTEMPTY, libc::EXDEV, libc::EROFS];
+        if !matches!(error.kind, ErrorKind::NotFound | ErrorKind::Stale)
+            && !asked.contains(&error.errno())
+        {
+            self.context.journal.add(&format!(
+                "{}: {}: {what}: {}",
+                self.store.display(),
+                String::from_utf8_lossy(&path.join(&b'/')),
+                error.message
+            ));
+        }
+        error.into()
+    }
+}
+
+/// An answer that was made for the kernel, as an error again.
+fn back(error: FsError) -> Error {
+    Error::new(ErrorKind::Os(error.errno), error.message)
+}

@@ -1,0 +1,284 @@
+//! A file that is being written: what the kernel reads and writes under one inode number.
+//!
+//! It begins empty, or as what stands at its path; that is copied only when a part of it is about to change.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::SystemTime;
+
+use serde_json::{Value as Json, json};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::checkout::scratch::Scratch;
+use crate::content::Content;
+use crate::error::{Error, ErrorKind, Result};
+use crate::raw::Ownership;
+use crate::tree::VirtualFile;
+
+/// Bytes that are copied at a time.
+const BLOCK: usize = 1 << 20;
+
+/// A file that is being written. All methods may be called from any thread.
+pub struct Body {
+    /// Its inode number.
+    pub number: u64,
+    scratch: Scratch,
+    /// What it still is, as long as nobody has changed it.
+    source: RwLock<Option<Arc<dyn Content>>>,
+    /// Whoever changes the content holds it shared; who needs it to stay as it is, alone.
+    still: RwLock<()>,
+    changes: AtomicU64,
+    state: Mutex<State>,
+}
+
+/// Everything but the content.
+pub struct State {
+    /// Where it is in the mount; `None` once it was deleted or another file took its place.
+    pub path: Option<Vec<Vec<u8>>>,
+    /// Where the object stands that it was renamed from, if that is to go with it.
+    pub origin: Option<Vec<Vec<u8>>>,
+    /// Handles that may write.
+    pub writers: u32,
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    mtime: SystemTime,
+    /// The time was set and is not stored yet.
+    timed: bool,
+    /// Number of changes that are stored.
+    stored: Option<u64>,
+}
+
+/// Who makes a file, and with which permissions.
+#[derive(Clone, Copy, Debug)]
+pub struct Maker {
+    pub uid: u32,
+    pub gid: u32,
+    pub mode: u32,
+}
+
+impl Body {
+    pub fn new(
+        path: Vec<Vec<u8>>,
+        scratch: Scratch,
+        source: Option<Arc<dyn Content>>,
+        mtime: SystemTime,
+        maker: Maker,
+    ) -> Self {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let stored = source.is_some().then_some(0);
+        Self {
+            number: (xxh3_64(format!("scratch {serial}").as_bytes()) >> 1).max(2),
+            scratch,
+            source: RwLock::new(source),
+            still: RwLock::default(),
+            changes: AtomicU64::new(0),
+            state: Mutex::new(State {
+                path: Some(path),
+                origin: None,
+                writers: 0,
+                mode: maker.mode,
+                uid: maker.uid,
+                gid: maker.gid,
+                mtime,
+                timed: false,
+                stored,
+            }),
+        }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    pub fn path(&self) -> Option<Vec<Vec<u8>>> {
+        self.state().path.clone()
+    }
+
+    fn source(&self) -> RwLockReadGuard<'_, Option<Arc<dyn Content>>> {
+        self.source.read().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Nobody has changed it: it is what stood at its path.
+    pub fn is_untouched(&self) -> bool {
+        self.source().is_some()
+    }
+
+    /// Keeps the content as it is for as long as the guard lives.
+    pub fn hold_still(&self) -> RwLockWriteGuard<'_, ()> {
+        self.still.write().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// How often it was changed.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// It differs from what is stored.
+    pub fn is_dirty(&self) -> bool {
+        let state = self.state();
+        state.timed || state.stored != Some(self.changes())
+    }
+
+    /// Its state after `changes` changes is stored, with time `mtime`.
+    pub fn is_stored(&self, changes: u64, mtime: SystemTime) {
+        let mut state = self.state();
+        state.stored = Some(changes);
+        state.timed = state.timed && state.mtime != mtime;
+    }
+
+    /// What is stored of it, if anything, is at another path.
+    pub fn forget_stored(&self) {
+        self.state().stored = None;
+    }
+
+    pub fn mtime(&self) -> SystemTime {
+        self.state().mtime
+    }
+
+    pub fn set_time(&self, time: SystemTime) {
+        let mut state = self.state();
+        state.mtime = time;
+        state.timed = true;
+    }
+
+    pub fn len(&self) -> Result<u64> {
+        match &*self.source() {
+            Some(source) => Ok(source.len()),
+            None => Ok(self.scratch.len()?),
+        }
+    }
+
+    /// One change: `act` with the content in the scratch file.
+    fn change(&self, keep: u64, act: impl FnOnce(&Scratch) -> Result<()>) -> Result<()> {
+        let _shared = self.still.read().unwrap_or_else(|e| e.into_inner());
+        self.take_over(keep)?;
+        // Counted first: who stores it meanwhile must not believe that it has this change.
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        let done = act(&self.scratch);
+        let mut state = self.state();
+        state.mtime = SystemTime::now();
+        state.timed = false;
+        done
+    }
+
+    /// Copies the first `keep` bytes of what it still is; the rest is not wanted any more.
+    fn take_over(&self, keep: u64) -> Result<()> {
+        if !self.is_untouched() {
+            return Ok(());
+        }
+        let mut source = self.source.write().unwrap_or_else(|e| e.into_inner());
+        let Some(content) = source.as_deref() else {
+            return Ok(());
+        };
+        let end = content.len().min(keep);
+        let mut block = vec![0; BLOCK];
+        let mut at = 0;
+        while at < end {
+            let size = usize::try_from(end - at).unwrap_or(BLOCK).min(BLOCK);
+            let part = block.get_mut(..size).unwrap_or_default();
+            content.read_at(at, part)?;
+            self.scratch.write_at(part, at)?;
+            at += size as u64;
+        }
+        self.scratch.set_len(end)?;
+        *source = None;
+        Ok(())
+    }
+
+    /// Makes the content its own, to be stored under another name or time.
+    pub fn copy(&self) -> Result<()> {
+        self.take_over(u64::MAX)
+    }
+
+    pub fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.change(u64::MAX, |scratch| Ok(scratch.write_at(bytes, offset)?))
+    }
+
+    pub fn set_len(&self, len: u64) -> Result<()> {
+        self.change(len, |scratch| Ok(scratch.set_len(len)?))
+    }
+
+    /// Makes room, or punches a hole, as fallocate(2) does.
+    pub fn allocate(&self, mode: i32, offset: u64, len: u64) -> Result<()> {
+        self.change(u64::MAX, |scratch| Ok(scratch.allocate(mode, offset, len)?))
+    }
+
+    /// Fills `buf`; what is past the end is zeros.
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let source = self.source();
+        if let Some(source) = &*source {
+            if offset.saturating_add(buf.len() as u64) > source.len() {
+                return Err(Error::new(ErrorKind::Os(libc::EIO), "it was cut off"));
+            }
+            return source.read_at(offset, buf);
+        }
+        let have = self.scratch.read_at(buf, offset)?;
+        buf.get_mut(have..).unwrap_or_default().fill(0);
+        Ok(())
+    }
+}
+
+/// A body as content. Its length is that of the moment.
+pub struct Written(pub Arc<Body>);
+
+impl Content for Written {
+    fn len(&self) -> u64 {
+        self.0.len().unwrap_or(0)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.0.read(offset, buf)
+    }
+
+    fn written(&self, from: u64) -> Result<Option<std::ops::Range<u64>>> {
+        match &*self.0.source() {
+            Some(source) => source.written(from),
+            None => Ok(self.0.scratch.written(from)?),
+        }
+    }
+}
+
+/// A body as a file of the tree.
+pub struct ScratchFile(pub Arc<Body>);
+
+impl VirtualFile for ScratchFile {
+    fn ownership(&self) -> Ownership {
+        let state = self.0.state();
+        Ownership {
+            uid: state.uid,
+            gid: state.gid,
+            mode: state.mode,
+            mtime: state.mtime,
+        }
+    }
+
+    fn size(&self) -> Result<u64> {
+        self.0.len()
+    }
+
+    fn open(&self) -> Result<Arc<dyn Content>> {
+        Ok(Arc::new(Written(self.0.clone())))
+    }
+
+    fn version(&self) -> u64 {
+        self.0.number
+    }
+
+    fn number(&self) -> Option<u64> {
+        Some(self.0.number)
+    }
+
+    fn is_current(&self) -> bool {
+        true
+    }
+
+    fn mode(&self) -> u32 {
+        0o777
+    }
+
+    fn info(&self) -> Result<Json> {
+        Ok(json!({ "kind": "scratch", "size": self.0.len()? }))
+    }
+}
