@@ -98,16 +98,19 @@ pub struct Control {
     pub context: Arc<Context>,
     pub store: String,
     pub started: SystemTime,
+    /// What a writable mount says of its checkout.
+    pub checkout: Option<Arc<dyn Fn() -> Json + Send + Sync>>,
 }
 
 /// The content of `status.json`.
-fn status(context: &Context, store: &str) -> Json {
+fn status(context: &Context, store: &str, checkout: Json) -> Json {
     let options = &context.options;
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "hdf5": crate::h5::library_version(),
         "pid": std::process::id(),
         "store": store,
+        "checkout": checkout,
         "options": {
             "cache_size": options.cache_size,
             "external": options.external,
@@ -141,6 +144,8 @@ impl Directory for Control {
         let mut own = self.ownership();
         own.mode = 0o444;
         let (context, store) = (self.context.clone(), self.store.clone());
+        let checkout = self.checkout.clone();
+        let checkout = move || checkout.as_ref().map_or(Json::Null, |checkout| checkout());
         let log = self.context.clone();
         let root = self.root.clone();
         let info = InfoDirectory {
@@ -160,7 +165,9 @@ impl Directory for Control {
                 ),
                 (
                     b"status.json".to_vec(),
-                    live(own, move || render(&Ok(status(&context, &store)))),
+                    live(own, move || {
+                        render(&Ok(status(&context, &store, checkout())))
+                    }),
                 ),
             ],
             Vec::new(),

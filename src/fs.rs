@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::SystemTime;
 
 use crate::checkout::checkouts::Checkouts;
-use crate::checkout::layers::LayerTarget;
+use crate::checkout::layers::{self, LayerTarget};
 use crate::content::{self, Content, Data};
 use crate::control::{self, Control};
 use crate::error::{Error, ErrorKind, Result};
@@ -25,7 +25,7 @@ use crate::options::FsOptions;
 use crate::raw::Ownership;
 use crate::store::{self, Context};
 pub use crate::tree::inode::ROOT_INO;
-use crate::tree::inode::{Table, number};
+use crate::tree::inode::{Table, number, number_of_name};
 use crate::tree::{Directory, Listing, Node, VirtualFile};
 use crate::{dtype, info};
 
@@ -58,15 +58,25 @@ pub struct Fs {
     next_handle: AtomicU64,
     habits: Habits,
     /// `None`: nothing can be written.
-    writer: Option<Writer>,
+    writer: Option<Arc<Writer>>,
 }
+
+/// The tree, and what makes it writable.
+type Shown = (Arc<dyn Directory>, Option<Arc<Writer>>);
 
 type FsResult<T> = std::result::Result<T, FsError>;
 
 impl Fs {
-    /// Opens a store: a file or a directory.
-    pub fn open(store: &Path, h5: H5, options: FsOptions) -> std::result::Result<Self, OpenError> {
-        Self::open_with(store, h5, options, |root, _| Ok((root, None)))
+    /// Opens a store, a file or a directory, with what is committed on top.
+    pub fn open(
+        store: &Path,
+        h5: H5,
+        options: FsOptions,
+        checkouts: &Checkouts,
+    ) -> std::result::Result<Self, OpenError> {
+        Self::open_as(store, h5, options, |base, context| {
+            Ok((layers::committed(base, context, checkouts)?, None))
+        })
     }
 
     /// The same in a checkout: what is written goes to the layer `name`.
@@ -77,30 +87,32 @@ impl Fs {
         checkouts: &Checkouts,
         name: &str,
     ) -> std::result::Result<Self, OpenError> {
-        Self::open_with(store, h5, options, |base, context| {
+        Self::open_as(store, h5, options, |base, context| {
             let target = LayerTarget::open(base, context, checkouts, name)?;
-            let writer = Writer::new(Arc::new(target));
+            let writer = Arc::new(Writer::new(Arc::new(target)));
             Ok((writer.root(), Some(writer)))
         })
     }
 
-    fn open_with(
+    fn open_as(
         store: &Path,
         h5: H5,
         options: FsOptions,
-        over: impl FnOnce(
-            Arc<dyn Directory>,
-            &Arc<Context>,
-        ) -> Result<(Arc<dyn Directory>, Option<Writer>)>,
+        show: impl FnOnce(Arc<dyn Directory>, &Arc<Context>) -> Result<Shown>,
     ) -> std::result::Result<Self, OpenError> {
         let context = Arc::new(Context::new(h5, options));
-        let opened = store::open(store, &context).and_then(|base| over(base, &context));
+        let opened = store::open(store, &context).and_then(|base| show(base, &context));
         let (root, writer) = opened.map_err(|e| OpenError(e.message))?;
+        let status = writer.clone().map(|writer| {
+            let status: Arc<dyn Fn() -> _ + Send + Sync> = Arc::new(move || writer.status());
+            status
+        });
         let control = Arc::new(Control {
             root: root.clone(),
             context: context.clone(),
             store: store.to_string_lossy().into_owned(),
             started: SystemTime::now(),
+            checkout: status,
         });
         Ok(Self {
             store: store.to_owned(),
@@ -235,8 +247,16 @@ impl Fs {
             uid, gid, mtime, ..
         } = own;
         let options = &self.context.options;
+        let shown = if write != 0 && kind == FileKind::File {
+            let inodes = self.inodes();
+            let entry = inodes.get(ino);
+            entry.map_or(ino, |entry| number_of_name(entry.parent, &entry.name))
+        } else {
+            ino
+        };
         Attr {
             ino,
+            shown,
             kind,
             size,
             blocks: size.div_ceil(512),
@@ -397,7 +417,10 @@ impl Fs {
                     next,
                 },
                 Entry::Named { name, node } => DirEntry {
-                    ino: number(dir.ino, &name, &node),
+                    ino: match (&*node, self.is_writable()) {
+                        (Node::File(_), true) => number_of_name(dir.ino, &name),
+                        _ => number(dir.ino, &name, &node),
+                    },
                     kind: kind(&node),
                     name: name.into_owned(),
                     next,
@@ -430,7 +453,7 @@ impl Fs {
                 }
             };
             let entry = DirEntry {
-                ino,
+                ino: attr.shown,
                 kind: attr.kind,
                 name,
                 next,

@@ -86,11 +86,11 @@ impl Adapter {
 }
 
 /// Operations that are never offered: EROFS on a read-only mount (where the kernel answers itself, until
-/// somebody remounts it writable), EPERM on a writable one.
+/// somebody remounts it writable), the error that is named on a writable one.
 macro_rules! refused {
-    ($($operation:ident($($argument:ty),*) -> $reply:ty;)*) => {
+    ($($error:ident: $operation:ident($($argument:ty),*) -> $reply:ty;)*) => {
         $(fn $operation(&self, _: &Request, $(_: $argument,)* reply: $reply) {
-            reply.error(if self.fs.is_writable() { Errno::EPERM } else { Errno::EROFS });
+            reply.error(if self.fs.is_writable() { Errno::$error } else { Errno::EROFS });
         })*
     };
 }
@@ -137,7 +137,7 @@ impl Filesystem for Adapter {
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match self.ask(|fs| fs.getattr(ino.0)) {
-            Ok(attr) => reply.attr(&ttl(&attr), &file_attr(&attr)),
+            Ok(attr) => reply.attr(&ttl(&attr), &shown_attr(&attr)),
             Err(errno) => reply.error(errno),
         }
     }
@@ -149,9 +149,9 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         if flags.acc_mode() != OpenAccMode::O_RDONLY {
-            return match self.ask(|fs| fs.open_to_write(ino.0, open_flags(flags.0))) {
+            return match self.ask(|fs| fs.open_to_write(ino.0, open_flags(request, flags.0))) {
                 Ok(opened) => {
                     reply.opened(FileHandle(opened.handle), FopenFlags::FOPEN_KEEP_CACHE);
                 }
@@ -317,7 +317,7 @@ impl Filesystem for Adapter {
         reply: ReplyCreate,
     ) {
         let maker = maker(request, mode & !umask);
-        match self.ask(|fs| fs.create(parent.0, name, maker, open_flags(flags))) {
+        match self.ask(|fs| fs.create(parent.0, name, maker, open_flags(request, flags))) {
             Ok((attr, opened)) => reply.created(
                 &ttl(&attr),
                 &file_attr(&attr),
@@ -344,6 +344,7 @@ impl Filesystem for Adapter {
         }
         let maker = maker(request, mode & !umask);
         let flags = Flags {
+            thread: request.pid(),
             exclusive: true,
             truncate: false,
         };
@@ -374,8 +375,15 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        done(self.ask(|fs| fs.flush(handle.0)), reply);
+    fn flush(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        done(self.ask(|fs| fs.flush(handle.0, request.pid())), reply);
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
@@ -430,7 +438,7 @@ impl Filesystem for Adapter {
         };
         let handle = handle.map(|handle| handle.0);
         match self.ask(|fs| fs.setattr(ino.0, handle, change)) {
-            Ok(attr) => reply.attr(&ttl(&attr), &file_attr(&attr)),
+            Ok(attr) => reply.attr(&ttl(&attr), &shown_attr(&attr)),
             Err(errno) => reply.error(errno),
         }
     }
@@ -484,10 +492,11 @@ impl Filesystem for Adapter {
     }
 
     refused! {
-        symlink(INodeNo, &OsStr, &Path) -> ReplyEntry;
-        link(INodeNo, INodeNo, &OsStr) -> ReplyEntry;
-        setxattr(INodeNo, &OsStr, &[u8], i32, u32) -> ReplyEmpty;
-        removexattr(INodeNo, &OsStr) -> ReplyEmpty;
+        EPERM: symlink(INodeNo, &OsStr, &Path) -> ReplyEntry;
+        EPERM: link(INodeNo, INodeNo, &OsStr) -> ReplyEntry;
+        // What `cp -p` takes for: there are no access control lists here.
+        EOPNOTSUPP: setxattr(INodeNo, &OsStr, &[u8], i32, u32) -> ReplyEmpty;
+        EOPNOTSUPP: removexattr(INodeNo, &OsStr) -> ReplyEmpty;
     }
 }
 
@@ -499,8 +508,9 @@ fn maker(request: &Request, mode: u32) -> Maker {
     }
 }
 
-fn open_flags(flags: i32) -> Flags {
+fn open_flags(request: &Request, flags: i32) -> Flags {
     Flags {
+        thread: request.pid(),
         truncate: flags & libc::O_TRUNC != 0,
         exclusive: flags & libc::O_EXCL != 0,
     }
@@ -550,6 +560,14 @@ fn file_attr(attr: &Attr) -> FileAttr {
             FileKind::File | FileKind::Symlink => NO_ENTRY.blksize,
         },
         ..NO_ENTRY
+    }
+}
+
+/// Attributes as programs see them; in replies that name an inode its number must stand instead.
+fn shown_attr(attr: &Attr) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(attr.shown),
+        ..file_attr(attr)
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use crate::content::Content;
 use crate::error::Result;
 use crate::h5::Attribute;
+use crate::options::StoreKind;
 use crate::raw::Ownership;
 
 /// Something that has a name in a directory.
@@ -139,6 +140,11 @@ pub trait Directory: Send + Sync {
     /// It is the root of one store: what is below it lies in one HDF5 file, or in one set of them.
     fn is_store(&self) -> bool {
         false
+    }
+
+    /// By which rules its members are shown: those of plain HDF5, of daf or of Arkouda.
+    fn kind(&self) -> Result<StoreKind> {
+        Ok(StoreKind::Plain)
     }
 
     /// What `.npyfs/info` says.

@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 
+use npyfs::checkout::checkouts::Checkouts;
 use npyfs::fs::{FileKind, Fs, ROOT_INO};
 use npyfs::h5::H5;
 use npyfs::options::FsOptions;
@@ -10,7 +11,13 @@ use npyfs::options::FsOptions;
 fn demo() -> (tempfile::TempDir, Fs) {
     let dir = tempfile::tempdir().unwrap();
     npyfs::demo::write(dir.path()).unwrap();
-    let fs = Fs::open(dir.path(), H5::local(), FsOptions::default()).unwrap();
+    let fs = Fs::open(
+        dir.path(),
+        H5::local(),
+        FsOptions::default(),
+        &Checkouts::of(dir.path(), None),
+    )
+    .unwrap();
     (dir, fs)
 }
 

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use serde_json::{Value as Json, json};
 
-use super::checkouts::{Checkouts, name_of};
+use super::checkouts::{Checkouts, LayerFiles, name_of};
 use super::layer::Layer;
 use super::scratch::Scratch;
 use super::storage::Disk;
@@ -38,12 +38,7 @@ impl LayerTarget {
     ) -> Result<Self> {
         let creator = |dir: &Path| Creator::worker(Path::new("/proc/self/exe"), dir);
         let opened = checkouts.open(name, Arc::new(Disk), creator)?;
-        let view = View::new(base, context.clone());
-        for layer in &opened.below {
-            let dir = layer.dir.file_name().unwrap_or_default().to_string_lossy();
-            let name = name_of(&dir).unwrap_or(&dir);
-            view.add_layer(&layer.dir, &layer.entries, name);
-        }
+        let view = over(base, context, &opened.below);
         Ok(Self::new(view, opened.layer, name, context))
     }
 
@@ -69,6 +64,30 @@ impl LayerTarget {
     }
 }
 
+/// A store with what is committed on top.
+pub fn committed(
+    base: Arc<dyn Directory>,
+    context: &Arc<Context>,
+    checkouts: &Checkouts,
+) -> Result<Arc<dyn Directory>> {
+    let layers = checkouts.committed()?;
+    Ok(if layers.is_empty() {
+        base
+    } else {
+        over(base, context, &layers).root()
+    })
+}
+
+fn over(base: Arc<dyn Directory>, context: &Arc<Context>, layers: &[LayerFiles]) -> Arc<View> {
+    let view = View::new(base, context.clone());
+    for layer in layers {
+        let dir = layer.dir.file_name().unwrap_or_default().to_string_lossy();
+        let name = name_of(&dir).unwrap_or(&dir);
+        view.add_layer(&layer.dir, &layer.entries, name);
+    }
+    view
+}
+
 fn refused(errno: i32, message: &str) -> Error {
     Error::new(ErrorKind::Os(errno), message)
 }
@@ -82,7 +101,7 @@ impl Target for LayerTarget {
         let Some((last, above)) = path.split_last() else {
             return Err(refused(libc::EPERM, "the root of the mount"));
         };
-        if self.view.store_depth(above).is_none() && !self.view.base().is_store() {
+        if self.view.store_depth(above).is_none() {
             return Err(refused(libc::EPERM, "no store: nothing can be made here"));
         }
         let Some(stem) = last.strip_suffix(b".npy").filter(|stem| !stem.is_empty()) else {

@@ -138,7 +138,7 @@ impl View {
     pub fn inside(&self, key: &str) -> Vec<Vec<u8>> {
         let names: Vec<Vec<u8>> = key
             .split('/')
-            .map(|name| respell(name.as_bytes(), b'#', self.sep()))
+            .map(|name| self.shown_name(name.as_bytes()))
             .collect();
         let depth = self.store_depth(&names).unwrap_or(0);
         names.get(depth..).unwrap_or_default().to_vec()
@@ -158,6 +158,11 @@ impl View {
         respell(shown, self.sep(), b'#')
     }
 
+    /// A name of a key as the mount shows it.
+    fn shown_name(&self, name: &[u8]) -> Vec<u8> {
+        respell(name, b'#', self.sep())
+    }
+
     fn sep(&self) -> u8 {
         self.context.options.sep
     }
@@ -174,7 +179,7 @@ impl View {
                 _ => return None,
             }
         }
-        None
+        dir.is_store().then_some(names.len())
     }
 }
 

@@ -136,8 +136,13 @@ fn open(args: &Args, store: &Path, options: FsOptions) -> Result<Fs, CliError> {
     let refused = |refusal: OpenError| CliError::store(refusal.to_string());
     let Some(name) = &args.checkout else {
         let own = own.filter(|dir| dir.is_dir());
-        return Fs::open(store, H5::workers(readable.into_iter().chain(own)), options)
-            .map_err(refused);
+        return Fs::open(
+            store,
+            H5::workers(readable.into_iter().chain(own)),
+            options,
+            &checkouts,
+        )
+        .map_err(refused);
     };
     // Workers must find it when they start.
     std::fs::create_dir_all(checkouts.dir()).map_err(|e| {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
+use crate::checkout::checkouts::Checkouts;
 use crate::cli::{CliError, options};
 use crate::control;
 use crate::fs::Fs;
@@ -31,8 +32,13 @@ impl StoreArgs {
             .store
             .canonicalize()
             .map_err(|e| CliError::store(format!("{}: {e}", self.store.display())))?;
-        let h5 = H5::workers(sandbox::readable(&store, options.fs.external));
-        Fs::open(&store, h5, options.fs).map_err(|refusal| CliError::store(refusal.to_string()))
+        let checkouts = Checkouts::of(&store, None);
+        let readable = sandbox::readable(&store, options.fs.external);
+        let own = readable.is_some().then(|| checkouts.dir().to_owned());
+        let own = own.filter(|dir| dir.is_dir());
+        let h5 = H5::workers(readable.into_iter().chain(own));
+        Fs::open(&store, h5, options.fs, &checkouts)
+            .map_err(|refusal| CliError::store(refusal.to_string()))
     }
 }
 

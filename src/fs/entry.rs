@@ -16,6 +16,9 @@ pub enum FileKind {
 #[derive(Clone, Debug)]
 pub struct Attr {
     pub ino: u64,
+    /// The number that programs see. Where files are written it stays the same while versions of a file have
+    /// numbers of their own for the kernel: editors compare it before and after they open a file.
+    pub shown: u64,
     pub kind: FileKind,
     pub size: u64,
     /// In units of 512 bytes.

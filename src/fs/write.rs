@@ -35,11 +35,18 @@ const LOCKS: usize = 64;
 pub struct Writer {
     target: Arc<dyn Target>,
     pending: Arc<Pending>,
-    handles: RwLock<HashMap<u64, Arc<Body>>>,
+    handles: RwLock<HashMap<u64, Handle>>,
     /// One object is stored by one thread at a time; by a hash of its key.
     locks: [Mutex<()>; LOCKS],
     /// Names change one after the other.
     naming: Mutex<()>,
+}
+
+/// A handle that may write.
+struct Handle {
+    body: Arc<Body>,
+    /// The process that opened it.
+    opener: u32,
 }
 
 /// What `setattr` is to change.
@@ -55,6 +62,8 @@ pub struct Change {
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flags {
+    /// Number of the thread that opens it.
+    pub thread: u32,
     pub truncate: bool,
     pub exclusive: bool,
 }
@@ -156,8 +165,15 @@ impl Writer {
 
     fn handle(&self, handle: u64) -> Option<Arc<Body>> {
         let handles = self.handles.read().unwrap_or_else(|e| e.into_inner());
-        handles.get(&handle).cloned()
+        handles.get(&handle).map(|handle| handle.body.clone())
     }
+}
+
+/// The process of a thread; the thread itself where that is not known.
+fn process_of(thread: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    line.and_then(|id| id.trim().parse().ok()).unwrap_or(thread)
 }
 
 fn refused(errno: i32, message: &str) -> Error {
@@ -168,7 +184,7 @@ impl Fs {
     /// What makes the mount writable; EROFS if it is not.
     pub(super) fn writer(&self) -> Result<&Writer> {
         let read_only = || refused(libc::EROFS, "the mount is read-only (see --checkout)");
-        self.writer.as_ref().ok_or_else(read_only)
+        self.writer.as_deref().ok_or_else(read_only)
     }
 
     /// Whether anything can be written.
@@ -229,7 +245,15 @@ impl Fs {
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         let writer = self.writer()?;
         let mut handles = writer.handles.write().unwrap_or_else(|e| e.into_inner());
-        handles.insert(handle, body.clone());
+        let opener = process_of(flags.thread);
+        let body_too = body.clone();
+        handles.insert(
+            handle,
+            Handle {
+                body: body_too,
+                opener,
+            },
+        );
         drop(handles);
         let open = OpenFile {
             ino,
@@ -327,12 +351,26 @@ impl Fs {
         Ok((body.number, body))
     }
 
-    /// A descriptor of a handle is closed: stores the file, if it is whole. Others may go on writing.
-    pub fn flush(&self, handle: u64) -> FsResult<()> {
-        let Some(body) = self.writer.as_ref().and_then(|w| w.handle(handle)) else {
+    /// Thread number `thread` closes a descriptor of a handle: stores the file, if it is whole. Others may go on
+    /// writing.
+    pub fn flush(&self, handle: u64, thread: u32) -> FsResult<()> {
+        let Some(writer) = &self.writer else {
             return Ok(());
         };
-        self.store(&body, "close")
+        let Some(body) = writer.handle(handle) else {
+            return Ok(());
+        };
+        writer.commit(&body).or_else(|e| {
+            let handles = writer.handles.read().unwrap_or_else(|e| e.into_inner());
+            let opener = handles.get(&handle).map(|handle| handle.opener);
+            drop(handles);
+            // A child that inherited the descriptor, `head` in `(head; cat) > x.npy`: it is not the last to
+            // close it, so what it leaves need not be whole.
+            if e.errno() == libc::EINVAL && opener != Some(process_of(thread)) {
+                return Ok(());
+            }
+            Err(self.note_path(&body.path().unwrap_or_default(), "close", e))
+        })
     }
 
     /// Stores the file durably.
@@ -363,7 +401,9 @@ impl Fs {
         let mut handles = writer.handles.write().unwrap_or_else(|e| e.into_inner());
         let closed = handles.remove(&handle);
         drop(handles);
-        let Some(body) = closed else { return };
+        let Some(Handle { body, .. }) = closed else {
+            return;
+        };
         let last = {
             let mut state = body.state();
             state.writers = state.writers.saturating_sub(1);

@@ -400,6 +400,10 @@ impl Directory for StoreRoot {
         true
     }
 
+    fn kind(&self) -> Result<StoreKind> {
+        self.current()?.kind()
+    }
+
     fn is_current(&self) -> bool {
         // It follows its file; a file that is gone, or is no store any more, is gone from its directory too.
         std::fs::metadata(&self.path).is_ok_and(|meta| meta.is_file())

@@ -24,8 +24,14 @@ const DEEPEST: usize = 256;
 /// External links that lead on to each other.
 const MOST_EXTERNAL: usize = 8;
 
-/// The listing, and the other files it was made from.
-type Listed = (Arc<Listing>, Vec<Arc<OpenStore>>);
+/// The listing, and what it was made from.
+#[derive(Clone)]
+struct Listed {
+    listing: Arc<Listing>,
+    /// Other files.
+    others: Vec<Arc<OpenStore>>,
+    is_daf: bool,
+}
 
 /// A group.
 pub struct GroupDirectory {
@@ -112,6 +118,18 @@ impl GroupDirectory {
         parts.join(&b'/')
     }
 
+    fn listed(&self) -> Result<Listed> {
+        let mut listed = self.listed.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(known) = &*listed
+            && known.others.iter().all(|other| other.file.is_current())
+        {
+            return Ok(known.clone());
+        }
+        let made = self.build()?;
+        *listed = Some(made.clone());
+        Ok(made)
+    }
+
     fn build(&self) -> Result<Listed> {
         let h5 = &self.store.context.h5;
         let members = h5.list(&self.store.file, self.addr, false)?;
@@ -148,8 +166,11 @@ impl GroupDirectory {
         for note in &to.notes {
             journal.add(&format!("{about}{note}"));
         }
-        let listing = Listing::new(to.entries, to.left_out, to.notes);
-        Ok((Arc::new(listing), to.others))
+        Ok(Listed {
+            listing: Arc::new(Listing::new(to.entries, to.left_out, to.notes)),
+            others: to.others,
+            is_daf: daf.is_some(),
+        })
     }
 
     fn add_items(&self, view: &DafView, to: &mut Building) {
@@ -439,16 +460,15 @@ impl Directory for GroupDirectory {
     }
 
     fn list(&self) -> Result<Arc<Listing>> {
-        let mut listed = self.listed.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some((listing, others)) = &*listed
-            && others.iter().all(|other| other.file.is_current())
-        {
-            return Ok(listing.clone());
-        }
-        let made = self.build()?;
-        let listing = made.0.clone();
-        *listed = Some(made);
-        Ok(listing)
+        Ok(self.listed()?.listing)
+    }
+
+    fn kind(&self) -> Result<StoreKind> {
+        Ok(if self.listed()?.is_daf {
+            StoreKind::Daf
+        } else {
+            StoreKind::Plain
+        })
     }
 
     fn is_current(&self) -> bool {

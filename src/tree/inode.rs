@@ -47,6 +47,15 @@ pub fn number(parent: u64, name: &[u8], node: &Node) -> u64 {
     (hash.digest() >> 1).max(2)
 }
 
+/// The number of a path for programs, whatever version of a file stands there.
+pub fn number_of_name(parent: u64, name: &[u8]) -> u64 {
+    let mut hash = Xxh3::new();
+    hash.update(&parent.to_le_bytes());
+    hash.update(b"name");
+    hash.update(name);
+    (hash.digest() >> 1).max(2)
+}
+
 impl Table {
     /// The number of a node, which is in the table afterwards, with no reference if it is new.
     pub fn enter(&mut self, parent: u64, name: &[u8], node: &Node) -> u64 {

@@ -64,10 +64,12 @@ class Mount:
     a read that hangs in the kernel cannot be interrupted from here. With `log` the daemon stays in front, and what it
     says on standard error (a panic, for one) is in that file."""
 
-    def __init__(self, store, options="", *, limit=110, point=None, log=None, env=None):
+    def __init__(self, store, options="", *, limit=110, point=None, log=None, env=None, checkout=None, checkouts=None):
         self.env = {**os.environ, **env} if env else None
         self.store = Path(store)
         self.options = options
+        self.flags = ["--checkout", checkout] if checkout else []
+        self.flags += ["--checkouts", checkouts] if checkouts else []
         self.limit = limit
         self.own_point = point is None
         self.path = Path(point) if point else make_point()
@@ -82,7 +84,7 @@ class Mount:
         return self.path / name
 
     def __enter__(self):
-        option = ["-o", self.options] if self.options else []
+        option = [*self.flags, *(["-o", self.options] if self.options else [])]
         try:
             if self.log:
                 with open(self.log, "wb") as log:

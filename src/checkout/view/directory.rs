@@ -1,14 +1,15 @@
 //! A directory of a store with layers on top.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::{LayerObject, View, join, stem};
 use crate::error::Result;
 use crate::h5::Attribute;
+use crate::options::StoreKind;
 use crate::raw::Ownership;
 use crate::tree::{Directory, Listing, Node};
 
@@ -17,8 +18,9 @@ pub struct ViewDirectory {
     view: Arc<View>,
     /// Its key; empty for the root.
     key: Vec<u8>,
-    /// What it is without the keys below it: of the store, or of a layer's object.
-    below: Arc<dyn Directory>,
+    /// What it is without the keys below it: of the store, or of a layer's object. `None`: it is there only
+    /// because something is below it.
+    below: Option<Arc<dyn Directory>>,
     /// The object that `below` belongs to.
     object: Option<Arc<LayerObject>>,
     generation: u64,
@@ -29,7 +31,7 @@ impl ViewDirectory {
     pub fn root(view: Arc<View>) -> Self {
         Self {
             key: Vec::new(),
-            below: view.base.clone(),
+            below: Some(view.base.clone()),
             object: None,
             generation: 0,
             view,
@@ -39,27 +41,39 @@ impl ViewDirectory {
     /// The node as it is shown at a key; `object`: the one it belongs to.
     fn shown(&self, key: Vec<u8>, node: Node, object: Option<&Arc<LayerObject>>) -> Node {
         match (node, object) {
-            (Node::Directory(below), _) => Node::Directory(Arc::new(Self {
-                view: self.view.clone(),
-                key,
-                below,
-                object: object.cloned(),
-                generation: self.view.objects().generation,
-            })),
+            (Node::Directory(below), _) => self.directory(key, Some(below), object),
             (Node::File(file), Some(object)) => object.file(file),
             (node, _) => node,
+        }
+    }
+
+    fn directory(
+        &self,
+        key: Vec<u8>,
+        below: Option<Arc<dyn Directory>>,
+        object: Option<&Arc<LayerObject>>,
+    ) -> Node {
+        Node::Directory(Arc::new(Self {
+            view: self.view.clone(),
+            key,
+            below,
+            object: object.cloned(),
+            generation: self.view.objects().generation,
+        }))
+    }
+
+    /// What is below the layers; empty if nothing is.
+    fn listing(&self) -> Result<Arc<Listing>> {
+        match &self.below {
+            Some(below) => below.list(),
+            None => Ok(Arc::default()),
         }
     }
 
     /// Keys right below this directory that layers say something of.
     fn keys(&self) -> Vec<(Vec<u8>, Option<Arc<LayerObject>>)> {
         let objects = self.view.objects();
-        let start = join(&self.key, b"");
-        let start = if self.key.is_empty() {
-            Vec::new()
-        } else {
-            start
-        };
+        let start = self.start();
         objects
             .by_key
             .range(start.clone()..)
@@ -67,6 +81,31 @@ impl ViewDirectory {
             .filter(|(key, _)| !key[start.len()..].contains(&b'/'))
             .map(|(key, object)| (key.clone(), object.clone()))
             .collect()
+    }
+
+    /// Names of directories here that objects are below.
+    fn implied(&self) -> BTreeSet<Vec<u8>> {
+        let objects = self.view.objects();
+        let start = self.start();
+        objects
+            .by_key
+            .range(start.clone()..)
+            .take_while(|(key, _)| key.starts_with(&start))
+            .filter(|(_, object)| object.is_some())
+            .filter_map(|(key, _)| {
+                let rest = &key[start.len()..];
+                let end = rest.iter().position(|&b| b == b'/')?;
+                Some(rest[..end].to_vec())
+            })
+            .collect()
+    }
+
+    /// What the keys of everything in this directory begin with.
+    fn start(&self) -> Vec<u8> {
+        match self.key.is_empty() {
+            true => Vec::new(),
+            false => join(&self.key, b""),
+        }
     }
 
     fn key_of(&self, name: &[u8], node: &Node) -> Vec<u8> {
@@ -83,7 +122,13 @@ impl ViewDirectory {
 
 impl Directory for ViewDirectory {
     fn ownership(&self) -> Ownership {
-        let own = self.below.ownership();
+        let own = match &self.below {
+            Some(below) => below.ownership(),
+            None => Ownership {
+                mtime: SystemTime::UNIX_EPOCH,
+                ..self.view.base.ownership()
+            },
+        };
         let time = self.object.as_ref().map_or(own.mtime, |object| object.time);
         Ownership {
             mtime: self.changed().map_or(time, |changed| changed.max(time)),
@@ -92,7 +137,7 @@ impl Directory for ViewDirectory {
     }
 
     fn list(&self) -> Result<Arc<Listing>> {
-        let listing = self.below.list()?;
+        let listing = self.listing()?;
         let keys = self.keys();
         let said: HashSet<&[u8]> = keys.iter().map(|(key, _)| key.as_slice()).collect();
         let mut entries = Vec::with_capacity(listing.len());
@@ -112,6 +157,12 @@ impl Directory for ViewDirectory {
                     (name, node)
                 })),
                 Err(e) => left_out.push((super::split(key).1.to_vec(), e.message)),
+            }
+        }
+        for name in self.implied() {
+            let shown = self.view.shown_name(&name);
+            if !entries.iter().any(|(known, _)| *known == shown) {
+                entries.push((shown, self.directory(join(&self.key, &name), None, None)));
             }
         }
         Ok(Arc::new(Listing::new(
@@ -134,29 +185,47 @@ impl Directory for ViewDirectory {
                 return Ok(Some(self.shown(key.clone(), node, Some(object))));
             }
         }
-        let Some(node) = self.below.lookup(name)? else {
-            return Ok(None);
+        let below = match &self.below {
+            Some(below) => below.lookup(name)?,
+            None => None,
         };
-        let key = self.key_of(name, &node);
-        let hidden = if key == whole {
-            said.is_some()
-        } else {
-            by_stem.is_some()
-        };
-        Ok((!hidden).then(|| self.shown(key, node, self.object.as_ref())))
+        if let Some(node) = below {
+            let key = self.key_of(name, &node);
+            let hidden = match key == whole {
+                true => said.is_some(),
+                false => by_stem.is_some(),
+            };
+            if !hidden {
+                return Ok(Some(self.shown(key, node, self.object.as_ref())));
+            }
+        }
+        let own = self.view.key_name(name);
+        Ok(self
+            .implied()
+            .contains(&own)
+            .then(|| self.directory(whole, None, None)))
     }
 
     fn is_current(&self) -> bool {
         let same = self.key.is_empty() || self.generation == self.view.objects().generation;
-        same && self.below.is_current()
+        same && self.below.as_ref().is_none_or(|below| below.is_current())
     }
 
     fn is_store(&self) -> bool {
-        self.below.is_store()
+        self.below.as_ref().is_some_and(|below| below.is_store())
+    }
+
+    fn kind(&self) -> Result<StoreKind> {
+        self.below
+            .as_ref()
+            .map_or(Ok(StoreKind::Plain), |below| below.kind())
     }
 
     fn info(&self) -> Result<Json> {
-        let info = self.below.info()?;
+        let info = match &self.below {
+            Some(below) => below.info()?,
+            None => json!({ "kind": "directory" }),
+        };
         Ok(match &self.object {
             Some(object) => object.report(info),
             None => info,
@@ -164,10 +233,13 @@ impl Directory for ViewDirectory {
     }
 
     fn attributes(&self) -> Result<Vec<Attribute>> {
-        self.below.attributes()
+        match &self.below {
+            Some(below) => below.attributes(),
+            None => Ok(Vec::new()),
+        }
     }
 
     fn repository(&self) -> Option<Arc<crate::store::hangar::repository::Repository>> {
-        self.below.repository()
+        self.below.as_ref()?.repository()
     }
 }

@@ -9,7 +9,9 @@ use super::body::{Body, Written};
 use super::pending::Entry;
 use super::{LOCKS, Writer, refused};
 use crate::checkout::target::{Outcome, Part, Place, Role};
+use crate::content::Content;
 use crate::error::Result;
+use crate::npy::parse::{self, LONGEST_HEADER};
 use crate::tree::{Directory, Node};
 
 /// What a file is at the moment.
@@ -19,8 +21,8 @@ enum State {
     Stored,
     /// A part of an object that is not complete, or a name that nobody stores.
     Kept,
-    /// Nothing was written yet.
-    Empty,
+    /// Nothing was written yet but a header: what opens the file next writes the rest.
+    Begun,
     /// It has no name any more.
     Gone,
 }
@@ -62,8 +64,8 @@ impl Writer {
                 return Ok(State::Stored);
             }
         }
-        if body.len()? == 0 {
-            return Ok(State::Empty);
+        if is_begun(body, &place)? {
+            return Ok(State::Begun);
         }
         let gathered = self.gather(&path, &place, body)?;
         // Nobody changes them until they are stored.
@@ -85,8 +87,12 @@ impl Writer {
                     }
                 }
                 let depth = path.len() - depth_inside(&place);
+                let parent = &path[..path.len().saturating_sub(1)];
                 if !place.member.is_empty() {
                     self.pending.settle(&path[..depth]);
+                } else if matches!(self.pending.get(parent), Some(Entry::Directory(_))) {
+                    // Something is stored in it now.
+                    self.pending.renew();
                 }
                 Ok(State::Stored)
             }
@@ -167,11 +173,12 @@ impl Writer {
         }
         match state {
             Ok(State::Kept | State::Gone) => Ok(()),
+            Ok(State::Begun) if body.len()? > 0 => Ok(()),
             Ok(State::Stored) => {
                 self.pending.drop_body(body);
                 Ok(())
             }
-            Ok(State::Empty) => {
+            Ok(State::Begun) => {
                 let path = body.path().unwrap_or_default();
                 // A new file may be empty until somebody writes it.
                 if self.stored(&path)?.is_none() {
@@ -199,6 +206,18 @@ impl Writer {
         body.set_time(time);
         self.finish(&body)
     }
+}
+
+/// Whether a file is empty, or a header without its elements (as `open_memmap` leaves it before it maps it).
+fn is_begun(body: &Arc<Body>, place: &Place) -> Result<bool> {
+    let len = body.len()?;
+    if len == 0 || place.suffix != ".npy" || len > LONGEST_HEADER as u64 {
+        return Ok(len == 0);
+    }
+    let mut head = vec![0; usize::try_from(len).unwrap_or(0)];
+    Written(body.clone()).read_at(0, &mut head)?;
+    let header = parse::parse(&head);
+    Ok(header.is_ok_and(|header| header.start == len && header.len > 0))
 }
 
 /// How many names of a path are inside its object.

@@ -36,6 +36,16 @@ impl Writer {
                 self.settle_origin(&origin)?;
             }
         }
+        // Directories that were there because something was stored in them stay until they are removed themselves.
+        for depth in (1..path.len()).rev() {
+            let above = &path[..depth];
+            if self.pending.get(above).is_some() || self.stored(above)?.is_some() {
+                break;
+            }
+            let now = Entry::Directory(SystemTime::now());
+            self.pending.entries().insert(above.to_vec(), now);
+            self.pending.renew();
+        }
         Ok(())
     }
 

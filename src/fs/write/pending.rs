@@ -11,6 +11,7 @@ use super::body::{Body, ScratchFile};
 use crate::checkout::target::Target;
 use crate::error::Result;
 use crate::h5::Attribute;
+use crate::options::StoreKind;
 use crate::raw::Ownership;
 use crate::tree::{Directory, Listing, Node};
 
@@ -215,6 +216,12 @@ impl Directory for PendingDirectory {
 
     fn is_store(&self) -> bool {
         self.below.as_ref().is_some_and(|below| below.is_store())
+    }
+
+    fn kind(&self) -> Result<StoreKind> {
+        self.below
+            .as_ref()
+            .map_or(Ok(StoreKind::Plain), |below| below.kind())
     }
 
     fn info(&self) -> Result<Json> {

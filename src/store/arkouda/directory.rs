@@ -16,6 +16,7 @@ use super::strings::Strings;
 use crate::error::Result;
 use crate::h5::Attribute;
 use crate::info;
+use crate::options::StoreKind;
 use crate::raw::Ownership;
 use crate::tree::name::visible_with;
 use crate::tree::{Directory, Listing, Node};
@@ -114,6 +115,10 @@ impl ObjectDirectory {
 impl Directory for ObjectDirectory {
     fn ownership(&self) -> Ownership {
         self.origin.set.ownership()
+    }
+
+    fn kind(&self) -> Result<StoreKind> {
+        Ok(StoreKind::Arkouda)
     }
 
     fn list(&self) -> Result<Arc<Listing>> {

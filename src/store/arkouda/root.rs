@@ -10,6 +10,7 @@ use super::place::Place;
 use super::set::LocaleSet;
 use crate::error::{ErrorKind, Result};
 use crate::h5::Attribute;
+use crate::options::StoreKind;
 use crate::raw::Ownership;
 use crate::store::Context;
 use crate::tree::{Directory, Listing};
@@ -64,6 +65,10 @@ impl Directory for SetRoot {
 
     fn is_store(&self) -> bool {
         true
+    }
+
+    fn kind(&self) -> Result<StoreKind> {
+        self.current()?.kind()
     }
 
     fn is_current(&self) -> bool {
