@@ -6,6 +6,7 @@
 
 pub mod checkouts;
 pub mod commits;
+pub mod form;
 pub mod holder;
 pub mod index;
 pub mod layer;

@@ -123,6 +123,50 @@ fn copy(bytes: &[u8], offset: u64, buf: &mut [u8]) {
     buf[n..].fill(0);
 }
 
+/// A part of a content.
+pub struct Slice {
+    inner: Arc<dyn Content>,
+    start: u64,
+    len: u64,
+}
+
+impl Slice {
+    /// The `len` bytes from `start` on, which must be there.
+    pub fn new(inner: Arc<dyn Content>, start: u64, len: u64) -> Self {
+        Self { inner, start, len }
+    }
+}
+
+impl Content for Slice {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.inner.read_at(self.start.saturating_add(offset), buf)
+    }
+
+    fn written(&self, from: u64) -> Result<Option<Range<u64>>> {
+        if from >= self.len {
+            return Ok(None);
+        }
+        let found = self.inner.written(self.start.saturating_add(from))?;
+        let inside = found.map(|range| {
+            let of = |at: u64| at.saturating_sub(self.start).min(self.len);
+            of(range.start)..of(range.end)
+        });
+        Ok(inside.filter(|range| !range.is_empty()))
+    }
+
+    fn is_costly(&self) -> bool {
+        self.inner.is_costly()
+    }
+
+    fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {
+        self.inner.share(self.start.saturating_add(offset), len)
+    }
+}
+
 /// Contents one after the other.
 pub struct Concat {
     /// Where each part ends.

@@ -32,7 +32,10 @@ use crate::dtype::DType;
 use crate::filter::Pipeline;
 use crate::raw::StoreFile;
 use budget::Room;
-pub use create::{Creator, NewDataset};
+pub use create::{
+    Creator, NewAttribute, NewChunk, NewChunks, NewDataset, NewElement, NewGroup, NewLayout,
+    NewLink, Outline,
+};
 pub use lmdb::LmdbRequest;
 use sandbox::Sandbox;
 pub use text::encode as encode_text;
@@ -97,8 +100,10 @@ pub enum Request {
     Maps { names: Vec<Vec<u8>> },
     /// About a file that is LMDB.
     Lmdb(LmdbRequest),
-    /// Makes the file anew with one dataset: for the writing worker only.
-    Create(Box<NewDataset>),
+    /// Makes the file anew: for the writing worker only.
+    Create(Box<Outline>),
+    /// Adds chunks to a file that was made so: for the writing worker only.
+    WriteChunks(Box<NewChunks>),
 }
 
 impl Request {
@@ -127,7 +132,12 @@ impl Request {
     /// The address of the object that is asked about; 0 for the file as a whole.
     fn object(&self) -> u64 {
         match self {
-            Self::Root | Self::Groups | Self::Maps { .. } | Self::Lmdb(_) | Self::Create(_) => 0,
+            Self::Root
+            | Self::Groups
+            | Self::Maps { .. }
+            | Self::Lmdb(_)
+            | Self::Create(_)
+            | Self::WriteChunks(_) => 0,
             Self::List { group, .. } | Self::Resolve { group, .. } => *group,
             // It looks at attributes, and below the group: what it dies of must not cost the group.
             Self::Survey {
@@ -189,8 +199,8 @@ pub enum Answer {
     Lengths(Vec<Option<u64>>),
     /// Keys and values.
     Rows(Vec<(ByteBuf, ByteBuf)>),
-    /// The address of the data; 0 if there is none.
-    Created(u64),
+    /// Where the data of each new dataset lies; 0 where there is none.
+    Created(Vec<u64>),
 }
 
 /// Maps of datasets by name; a dataset that cannot be mapped says why.

@@ -9,9 +9,48 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use npyfs::checkout::form::{self, Base, Key, Kind, Plan, Spooled};
+use npyfs::checkout::index::Stored;
 use npyfs::checkout::layer::Layer;
+use npyfs::checkout::scratch::Scratch;
 use npyfs::checkout::storage::Disk;
+use npyfs::checkout::target::{Part, Place};
+use npyfs::content::Content;
+use npyfs::error;
 use npyfs::h5::Creator;
+
+/// A plain store with nothing in it.
+struct Empty<'a>(&'a Layer);
+
+impl Base for Empty<'_> {
+    fn kind(&self) -> Kind {
+        Kind::Plain
+    }
+
+    fn npy(&self, _name: &str) -> error::Result<Option<Arc<dyn Content>>> {
+        Ok(None)
+    }
+
+    fn scratch(&self) -> error::Result<Scratch> {
+        self.0.scratch()
+    }
+}
+
+/// Stores a whole `.npy` file as the object that is shown at a path.
+fn put(layer: &Layer, path: &str, scratch: Scratch, time: SystemTime) -> error::Result<Stored> {
+    let len = scratch.len().unwrap();
+    let place = Place {
+        object: path.to_owned(),
+        member: String::new(),
+        suffix: ".npy",
+    };
+    let content = Arc::new(Spooled::new(scratch, len));
+    let parts = [Part { place, content }];
+    match form::plan(&Empty(layer), &Key::of_path(path)?, &parts)? {
+        Plan::Complete(new) => layer.put(path, &new, time),
+        Plan::Incomplete(missing) => panic!("{missing:?}"),
+    }
+}
 
 /// Saves arrays of every kind that HDF5 has a form for, in C and in Fortran order.
 const SAVE: &str = r#"
@@ -116,8 +155,8 @@ fn h5py_reads_what_numpy_saved() {
         };
         let scratch = layer.scratch().unwrap();
         scratch.write_at(&std::fs::read(&path).unwrap(), 0).unwrap();
-        let inside = ["a".into(), "\u{fc}".into(), name.to_owned()];
-        layer.put(name, &inside, &scratch, now).unwrap();
+        let path = format!("a/\u{fc}/{name}");
+        put(&layer, &path, scratch, now).unwrap();
     }
     drop(layer);
     let layer = open();
@@ -126,6 +165,7 @@ fn h5py_reads_what_numpy_saved() {
         let stored = stored.unwrap();
         let time = UNIX_EPOCH + Duration::from_nanos(u64::try_from(stored.time).unwrap());
         assert_eq!(time, now);
+        let name = name.rsplit_once('/').unwrap().1.to_owned();
         files.insert(name, layer.path(&stored));
     }
     let files_json = serde_json::to_string(&files).unwrap();
@@ -148,9 +188,7 @@ fn an_array_larger_than_the_workers_memory_is_stored_and_stays_sparse() {
         .write_at(b"here", head.len() as u64 + (15 << 30))
         .unwrap();
     scratch.set_len(head.len() as u64 + len).unwrap();
-    let stored = layer
-        .put("a.npy", &["a".into()], &scratch, SystemTime::now())
-        .unwrap();
+    let stored = put(&layer, "a", scratch, SystemTime::now()).unwrap();
     let meta = std::fs::metadata(layer.path(&stored)).unwrap();
     assert!(meta.len() > len);
     let blocks = std::os::unix::fs::MetadataExt::blocks(&meta);
@@ -161,15 +199,14 @@ fn an_array_larger_than_the_workers_memory_is_stored_and_stays_sparse() {
 const DIRECTORY: &str = "NPYFS_TEST_DIRECTORY";
 
 /// An array of bytes that are all `value`, as many as an object of this number has.
-fn store(layer: &Layer, number: u8, value: u8) -> npyfs::error::Result<()> {
+fn store(layer: &Layer, number: u8, value: u8) -> error::Result<()> {
     let len = 20_000 * (u64::from(number) + 1);
     let scratch = layer.scratch()?;
     let head = npyfs::npy::header(&npyfs::dtype::DType::int(1), &[len]);
     scratch.write_at(&head, 0)?;
     let payload = vec![value; usize::try_from(len).unwrap()];
     scratch.write_at(&payload, head.len() as u64)?;
-    let name = format!("{number}.npy");
-    layer.put(&name, &["a".into()], &scratch, UNIX_EPOCH)?;
+    put(layer, &number.to_string(), scratch, UNIX_EPOCH)?;
     Ok(())
 }
 
@@ -243,7 +280,7 @@ fn what_was_stored_survives_a_kill_and_nothing_is_there_in_part() {
         let layer = open().unwrap();
         let entries = layer.entries();
         for (number, least) in &stored {
-            let found = entries[&format!("{number}.npy")].as_ref().unwrap();
+            let found = entries[&number.to_string()].as_ref().unwrap();
             let bytes = std::fs::read(layer.path(found)).unwrap();
             let len = 20_000 * (usize::from(*number) + 1);
             let value = *bytes.last().unwrap();

@@ -12,12 +12,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::holder::Holder;
 use super::index::{Begun, Index, Record, Stored};
-use super::object;
+use super::object::{self, NewFile};
 use super::scratch::Scratch;
 use super::storage::Storage;
-use crate::content::Content;
 use crate::error::{Error, ErrorKind, Result};
-use crate::h5::Creator;
+use crate::h5::{Creator, NewAttribute};
 
 /// Endings of a finished file and of one that is being made.
 const FINISHED: &str = "h5";
@@ -99,21 +98,18 @@ impl Layer {
         self.index().begin(begun)
     }
 
-    /// Stores the array of `scratch` as the object at `path`; in its file it is called `inside`.
+    /// Stores an object. Its file gets the attribute `npyfs_time` with the time of writing, in nanoseconds since
+    /// 1970.
     ///
-    /// Durable on success. On failure the object is what it was, and the error says why: EINVAL if the
-    /// scratch file is no whole `.npy`, ENOTSUP if HDF5 has no form for it.
-    pub fn put(
-        &self,
-        path: &str,
-        inside: &[String],
-        scratch: &dyn Content,
-        time: SystemTime,
-    ) -> Result<Stored> {
+    /// Durable on success. On failure the object is what it was, and the error says why: EINVAL and the like
+    /// if the content is wrong, EOPNOTSUPP if HDF5 has no form for it.
+    pub fn put(&self, path: &str, new: &NewFile, time: SystemTime) -> Result<Stored> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (part, whole) = (self.place(number, UNFINISHED), self.place(number, FINISHED));
         let storage = &*self.storage;
-        let finished = object::write(&part, inside, scratch, &self.creator, storage)
+        let mut new = new.clone();
+        new.mark_root(NewAttribute::int(object::TIME, nanoseconds(time)));
+        let finished = object::write(&part, &new, &self.creator, storage)
             .and_then(|()| Ok(storage.rename(&part, &whole)?))
             .and_then(|()| Ok(storage.sync_dir(&self.dir)?));
         if let Err(e) = finished {
@@ -208,31 +204,33 @@ fn files(dir: &Path) -> std::io::Result<Vec<Numbered>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::form::Kind;
+    use super::super::form::store::{Memory, plan_one, saved};
     use super::super::storage::Disk;
     use super::super::storage::faulty::Faulty;
     use super::*;
     use crate::dtype::DType;
     use crate::h5::{H5, Member, Resolved, Source};
-    use crate::npy;
     use crate::raw::StoreFile;
 
     fn open(dir: &Path, storage: impl Storage + 'static) -> Result<Layer> {
         Layer::open(dir, Arc::new(storage), Creator::Local)
     }
 
-    fn inside() -> Vec<String> {
-        vec!["group".into(), "data".into()]
+    /// Stores an `.npy` file as the object `group/data`.
+    fn put_file(layer: &Layer, path: &str, inside: &str, file: &[u8]) -> Result<Stored> {
+        let new = plan_one(&Memory::new(Kind::Plain), inside, file)?;
+        layer.put(path, &new, UNIX_EPOCH)
     }
 
     /// Stores an array of 4-byte integers.
     fn put(layer: &Layer, path: &str, values: &[i32]) -> Result<Stored> {
-        let scratch = layer.scratch()?;
-        let head = npy::header(&DType::int(4), &[values.len() as u64]);
-        scratch.write_at(&head, 0)?;
-        for (i, value) in values.iter().enumerate() {
-            scratch.write_at(&value.to_le_bytes(), (head.len() + 4 * i) as u64)?;
-        }
-        layer.put(path, &inside(), &scratch, UNIX_EPOCH)
+        let payload: Vec<u8> = values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
+        let file = saved(&DType::int(4), &[values.len() as u64], &payload);
+        put_file(layer, path, "group/data", &file)
     }
 
     /// The integers that libhdf5 finds in the file of an object.
@@ -304,19 +302,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let layer = open(dir.path(), Disk).unwrap();
         put(&layer, "a.npy", &[1]).unwrap();
-        let try_put = |bytes: &[u8], inside: &[String]| {
-            let scratch = layer.scratch().unwrap();
-            scratch.write_at(bytes, 0).unwrap();
-            let refused = layer.put("a.npy", inside, &scratch, UNIX_EPOCH);
+        let try_put = |file: &[u8], inside: &str| {
+            let refused = put_file(&layer, "a.npy", inside, file);
             refused.unwrap_err().errno()
         };
-        let mut whole = npy::header(&DType::int(4), &[1]);
-        whole.extend([0; 4]);
-        assert_eq!(try_put(b"text", &inside()), libc::EINVAL);
-        assert_eq!(try_put(&whole[..131], &inside()), libc::EINVAL);
-        assert_eq!(try_put(&whole, &["a/b".into()]), libc::EOPNOTSUPP);
-        let text = npy::header(&DType::text(3), &[0]);
-        assert_eq!(try_put(&text, &inside()), libc::EOPNOTSUPP);
+        let inside = "group/data";
+        let whole = saved(&DType::int(4), &[1], &[0; 4]);
+        assert_eq!(try_put(b"text", inside), libc::EINVAL);
+        assert_eq!(try_put(&whole[..131], inside), libc::EINVAL);
+        assert_eq!(try_put(&whole, "a%2Fb"), libc::EOPNOTSUPP);
         let none = DType::Struct {
             fields: vec![crate::dtype::Field {
                 name: "none".into(),
@@ -326,20 +320,9 @@ mod tests {
             }],
             size: 0,
         };
-        assert_eq!(
-            try_put(&npy::header(&none, &[2]), &inside()),
-            libc::EOPNOTSUPP
-        );
-        let wide = npy::header(&DType::int(1), &[0; 33]);
-        assert_eq!(try_put(&wide, &inside()), libc::EOPNOTSUPP);
-        let fortran = b"\x93NUMPY\x01\x00\x46\x00{'descr': '|i1', 'fortran_order': True, \
-                        'shape': (1073741824, 2)}    \n";
-        assert_eq!(fortran.len(), 80);
-        let scratch = layer.scratch().unwrap();
-        scratch.write_at(fortran, 0).unwrap();
-        scratch.set_len(80 + (2 << 30)).unwrap();
-        let refused = layer.put("a.npy", &inside(), &scratch, UNIX_EPOCH);
-        assert_eq!(refused.unwrap_err().errno(), libc::EFBIG);
+        assert_eq!(try_put(&saved(&none, &[2], &[]), inside), libc::EOPNOTSUPP);
+        let wide = saved(&DType::int(1), &[0; 33], &[]);
+        assert_eq!(try_put(&wide, inside), libc::EOPNOTSUPP);
         assert_eq!(content(&layer)["a.npy"], Some(vec![1]));
         assert_eq!(files(dir.path()).unwrap().len(), 1);
     }
@@ -368,7 +351,7 @@ mod tests {
             }
             faulty.calls()
         };
-        assert!(all > 40, "{all}");
+        assert!(all > 30, "{all}");
         for (at, dead) in (0..all).flat_map(|at| [(at, false), (at, true)]) {
             let errno = if at % 2 == 0 { libc::ENOSPC } else { libc::EIO };
             let dir = tempfile::tempdir().unwrap();

@@ -8,15 +8,19 @@ use std::time::SystemTime;
 use serde_json::{Value as Json, json};
 
 use super::checkouts::{Checkouts, LayerFiles, name_of};
+use super::form::{self, Base, Key, Kind, Plan};
 use super::layer::Layer;
+use super::object::NewFile;
 use super::scratch::Scratch;
 use super::storage::Disk;
 use super::target::{Made, Names, Outcome, Part, Place, Role, Target};
 use super::view::View;
+use crate::content::Content;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::Creator;
+use crate::options::StoreKind;
 use crate::store::Context;
-use crate::tree::name::unescape;
+use crate::tree::name::visible_with;
 use crate::tree::{Directory, Node};
 
 /// A view and the layer on top of it that is written to.
@@ -53,14 +57,102 @@ impl LayerTarget {
         }
     }
 
-    /// The names inside its store of the object with a key.
-    fn inside(&self, key: &str) -> Result<Vec<String>> {
-        let names = self.view.inside(key);
-        let own = names.iter().map(|name| {
-            String::from_utf8(unescape(&self.view.key_name(name)))
-                .map_err(|_| refused(libc::EILSEQ, "the name is not UTF-8"))
-        });
-        own.collect()
+    /// The directory at a path of the mount; `None` if there is none.
+    fn directory(&self, path: &Names) -> Result<Option<Arc<dyn Directory>>> {
+        let mut dir = self.view.root();
+        for name in path {
+            match dir.lookup(name)? {
+                Some(Node::Directory(below)) => dir = below,
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(dir))
+    }
+
+    /// By which rules files in a directory are stored; the directory need not be there yet.
+    fn kind(&self, path: &Names) -> Result<Kind> {
+        let kind = match self.directory(path)? {
+            Some(dir) => dir.kind()?,
+            None => StoreKind::Plain,
+        };
+        Ok(match kind {
+            StoreKind::Daf => Kind::Daf,
+            StoreKind::Arkouda => Kind::Arkouda,
+            _ => Kind::Plain,
+        })
+    }
+
+    /// How many names of a path lead to the directory of parts that it is in, or that it is; `None` if an object
+    /// of that path is one file, or a group.
+    fn composite(&self, depth: usize, path: &Names) -> Result<Option<usize>> {
+        if self.kind(&path[..depth])? == Kind::Arkouda {
+            return Ok((path.len() > depth).then_some(depth + 1));
+        }
+        for at in depth..path.len() {
+            let name = self.view.key_name(&path[at]);
+            if is_matrix(&name) && self.kind(&path[..at])? == Kind::Daf {
+                return Ok(Some(at + 1));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The store that a directory is in, by the number of names that lead to it.
+    fn store_depth(&self, path: &Names) -> Result<usize> {
+        let depth = self.view.store_depth(path);
+        depth.ok_or_else(|| refused(libc::EPERM, "no store: nothing can be made here"))
+    }
+
+    /// Where an object is in the file of a layer, and the path of its directory in the mount.
+    fn place(&self, object: &str) -> Result<(Key, Vec<Vec<u8>>)> {
+        let names: Vec<&str> = object.split('/').collect();
+        let mut shown = self.view.shown(object);
+        let depth = self.store_depth(&shown)?;
+        let inside = names.get(depth..).unwrap_or_default();
+        shown.pop();
+        Ok((Key::of_path(&inside.join("/"))?, shown))
+    }
+
+    fn put(&self, object: &str, new: &NewFile, time: SystemTime, is_directory: bool) -> Result<()> {
+        let stored = self.layer.put(object, new, time)?;
+        let path = self.layer.path(&stored);
+        self.view.put(object, &path, time, &self.name, is_directory);
+        Ok(())
+    }
+}
+
+/// Whether a name is that of a matrix of a daf store: `rows,columns#property`.
+fn is_matrix(name: &[u8]) -> bool {
+    let at = name.iter().position(|&b| b == b'#');
+    at.is_some_and(|at| name[..at].contains(&b',') && at + 1 < name.len())
+}
+
+/// The group that an object is to be stored in.
+struct Group<'a> {
+    target: &'a LayerTarget,
+    kind: Kind,
+    dir: Option<Arc<dyn Directory>>,
+}
+
+impl Base for Group<'_> {
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn npy(&self, name: &str) -> Result<Option<Arc<dyn Content>>> {
+        let sep = self.target.context.options.sep;
+        let shown = visible_with(name.as_bytes(), ".npy", sep);
+        let Some(dir) = &self.dir else {
+            return Ok(None);
+        };
+        match dir.lookup(&shown)? {
+            Some(Node::File(file)) => Ok(Some(file.open()?)),
+            _ => Ok(None),
+        }
+    }
+
+    fn scratch(&self) -> Result<Scratch> {
+        self.target.layer.scratch()
     }
 }
 
@@ -88,6 +180,13 @@ fn over(base: Arc<dyn Directory>, context: &Arc<Context>, layers: &[LayerFiles])
     view
 }
 
+/// Splits the suffix off that is stored.
+fn split_suffix(name: &[u8]) -> Option<(&[u8], &'static str)> {
+    let suffix = [".npy", ".npz"].into_iter();
+    let mut split = suffix.filter_map(|s| Some((name.strip_suffix(s.as_bytes())?, s)));
+    split.find(|(stem, _)| !stem.is_empty())
+}
+
 fn refused(errno: i32, message: &str) -> Error {
     Error::new(ErrorKind::Os(errno), message)
 }
@@ -101,18 +200,24 @@ impl Target for LayerTarget {
         let Some((last, above)) = path.split_last() else {
             return Err(refused(libc::EPERM, "the root of the mount"));
         };
-        if self.view.store_depth(above).is_none() {
-            return Err(refused(libc::EPERM, "no store: nothing can be made here"));
-        }
-        let Some(stem) = last.strip_suffix(b".npy").filter(|stem| !stem.is_empty()) else {
+        let depth = self.store_depth(above)?;
+        let Some((stem, suffix)) = split_suffix(last) else {
             return Ok(Role::Scratch);
         };
         let mut names = above.to_vec();
         names.push(stem.to_vec());
+        let inside = match self.composite(depth, above)? {
+            Some(top) => top,
+            None if suffix == ".npz" && self.composite(depth, &names)?.is_none() => {
+                return Ok(Role::Scratch);
+            }
+            None => names.len(),
+        };
+        let (object, member) = names.split_at(inside);
         Ok(Role::Stored(Place {
-            object: self.view.key(&names)?,
-            member: String::new(),
-            suffix: ".npy",
+            object: self.view.key(object)?,
+            member: self.view.key(member)?,
+            suffix,
         }))
     }
 
@@ -125,14 +230,20 @@ impl Target for LayerTarget {
     }
 
     fn store(&self, object: &str, parts: &[Part], time: SystemTime) -> Result<Outcome> {
-        let [part] = parts else {
-            return Err(refused(libc::EINVAL, "several files make no such object"));
+        let (key, above) = self.place(object)?;
+        let base = Group {
+            target: self,
+            kind: self.kind(&above)?,
+            dir: self.directory(&above)?,
         };
-        let inside = self.inside(object)?;
-        let stored = self.layer.put(object, &inside, &*part.content, time)?;
-        let path = self.layer.path(&stored);
-        self.view.put(object, &path, time, &self.name, false);
-        Ok(Outcome::Stored)
+        match form::plan(&base, &key, parts)? {
+            Plan::Incomplete(missing) => Ok(Outcome::Incomplete(missing)),
+            Plan::Complete(new) => {
+                let single = parts.iter().all(|part| part.place.member.is_empty());
+                self.put(object, &new, time, !single || base.kind != Kind::Plain)?;
+                Ok(Outcome::Stored)
+            }
+        }
     }
 
     fn remove(&self, object: &str) -> Result<()> {
@@ -153,20 +264,20 @@ impl Target for LayerTarget {
     }
 
     fn make_directory(&self, path: &Names, time: SystemTime) -> Result<Made> {
-        self.role(path)?;
-        let _ = (time, &self.context);
-        Ok(Made::Scratch)
+        let above = path.split_last().map_or(&[][..], |(_, above)| above);
+        let depth = self.store_depth(above)?;
+        if self.composite(depth, path)?.is_some() {
+            return Ok(Made::Scratch);
+        }
+        let object = self.view.key(path)?;
+        let (key, above) = self.place(&object)?;
+        let new = form::group(self.kind(&above)?, &key);
+        self.put(&object, &new, time, true)?;
+        Ok(Made::Stored)
     }
 
     fn remove_directory(&self, path: &Names) -> Result<()> {
-        match self
-            .view
-            .root()
-            .lookup(path.first().map_or(&[], Vec::as_slice))?
-        {
-            Some(Node::Directory(_)) => self.remove(&self.view.key(path)?),
-            _ => Err(Error::new(ErrorKind::NotFound, "no such directory")),
-        }
+        self.remove(&self.view.key(path)?)
     }
 
     fn sync(&self) -> Result<()> {

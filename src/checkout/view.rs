@@ -135,11 +135,8 @@ impl View {
     }
 
     /// The names that lead to an object inside its layer file: those behind the store it belongs to.
-    pub fn inside(&self, key: &str) -> Vec<Vec<u8>> {
-        let names: Vec<Vec<u8>> = key
-            .split('/')
-            .map(|name| self.shown_name(name.as_bytes()))
-            .collect();
+    fn inside(&self, key: &str) -> Vec<Vec<u8>> {
+        let names = self.shown(key);
         let depth = self.store_depth(&names).unwrap_or(0);
         names.get(depth..).unwrap_or_default().to_vec()
     }
@@ -156,6 +153,12 @@ impl View {
     /// A name of the mount as keys spell it: with `#`, whatever is shown in its place.
     pub fn key_name(&self, shown: &[u8]) -> Vec<u8> {
         respell(shown, self.sep(), b'#')
+    }
+
+    /// The path of a key as the mount shows it, without suffix.
+    pub fn shown(&self, key: &str) -> Vec<Vec<u8>> {
+        let names = key.split('/');
+        names.map(|name| self.shown_name(name.as_bytes())).collect()
     }
 
     /// A name of a key as the mount shows it.

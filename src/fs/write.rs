@@ -225,25 +225,28 @@ impl Fs {
         Ok(there.filter(|body| Some(body.number) == file.number()))
     }
 
-    fn enter_body(&self, path: &[Vec<u8>], parent: u64, body: &Arc<Body>) -> (u64, Attr) {
+    fn enter_body(&self, path: &[Vec<u8>], parent: u64, body: &Arc<Body>) -> u64 {
         let name = path.last().map_or(&[][..], Vec::as_slice);
         let node = Node::File(Arc::new(ScratchFile(body.clone())));
-        let ino = {
-            let mut inodes = self.inodes();
-            let ino = inodes.enter(parent, name, &node);
-            inodes.hold(ino);
-            ino
-        };
-        (ino, self.attr(ino, &node))
+        let mut inodes = self.inodes();
+        let ino = inodes.enter(parent, name, &node);
+        inodes.hold(ino);
+        ino
     }
 
-    fn open_body(&self, ino: u64, body: &Arc<Body>, flags: Flags) -> Result<Opened> {
-        if flags.truncate {
-            body.set_len(0)?;
-        }
-        body.state().writers += 1;
-        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
+    /// Opens a scratch file; `None` if it is none any more.
+    fn open_body(&self, ino: u64, body: &Arc<Body>, flags: Flags) -> Result<Option<Opened>> {
         let writer = self.writer()?;
+        if writer.pending.add_writer(body).is_none() {
+            return Ok(None);
+        }
+        if flags.truncate
+            && let Err(e) = body.set_len(0)
+        {
+            body.state().writers -= 1;
+            return Err(e);
+        }
+        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         let mut handles = writer.handles.write().unwrap_or_else(|e| e.into_inner());
         let opener = process_of(flags.thread);
         let body_too = body.clone();
@@ -262,10 +265,10 @@ impl Fs {
         };
         let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
         files.insert(handle, Arc::new(open));
-        Ok(Opened {
+        Ok(Some(Opened {
             handle,
             direct_io: false,
-        })
+        }))
     }
 
     /// Makes a file, or opens the one that is there, for writing. Adds one kernel reference to its inode.
@@ -302,9 +305,19 @@ impl Fs {
                     body
                 }
             };
-            let (ino, _) = self.enter_body(&path, parent, &body);
-            let opened = self.open_body(ino, &body, flags)?;
-            Ok((self.getattr_of(ino)?, opened))
+            // Open first: until then another thread may find it stored, and done with.
+            let Some(opened) = self.open_body(body.number, &body, flags)? else {
+                return Ok(None);
+            };
+            let ino = self.enter_body(&path, parent, &body);
+            Ok(Some((self.getattr_of(ino)?, opened)))
+        };
+        let mut create = || {
+            loop {
+                if let Some(created) = create()? {
+                    return Ok(created);
+                }
+            }
         };
         create().map_err(|e| self.note_name(parent, name, "create", e))
     }
@@ -318,8 +331,10 @@ impl Fs {
         let open = || {
             let writer = self.writer()?;
             let file = self.file(ino)?;
-            if let Some(body) = self.body(ino)? {
-                return self.open_body(ino, &body, flags);
+            if let Some(body) = self.body(ino)?
+                && let Some(opened) = self.open_body(ino, &body, flags)?
+            {
+                return Ok(opened);
             }
             let path = self.names(ino)?;
             if path.first().is_some_and(|first| first == control::NAME) || file.volatile() {
@@ -364,9 +379,10 @@ impl Fs {
             let handles = writer.handles.read().unwrap_or_else(|e| e.into_inner());
             let opener = handles.get(&handle).map(|handle| handle.opener);
             drop(handles);
-            // A child that inherited the descriptor, `head` in `(head; cat) > x.npy`: it is not the last to
-            // close it, so what it leaves need not be whole.
-            if e.errno() == libc::EINVAL && opener != Some(process_of(thread)) {
+            // Not the last to close it, so what is there need not be whole: another program has opened the file,
+            // or this is a child that inherited the descriptor, `head` in `(head; cat) > x.npy`.
+            let others = body.state().writers > 1;
+            if e.errno() == libc::EINVAL && (others || opener != Some(process_of(thread))) {
                 return Ok(());
             }
             Err(self.note_path(&body.path().unwrap_or_default(), "close", e))

@@ -106,7 +106,7 @@ impl Service {
     }
 
     fn dispatch(&mut self, file: &StoreFile, request: &Request) -> Result<Answer, H5Error> {
-        if let Request::Create(_) = request {
+        if let Request::Create(_) | Request::WriteChunks(_) = request {
             return Err(H5Error::Unsupported("this worker only reads".into()));
         }
         if let Request::Chunk { stored, .. } = request {
@@ -160,7 +160,9 @@ impl Service {
                 ..
             } => Answer::Bytes(block(open.dataset(*dataset)?, start, shape)?),
             // Answered above, without libhdf5.
-            Request::Chunk { .. } | Request::Create(_) => Answer::Bytes(Vec::new()),
+            Request::Chunk { .. } | Request::Create(_) | Request::WriteChunks(_) => {
+                Answer::Bytes(Vec::new())
+            }
             Request::MeasureText { dataset, rows } => {
                 Answer::TextMeasure(text::measure(open.dataset(*dataset)?, *rows)?)
             }

@@ -131,6 +131,19 @@ fn read(dataset: &OpenDataset, start: &[u64], shape: &[u64]) -> Result<Vec<Vec<u
     }
 }
 
+/// The text of one element of `<U`, up to its padding; what is no character becomes U+FFFD.
+pub fn of_ucs4(element: &[u8]) -> String {
+    let codes = element
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .copied()
+        .map(u32::from_le_bytes);
+    let text = codes.map(|code| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
+    let text: String = text.collect();
+    text.trim_end_matches('\0').to_owned()
+}
+
 /// Null-padded elements of `size` bytes, without their padding.
 pub fn split(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
     bytes

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::create::create;
+use super::create::{create, write_chunks};
 use super::wire::{Reply, Wire};
 use super::{Answer, H5Error, Request, sandbox};
 use crate::raw::StoreFile;
@@ -45,11 +45,14 @@ pub fn run() -> io::Result<()> {
                 wire.send_reply(Reply::NeedFile)?;
                 continue;
             }
-            (Some(file), Request::Create(new)) => StoreFile::from_file(Path::new(&path), file)
+            (Some(file), request) => StoreFile::from_file(Path::new(&path), file)
                 .map_err(|e| H5Error::Damaged(e.to_string()))
-                .and_then(|file| create(&file, &new))
+                .and_then(|file| match request {
+                    Request::Create(new) => create(&file, &new),
+                    Request::WriteChunks(new) => write_chunks(&file, &new).map(|()| Vec::new()),
+                    _ => Err(H5Error::Unsupported("this worker only writes".into())),
+                })
                 .map(Answer::Created),
-            (Some(_), _) => Err(H5Error::Unsupported("this worker only writes".into())),
         };
         wire.send_reply(Reply::Done(answer))?;
     }

@@ -17,7 +17,7 @@ mod padded;
 mod place;
 mod recognition;
 mod root;
-mod rows;
+pub mod rows;
 mod scan;
 mod segments;
 mod set;

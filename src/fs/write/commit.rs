@@ -82,8 +82,8 @@ impl Writer {
             Outcome::Stored => {
                 for (part, (changes, mtime)) in gathered.bodies.iter().zip(times) {
                     part.is_stored(changes, mtime);
-                    if part.number != body.number && part.state().writers == 0 {
-                        self.pending.drop_body(part);
+                    if part.number != body.number {
+                        self.pending.drop_idle(part);
                     }
                 }
                 let depth = path.len() - depth_inside(&place);
@@ -175,7 +175,7 @@ impl Writer {
             Ok(State::Kept | State::Gone) => Ok(()),
             Ok(State::Begun) if body.len()? > 0 => Ok(()),
             Ok(State::Stored) => {
-                self.pending.drop_body(body);
+                self.pending.drop_idle(body);
                 Ok(())
             }
             Ok(State::Begun) => {
@@ -184,11 +184,11 @@ impl Writer {
                 if self.stored(&path)?.is_none() {
                     return Ok(());
                 }
-                self.pending.drop_body(body);
+                self.pending.drop_idle(body);
                 Err(refused(libc::EINVAL, "it is empty"))
             }
             Err(e) => {
-                self.pending.drop_body(body);
+                self.pending.drop_idle(body);
                 Err(e)
             }
         }

@@ -203,8 +203,8 @@ impl Writer {
 
     fn finish_renamed(&self, body: &Arc<Body>) -> Result<()> {
         self.commit(body)?;
-        if body.state().writers == 0 && !body.is_dirty() {
-            self.pending.drop_body(body);
+        if !body.is_dirty() {
+            self.pending.drop_idle(body);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use serde_json::{Value as Json, json};
 
-use super::body::{Body, ScratchFile};
+use super::body::{Body, ScratchFile, State};
 use crate::checkout::target::Target;
 use crate::error::Result;
 use crate::h5::Attribute;
@@ -53,10 +53,31 @@ impl Pending {
         }
     }
 
+    /// Counts one more writer of the file at a path; `None` if it is another file, or none, by now.
+    pub fn add_writer(&self, body: &Body) -> Option<()> {
+        let _entries = self.entries();
+        let mut state = body.state();
+        state.path.as_ref()?;
+        state.writers += 1;
+        Some(())
+    }
+
     /// Takes a file off its path, if it is still there.
     pub fn drop_body(&self, body: &Body) {
+        self.drop_if(body, |_| true);
+    }
+
+    /// The same unless somebody opened it to write meanwhile.
+    pub fn drop_idle(&self, body: &Body) {
+        self.drop_if(body, |state| state.writers == 0);
+    }
+
+    fn drop_if(&self, body: &Body, may: impl FnOnce(&State) -> bool) {
         let mut entries = self.entries();
         let mut state = body.state();
+        if !may(&state) {
+            return;
+        }
         if let Some(path) = state.path.take()
             && matches!(entries.get(&path), Some(Entry::File(there)) if there.number == body.number)
         {

@@ -1,13 +1,30 @@
-//! New files: the only calls that write. They make a dataset with room for its elements, and no more.
+//! New files: the only calls that write. They make groups, attributes and datasets with room for their
+//! elements; elements themselves are written only as chunks that are encoded already.
 
 use super::*;
 
 /// The data of a dataset begins at a multiple of this many bytes, the size of a page.
 const ALIGNMENT: u64 = 4096;
 
-/// A fixed-width string of bytes, padded with NUL, in ASCII: what h5py makes of `|S<size>`.
-pub fn bytes_type(size: usize) -> Result<Id> {
+/// A fixed-width string of bytes, padded with NUL: what h5py makes of `|S<size>`, or of its UTF-8 type.
+pub fn bytes_type(size: usize, utf8: bool) -> Result<Id> {
     let ty = null_padded(&copy_of_c_string()?)?;
+    // SAFETY: plain calls on a type of our own.
+    unsafe {
+        done(h5t::H5Tset_size(ty.0, size), "H5Tset_size")?;
+        if utf8 {
+            done(
+                h5t::H5Tset_cset(ty.0, h5t::H5T_cset_t::H5T_CSET_UTF8),
+                "H5Tset_cset",
+            )?;
+        }
+    }
+    Ok(ty)
+}
+
+/// A fixed-width string of bytes that ends with NUL, as C programs write it.
+pub fn c_string_type(size: usize) -> Result<Id> {
+    let ty = copy_of_c_string()?;
     // SAFETY: plain call on a type of our own.
     done(unsafe { h5t::H5Tset_size(ty.0, size) }, "H5Tset_size")?;
     Ok(ty)
@@ -32,27 +49,17 @@ pub fn opaque_type(size: usize, tag: &str) -> Result<Id> {
     }
 }
 
-/// Makes the file at `path` anew, with one dataset at `name`; groups on the way are made as well.
-///
-/// The dataset is contiguous, its room is part of the file, and nothing is written there. Answers the address of
-/// its data; 0 if it has no elements.
-pub fn create_dataset(path: &[u8], name: &[u8], ty: &Id, shape: &[u64]) -> Result<u64> {
-    let (path, name) = (cstring(path)?, cstring(name)?);
-    let rank = c_int::try_from(shape.len()).map_err(|_| Failure("rank".into()))?;
-    // SAFETY: plain calls on identifiers made here; names are live C strings, and the dimensions are as
-    // many as the rank.
+/// Makes the file at `path` anew.
+pub fn create_file(path: &[u8]) -> Result<Id> {
+    let path = cstring(path)?;
+    let access = access_to_write()?;
+    // SAFETY: plain calls on identifiers made here; the path is a live C string.
     unsafe {
-        let access = id(h5p::H5Pcreate(*h5p::H5P_CLS_FILE_ACCESS), "H5Pcreate")?;
         done(
             h5p::H5Pset_alignment(access.0, ALIGNMENT, ALIGNMENT),
             "H5Pset_alignment",
         )?;
-        // The layer has a lock of its own.
-        done(
-            h5p::H5Pset_file_locking(access.0, 0, 1),
-            "H5Pset_file_locking",
-        )?;
-        let file = id(
+        id(
             h5f::H5Fcreate(
                 path.as_ptr(),
                 h5f::H5F_ACC_TRUNC,
@@ -60,15 +67,51 @@ pub fn create_dataset(path: &[u8], name: &[u8], ty: &Id, shape: &[u64]) -> Resul
                 access.0,
             ),
             "H5Fcreate",
+        )
+    }
+}
+
+/// Opens a file that this program made, to write chunks.
+pub fn open_to_write(path: &[u8]) -> Result<Id> {
+    let path = cstring(path)?;
+    let access = access_to_write()?;
+    // SAFETY: as above.
+    id(
+        unsafe { h5f::H5Fopen(path.as_ptr(), h5f::H5F_ACC_RDWR, access.0) },
+        "H5Fopen",
+    )
+}
+
+fn access_to_write() -> Result<Id> {
+    // SAFETY: plain calls on an identifier made here.
+    unsafe {
+        let access = id(h5p::H5Pcreate(*h5p::H5P_CLS_FILE_ACCESS), "H5Pcreate")?;
+        // The layer has a lock of its own.
+        done(
+            h5p::H5Pset_file_locking(access.0, 0, 1),
+            "H5Pset_file_locking",
         )?;
-        let space = if shape.is_empty() {
-            id(h5s::H5Screate(h5s::H5S_class_t::H5S_SCALAR), "H5Screate")?
-        } else {
-            id(
-                h5s::H5Screate_simple(rank, shape.as_ptr(), ptr::null()),
-                "H5Screate_simple",
-            )?
-        };
+        Ok(access)
+    }
+}
+
+/// Closes a file that was written to; it is complete on success.
+pub fn finish(file: Id) -> Result<()> {
+    // SAFETY: plain calls on an open identifier, which is given up with the second.
+    unsafe {
+        done(
+            h5f::H5Fflush(file.0, h5f::H5F_scope_t::H5F_SCOPE_GLOBAL),
+            "H5Fflush",
+        )?;
+        // Closing would say nothing if it failed: the file must be complete before.
+        done(h5f::H5Fclose(into_raw(file)), "H5Fclose")
+    }
+}
+
+/// How new links are made: their names are UTF-8, and groups on the way are made as well.
+fn new_links() -> Result<Id> {
+    // SAFETY: plain calls on an identifier made here.
+    unsafe {
         let links = id(h5p::H5Pcreate(*h5p::H5P_CLS_LINK_CREATE), "H5Pcreate")?;
         done(
             h5p::H5Pset_create_intermediate_group(links.0, 1),
@@ -78,6 +121,72 @@ pub fn create_dataset(path: &[u8], name: &[u8], ty: &Id, shape: &[u64]) -> Resul
             h5p::H5Pset_char_encoding(links.0, h5t::H5T_cset_t::H5T_CSET_UTF8),
             "H5Pset_char_encoding",
         )?;
+        Ok(links)
+    }
+}
+
+/// A group that may have been made on the way to something else already.
+pub fn group(file: &Id, name: &[u8]) -> Result<Id> {
+    let name = cstring(name)?;
+    let links = new_links()?;
+    // SAFETY: plain calls on open identifiers; the name is a live C string.
+    unsafe {
+        if let Ok(group) = id(
+            h5o::H5Oopen(file.0, name.as_ptr(), h5p::H5P_DEFAULT),
+            "H5Oopen",
+        ) {
+            return Ok(group);
+        }
+        id(
+            hdf5_sys::h5g::H5Gcreate2(
+                file.0,
+                name.as_ptr(),
+                links.0,
+                h5p::H5P_DEFAULT,
+                h5p::H5P_DEFAULT,
+            ),
+            "H5Gcreate2",
+        )
+    }
+}
+
+/// A soft link to a path that need not exist.
+pub fn soft_link(file: &Id, name: &[u8], target: &[u8]) -> Result<()> {
+    let (name, target) = (cstring(name)?, cstring(target)?);
+    let links = new_links()?;
+    // SAFETY: plain call; both are live C strings.
+    done(
+        unsafe {
+            h5l::H5Lcreate_soft(
+                target.as_ptr(),
+                file.0,
+                name.as_ptr(),
+                links.0,
+                h5p::H5P_DEFAULT,
+            )
+        },
+        "H5Lcreate_soft",
+    )
+}
+
+fn space(shape: &[u64]) -> Result<Id> {
+    let rank = c_int::try_from(shape.len()).map_err(|_| Failure("rank".into()))?;
+    // SAFETY: the dimensions are as many as the rank.
+    unsafe {
+        if shape.is_empty() {
+            return id(h5s::H5Screate(h5s::H5S_class_t::H5S_SCALAR), "H5Screate");
+        }
+        id(
+            h5s::H5Screate_simple(rank, shape.as_ptr(), ptr::null()),
+            "H5Screate_simple",
+        )
+    }
+}
+
+/// A contiguous dataset whose room is part of the file, and nothing is written there.
+pub fn contiguous_dataset(file: &Id, name: &[u8], ty: &Id, shape: &[u64]) -> Result<Id> {
+    // SAFETY: plain calls on an identifier made here.
+    let plist = unsafe {
         let plist = id(h5p::H5Pcreate(*h5p::H5P_CLS_DATASET_CREATE), "H5Pcreate")?;
         done(
             h5p::H5Pset_layout(plist.0, h5d::H5D_layout_t::H5D_CONTIGUOUS),
@@ -91,7 +200,54 @@ pub fn create_dataset(path: &[u8], name: &[u8], ty: &Id, shape: &[u64]) -> Resul
             h5p::H5Pset_fill_time(plist.0, h5d::H5D_fill_time_t::H5D_FILL_TIME_NEVER),
             "H5Pset_fill_time",
         )?;
-        let dataset = id(
+        plist
+    };
+    dataset(file, name, ty, shape, &plist)
+}
+
+/// A dataset without chunks yet; its filters (number and parameters) are declared, not run.
+pub fn chunked_dataset(
+    file: &Id,
+    name: &[u8],
+    ty: &Id,
+    shape: &[u64],
+    chunk: &[u64],
+    filters: &[(i32, Vec<u32>)],
+) -> Result<Id> {
+    if chunk.len() != shape.len() {
+        return Err(Failure("chunks of another rank".into()));
+    }
+    let rank = c_int::try_from(chunk.len()).map_err(|_| Failure("rank".into()))?;
+    // SAFETY: plain calls on an identifier made here; lengths are those of the slices.
+    let plist = unsafe {
+        let plist = id(h5p::H5Pcreate(*h5p::H5P_CLS_DATASET_CREATE), "H5Pcreate")?;
+        done(
+            h5p::H5Pset_chunk(plist.0, rank, chunk.as_ptr()),
+            "H5Pset_chunk",
+        )?;
+        for (filter, parameters) in filters {
+            done(
+                h5p::H5Pset_filter(
+                    plist.0,
+                    *filter,
+                    hdf5_sys::h5z::H5Z_FLAG_OPTIONAL,
+                    parameters.len(),
+                    parameters.as_ptr(),
+                ),
+                "H5Pset_filter",
+            )?;
+        }
+        plist
+    };
+    dataset(file, name, ty, shape, &plist)
+}
+
+fn dataset(file: &Id, name: &[u8], ty: &Id, shape: &[u64], plist: &Id) -> Result<Id> {
+    let name = cstring(name)?;
+    let (space, links) = (space(shape)?, new_links()?);
+    // SAFETY: plain call on open identifiers; the name is a live C string.
+    id(
+        unsafe {
             h5d::H5Dcreate2(
                 file.0,
                 name.as_ptr(),
@@ -100,22 +256,107 @@ pub fn create_dataset(path: &[u8], name: &[u8], ty: &Id, shape: &[u64]) -> Resul
                 links.0,
                 plist.0,
                 h5p::H5P_DEFAULT,
-            ),
-            "H5Dcreate2",
-        )?;
-        let addr = if shape.contains(&0) {
-            0
-        } else {
-            contiguous_addr(&dataset).ok_or_else(|| Failure("the data has no room".into()))?
-        };
+            )
+        },
+        "H5Dcreate2",
+    )
+}
+
+/// Opens an object of a file that this program made.
+pub fn open_by_name(file: &Id, name: &[u8]) -> Result<Id> {
+    let name = cstring(name)?;
+    // SAFETY: plain call; the name is a live C string.
+    id(
+        unsafe { h5o::H5Oopen(file.0, name.as_ptr(), h5p::H5P_DEFAULT) },
+        "H5Oopen",
+    )
+}
+
+/// Writes a chunk that is encoded already; `start` is the place of its first element.
+pub fn write_chunk(dataset: &Id, start: &[u64], mask: u32, bytes: &[u8]) -> Result<()> {
+    // SAFETY: the buffer has the length that is passed, and `start` the dataset's rank, which is checked.
+    unsafe {
+        let space = dataset_space(dataset)?;
+        let rank = h5s::H5Sget_simple_extent_ndims(space.0);
+        if usize::try_from(rank) != Ok(start.len()) {
+            return Err(Failure("a chunk of another rank".into()));
+        }
         done(
-            h5f::H5Fflush(file.0, h5f::H5F_scope_t::H5F_SCOPE_GLOBAL),
-            "H5Fflush",
+            h5d::H5Dwrite_chunk(
+                dataset.0,
+                h5p::H5P_DEFAULT,
+                mask,
+                start.as_ptr(),
+                bytes.len(),
+                bytes.as_ptr().cast(),
+            ),
+            "H5Dwrite_chunk",
+        )
+    }
+}
+
+/// Gives an object an attribute of fixed-size elements, which are `bytes`.
+pub fn add_attribute(object: &Id, name: &[u8], ty: &Id, shape: &[u64], bytes: &[u8]) -> Result<()> {
+    let elements = shape
+        .iter()
+        .try_fold(1_usize, |n, &d| n.checked_mul(usize::try_from(d).ok()?));
+    if elements.and_then(|n| n.checked_mul(size(ty))) != Some(bytes.len()) {
+        return Err(Failure("an attribute of another size".into()));
+    }
+    // SAFETY: the buffer holds as many elements of the type as the dataspace has.
+    unsafe { write_attribute(object, name, ty, shape, bytes.as_ptr().cast()) }
+}
+
+/// Gives an object an attribute of UTF-8 strings of variable length.
+pub fn add_strings(object: &Id, name: &[u8], shape: &[u64], strings: &[String]) -> Result<()> {
+    let elements = shape
+        .iter()
+        .try_fold(1_usize, |n, &d| n.checked_mul(usize::try_from(d).ok()?));
+    if elements != Some(strings.len()) {
+        return Err(Failure("an attribute of another size".into()));
+    }
+    let ty = variable_string(true)?;
+    let strings = strings.iter().map(|text| cstring(text.as_bytes()));
+    let strings = strings.collect::<Result<Vec<_>>>()?;
+    let pointers: Vec<*const c_char> = strings.iter().map(|text| text.as_ptr()).collect();
+    // SAFETY: one pointer per element, each to a C string that outlives the call.
+    unsafe { write_attribute(object, name, &ty, shape, pointers.as_ptr().cast()) }
+}
+
+/// # Safety
+///
+/// `buffer` holds the elements of the dataspace in the type, as `H5Awrite` takes them.
+unsafe fn write_attribute(
+    object: &Id,
+    name: &[u8],
+    ty: &Id,
+    shape: &[u64],
+    buffer: *const c_void,
+) -> Result<()> {
+    let name = cstring(name)?;
+    let space = space(shape)?;
+    // SAFETY: plain calls on identifiers made here; the caller vouches for the buffer.
+    unsafe {
+        let plist = id(h5p::H5Pcreate(*h5p::H5P_CLS_ATTRIBUTE_CREATE), "H5Pcreate")?;
+        done(
+            h5p::H5Pset_char_encoding(plist.0, h5t::H5T_cset_t::H5T_CSET_UTF8),
+            "H5Pset_char_encoding",
         )?;
-        drop((dataset, space, links, plist));
-        // Closing would say nothing if it failed: the file must be complete before.
-        done(h5f::H5Fclose(into_raw(file)), "H5Fclose")?;
-        Ok(addr)
+        let attribute = id(
+            h5a::H5Acreate2(
+                object.0,
+                name.as_ptr(),
+                ty.0,
+                space.0,
+                plist.0,
+                h5p::H5P_DEFAULT,
+            ),
+            "H5Acreate2",
+        )?;
+        if shape.contains(&0) {
+            return Ok(());
+        }
+        done(h5a::H5Awrite(attribute.0, ty.0, buffer), "H5Awrite")
     }
 }
 

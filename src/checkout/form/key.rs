@@ -1,0 +1,55 @@
+//! Where an object is: the own names that lead to it in its HDF5 file.
+
+use super::invalid;
+use crate::error::Result;
+use crate::tree::name::unescape;
+
+/// Own names from the root group of the store to an object; at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key(Vec<String>);
+
+impl Key {
+    /// Of the shown names behind the store's own path, with `#` in the place of another separator.
+    pub fn of_shown<'a>(names: impl IntoIterator<Item = &'a [u8]>) -> Result<Self> {
+        let names = names.into_iter().map(|name| {
+            String::from_utf8(unescape(name)).map_err(|_| invalid("a name that is not UTF-8"))
+        });
+        let names = names.collect::<Result<Vec<_>>>()?;
+        if names.is_empty() {
+            return Err(invalid("no name"));
+        }
+        Ok(Self(names))
+    }
+
+    /// The same for a path.
+    pub fn of_path(path: &str) -> Result<Self> {
+        Self::of_shown(path.split('/').map(str::as_bytes))
+    }
+
+    pub fn path(&self) -> &[String] {
+        &self.0
+    }
+
+    /// The object's own name.
+    pub fn name(&self) -> &str {
+        self.0.last().map_or("", String::as_str)
+    }
+
+    /// The path of another object in the same group.
+    pub fn beside(&self, name: &str) -> Vec<String> {
+        let mut path = self.group().to_vec();
+        path.push(name.to_owned());
+        path
+    }
+
+    /// The path of a member of the object.
+    pub fn below(&self, member: &str) -> Vec<String> {
+        let members = member.split('/').map(str::to_owned);
+        self.0.iter().cloned().chain(members).collect()
+    }
+
+    /// The path of the group it is in.
+    pub fn group(&self) -> &[String] {
+        self.0.split_last().map_or(&[], |(_, group)| group)
+    }
+}

@@ -1,0 +1,70 @@
+//! A store below that is held in memory, for tests.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{Base, Key, Kind, Plan, plan};
+use crate::checkout::object::NewFile;
+use crate::checkout::scratch::Scratch;
+use crate::checkout::storage::Disk;
+use crate::checkout::target::{Part, Place};
+use crate::content::{Content, Literal};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::npy;
+
+pub struct Memory {
+    pub kind: Kind,
+    pub npy: HashMap<String, Vec<u8>>,
+    dir: tempfile::TempDir,
+}
+
+impl Memory {
+    pub fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            npy: HashMap::new(),
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+}
+
+impl Base for Memory {
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn npy(&self, name: &str) -> Result<Option<Arc<dyn Content>>> {
+        let found = self.npy.get(name).cloned();
+        Ok(found.map(|bytes| Arc::new(Literal(bytes)) as Arc<dyn Content>))
+    }
+
+    fn scratch(&self) -> Result<Scratch> {
+        Ok(Scratch::new(self.dir.path(), Arc::new(Disk))?)
+    }
+}
+
+/// A file of an object.
+pub fn part(member: &str, suffix: &'static str, content: Arc<dyn Content>) -> Part {
+    let (object, member) = (String::new(), member.to_owned());
+    let place = Place {
+        object,
+        member,
+        suffix,
+    };
+    Part { place, content }
+}
+
+/// An `.npy` file in C order.
+pub fn saved(dtype: &DType, shape: &[u64], payload: &[u8]) -> Vec<u8> {
+    [npy::header(dtype, shape).as_slice(), payload].concat()
+}
+
+/// What becomes of one `.npy` file.
+pub fn plan_one(base: &Memory, key: &str, file: &[u8]) -> Result<NewFile> {
+    let content = Arc::new(Literal(file.to_vec()));
+    match plan(base, &Key::of_path(key)?, &[part("", ".npy", content)])? {
+        Plan::Complete(new) => Ok(new),
+        Plan::Incomplete(missing) => panic!("{missing:?}"),
+    }
+}
