@@ -126,6 +126,21 @@ def test_who_has_the_old_version_open_keeps_it(store, arrays):
         np.testing.assert_array_equal(old, np.arange(3_000_000).reshape(3000, 1000))
         same(m / "x.npy", np.arange(1000.0))
         del old
+        # the same for who opened it while it was being written, changed or not
+        for name, want in (("x.npy", arrays / "b.npy"), ("g/z.npy", None)):
+            want = want and want.read_bytes() or (m / name).read_bytes()
+            with open(m / name, "r+b") as writer:
+                if name == "x.npy":
+                    writer.truncate(0)
+                    writer.write(want)
+                    writer.flush()
+                reader = open(m / name, "rb")
+                head = reader.read(50)
+            until(lambda: m.status()["checkout"]["scratch_files"] == 0, "the end of writing")
+            shutil.copyfile(arrays / "large.npy", m / name)
+            assert os.fstat(reader.fileno()).st_size == len(want)
+            assert head + reader.read() == want
+            reader.close()
 
 
 def test_mv_over_an_existing_name_and_temporary_names(store, arrays):

@@ -24,6 +24,9 @@ pub struct Stored {
     pub file: u64,
     /// When the object was written, in nanoseconds since 1970.
     pub time: i64,
+    /// Its size in the mount, if it is shown as one `.npy` file and that is known: a listing need not open it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
 }
 
 /// What became of an object: a file, or nothing when it was deleted.
@@ -169,7 +172,11 @@ mod tests {
     use super::*;
 
     fn record(path: &str, file: Option<u64>) -> Record {
-        let stored = file.map(|file| Stored { file, time: -5 });
+        let stored = file.map(|file| Stored {
+            file,
+            time: -5,
+            size: None,
+        });
         Record {
             path: path.into(),
             stored,

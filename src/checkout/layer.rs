@@ -121,6 +121,7 @@ impl Layer {
         let stored = Stored {
             file: number,
             time: nanoseconds(time),
+            size: new.size,
         };
         // A file whose line may or may not be on the disk stays until the index is read again.
         self.change(path, Some(stored.clone()))?;

@@ -16,8 +16,10 @@ use super::storage::Disk;
 use super::target::{Made, Names, Outcome, Part, Place, Role, Target};
 use super::view::View;
 use crate::content::Content;
+use crate::dtype::{self, DType};
 use crate::error::{Error, ErrorKind, Result};
-use crate::h5::Creator;
+use crate::h5::{Creator, NewElement};
+use crate::npy;
 use crate::options::StoreKind;
 use crate::store::Context;
 use crate::tree::name::visible_with;
@@ -115,8 +117,9 @@ impl LayerTarget {
 
     fn put(&self, object: &str, new: &NewFile, time: SystemTime, is_directory: bool) -> Result<()> {
         let stored = self.layer.put(object, new, time)?;
-        let path = self.layer.path(&stored);
-        self.view.put(object, &path, time, &self.name, is_directory);
+        let dir = self.layer.dir();
+        self.view
+            .put(object, dir, &stored, &self.name, is_directory);
         Ok(())
     }
 }
@@ -180,6 +183,28 @@ fn over(base: Arc<dyn Directory>, context: &Arc<Context>, layers: &[LayerFiles])
     view
 }
 
+/// The size in the mount of the only dataset, where its elements are shown as they are stored.
+fn shown_size(new: &NewFile) -> Option<u64> {
+    let [dataset] = new.outline.datasets.as_slice() else {
+        return None;
+    };
+    let NewElement::Array(dtype) = &dataset.element else {
+        return None;
+    };
+    let DType::Scalar { kind, size, .. } = dtype else {
+        return None;
+    };
+    let same = match kind {
+        dtype::Kind::Bool | dtype::Kind::Int | dtype::Kind::Uint => true,
+        dtype::Kind::Float => *size <= 8,
+        dtype::Kind::Complex => *size <= 16,
+        _ => false,
+    };
+    let header = npy::header(dtype, &dataset.shape).len() as u64;
+    let payload = npy::payload_len(dtype, &dataset.shape)?;
+    same.then(|| payload.checked_add(header)).flatten()
+}
+
 /// Splits the suffix off that is stored.
 fn split_suffix(name: &[u8]) -> Option<(&[u8], &'static str)> {
     let suffix = [".npy", ".npz"].into_iter();
@@ -238,7 +263,8 @@ impl Target for LayerTarget {
         };
         match form::plan(&base, &key, parts)? {
             Plan::Incomplete(missing) => Ok(Outcome::Incomplete(missing)),
-            Plan::Complete(new) => {
+            Plan::Complete(mut new) => {
+                new.size = shown_size(&new).filter(|_| base.kind == Kind::Plain);
                 let single = parts.iter().all(|part| part.place.member.is_empty());
                 self.put(object, &new, time, !single || base.kind != Kind::Plain)?;
                 Ok(Outcome::Stored)

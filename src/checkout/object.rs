@@ -25,6 +25,8 @@ pub struct NewFile {
     pub outline: Outline,
     /// As `.npy` has them, in C order; as many bytes as the dataset has.
     pub data: Vec<Arc<dyn Content>>,
+    /// Its size in the mount, if it is shown as one `.npy` file and that is known.
+    pub size: Option<u64>,
 }
 
 impl NewFile {

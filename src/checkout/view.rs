@@ -22,11 +22,13 @@ use crate::tree::{Directory, Node};
 
 use directory::ViewDirectory;
 pub use object::LayerObject;
+use object::OpenFiles;
 
 /// A store with layers on top. All methods may be called from any thread.
 pub struct View {
     base: Arc<dyn Directory>,
     context: Arc<Context>,
+    files: Arc<OpenFiles>,
     objects: RwLock<Objects>,
 }
 
@@ -46,6 +48,7 @@ impl View {
     pub fn new(base: Arc<dyn Directory>, context: Arc<Context>) -> Arc<Self> {
         Arc::new(Self {
             base,
+            files: Arc::new(OpenFiles::new(&context)),
             context,
             objects: RwLock::default(),
         })
@@ -73,10 +76,7 @@ impl View {
     pub fn add_layer(&self, dir: &Path, entries: &BTreeMap<String, Option<Stored>>, name: &str) {
         for (key, stored) in entries {
             match stored {
-                Some(stored) => {
-                    let path = layer::path_in(dir, stored);
-                    self.put(key, &path, time(stored.time), name, true);
-                }
+                Some(stored) => self.put(key, dir, stored, name, true),
                 None => self.remove(key),
             }
         }
@@ -84,9 +84,16 @@ impl View {
 
     /// An object stands at a key from now on, and nothing of what was below it. `is_directory`: it may be shown
     /// as a directory.
-    pub fn put(&self, key: &str, path: &Path, time: SystemTime, layer: &str, is_directory: bool) {
-        let inside = self.inside(key);
-        let object = LayerObject::new(path, inside, time, layer, &self.context);
+    pub fn put(&self, key: &str, dir: &Path, stored: &Stored, layer: &str, is_directory: bool) {
+        let object = LayerObject {
+            path: layer::path_in(dir, stored),
+            files: self.files.clone(),
+            inside: self.inside(key),
+            time: time(stored.time),
+            layer: layer.into(),
+            size: stored.size,
+        };
+        let time = object.time;
         self.set(key.as_bytes(), Some(Arc::new(object)), time, is_directory);
     }
 
@@ -99,7 +106,10 @@ impl View {
     pub fn set_time(&self, key: &str, time: SystemTime) {
         let mut objects = self.objects_mut();
         if let Some(Some(object)) = objects.by_key.get_mut(key.as_bytes()) {
-            *object = Arc::new(object.with_time(time));
+            *object = Arc::new(LayerObject {
+                time,
+                ..LayerObject::clone(object)
+            });
             objects.generation += 1;
         }
     }

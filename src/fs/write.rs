@@ -260,7 +260,7 @@ impl Fs {
         drop(handles);
         let open = OpenFile {
             ino,
-            content: Arc::new(Written(body.clone())),
+            content: Arc::new(Written::new(body)?),
             track: Track::default(),
         };
         let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
@@ -429,7 +429,9 @@ impl Fs {
             return;
         }
         let path = body.path().unwrap_or_default();
-        if let Err(e) = writer.finish(&body) {
+        let finished = writer.finish(&body);
+        body.retire();
+        if let Err(e) = finished {
             let what = "not stored, what stood there before stays";
             self.note_path(&path, what, e);
         }

@@ -1,66 +1,71 @@
 //! An object that a layer holds: the entries of its file that belong to it, with its own time.
 
+use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
+use lru::LruCache;
 use serde_json::{Value as Json, json};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::stem;
 use crate::content::Content;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::h5::Attribute;
 use crate::raw::Ownership;
 use crate::store::Context;
 use crate::store::folder::StoreRoot;
 use crate::tree::{Directory, Node, VirtualFile};
 
+/// Files of layers that are kept open, at most.
+const MOST_OPEN: usize = 512;
+
+/// Files of layers that were looked into lately.
+pub struct OpenFiles {
+    context: Arc<Context>,
+    roots: Mutex<LruCache<PathBuf, Arc<StoreRoot>>>,
+}
+
+impl OpenFiles {
+    pub fn new(context: &Arc<Context>) -> Self {
+        let size = NonZeroUsize::new(MOST_OPEN).unwrap_or(NonZeroUsize::MIN);
+        Self {
+            context: context.clone(),
+            roots: Mutex::new(LruCache::new(size)),
+        }
+    }
+
+    fn root(&self, path: &Path) -> Arc<StoreRoot> {
+        let mut roots = self.roots.lock().unwrap_or_else(|e| e.into_inner());
+        let make = || Arc::new(StoreRoot::new(path, &self.context));
+        roots.get_or_insert_ref(path, make).clone()
+    }
+}
+
 /// An object in a file of its own.
+#[derive(Clone)]
 pub struct LayerObject {
     pub path: PathBuf,
-    file: Arc<StoreRoot>,
+    pub files: Arc<OpenFiles>,
     /// The names that lead to it in that file.
-    inside: Vec<Vec<u8>>,
+    pub inside: Vec<Vec<u8>>,
     /// When it was written.
     pub time: SystemTime,
     /// The checkout it was written in.
     pub layer: Arc<str>,
+    /// Its size, if it is shown as one `.npy` file and that is known.
+    pub size: Option<u64>,
 }
 
 impl LayerObject {
-    pub fn new(
-        path: &Path,
-        inside: Vec<Vec<u8>>,
-        time: SystemTime,
-        layer: &str,
-        context: &Arc<Context>,
-    ) -> Self {
-        Self {
-            path: path.to_owned(),
-            file: Arc::new(StoreRoot::new(path, context)),
-            inside,
-            time,
-            layer: layer.into(),
-        }
-    }
-
-    /// The same object with another time.
-    pub fn with_time(&self, time: SystemTime) -> Self {
-        Self {
-            path: self.path.clone(),
-            file: self.file.clone(),
-            inside: self.inside.clone(),
-            time,
-            layer: self.layer.clone(),
-        }
-    }
-
     /// The directory of the file that the object is in, and its name there.
     fn place(&self) -> Result<Option<(Arc<dyn Directory>, &[u8])>> {
         let Some((last, above)) = self.inside.split_last() else {
             return Ok(None);
         };
-        let mut dir: Arc<dyn Directory> = self.file.current()?;
+        let mut dir: Arc<dyn Directory> = self.files.root(&self.path).current()?;
         for name in above {
             match dir.lookup(name)? {
                 Some(Node::Directory(below)) => dir = below,
@@ -72,6 +77,11 @@ impl LayerObject {
 
     /// All forms that the object is shown in.
     pub fn entries(self: &Arc<Self>) -> Result<Vec<(Vec<u8>, Node)>> {
+        if let (Some(size), Some(last)) = (self.size, self.inside.last()) {
+            let name = [last, &b".npy"[..]].concat();
+            let file = self.unopened(&name, size);
+            return Ok(vec![(name, file)]);
+        }
         let Some((dir, last)) = self.place()? else {
             return Ok(Vec::new());
         };
@@ -87,10 +97,23 @@ impl LayerObject {
 
     /// The form of a name.
     pub fn find(self: &Arc<Self>, name: &[u8]) -> Result<Option<Node>> {
+        if let (Some(size), Some(last)) = (self.size, self.inside.last()) {
+            let own = name.strip_suffix(b".npy") == Some(last);
+            return Ok(own.then(|| self.unopened(name, size)));
+        }
         let Some((dir, _)) = self.place()? else {
             return Ok(None);
         };
         dir.lookup(name)
+    }
+
+    /// A file whose size is known.
+    fn unopened(self: &Arc<Self>, name: &[u8], size: u64) -> Node {
+        Node::File(Arc::new(UnopenedFile {
+            object: self.clone(),
+            name: name.to_vec(),
+            size,
+        }))
     }
 
     /// A file of the object, with the object's time.
@@ -107,6 +130,61 @@ impl LayerObject {
             map.insert("checkout".to_owned(), json!(&*self.layer));
         }
         info
+    }
+}
+
+/// The only file of an object, as long as nobody has opened it.
+struct UnopenedFile {
+    object: Arc<LayerObject>,
+    name: Vec<u8>,
+    size: u64,
+}
+
+impl UnopenedFile {
+    fn file(&self) -> Result<Arc<dyn VirtualFile>> {
+        let found = match self.object.place()? {
+            Some((dir, _)) => dir.lookup(&self.name)?,
+            None => None,
+        };
+        match found {
+            Some(Node::File(file)) if file.size()? == self.size => Ok(file),
+            _ => {
+                let path = self.object.path.display();
+                let why = format!("{path}: not the file that the index says");
+                Err(Error::damaged(why))
+            }
+        }
+    }
+}
+
+impl VirtualFile for UnopenedFile {
+    fn ownership(&self) -> Ownership {
+        std::fs::metadata(&self.object.path).map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
+    }
+
+    fn size(&self) -> Result<u64> {
+        Ok(self.size)
+    }
+
+    fn open(&self) -> Result<Arc<dyn Content>> {
+        self.file()?.open()
+    }
+
+    fn version(&self) -> u64 {
+        // A file of a layer is never changed, and its name is not given again while the layer is open.
+        xxh3_64(self.object.path.as_os_str().as_bytes())
+    }
+
+    fn is_current(&self) -> bool {
+        self.object.path.is_file()
+    }
+
+    fn info(&self) -> Result<Json> {
+        self.file()?.info()
+    }
+
+    fn attributes(&self) -> Result<Vec<Attribute>> {
+        self.file()?.attributes()
     }
 }
 

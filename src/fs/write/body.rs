@@ -22,12 +22,15 @@ const BLOCK: usize = 1 << 20;
 pub struct Body {
     /// Its inode number.
     pub number: u64,
-    scratch: Scratch,
+    /// `None` once nobody can write it any more: who has it open to read has it still.
+    scratch: Mutex<Option<Arc<Scratch>>>,
     /// What it still is, as long as nobody has changed it.
     source: RwLock<Option<Arc<dyn Content>>>,
     /// Whoever changes the content holds it shared; who needs it to stay as it is, alone.
     still: RwLock<()>,
     changes: AtomicU64,
+    /// Its length when its space was given back.
+    last_len: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -47,6 +50,8 @@ pub struct State {
     timed: bool,
     /// Number of changes that are stored.
     stored: Option<u64>,
+    /// Why a change failed: then what is there is not what was to be written.
+    failed: Option<Error>,
 }
 
 /// Who makes a file, and with which permissions.
@@ -70,10 +75,11 @@ impl Body {
         let stored = source.is_some().then_some(0);
         Self {
             number: (xxh3_64(format!("scratch {serial}").as_bytes()) >> 1).max(2),
-            scratch,
+            scratch: Mutex::new(Some(Arc::new(scratch))),
             source: RwLock::new(source),
             still: RwLock::default(),
             changes: AtomicU64::new(0),
+            last_len: AtomicU64::new(0),
             state: Mutex::new(State {
                 path: Some(path),
                 origin: None,
@@ -84,6 +90,7 @@ impl Body {
                 mtime,
                 timed: false,
                 stored,
+                failed: None,
             }),
         }
     }
@@ -98,6 +105,26 @@ impl Body {
 
     fn source(&self) -> RwLockReadGuard<'_, Option<Arc<dyn Content>>> {
         self.source.read().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn scratch(&self) -> Result<Arc<Scratch>> {
+        let scratch = self.scratch.lock().unwrap_or_else(|e| e.into_inner());
+        let gone = || Error::new(ErrorKind::Stale, "it was stored or deleted");
+        scratch.clone().ok_or_else(gone)
+    }
+
+    /// Gives back the space that it takes, if it has neither a name nor a writer any more. The kernel may remember
+    /// its number for long.
+    pub fn retire(&self) {
+        let state = self.state();
+        if state.path.is_some() || state.writers > 0 {
+            return;
+        }
+        drop(state);
+        // Who has it open asks for its length still.
+        self.last_len
+            .store(self.len().unwrap_or(0), Ordering::Release);
+        *self.scratch.lock().unwrap_or_else(|e| e.into_inner()) = None;
     }
 
     /// Nobody has changed it: it is what stood at its path.
@@ -146,7 +173,10 @@ impl Body {
     pub fn len(&self) -> Result<u64> {
         match &*self.source() {
             Some(source) => Ok(source.len()),
-            None => Ok(self.scratch.len()?),
+            None => match self.scratch() {
+                Ok(scratch) => Ok(scratch.len()?),
+                Err(_) => Ok(self.last_len.load(Ordering::Acquire)),
+            },
         }
     }
 
@@ -156,11 +186,19 @@ impl Body {
         self.take_over(keep)?;
         // Counted first: who stores it meanwhile must not believe that it has this change.
         self.changes.fetch_add(1, Ordering::AcqRel);
-        let done = act(&self.scratch);
+        let done = self.scratch().and_then(|scratch| act(&scratch));
         let mut state = self.state();
         state.mtime = SystemTime::now();
         state.timed = false;
+        if let Err(e) = &done {
+            state.failed = Some(e.clone());
+        }
         done
+    }
+
+    /// Why a change failed since it was last empty.
+    pub fn failed(&self) -> Option<Error> {
+        self.state().failed.clone()
     }
 
     /// Copies the first `keep` bytes of what it still is; the rest is not wanted any more.
@@ -172,6 +210,7 @@ impl Body {
         let Some(content) = source.as_deref() else {
             return Ok(());
         };
+        let scratch = self.scratch()?;
         let end = content.len().min(keep);
         let mut block = vec![0; BLOCK];
         let mut at = 0;
@@ -179,10 +218,10 @@ impl Body {
             let size = usize::try_from(end - at).unwrap_or(BLOCK).min(BLOCK);
             let part = block.get_mut(..size).unwrap_or_default();
             content.read_at(at, part)?;
-            self.scratch.write_at(part, at)?;
+            scratch.write_at(part, at)?;
             at += size as u64;
         }
-        self.scratch.set_len(end)?;
+        scratch.set_len(end)?;
         *source = None;
         Ok(())
     }
@@ -197,45 +236,66 @@ impl Body {
     }
 
     pub fn set_len(&self, len: u64) -> Result<()> {
-        self.change(len, |scratch| Ok(scratch.set_len(len)?))
+        self.change(len, |scratch| Ok(scratch.set_len(len)?))?;
+        if len == 0 {
+            self.state().failed = None;
+        }
+        Ok(())
     }
 
     /// Makes room, or punches a hole, as fallocate(2) does.
     pub fn allocate(&self, mode: i32, offset: u64, len: u64) -> Result<()> {
-        self.change(u64::MAX, |scratch| Ok(scratch.allocate(mode, offset, len)?))
+        let mut done = Ok(());
+        // That there is no room, or no such operation, leaves the content as it was.
+        self.change(u64::MAX, |scratch| {
+            done = scratch.allocate(mode, offset, len);
+            Ok(())
+        })?;
+        Ok(done?)
+    }
+}
+
+/// A body as content. Its length is that of the moment.
+pub struct Written {
+    body: Arc<Body>,
+    scratch: Arc<Scratch>,
+}
+
+impl Written {
+    /// Of a body that has its space still.
+    pub fn new(body: &Arc<Body>) -> Result<Self> {
+        Ok(Self {
+            scratch: body.scratch()?,
+            body: body.clone(),
+        })
+    }
+}
+
+impl Content for Written {
+    fn len(&self) -> u64 {
+        match &*self.body.source() {
+            Some(source) => source.len(),
+            None => self.scratch.len().unwrap_or(0),
+        }
     }
 
-    /// Fills `buf`; what is past the end is zeros.
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let source = self.source();
-        if let Some(source) = &*source {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if let Some(source) = &*self.body.source() {
             if offset.saturating_add(buf.len() as u64) > source.len() {
                 return Err(Error::new(ErrorKind::Os(libc::EIO), "it was cut off"));
             }
             return source.read_at(offset, buf);
         }
+        // What was cut off since its length was asked for is zeros.
         let have = self.scratch.read_at(buf, offset)?;
         buf.get_mut(have..).unwrap_or_default().fill(0);
         Ok(())
     }
-}
-
-/// A body as content. Its length is that of the moment.
-pub struct Written(pub Arc<Body>);
-
-impl Content for Written {
-    fn len(&self) -> u64 {
-        self.0.len().unwrap_or(0)
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.0.read(offset, buf)
-    }
 
     fn written(&self, from: u64) -> Result<Option<std::ops::Range<u64>>> {
-        match &*self.0.source() {
+        match &*self.body.source() {
             Some(source) => source.written(from),
-            None => Ok(self.0.scratch.written(from)?),
+            None => Ok(self.scratch.written(from)?),
         }
     }
 }
@@ -259,7 +319,7 @@ impl VirtualFile for ScratchFile {
     }
 
     fn open(&self) -> Result<Arc<dyn Content>> {
-        Ok(Arc::new(Written(self.0.clone())))
+        Ok(Arc::new(Written::new(&self.0)?))
     }
 
     fn version(&self) -> u64 {

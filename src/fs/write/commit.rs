@@ -67,6 +67,9 @@ impl Writer {
         if is_begun(body, &place)? {
             return Ok(State::Begun);
         }
+        if let Some(failed) = body.failed() {
+            return Err(failed.about("a write failed before"));
+        }
         let gathered = self.gather(&path, &place, body)?;
         // Nobody changes them until they are stored.
         let still: Vec<_> = gathered.bodies.iter().map(|b| b.hold_still()).collect();
@@ -102,13 +105,13 @@ impl Writer {
 
     /// The parts of the object that a file belongs to: scratch files before what is stored.
     fn gather(&self, path: &[Vec<u8>], place: &Place, body: &Arc<Body>) -> Result<Gathered> {
-        let own = |body: &Arc<Body>, place: Place| Part {
-            place,
-            content: Arc::new(Written(body.clone())),
+        let own = |body: &Arc<Body>, place: Place| -> Result<Part> {
+            let content = Arc::new(Written::new(body)?);
+            Ok(Part { place, content })
         };
         if place.member.is_empty() {
             return Ok(Gathered {
-                parts: vec![own(body, place.clone())],
+                parts: vec![own(body, place.clone())?],
                 bodies: vec![body.clone()],
             });
         }
@@ -122,7 +125,7 @@ impl Writer {
                 && let Role::Stored(other) = self.target.role(at)?
                 && other.object == place.object
             {
-                parts.push(own(body, other));
+                parts.push(own(body, other)?);
                 bodies.push(body.clone());
             }
         }
@@ -215,7 +218,7 @@ fn is_begun(body: &Arc<Body>, place: &Place) -> Result<bool> {
         return Ok(len == 0);
     }
     let mut head = vec![0; usize::try_from(len).unwrap_or(0)];
-    Written(body.clone()).read_at(0, &mut head)?;
+    Written::new(body)?.read_at(0, &mut head)?;
     let header = parse::parse(&head);
     Ok(header.is_ok_and(|header| header.start == len && header.len > 0))
 }

@@ -180,6 +180,7 @@ impl Writer {
             }
             if let Some(Entry::File(old)) = displaced {
                 old.state().path = None;
+                old.retire();
             }
             if stored {
                 self.take_away(from, &was)?;
@@ -192,6 +193,7 @@ impl Writer {
         }
         if let Some(Entry::File(old)) = displaced {
             old.state().path = None;
+            old.retire();
         }
         if stored {
             // It is not gone before what it becomes is stored, or deleted as well.
@@ -213,6 +215,7 @@ impl Writer {
     fn displace(&self, path: &[Vec<u8>]) {
         if let Some(Entry::File(old)) = self.pending.entries().remove(path) {
             old.state().path = None;
+            old.retire();
         }
     }
 

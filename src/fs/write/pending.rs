@@ -83,6 +83,8 @@ impl Pending {
         {
             entries.remove(&path);
         }
+        drop((state, entries));
+        body.retire();
     }
 
     /// Forgets what is hidden, and directories, at a path and below it.
