@@ -5,15 +5,19 @@
 //! cannot be: EINVAL for wrong content, shape or type, EOPNOTSUPP for what has no form in HDF5. Nothing is
 //! written here but scratch files, for arrays whose elements have to be put into another order.
 
+mod archive;
 mod array;
+mod daf;
+mod integers;
 mod key;
 mod mapped;
 mod plain;
+mod sparse;
 mod spool;
 #[cfg(test)]
 pub mod store;
+mod text;
 mod turned;
-mod utf8;
 
 use std::sync::Arc;
 
@@ -57,7 +61,8 @@ pub enum Plan {
 /// How the object at `key` is stored that consists of `parts`.
 pub fn plan(base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
     let planned = match base.kind() {
-        Kind::Plain | Kind::Daf | Kind::Arkouda => plain::plan(base, key, parts),
+        Kind::Daf => daf::plan(base, key, parts),
+        Kind::Plain | Kind::Arkouda => plain::plan(base, key, parts),
     };
     planned.map_err(|e| e.about(key.name()))
 }

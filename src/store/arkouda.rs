@@ -9,7 +9,7 @@ mod directory;
 mod kind;
 mod labels;
 mod limbs;
-mod marks;
+pub mod marks;
 mod numbers;
 mod object;
 mod once;

@@ -83,3 +83,21 @@ impl Content for Spooled {
         Ok(found.map(|range| range.start..range.end.min(self.len)))
     }
 }
+
+/// Zeros, which nobody has to write.
+pub struct Zeros(pub u64);
+
+impl Content for Zeros {
+    fn len(&self) -> u64 {
+        self.0
+    }
+
+    fn read_at(&self, _offset: u64, buf: &mut [u8]) -> Result<()> {
+        buf.fill(0);
+        Ok(())
+    }
+
+    fn written(&self, _from: u64) -> Result<Option<Range<u64>>> {
+        Ok(None)
+    }
+}

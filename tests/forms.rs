@@ -1,0 +1,149 @@
+//! How what is written lies in HDF5: NumPy and SciPy make what goes in, h5py judges what comes out.
+//!
+//! Each script of `forms/` makes the cases of one kind of store in a directory and lists them in `cases.json`;
+//! the cases go through `form` and a layer; then the script is asked again and checks each file.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use npyfs::checkout::form::{self, Base, Key, Kind, Plan, Spooled};
+use npyfs::checkout::layer::Layer;
+use npyfs::checkout::scratch::Scratch;
+use npyfs::checkout::storage::Disk;
+use npyfs::checkout::target::{Part, Place};
+use npyfs::content::Content;
+use npyfs::error::Result;
+use npyfs::h5::Creator;
+use serde::Deserialize;
+use serde_json::json;
+
+/// One object to store.
+#[derive(Deserialize)]
+struct Case {
+    key: String,
+    /// Its files: member, suffix, and where it is.
+    files: Vec<(String, String, PathBuf)>,
+    /// What the store below has in the object's group, by own name.
+    #[serde(default)]
+    base: BTreeMap<String, PathBuf>,
+}
+
+struct Store<'a> {
+    kind: Kind,
+    layer: &'a Layer,
+    case: &'a Case,
+}
+
+impl Store<'_> {
+    fn content(&self, path: &Path) -> Result<Arc<dyn Content>> {
+        let bytes = std::fs::read(path)?;
+        let scratch = self.layer.scratch()?;
+        scratch.write_at(&bytes, 0)?;
+        Ok(Arc::new(Spooled::new(scratch, bytes.len() as u64)))
+    }
+
+    fn store(&self) -> Result<std::result::Result<PathBuf, Vec<String>>> {
+        let mut parts = Vec::new();
+        for (member, suffix, path) in &self.case.files {
+            let suffix = [".npy", ".npz"].into_iter().find(|s| s == suffix).unwrap();
+            let place = Place {
+                object: self.case.key.clone(),
+                member: member.clone(),
+                suffix,
+            };
+            let content = self.content(path)?;
+            parts.push(Part { place, content });
+        }
+        let key = Key::of_path(&self.case.key)?;
+        match form::plan(self, &key, &parts)? {
+            Plan::Incomplete(missing) => Ok(Err(missing)),
+            Plan::Complete(new) => {
+                let time = UNIX_EPOCH + Duration::from_nanos(1_234_567_890_123_456_789);
+                let stored = self.layer.put(&self.case.key, &new, time)?;
+                Ok(Ok(self.layer.path(&stored)))
+            }
+        }
+    }
+}
+
+impl Base for Store<'_> {
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn npy(&self, name: &str) -> Result<Option<Arc<dyn Content>>> {
+        let path = self.case.base.get(name);
+        path.map(|path| self.content(path)).transpose()
+    }
+
+    fn scratch(&self) -> Result<Scratch> {
+        self.layer.scratch()
+    }
+}
+
+fn python(script: &str, what: &str, dir: &Path) -> String {
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/forms");
+    let done = Command::new("python3")
+        .arg(place.join(script))
+        .arg(what)
+        .arg(dir)
+        .env("NPYFS_BIN", env!("CARGO_BIN_EXE_npyfs"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{said}");
+    String::from_utf8(done.stdout).unwrap()
+}
+
+fn judged_by(script: &str, kind: Kind, least: usize) {
+    let tried = Command::new("python3")
+        .args(["-c", "import numpy, h5py"])
+        .output();
+    if !tried.is_ok_and(|done| done.status.success()) {
+        eprintln!("NOT TESTED: python3 with numpy and h5py is not on PATH");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    python(script, "make", dir.path());
+    let cases = std::fs::read(dir.path().join("cases.json")).unwrap();
+    let cases: Vec<Case> = serde_json::from_slice(&cases).unwrap();
+    let place = dir.path().join("layer");
+    let creator = Creator::worker(Path::new(env!("CARGO_BIN_EXE_npyfs")), &place);
+    let layer = Layer::open(&place, Arc::new(Disk), creator).unwrap();
+    let outcomes = cases.iter().enumerate().map(|(number, case)| {
+        let store = Store {
+            kind,
+            layer: &layer,
+            case,
+        };
+        match store.store() {
+            // The next case may have the same key, and take the file's place.
+            Ok(Ok(path)) => {
+                let kept = dir.path().join(format!("{number}.h5"));
+                std::fs::copy(path, &kept).unwrap();
+                json!({ "path": kept })
+            }
+            Ok(Err(missing)) => json!({ "missing": missing }),
+            Err(e) => json!({ "errno": e.errno(), "message": e.message }),
+        }
+    });
+    let outcomes: Vec<_> = outcomes.collect();
+    let text = serde_json::to_vec(&outcomes).unwrap();
+    std::fs::write(dir.path().join("outcomes.json"), text).unwrap();
+    let said = python(script, "check", dir.path());
+    assert_eq!(said.trim(), cases.len().to_string());
+    assert!(cases.len() >= least, "{}", cases.len());
+}
+
+#[test]
+fn plain_hdf5_holds_every_array() {
+    judged_by("plain.py", Kind::Plain, 20);
+}
+
+#[test]
+fn daf_reads_axes_properties_matrices_and_items() {
+    judged_by("daf.py", Kind::Daf, 30);
+}
