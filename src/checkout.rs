@@ -5,7 +5,9 @@
 //! at once, or not at all. No file of the store itself is opened here, for writing or for reading.
 
 pub mod checkouts;
+pub mod commit;
 pub mod commits;
+pub mod conflict;
 pub mod form;
 pub mod holder;
 pub mod index;

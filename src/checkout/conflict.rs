@@ -1,0 +1,137 @@
+//! Which objects of a layer other commits changed since: what `commit` refuses until somebody decides.
+//!
+//! Two changes meet if they are of one object, if one is of a group that the other is in (whatever stands at a
+//! key hides what was below it), or if one is of a daf axis that the other's object lies along.
+
+use std::collections::BTreeMap;
+
+use super::index::Stored;
+
+/// An object of the layer and one of a committed layer that cannot both be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    pub ours: String,
+    pub theirs: String,
+    /// Place of the committed layer, from 0 on.
+    pub commit: usize,
+    /// Whether the object was deleted, in the layer and in the committed one.
+    pub deleted: (bool, bool),
+}
+
+type Entries = BTreeMap<String, Option<Stored>>;
+
+/// The conflicts of the objects of a layer with those of one committed layer, whose place is `commit`.
+pub fn conflicts(ours: &Entries, theirs: &Entries, commit: usize) -> Vec<Conflict> {
+    let mut found = Vec::new();
+    for (key, stored) in ours {
+        let mut meet = |other: &str, theirs: &Option<Stored>| {
+            found.push(Conflict {
+                ours: key.clone(),
+                theirs: other.to_owned(),
+                commit,
+                deleted: (stored.is_none(), theirs.is_none()),
+            });
+        };
+        for above in ancestors(key) {
+            if let Some(stored) = theirs.get(above) {
+                meet(above, stored);
+            }
+        }
+        if let Some(stored) = theirs.get(key) {
+            meet(key, stored);
+        }
+        let below = format!("{key}/");
+        for (other, stored) in theirs.range(below.clone()..) {
+            if !other.starts_with(&below) {
+                break;
+            }
+            meet(other, stored);
+        }
+        for axis in axes(key) {
+            if let Some(stored) = theirs.get(&axis) {
+                meet(&axis, stored);
+            }
+        }
+        if let Some((dir, _)) = axis(key) {
+            for (other, stored) in theirs.range(dir.to_owned()..) {
+                if !other.starts_with(dir) {
+                    break;
+                }
+                if axes(other).any(|used| used == *key) {
+                    meet(other, stored);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The keys of the groups that an object is in, outermost first.
+fn ancestors(key: &str) -> impl Iterator<Item = &str> {
+    key.match_indices('/').map(|(at, _)| &key[..at])
+}
+
+/// The directory, with its slash, and the last name.
+fn split(key: &str) -> (&str, &str) {
+    key.split_at(key.rfind('/').map_or(0, |at| at + 1))
+}
+
+/// The directory and the axis, if the object is an axis: `cell#`.
+fn axis(key: &str) -> Option<(&str, &str)> {
+    let (dir, name) = split(key);
+    let axis = name.strip_suffix('#')?;
+    (!axis.is_empty() && !axis.contains(['#', ','])).then_some((dir, axis))
+}
+
+/// The keys of the axes that an object lies along: `cell#` and `gene#` for `cell,gene#UMIs`.
+fn axes(key: &str) -> impl Iterator<Item = String> {
+    let (dir, name) = split(key);
+    let along = name.split_once('#').filter(|(_, own)| !own.is_empty());
+    let axes = along.map(|(axes, _)| axes.split(','));
+    axes.into_iter()
+        .flatten()
+        .map(move |axis| format!("{dir}{axis}#"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(keys: &[&str]) -> Entries {
+        keys.iter().map(|key| ((*key).to_owned(), None)).collect()
+    }
+
+    fn met(ours: &[&str], theirs: &[&str]) -> Vec<(String, String)> {
+        let found = conflicts(&entries(ours), &entries(theirs), 0);
+        found.into_iter().map(|c| (c.ours, c.theirs)).collect()
+    }
+
+    fn pair(ours: &str, theirs: &str) -> Vec<(String, String)> {
+        vec![(ours.to_owned(), theirs.to_owned())]
+    }
+
+    #[test]
+    fn one_object_or_a_group_and_what_is_in_it() {
+        assert_eq!(met(&["a", "b"], &["b", "c"]), pair("b", "b"));
+        assert_eq!(met(&["g/h/x"], &["g", "gh", "g/i"]), pair("g/h/x", "g"));
+        assert_eq!(met(&["g"], &["g/h/x", "g.h", "g0"]), pair("g", "g/h/x"));
+        assert!(met(&["g/x", "ga"], &["g/y", "g/xy"]).is_empty());
+    }
+
+    #[test]
+    fn an_axis_and_what_lies_along_it() {
+        assert_eq!(
+            met(&["cell#age"], &["cell#", "gene#"]),
+            pair("cell#age", "cell#")
+        );
+        assert_eq!(
+            met(&["cell,gene#UMIs"], &["gene#"]),
+            pair("cell,gene#UMIs", "gene#")
+        );
+        assert_eq!(
+            met(&["d/gene#"], &["cell,gene#U", "d/cell,gene#U"]),
+            pair("d/gene#", "d/cell,gene#U")
+        );
+        assert!(met(&["cell#"], &["gene#", "e/cell#x", "cells#x"]).is_empty());
+    }
+}
