@@ -1,6 +1,7 @@
 //! The command line: subcommands, and how a failed one ends.
 
 pub mod cat;
+pub mod checkout;
 pub mod demo;
 pub mod info;
 pub mod ls;
@@ -38,6 +39,7 @@ enum Command {
     Cat(cat::Args),
     Info(info::Args),
     Verify(verify::Args),
+    Checkout(checkout::Args),
     Demo(demo::Args),
 }
 
@@ -50,6 +52,7 @@ impl Cli {
             Command::Cat(args) => cat::run(&args),
             Command::Info(args) => info::run(&args),
             Command::Verify(args) => verify::run(&args),
+            Command::Checkout(args) => checkout::run(args),
             Command::Demo(args) => demo::run(&args),
         }
     }

@@ -10,12 +10,14 @@ mod chunks;
 mod create;
 mod describe;
 mod ffi;
+pub mod keeper;
 mod lmdb;
 mod pool;
 pub mod sandbox;
 mod service;
 mod survey;
 mod szip;
+pub mod tables;
 mod text;
 mod types;
 mod wire;
@@ -38,6 +40,7 @@ pub use create::{
 };
 pub use lmdb::LmdbRequest;
 use sandbox::Sandbox;
+use tables::{Outcome, TablesRequest};
 pub use text::encode as encode_text;
 pub use types::Element;
 
@@ -104,6 +107,8 @@ pub enum Request {
     Create(Box<Outline>),
     /// Adds chunks to a file that was made so: for the writing worker only.
     WriteChunks(Box<NewChunks>),
+    /// Changes tables of Hangar: for the worker that keeps the writer lock only.
+    Tables(TablesRequest),
 }
 
 impl Request {
@@ -124,7 +129,7 @@ impl Request {
     /// The library that answers.
     fn library(&self) -> &'static str {
         match self {
-            Self::Lmdb(_) => "liblmdb",
+            Self::Lmdb(_) | Self::Tables(_) => "liblmdb",
             _ => "libhdf5",
         }
     }
@@ -137,7 +142,8 @@ impl Request {
             | Self::Maps { .. }
             | Self::Lmdb(_)
             | Self::Create(_)
-            | Self::WriteChunks(_) => 0,
+            | Self::WriteChunks(_)
+            | Self::Tables(_) => 0,
             Self::List { group, .. } | Self::Resolve { group, .. } => *group,
             // It looks at attributes, and below the group: what it dies of must not cost the group.
             Self::Survey {
@@ -201,6 +207,7 @@ pub enum Answer {
     Rows(Vec<(ByteBuf, ByteBuf)>),
     /// Where the data of each new dataset lies; 0 where there is none.
     Created(Vec<u64>),
+    Tables(Outcome),
 }
 
 /// Maps of datasets by name; a dataset that cannot be mapped says why.

@@ -21,5 +21,6 @@ pub mod npy;
 pub mod options;
 pub mod raw;
 pub mod read;
+pub mod stage;
 pub mod store;
 pub mod tree;

@@ -3,17 +3,17 @@
 //! Source: Hangar 0.5.2. A repository is four LMDB tables and the data files they name: `branch.lmdb` says which
 //! commit a branch is at, `ref.lmdb` which samples a commit has, `hash.lmdb` where each sample lives, `stage_ref.lmdb`
 //! what the next commit will have. Samples are shared by all commits and columns; where one lives says nothing about
-//! the column it is shown in. Nothing is ever written or locked.
+//! the column it is shown in. Nothing is written or locked from here: `crate::stage` does that.
 
 mod blocks;
 mod collection;
 mod column;
-mod commit;
-mod digest;
+pub mod commit;
+pub mod digest;
 mod directory;
 mod fetch;
 mod history;
-mod key;
+pub mod key;
 mod keys;
 mod later;
 mod literal;
@@ -22,7 +22,7 @@ mod named;
 mod numpy;
 pub mod open;
 pub mod outside;
-mod record;
+pub mod record;
 mod remembered;
 pub mod repository;
 pub mod root;

@@ -154,6 +154,14 @@ impl Record {
         }
     }
 
+    /// The name of its data file.
+    pub fn uid(&self) -> Option<&str> {
+        match self {
+            Self::Hdf5 { uid, .. } | Self::Numpy { uid, .. } | Self::Lmdb { uid, .. } => Some(uid),
+            Self::Remote { .. } => None,
+        }
+    }
+
     /// The two digits in front.
     pub fn backend(&self) -> &'static str {
         match self {

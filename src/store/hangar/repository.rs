@@ -51,6 +51,8 @@ pub struct Repository {
     pub refs: Table,
     pub hashes: Table,
     pub stage: Table,
+    /// Samples that were added since the last commit, by digest.
+    pub stage_hashes: Table,
     pub files: Files,
     pub history: History,
     heads: Mutex<Option<(Identity, Arc<Heads>)>>,
@@ -85,6 +87,7 @@ impl Repository {
             refs: table("ref.lmdb"),
             hashes: table("hash.lmdb"),
             stage: table("stage_ref.lmdb"),
+            stage_hashes: table("stage_hash.lmdb"),
             files: Files::new(folder, context),
             history: History::new(folder),
             heads: Mutex::default(),

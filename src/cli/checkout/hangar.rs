@@ -1,0 +1,199 @@
+//! The commands of a checkout on a Hangar repository: they are about its staging area.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::cli::CliError;
+use crate::error::Error;
+use crate::h5::{H5, sandbox};
+use crate::options::FsOptions;
+use crate::stage::commit::Expected;
+use crate::stage::difference::{Change, difference};
+use crate::stage::{Stage, State};
+use crate::store::Context;
+use crate::store::hangar::key::shown;
+use crate::store::hangar::repository::{self, Repository};
+use crate::tree::name::visible;
+
+/// What a worker is started from: this program.
+const PROGRAM: &str = "/proc/self/exe";
+
+fn refused(e: Error) -> CliError {
+    CliError::object(e.message)
+}
+
+fn open(store: &Path) -> Result<Stage, CliError> {
+    let fail = |e: &dyn std::fmt::Display| CliError::store(format!("{}: {e}", store.display()));
+    let store = store.canonicalize().map_err(|e| fail(&e))?;
+    let folder = repository::folder(&store).ok_or_else(|| fail(&"no Hangar repository"))?;
+    let options = FsOptions::default();
+    let h5 = H5::workers(sandbox::readable(&store, options.external));
+    let context = Arc::new(Context::new(h5, options));
+    let open = Repository::open(&folder, &context).map_err(|e| CliError::store(e.message))?;
+    Stage::open(&open, Path::new(PROGRAM)).map_err(|e| CliError::store(e.message))
+}
+
+/// Writes lines; a reader that went away is no error.
+fn print(lines: &str) -> Result<(), CliError> {
+    match io::stdout().write_all(lines.as_bytes()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(CliError::object(e.to_string())),
+        _ => Ok(()),
+    }
+}
+
+#[derive(Default)]
+struct Count {
+    added: u64,
+    modified: u64,
+    deleted: u64,
+}
+
+pub fn status(store: &Path) -> Result<(), CliError> {
+    let stage = open(store)?;
+    let state = stage.state().map_err(refused)?;
+    let holder = stage.holder().map_err(refused)?;
+    let mut columns: BTreeMap<Vec<u8>, Count> = BTreeMap::new();
+    difference(&state.base, &state.staged, |key, change| {
+        let Some((_, column, below)) = parts(key) else {
+            return;
+        };
+        let count = columns.entry(visible(column, "")).or_default();
+        // The record of a column itself is no sample.
+        match change {
+            _ if below.is_none() => {}
+            Change::Added(_) => count.added += 1,
+            Change::Changed(_) => count.modified += 1,
+            Change::Removed(_) => count.deleted += 1,
+        }
+    });
+    let head = state.head.as_deref().unwrap_or("no commit yet");
+    let mut out = format!("branch {}, {head}\n", state.branch);
+    if let Some(holder) = holder {
+        out += &format!("{holder}\n");
+    }
+    if !state.is_changed() {
+        out += "nothing is staged\n";
+    }
+    for (column, count) in columns {
+        let Count {
+            added,
+            modified,
+            deleted,
+        } = count;
+        let column = String::from_utf8_lossy(&column);
+        out += &format!("{column}: {added} added, {modified} modified, {deleted} deleted\n");
+    }
+    print(&out)
+}
+
+pub fn diff(store: &Path) -> Result<(), CliError> {
+    let stage = open(store)?;
+    let state = stage.state().map_err(refused)?;
+    let names = Names::new(&stage, &state);
+    let mut out = Vec::new();
+    difference(&state.base, &state.staged, |key, change| {
+        let letter = match change {
+            Change::Added(_) => b'A',
+            Change::Changed(_) => b'M',
+            Change::Removed(_) => b'D',
+        };
+        out.extend([letter, b' ']);
+        out.extend(names.of(key));
+        out.push(b'\n');
+    });
+    match io::stdout().write_all(&out) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(CliError::object(e.to_string())),
+        _ => Ok(()),
+    }
+}
+
+pub fn commit(store: &Path, message: &str, branch: Option<String>) -> Result<(), CliError> {
+    let stage = open(store)?;
+    let expected = Expected { branch, head: None };
+    let digest = stage.commit(message, &expected).map_err(refused)?;
+    print(&format!("{digest}\n"))
+}
+
+pub fn reset(store: &Path) -> Result<(), CliError> {
+    let removed = open(store)?.reset().map_err(refused)?;
+    let (records, samples, files) = (removed.records, removed.samples, removed.files);
+    print(&format!(
+        "{records} records set back, {samples} samples and {files} data files removed\n"
+    ))
+}
+
+/// Kind, column and key of a record; no key for that of the column itself.
+type Parts<'a> = (u8, &'a [u8], Option<&'a [u8]>);
+
+fn parts(key: &[u8]) -> Option<Parts<'_>> {
+    let [kind @ (b'f' | b'n' | b's'), b':', rest @ ..] = key else {
+        return None;
+    };
+    let at = rest.iter().position(|&b| b == b':')?;
+    let below = (*kind != b's').then_some(&rest[at + 1..]);
+    Some((*kind, &rest[..at], below))
+}
+
+/// Names below `stage/`, as a mount shows them.
+struct Names {
+    suffixes: HashMap<Vec<u8>, &'static str>,
+}
+
+impl Names {
+    fn new(stage: &Stage, state: &State) -> Self {
+        let mut suffixes = HashMap::new();
+        for (key, digest) in state.base.iter().chain(state.staged.iter()) {
+            if let Some((b's', column, _)) = parts(key)
+                && let Ok(digest) = std::str::from_utf8(digest)
+                && let Ok(schema) = stage.repository.schema(digest)
+            {
+                suffixes.insert(column.to_vec(), schema.suffix());
+            }
+        }
+        Self { suffixes }
+    }
+
+    fn of(&self, key: &[u8]) -> Vec<u8> {
+        let Some((kind, column, below)) = parts(key) else {
+            return visible(key, "");
+        };
+        let suffix = self.suffixes.get(column).copied().unwrap_or_default();
+        let mut name = visible(column, "");
+        name.push(b'/');
+        let Some(below) = below else {
+            return name;
+        };
+        let nested = (kind == b'n').then(|| below.iter().position(|&b| b == b':'));
+        match nested.flatten() {
+            Some(at) => {
+                name.extend(shown(&below[..at], ""));
+                name.push(b'/');
+                name.extend(shown(&below[at + 1..], suffix));
+            }
+            None => name.extend(shown(below, suffix)),
+        }
+        name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_named_as_in_a_mount() {
+        let names = Names {
+            suffixes: HashMap::from([(b"a".to_vec(), ".npy"), (b"t".to_vec(), ".txt")]),
+        };
+        for (key, name) in [
+            ("f:a:#5", "a/5.npy"),
+            ("f:a:5", "a/%35.npy"),
+            ("n:t:#1:de", "t/1/de.txt"),
+            ("s:a:f", "a/"),
+        ] {
+            assert_eq!(names.of(key.as_bytes()), name.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! Changes to the LMDB files of a Hangar repository, made in a worker process of their own.
+//!
+//! liblmdb trusts the pages it maps, so writing is kept out of the daemon as reading is. Hangar opens its tables
+//! without lock files: what keeps writers apart is one row, `writerlock:` in `branch.lmdb` (`records/heads.py`).
+//! That row is set and read in transactions that nothing guards between processes, so it is read again
+//! a moment after it was set. Writers of ours exclude each other by flock(2) on `branch.lmdb` before that.
+//! A table keeps the map size that Hangar gave it: a smaller map of ours is not stored.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use heed::types::Bytes;
+use heed::{Database, Env, EnvFlags, EnvOpenOptions, MdbError, WithoutTls};
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use super::H5Error;
+
+/// The table of the branches and of the writer lock.
+pub const BRANCHES: &str = "branch.lmdb";
+
+/// Tables of a repository; the values of text and bytes samples are in files below `data`.
+const TABLES: [&str; 5] = [
+    BRANCHES,
+    "ref.lmdb",
+    "hash.lmdb",
+    "stage_ref.lmdb",
+    "stage_hash.lmdb",
+];
+
+/// The row of the writer lock, and its value while nobody has it.
+pub const LOCK: &[u8] = b"writerlock:";
+pub const FREE: &[u8] = b"LOCK_AVAILABLE";
+
+/// What every holder of ours begins with; its host follows.
+const OURS: &str = "npyfs:";
+
+/// How long a process that looked at the lock before it was taken may need to write its own value.
+const SETTLED: Duration = Duration::from_millis(10);
+
+/// Room for a table to grow while it is open, in bytes; four times as much whenever that was too little.
+const ROOM: u64 = 256 << 20;
+const MOST_ROOM: u64 = 4 << 30;
+
+/// Hangar's map size of a file of samples: past it a new file begins (`backends/lmdb_30.py`).
+const SAMPLES_MAP: u64 = 300_000_000;
+
+/// One change to a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Op {
+    Put(ByteBuf, ByteBuf),
+    /// Puts a value unless the key has one.
+    Add(ByteBuf, ByteBuf),
+    Delete(ByteBuf),
+    Clear,
+    /// The key must have this value, else nothing of this step and those behind it is done.
+    Expect(ByteBuf, Option<ByteBuf>),
+}
+
+impl Op {
+    pub fn put(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Self {
+        Self::Put(ByteBuf::from(key.into()), ByteBuf::from(value.into()))
+    }
+
+    pub fn add(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Self {
+        Self::Add(ByteBuf::from(key.into()), ByteBuf::from(value.into()))
+    }
+
+    pub fn delete(key: impl Into<Vec<u8>>) -> Self {
+        Self::Delete(ByteBuf::from(key.into()))
+    }
+}
+
+/// Changes to one table, all of them in one transaction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// One of the tables, or `data/30/<uid>` and `data/31/<uid>`.
+    pub table: String,
+    pub ops: Vec<Op>,
+}
+
+impl Step {
+    pub fn new(table: &str, ops: Vec<Op>) -> Self {
+        let table = table.to_owned();
+        Self { table, ops }
+    }
+}
+
+/// What can be asked of the worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TablesRequest {
+    /// Takes the writer lock.
+    Take,
+    /// One step after the other; only under the lock.
+    Write(Vec<Step>),
+    Release,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    Done,
+    /// Who has the writer lock.
+    Held(String),
+    /// A key that has not the value it was expected to have.
+    Differs(String),
+    /// The file of samples has no more room.
+    Full,
+}
+
+/// The tables of one repository, and the lock while it is ours.
+pub struct Tables {
+    folder: PathBuf,
+    host: String,
+    /// What this process writes into the lock's row.
+    holder: Vec<u8>,
+    lock: Option<File>,
+}
+
+fn damaged(error: impl std::fmt::Display) -> H5Error {
+    H5Error::Damaged(error.to_string())
+}
+
+impl Tables {
+    /// `folder` is the directory with the tables.
+    pub fn new(folder: &Path) -> Self {
+        let host = host();
+        let nonce = std::collections::hash_map::RandomState::new();
+        let nonce = std::hash::BuildHasher::hash_one(&nonce, std::process::id());
+        let holder = format!("{OURS}{host}:{}:{nonce:016x}", std::process::id());
+        Self {
+            folder: folder.to_owned(),
+            host,
+            holder: holder.into_bytes(),
+            lock: None,
+        }
+    }
+
+    pub fn answer(&mut self, request: &TablesRequest) -> Result<Outcome, H5Error> {
+        match request {
+            TablesRequest::Take => self.take(),
+            TablesRequest::Write(_) if self.lock.is_none() => {
+                Err(H5Error::Unsupported("not without the writer lock".into()))
+            }
+            TablesRequest::Write(steps) => {
+                for step in steps {
+                    let outcome = self.step(step)?;
+                    if outcome != Outcome::Done {
+                        return Ok(outcome);
+                    }
+                }
+                Ok(Outcome::Done)
+            }
+            TablesRequest::Release => self.release(),
+        }
+    }
+
+    /// Takes the lock, if it is free, or was left by a process of ours on this host that is gone.
+    fn take(&mut self) -> Result<Outcome, H5Error> {
+        if self.lock.is_some() {
+            return Ok(Outcome::Done);
+        }
+        let path = self.folder.join(BRANCHES);
+        let file = File::open(&path).map_err(damaged)?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(Outcome::Held(match self.value()? {
+                Some(value) if value.starts_with(OURS.as_bytes()) => text(&value),
+                _ => format!("{OURS}{}", self.host),
+            }));
+        }
+        let here = format!("{OURS}{}:", self.host).into_bytes();
+        let env = open(&path, ROOM, true)?;
+        let mut txn = env.write_txn()?;
+        let table: Database<Bytes, Bytes> = env.create_database(&mut txn, None)?;
+        let held = table.get(&txn, LOCK)?.map(<[u8]>::to_vec);
+        if let Some(held) = held.filter(|value| value != FREE && !value.starts_with(&here)) {
+            return Ok(Outcome::Held(text(&held)));
+        }
+        table.put(&mut txn, LOCK, &self.holder)?;
+        txn.commit()?;
+        drop(env);
+        std::thread::sleep(SETTLED);
+        match self.value()? {
+            Some(value) if value == self.holder => {
+                self.lock = Some(file);
+                Ok(Outcome::Done)
+            }
+            other => Ok(Outcome::Held(text(&other.unwrap_or_default()))),
+        }
+    }
+
+    /// Gives the lock back; one that is somebody else's by now is left to him.
+    pub fn release(&mut self) -> Result<Outcome, H5Error> {
+        let Some(file) = self.lock.take() else {
+            return Ok(Outcome::Done);
+        };
+        let holder = Some(ByteBuf::from(self.holder.clone()));
+        let ops = vec![Op::Expect(ByteBuf::from(LOCK), holder), Op::put(LOCK, FREE)];
+        let outcome = self.step(&Step::new(BRANCHES, ops));
+        drop(file);
+        outcome
+    }
+
+    fn value(&self) -> Result<Option<Vec<u8>>, H5Error> {
+        let env = open(&self.folder.join(BRANCHES), ROOM, true)?;
+        let txn = env.read_txn()?;
+        let Some(table) = env.open_database::<Bytes, Bytes>(&txn, None)? else {
+            return Ok(None);
+        };
+        Ok(table.get(&txn, LOCK)?.map(<[u8]>::to_vec))
+    }
+
+    fn step(&self, step: &Step) -> Result<Outcome, H5Error> {
+        if let Some(uid) = samples(&step.table) {
+            let dir = self.folder.join(&step.table[..8]).join(uid);
+            let env = open(&dir, SAMPLES_MAP, false)?;
+            return match change(&env, &step.ops) {
+                Err(heed::Error::Mdb(MdbError::MapFull)) => Ok(Outcome::Full),
+                outcome => Ok(outcome?),
+            };
+        }
+        if !TABLES.contains(&step.table.as_str()) {
+            let why = format!("{:?} is no table of Hangar", step.table);
+            return Err(H5Error::Unsupported(why));
+        }
+        let mut room = ROOM;
+        loop {
+            let env = open(&self.folder.join(&step.table), room, true)?;
+            match change(&env, &step.ops) {
+                Err(heed::Error::Mdb(MdbError::MapFull)) if room < MOST_ROOM => room *= 4,
+                outcome => return Ok(outcome?),
+            }
+        }
+    }
+}
+
+/// The name of a file of samples: `data/30/<uid>` or `data/31/<uid>`.
+fn samples(table: &str) -> Option<&str> {
+    let uid = ["data/30/", "data/31/"]
+        .into_iter()
+        .find_map(|dir| table.strip_prefix(dir))?;
+    let fits = !uid.is_empty() && uid.bytes().all(|b| b.is_ascii_alphanumeric());
+    fits.then_some(uid)
+}
+
+/// The name of this host, in letters that no other part of a holder has.
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    name.trim()
+        .chars()
+        .map(|c| if plain(c) { c } else { '_' })
+        .collect()
+}
+
+fn text(value: &[u8]) -> String {
+    String::from_utf8_lossy(value).chars().take(200).collect()
+}
+
+/// Opens a table without its directory and its lock file; a file of samples is a directory, and has both.
+fn open(path: &Path, room: u64, table: bool) -> Result<Env<WithoutTls>, H5Error> {
+    let mut len = 0;
+    if table {
+        // liblmdb would make a table that is missing.
+        len = std::fs::metadata(path).map_err(damaged)?.len();
+    }
+    let page = rustix::param::page_size() as u64;
+    let map = usize::try_from((len + room).next_multiple_of(page))
+        .map_err(|_| H5Error::TooLarge("LMDB file too large to map".into()))?;
+    let mut options = EnvOpenOptions::new().read_txn_without_tls();
+    options.map_size(map);
+    Ok(open_to_write(&options, path, table)?)
+}
+
+/// The one unsafe call.
+#[allow(unsafe_code)]
+fn open_to_write(
+    options: &EnvOpenOptions<WithoutTls>,
+    path: &Path,
+    table: bool,
+) -> heed::Result<Env<WithoutTls>> {
+    let mut options = options.clone();
+    // SAFETY: whoever holds the writer lock is the only one that changes the file, as far as Hangar's own writers
+    // are. A fault of a damaged file ends this worker process, and no transaction that was not committed counts.
+    unsafe {
+        if table {
+            options.flags(EnvFlags::NO_LOCK | EnvFlags::NO_SUB_DIR);
+        }
+        options.open(path)
+    }
+}
+
+/// All changes in one transaction.
+fn change(env: &Env<WithoutTls>, ops: &[Op]) -> heed::Result<Outcome> {
+    let mut txn = env.write_txn()?;
+    let table: Database<Bytes, Bytes> = env.create_database(&mut txn, None)?;
+    for op in ops {
+        match op {
+            Op::Put(key, value) => table.put(&mut txn, key, value)?,
+            Op::Add(key, value) => {
+                if table.get(&txn, key)?.is_none() {
+                    table.put(&mut txn, key, value)?;
+                }
+            }
+            Op::Delete(key) => {
+                table.delete(&mut txn, key)?;
+            }
+            Op::Clear => table.clear(&mut txn)?,
+            Op::Expect(key, wanted) => {
+                if table.get(&txn, key)? != wanted.as_ref().map(|wanted| &wanted[..]) {
+                    return Ok(Outcome::Differs(text(key)));
+                }
+            }
+        }
+    }
+    txn.commit()?;
+    Ok(Outcome::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tables as Hangar makes them: large maps, no lock files.
+    #[allow(unsafe_code)]
+    fn repository() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for name in TABLES {
+            let mut options = EnvOpenOptions::new();
+            options.map_size(1 << 30);
+            // SAFETY: a test's own file.
+            let env = unsafe {
+                options.flags(EnvFlags::NO_LOCK | EnvFlags::NO_SUB_DIR);
+                options.open(dir.path().join(name)).unwrap()
+            };
+            let mut txn = env.write_txn().unwrap();
+            let table: Database<Bytes, Bytes> = env.create_database(&mut txn, None).unwrap();
+            table.put(&mut txn, b"first", b"1").unwrap();
+            txn.commit().unwrap();
+        }
+        dir
+    }
+
+    fn get(dir: &Path, table: &str, key: &[u8]) -> Option<Vec<u8>> {
+        let env = open(&dir.join(table), ROOM, true).unwrap();
+        let txn = env.read_txn().unwrap();
+        let table = env.open_database::<Bytes, Bytes>(&txn, None).unwrap()?;
+        table.get(&txn, key).unwrap().map(<[u8]>::to_vec)
+    }
+
+    fn set_lock(dir: &Path, value: &str) {
+        let env = open(&dir.join(BRANCHES), ROOM, true).unwrap();
+        change(&env, &[Op::put(LOCK, value)]).unwrap();
+    }
+
+    #[test]
+    fn the_lock_is_taken_given_back_and_never_stolen() {
+        let dir = repository();
+        let (mut one, mut two) = (Tables::new(dir.path()), Tables::new(dir.path()));
+        let write = TablesRequest::Write(vec![Step::new("ref.lmdb", vec![Op::put("a", "b")])]);
+        assert!(one.answer(&write).is_err(), "not without the lock");
+        assert_eq!(one.answer(&TablesRequest::Take).unwrap(), Outcome::Done);
+        let held = get(dir.path(), BRANCHES, LOCK).unwrap();
+        assert_eq!(held, one.holder);
+        let refused = two.answer(&TablesRequest::Take).unwrap();
+        assert_eq!(refused, Outcome::Held(text(&held)));
+        assert_eq!(one.answer(&write).unwrap(), Outcome::Done);
+        assert_eq!(one.answer(&TablesRequest::Release).unwrap(), Outcome::Done);
+        assert_eq!(get(dir.path(), BRANCHES, LOCK).unwrap(), FREE);
+        assert_eq!(get(dir.path(), "ref.lmdb", b"a").unwrap(), b"b");
+        // Hangar's, and one of ours on another host.
+        for other in [
+            "3b9e7a36-4f0c-4a8f-9a3e-6b1f6a3c2d11",
+            "npyfs:elsewhere-x:1:00",
+        ] {
+            set_lock(dir.path(), other);
+            let refused = two.answer(&TablesRequest::Take).unwrap();
+            assert_eq!(refused, Outcome::Held(other.into()));
+            assert_eq!(two.release().unwrap(), Outcome::Done);
+            assert_eq!(get(dir.path(), BRANCHES, LOCK).unwrap(), other.as_bytes());
+        }
+        // One of ours that is gone, as its file lock is.
+        set_lock(dir.path(), &format!("npyfs:{}:1:00", host()));
+        assert_eq!(two.answer(&TablesRequest::Take).unwrap(), Outcome::Done);
+        // Somebody forced the lock: it is his.
+        set_lock(dir.path(), "other");
+        assert!(matches!(two.release().unwrap(), Outcome::Differs(_)));
+        assert_eq!(get(dir.path(), BRANCHES, LOCK).unwrap(), b"other");
+    }
+
+    #[test]
+    fn a_step_happens_or_does_not() {
+        let dir = repository();
+        let mut tables = Tables::new(dir.path());
+        tables.answer(&TablesRequest::Take).unwrap();
+        let expect =
+            |key: &str, value: &str| Op::Expect(ByteBuf::from(key), Some(ByteBuf::from(value)));
+        let steps = vec![
+            Step::new("hash.lmdb", vec![Op::add("first", "2"), Op::add("k", "v")]),
+            Step::new(
+                "stage_ref.lmdb",
+                vec![Op::Clear, Op::put("new", "x"), expect("new", "y")],
+            ),
+            Step::new("stage_hash.lmdb", vec![Op::Clear]),
+        ];
+        let outcome = tables.answer(&TablesRequest::Write(steps)).unwrap();
+        assert_eq!(outcome, Outcome::Differs("new".into()));
+        let dir = dir.path();
+        assert_eq!(get(dir, "hash.lmdb", b"first").unwrap(), b"1");
+        assert_eq!(get(dir, "hash.lmdb", b"k").unwrap(), b"v");
+        assert_eq!(get(dir, "stage_ref.lmdb", b"first").unwrap(), b"1");
+        assert_eq!(get(dir, "stage_hash.lmdb", b"first").unwrap(), b"1");
+        let mut write =
+            |table: &str, ops| tables.answer(&TablesRequest::Write(vec![Step::new(table, ops)]));
+        assert!(write("../ref.lmdb", vec![]).is_err());
+        assert!(write("data/30/../../x", vec![]).is_err());
+        std::fs::create_dir_all(dir.join("data/30/abc")).unwrap();
+        let put = vec![Op::put("0123", "text")];
+        assert_eq!(write("data/30/abc", put).unwrap(), Outcome::Done);
+        let names = std::fs::read_dir(dir.join("data/30/abc")).unwrap().count();
+        assert_eq!(names, 2, "data.mdb and lock.mdb");
+        let large = vec![
+            Op::put("0124", vec![0; 290_000_000]),
+            Op::put("0125", vec![0; 20_000_000]),
+        ];
+        assert_eq!(write("data/30/abc", large).unwrap(), Outcome::Full);
+    }
+
+    #[test]
+    fn a_table_outgrows_its_map() {
+        let dir = repository();
+        let mut tables = Tables::new(dir.path());
+        tables.answer(&TablesRequest::Take).unwrap();
+        let value = usize::try_from(ROOM).unwrap() + (1 << 20);
+        let step = Step::new("ref.lmdb", vec![Op::put("large", vec![7; value])]);
+        let outcome = tables.answer(&TablesRequest::Write(vec![step])).unwrap();
+        assert_eq!(outcome, Outcome::Done);
+        assert_eq!(get(dir.path(), "ref.lmdb", b"large").unwrap().len(), value);
+    }
+}

@@ -1,0 +1,86 @@
+//! What differs between two lists of records.
+
+use std::cmp::Ordering;
+
+use super::records::Records;
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// The new value.
+    Added(&'a [u8]),
+    /// The new value.
+    Changed(&'a [u8]),
+    /// The value it had.
+    Removed(&'a [u8]),
+}
+
+/// Hands on each key that has another value in `new` than in `old`, in order.
+pub fn difference<'a>(
+    old: &'a Records,
+    new: &'a Records,
+    mut each: impl FnMut(&'a [u8], Change<'a>),
+) {
+    let (mut olds, mut news) = (old.iter().peekable(), new.iter().peekable());
+    loop {
+        let order = match (olds.peek(), news.peek()) {
+            (None, None) => return,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some((old, _)), Some((new, _))) => old.cmp(new),
+        };
+        let old = olds.next_if(|_| order.is_le());
+        let new = news.next_if(|_| order.is_ge());
+        match (old, new) {
+            (Some((key, value)), None) => each(key, Change::Removed(value)),
+            (None, Some((key, value))) => each(key, Change::Added(value)),
+            (Some((_, old)), Some((key, new))) if old != new => each(key, Change::Changed(new)),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+    fn records(map: &Map) -> Records {
+        let mut list = Records::default();
+        for (key, value) in map {
+            list.push(key, value).unwrap();
+        }
+        list
+    }
+
+    proptest! {
+        #[test]
+        fn the_old_list_and_the_difference_make_the_new_one(
+            old: BTreeMap<u8, u8>, new: BTreeMap<u8, u8>,
+        ) {
+            let map = |m: BTreeMap<u8, u8>| -> Map {
+                let text = |n: u8| format!("{:x}", n % 16).into_bytes();
+                m.into_iter().map(|(k, v)| (text(k), text(v))).collect()
+            };
+            let (mut old, new) = (map(old), map(new));
+            let (before, after) = (records(&old), records(&new));
+            let mut changes = Vec::new();
+            difference(&before, &after, |key, change| changes.push((key, change)));
+            prop_assert!(changes.windows(2).all(|w| w[0].0 < w[1].0));
+            for (key, change) in changes {
+                match change {
+                    Change::Added(v) => prop_assert_eq!(old.insert(key.into(), v.into()), None),
+                    Change::Changed(v) => {
+                        let before = old.insert(key.into(), v.into());
+                        prop_assert!(before.is_some_and(|before| before != v));
+                    }
+                    Change::Removed(v) => prop_assert_eq!(old.remove(key).unwrap(), v),
+                }
+            }
+            prop_assert_eq!(old, new);
+        }
+    }
+}
