@@ -5,7 +5,8 @@
 //! The files of the store are looked at, never opened.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::OsString;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -18,6 +19,7 @@ use super::storage::Storage;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::Creator;
 use crate::raw::Identity;
+use crate::store::arkouda::PartName;
 
 /// Ending of the directory beside a store.
 pub const SUFFIX: &str = ".checkouts";
@@ -61,6 +63,13 @@ pub struct Summary {
     pub holder: Option<String>,
 }
 
+impl Summary {
+    /// Where the file of an object is.
+    pub fn path(&self, stored: &Stored) -> PathBuf {
+        layer::path_in(&self.dir, stored)
+    }
+}
+
 /// The directory of all checkouts of a store. It need not exist.
 #[derive(Clone, Debug)]
 pub struct Checkouts {
@@ -72,9 +81,14 @@ impl Checkouts {
     /// Those of `store`, in `dir` or, if that is not said, beside the store.
     pub fn of(store: &Path, dir: Option<&Path>) -> Self {
         let beside = || {
-            let mut name = OsString::from(store.as_os_str());
-            name.push(SUFFIX);
-            PathBuf::from(name)
+            let name = store.file_name().unwrap_or_default().as_bytes();
+            // All files of a distributed set are one store.
+            let mut name = match PartName::parse(name) {
+                Some(part) => [part.prefix, b"_LOCALE", part.extension].concat(),
+                None => name.to_vec(),
+            };
+            name.extend_from_slice(SUFFIX.as_bytes());
+            store.with_file_name(OsStr::from_bytes(&name))
         };
         Self {
             store: store.to_owned(),
@@ -342,6 +356,13 @@ mod tests {
         assert_eq!(name_of("a-1.b~12"), Some("a-1.b"));
         assert_eq!(name_of("a~b"), None);
         assert_eq!(name_of("commits"), None);
+        for (store, want) in [
+            ("/d/x.h5", "/d/x.h5.checkouts"),
+            ("/d/x_LOCALE0003.h5", "/d/x_LOCALE.h5.checkouts"),
+            ("/d", "/d.checkouts"),
+        ] {
+            assert_eq!(Checkouts::of(Path::new(store), None).dir(), Path::new(want));
+        }
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! `npyfs checkout`: what was written over a store, and what becomes of it.
 
 mod hangar;
+mod layers;
 
 use std::path::PathBuf;
 
 use super::CliError;
+use crate::checkout::commit::Side;
+use crate::store::hangar::repository;
+use layers::Which;
 
 /// Show what was written, and commit it or take it back.
 #[derive(clap::Args, Debug)]
@@ -15,6 +19,11 @@ pub struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
+    /// List the checkouts of a store: what is in them, who writes in them, which are committed
+    Ls {
+        #[command(flatten)]
+        which: Which,
+    },
     /// Say what is staged in a Hangar repository, and who writes in it
     Status {
         /// A Hangar repository
@@ -22,21 +31,40 @@ enum Command {
     },
     /// List what is staged in a Hangar repository: A added, M modified, D deleted
     Diff {
-        /// A Hangar repository
-        store: PathBuf,
+        #[command(flatten)]
+        which: Which,
     },
-    /// Commit what is staged in a Hangar repository
+    /// Commit a checkout, for all later mounts, or what is staged in a Hangar repository
     Commit {
-        /// Why
+        /// Why (Hangar)
         #[arg(short, long)]
-        message: String,
+        message: Option<String>,
 
-        /// Refuse unless the staging area belongs to this branch
+        /// Refuse unless the staging area belongs to this branch (Hangar)
         #[arg(long)]
         branch: Option<String>,
 
-        /// A Hangar repository
-        store: PathBuf,
+        /// Where another commit changed the same object since, keep what is in the checkout
+        #[arg(long, conflicts_with = "theirs")]
+        ours: bool,
+
+        /// Where another commit changed the same object since, keep what was committed before
+        #[arg(long)]
+        theirs: bool,
+
+        #[command(flatten)]
+        which: Which,
+
+        /// The checkout; not for Hangar
+        name: Option<String>,
+    },
+    /// Forget a checkout and everything that was written in it
+    Discard {
+        #[command(flatten)]
+        which: Which,
+
+        /// The checkout
+        name: Option<String>,
     },
     /// Take back all that is staged in a Hangar repository
     Reset {
@@ -46,14 +74,62 @@ enum Command {
 }
 
 pub fn run(args: Args) -> Result<(), CliError> {
+    let is_hangar = |which: &Which| repository::folder(&which.store).is_some();
     match args.command {
+        Command::Ls { which } => {
+            for_layers(&which)?;
+            layers::ls(&which)
+        }
         Command::Status { store } => hangar::status(&store),
-        Command::Diff { store } => hangar::diff(&store),
+        Command::Diff { which } => hangar::diff(&which.store),
         Command::Commit {
             message,
             branch,
-            store,
-        } => hangar::commit(&store, &message, branch),
+            which,
+            name,
+            ..
+        } if is_hangar(&which) => match (message, name) {
+            (Some(message), None) => hangar::commit(&which.store, &message, branch),
+            (None, _) => Err(CliError::usage("a commit in a Hangar repository needs -m")),
+            (_, Some(name)) => Err(CliError::usage(format!(
+                "{name}: a Hangar repository has one staging area, and no checkouts by name"
+            ))),
+        },
+        Command::Commit {
+            message,
+            branch,
+            ours,
+            theirs,
+            which,
+            name,
+        } => {
+            if message.is_some() || branch.is_some() {
+                return Err(CliError::usage(
+                    "-m and --branch are for Hangar repositories",
+                ));
+            }
+            let side = match (ours, theirs) {
+                (true, _) => Some(Side::Ours),
+                (_, true) => Some(Side::Theirs),
+                _ => None,
+            };
+            layers::commit(&which, name.as_deref(), side)
+        }
+        Command::Discard { which, name } => {
+            for_layers(&which)?;
+            layers::discard(&which, name.as_deref())
+        }
         Command::Reset { store } => hangar::reset(&store),
+    }
+}
+
+/// Some commands make no sense of a Hangar repository.
+fn for_layers(which: &Which) -> Result<(), CliError> {
+    match repository::folder(&which.store) {
+        Some(_) => Err(CliError::usage(format!(
+            "{} is a Hangar repository: see npyfs checkout status and reset",
+            which.store.display()
+        ))),
+        None => Ok(()),
     }
 }
