@@ -1,7 +1,9 @@
 //! `npyfs checkout`: what was written over a store, and what becomes of it.
 
+mod diff;
 mod hangar;
 mod layers;
+mod seen;
 
 use std::path::PathBuf;
 
@@ -29,10 +31,14 @@ enum Command {
         /// A Hangar repository
         store: PathBuf,
     },
-    /// List what is staged in a Hangar repository: A added, M modified, D deleted
+    /// List what a checkout changes, or what is staged in a Hangar repository: A added, M modified,
+    /// D deleted
     Diff {
         #[command(flatten)]
         which: Which,
+
+        /// The checkout; not for Hangar
+        name: Option<String>,
     },
     /// Commit a checkout, for all later mounts, or what is staged in a Hangar repository
     Commit {
@@ -81,20 +87,22 @@ pub fn run(args: Args) -> Result<(), CliError> {
             layers::ls(&which)
         }
         Command::Status { store } => hangar::status(&store),
-        Command::Diff { which } => hangar::diff(&which.store),
+        Command::Diff { which, name } if is_hangar(&which) => {
+            no_name(name)?;
+            hangar::diff(&which.store)
+        }
+        Command::Diff { which, name } => diff::diff(&which, name.as_deref()),
         Command::Commit {
             message,
             branch,
             which,
             name,
             ..
-        } if is_hangar(&which) => match (message, name) {
-            (Some(message), None) => hangar::commit(&which.store, &message, branch),
-            (None, _) => Err(CliError::usage("a commit in a Hangar repository needs -m")),
-            (_, Some(name)) => Err(CliError::usage(format!(
-                "{name}: a Hangar repository has one staging area, and no checkouts by name"
-            ))),
-        },
+        } if is_hangar(&which) => {
+            no_name(name)?;
+            let needed = || CliError::usage("a commit in a Hangar repository needs -m");
+            hangar::commit(&which.store, &message.ok_or_else(needed)?, branch)
+        }
         Command::Commit {
             message,
             branch,
@@ -120,6 +128,15 @@ pub fn run(args: Args) -> Result<(), CliError> {
             layers::discard(&which, name.as_deref())
         }
         Command::Reset { store } => hangar::reset(&store),
+    }
+}
+
+fn no_name(name: Option<String>) -> Result<(), CliError> {
+    match name {
+        Some(name) => Err(CliError::usage(format!(
+            "{name}: a Hangar repository has one staging area, and no checkouts by name"
+        ))),
+        None => Ok(()),
     }
 }
 

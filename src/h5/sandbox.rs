@@ -347,7 +347,7 @@ mod tests {
         for path in [&path, &elsewhere] {
             std::fs::write(path, b"data").unwrap();
         }
-        let sandbox = enter(Some(&store));
+        let sandbox = enter(std::slice::from_ref(&store));
         for missing in &sandbox.missing {
             eprintln!("NOT TESTED on this kernel: {missing}");
         }

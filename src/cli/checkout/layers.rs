@@ -1,5 +1,6 @@
 //! The commands of checkouts of HDF5 files: layers of new files over a store.
 
+use std::cell::LazyCell;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -8,7 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value as Json;
 
-use crate::checkout::checkouts::{Checkouts, Summary};
+use super::seen::Seen;
+use crate::checkout::checkouts::{Checkouts, LayerFiles, Summary};
 use crate::checkout::commit::{Committed, Refusal, Side};
 use crate::checkout::conflict::Conflict;
 use crate::checkout::storage::Disk;
@@ -35,6 +37,8 @@ pub struct Which {
 pub struct Found {
     pub checkouts: Checkouts,
     pub name: Option<String>,
+    /// What was written through the mount and is no whole object yet.
+    pub waiting: Vec<String>,
 }
 
 impl Which {
@@ -51,6 +55,7 @@ impl Which {
         Ok(Found {
             checkouts: Checkouts::of(&store, self.checkouts.as_deref()),
             name: name.map(str::to_owned),
+            waiting: Vec::new(),
         })
     }
 
@@ -68,6 +73,7 @@ impl Which {
         Ok(Found {
             checkouts: Checkouts::of(Path::new(store), dir),
             name: name.or(own).map(str::to_owned),
+            waiting: waiting(&status["checkout"]),
         })
     }
 }
@@ -81,6 +87,21 @@ impl Found {
                 "{store}: which checkout? npyfs checkout ls lists them"
             ))
         })
+    }
+}
+
+/// What a mount says of files that are no whole object yet.
+fn waiting(checkout: &Json) -> Vec<String> {
+    if let Some(list) = checkout["waiting"].as_array() {
+        let shown = |item: &Json| {
+            item.as_str()
+                .map_or_else(|| item.to_string(), str::to_owned)
+        };
+        return list.iter().map(shown).collect();
+    }
+    match checkout["scratch_files"].as_u64() {
+        Some(n) if n > 0 => vec![format!("{n} scratch files")],
+        _ => Vec::new(),
     }
 }
 
@@ -160,7 +181,13 @@ fn table_text<const N: usize>(rows: &[[String; N]]) -> String {
 pub fn commit(which: &Which, name: Option<&str>, side: Option<Side>) -> Result<(), CliError> {
     let found = which.find(name)?;
     let (checkouts, name) = (&found.checkouts, found.name()?);
-    let done = checkouts.commit(name, side, Arc::new(Disk), &|_, _| false);
+    // Opened only if there is a question that it answers.
+    let seen = LazyCell::new(|| Seen::open(checkouts).ok());
+    let is_group = |layer: &LayerFiles, key: &str| {
+        let seen = LazyCell::force(&seen).as_ref();
+        seen.is_some_and(|seen| seen.is_group(layer, key))
+    };
+    let done = checkouts.commit(name, side, Arc::new(Disk), &is_group);
     let Committed {
         number,
         objects,

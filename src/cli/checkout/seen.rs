@@ -1,0 +1,149 @@
+//! A store with layers on top, opened to look at it: what stands at a key, and of what type it is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::checkout::checkouts::{Checkouts, LayerFiles, name_of};
+use crate::checkout::index::Stored;
+use crate::checkout::view::View;
+use crate::cli::CliError;
+use crate::content::Content;
+use crate::error::Result;
+use crate::h5::{H5, sandbox};
+use crate::npy::parse::{self, LONGEST_HEADER};
+use crate::options::FsOptions;
+use crate::store::{self, Context};
+use crate::tree::name::SUFFIXES;
+use crate::tree::{Directory, Node};
+
+/// Members of an object that are named, at most.
+const MOST_NAMED: usize = 8;
+
+/// Bytes of a file in which its header is looked for first.
+const SHORT_HEAD: usize = 4096;
+
+/// A store that is open to be looked at.
+pub struct Seen {
+    pub context: Arc<Context>,
+    pub base: Arc<dyn Directory>,
+}
+
+impl Seen {
+    pub fn open(checkouts: &Checkouts) -> std::result::Result<Self, CliError> {
+        let options = FsOptions::default();
+        let readable = sandbox::readable(checkouts.store(), options.external);
+        let layers = readable.is_some().then(|| checkouts.dir().to_owned());
+        let layers = layers.filter(|dir| dir.is_dir());
+        let h5 = H5::workers(readable.into_iter().chain(layers));
+        let context = Arc::new(Context::new(h5, options));
+        let base = store::open(checkouts.store(), &context);
+        let base = base.map_err(|e| CliError::store(e.message))?;
+        Ok(Self { context, base })
+    }
+
+    /// The store with layers on top, lowest first.
+    pub fn with<'a>(&self, layers: impl IntoIterator<Item = &'a LayerFiles>) -> Arc<View> {
+        let view = View::new(self.base.clone(), self.context.clone());
+        for layer in layers {
+            let dir = layer.dir.file_name().unwrap_or_default().to_string_lossy();
+            view.add_layer(&layer.dir, &layer.entries, name_of(&dir).unwrap_or(&dir));
+        }
+        view
+    }
+
+    /// Whether the object of a layer is a group with nothing in it.
+    pub fn is_group(&self, layer: &LayerFiles, key: &str) -> bool {
+        let alone = |stored: &Option<Stored>| LayerFiles {
+            dir: layer.dir.clone(),
+            entries: BTreeMap::from([(key.to_owned(), stored.clone())]),
+        };
+        let Some(layer) = layer.entries.get(key).map(alone) else {
+            return false;
+        };
+        let root = self.with([&layer]).root();
+        match forms(&root, key).as_deref() {
+            Ok([(_, Node::Directory(dir))]) => dir.list().is_ok_and(|listing| listing.is_empty()),
+            _ => false,
+        }
+    }
+}
+
+/// All forms in which the object at a key is shown, with their paths: `a/b.npy`, `a/b/`.
+pub fn forms(root: &Arc<dyn Directory>, key: &str) -> Result<Vec<(String, Node)>> {
+    let (above, last) = key.rsplit_once('/').unwrap_or(("", key));
+    let mut dir = root.clone();
+    for name in above.split('/').filter(|name| !name.is_empty()) {
+        match dir.lookup(name.as_bytes())? {
+            Some(Node::Directory(below)) => dir = below,
+            _ => return Ok(Vec::new()),
+        }
+    }
+    let path = |name: &str| match above {
+        "" => name.to_owned(),
+        above => format!("{above}/{name}"),
+    };
+    let mut found = Vec::new();
+    for suffix in SUFFIXES {
+        let name = format!("{last}{}", String::from_utf8_lossy(suffix));
+        match dir.lookup(name.as_bytes())? {
+            Some(node @ (Node::File(_) | Node::Symlink(_))) => found.push((path(&name), node)),
+            Some(Node::Directory(_)) | None => {}
+        }
+    }
+    match dir.lookup(last.as_bytes())? {
+        Some(node @ Node::Directory(_)) => found.push((path(&format!("{last}/")), node)),
+        // A link to a group has no suffix.
+        Some(node @ Node::Symlink(_)) => found.push((path(last), node)),
+        Some(Node::File(_)) | None => {}
+    }
+    Ok(found)
+}
+
+/// Type and shape, in a few words.
+pub fn describe(node: &Node) -> String {
+    let described = match node {
+        Node::Symlink(link) => Ok(format!("-> {}", String::from_utf8_lossy(&link.target))),
+        Node::File(file) => file.open().and_then(|content| head(&*content)),
+        Node::Directory(dir) => members(&**dir),
+    };
+    described.unwrap_or_else(|e| format!("cannot be read: {e}"))
+}
+
+fn head(content: &dyn Content) -> Result<String> {
+    let read = |most: usize| {
+        let len = usize::try_from(content.len()).unwrap_or(usize::MAX);
+        let mut head = vec![0; len.min(most)];
+        content.read_at(0, &mut head).map(|()| head)
+    };
+    let header = match parse::parse(&read(SHORT_HEAD)?) {
+        Ok(header) => Ok(header),
+        Err(_) => parse::parse(&read(LONGEST_HEADER)?),
+    };
+    Ok(match header {
+        Ok(header) => {
+            let shape: Vec<_> = header.shape.iter().map(u64::to_string).collect();
+            let comma = if shape.len() == 1 { "," } else { "" };
+            format!("{} ({}{comma})", header.dtype.name(), shape.join(", "))
+        }
+        // An .npz, a text.
+        Err(_) => format!("{} bytes", content.len()),
+    })
+}
+
+fn members(dir: &dyn Directory) -> Result<String> {
+    let listing = dir.list()?;
+    if listing.is_empty() {
+        return Ok("empty group".to_owned());
+    }
+    if listing.len() > MOST_NAMED {
+        return Ok(format!("{} members", listing.len()));
+    }
+    let shown = listing.iter().map(|(name, node)| {
+        let name = String::from_utf8_lossy(&name).into_owned();
+        match &*node {
+            Node::Directory(_) => format!("{name}/"),
+            node => format!("{name} {}", describe(node)),
+        }
+    });
+    Ok(shown.collect::<Vec<_>>().join("; "))
+}
