@@ -8,6 +8,7 @@ pub mod checkouts;
 pub mod commit;
 pub mod commits;
 pub mod conflict;
+pub mod export;
 pub mod form;
 pub mod holder;
 pub mod index;

@@ -9,6 +9,8 @@ mod budget;
 mod chunks;
 mod create;
 mod describe;
+pub mod edit;
+pub mod editor;
 mod ffi;
 pub mod keeper;
 mod lmdb;
@@ -107,6 +109,8 @@ pub enum Request {
     Create(Box<Outline>),
     /// Adds chunks to a file that was made so: for the writing worker only.
     WriteChunks(Box<NewChunks>),
+    /// Changes a new file: for the editing worker only. Steps are done in their order.
+    Edit(Vec<edit::Step>),
     /// Changes tables of Hangar: for the worker that keeps the writer lock only.
     Tables(TablesRequest),
 }
@@ -143,6 +147,7 @@ impl Request {
             | Self::Lmdb(_)
             | Self::Create(_)
             | Self::WriteChunks(_)
+            | Self::Edit(_)
             | Self::Tables(_) => 0,
             Self::List { group, .. } | Self::Resolve { group, .. } => *group,
             // It looks at attributes, and below the group: what it dies of must not cost the group.
@@ -207,6 +212,8 @@ pub enum Answer {
     Rows(Vec<(ByteBuf, ByteBuf)>),
     /// Where the data of each new dataset lies; 0 where there is none.
     Created(Vec<u64>),
+    /// Why each step was not done, if it was not.
+    Edited(Vec<Result<(), String>>),
     Tables(Outcome),
 }
 

@@ -4,13 +4,14 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use npyfs::cli::{self, Cli};
-use npyfs::h5::{keeper, worker, writer};
+use npyfs::h5::{editor, keeper, worker, writer};
 
 fn main() -> ExitCode {
     let first = std::env::args_os().nth(1).unwrap_or_default();
     for (argument, run) in [
         (worker::ARGUMENT, worker::run as fn() -> std::io::Result<()>),
         (writer::ARGUMENT, writer::run),
+        (editor::ARGUMENT, editor::run),
         (keeper::ARGUMENT, keeper::run),
     ] {
         if first == argument {

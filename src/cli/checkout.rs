@@ -1,6 +1,7 @@
 //! `npyfs checkout`: what was written over a store, and what becomes of it.
 
 mod diff;
+mod export;
 mod hangar;
 mod layers;
 mod seen;
@@ -72,6 +73,22 @@ enum Command {
         /// The checkout
         name: Option<String>,
     },
+    /// Write the store with a checkout, or with what is committed, as one new HDF5 file
+    ///
+    /// The new file is a copy of the store's in which objects were replaced: what was not changed stays
+    /// as it is stored. The file must not exist. It appears when it is complete.
+    Export {
+        /// Do without objects that cannot be carried over; they are listed
+        #[arg(long)]
+        leave_out: bool,
+
+        #[command(flatten)]
+        which: Which,
+
+        /// The checkout (without it: what is committed) and the new file
+        #[arg(required = true, num_args = 1..=2, value_names = ["NAME", "OUT"])]
+        words: Vec<String>,
+    },
     /// Take back all that is staged in a Hangar repository
     Reset {
         /// A Hangar repository
@@ -126,6 +143,15 @@ pub fn run(args: Args) -> Result<(), CliError> {
         Command::Discard { which, name } => {
             for_layers(&which)?;
             layers::discard(&which, name.as_deref())
+        }
+        Command::Export {
+            leave_out,
+            which,
+            words,
+        } => {
+            for_layers(&which)?;
+            let (name, out) = export::words(words)?;
+            export::export(&which, name.as_deref(), &out, leave_out)
         }
         Command::Reset { store } => hangar::reset(&store),
     }

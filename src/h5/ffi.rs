@@ -10,6 +10,7 @@ mod attribute;
 mod create;
 mod dataset;
 mod datatype;
+mod edit;
 mod link;
 mod plist;
 
@@ -17,6 +18,7 @@ pub use attribute::*;
 pub use create::*;
 pub use dataset::*;
 pub use datatype::*;
+pub use edit::*;
 pub use link::*;
 pub use plist::*;
 

@@ -163,7 +163,10 @@ impl Drop for Worker {
 /// How long a request may take: more for a large file, and for a pass over all of it.
 fn patience(request: &Request, file_size: u64) -> Duration {
     const MIB: u64 = 1 << 20;
+    const DAY: Duration = Duration::from_secs(86_400);
     let (rate, most) = match request {
+        // Objects of any size are copied.
+        Request::Edit(_) => return DAY,
         Request::MeasureText { .. }
         | Request::Groups
         | Request::List { .. }

@@ -64,7 +64,7 @@ pub fn enter(readable: &[PathBuf]) -> Sandbox {
     sandbox.note("limits", set_limits(true));
     sandbox.note("capabilities", drop_capabilities());
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
-    sandbox.note("landlock", restrict_files(readable, read));
+    sandbox.note("landlock", restrict_files(&allow(readable, read)));
     sandbox.note("seccomp", restrict_calls(true));
     sandbox
 }
@@ -75,10 +75,29 @@ pub fn enter_to_write(dir: &Path) -> Sandbox {
     let mut sandbox = Sandbox::default();
     sandbox.note("limits", set_limits(false));
     sandbox.note("capabilities", drop_capabilities());
-    let write = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate;
-    sandbox.note("landlock", restrict_files(&[dir.to_owned()], write));
+    sandbox.note("landlock", restrict_files(&[(dir.to_owned(), writing())]));
     sandbox.note("seccomp", restrict_calls(false));
     sandbox
+}
+
+/// The same; and files below `readable` can be read.
+pub fn enter_to_edit(dir: &Path, readable: &[PathBuf]) -> Sandbox {
+    let mut sandbox = Sandbox::default();
+    sandbox.note("limits", set_limits(false));
+    sandbox.note("capabilities", drop_capabilities());
+    let mut rights = allow(readable, AccessFs::ReadFile | AccessFs::ReadDir);
+    rights.push((dir.to_owned(), writing()));
+    sandbox.note("landlock", restrict_files(&rights));
+    sandbox.note("seccomp", restrict_calls(false));
+    sandbox
+}
+
+fn writing() -> BitFlags<AccessFs> {
+    AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate
+}
+
+fn allow(dirs: &[PathBuf], rights: BitFlags<AccessFs>) -> Vec<(PathBuf, BitFlags<AccessFs>)> {
+    dirs.iter().map(|dir| (dir.clone(), rights)).collect()
 }
 
 fn limit(n: u64) -> Rlimit {
@@ -131,7 +150,7 @@ fn drop_capabilities() -> Result<(), String> {
 }
 
 /// Writing, TCP, and (unless `below` is empty) reading; below those paths there are these rights.
-fn restrict_files(below: &[PathBuf], rights: BitFlags<AccessFs>) -> Result<(), String> {
+fn restrict_files(below: &[(PathBuf, BitFlags<AccessFs>)]) -> Result<(), String> {
     let abi = ABI::V6;
     let said = |e: landlock::RulesetError| e.to_string();
     let access = match below {
@@ -144,10 +163,10 @@ fn restrict_files(below: &[PathBuf], rights: BitFlags<AccessFs>) -> Result<(), S
         .and_then(|rules| rules.scope(Scope::from_all(abi)))
         .and_then(|rules| rules.create())
         .map_err(said)?;
-    for path in below {
+    for (path, rights) in below {
         let below = PathFd::new(path).map_err(|e| e.to_string())?;
         rules = rules
-            .add_rule(PathBeneath::new(below, rights))
+            .add_rule(PathBeneath::new(below, *rights))
             .map_err(said)?;
     }
     match rules.restrict_self().map_err(said)?.ruleset {

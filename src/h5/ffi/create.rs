@@ -360,7 +360,7 @@ unsafe fn write_attribute(
     }
 }
 
-fn into_raw(id: Id) -> hid_t {
+pub(super) fn into_raw(id: Id) -> hid_t {
     let raw = id.0;
     std::mem::forget(id);
     raw

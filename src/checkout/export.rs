@@ -1,0 +1,235 @@
+//! A store with layers on top as one new HDF5 file of its own.
+//!
+//! The file begins as a copy of the store's, so that all that npyfs does not know stays: groups, attributes,
+//! links, filters. A worker then takes out what was deleted and copies in what was stored. It is made under
+//! a temporary name beside its place, and gets its own when it is complete and synced. The store and the
+//! layers are only read.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use super::checkouts::LayerFiles;
+use super::layer::path_in;
+use crate::error::{Error, ErrorKind, Result};
+use crate::h5::edit::{Editor, ObjectPath, Step, source};
+use crate::raw::StoreFile;
+use crate::tree::name::unescape;
+
+/// Changes that the worker is asked for at a time.
+const STEPS: usize = 64;
+
+/// Bytes of the store that are copied at a time.
+const BLOCK: u64 = 8 << 20;
+
+/// Who follows the work.
+pub trait Progress {
+    /// Bytes in all.
+    fn begin(&self, bytes: u64);
+
+    /// Bytes that are done now.
+    fn advance(&self, bytes: u64);
+}
+
+/// What is to be made.
+pub struct Export<'a> {
+    /// The file of the store.
+    pub base: &'a Path,
+    /// Lowest first.
+    pub layers: &'a [LayerFiles],
+    pub out: &'a Path,
+    /// Objects of the store that are left out.
+    pub without: &'a [ObjectPath],
+    /// The program that becomes a worker.
+    pub program: &'a Path,
+}
+
+/// What all layers together make of the store: by key, the file and the time of an object; `None`: deleted.
+type Changes = BTreeMap<String, Option<(PathBuf, i64)>>;
+
+impl Export<'_> {
+    /// Makes the file; durable on success. On failure there is no file. Answers what could not be carried over,
+    /// and why; if there is any and not `leave_out`, it is a failure, too.
+    pub fn run(&self, leave_out: bool, progress: &dyn Progress) -> Result<Vec<(String, String)>> {
+        let about = |e: io::Error| Error::from(e).about(self.out.display());
+        if self.out.symlink_metadata().is_ok() {
+            let exists = ErrorKind::Os(libc::EEXIST);
+            return Err(Error::new(exists, "it is there already").about(self.out.display()));
+        }
+        let parent = match self.out.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let base = StoreFile::open(self.base)?;
+        let changes = joined(self.layers);
+        let size = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.len());
+        let sizes = changes.values().flatten().map(|(path, _)| size(path));
+        progress.begin(base.identity.size + sizes.sum::<u64>());
+        // The worker may write in this directory only.
+        let dir = tempfile::Builder::new()
+            .prefix(".npyfs-export-")
+            .tempdir_in(parent)
+            .map_err(|e| Error::from(e).about(parent.display()))?;
+        let part = dir.path().join("part.h5");
+        self.copy_base(&base, &part, progress).map_err(about)?;
+        if !base.is_unchanged() || !base.is_current() {
+            let message = "it changed on disk while it was copied";
+            return Err(Error::new(ErrorKind::Stale, message).about(self.base.display()));
+        }
+        let refused = self.change(&base, &part, dir.path(), &changes, progress)?;
+        if !refused.is_empty() && !leave_out {
+            return Ok(refused);
+        }
+        let done = File::open(&part).and_then(|file| file.sync_all());
+        done.and_then(|()| rename_new(&part, self.out))
+            .and_then(|()| File::open(parent)?.sync_all())
+            .map_err(about)?;
+        Ok(refused)
+    }
+
+    fn copy_base(&self, base: &StoreFile, to: &Path, progress: &dyn Progress) -> io::Result<()> {
+        let mut from = File::open(base.path_of_descriptor())?;
+        let mut to = File::create_new(to)?;
+        loop {
+            // The system copies without the bytes passing through here, where it can.
+            let copied = io::copy(&mut (&mut from).take(BLOCK), &mut to)?;
+            if copied == 0 {
+                return to.flush();
+            }
+            progress.advance(copied);
+        }
+    }
+
+    /// Applies the changes to the copy at `part`; says which could not be.
+    fn change(
+        &self,
+        base: &StoreFile,
+        part: &Path,
+        dir: &Path,
+        changes: &Changes,
+        progress: &dyn Progress,
+    ) -> Result<Vec<(String, String)>> {
+        let mut readable: Vec<PathBuf> =
+            self.layers.iter().map(|layer| layer.dir.clone()).collect();
+        readable.dedup();
+        let mut editor = Editor::start(self.program, dir, &readable)?;
+        let mut all = vec![(String::new(), 0, Step::Times(base.identity.modified()))];
+        for path in self.without {
+            let name = String::from_utf8_lossy(&path.join(&b'/')).into_owned();
+            all.push((name, 0, Step::Remove { path: path.clone() }));
+        }
+        for (key, stored) in changes {
+            let path = object_path(key);
+            let (bytes, step) = match stored {
+                None => (0, Step::Remove { path }),
+                Some((from, time)) => {
+                    let bytes = std::fs::metadata(from).map_or(0, |meta| meta.len());
+                    let (from, time) = (source(from), *time);
+                    (bytes, Step::Copy { from, path, time })
+                }
+            };
+            all.push((key.clone(), bytes, step));
+        }
+        let mut refused = Vec::new();
+        for batch in all.chunks(STEPS) {
+            let steps = batch.iter().map(|(_, _, step)| step.clone()).collect();
+            let done = editor.edit(&StoreFile::open(part)?, steps)?;
+            for ((key, bytes, _), done) in batch.iter().zip(done) {
+                progress.advance(*bytes);
+                if let Err(why) = done {
+                    refused.push((key.clone(), why));
+                }
+            }
+        }
+        Ok(refused)
+    }
+}
+
+/// The layers as one: what stands at a key hides what was below it.
+fn joined(layers: &[LayerFiles]) -> Changes {
+    let mut changes = Changes::new();
+    for layer in layers {
+        for (key, stored) in &layer.entries {
+            let below = format!("{key}/");
+            let hidden: Vec<String> = changes
+                .range(below.clone()..)
+                .map(|(key, _)| key)
+                .take_while(|key| key.starts_with(&below))
+                .cloned()
+                .collect();
+            for key in hidden {
+                changes.remove(&key);
+            }
+            let stored = stored.as_ref();
+            let file = stored.map(|stored| (path_in(&layer.dir, stored), stored.time));
+            changes.insert(key.clone(), file);
+        }
+    }
+    changes
+}
+
+/// The names in the file that a key stands for.
+fn object_path(key: &str) -> ObjectPath {
+    key.split('/')
+        .map(|name| unescape(name.as_bytes()))
+        .collect()
+}
+
+/// Gives a file its name, if nothing has it.
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // Not every file system has this.
+        Err(rustix::io::Errno::INVAL) => {
+            std::fs::hard_link(from, to).and_then(|()| std::fs::remove_file(from))
+        }
+        done => Ok(done?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::index::Stored;
+    use super::*;
+
+    fn layer(dir: &str, entries: &[(&str, Option<u64>)]) -> LayerFiles {
+        let stored = |file: Option<u64>| file.map(|file| Stored { file, time: 1 });
+        LayerFiles {
+            dir: dir.into(),
+            entries: entries
+                .iter()
+                .map(|(key, file)| ((*key).to_owned(), stored(*file)))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn of_all_layers_the_last_counts_and_a_group_hides_what_was_in_it() {
+        let layers = [
+            layer(
+                "a",
+                &[
+                    ("g", Some(1)),
+                    ("g/x", Some(2)),
+                    ("g.y", Some(3)),
+                    ("h/x", Some(4)),
+                ],
+            ),
+            layer("b", &[("g", None), ("h/x", Some(5))]),
+            layer("c", &[("g/z", Some(6))]),
+        ];
+        let changes = joined(&layers);
+        let keys: Vec<_> = changes.keys().map(String::as_str).collect();
+        assert_eq!(keys, ["g", "g.y", "g/z", "h/x"]);
+        assert_eq!(changes["g"], None);
+        let file = changes["h/x"].as_ref().map(|(path, _)| path.as_path());
+        assert_eq!(file, Some(Path::new("b/0000000000000005.h5")));
+    }
+
+    #[test]
+    fn a_key_names_an_object_by_its_own_name() {
+        let path = object_path("a%2Fb/c%2Enpy/d#e");
+        assert_eq!(path, [b"a/b".to_vec(), b"c.npy".to_vec(), b"d#e".to_vec()]);
+    }
+}

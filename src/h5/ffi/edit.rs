@@ -1,0 +1,238 @@
+//! Changes to a new file: objects copied into it and links taken out of it. No data passes through here.
+
+use super::*;
+
+/// Opens the file at `path` to change it; no lock is taken: nobody else knows the file.
+pub fn open_to_edit(path: &[u8]) -> Result<Id> {
+    open_unlocked(path, h5f::H5F_ACC_RDWR)
+}
+
+/// Opens the file at `path` to read it; no lock is taken.
+pub fn open_source(path: &[u8]) -> Result<Id> {
+    open_unlocked(path, h5f::H5F_ACC_RDONLY)
+}
+
+fn open_unlocked(path: &[u8], flags: c_uint) -> Result<Id> {
+    let path = cstring(path)?;
+    // SAFETY: plain calls on identifiers made here; the path is a live C string.
+    unsafe {
+        let access = id(h5p::H5Pcreate(*h5p::H5P_CLS_FILE_ACCESS), "H5Pcreate")?;
+        done(
+            h5p::H5Pset_file_locking(access.0, 0, 1),
+            "H5Pset_file_locking",
+        )?;
+        id(h5f::H5Fopen(path.as_ptr(), flags, access.0), "H5Fopen")
+    }
+}
+
+/// Writes all that libhdf5 has in memory to a changed file, and closes it.
+pub fn finish(file: Id) -> Result<()> {
+    // SAFETY: plain calls on an open file; its identifier is given up.
+    unsafe {
+        done(
+            h5f::H5Fflush(file.0, h5f::H5F_scope_t::H5F_SCOPE_GLOBAL),
+            "H5Fflush",
+        )?;
+        done(h5f::H5Fclose(into_raw(file)), "H5Fclose")
+    }
+}
+
+/// Whether every link of a path is there and leads on.
+pub fn exists(file: &Id, names: &[Vec<u8>]) -> Result<bool> {
+    for depth in 1..=names.len() {
+        let path = cstring(&names[..depth].join(&b'/'))?;
+        // SAFETY: plain call; the path is a live C string whose links but the last are known to exist.
+        match unsafe { h5l::H5Lexists(file.0, path.as_ptr(), h5p::H5P_DEFAULT) } {
+            0 => return Ok(false),
+            found => done(found, "H5Lexists")?,
+        }
+    }
+    Ok(true)
+}
+
+/// Takes a link away; its object goes with the last one.
+pub fn unlink(file: &Id, names: &[Vec<u8>]) -> Result<()> {
+    let path = cstring(&names.join(&b'/'))?;
+    // SAFETY: plain call; the path is a live C string.
+    done(
+        unsafe { h5l::H5Ldelete(file.0, path.as_ptr(), h5p::H5P_DEFAULT) },
+        "H5Ldelete",
+    )
+}
+
+/// Gives the object of a link another path.
+pub fn rename(file: &Id, from: &[Vec<u8>], to: &[Vec<u8>]) -> Result<()> {
+    let (from, to) = (cstring(&from.join(&b'/'))?, cstring(&to.join(&b'/'))?);
+    let links = new_links()?;
+    // SAFETY: plain call; both paths are live C strings.
+    done(
+        unsafe {
+            h5l::H5Lmove(
+                file.0,
+                from.as_ptr(),
+                file.0,
+                to.as_ptr(),
+                links.0,
+                h5p::H5P_DEFAULT,
+            )
+        },
+        "H5Lmove",
+    )
+}
+
+/// Links in UTF-8; groups on the way are made.
+fn new_links() -> Result<Id> {
+    // SAFETY: plain calls on a property list made here.
+    unsafe {
+        let links = id(h5p::H5Pcreate(*h5p::H5P_CLS_LINK_CREATE), "H5Pcreate")?;
+        done(
+            h5p::H5Pset_create_intermediate_group(links.0, 1),
+            "H5Pset_create_intermediate_group",
+        )?;
+        done(
+            h5p::H5Pset_char_encoding(links.0, h5t::H5T_cset_t::H5T_CSET_UTF8),
+            "H5Pset_char_encoding",
+        )?;
+        Ok(links)
+    }
+}
+
+/// Copies an object with all that is below it from one file to another: data as they are stored, and attributes.
+pub fn copy_object(from: &Id, source: &[Vec<u8>], to: &Id, target: &[Vec<u8>]) -> Result<()> {
+    let source = match source {
+        [] => cstring(b"/")?,
+        names => cstring(&names.join(&b'/'))?,
+    };
+    let target = cstring(&target.join(&b'/'))?;
+    let links = new_links()?;
+    // SAFETY: plain call; both paths are live C strings.
+    done(
+        unsafe {
+            h5o::H5Ocopy(
+                from.0,
+                source.as_ptr(),
+                to.0,
+                target.as_ptr(),
+                h5p::H5P_DEFAULT,
+                links.0,
+            )
+        },
+        "H5Ocopy",
+    )
+}
+
+/// Opens the object at a path; the root without names.
+pub fn open_at(file: &Id, names: &[Vec<u8>]) -> Result<Id> {
+    let path = match names {
+        [] => cstring(b"/")?,
+        names => cstring(&names.join(&b'/'))?,
+    };
+    // SAFETY: plain call; the path is a live C string.
+    id(
+        unsafe { h5o::H5Oopen(file.0, path.as_ptr(), h5p::H5P_DEFAULT) },
+        "H5Oopen",
+    )
+}
+
+/// Whether an object has an attribute.
+pub fn has_attribute(object: &Id, name: &[u8]) -> Result<bool> {
+    let name = cstring(name)?;
+    // SAFETY: plain call; the name is a live C string.
+    let found = unsafe { h5a::H5Aexists(object.0, name.as_ptr()) };
+    done(found, "H5Aexists").map(|()| found > 0)
+}
+
+/// Takes an attribute away.
+pub fn remove_attribute(object: &Id, name: &[u8]) -> Result<()> {
+    let name = cstring(name)?;
+    // SAFETY: plain call; the name is a live C string.
+    done(
+        unsafe { h5a::H5Adelete(object.0, name.as_ptr()) },
+        "H5Adelete",
+    )
+}
+
+/// Gives an object a scalar attribute of 64 bits, in the place of one of that name.
+pub fn set_number(object: &Id, name: &[u8], value: i64) -> Result<()> {
+    if has_attribute(object, name)? {
+        remove_attribute(object, name)?;
+    }
+    let name = cstring(name)?;
+    // SAFETY: plain calls on identifiers made here; the value is a live integer of the type that is said.
+    unsafe {
+        let space = id(h5s::H5Screate(h5s::H5S_class_t::H5S_SCALAR), "H5Screate")?;
+        let attribute = id(
+            h5a::H5Acreate2(
+                object.0,
+                name.as_ptr(),
+                *h5t::H5T_STD_I64LE,
+                space.0,
+                h5p::H5P_DEFAULT,
+                h5p::H5P_DEFAULT,
+            ),
+            "H5Acreate2",
+        )?;
+        done(
+            h5a::H5Awrite(
+                attribute.0,
+                *h5t::H5T_NATIVE_INT64,
+                (&raw const value).cast(),
+            ),
+            "H5Awrite",
+        )
+    }
+}
+
+/// Copies an attribute from one object to another, in the place of one of that name.
+pub fn copy_attribute(from: &Id, to: &Id, name: &[u8]) -> Result<()> {
+    /// An attribute lies in an object header of 64 KiB; text of variable length may be longer.
+    const LARGEST: usize = 1 << 20;
+    if has_attribute(to, name)? {
+        remove_attribute(to, name)?;
+    }
+    let text = cstring(name)?;
+    // SAFETY: plain calls on identifiers made here; the buffer has room for the elements of the attribute in
+    // the type that both calls name. What libhdf5 allocates for text of variable length is not given back: the
+    // worker ends soon.
+    unsafe {
+        let source = id(
+            h5a::H5Aopen(from.0, text.as_ptr(), h5p::H5P_DEFAULT),
+            "H5Aopen",
+        )?;
+        let ty = id(h5a::H5Aget_type(source.0), "H5Aget_type")?;
+        let space = id(h5a::H5Aget_space(source.0), "H5Aget_space")?;
+        let elements = count(
+            h5s::H5Sget_simple_extent_npoints(space.0),
+            "H5Sget_simple_extent_npoints",
+        )?;
+        let size = elements.checked_mul(h5t::H5Tget_size(ty.0));
+        let Some(size) = size.filter(|&size| size <= LARGEST) else {
+            return Err(Failure("attribute too large".into()));
+        };
+        let mut buf = vec![0_u64; size.div_ceil(8)];
+        if size > 0 {
+            done(
+                h5a::H5Aread(source.0, ty.0, buf.as_mut_ptr().cast()),
+                "H5Aread",
+            )?;
+        }
+        let target = id(
+            h5a::H5Acreate2(
+                to.0,
+                text.as_ptr(),
+                ty.0,
+                space.0,
+                h5p::H5P_DEFAULT,
+                h5p::H5P_DEFAULT,
+            ),
+            "H5Acreate2",
+        )?;
+        if size > 0 {
+            done(
+                h5a::H5Awrite(target.0, ty.0, buf.as_ptr().cast()),
+                "H5Awrite",
+            )?;
+        }
+        Ok(())
+    }
+}
