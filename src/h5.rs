@@ -21,6 +21,7 @@ mod survey;
 mod szip;
 pub mod tables;
 mod text;
+mod times;
 mod types;
 mod wire;
 pub mod worker;
@@ -44,6 +45,7 @@ pub use lmdb::LmdbRequest;
 use sandbox::Sandbox;
 use tables::{Outcome, TablesRequest};
 pub use text::encode as encode_text;
+pub use times::Times;
 pub use types::Element;
 
 /// The names that lead from the root group to a group.
@@ -72,6 +74,8 @@ pub enum Request {
     },
     /// Every group once: address and shortest path from the root, first by name.
     Groups,
+    /// When objects were written, if the file says it.
+    Times,
     /// What a path from `group` leads to; soft links are followed, external ones reported.
     Resolve { group: u64, path: Vec<u8> },
     /// How the elements of a dataset are found.
@@ -120,7 +124,11 @@ impl Request {
     fn opens_many(&self) -> bool {
         matches!(
             self,
-            Self::List { .. } | Self::Survey { .. } | Self::Groups | Self::Maps { .. }
+            Self::List { .. }
+                | Self::Survey { .. }
+                | Self::Groups
+                | Self::Times
+                | Self::Maps { .. }
         )
     }
 
@@ -149,6 +157,8 @@ impl Request {
             | Self::WriteChunks(_)
             | Self::Edit(_)
             | Self::Tables(_) => 0,
+            // It looks at attributes: what it dies of must not cost the file.
+            Self::Times => u64::MAX,
             Self::List { group, .. } | Self::Resolve { group, .. } => *group,
             // It looks at attributes, and below the group: what it dies of must not cost the group.
             Self::Survey {
@@ -199,6 +209,7 @@ pub enum Answer {
     Members(Members),
     Survey(Survey<Surveyed>),
     Groups(Vec<(u64, GroupPath)>),
+    Times(Option<Times>),
     Resolved(Resolved),
     Map(DatasetMap),
     Details(Details),
@@ -645,6 +656,10 @@ impl H5 {
 
     pub fn groups(&self, file: &StoreFile) -> Result<Vec<(u64, GroupPath)>, H5Error> {
         ask!(self, file, Request::Groups, Groups)
+    }
+
+    pub fn times(&self, file: &StoreFile) -> Result<Option<Times>, H5Error> {
+        ask!(self, file, Request::Times, Times)
     }
 
     pub fn resolve(&self, file: &StoreFile, group: u64, path: &[u8]) -> Result<Resolved, H5Error> {

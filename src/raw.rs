@@ -63,6 +63,16 @@ impl Identity {
     }
 }
 
+/// A time as the index keeps it.
+pub fn time(nanoseconds: i64) -> SystemTime {
+    let distance = Duration::from_nanos(nanoseconds.unsigned_abs());
+    if nanoseconds >= 0 {
+        UNIX_EPOCH + distance
+    } else {
+        UNIX_EPOCH - distance
+    }
+}
+
 /// Owner, permissions and time that entries of a store take from its file or directory.
 #[derive(Clone, Copy, Debug)]
 pub struct Ownership {

@@ -11,11 +11,12 @@ mod object;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use super::index::Stored;
 use super::layer;
 use crate::error::{Error, ErrorKind, Result};
+use crate::raw::time;
 use crate::store::Context;
 use crate::tree::name::SUFFIXES;
 use crate::tree::{Directory, Node};
@@ -242,14 +243,4 @@ pub fn stem(name: &[u8]) -> &[u8] {
         .iter()
         .find_map(|suffix| name.strip_suffix(*suffix))
         .unwrap_or(name)
-}
-
-/// A time as the index keeps it.
-pub fn time(nanoseconds: i64) -> SystemTime {
-    let distance = Duration::from_nanos(nanoseconds.unsigned_abs());
-    if nanoseconds >= 0 {
-        UNIX_EPOCH + distance
-    } else {
-        UNIX_EPOCH - distance
-    }
 }

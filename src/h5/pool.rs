@@ -169,6 +169,7 @@ fn patience(request: &Request, file_size: u64) -> Duration {
         Request::Edit(_) => return DAY,
         Request::MeasureText { .. }
         | Request::Groups
+        | Request::Times
         | Request::List { .. }
         | Request::Survey { .. } => (2 * MIB, 600),
         _ => (8 * MIB, 120),

@@ -12,7 +12,7 @@ use lru::LruCache;
 use super::ffi::{self, Failure, Id};
 use super::lmdb::Environments;
 use super::types::{self, Element, TypeError};
-use super::{Answer, H5Error, Request, chunks, describe, survey, text};
+use super::{Answer, H5Error, Request, chunks, describe, survey, text, times};
 use crate::raw::{Identity, StoreFile};
 use crate::read::chunked;
 
@@ -137,6 +137,7 @@ impl Service {
                 let part = *from..from.saturating_add(*most);
                 Answer::Survey(survey::survey(&open.file, *group, names, *depth, part)?)
             }
+            Request::Times => Answer::Times(times::times(&open.file)?),
             Request::Groups => Answer::Groups(describe::groups(&open.file)?),
             Request::Resolve { group, path } => {
                 Answer::Resolved(describe::resolve(&open.file, *group, path)?)

@@ -207,7 +207,7 @@ fn gather_small(piece: &mut [u64], shape: &[u64], element: u64) -> bool {
 
 impl VirtualFile for ArrayFile {
     fn ownership(&self) -> Ownership {
-        self.store.file.ownership
+        self.store.ownership(self.dataset.addr)
     }
 
     fn size(&self) -> Result<u64> {

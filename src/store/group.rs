@@ -198,6 +198,7 @@ impl GroupDirectory {
     fn value(&self, value: Value, object: &str, attribute: &[u8]) -> Node {
         Node::File(Arc::new(ValueFile {
             store: self.store.clone(),
+            group: self.addr,
             value,
             path: format!("{}/{object}", self.group),
             attribute: String::from_utf8_lossy(attribute).into_owned(),
@@ -456,7 +457,7 @@ fn follow(
 
 impl Directory for GroupDirectory {
     fn ownership(&self) -> Ownership {
-        self.store.file.ownership
+        self.store.ownership(self.addr)
     }
 
     fn list(&self) -> Result<Arc<Listing>> {

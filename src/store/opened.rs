@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use super::Context;
 use super::text::Measured;
 use crate::error::{Error, Result};
-use crate::h5::{GroupPath, Request};
-use crate::raw::{StoreFile, missing_end};
+use crate::h5::{GroupPath, Request, Times};
+use crate::raw::{Ownership, StoreFile, missing_end, time};
 use crate::read::backing::{Backing, Form};
 
 /// An HDF5 file that is open.
@@ -24,6 +24,8 @@ pub struct OpenStore {
     /// Where each group was seen first, for groups that claim one link only.
     seen: Mutex<HashMap<u64, GroupPath>>,
     measures: Mutex<HashMap<u64, Result<Arc<Measured>>>>,
+    /// When objects were written, if the file says it.
+    times: OnceLock<Option<Times>>,
 }
 
 impl OpenStore {
@@ -49,7 +51,22 @@ impl OpenStore {
             canonical: OnceLock::new(),
             seen: Mutex::default(),
             measures: Mutex::default(),
+            times: OnceLock::new(),
         }))
+    }
+
+    /// Owner and permissions of the file, and the time of the object at an address.
+    pub fn ownership(&self, object: u64) -> Ownership {
+        let own = self.file.ownership;
+        // A file that cannot be asked says so when it is listed.
+        let ask = || self.context.h5.times(&self.file).unwrap_or_default();
+        match self.times.get_or_init(ask) {
+            Some(times) => Ownership {
+                mtime: time(times.own.get(&object).copied().unwrap_or(times.all)),
+                ..own
+            },
+            None => own,
+        }
     }
 
     /// What a block of a dataset in a form is asked for with.

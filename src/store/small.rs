@@ -15,6 +15,8 @@ use crate::{info, npy};
 /// A small array that came with an attribute.
 pub struct ValueFile {
     pub store: Arc<OpenStore>,
+    /// Address of the group that it is shown in.
+    pub group: u64,
     pub value: Value,
     /// Where it is in the file, for `info`: an object's path and the attribute's name.
     pub path: String,
@@ -23,7 +25,7 @@ pub struct ValueFile {
 
 impl VirtualFile for ValueFile {
     fn ownership(&self) -> Ownership {
-        self.store.file.ownership
+        self.store.ownership(self.group)
     }
 
     fn size(&self) -> Result<u64> {

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value as Json;
 
@@ -18,6 +17,7 @@ use crate::cli::{CliError, say};
 use crate::error::{Error, ErrorKind};
 use crate::fuse::table;
 use crate::journal::utc;
+use crate::raw::time;
 
 /// Conflicts that are printed, at most.
 const MOST_SHOWN: usize = 100;
@@ -117,10 +117,6 @@ pub fn print(text: &str) -> Result<(), CliError> {
         }
         _ => Ok(()),
     }
-}
-
-fn time(nanoseconds: i64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0))
 }
 
 pub fn ls(which: &Which) -> Result<(), CliError> {

@@ -152,6 +152,35 @@ pub fn remove_attribute(object: &Id, name: &[u8]) -> Result<()> {
     )
 }
 
+/// The value of an attribute that is one integer; `None` if there is none, or if it is something else.
+pub fn number(object: &Id, name: &[u8]) -> Result<Option<i64>> {
+    if !has_attribute(object, name)? {
+        return Ok(None);
+    }
+    let name = cstring(name)?;
+    let mut value = 0_i64;
+    // SAFETY: plain calls on identifiers made here; one element is read into a live integer of the type that
+    // is said.
+    unsafe {
+        let attribute = id(
+            h5a::H5Aopen(object.0, name.as_ptr(), h5p::H5P_DEFAULT),
+            "H5Aopen",
+        )?;
+        let ty = id(h5a::H5Aget_type(attribute.0), "H5Aget_type")?;
+        let space = id(h5a::H5Aget_space(attribute.0), "H5Aget_space")?;
+        let is_number = h5t::H5Tget_class(ty.0) == h5t::H5T_class_t::H5T_INTEGER
+            && h5s::H5Sget_simple_extent_npoints(space.0) == 1;
+        if !is_number {
+            return Ok(None);
+        }
+        done(
+            h5a::H5Aread(attribute.0, *h5t::H5T_NATIVE_INT64, (&raw mut value).cast()),
+            "H5Aread",
+        )?;
+    }
+    Ok(Some(value))
+}
+
 /// Gives an object a scalar attribute of 64 bits, in the place of one of that name.
 pub fn set_number(object: &Id, name: &[u8], value: i64) -> Result<()> {
     if has_attribute(object, name)? {

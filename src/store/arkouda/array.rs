@@ -64,6 +64,15 @@ impl Origin {
         Ok(h5.attributes(&part.store.file, addr)?)
     }
 
+    /// Owner, permissions and time. The time is the object's own if the file says it; a set has none.
+    pub fn ownership(&self) -> Ownership {
+        let object = self.joined.parts.first().and_then(Option::as_ref);
+        match (&self.set.parts[..], object.and_then(|object| object.addr())) {
+            ([part], Some(addr)) => part.store.ownership(addr),
+            _ => self.set.ownership(),
+        }
+    }
+
     /// A dataset of one part.
     pub fn dataset(&self, part: usize, object: &Object, joined: &Joined) -> Option<ArrayFile> {
         let group = &joined.path[..joined.path.len().saturating_sub(1)];
@@ -105,7 +114,7 @@ impl ArrayNode {
 
 impl VirtualFile for ArrayNode {
     fn ownership(&self) -> Ownership {
-        self.origin.set.ownership()
+        self.origin.ownership()
     }
 
     fn size(&self) -> Result<u64> {
@@ -166,7 +175,7 @@ pub struct Broken {
 
 impl VirtualFile for Broken {
     fn ownership(&self) -> Ownership {
-        self.origin.set.ownership()
+        self.origin.ownership()
     }
 
     fn size(&self) -> Result<u64> {

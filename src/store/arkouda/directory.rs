@@ -114,7 +114,7 @@ impl ObjectDirectory {
 
 impl Directory for ObjectDirectory {
     fn ownership(&self) -> Ownership {
-        self.origin.set.ownership()
+        self.origin.ownership()
     }
 
     fn kind(&self) -> Result<StoreKind> {

@@ -1,0 +1,49 @@
+//! When the objects of an exported file were written, as the file itself says.
+//!
+//! An attribute `npyfs_times` of the root group says that there are such times, and is that of all objects
+//! that have none of their own; `npyfs_time` of an object is the object's, and of what is below it.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::edit::{TIME, TIMES};
+use super::ffi::{self, Failure, Id, RawLink};
+use super::{GroupPath, H5Error, describe};
+
+/// The times of a file's objects, in nanoseconds since 1970.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Times {
+    /// Of objects that have none of their own.
+    pub all: i64,
+    /// By the address of the object, those it inherits included.
+    pub own: HashMap<u64, i64>,
+}
+
+/// The times of a file; `None` if it has none.
+pub fn times(file: &Id) -> Result<Option<Times>, H5Error> {
+    let root = ffi::open_at(file, &[])?;
+    let Some(all) = ffi::number(&root, TIMES)? else {
+        return Ok(None);
+    };
+    let mut own = HashMap::new();
+    let mut groups: HashMap<GroupPath, Option<i64>> = HashMap::new();
+    // Each group comes after the one that it is in.
+    for (addr, path) in describe::groups(file)? {
+        let above = path.split_last().and_then(|(_, above)| groups.get(above));
+        let group = ffi::open_object(file, addr)?;
+        let inherited = ffi::number(&group, TIME)?.or(above.copied().flatten());
+        own.extend(inherited.map(|time| (addr, time)));
+        groups.insert(path, inherited);
+        for (_, link) in ffi::links(&group).0 {
+            let RawLink::Hard(child) = link else { continue };
+            let time = time_of(file, child).unwrap_or(None).or(inherited);
+            own.extend(time.map(|time| (child, time)));
+        }
+    }
+    Ok(Some(Times { all, own }))
+}
+
+fn time_of(file: &Id, addr: u64) -> Result<Option<i64>, Failure> {
+    ffi::number(&ffi::open_object(file, addr)?, TIME)
+}
