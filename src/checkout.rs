@@ -7,6 +7,7 @@
 pub mod checkouts;
 pub mod commit;
 pub mod commits;
+pub mod compression;
 pub mod conflict;
 pub mod export;
 pub mod form;

@@ -11,10 +11,12 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::checkouts::LayerFiles;
+use super::compression::{CHUNK, Compression, SMALLEST};
 use super::layer::path_in;
 use crate::error::{Error, ErrorKind, Result};
-use crate::h5::edit::{Editor, ObjectPath, Step, source};
+use crate::h5::edit::{Editor, ObjectPath, Recodable, Step, source};
 use crate::raw::StoreFile;
+use crate::read::grid::row_piece;
 use crate::tree::name::unescape;
 
 /// Changes that the worker is asked for at a time.
@@ -41,6 +43,8 @@ pub struct Export<'a> {
     pub out: &'a Path,
     /// Objects of the store that are left out.
     pub without: &'a [ObjectPath],
+    /// `None`: data stay as they are stored.
+    pub compression: Option<Compression>,
     /// The program that becomes a worker.
     pub program: &'a Path,
 }
@@ -77,10 +81,18 @@ impl Export<'_> {
             let message = "it changed on disk while it was copied";
             return Err(Error::new(ErrorKind::Stale, message).about(self.base.display()));
         }
-        let refused = self.change(&base, &part, dir.path(), &changes, progress)?;
+        let mut readable: Vec<PathBuf> =
+            self.layers.iter().map(|layer| layer.dir.clone()).collect();
+        readable.dedup();
+        let mut editor = Editor::start(self.program, dir.path(), &readable)?;
+        let refused = self.change(&mut editor, &base, &part, &changes, progress)?;
         if !refused.is_empty() && !leave_out {
             return Ok(refused);
         }
+        let part = match self.compression {
+            Some(compression) => compress(&mut editor, &part, compression, progress)?,
+            None => part,
+        };
         let done = File::open(&part).and_then(|file| file.sync_all());
         done.and_then(|()| rename_new(&part, self.out))
             .and_then(|()| File::open(parent)?.sync_all())
@@ -104,16 +116,12 @@ impl Export<'_> {
     /// Applies the changes to the copy at `part`; says which could not be.
     fn change(
         &self,
+        editor: &mut Editor,
         base: &StoreFile,
         part: &Path,
-        dir: &Path,
         changes: &Changes,
         progress: &dyn Progress,
     ) -> Result<Vec<(String, String)>> {
-        let mut readable: Vec<PathBuf> =
-            self.layers.iter().map(|layer| layer.dir.clone()).collect();
-        readable.dedup();
-        let mut editor = Editor::start(self.program, dir, &readable)?;
         let mut all = vec![(String::new(), 0, Step::Times(base.identity.modified()))];
         for path in self.without {
             let name = String::from_utf8_lossy(&path.join(&b'/')).into_owned();
@@ -143,6 +151,56 @@ impl Export<'_> {
             }
         }
         Ok(refused)
+    }
+}
+
+/// Writes the datasets of the file at `part` again, compressed; answers the file that has the result.
+fn compress(
+    editor: &mut Editor,
+    part: &Path,
+    compression: Compression,
+    progress: &dyn Progress,
+) -> Result<PathBuf> {
+    let filters = compression.filters();
+    let found = editor.datasets(&StoreFile::open(part)?)?;
+    let size = |dataset: &Recodable| {
+        let elements = dataset
+            .shape
+            .iter()
+            .try_fold(1_u64, |n, &d| n.checked_mul(d));
+        elements
+            .and_then(|n| n.checked_mul(dataset.element))
+            .unwrap_or(0)
+    };
+    let worth_it = |dataset: &Recodable| !dataset.shape.is_empty() && size(dataset) >= SMALLEST;
+    let found: Vec<_> = found.into_iter().filter(worth_it).collect();
+    progress.begin(found.iter().map(size).sum());
+    for dataset in found {
+        let bytes = size(&dataset);
+        let step = Step::Recode {
+            chunk: row_piece(&dataset.shape, dataset.element, CHUNK),
+            path: dataset.path.clone(),
+            filters: filters.clone(),
+        };
+        all_done(editor, part, step, &dataset.path)?;
+        progress.advance(bytes);
+    }
+    let gathered = part.with_file_name("gathered.h5");
+    File::create_new(&gathered)?;
+    let step = Step::Gather { from: source(part) };
+    all_done(editor, &gathered, step, &Vec::new())?;
+    Ok(gathered)
+}
+
+/// Does a step that may not fail.
+fn all_done(editor: &mut Editor, file: &Path, step: Step, about: &ObjectPath) -> Result<()> {
+    let done = editor.edit(&StoreFile::open(file)?, vec![step])?;
+    match done.into_iter().find_map(std::result::Result::err) {
+        None => Ok(()),
+        Some(why) => {
+            let name = about.join(&b'/');
+            Err(Error::damaged(why).about(String::from_utf8_lossy(&name)))
+        }
     }
 }
 

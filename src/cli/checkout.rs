@@ -76,8 +76,18 @@ enum Command {
     /// Write the store with a checkout, or with what is committed, as one new HDF5 file
     ///
     /// The new file is a copy of the store's in which objects were replaced: what was not changed stays
-    /// as it is stored. The file must not exist. It appears when it is complete.
+    /// as it is stored, unless --compress is given. The file must not exist. It appears when it is complete.
+    #[command(override_usage = "npyfs checkout export [OPTIONS] <STORE> [NAME] <OUT>")]
     Export {
+        /// Compress all arrays: gzip, lzf or blosc:CODEC, with :LEVEL behind; none leaves them as they are
+        #[arg(
+            long,
+            value_name = "METHOD",
+            default_value = "none",
+            hide_default_value = true
+        )]
+        compress: String,
+
         /// Do without objects that cannot be carried over; they are listed
         #[arg(long)]
         leave_out: bool,
@@ -85,8 +95,8 @@ enum Command {
         #[command(flatten)]
         which: Which,
 
-        /// The checkout (without it: what is committed) and the new file
-        #[arg(required = true, num_args = 1..=2, value_names = ["NAME", "OUT"])]
+        /// The checkout, without which what is committed is written, and the new file
+        #[arg(required = true, num_args = 1..=2, value_name = "[NAME] OUT")]
         words: Vec<String>,
     },
     /// Take back all that is staged in a Hangar repository
@@ -145,13 +155,16 @@ pub fn run(args: Args) -> Result<(), CliError> {
             layers::discard(&which, name.as_deref())
         }
         Command::Export {
+            compress,
             leave_out,
             which,
             words,
         } => {
             for_layers(&which)?;
+            let compression = export::compression(&compress)
+                .map_err(|why| CliError::usage(format!("--compress {why}")))?;
             let (name, out) = export::words(words)?;
-            export::export(&which, name.as_deref(), &out, leave_out)
+            export::export(&which, name.as_deref(), &out, compression, leave_out)
         }
         Command::Reset { store } => hangar::reset(&store),
     }

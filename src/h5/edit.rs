@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::budget::Budget;
 use super::editor;
+pub use super::ffi::Filter;
 use super::ffi::{self, Failure, Id};
 use super::pool::Worker;
-use super::{Answer, H5Error, Request};
+use super::{Answer, Dataset, Element, H5Error, Member, Request};
 use crate::raw::StoreFile;
 
 /// Attribute of an object: when it was written, in nanoseconds since 1970 (I64).
@@ -24,6 +25,9 @@ pub const TIMES: &[u8] = b"npyfs_times";
 
 /// The dataset whose attributes are the 0-D items of a daf store.
 const ITEMS: &[u8] = b"__daf__";
+
+/// What is being made stands here until it takes the place of what it is made from.
+const WORKPLACE: &[u8] = b"npyfs_export";
 
 /// Names from the root group to an object.
 pub type ObjectPath = Vec<Vec<u8>>;
@@ -43,6 +47,23 @@ pub enum Step {
     },
     /// Sets the time of all objects that have none of their own, unless the file says it.
     Times(i64),
+    /// Writes the dataset at a path again, in chunks of this shape and through these filters. One that has
+    /// several links stays as it is.
+    Recode {
+        path: ObjectPath,
+        chunk: Vec<u64>,
+        filters: Vec<Filter>,
+    },
+    /// Fills the file, which is empty, with all that is in another: without the room that nothing takes there.
+    Gather { from: Vec<u8> },
+}
+
+/// A dataset that could be written again.
+pub struct Recodable {
+    pub path: ObjectPath,
+    pub shape: Vec<u64>,
+    /// Bytes of an element.
+    pub element: u64,
 }
 
 /// The worker process that makes such files.
@@ -80,10 +101,62 @@ impl Editor {
     }
 }
 
+impl Editor {
+    /// The datasets of elements of fixed size whose data are in the file.
+    pub fn datasets(&mut self, file: &StoreFile) -> Result<Vec<Recodable>, H5Error> {
+        let wrong = || H5Error::Damaged("answer to another request".into());
+        let mut found = Vec::new();
+        let Answer::Groups(groups) = self.ask(file, &Request::Groups)? else {
+            return Err(wrong());
+        };
+        for (group, above) in groups {
+            let request = Request::List {
+                group,
+                outside: true,
+                from: 0,
+                most: usize::MAX,
+            };
+            let Answer::Members(members) = self.ask(file, &request)? else {
+                return Err(wrong());
+            };
+            for (name, member) in members.members {
+                if let Member::Dataset(Dataset {
+                    element: Element::Fixed { dtype, inner, .. },
+                    mut shape,
+                    outside: false,
+                    ..
+                }) = member
+                {
+                    let mut path = above.clone();
+                    path.push(name);
+                    let own = shape.len().saturating_sub(inner.len());
+                    let inner: u64 = shape.drain(own..).product();
+                    let element = (dtype.size() as u64).saturating_mul(inner);
+                    found.push(Recodable {
+                        path,
+                        shape,
+                        element,
+                    });
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn ask(&mut self, file: &StoreFile, request: &Request) -> Result<Answer, H5Error> {
+        let asked = self.worker.ask(file, request, &mut None);
+        asked.map_err(|e| H5Error::Damaged(format!("the editing worker failed: {e}")))?
+    }
+}
+
 /// Changes `file` in this process.
 pub fn edit(file: &StoreFile, steps: &[Step]) -> Result<Vec<Result<(), String>>, H5Error> {
     ffi::locked(|| {
-        let target = ffi::open_to_edit(file.path_of_descriptor().as_bytes())?;
+        let path = file.path_of_descriptor();
+        let target = match file.identity.size {
+            0 => ffi::create_empty(path.as_bytes())?,
+            _ => ffi::open_to_edit(path.as_bytes())?,
+        };
         let done = steps
             .iter()
             .map(|step| apply(&target, step).map_err(|e| e.0))
@@ -121,6 +194,60 @@ fn apply(target: &Id, step: &Step) -> Result<(), Failure> {
                 false => ffi::set_number(&root, TIMES, *time),
             }
         }
+        Step::Recode {
+            path,
+            chunk,
+            filters,
+        } => recode(target, path, chunk, filters),
+        Step::Gather { from } => gather(target, &ffi::open_source(from)?),
+    }
+}
+
+fn recode(
+    target: &Id,
+    path: &ObjectPath,
+    chunk: &[u64],
+    filters: &[Filter],
+) -> Result<(), Failure> {
+    let old = ffi::open_at(target, path)?;
+    // The others would keep the old one.
+    if ffi::object_info(&old)?.links > 1 {
+        return Ok(());
+    }
+    let place = free_workplace(target)?;
+    ffi::recode(target, path, &place, chunk, filters)?;
+    let new = ffi::open_at(target, &place)?;
+    for (name, _) in ffi::attributes(&old)? {
+        ffi::copy_attribute(&old, &new, &name)?;
+    }
+    drop((old, new));
+    ffi::unlink(target, path)?;
+    ffi::rename(target, &place, path)
+}
+
+fn gather(target: &Id, source: &Id) -> Result<(), Failure> {
+    let place = free_workplace(source)?;
+    // In one go, so that what has several links is copied once.
+    ffi::copy_object(source, &[], target, &place)?;
+    let all = ffi::open_at(target, &place)?;
+    let root = ffi::open_at(target, &[])?;
+    for (name, _) in ffi::attributes(&all)? {
+        ffi::copy_attribute(&all, &root, &name)?;
+    }
+    for (name, _) in ffi::links(&all).0 {
+        let from = [place.clone(), vec![name.clone()]].concat();
+        ffi::rename(target, &from, &[name])?;
+    }
+    drop(all);
+    ffi::unlink(target, &place)
+}
+
+/// A name in the root group that nothing has.
+fn free_workplace(file: &Id) -> Result<ObjectPath, Failure> {
+    let place = vec![WORKPLACE.to_vec()];
+    match ffi::exists(file, &place)? {
+        false => Ok(place),
+        true => Err(Failure("an object has the name npyfs_export".into())),
     }
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::edit::edit;
+use super::service::Service;
 use super::wire::{Reply, Wire};
 use super::{Answer, H5Error, Request, sandbox};
 use crate::raw::StoreFile;
@@ -51,7 +52,10 @@ pub fn run() -> io::Result<()> {
                 .map_err(|e| H5Error::Damaged(e.to_string()))
                 .and_then(|file| edit(&file, &steps))
                 .map(Answer::Edited),
-            (Some(_), _) => Err(H5Error::Unsupported("this worker only edits".into())),
+            // What is in the new file.
+            (Some(file), request) => StoreFile::from_file(Path::new(&path), file)
+                .map_err(|e| H5Error::Damaged(e.to_string()))
+                .and_then(|file| Service::default().answer(&file, &request)),
         };
         wire.send_reply(Reply::Done(answer))?;
     }

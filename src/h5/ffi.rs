@@ -13,6 +13,7 @@ mod datatype;
 mod edit;
 mod link;
 mod plist;
+mod recode;
 
 pub use attribute::*;
 pub use create::*;
@@ -21,13 +22,14 @@ pub use datatype::*;
 pub use edit::*;
 pub use link::*;
 pub use plist::*;
+pub use recode::*;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
 
 use hdf5_sys::h5::{H5_index_t, H5_iter_order_t, hsize_t};
 use hdf5_sys::h5i::hid_t;
-use hdf5_sys::{h5a, h5d, h5e, h5f, h5i, h5l, h5o, h5p, h5pl, h5s, h5t};
+use hdf5_sys::{h5a, h5d, h5e, h5f, h5i, h5l, h5o, h5p, h5pl, h5s, h5t, h5z};
 
 /// What libhdf5 says when a call fails.
 #[derive(Debug, thiserror::Error)]

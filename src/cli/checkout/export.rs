@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::layers::{Found, Which, print, refused};
 use super::seen::Seen;
 use crate::checkout::checkouts::LayerFiles;
+use crate::checkout::compression::Compression;
 use crate::checkout::export::{Export, Progress};
 use crate::cli::{CliError, say};
 use crate::h5::edit::ObjectPath;
@@ -21,6 +22,7 @@ struct Bar(ProgressBar);
 
 impl Progress for Bar {
     fn begin(&self, bytes: u64) {
+        self.0.set_position(0);
         self.0.set_length(bytes);
     }
 
@@ -33,6 +35,7 @@ pub fn export(
     which: &Which,
     name: Option<&str>,
     out: &Path,
+    compression: Option<Compression>,
     leave_out: bool,
 ) -> Result<(), CliError> {
     let found = which.find(name)?;
@@ -66,6 +69,7 @@ pub fn export(
         layers: &layers,
         out,
         without: &without,
+        compression,
         program: Path::new(PROGRAM),
     }
     .run(leave_out, &bar);
@@ -132,6 +136,14 @@ fn check_base(found: &Found, out: &Path) -> Result<Vec<(ObjectPath, String)>, Cl
         }
     }
     Ok(lost)
+}
+
+/// What `--compress` says.
+pub fn compression(text: &str) -> Result<Option<Compression>, String> {
+    match text {
+        "none" => Ok(None),
+        text => text.parse().map(Some),
+    }
 }
 
 /// Of the words behind the options: the checkout, if it is named, and the file.

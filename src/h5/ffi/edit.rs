@@ -25,6 +25,28 @@ fn open_unlocked(path: &[u8], flags: c_uint) -> Result<Id> {
     }
 }
 
+/// Makes the file at `path` anew, with nothing in it; no lock is taken.
+pub fn create_empty(path: &[u8]) -> Result<Id> {
+    let path = cstring(path)?;
+    // SAFETY: plain calls on identifiers made here; the path is a live C string.
+    unsafe {
+        let access = id(h5p::H5Pcreate(*h5p::H5P_CLS_FILE_ACCESS), "H5Pcreate")?;
+        done(
+            h5p::H5Pset_file_locking(access.0, 0, 1),
+            "H5Pset_file_locking",
+        )?;
+        id(
+            h5f::H5Fcreate(
+                path.as_ptr(),
+                h5f::H5F_ACC_TRUNC,
+                h5p::H5P_DEFAULT,
+                access.0,
+            ),
+            "H5Fcreate",
+        )
+    }
+}
+
 /// Writes all that libhdf5 has in memory to a changed file, and closes it.
 pub fn finish(file: Id) -> Result<()> {
     // SAFETY: plain calls on an open file; its identifier is given up.
