@@ -155,7 +155,7 @@ pub fn edit(file: &StoreFile, steps: &[Step]) -> Result<Vec<Result<(), String>>,
         let path = file.path_of_descriptor();
         let target = match file.identity.size {
             0 => ffi::create_empty(path.as_bytes())?,
-            _ => ffi::open_to_edit(path.as_bytes())?,
+            _ => ffi::open_to_write(path.as_bytes())?,
         };
         let done = steps
             .iter()

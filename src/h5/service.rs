@@ -106,7 +106,11 @@ impl Service {
     }
 
     fn dispatch(&mut self, file: &StoreFile, request: &Request) -> Result<Answer, H5Error> {
-        if let Request::Create(_) | Request::WriteChunks(_) | Request::Edit(_) | Request::Tables(_) = request {
+        if let Request::Create(_)
+        | Request::WriteChunks(_)
+        | Request::Edit(_)
+        | Request::Tables(_) = request
+        {
             return Err(H5Error::Unsupported("this worker only reads".into()));
         }
         if let Request::Chunk { stored, .. } = request {
@@ -161,9 +165,11 @@ impl Service {
                 ..
             } => Answer::Bytes(block(open.dataset(*dataset)?, start, shape)?),
             // Answered above, without libhdf5.
-            Request::Chunk { .. } | Request::Create(_) | Request::WriteChunks(_) | Request::Edit(_) | Request::Tables(_) => {
-                Answer::Bytes(Vec::new())
-            }
+            Request::Chunk { .. }
+            | Request::Create(_)
+            | Request::WriteChunks(_)
+            | Request::Edit(_)
+            | Request::Tables(_) => Answer::Bytes(Vec::new()),
             Request::MeasureText { dataset, rows } => {
                 Answer::TextMeasure(text::measure(open.dataset(*dataset)?, *rows)?)
             }

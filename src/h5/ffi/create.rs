@@ -82,7 +82,7 @@ pub fn open_to_write(path: &[u8]) -> Result<Id> {
     )
 }
 
-fn access_to_write() -> Result<Id> {
+pub(super) fn access_to_write() -> Result<Id> {
     // SAFETY: plain calls on an identifier made here.
     unsafe {
         let access = id(h5p::H5Pcreate(*h5p::H5P_CLS_FILE_ACCESS), "H5Pcreate")?;
@@ -109,7 +109,7 @@ pub fn finish(file: Id) -> Result<()> {
 }
 
 /// How new links are made: their names are UTF-8, and groups on the way are made as well.
-fn new_links() -> Result<Id> {
+pub(super) fn new_links() -> Result<Id> {
     // SAFETY: plain calls on an identifier made here.
     unsafe {
         let links = id(h5p::H5Pcreate(*h5p::H5P_CLS_LINK_CREATE), "H5Pcreate")?;
@@ -360,7 +360,7 @@ unsafe fn write_attribute(
     }
 }
 
-pub(super) fn into_raw(id: Id) -> hid_t {
+fn into_raw(id: Id) -> hid_t {
     let raw = id.0;
     std::mem::forget(id);
     raw

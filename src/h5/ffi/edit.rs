@@ -1,62 +1,35 @@
 //! Changes to a new file: objects copied into it and links taken out of it. No data passes through here.
 
+use super::create::{access_to_write, new_links};
 use super::*;
-
-/// Opens the file at `path` to change it; no lock is taken: nobody else knows the file.
-pub fn open_to_edit(path: &[u8]) -> Result<Id> {
-    open_unlocked(path, h5f::H5F_ACC_RDWR)
-}
 
 /// Opens the file at `path` to read it; no lock is taken.
 pub fn open_source(path: &[u8]) -> Result<Id> {
-    open_unlocked(path, h5f::H5F_ACC_RDONLY)
-}
-
-fn open_unlocked(path: &[u8], flags: c_uint) -> Result<Id> {
     let path = cstring(path)?;
-    // SAFETY: plain calls on identifiers made here; the path is a live C string.
-    unsafe {
-        let access = id(h5p::H5Pcreate(*h5p::H5P_CLS_FILE_ACCESS), "H5Pcreate")?;
-        done(
-            h5p::H5Pset_file_locking(access.0, 0, 1),
-            "H5Pset_file_locking",
-        )?;
-        id(h5f::H5Fopen(path.as_ptr(), flags, access.0), "H5Fopen")
-    }
+    let access = access_to_write()?;
+    // SAFETY: plain call; the path is a live C string.
+    id(
+        unsafe { h5f::H5Fopen(path.as_ptr(), h5f::H5F_ACC_RDONLY, access.0) },
+        "H5Fopen",
+    )
 }
 
-/// Makes the file at `path` anew, with nothing in it; no lock is taken.
+/// Makes the file at `path` anew, with nothing in it; its data will lie close together.
 pub fn create_empty(path: &[u8]) -> Result<Id> {
     let path = cstring(path)?;
-    // SAFETY: plain calls on identifiers made here; the path is a live C string.
-    unsafe {
-        let access = id(h5p::H5Pcreate(*h5p::H5P_CLS_FILE_ACCESS), "H5Pcreate")?;
-        done(
-            h5p::H5Pset_file_locking(access.0, 0, 1),
-            "H5Pset_file_locking",
-        )?;
-        id(
+    let access = access_to_write()?;
+    // SAFETY: plain call; the path is a live C string.
+    id(
+        unsafe {
             h5f::H5Fcreate(
                 path.as_ptr(),
                 h5f::H5F_ACC_TRUNC,
                 h5p::H5P_DEFAULT,
                 access.0,
-            ),
-            "H5Fcreate",
-        )
-    }
-}
-
-/// Writes all that libhdf5 has in memory to a changed file, and closes it.
-pub fn finish(file: Id) -> Result<()> {
-    // SAFETY: plain calls on an open file; its identifier is given up.
-    unsafe {
-        done(
-            h5f::H5Fflush(file.0, h5f::H5F_scope_t::H5F_SCOPE_GLOBAL),
-            "H5Fflush",
-        )?;
-        done(h5f::H5Fclose(into_raw(file)), "H5Fclose")
-    }
+            )
+        },
+        "H5Fcreate",
+    )
 }
 
 /// Whether every link of a path is there and leads on.
@@ -102,23 +75,6 @@ pub fn rename(file: &Id, from: &[Vec<u8>], to: &[Vec<u8>]) -> Result<()> {
     )
 }
 
-/// Links in UTF-8; groups on the way are made.
-fn new_links() -> Result<Id> {
-    // SAFETY: plain calls on a property list made here.
-    unsafe {
-        let links = id(h5p::H5Pcreate(*h5p::H5P_CLS_LINK_CREATE), "H5Pcreate")?;
-        done(
-            h5p::H5Pset_create_intermediate_group(links.0, 1),
-            "H5Pset_create_intermediate_group",
-        )?;
-        done(
-            h5p::H5Pset_char_encoding(links.0, h5t::H5T_cset_t::H5T_CSET_UTF8),
-            "H5Pset_char_encoding",
-        )?;
-        Ok(links)
-    }
-}
-
 /// Copies an object with all that is below it from one file to another: data as they are stored, and attributes.
 pub fn copy_object(from: &Id, source: &[Vec<u8>], to: &Id, target: &[Vec<u8>]) -> Result<()> {
     let source = match source {
@@ -145,15 +101,10 @@ pub fn copy_object(from: &Id, source: &[Vec<u8>], to: &Id, target: &[Vec<u8>]) -
 
 /// Opens the object at a path; the root without names.
 pub fn open_at(file: &Id, names: &[Vec<u8>]) -> Result<Id> {
-    let path = match names {
-        [] => cstring(b"/")?,
-        names => cstring(&names.join(&b'/'))?,
-    };
-    // SAFETY: plain call; the path is a live C string.
-    id(
-        unsafe { h5o::H5Oopen(file.0, path.as_ptr(), h5p::H5P_DEFAULT) },
-        "H5Oopen",
-    )
+    match names {
+        [] => open_by_name(file, b"/"),
+        names => open_by_name(file, &names.join(&b'/')),
+    }
 }
 
 /// Whether an object has an attribute.
