@@ -182,7 +182,8 @@ def test_bad_usage_is_one_line_and_its_code(store, tmp_path):
             (["commit", store], USAGE, "which checkout"), (["commit", store, "../x"], OBJECT, "cannot be the name"),
             (["commit", store, "none"], OBJECT, "no checkout none"), (["ls", tmp_path / "none.h5"], STORE, "No such file"),
             (["commit", "-m", "why", store, "work"], USAGE, "Hangar"), (["commit", "--ours", "--theirs", store, "w"], USAGE, "--theirs"),
-            (["export", store, "none", tmp_path / "out.h5"], OBJECT, "no checkout none"), (["nonsense", store], USAGE, "nonsense")]:
+            (["export", store, "none", tmp_path / "out.h5"], OBJECT, "no checkout none"),
+            (["export", "--compress", "zip", store, tmp_path / "out.h5"], USAGE, "expected gzip, lzf or blosc:CODEC"), (["nonsense", store], USAGE, "nonsense")]:
         refused = checkout(*arguments, code=code)
         one_line(refused)
         assert about in refused, refused
@@ -282,6 +283,27 @@ def test_what_lies_in_other_files_is_listed_or_left_out(tmp_path):
     checkout("export", store, tmp_path / "beside.h5")
     with h5py.File(tmp_path / "beside.h5") as file:
         assert file["g/outside"].shape == (10,) and file["g/outside"].external
+
+
+@pytest.mark.parametrize("method,filters", [("gzip", ["shuffle", "deflate"]), ("gzip:9", ["shuffle", "deflate"]), ("lzf", ["shuffle", "lzf"]),
+                                            ("blosc:zstd", ["blosc"]), ("blosc:lz4hc:9", ["blosc"]), ("blosc:blosclz", ["blosc"])])
+def test_a_compressed_file_holds_the_same(store, tmp_path, method, filters):
+    write(store, "work", {"large.npy": np.arange(700_000).reshape(700, 1000), "wide.npy": np.ones((2, 300_000), "f4"), "none.npy": np.zeros((0, 3))})
+    checkout("export", store, "work", tmp_path / "plain.h5")
+    checkout("export", "--compress", method, store, "work", tmp_path / "out.h5")
+    with h5py.File(tmp_path / "plain.h5") as plain, h5py.File(tmp_path / "out.h5") as file:
+        assert described(file) == described(plain)
+        assert file["g"] == file["twice"], "a group with two links became two"
+        for name, chunks in {"large": (131, 1000), "wide": (1, 262_144), "zipped": (500, 100)}.items():
+            plist = file[name].id.get_create_plist()
+            used = [plist.get_filter(i)[3].decode() for i in range(plist.get_nfilters())]
+            assert file[name].chunks == chunks and used == filters, (name, file[name].chunks, used)
+        assert file["a"].chunks is None and file["none"].chunks is None
+    assert (tmp_path / "out.h5").stat().st_size < (tmp_path / "plain.h5").stat().st_size / 3
+    with Mount(tmp_path / "plain.h5") as plain, Mount(tmp_path / "out.h5") as out:
+        for name in plain.files():
+            assert read(out / name) == read(plain / name), name
+            assert os.stat(out / name).st_mtime_ns == os.stat(plain / name).st_mtime_ns, name
 
 
 def test_make_rebuilds_what_changed_and_nothing_else_after_commit_and_export(tmp_path):
