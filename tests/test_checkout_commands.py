@@ -1,14 +1,17 @@
 """npyfs checkout ls, diff, commit, discard and export on stores of HDF5 files. Everything is written through a mount with NumPy
 and cp. Judges: h5py on exported files, NumPy through later mounts, make on times, exit codes as documented."""
 
+import json
 import os
 import re
 import subprocess
+import zlib
 
 import h5py
 import hdf5plugin  # noqa: F401 (h5py reads blosc with it)
 import numpy as np
 import pytest
+import scipy.sparse
 
 from support import daf
 from support.mount import Mount
@@ -357,3 +360,69 @@ def test_a_daf_store_stays_one(tmp_path):
         assert read(mount / "cell#score.npy") == np_save(score)
         kept = [name for name in mount.files() if name in shown_before]
         assert len(kept) == len(shown_before) - 1
+
+
+def by_hand(layer, number, key, stored=True):
+    """Adds a line to the index of a layer, and answers the path of the file that it names."""
+    record = json.dumps({"path": key, "stored": {"file": number, "time": 5_000_000_000} if stored else None}, separators=(",", ":"))
+    with open(layer / "index", "a") as index:
+        index.write(f"{zlib.crc32(record.encode()):08x} {record}\n")
+    return layer / f"{number:016}.h5"
+
+
+def test_items_and_sparse_matrices_of_a_daf_store_are_exported(tmp_path):
+    store = tmp_path / "cells.h5df"
+    with h5py.File(store, "w") as file:
+        daf.write(file)
+    write(store, "work", {"cell#score.npy": np.arange(12.0)})
+    layer = tmp_path / "cells.h5df.checkouts/work"
+    with h5py.File(by_hand(layer, 90, "title"), "w") as file:
+        daf.start(file)["title"] = "other"
+    with h5py.File(by_hand(layer, 91, "words"), "w") as file:
+        daf.start(file)["words"] = ["x", "yz", "ü"]
+    by_hand(layer, 0, "count", stored=False)
+    matrix = scipy.sparse.csr_matrix(np.eye(12, 5))
+    with h5py.File(by_hand(layer, 92, "cell,gene#s_f8"), "w") as file:
+        daf.start(file)
+        daf.put_sparse(file, "cell,gene#s_f8", matrix)
+    for more in ([], ["--compress", "gzip"]):
+        out = tmp_path / f"out{len(more)}.h5df"
+        checkout("export", *more, store, "work", out)
+        with h5py.File(store) as base, h5py.File(out) as file:
+            items, before = file["__daf__"].attrs, base["__daf__"].attrs
+            assert items["title"] == "other" and list(items["words"]) == ["x", "yz", "ü"]
+            assert set(items) == set(before) - {"count"} and items["pi"] == before["pi"] and items["flag"] == before["flag"]
+            assert list(file["cell,gene#s_f8"].attrs["shape"]) == [12, 5]
+            np.testing.assert_array_equal(file["cell,gene#s_f8/indices"], matrix.indices)
+        with Mount(out) as mount:
+            assert os.stat(mount / "cell,gene#s_f8.npz").st_mtime == 5 == os.stat(mount / "cell,gene#s_f8/data.npy").st_mtime
+            assert os.stat(mount / "cell#.npy").st_mtime_ns == os.stat(store).st_mtime_ns
+
+
+def test_a_group_that_both_made_is_no_conflict(store):
+    for name in ("one", "two"):
+        with Mount(store, checkout=name) as mount:
+            os.mkdir(mount / "results")
+            np.save(mount / f"results/{name}.npy", np.arange(3))
+    checkout("commit", store, "one")
+    checkout("commit", store, "two")
+    with Mount(store) as mount:
+        assert sorted(os.listdir(mount / "results")) == ["one.npy", "two.npy"]
+
+
+def test_what_a_damaged_list_says_is_not_followed(store, tmp_path):
+    write(store, "work", {"new.npy": np.zeros(3)})
+    checkout("commit", store, "work")
+    commits = tmp_path / "x.h5.checkouts/commits"
+    good = commits.read_text()
+    for layer in ("../../etc", "/etc", ".", "a/b"):
+        record = json.dumps({"layer": layer, "time": 1, "without": []}, separators=(",", ":"))
+        commits.write_text(f"npyfs commits 1\n{zlib.crc32(record.encode()):08x} {record}\n")
+        assert "no name of a layer" in checkout("ls", store, code=OBJECT)
+    commits.write_text(good.replace('"layer"', '"player"') + good.splitlines()[1] + "\n")
+    assert "line 2 is damaged" in checkout("ls", store, code=OBJECT)
+    mount = npyfs("mount", store, tmp_path)
+    assert mount.returncode and "line 2 is damaged" in mount.stderr
+    # A line that was cut off never happened.
+    commits.write_text(good + good.splitlines()[1][:20])
+    assert len(checkout("ls", store).splitlines()) == 2
