@@ -34,6 +34,13 @@ struct Gathered {
     bodies: Vec<Arc<Body>>,
 }
 
+impl Gathered {
+    /// Some parts are new, and some are stored.
+    fn mixed(&self) -> bool {
+        self.parts.len() > self.bodies.len()
+    }
+}
+
 impl Writer {
     fn lock(&self, object: &str) -> MutexGuard<'_, ()> {
         let at = usize::try_from(xxh3_64(object.as_bytes()) % LOCKS as u64).unwrap_or(0);
@@ -79,7 +86,13 @@ impl Writer {
             .map(|body| (body.changes(), body.mtime()))
             .collect();
         let time = body.mtime();
-        let outcome = self.target.store(&place.object, &gathered.parts, time)?;
+        let outcome = match self.target.store(&place.object, &gathered.parts, time) {
+            // Parts that are stored are of the old object: this one may be the first of those that replace them.
+            Err(e) if e.errno() == libc::EINVAL && gathered.mixed() && is_whole(body)? => {
+                Outcome::Incomplete(Vec::new())
+            }
+            outcome => outcome?,
+        };
         drop(still);
         match outcome {
             Outcome::Stored => {
@@ -221,6 +234,16 @@ fn is_begun(body: &Arc<Body>, place: &Place) -> Result<bool> {
     Written::new(body)?.read_at(0, &mut head)?;
     let header = parse::parse(&head);
     Ok(header.is_ok_and(|header| header.start == len && header.len > 0))
+}
+
+/// Whether a file is a whole `.npy`.
+fn is_whole(body: &Arc<Body>) -> Result<bool> {
+    let content = Written::new(body)?;
+    let size = content.len().min(LONGEST_HEADER as u64);
+    let mut head = vec![0; usize::try_from(size).unwrap_or(LONGEST_HEADER)];
+    content.read_at(0, &mut head)?;
+    let header = parse::parse(&head);
+    Ok(header.is_ok_and(|header| header.check_len(content.len()).is_ok()))
 }
 
 /// How many names of a path are inside its object.
