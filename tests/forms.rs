@@ -147,3 +147,8 @@ fn plain_hdf5_holds_every_array() {
 fn daf_reads_axes_properties_matrices_and_items() {
     judged_by("daf.py", Kind::Daf, 30);
 }
+
+#[test]
+fn arkouda_reads_every_kind_of_object() {
+    judged_by("arkouda.py", Kind::Arkouda, 90);
+}

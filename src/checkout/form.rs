@@ -6,6 +6,7 @@
 //! written here but scratch files, for arrays whose elements have to be put into another order.
 
 mod archive;
+mod arkouda;
 mod array;
 mod daf;
 mod integers;
@@ -17,6 +18,7 @@ mod spool;
 #[cfg(test)]
 pub mod store;
 mod text;
+mod times;
 mod turned;
 
 use std::sync::Arc;
@@ -62,16 +64,38 @@ pub enum Plan {
 pub fn plan(base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
     let planned = match base.kind() {
         Kind::Daf => daf::plan(base, key, parts),
-        Kind::Plain | Kind::Arkouda => plain::plan(base, key, parts),
+        Kind::Arkouda => arkouda::plan(base, key, parts),
+        Kind::Plain => plain::plan(base, key, parts),
     };
     planned.map_err(|e| e.about(key.name()))
+}
+
+/// How many of the last names of a path belong to one object, the others being groups: 1 for a file that is an
+/// object, more for a member of an object that is a directory. `names` are own names, at least one.
+pub fn depth(kind: Kind, names: &[&str]) -> usize {
+    let above = names.split_last().map_or(&[][..], |(_, above)| above);
+    match kind {
+        Kind::Plain => 1,
+        Kind::Daf if above.last().is_some_and(|name| daf::is_matrix(name)) => 2,
+        Kind::Daf => 1,
+        Kind::Arkouda => {
+            let members = names
+                .iter()
+                .rev()
+                .take_while(|name| arkouda::is_member(name));
+            // The first name cannot be a member: there must be an object that has it.
+            (members.count() + 1).min(names.len())
+        }
+    }
 }
 
 /// A file with an empty group.
 pub fn group(kind: Kind, key: &Key) -> NewFile {
     let mut new = NewFile::default();
-    let _ = kind;
     new.mark(key.path(), Vec::new());
+    if kind == Kind::Arkouda {
+        arkouda::mark_file(&mut new);
+    }
     new
 }
 
