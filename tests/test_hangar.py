@@ -3,8 +3,11 @@
 import errno
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -145,6 +148,42 @@ def test_a_listing_opens_no_data_file(everything):
             for name in names:
                 os.stat(os.path.join(folder, name))
         assert m.status()["stores_opened"] == 0
+
+
+LOOK_TWICE = """
+import os, sys
+folder = os.open(sys.argv[1], os.O_RDONLY)
+names = [os.path.join(above, name) for above in os.listdir(folder) if not above.endswith(".npy")
+         for name in os.listdir(os.open(above, os.O_RDONLY, dir_fd=folder))][:200]
+look = lambda: [os.stat(name, dir_fd=folder)[:9] for name in names]
+first = look()
+print("ready", flush=True)
+sys.stdin.readline()
+print(len(names), look() == first)
+"""
+
+
+@pytest.mark.parametrize("place", ["commits", "branches"])
+def test_the_kernel_asks_only_once_about_a_commit(everything, place):
+    """With a daemon that is stopped, what is below commits/ can still be looked at, long after a branch's second is over."""
+    path, told = everything
+    name = told["branches"]["master"] if place == "commits" else "master"
+    with Mount(path) as m:
+        looker = subprocess.Popen([sys.executable, "-c", LOOK_TWICE, m / place / name], text=True,
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        try:
+            assert looker.stdout.readline() == "ready\n"
+            time.sleep(2)
+            os.kill(m.pid, signal.SIGSTOP)
+            if place == "commits":
+                assert looker.communicate("\n", timeout=20)[0] == "200 True\n"
+            else:
+                with pytest.raises(subprocess.TimeoutExpired):
+                    looker.communicate("\n", timeout=3)
+        finally:
+            os.kill(m.pid, signal.SIGCONT)
+            looker.kill()
+            looker.communicate(timeout=20)
 
 
 def test_samples_by_their_records(everything):

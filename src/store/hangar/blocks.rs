@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use super::collection::Collection;
 use super::column::BLOCK;
 use super::fetch::check;
-use super::locate::WIDE;
+use super::locate::{Records, WIDE};
 use super::record::Record;
 use super::rows::{Rows, Stored};
 use super::snapshot::View;
@@ -28,6 +28,9 @@ const GAP: u64 = 32 << 10;
 /// Most bytes that are read at a time.
 const SPAN: u64 = 4 << 20;
 
+/// Buffers are taken in multiples of this, so that one fits the next span as well.
+const STEP: usize = 64 << 10;
+
 /// A stacked column for one open file.
 pub struct Blocks {
     pub view: Arc<View>,
@@ -39,6 +42,8 @@ pub struct Blocks {
     /// Rows of a block.
     pub per_block: u64,
     pub sequence: Sequence,
+    /// The column's.
+    pub readers: Arc<()>,
 }
 
 /// A row that is a chunk of its own, to be read together with its neighbours.
@@ -48,6 +53,15 @@ struct Near {
     rows: Arc<Rows>,
     stored: Stored,
     checksum: Option<u64>,
+}
+
+/// What was looked up for the row before: mostly it is the same for the next.
+#[derive(Default)]
+struct Before {
+    /// Of a block of samples.
+    records: Option<(usize, Arc<Records>)>,
+    /// By backend, file and number.
+    dataset: Option<((&'static str, String, u32), Arc<Collection>, Arc<Rows>)>,
 }
 
 impl Blocks {
@@ -62,7 +76,12 @@ impl Blocks {
     fn record(&self, at: usize) -> Result<Record> {
         let (repository, column) = (self.view.repository(), &self.view.column);
         let records = repository.records_around(column, at / BLOCK)?;
-        let record = repository.parse_record(column, at, &records)?;
+        self.parse_record(at, &records)
+    }
+
+    fn parse_record(&self, at: usize, records: &Records) -> Result<Record> {
+        let (repository, column) = (self.view.repository(), &self.view.column);
+        let record = repository.parse_record(column, at, records)?;
         match record.shape() {
             Some(shape) if *shape != *self.shape => {
                 let why = format!(
@@ -89,7 +108,14 @@ impl Blocks {
     }
 
     /// Where a row is, if it is a chunk of its own.
-    fn near(&self, row: usize, at: usize) -> Result<Option<Near>> {
+    fn near(&self, row: usize, at: usize, before: &mut Before) -> Result<Option<Near>> {
+        let repository = self.view.repository();
+        let records = match &before.records {
+            Some((block, records)) if *block == at / BLOCK => records.clone(),
+            _ => repository.records_around(&self.view.column, at / BLOCK)?,
+        };
+        let record = self.parse_record(at, &records);
+        before.records = Some((at / BLOCK, records));
         let Record::Hdf5 {
             backend,
             uid,
@@ -98,13 +124,20 @@ impl Blocks {
             row: place,
             shape,
             ..
-        } = self.record(at)?
+        } = record?
         else {
             return Ok(None);
         };
-        let files = &self.view.repository().files;
-        let file = files.collection(backend, &uid)?;
-        let rows = files.rows(&file, dataset, true)?;
+        let dataset = (backend, uid, dataset);
+        let (file, rows) = match &before.dataset {
+            Some((known, file, rows)) if *known == dataset => (file.clone(), rows.clone()),
+            _ => {
+                let file = repository.files.collection(backend, &dataset.1)?;
+                let rows = repository.files.rows(&file, dataset.2, true)?;
+                before.dataset = Some((dataset, file.clone(), rows.clone()));
+                (file, rows)
+            }
+        };
         let count = rows.part(place, &shape)?;
         let stored = rows
             .stored(place, &count)
@@ -137,8 +170,9 @@ impl Blocks {
             return Err(Error::damaged("a block of another size"));
         }
         let mut near: Vec<Near> = Vec::with_capacity(last - first);
+        let mut before = Before::default();
         for at in first..last {
-            match self.near(at - first, at)? {
+            match self.near(at - first, at, &mut before)? {
                 Some(found) => near.push(found),
                 None => {
                     let place = (at - first) * row;
@@ -170,8 +204,11 @@ impl Blocks {
         let start = first.stored.slot.addr;
         let slot = last.stored.slot;
         let len = slot.addr - start + u64::from(slot.size);
-        let mut bytes = vec![0; usize::try_from(len).map_err(|_| Error::damaged("too far"))?];
-        first.file.file.file().read_exact_at(&mut bytes, start)?;
+        let len = usize::try_from(len).map_err(|_| Error::damaged("too far"))?;
+        let pool = self.view.repository().context.cache.pool();
+        let mut bytes = pool.take(len.next_multiple_of(STEP));
+        let bytes = &mut bytes[..len];
+        first.file.file.file().read_exact_at(bytes, start)?;
         for n in span {
             let slot = n.stored.slot;
             // Inside the span: its chunks are in order and its last one ends it.
@@ -246,6 +283,20 @@ impl Blocks {
         let cache = &self.view.repository().context.cache;
         let fill = |out: &mut [u8]| self.block(number, out);
         cache.read(self.key(number), self.need(number), fill)
+    }
+
+    /// Notes that `read` bytes of a block were read. One that a reader in order has read to its end is given up:
+    /// the kernel has its bytes now, and the next block its memory. Not if others have the column open.
+    pub fn note_read(&self, number: u64, read: usize) {
+        let cache = &self.view.repository().context.cache;
+        let len = self.need(number).len as u64;
+        let shared = Arc::strong_count(&self.readers) > 2;
+        if self.sequence.is_consumed(number, read as u64, len)
+            && self.sequence.is_settled()
+            && !shared
+        {
+            cache.consumed(&self.key(number));
+        }
     }
 
     pub fn ahead(&self, number: u64) {

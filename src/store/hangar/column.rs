@@ -3,6 +3,7 @@
 //! A column is shared by all commits in which it is the same.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -39,6 +40,8 @@ pub struct Column {
     pub located: Vec<Located>,
     /// Lengths of text and bytes in blocks.
     pub lengths: Vec<Lengths>,
+    /// Held by every open file with all of the column.
+    pub readers: Arc<()>,
 }
 
 /// Samples whose records are looked up together.
@@ -220,6 +223,7 @@ impl Builder {
             schema,
             located: blocks(ends.len()),
             lengths: blocks(ends.len()),
+            readers: Arc::default(),
             keys,
             ends,
             hashes,

@@ -56,7 +56,7 @@ pub fn print(kind: u8, hash: &[u8]) -> String {
 fn hex(bytes: &[u8]) -> String {
     let mut out = Vec::with_capacity(2 * bytes.len());
     push_hex(bytes, &mut out);
-    out.into_iter().map(char::from).collect()
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 fn push_hex(bytes: &[u8], out: &mut Vec<u8>) {

@@ -69,6 +69,7 @@ impl VirtualFile for Stack {
             row,
             len,
             sequence: Sequence::default(),
+            readers: self.view.column.readers.clone(),
         }));
         rows.prepare();
         Ok(Arc::new(Concat::new([
@@ -167,6 +168,7 @@ impl Content for StackedRows {
             let n = part.len().min(buf.len() - done);
             buf[done..done + n].copy_from_slice(&part[..n]);
             done += n;
+            self.0.note_read(number, n);
         }
         Ok(())
     }
@@ -182,6 +184,7 @@ impl Content for StackedRows {
         // `read_at` finds out which of the samples is damaged.
         Ok(self.0.cached(number).ok().and_then(|piece| {
             let end = from.checked_add(len).filter(|&end| end <= piece.len())?;
+            self.0.note_read(number, len);
             Some(Data::Shared(piece, from..end))
         }))
     }
