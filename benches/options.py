@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-SECTIONS = ("targets", "cat", "numpy", "random", "list", "strings", "peer")
+SECTIONS = ("targets", "cat", "numpy", "random", "list", "strings", "peer", "hangar")
 
 
 def arguments():
@@ -24,6 +24,7 @@ def arguments():
     asked.mib = asked.mib or (32 if asked.quick else 512)
     asked.count = asked.count or (10_000 if asked.quick else 100_000)
     asked.strings = asked.strings or (1_000_000 if asked.quick else 50_000_000)
+    asked.records = 100_000 if asked.quick else 1_000_000
     asked.only = asked.only.split(",")
     if unknown := set(asked.only) - set(SECTIONS):
         parser.error(f"no such section: {', '.join(sorted(unknown))}")
