@@ -195,31 +195,64 @@ pub fn into(stored: &[u8], out: &mut [u8], pool: &Arc<Pool>) -> Result<(), Filte
     // A block before its elements are put together.
     let mut buffer = pool.take(header.block.min(want));
     for (i, place) in out.chunks_mut(header.block.max(1)).enumerate() {
-        let at = number(frame, HEADER + 4 * i)?;
-        let streams = frame
-            .get(at..)
-            .ok_or(damaged("a block outside the frame"))?;
-        let count = place.len() / header.size;
-        // Blosc sorts the bits of a block only if all its elements take part.
-        let plain = match header.sorted {
-            Sorted::No => true,
-            Sorted::Bytes => count <= 1,
-            Sorted::Bits => count == 0 || !count.is_multiple_of(bitshuffle::MULTIPLE),
-        };
-        if plain {
-            decode_streams(&header, streams, place)?;
-            continue;
+        decode_block(&header, frame, i, &mut buffer, place)?;
+    }
+    Ok(())
+}
+
+/// The blocks of a frame one after the other, none held longer than it is looked at: for frames that are large.
+pub fn blocks(
+    stored: &[u8],
+) -> Result<impl Iterator<Item = Result<Vec<u8>, FilterError>>, FilterError> {
+    let header = Header::read(stored)?;
+    let frame = &stored[..header.stored];
+    if header.as_it_is && frame.len() - HEADER != header.len {
+        return Err(damaged("lengths that cannot be"));
+    }
+    let size = header.block.max(1);
+    let mut buffer = vec![0; size.min(header.len)];
+    Ok((0..header.len.div_ceil(size)).map(move |i| {
+        let (start, end) = (i * size, header.len.min((i + 1) * size));
+        if header.as_it_is {
+            return Ok(frame[HEADER + start..HEADER + end].to_vec());
         }
-        let sorted = &mut buffer[..place.len()];
-        decode_streams(&header, streams, sorted)?;
-        if header.sorted == Sorted::Bytes {
-            shuffle::into(sorted, place, header.size)?;
-        } else {
-            let (bits, rest) = sorted.split_at(count * header.size);
-            let (elements, tail) = place.split_at_mut(bits.len());
-            bitshuffle::unsort(bits, elements, header.size);
-            tail.copy_from_slice(rest);
-        }
+        let mut block = vec![0; end - start];
+        decode_block(&header, frame, i, &mut buffer, &mut block)?;
+        Ok(block)
+    }))
+}
+
+/// Decodes block `i`, which must fill `place`. `buffer` is as large or larger.
+fn decode_block(
+    header: &Header,
+    frame: &[u8],
+    i: usize,
+    buffer: &mut [u8],
+    place: &mut [u8],
+) -> Result<(), FilterError> {
+    let at = number(frame, HEADER + 4 * i)?;
+    let streams = frame
+        .get(at..)
+        .ok_or(damaged("a block outside the frame"))?;
+    let count = place.len() / header.size;
+    // Blosc sorts the bits of a block only if all its elements take part.
+    let plain = match header.sorted {
+        Sorted::No => true,
+        Sorted::Bytes => count <= 1,
+        Sorted::Bits => count == 0 || !count.is_multiple_of(bitshuffle::MULTIPLE),
+    };
+    if plain {
+        return decode_streams(header, streams, place);
+    }
+    let sorted = &mut buffer[..place.len()];
+    decode_streams(header, streams, sorted)?;
+    if header.sorted == Sorted::Bytes {
+        shuffle::into(sorted, place, header.size)?;
+    } else {
+        let (bits, rest) = sorted.split_at(count * header.size);
+        let (elements, tail) = place.split_at_mut(bits.len());
+        bitshuffle::unsort(bits, elements, header.size);
+        tail.copy_from_slice(rest);
     }
     Ok(())
 }
@@ -333,6 +366,22 @@ mod tests {
             frame.truncate(frame.len() - 2);
             assert!(decode(&frame, len).is_err(), "{name}");
         }
+    }
+
+    #[test]
+    fn block_by_block_is_the_same() {
+        let all = |frame: &[u8]| blocks(frame)?.collect::<Result<Vec<_>, _>>();
+        for (name, ..) in FRAMES {
+            let (len, mut frame) = frame(name);
+            assert_eq!(all(&frame).unwrap().concat(), truth(len), "{name}");
+            frame.pop();
+            assert!(all(&frame).is_err(), "{name}");
+        }
+        let mut plain = vec![2, 1, AS_IT_IS, 4, 3, 0, 0, 0, 2, 0, 0, 0, 19, 0, 0, 0];
+        plain.extend(b"abc");
+        assert_eq!(all(&plain).unwrap(), [&b"ab"[..], b"c"]);
+        plain[4] = 4;
+        assert!(all(&plain).is_err());
     }
 
     #[test]

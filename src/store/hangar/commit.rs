@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use memchr::memchr;
+use memchr::{memchr, memrchr};
 use serde_json::{Value as Json, json};
 
 use super::column::{Builder, Column, Layout};
 use crate::error::{Error, ErrorKind, Result};
-use crate::filter::blosc;
+use crate::filter::{FilterError, blosc};
 
 /// Most bytes of all records of a commit.
 const LARGEST: usize = 1 << 30;
@@ -61,17 +61,44 @@ pub fn parents(value: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// The plaintext of a value of `ref.lmdb`.
-pub fn unpack(frame: &[u8]) -> Result<Vec<u8>> {
-    let damaged = |e| Error::damaged(format!("not a Blosc frame: {e}"));
-    let len = blosc::frame_len(frame).map_err(damaged)?;
+fn no_frame(why: FilterError) -> Error {
+    Error::damaged(format!("not a Blosc frame: {why}"))
+}
+
+/// The length of the plaintext of a value of `ref.lmdb`.
+fn unpacked_len(frame: &[u8]) -> Result<usize> {
+    let len = blosc::frame_len(frame).map_err(no_frame)?;
     if len > LARGEST {
         return Err(Error::new(
             ErrorKind::TooLarge,
             format!("{len} bytes of records, at most {LARGEST} are read"),
         ));
     }
-    blosc::decode(frame, len).map_err(damaged)
+    Ok(len)
+}
+
+/// The plaintext of a value of `ref.lmdb`.
+pub fn unpack(frame: &[u8]) -> Result<Vec<u8>> {
+    blosc::decode(frame, unpacked_len(frame)?).map_err(no_frame)
+}
+
+/// The same in parts, each of whole records.
+pub fn unpack_parts(frame: &[u8], mut each: impl FnMut(Vec<u8>)) -> Result<()> {
+    unpacked_len(frame)?;
+    let mut part = Vec::new();
+    for block in blosc::blocks(frame).map_err(no_frame)? {
+        let block = block.map_err(no_frame)?;
+        let end = memrchr(b'$', &block).map_or(0, |at| at + 1);
+        part.extend_from_slice(&block[..end]);
+        if end > 0 {
+            each(std::mem::take(&mut part));
+        }
+        part.extend_from_slice(&block[end..]);
+    }
+    if !part.is_empty() {
+        each(part);
+    }
+    Ok(())
 }
 
 /// The records of a commit, each `key value`.
@@ -249,6 +276,24 @@ mod tests {
         assert!(parents(b"").is_empty());
     }
 
+    #[test]
+    fn records_come_in_parts_of_whole_records() {
+        // A Blosc frame of blocks of 7 bytes, stored as they are.
+        let text = b"a 1$bcdef 22$$long-record 333$x 4$rest";
+        let len = u8::try_from(text.len()).unwrap();
+        let mut frame = vec![2, 1, 2, 1, len, 0, 0, 0, 7, 0, 0, 0, len + 16, 0, 0, 0];
+        frame.extend(text);
+        let mut parts: Vec<Vec<u8>> = Vec::new();
+        unpack_parts(&frame, |part| parts.push(part)).unwrap();
+        assert_eq!(parts.concat(), unpack(&frame).unwrap());
+        let whole: Vec<_> = parts.iter().flat_map(|part| records(part)).collect();
+        assert_eq!(whole, records(text).collect::<Vec<_>>());
+        assert_eq!(whole.len(), 5);
+        assert!(parts.len() > 3);
+        frame.pop();
+        assert!(unpack_parts(&frame, |_| ()).is_err());
+    }
+
     proptest! {
         #[test]
         fn any_text_is_sorted(text in "([fns]:[a-z:#0-9]{0,8} [0-9=a]{0,44}[$ ]){0,8}", rest in ".{0,30}") {
@@ -261,6 +306,7 @@ mod tests {
         #[test]
         fn any_frame_ends_in_an_answer(frame in proptest::collection::vec(any::<u8>(), 0..100)) {
             let _ = unpack(&frame);
+            let _ = unpack_parts(&frame, |_| ());
         }
     }
 }

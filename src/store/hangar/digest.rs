@@ -2,8 +2,8 @@
 //!
 //! `0=` arrays, `1=` schemas, `2=` text, `3=` bytes, `a=` commits.
 
-use blake2b_simd::Params;
 use blake2b_simd::many::{HashManyJob, hash_many};
+use blake2b_simd::{Params, State};
 
 use crate::dtype::{DType, Kind};
 
@@ -124,31 +124,48 @@ pub fn of_schema(sorted_repr: &str) -> String {
     print(b'1', params(6).hash(sorted_repr.as_bytes()).as_bytes())
 }
 
-/// The digest of a commit, from the value of its parents, its specification and its records.
-pub fn of_commit<'a>(
-    parents: &[u8],
-    spec: &[u8],
-    records: impl Iterator<Item = &'a [u8]>,
-) -> String {
-    let params = params(LEN);
-    let mut all = params.to_state();
-    let mut digits = Vec::with_capacity(2 * LEN * BATCH);
-    let mut records = records.peekable();
-    // Several at a time take little longer than one.
-    while records.peek().is_some() {
-        let batch = records.by_ref().take(BATCH);
-        let mut jobs: Vec<_> = batch.map(|r| HashManyJob::new(&params, r)).collect();
-        hash_many(jobs.iter_mut());
-        digits.clear();
-        for job in &jobs {
-            push_hex(&truncated(&job.to_hash()), &mut digits);
+/// The digest of a commit in the making: its records in order, in as many parts as one likes.
+pub struct CommitHash {
+    params: Params,
+    all: State,
+    /// Digits of the records' digests that were added last.
+    digits: Vec<u8>,
+}
+
+impl Default for CommitHash {
+    fn default() -> Self {
+        let params = params(LEN);
+        Self {
+            all: params.to_state(),
+            params,
+            digits: Vec::with_capacity(2 * LEN * BATCH),
         }
-        all.update(&digits);
     }
-    let all = truncated(&all.finalize());
-    let mut parts = [of_bytes(parents), of_bytes(spec), all].map(|hash| hex(&hash));
-    parts.sort();
-    print(b'a', &of_bytes(parts.concat().as_bytes()))
+}
+
+impl CommitHash {
+    pub fn add<'a>(&mut self, records: impl Iterator<Item = &'a [u8]>) {
+        let mut records = records.peekable();
+        // Several at a time take little longer than one.
+        while records.peek().is_some() {
+            let batch = records.by_ref().take(BATCH);
+            let mut jobs: Vec<_> = batch.map(|r| HashManyJob::new(&self.params, r)).collect();
+            hash_many(jobs.iter_mut());
+            self.digits.clear();
+            for job in &jobs {
+                push_hex(&truncated(&job.to_hash()), &mut self.digits);
+            }
+            self.all.update(&self.digits);
+        }
+    }
+
+    /// The digest, with the value of the commit's parents and its specification.
+    pub fn finish(self, parents: &[u8], spec: &[u8]) -> String {
+        let all = truncated(&self.all.finalize());
+        let mut parts = [of_bytes(parents), of_bytes(spec), all].map(|hash| hex(&hash));
+        parts.sort();
+        print(b'a', &of_bytes(parts.concat().as_bytes()))
+    }
 }
 
 /// NumPy's `dtype.num` on Linux x86-64.

@@ -6,14 +6,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use lru::LruCache;
 
 use super::collection::Files;
 use super::column::Column;
-use super::commit::{Commit, Sorted, Sorter, Spec, parents, records, unpack};
-use super::digest;
+use super::commit::{Commit, Sorted, Sorter, Spec, parents, records, unpack, unpack_parts};
+use super::digest::{self, CommitHash};
 use super::history::History;
 use super::schema::Schema;
 use super::table::Table;
@@ -27,6 +28,9 @@ const FOLDERS: [&str; 2] = [".hangar", ".hangar_server"];
 /// Commits that are kept, and samples in all of them; those in use live on beside them.
 const COMMITS: usize = 16;
 const SAMPLES: usize = 1 << 20;
+
+/// Parts of the records that may wait for the digest or for being sorted; a part is some megabytes.
+const PARTS: usize = 4;
 
 /// Longest value of `branch.lmdb` and of a commit's parents.
 const LONGEST: usize = 4096;
@@ -186,21 +190,13 @@ impl Repository {
         let about = |e: Error| e.about(format!("commit {digest}"));
         let (parents_text, spec_text) = self.described(digest)?;
         let spec = Spec::parse(&spec_text).map_err(about)?;
-        let text = self.refs.value(format!("{digest}:ref").as_bytes())?;
-        let text = text
-            .ok_or_else(|| about(Error::damaged("has no records in ref.lmdb")))
-            .and_then(|frame| unpack(&frame).map_err(about))?;
-        let (found, sorted) = std::thread::scope(|scope| {
-            let hashing =
-                scope.spawn(|| digest::of_commit(&parents_text, &spec_text, records(&text)));
-            let mut sorter = Sorter::default();
-            sorter.add_all(&text);
-            (hashing.join(), sorter.finish())
-        });
-        if found.as_deref().ok() != Some(digest) {
+        let frame = self.refs.value(format!("{digest}:ref").as_bytes())?;
+        let frame = frame.ok_or_else(|| about(Error::damaged("has no records in ref.lmdb")))?;
+        let (found, sorted) = unpacked(&frame, &parents_text, &spec_text).map_err(about)?;
+        drop(frame);
+        if found != digest {
             return Err(about(Error::damaged("its content has another digest")));
         }
-        drop(text);
         let commit = self.shared(digest.to_owned(), parents(&parents_text), spec, sorted);
         let commit = Arc::new(commit);
         let mut commits = lock(&self.commits);
@@ -288,6 +284,34 @@ impl Repository {
         lock(&self.schemas).insert(digest.to_owned(), schema.clone());
         Ok(schema)
     }
+}
+
+/// The digest of a commit whose records are in `frame`, and its columns: a thread unpacks, one computes the digest,
+/// and this one sorts.
+fn unpacked(frame: &[u8], parents: &[u8], spec: &[u8]) -> Result<(String, Sorted)> {
+    let failed = |_| Error::damaged("reading the records panicked");
+    std::thread::scope(|scope| {
+        let (to_sorter, parts) = sync_channel::<Arc<Vec<u8>>>(PARTS);
+        let (to_hash, hashed) = sync_channel::<Arc<Vec<u8>>>(PARTS);
+        let unpacking = scope.spawn(move || {
+            unpack_parts(frame, |part| {
+                let part = Arc::new(part);
+                // Nobody hears any more if the other has panicked.
+                let _ = to_hash.send(part.clone());
+                let _ = to_sorter.send(part);
+            })
+        });
+        let hashing = scope.spawn(move || {
+            let mut hash = CommitHash::default();
+            hashed.iter().for_each(|part| hash.add(records(&part)));
+            hash.finish(parents, spec)
+        });
+        let mut sorter = Sorter::default();
+        parts.iter().for_each(|part| sorter.add_all(&part));
+        let sorted = sorter.finish();
+        unpacking.join().map_err(failed)??;
+        Ok((hashing.join().map_err(failed)?, sorted))
+    })
 }
 
 /// Whether Hangar 0.5.2 refuses a repository of this version (`vcompat.py`).

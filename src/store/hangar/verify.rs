@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::commit::{records, unpack};
-use super::digest;
+use super::digest::{self, CommitHash};
 use super::record::Record;
 use super::repository::Repository;
 use super::schema::Schema;
@@ -118,7 +118,9 @@ fn commit(repository: &Repository, digest: &str, known: &HashSet<&[u8]>) -> Resu
         ));
     };
     let (spec, refs) = (unpack(spec)?, unpack(refs)?);
-    let found = digest::of_commit(parents, &spec, records(&refs));
+    let mut hash = CommitHash::default();
+    hash.add(records(&refs));
+    let found = hash.finish(parents, &spec);
     if found != digest {
         return Err(mismatch(&found));
     }
