@@ -312,7 +312,7 @@ impl Fs {
             let ino = self.enter_body(&path, parent, &body);
             Ok(Some((self.getattr_of(ino)?, opened)))
         };
-        let mut create = || {
+        let create = || {
             loop {
                 if let Some(created) = create()? {
                     return Ok(created);

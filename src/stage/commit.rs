@@ -14,7 +14,7 @@ use super::frame::pack;
 use super::{Stage, State, markers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::tables::{BRANCHES, Op, Step};
-use crate::store::hangar::digest;
+use crate::store::hangar::digest::CommitHash;
 
 /// What the caller takes the staging area to be based on.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +59,9 @@ impl Stage {
         }
         let head = state.head.unwrap_or_default();
         let spec = describe(message, &author, SystemTime::now());
-        let digest = digest::of_commit(head.as_bytes(), spec.as_bytes(), state.staged.lines());
+        let mut hash = CommitHash::default();
+        hash.add(state.staged.lines());
+        let digest = hash.finish(head.as_bytes(), spec.as_bytes());
         let (spec, records) = (pack(spec.as_bytes())?, pack(state.staged.text())?);
 
         let files = markers::staged(folder)?;
