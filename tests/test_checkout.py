@@ -440,3 +440,13 @@ def test_checkouts_elsewhere_and_space(store, arrays, tmp_path):
         run(["cmp", arrays / "a.npy", m / "x.npy"], check=True)
         assert os.statvfs(m.path).f_blocks == os.statvfs(tmp_path).f_blocks
     assert not layer(store).exists() and list((tmp_path / "elsewhere/c").glob("*.h5"))
+
+
+def test_a_time_that_is_set_at_once_is_not_lost(store):
+    with open_checkout(store) as m:
+        for n in range(1, 40):
+            np.save(m / "x.npy", np.arange(n))
+            os.utime(m / "x.npy", ns=(0, n * NANOSECOND))
+            assert os.stat(m / "x.npy").st_mtime_ns == n * NANOSECOND
+        until(lambda: m.status()["checkout"]["scratch_files"] == 0, "the end of writing")
+        assert os.stat(m / "x.npy").st_mtime_ns == 39 * NANOSECOND

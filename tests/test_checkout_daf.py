@@ -111,10 +111,13 @@ def test_parts_wait_for_each_other(store, tmp_path):
         assert sorted(os.listdir(m / "cell,gene#w")) == ["data.npy", "indices.npy"]
         assert not os.path.exists(m / "cell,gene#w.npz")
         assert m.status()["checkout"]["scratch_files"] == 2 and m.errors() == []
+        [line] = m.status()["checkout"]["waiting"]
+        assert line.startswith("cell,gene#w: ") and "indptr" in line and "data" not in line
         for name in ("indptr.npy", "shape.npy"):
             shutil.copyfile(folder / name, m / "cell,gene#w" / name)
         np.testing.assert_array_equal(loaded(m, "cell,gene#w"), np.eye(3, 4))
         until(lambda: m.status()["checkout"]["scratch_files"] == 0, "the end of writing")
+        assert m.status()["checkout"]["waiting"] == []
 
 
 @pytest.mark.parametrize("name, array", [("cell#wrong", np.arange(4)), ("none#property", np.arange(3)), ("cell,gene#wrong", np.zeros((4, 3)))])

@@ -10,7 +10,7 @@ mod commit;
 mod names;
 mod pending;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
@@ -40,6 +40,8 @@ pub struct Writer {
     locks: [Mutex<()>; LOCKS],
     /// Names change one after the other.
     naming: Mutex<()>,
+    /// Objects that are not complete, and what they lack.
+    waiting: Mutex<BTreeMap<String, Vec<String>>>,
 }
 
 /// A handle that may write.
@@ -76,6 +78,7 @@ impl Writer {
             handles: RwLock::default(),
             locks: std::array::from_fn(|_| Mutex::default()),
             naming: Mutex::default(),
+            waiting: Mutex::default(),
         }
     }
 
@@ -94,8 +97,19 @@ impl Writer {
         let mut status = self.target.status();
         if let serde_json::Value::Object(map) = &mut status {
             map.insert("scratch_files".to_owned(), self.pending.files().into());
+            map.insert("waiting".to_owned(), self.waiting().into());
         }
         status
+    }
+
+    /// Objects that are not complete, one line each.
+    fn waiting(&self) -> Vec<String> {
+        let waiting = self.waiting.lock().unwrap_or_else(|e| e.into_inner());
+        let lines = waiting.iter().map(|(object, missing)| match missing[..] {
+            [] => format!("{object}: its parts do not fit each other"),
+            _ => format!("{object}: {} missing", missing.join(", ")),
+        });
+        lines.collect()
     }
 
     /// What stands at a path in the tree that is stored.
@@ -163,6 +177,12 @@ impl Writer {
         }
     }
 
+    /// Makes sure that whoever looks a path up again finds its scratch file.
+    fn offer(&self, path: &[Vec<u8>]) -> Result<()> {
+        while self.pending.await_writer(&*self.edit(path)?).is_none() {}
+        Ok(())
+    }
+
     fn handle(&self, handle: u64) -> Option<Arc<Body>> {
         let handles = self.handles.read().unwrap_or_else(|e| e.into_inner());
         handles.get(&handle).map(|handle| handle.body.clone())
@@ -222,7 +242,15 @@ impl Fs {
         let writer = self.writer()?;
         let path = self.names(ino)?;
         let there = writer.pending.body(&path);
-        Ok(there.filter(|body| Some(body.number) == file.number()))
+        if let Some(body) = there.filter(|body| Some(body.number) == file.number()) {
+            return Ok(Some(body));
+        }
+        // It has no name any more, but somebody writes it.
+        let handles = writer.handles.read().unwrap_or_else(|e| e.into_inner());
+        let mut open = handles.values().map(|handle| &handle.body);
+        Ok(open
+            .find(|body| Some(body.number) == file.number())
+            .cloned())
     }
 
     fn enter_body(&self, path: &[Vec<u8>], parent: u64, body: &Arc<Body>) -> u64 {
@@ -340,7 +368,7 @@ impl Fs {
             if path.first().is_some_and(|first| first == control::NAME) || file.volatile() {
                 return Err(refused(libc::EPERM, "nothing can be written in .npyfs"));
             }
-            writer.edit(&path)?;
+            writer.offer(&path)?;
             Err(Error::new(ErrorKind::Stale, "written under another inode"))
         };
         open().map_err(|e| self.note(ino, "open for writing", e))
@@ -460,24 +488,23 @@ impl Fs {
                     }
                     Ok(self.getattr(ino).map_err(back)?)
                 }
-                Node::File(file) if file.number().is_some() => {
-                    // A scratch file that has no name any more, without a handle.
-                    Ok(self.getattr_of(ino)?)
-                }
+                // Also a scratch file that was stored a moment ago.
                 Node::File(file) => {
                     let path = self.names(ino)?;
                     if path.first().is_some_and(|first| first == control::NAME) || file.volatile() {
                         return Err(refused(libc::EPERM, "nothing can be changed in .npyfs"));
                     }
                     if change.size.is_some() {
-                        writer.edit(&path)?;
+                        writer.offer(&path)?;
                         return Err(Error::new(ErrorKind::Stale, "written under another inode"));
                     }
                     if let Some(time) = change.mtime {
                         writer.touch(&path, time)?;
                         if let Some(node) = writer.stored(&path)? {
                             let attr = self.attr(ino, &node);
-                            self.inodes().replace(ino, node);
+                            if file.number().is_none() {
+                                self.inodes().replace(ino, node);
+                            }
                             return Ok(attr);
                         }
                     }
@@ -501,7 +528,11 @@ impl Fs {
         if let Some(time) = change.mtime {
             body.set_time(time);
         }
-        let nobody_writes = body.state().writers == 0;
+        let nobody_writes = {
+            let mut state = body.state();
+            state.awaited = None;
+            state.writers == 0
+        };
         if nobody_writes && (change.size.is_some() || change.mtime.is_some()) {
             self.writer()?.finish(body)?;
         }

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use serde_json::{Value as Json, json};
 use xxhash_rust::xxh3::xxh3_64;
@@ -42,6 +42,8 @@ pub struct State {
     pub origin: Option<Vec<Vec<u8>>>,
     /// Handles that may write.
     pub writers: u32,
+    /// When somebody was told to look it up again, to open it.
+    pub awaited: Option<Instant>,
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
@@ -84,6 +86,7 @@ impl Body {
                 path: Some(path),
                 origin: None,
                 writers: 0,
+                awaited: None,
                 mode: maker.mode,
                 uid: maker.uid,
                 gid: maker.gid,

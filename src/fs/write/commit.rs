@@ -94,6 +94,12 @@ impl Writer {
             outcome => outcome?,
         };
         drop(still);
+        let mut waiting = self.waiting.lock().unwrap_or_else(|e| e.into_inner());
+        match &outcome {
+            Outcome::Stored => waiting.remove(&place.object),
+            Outcome::Incomplete(missing) => waiting.insert(place.object.clone(), missing.clone()),
+        };
+        drop(waiting);
         match outcome {
             Outcome::Stored => {
                 for (part, (changes, mtime)) in gathered.bodies.iter().zip(times) {

@@ -115,6 +115,8 @@ impl Writer {
             self.target.remove_directory(path)?;
         }
         self.pending.settle(path);
+        let mut waiting = self.waiting.lock().unwrap_or_else(|e| e.into_inner());
+        waiting.remove(String::from_utf8_lossy(&path.join(&b'/')).as_ref());
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value as Json, json};
 
@@ -17,6 +17,9 @@ use crate::tree::{Directory, Listing, Node};
 
 /// The names that lead to something.
 pub type Path = Vec<Vec<u8>>;
+
+/// How long a file is kept for somebody who was told to look it up again.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What stands at a path, whatever is stored there.
 #[derive(Clone)]
@@ -59,6 +62,16 @@ impl Pending {
         let mut state = body.state();
         state.path.as_ref()?;
         state.writers += 1;
+        state.awaited = None;
+        Some(())
+    }
+
+    /// Keeps the file at a path for somebody who looks it up again; `None` if it is there no more.
+    pub fn await_writer(&self, body: &Body) -> Option<()> {
+        let _entries = self.entries();
+        let mut state = body.state();
+        state.path.as_ref()?;
+        state.awaited = Some(Instant::now());
         Some(())
     }
 
@@ -69,7 +82,12 @@ impl Pending {
 
     /// The same unless somebody opened it to write meanwhile.
     pub fn drop_idle(&self, body: &Body) {
-        self.drop_if(body, |state| state.writers == 0);
+        let awaited = |state: &State| {
+            state
+                .awaited
+                .is_some_and(|since| since.elapsed() < PATIENCE)
+        };
+        self.drop_if(body, |state| state.writers == 0 && !awaited(state));
     }
 
     fn drop_if(&self, body: &Body, may: impl FnOnce(&State) -> bool) {
