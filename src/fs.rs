@@ -5,6 +5,7 @@
 mod entry;
 mod habit;
 mod write;
+mod xattr;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -20,14 +21,13 @@ use crate::checkout::layers::{self, LayerTarget};
 use crate::content::{self, Content, Data};
 use crate::control::{self, Control};
 use crate::error::{Error, ErrorKind, Result};
-use crate::h5::{Attribute, H5};
+use crate::h5::H5;
 use crate::options::FsOptions;
 use crate::raw::Ownership;
 use crate::store::{self, Context};
 pub use crate::tree::inode::ROOT_INO;
 use crate::tree::inode::{Table, number, number_of_name};
 use crate::tree::{Directory, Listing, Node, VirtualFile};
-use crate::{dtype, info};
 
 use habit::{Habits, Track};
 
@@ -497,50 +497,6 @@ impl Fs {
             frsize: small(s.f_frsize),
             namelen: 255,
         })
-    }
-
-    /// Whether HDF5 attributes are offered as extended attributes.
-    pub fn xattrs_enabled(&self) -> bool {
-        self.context.options.xattrs
-    }
-
-    fn attributes(&self, ino: u64) -> FsResult<Vec<Attribute>> {
-        let attributes = match self.node(ino)? {
-            Node::Directory(dir) => dir.attributes(),
-            Node::File(file) => file.attributes(),
-            Node::Symlink(_) => Ok(Vec::new()),
-        };
-        attributes.map_err(|e| self.note(ino, "attributes", e))
-    }
-
-    pub fn list_xattr(&self, ino: u64) -> FsResult<Vec<Vec<u8>>> {
-        Ok(self
-            .attributes(ino)?
-            .into_iter()
-            .filter(|attribute| attribute.value.is_ok())
-            .map(|attribute| [b"user.", attribute.name.as_slice()].concat())
-            .collect())
-    }
-
-    /// A text as it is, anything else as JSON.
-    pub fn get_xattr(&self, ino: u64, name: &OsStr) -> FsResult<Option<Vec<u8>>> {
-        let Some(wanted) = name.as_bytes().strip_prefix(b"user.") else {
-            return Ok(None);
-        };
-        let found = self.attributes(ino)?.into_iter().find(|a| a.name == wanted);
-        Ok(found.and_then(|a| a.value.ok()).map(|value| {
-            let text = matches!(
-                value.dtype,
-                dtype::DType::Scalar {
-                    kind: dtype::Kind::Bytes | dtype::Kind::Text,
-                    ..
-                }
-            );
-            match info::value(&value) {
-                serde_json::Value::String(shown) if text => shown.into_bytes(),
-                json => json.to_string().into_bytes(),
-            }
-        }))
     }
 }
 

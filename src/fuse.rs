@@ -4,6 +4,7 @@
 //! one that happens inside an operation becomes EIO for that request and nothing else. Never asks
 //! for FUSE_OVER_IO_URING: fuser accepts it but serves no such queue, and the mount hangs.
 
+mod reply;
 pub mod session;
 pub mod table;
 pub mod unmount;
@@ -13,16 +14,18 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem,
-    FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags,
-    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
-use crate::fs::{Attr, Change, FileKind, Flags, Fs, FsError, Maker, Replace};
+use crate::fs::{Attr, Change, Flags, Fs, FsError, Maker, Replace};
+
+use reply::{NO_ENTRY, done, file_attr, file_type, shown_attr, sized, ttl};
 
 /// How long the kernel may believe a name, a missing name, or attributes.
 const TTL: Duration = Duration::from_secs(1);
@@ -520,86 +523,5 @@ fn entry(answer: Result<Attr, Errno>, reply: ReplyEntry) {
     match answer {
         Ok(attr) => reply.entry(&ttl(&attr), &file_attr(&attr), GENERATION),
         Err(errno) => reply.error(errno),
-    }
-}
-
-/// Inode number 0 in an entry says: no such name, and that may be remembered.
-const NO_ENTRY: FileAttr = FileAttr {
-    ino: INodeNo(0),
-    size: 0,
-    blocks: 0,
-    atime: UNIX_EPOCH,
-    mtime: UNIX_EPOCH,
-    ctime: UNIX_EPOCH,
-    crtime: UNIX_EPOCH,
-    kind: FileType::RegularFile,
-    perm: 0,
-    nlink: 0,
-    uid: 0,
-    gid: 0,
-    rdev: 0,
-    blksize: 4096,
-    flags: 0,
-};
-
-fn file_attr(attr: &Attr) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(attr.ino),
-        size: attr.size,
-        blocks: attr.blocks,
-        atime: attr.mtime,
-        mtime: attr.mtime,
-        ctime: attr.mtime,
-        kind: file_type(attr.kind),
-        perm: attr.perm,
-        nlink: attr.nlink,
-        uid: attr.uid,
-        gid: attr.gid,
-        blksize: match attr.kind {
-            FileKind::Directory => DIRECTORY_BLOCK,
-            FileKind::File | FileKind::Symlink => NO_ENTRY.blksize,
-        },
-        ..NO_ENTRY
-    }
-}
-
-/// Attributes as programs see them; in replies that name an inode its number must stand instead.
-fn shown_attr(attr: &Attr) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(attr.shown),
-        ..file_attr(attr)
-    }
-}
-
-fn file_type(kind: FileKind) -> FileType {
-    match kind {
-        FileKind::Directory => FileType::Directory,
-        FileKind::File => FileType::RegularFile,
-        FileKind::Symlink => FileType::Symlink,
-    }
-}
-
-fn ttl(attr: &Attr) -> Duration {
-    match (attr.volatile, attr.lasting) {
-        (true, _) => Duration::ZERO,
-        (false, true) => FOR_EVER,
-        (false, false) => TTL,
-    }
-}
-
-fn done(answer: Result<(), Errno>, reply: ReplyEmpty) {
-    match answer {
-        Ok(()) => reply.ok(),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-/// The size protocol of extended attributes: `limit` 0 asks for the length only.
-fn sized(value: &[u8], limit: u32, reply: ReplyXattr) {
-    match u32::try_from(value.len()) {
-        Ok(length) if limit == 0 => reply.size(length),
-        Ok(length) if length <= limit => reply.data(value),
-        _ if limit == 0 => reply.error(Errno::E2BIG),
-        _ => reply.error(Errno::ERANGE),
     }
 }

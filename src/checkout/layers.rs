@@ -42,6 +42,10 @@ impl LayerTarget {
         checkouts: &Checkouts,
         name: &str,
     ) -> Result<Self> {
+        if base.repository().is_some() {
+            let why = "a Hangar repository keeps its changes itself: no files of HDF5 beside it";
+            return Err(refused(libc::EOPNOTSUPP, why));
+        }
         let creator = |dir: &Path| Creator::worker(Path::new("/proc/self/exe"), dir);
         let opened = checkouts.open(name, Arc::new(Disk), creator)?;
         let view = over(base, context, &opened.below);
