@@ -252,7 +252,13 @@ mod tests {
     use super::*;
 
     fn layer(dir: &str, entries: &[(&str, Option<u64>)]) -> LayerFiles {
-        let stored = |file: Option<u64>| file.map(|file| Stored { file, time: 1 });
+        let stored = |file: Option<u64>| {
+            file.map(|file| Stored {
+                file,
+                time: 1,
+                size: None,
+            })
+        };
         LayerFiles {
             dir: dir.into(),
             entries: entries

@@ -244,3 +244,27 @@ pub fn stem(name: &[u8]) -> &[u8] {
         .find_map(|suffix| name.strip_suffix(*suffix))
         .unwrap_or(name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::name::visible_with;
+    use proptest::prelude::*;
+
+    #[test]
+    fn times_of_the_index_are_times() {
+        for nanoseconds in [i64::MIN, -7, 0, 1_234_567_890_123_456_789, i64::MAX] {
+            assert_eq!(layer::nanoseconds(time(nanoseconds)), nanoseconds);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn keys_are_spelled_with_a_hash_whatever_is_shown(own in "[a-c#@%/ 0-9A-F.]{1,20}", sep in "[@:,#]") {
+            let sep = sep.as_bytes()[0];
+            let (key, shown) = (visible_with(own.as_bytes(), "", b'#'), visible_with(own.as_bytes(), "", sep));
+            prop_assert_eq!(respell(&shown, sep, b'#'), key.clone());
+            prop_assert_eq!(respell(&key, b'#', sep), shown);
+        }
+    }
+}

@@ -59,9 +59,12 @@ pub struct LayerObject {
     pub size: Option<u64>,
 }
 
+/// A directory and the name of something in it.
+type InDirectory<'a> = (Arc<dyn Directory>, &'a [u8]);
+
 impl LayerObject {
     /// The directory of the file that the object is in, and its name there.
-    fn place(&self) -> Result<Option<(Arc<dyn Directory>, &[u8])>> {
+    fn place(&self) -> Result<Option<InDirectory<'_>>> {
         let Some((last, above)) = self.inside.split_last() else {
             return Ok(None);
         };
