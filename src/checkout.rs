@@ -5,6 +5,7 @@
 //! at once, or not at all. No file of the store itself is opened here, for writing or for reading.
 
 pub mod checkouts;
+pub mod chunked;
 pub mod commit;
 pub mod commits;
 pub mod compression;

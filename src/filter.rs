@@ -6,6 +6,7 @@
 mod bitshuffle;
 pub mod blosc;
 mod deflate;
+pub mod encode;
 mod fletcher32;
 mod lz4;
 mod lz77;
@@ -16,6 +17,8 @@ mod zstd;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+
+pub use encode::Compression;
 
 use bitshuffle::Bitshuffle;
 use serde::{Deserialize, Serialize};

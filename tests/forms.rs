@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use npyfs::checkout::chunked;
 use npyfs::checkout::form::{self, Base, Key, Kind, Plan, Spooled};
 use npyfs::checkout::layer::Layer;
 use npyfs::checkout::scratch::Scratch;
@@ -29,6 +30,11 @@ struct Case {
     /// What the store below has in the object's group, by own name.
     #[serde(default)]
     base: BTreeMap<String, PathBuf>,
+    /// Shape of chunks, and how they are compressed.
+    #[serde(default)]
+    chunk: Option<Vec<u64>>,
+    #[serde(default)]
+    compress: Option<String>,
 }
 
 struct Store<'a> {
@@ -60,7 +66,14 @@ impl Store<'_> {
         let key = Key::of_path(&self.case.key)?;
         match form::plan(self, &key, &parts)? {
             Plan::Incomplete(missing) => Ok(Err(missing)),
-            Plan::Complete(new) => {
+            Plan::Complete(mut new) => {
+                if let Some(chunk) = &self.case.chunk {
+                    let how = self.case.compress.as_ref().map(|how| how.parse().unwrap());
+                    for dataset in &mut new.outline.datasets {
+                        let size = dataset.element.size();
+                        dataset.layout = chunked::layout(&dataset.shape, size, chunk, how);
+                    }
+                }
                 let time = UNIX_EPOCH + Duration::from_nanos(1_234_567_890_123_456_789);
                 let stored = self.layer.put(&self.case.key, &new, time)?;
                 Ok(Ok(self.layer.path(&stored)))
@@ -151,4 +164,9 @@ fn daf_reads_axes_properties_matrices_and_items() {
 #[test]
 fn arkouda_reads_every_kind_of_object() {
     judged_by("arkouda.py", Kind::Arkouda, 90);
+}
+
+#[test]
+fn chunks_are_read_by_h5py() {
+    judged_by("chunked.py", Kind::Plain, 80);
 }

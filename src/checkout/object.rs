@@ -7,6 +7,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::chunked;
 use super::storage::Storage;
 use crate::content::Content;
 use crate::error::{Error, ErrorKind, Result};
@@ -70,8 +71,7 @@ pub fn write(to: &Path, new: &NewFile, creator: &Creator, storage: &dyn Storage)
         match &dataset.layout {
             NewLayout::Contiguous => copy(&**data, &file, address, storage).map_err(about)?,
             NewLayout::Chunked { .. } => {
-                let why = "chunks are not written yet";
-                return Err(Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why));
+                chunked::write(dataset, &**data, creator, &target).map_err(about)?;
             }
         }
     }

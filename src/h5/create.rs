@@ -16,6 +16,7 @@ use super::pool::Worker;
 use super::types::TypeError;
 use super::{Answer, H5Error, Request, Value, text, writer};
 use crate::dtype::{DType, Kind, Order};
+use crate::filter::Compression;
 use crate::raw::StoreFile;
 
 /// Most dimensions of a dataset: `H5S_MAX_RANK`.
@@ -69,6 +70,9 @@ pub enum NewLayout {
         chunk: Vec<u64>,
         /// Number and parameters of each, in the order of writing.
         filters: Vec<(i32, Vec<u32>)>,
+        /// How the daemon encodes chunks so that the filters undo it.
+        #[serde(skip)]
+        compression: Option<Compression>,
     },
 }
 
@@ -277,7 +281,7 @@ fn dataset(file: &Id, name: &[u8], new: &NewDataset) -> Result<(Id, u64), TypeEr
         NewElement::Array(dtype) => stored_type(dtype)?,
         NewElement::Utf8(size) => ffi::bytes_type(*size, true)?,
     };
-    let NewLayout::Chunked { chunk, filters } = &new.layout else {
+    let NewLayout::Chunked { chunk, filters, .. } = &new.layout else {
         let dataset = ffi::contiguous_dataset(file, name, &ty, &new.shape)?;
         if new.shape.contains(&0) {
             return Ok((dataset, 0));

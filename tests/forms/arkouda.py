@@ -43,7 +43,7 @@ def strings(group, is_marked=True):
         marked(group, 2)
     values, segments = numbers(group["values"]), numbers(group["segments"])
     assert values.dtype == np.uint8 and segments.dtype == np.int64
-    ends = [*segments[1:], len(values)]
+    ends = [*segments[1:], len(values)] if len(segments) else []
     assert all(values[end - 1] == 0 for end in ends) if len(segments) else not len(values)
     return [bytes(values[a : b - 1]).decode() for a, b in zip(segments, ends, strict=True)]
 

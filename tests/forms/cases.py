@@ -33,14 +33,14 @@ class Cases:
                 np.save(path, value)
         return str(path)
 
-    def add(self, key, files, wanted, base=None):
+    def add(self, key, files, wanted, base=None, **more):
         """`files`: an array, bytes, or a dictionary of (member, suffix). `wanted`: a function that is given the open
         file, an errno with a part of the message, or the list of missing members."""
         if not isinstance(files, dict):
             files = {("", ".npy"): files}
         files = [(*name, self.save(value)) for name, value in files.items()]
         base = {name: self.save(value) for name, value in (base or {}).items()}
-        self.listed.append({"key": key, "files": files, "base": base})
+        self.listed.append({"key": key, "files": files, "base": base, **more})
         self.wanted.append(wanted)
 
     def run(self):

@@ -1,0 +1,236 @@
+//! Chunks encoded as the filters of h5py and of hdf5plugin would: gzip, lzf and Blosc, with shuffle.
+//!
+//! What does not become smaller is stored without that filter, which the chunk's mask says; a Blosc frame says
+//! it itself. Nothing here knows a file.
+
+mod blosc;
+mod lzf;
+
+use std::str::FromStr;
+
+use libdeflater::{CompressionLvl, Compressor};
+
+use super::{BLOSC, DEFLATE, LZF, SHUFFLE};
+
+pub use blosc::Codec;
+
+/// How the chunks of a dataset are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// Shuffled, then a zlib stream of this level (1 to 9).
+    Gzip(u8),
+    /// Shuffled, then LibLZF's stream.
+    Lzf,
+    /// A frame of Blosc 1 of this level (0 to 9).
+    Blosc {
+        codec: Codec,
+        level: u8,
+        shuffle: bool,
+    },
+}
+
+/// A compression that is not known; with what is.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is none of gzip[:LEVEL], lzf, blosc:CODEC[:LEVEL[:SHUFFLE]] with CODEC lz4, snappy, zlib or zstd, \
+     LEVEL 1 to 9, SHUFFLE 0 or 1"
+)]
+pub struct UnknownCompression(String);
+
+impl FromStr for Compression {
+    type Err = UnknownCompression;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let unknown = || UnknownCompression(text.to_owned());
+        let level = |text: &str| text.parse().ok().filter(|level| (1..=9).contains(level));
+        let parts: Vec<&str> = text.split(':').collect();
+        Ok(match parts.as_slice() {
+            ["gzip"] => Self::Gzip(4),
+            ["gzip", digit] => Self::Gzip(level(digit).ok_or_else(unknown)?),
+            ["lzf"] => Self::Lzf,
+            ["blosc", codec, rest @ ..] if rest.len() <= 2 => {
+                let level = rest.first().map_or(Some(5), |digit| level(digit));
+                let shuffle = match rest.get(1) {
+                    None | Some(&"1") => true,
+                    Some(&"0") => false,
+                    Some(_) => return Err(unknown()),
+                };
+                Self::Blosc {
+                    codec: Codec::of(codec).ok_or_else(unknown)?,
+                    level: level.ok_or_else(unknown)?,
+                    shuffle,
+                }
+            }
+            _ => return Err(unknown()),
+        })
+    }
+}
+
+/// A chunk as it is stored.
+pub struct Encoded {
+    pub bytes: Vec<u8>,
+    /// Bit `i` set: filter `i` was not applied.
+    pub mask: u32,
+}
+
+impl Compression {
+    /// The filters as a dataset declares them, number and parameters, for elements and chunks of these sizes in
+    /// bytes.
+    pub fn filters(self, element: usize, chunk: usize) -> Vec<(i32, Vec<u32>)> {
+        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let shuffle = (SHUFFLE, vec![number(element)]);
+        let shuffled = |filter| match element {
+            0 | 1 => vec![filter],
+            _ => vec![shuffle, filter],
+        };
+        match self {
+            Self::Gzip(level) => shuffled((DEFLATE, vec![u32::from(level)])),
+            // Of h5py's filter and of LibLZF; then what the decoder may count on.
+            Self::Lzf => shuffled((LZF, vec![4, 0x0105, number(chunk)])),
+            Self::Blosc {
+                codec,
+                level,
+                shuffle,
+            } => {
+                // Of hdf5-blosc and of the frame; then what the encoder was given.
+                let size = blosc::type_size(element);
+                let level = u32::from(level);
+                let parameters = [2, 2, number(size), number(chunk), level, u32::from(shuffle)];
+                let codec = codec.parameter();
+                vec![(BLOSC, [&parameters[..], &[codec]].concat())]
+            }
+        }
+    }
+
+    /// Encodes a chunk of elements of this size.
+    pub fn encode(self, chunk: &[u8], element: usize) -> Encoded {
+        let shuffled = |pack: &dyn Fn(&[u8]) -> Option<Vec<u8>>| {
+            let has_shuffle = element > 1;
+            let mut bytes = Vec::new();
+            if has_shuffle {
+                bytes.resize(chunk.len(), 0);
+                shuffle(chunk, &mut bytes, element);
+            }
+            let input = if has_shuffle { &bytes } else { chunk };
+            if let Some(bytes) = pack(input).filter(|packed| packed.len() < chunk.len()) {
+                return Encoded { bytes, mask: 0 };
+            }
+            if has_shuffle {
+                return Encoded { bytes, mask: 0b10 };
+            }
+            let bytes = chunk.to_vec();
+            Encoded { bytes, mask: 0b1 }
+        };
+        match self {
+            Self::Gzip(level) => shuffled(&|bytes| zlib(bytes, level)),
+            Self::Lzf => shuffled(&lzf::encode),
+            Self::Blosc {
+                codec,
+                level,
+                shuffle,
+            } => Encoded {
+                bytes: blosc::encode(chunk, element, codec, level, shuffle),
+                mask: 0,
+            },
+        }
+    }
+}
+
+/// A zlib stream, if it is smaller.
+fn zlib(bytes: &[u8], level: u8) -> Option<Vec<u8>> {
+    let level = CompressionLvl::new(i32::from(level)).unwrap_or_default();
+    let mut out = vec![0; bytes.len()];
+    let len = Compressor::new(level).zlib_compress(bytes, &mut out).ok()?;
+    out.truncate(len);
+    Some(out)
+}
+
+/// The first bytes of all elements, then the second ones, and so on; bytes of no whole element stay as they are.
+fn shuffle(from: &[u8], to: &mut [u8], size: usize) {
+    let count = from.len() / size.max(1);
+    let whole = count * size;
+    let (planes, tail) = to.split_at_mut(whole.min(to.len()));
+    tail.copy_from_slice(from.get(whole..).unwrap_or_default());
+    for (byte, plane) in planes.chunks_exact_mut(count.max(1)).enumerate() {
+        let bytes = from.iter().skip(byte).step_by(size.max(1));
+        for (place, value) in plane.iter_mut().zip(bytes) {
+            *place = *value;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Pipeline;
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    const ALL: [&str; 9] = [
+        "gzip",
+        "gzip:9",
+        "lzf",
+        "blosc:lz4",
+        "blosc:zstd",
+        "blosc:zlib:1",
+        "blosc:snappy:5:0",
+        "blosc:zstd:3:0",
+        "blosc:lz4:9:1",
+    ];
+
+    fn round(text: &str, chunk: &[u8], element: usize) -> usize {
+        let compression: Compression = text.parse().unwrap();
+        let encoded = compression.encode(chunk, element);
+        let filters = compression.filters(element, chunk.len());
+        let pipeline = Pipeline::new(&filters).unwrap();
+        let stored = encoded.bytes.len();
+        let back = pipeline.decode(encoded.bytes, encoded.mask, chunk.len());
+        let back = back.unwrap();
+        assert!(back == chunk, "{text} {element} {}", chunk.len());
+        stored
+    }
+
+    #[test]
+    fn what_can_be_smaller_is() {
+        let ramp: Vec<u8> = (0..200_000_u32)
+            .flat_map(|n| (n / 3).to_le_bytes())
+            .collect();
+        for text in ALL {
+            let stored = round(text, &ramp, 4);
+            assert!(stored < ramp.len() * 3 / 4, "{text}: {stored}");
+        }
+        assert_eq!(
+            "lzf:3".parse::<Compression>().unwrap_err(),
+            UnknownCompression("lzf:3".into())
+        );
+        for text in [
+            "",
+            "gzip:0",
+            "gzip:10",
+            "blosc",
+            "blosc:none",
+            "blosc:lz4:5:2",
+            "blosc:lz4:5:1:1",
+        ] {
+            assert!(text.parse::<Compression>().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_chunk_comes_back(
+            noise in vec(any::<u8>(), 0..3000),
+            run in 1..40_usize,
+            elements in 1..9000_usize,
+            element in 1..20_usize,
+        ) {
+            let mut chunk = noise.clone();
+            chunk.extend(noise.iter().take(60).cycle().take(elements * run % 70_000));
+            chunk.truncate((chunk.len() / element).max(1) * element);
+            chunk.resize(chunk.len().div_ceil(element).max(1) * element, 7);
+            for text in ALL {
+                round(text, &chunk, element);
+            }
+        }
+    }
+}
