@@ -18,7 +18,7 @@ mod zstd;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-pub use encode::Compression;
+pub use encode::Encoding;
 
 use bitshuffle::Bitshuffle;
 use serde::{Deserialize, Serialize};

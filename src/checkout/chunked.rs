@@ -8,50 +8,43 @@ use std::sync::mpsc::sync_channel;
 
 use crate::content::Content;
 use crate::error::{Error, ErrorKind, Result};
-use crate::filter::Compression;
-use crate::h5::{Creator, NewChunk, NewChunks, NewDataset, NewLayout};
-use crate::raw::StoreFile;
+use crate::filter::Encoding;
+use crate::h5::{NewChunk, NewLayout};
 
 /// Bytes of encoded chunks that go to the worker in one go.
 const BATCH: usize = 8 << 20;
 
 /// Most bytes of a chunk.
-const LARGEST: u64 = 256 << 20;
+const LARGEST: usize = 256 << 20;
 
-/// Bytes that a chunk should have.
-const CHUNK: u64 = 1 << 20;
-
-/// How the chunks of a dataset are encoded; `None`: as they are.
-pub fn layout(shape: &[u64], element: usize, chunk: &[u64], how: Option<Compression>) -> NewLayout {
+/// A layout in chunks of this shape, encoded or as they are; contiguous where there can be no chunks.
+pub fn layout(shape: &[u64], element: usize, chunk: &[u64], how: Option<Encoding>) -> NewLayout {
     if shape.is_empty() || shape.contains(&0) || chunk.len() != shape.len() {
         return NewLayout::Contiguous;
     }
-    let bytes = chunk
-        .iter()
-        .fold(element as u64, |n, &d| n.saturating_mul(d));
-    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    let filters = how.map_or(Vec::new(), |how| how.filters(element, bytes));
     NewLayout::Chunked {
         chunk: chunk.to_vec(),
-        filters,
-        compression: how,
+        filters: how.map_or(Vec::new(), |how| how.filters(element, size(element, chunk))),
+        encoding: how,
     }
 }
 
-/// Chunks of about a mebibyte, of whole rows along the last axes.
-pub fn good_shape(shape: &[u64], element: usize) -> Vec<u64> {
-    let mut left = (CHUNK / (element.max(1) as u64)).max(1);
-    let mut chunk: Vec<u64> = shape
-        .iter()
-        .rev()
-        .map(|&n| {
-            let here = n.min(left).max(1);
-            left = (left / here).max(1);
-            here
-        })
-        .collect();
-    chunk.reverse();
-    chunk
+/// Bytes of a chunk.
+pub fn size(element: usize, chunk: &[u64]) -> usize {
+    let dims = chunk.iter();
+    let bytes = dims.fold(element as u64, |n, &d| n.saturating_mul(d));
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// The elements of a dataset, and the chunks that they are cut into.
+pub struct Chunks<'a> {
+    pub shape: &'a [u64],
+    pub chunk: &'a [u64],
+    /// Bytes of an element.
+    pub element: usize,
+    pub encoding: Option<Encoding>,
+    /// In C order.
+    pub data: &'a dyn Content,
 }
 
 /// A dataset as a grid of chunks.
@@ -63,20 +56,13 @@ struct Grid<'a> {
     size: usize,
 }
 
-/// Writes all chunks of a dataset that `creator` has made in `file`.
-pub fn write(
-    dataset: &NewDataset,
-    data: &dyn Content,
-    creator: &Creator,
-    file: &StoreFile,
+/// Hands on all chunks, some at a time, in any order; those that are a hole are left out.
+pub fn encode(
+    chunks: &Chunks<'_>,
+    mut send: impl FnMut(Vec<NewChunk>) -> Result<()>,
 ) -> Result<()> {
-    let NewLayout::Chunked {
-        chunk, compression, ..
-    } = &dataset.layout
-    else {
-        return Ok(());
-    };
-    let grid = Grid::new(dataset, chunk)?;
+    let grid = Grid::new(chunks)?;
+    let (data, encoding) = (chunks.data, chunks.encoding);
     let count = grid.count();
     let next = AtomicU64::new(0);
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -91,7 +77,7 @@ pub fn write(
                     if number >= count {
                         return;
                     }
-                    let chunk = grid.chunk(number, data, &mut bytes, *compression);
+                    let chunk = grid.chunk(number, data, &mut bytes, encoding);
                     // The receiver goes with the first error.
                     if let Some(chunk) = chunk.transpose()
                         && sender.send(chunk).is_err()
@@ -104,41 +90,37 @@ pub fn write(
         drop(sender);
         let mut chunks = Vec::new();
         let mut waiting = 0;
-        let send = |chunks: &mut Vec<NewChunk>| {
-            let (path, chunks) = (dataset.path.clone(), std::mem::take(chunks));
-            creator.write_chunks(file, NewChunks { path, chunks })
-        };
         for chunk in receiver {
             let chunk = chunk?;
             waiting += chunk.bytes.len();
             chunks.push(chunk);
             if waiting >= BATCH {
                 waiting = 0;
-                send(&mut chunks)?;
+                send(std::mem::take(&mut chunks))?;
             }
         }
         if !chunks.is_empty() {
-            send(&mut chunks)?;
+            send(chunks)?;
         }
         Ok(())
     })
 }
 
 impl<'a> Grid<'a> {
-    fn new(dataset: &'a NewDataset, chunk: &'a [u64]) -> Result<Self> {
-        let element = dataset.element.size();
-        let size = chunk
-            .iter()
-            .try_fold(element as u64, |n, &d| n.checked_mul(d))
-            .filter(|size| (1..=LARGEST).contains(size))
-            .and_then(|size| usize::try_from(size).ok())
-            .filter(|_| chunk.len() == dataset.shape.len() && !chunk.is_empty());
-        let size = size.ok_or_else(|| {
+    fn new(chunks: &Chunks<'a>) -> Result<Self> {
+        let &Chunks {
+            shape,
+            chunk,
+            element,
+            ..
+        } = chunks;
+        let size = size(element, chunk);
+        if !(1..=LARGEST).contains(&size) || chunk.len() != shape.len() || chunk.is_empty() {
             let why = format!("chunks of shape {chunk:?} and {element} bytes an element");
-            Error::new(ErrorKind::TooLarge, why)
-        })?;
+            return Err(Error::new(ErrorKind::TooLarge, why));
+        }
         Ok(Self {
-            shape: &dataset.shape,
+            shape,
             chunk,
             element,
             size,
@@ -158,7 +140,7 @@ impl<'a> Grid<'a> {
         number: u64,
         data: &dyn Content,
         bytes: &mut [u8],
-        compression: Option<Compression>,
+        encoding: Option<Encoding>,
     ) -> Result<Option<NewChunk>> {
         let mut start = vec![0; self.shape.len()];
         let mut rest = number;
@@ -170,7 +152,7 @@ impl<'a> Grid<'a> {
         if !self.gather(&start, data, bytes)? {
             return Ok(None);
         }
-        let (bytes, mask) = match compression {
+        let (bytes, mask) = match encoding {
             Some(how) => {
                 let encoded = how.encode(bytes, self.element);
                 (encoded.bytes, encoded.mask)
@@ -231,18 +213,5 @@ impl<'a> Grid<'a> {
                 return Ok(any);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn good_chunks_are_whole_rows() {
-        assert_eq!(good_shape(&[1000, 3, 100], 4), [873, 3, 100]);
-        assert_eq!(good_shape(&[10, 1 << 30], 1), [1, 1 << 20]);
-        assert_eq!(good_shape(&[7], 8), [7]);
-        assert_eq!(good_shape(&[2, 5], 1 << 30), [1, 1]);
     }
 }

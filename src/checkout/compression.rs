@@ -4,6 +4,8 @@
 
 use std::str::FromStr;
 
+use crate::filter::Encoding;
+use crate::filter::encode::Codec;
 use crate::h5::edit::Filter;
 
 /// Bytes of a chunk, or a little less.
@@ -68,6 +70,19 @@ impl FromStr for Compression {
 }
 
 impl Compression {
+    /// How chunks are encoded here; `None` where only a library does it.
+    pub fn encoding(self) -> Option<Encoding> {
+        let small = |level: u32| u8::try_from(level).ok();
+        Some(match self {
+            Self::Gzip(level) => Encoding::Gzip(small(level)?),
+            Self::Lzf => Encoding::Lzf,
+            Self::Blosc { codec, level } => Encoding::Blosc {
+                codec: Codec::of(codec)?,
+                level: small(level)?,
+            },
+        })
+    }
+
     /// The filters in the order in which they are applied.
     pub fn filters(self) -> Vec<Filter> {
         const GZIP: i32 = 1;

@@ -5,14 +5,17 @@
 //! a temporary name beside its place, and gets its own when it is complete and synced. The store and the
 //! layers are only read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::checkouts::LayerFiles;
+use super::chunked::{self, Chunks};
 use super::compression::{CHUNK, Compression, SMALLEST};
 use super::layer::path_in;
+use crate::content::Content;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::edit::{Editor, ObjectPath, Recodable, Step, source};
 use crate::raw::StoreFile;
@@ -175,14 +178,56 @@ fn compress(
     let worth_it = |dataset: &Recodable| !dataset.shape.is_empty() && size(dataset) >= SMALLEST;
     let found: Vec<_> = found.into_iter().filter(worth_it).collect();
     progress.begin(found.iter().map(size).sum());
+    let mut times: HashMap<u64, u32> = HashMap::new();
+    for dataset in &found {
+        *times.entry(dataset.addr()).or_default() += 1;
+    }
     for dataset in found {
         let bytes = size(&dataset);
-        let step = Step::Recode {
-            chunk: row_piece(&dataset.shape, dataset.element, CHUNK),
-            path: dataset.path.clone(),
-            filters: filters.clone(),
-        };
-        all_done(editor, part, step, &dataset.path)?;
+        let chunk = row_piece(&dataset.shape, dataset.element, CHUNK);
+        let file = StoreFile::open(part)?;
+        let encoding = compression.encoding();
+        let start = editor.contiguous(&file, &dataset)?;
+        // One with several links stays as it is, which the worker knows.
+        if let (Some(encoding), Some(start), Ok(element), 1) = (
+            encoding,
+            start,
+            usize::try_from(dataset.element),
+            times.get(&dataset.addr()).copied().unwrap_or(1),
+        ) {
+            let data = Bytes {
+                file: File::open(part)?,
+                start,
+                len: bytes,
+            };
+            let chunks = Chunks {
+                shape: &dataset.shape,
+                chunk: &chunk,
+                element,
+                encoding: Some(encoding),
+                data: &data,
+            };
+            let path = dataset.path.clone();
+            let filters = encoding.filters(element, chunked::size(element, &chunk));
+            let declare = Step::Declare {
+                path: path.clone(),
+                chunk: chunk.clone(),
+                filters,
+            };
+            all_done(editor, part, declare, &path)?;
+            chunked::encode(&chunks, |chunks| {
+                Ok(editor.write_chunks(&StoreFile::open(part)?, chunks)?)
+            })?;
+            let replace = Step::Replace { path: path.clone() };
+            all_done(editor, part, replace, &path)?;
+        } else {
+            let step = Step::Recode {
+                chunk,
+                path: dataset.path.clone(),
+                filters: filters.clone(),
+            };
+            all_done(editor, part, step, &dataset.path)?;
+        }
         progress.advance(bytes);
     }
     let gathered = part.with_file_name("gathered.h5");
@@ -190,6 +235,24 @@ fn compress(
     let step = Step::Gather { from: source(part) };
     all_done(editor, &gathered, step, &Vec::new())?;
     Ok(gathered)
+}
+
+/// The elements of a dataset where they lie in a file.
+struct Bytes {
+    file: File,
+    start: u64,
+    len: u64,
+}
+
+impl Content for Bytes {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let at = self.start.saturating_add(offset);
+        Ok(self.file.read_exact_at(buf, at)?)
+    }
 }
 
 /// Does a step that may not fail.

@@ -7,11 +7,13 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::chunked;
+use super::chunked::{self, Chunks};
 use super::storage::Storage;
 use crate::content::Content;
 use crate::error::{Error, ErrorKind, Result};
-use crate::h5::{Creator, H5Error, NewAttribute, NewDataset, NewGroup, NewLayout, Outline};
+use crate::h5::{
+    Creator, H5Error, NewAttribute, NewChunks, NewDataset, NewGroup, NewLayout, Outline,
+};
 use crate::raw::StoreFile;
 
 /// The attribute that says when an object was written, in nanoseconds since 1970.
@@ -70,8 +72,21 @@ pub fn write(to: &Path, new: &NewFile, creator: &Creator, storage: &dyn Storage)
         check_len(dataset, &**data).map_err(about)?;
         match &dataset.layout {
             NewLayout::Contiguous => copy(&**data, &file, address, storage).map_err(about)?,
-            NewLayout::Chunked { .. } => {
-                chunked::write(dataset, &**data, creator, &target).map_err(about)?;
+            NewLayout::Chunked {
+                chunk, encoding, ..
+            } => {
+                let cut = Chunks {
+                    shape: &dataset.shape,
+                    chunk,
+                    element: dataset.element.size(),
+                    encoding: *encoding,
+                    data: &**data,
+                };
+                let send = |chunks| {
+                    let path = dataset.path.clone();
+                    Ok(creator.write_chunks(&target, NewChunks { path, chunks })?)
+                };
+                chunked::encode(&cut, send).map_err(about)?;
             }
         }
     }

@@ -6,8 +6,6 @@
 mod blosc;
 mod lzf;
 
-use std::str::FromStr;
-
 use libdeflater::{CompressionLvl, Compressor};
 
 use super::{BLOSC, DEFLATE, LZF, SHUFFLE};
@@ -16,54 +14,13 @@ pub use blosc::Codec;
 
 /// How the chunks of a dataset are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compression {
+pub enum Encoding {
     /// Shuffled, then a zlib stream of this level (1 to 9).
     Gzip(u8),
     /// Shuffled, then LibLZF's stream.
     Lzf,
-    /// A frame of Blosc 1 of this level (0 to 9).
-    Blosc {
-        codec: Codec,
-        level: u8,
-        shuffle: bool,
-    },
-}
-
-/// A compression that is not known; with what is.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} is none of gzip[:LEVEL], lzf, blosc:CODEC[:LEVEL[:SHUFFLE]] with CODEC lz4, snappy, zlib or zstd, \
-     LEVEL 1 to 9, SHUFFLE 0 or 1"
-)]
-pub struct UnknownCompression(String);
-
-impl FromStr for Compression {
-    type Err = UnknownCompression;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let unknown = || UnknownCompression(text.to_owned());
-        let level = |text: &str| text.parse().ok().filter(|level| (1..=9).contains(level));
-        let parts: Vec<&str> = text.split(':').collect();
-        Ok(match parts.as_slice() {
-            ["gzip"] => Self::Gzip(4),
-            ["gzip", digit] => Self::Gzip(level(digit).ok_or_else(unknown)?),
-            ["lzf"] => Self::Lzf,
-            ["blosc", codec, rest @ ..] if rest.len() <= 2 => {
-                let level = rest.first().map_or(Some(5), |digit| level(digit));
-                let shuffle = match rest.get(1) {
-                    None | Some(&"1") => true,
-                    Some(&"0") => false,
-                    Some(_) => return Err(unknown()),
-                };
-                Self::Blosc {
-                    codec: Codec::of(codec).ok_or_else(unknown)?,
-                    level: level.ok_or_else(unknown)?,
-                    shuffle,
-                }
-            }
-            _ => return Err(unknown()),
-        })
-    }
+    /// Sorted bytes in a frame of Blosc 1 of this level (1 to 9).
+    Blosc { codec: Codec, level: u8 },
 }
 
 /// A chunk as it is stored.
@@ -73,7 +30,7 @@ pub struct Encoded {
     pub mask: u32,
 }
 
-impl Compression {
+impl Encoding {
     /// The filters as a dataset declares them, number and parameters, for elements and chunks of these sizes in
     /// bytes.
     pub fn filters(self, element: usize, chunk: usize) -> Vec<(i32, Vec<u32>)> {
@@ -87,17 +44,20 @@ impl Compression {
             Self::Gzip(level) => shuffled((DEFLATE, vec![u32::from(level)])),
             // Of h5py's filter and of LibLZF; then what the decoder may count on.
             Self::Lzf => shuffled((LZF, vec![4, 0x0105, number(chunk)])),
-            Self::Blosc {
-                codec,
-                level,
-                shuffle,
-            } => {
+            Self::Blosc { codec, level } => {
                 // Of hdf5-blosc and of the frame; then what the encoder was given.
                 let size = blosc::type_size(element);
                 let level = u32::from(level);
-                let parameters = [2, 2, number(size), number(chunk), level, u32::from(shuffle)];
-                let codec = codec.parameter();
-                vec![(BLOSC, [&parameters[..], &[codec]].concat())]
+                let parameters = [
+                    2,
+                    2,
+                    number(size),
+                    number(chunk),
+                    level,
+                    1,
+                    codec.parameter(),
+                ];
+                vec![(BLOSC, parameters.to_vec())]
             }
         }
     }
@@ -124,12 +84,8 @@ impl Compression {
         match self {
             Self::Gzip(level) => shuffled(&|bytes| zlib(bytes, level)),
             Self::Lzf => shuffled(&lzf::encode),
-            Self::Blosc {
-                codec,
-                level,
-                shuffle,
-            } => Encoded {
-                bytes: blosc::encode(chunk, element, codec, level, shuffle),
+            Self::Blosc { codec, level } => Encoded {
+                bytes: blosc::encode(chunk, element, codec, level),
                 mask: 0,
             },
         }
@@ -166,27 +122,29 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    const ALL: [&str; 9] = [
-        "gzip",
-        "gzip:9",
-        "lzf",
-        "blosc:lz4",
-        "blosc:zstd",
-        "blosc:zlib:1",
-        "blosc:snappy:5:0",
-        "blosc:zstd:3:0",
-        "blosc:lz4:9:1",
+    const ALL: [Encoding; 8] = [
+        Encoding::Gzip(4),
+        Encoding::Gzip(9),
+        Encoding::Lzf,
+        blosc(Codec::Lz4, 5),
+        blosc(Codec::Zstd, 5),
+        blosc(Codec::Zstd, 1),
+        blosc(Codec::Zlib, 1),
+        blosc(Codec::Snappy, 5),
     ];
 
-    fn round(text: &str, chunk: &[u8], element: usize) -> usize {
-        let compression: Compression = text.parse().unwrap();
-        let encoded = compression.encode(chunk, element);
-        let filters = compression.filters(element, chunk.len());
+    const fn blosc(codec: Codec, level: u8) -> Encoding {
+        Encoding::Blosc { codec, level }
+    }
+
+    fn round(how: Encoding, chunk: &[u8], element: usize) -> usize {
+        let encoded = how.encode(chunk, element);
+        let filters = how.filters(element, chunk.len());
         let pipeline = Pipeline::new(&filters).unwrap();
         let stored = encoded.bytes.len();
         let back = pipeline.decode(encoded.bytes, encoded.mask, chunk.len());
         let back = back.unwrap();
-        assert!(back == chunk, "{text} {element} {}", chunk.len());
+        assert!(back == chunk, "{how:?} {element} {}", chunk.len());
         stored
     }
 
@@ -195,24 +153,9 @@ mod tests {
         let ramp: Vec<u8> = (0..200_000_u32)
             .flat_map(|n| (n / 3).to_le_bytes())
             .collect();
-        for text in ALL {
-            let stored = round(text, &ramp, 4);
-            assert!(stored < ramp.len() * 3 / 4, "{text}: {stored}");
-        }
-        assert_eq!(
-            "lzf:3".parse::<Compression>().unwrap_err(),
-            UnknownCompression("lzf:3".into())
-        );
-        for text in [
-            "",
-            "gzip:0",
-            "gzip:10",
-            "blosc",
-            "blosc:none",
-            "blosc:lz4:5:2",
-            "blosc:lz4:5:1:1",
-        ] {
-            assert!(text.parse::<Compression>().is_err(), "{text}");
+        for how in ALL {
+            let stored = round(how, &ramp, 4);
+            assert!(stored < ramp.len() * 3 / 4, "{how:?}: {stored}");
         }
     }
 
@@ -228,8 +171,8 @@ mod tests {
             chunk.extend(noise.iter().take(60).cycle().take(elements * run % 70_000));
             chunk.truncate((chunk.len() / element).max(1) * element);
             chunk.resize(chunk.len().div_ceil(element).max(1) * element, 7);
-            for text in ALL {
-                round(text, &chunk, element);
+            for how in ALL {
+                round(how, &chunk, element);
             }
         }
     }

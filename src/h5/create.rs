@@ -16,7 +16,7 @@ use super::pool::Worker;
 use super::types::TypeError;
 use super::{Answer, H5Error, Request, Value, text, writer};
 use crate::dtype::{DType, Kind, Order};
-use crate::filter::Compression;
+use crate::filter::Encoding;
 use crate::raw::StoreFile;
 
 /// Most dimensions of a dataset: `H5S_MAX_RANK`.
@@ -72,7 +72,7 @@ pub enum NewLayout {
         filters: Vec<(i32, Vec<u32>)>,
         /// How the daemon encodes chunks so that the filters undo it.
         #[serde(skip)]
-        compression: Option<Compression>,
+        encoding: Option<Encoding>,
     },
 }
 

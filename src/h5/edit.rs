@@ -14,7 +14,7 @@ use super::editor;
 pub use super::ffi::Filter;
 use super::ffi::{self, Failure, Id};
 use super::pool::Worker;
-use super::{Answer, Dataset, Element, H5Error, Member, Request};
+use super::{Answer, Dataset, Element, H5Error, Member, NewChunk, NewChunks, Request, Source};
 use crate::raw::StoreFile;
 
 /// Attribute of an object: when it was written, in nanoseconds since 1970 (I64).
@@ -54,6 +54,15 @@ pub enum Step {
         chunk: Vec<u64>,
         filters: Vec<Filter>,
     },
+    /// Makes a dataset without elements in the workplace, with type, extent and attributes of that at a path, for
+    /// chunks of this shape and through these filters.
+    Declare {
+        path: ObjectPath,
+        chunk: Vec<u64>,
+        filters: Vec<Filter>,
+    },
+    /// Puts what is in the workplace in the place of the dataset at a path.
+    Replace { path: ObjectPath },
     /// Fills the file, which is empty, with all that is in another: without the room that nothing takes there.
     Gather { from: Vec<u8> },
 }
@@ -64,6 +73,14 @@ pub struct Recodable {
     pub shape: Vec<u64>,
     /// Bytes of an element.
     pub element: u64,
+    addr: u64,
+}
+
+impl Recodable {
+    /// Which dataset it is, whatever path leads to it.
+    pub fn addr(&self) -> u64 {
+        self.addr
+    }
 }
 
 /// The worker process that makes such files.
@@ -124,7 +141,7 @@ impl Editor {
                     element: Element::Fixed { dtype, inner, .. },
                     mut shape,
                     outside: false,
-                    ..
+                    addr,
                 }) = member
                 {
                     let mut path = above.clone();
@@ -136,11 +153,30 @@ impl Editor {
                         path,
                         shape,
                         element,
+                        addr,
                     });
                 }
             }
         }
         Ok(found)
+    }
+
+    /// Where the elements of a dataset begin; `None` if they do not lie together, as they are.
+    pub fn contiguous(&mut self, file: &StoreFile, of: &Recodable) -> Result<Option<u64>, H5Error> {
+        match self.ask(file, &Request::Map { dataset: of.addr })? {
+            Answer::Map(map) => Ok(match map.source {
+                Source::Contiguous { addr } => Some(addr),
+                _ => None,
+            }),
+            _ => Err(H5Error::Damaged("answer to another request".into())),
+        }
+    }
+
+    /// Adds chunks to the dataset that was declared last.
+    pub fn write_chunks(&mut self, file: &StoreFile, chunks: Vec<NewChunk>) -> Result<(), H5Error> {
+        let path = vec![String::from_utf8_lossy(WORKPLACE).into_owned()];
+        let request = Request::WriteChunks(Box::new(NewChunks { path, chunks }));
+        self.ask(file, &request).map(drop)
     }
 
     fn ask(&mut self, file: &StoreFile, request: &Request) -> Result<Answer, H5Error> {
@@ -199,6 +235,15 @@ fn apply(target: &Id, step: &Step) -> Result<(), Failure> {
             chunk,
             filters,
         } => recode(target, path, chunk, filters),
+        Step::Declare {
+            path,
+            chunk,
+            filters,
+        } => declare(target, path, chunk, filters),
+        Step::Replace { path } => {
+            ffi::unlink(target, path)?;
+            ffi::rename(target, &vec![WORKPLACE.to_vec()], path)
+        }
         Step::Gather { from } => gather(target, &ffi::open_source(from)?),
     }
 }
@@ -223,6 +268,21 @@ fn recode(
     drop((old, new));
     ffi::unlink(target, path)?;
     ffi::rename(target, &place, path)
+}
+
+fn declare(
+    target: &Id,
+    path: &ObjectPath,
+    chunk: &[u64],
+    filters: &[Filter],
+) -> Result<(), Failure> {
+    let place = free_workplace(target)?;
+    ffi::declare(target, path, &place, chunk, filters)?;
+    let (old, new) = (ffi::open_at(target, path)?, ffi::open_at(target, &place)?);
+    for (name, _) in ffi::attributes(&old)? {
+        ffi::copy_attribute(&old, &new, &name)?;
+    }
+    Ok(())
 }
 
 fn gather(target: &Id, source: &Id) -> Result<(), Failure> {

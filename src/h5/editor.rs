@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
+use super::create::write_chunks;
 use super::edit::edit;
 use super::service::Service;
 use super::wire::{Reply, Wire};
@@ -52,6 +53,10 @@ pub fn run() -> io::Result<()> {
                 .map_err(|e| H5Error::Damaged(e.to_string()))
                 .and_then(|file| edit(&file, &steps))
                 .map(Answer::Edited),
+            (Some(file), Request::WriteChunks(new)) => StoreFile::from_file(Path::new(&path), file)
+                .map_err(|e| H5Error::Damaged(e.to_string()))
+                .and_then(|file| write_chunks(&file, &new))
+                .map(|()| Answer::Edited(Vec::new())),
             // What is in the new file.
             (Some(file), request) => StoreFile::from_file(Path::new(&path), file)
                 .map_err(|e| H5Error::Damaged(e.to_string()))

@@ -9,7 +9,7 @@ rng = np.random.default_rng(6)
 SHUFFLE = 2
 NUMBERS = {"gzip": [SHUFFLE, 1], "lzf": [SHUFFLE, 32000], "blosc": [hdf5plugin.Blosc.filter_id]}
 HOW = [None, "gzip", "gzip:9", "lzf"]
-HOW += [f"blosc:{codec}{rest}" for codec in ("lz4", "zstd", "zlib", "snappy") for rest in ("", ":9:0", ":1")]
+HOW += [f"blosc:{codec}{rest}" for codec in ("lz4", "zstd", "zlib") for rest in ("", ":9", ":1")]
 
 
 def check(want, chunk, how):

@@ -21,17 +21,13 @@ pub enum Codec {
 }
 
 impl Codec {
-    pub fn of(name: &str) -> Option<Self> {
-        Some(match name {
-            "lz4" => Self::Lz4,
-            "snappy" => Self::Snappy,
-            "zlib" => Self::Zlib,
-            "zstd" => Self::Zstd,
-            _ => return None,
-        })
+    /// By the number that hdf5-blosc gives it (`BLOSC_LZ4` and so on); `None` for those without an encoder here.
+    pub fn of(parameter: u32) -> Option<Self> {
+        let mut all = [Self::Lz4, Self::Snappy, Self::Zlib, Self::Zstd].into_iter();
+        all.find(|codec| codec.parameter() == parameter)
     }
 
-    /// What hdf5-blosc calls it (`BLOSC_LZ4` and so on).
+    /// That number.
     pub fn parameter(self) -> u32 {
         match self {
             Self::Lz4 => 1,
@@ -89,11 +85,11 @@ pub fn type_size(element: usize) -> usize {
 }
 
 /// A frame of `chunk`, which is smaller than 2 GiB. At most 16 bytes longer.
-pub fn encode(chunk: &[u8], element: usize, codec: Codec, level: u8, shuffle: bool) -> Vec<u8> {
+pub fn encode(chunk: &[u8], element: usize, codec: Codec, level: u8) -> Vec<u8> {
     let size = type_size(element);
     let block = (BLOCK / size * size).max(size).min(chunk.len()).max(1);
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes();
-    let sorted = shuffle && size > 1;
+    let sorted = size > 1;
     let flags = codec.flags() | NOT_SPLIT | if sorted { BYTES_SORTED } else { 0 };
     let head = |flags: u8, stored: usize| {
         let [version, codec_version] = VERSIONS;

@@ -11,6 +11,20 @@ const CHUNK_SLOTS: usize = 10_007;
 /// A filter by its number, with its parameters; 1 and 2 (gzip and shuffle) are libhdf5's own.
 pub type Filter = (i32, Vec<u32>);
 
+/// Makes a dataset at `to`, where nothing is, with type, extent and properties of that at `from`, but in chunks
+/// of this shape and through these filters. It has no elements yet.
+pub fn declare(
+    file: &Id,
+    from: &[Vec<u8>],
+    to: &[Vec<u8>],
+    chunk: &[u64],
+    filters: &[Filter],
+) -> Result<()> {
+    let old = open_source_dataset(file, from)?;
+    let (ty, space) = (dataset_type(&old)?, dataset_space(&old)?);
+    make(file, to, &ty, &space, &old, (chunk, filters)).map(drop)
+}
+
 /// Writes the dataset at `from` again at `to`, where nothing is, in chunks of this shape, and gives it the other
 /// properties of the old one. `copy` is called for each chunk.
 pub fn recode(
