@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from support import daf
+from support import arkouda, daf
 from support.mount import Mount
 from support.process import NPYFS, npyfs, one_line, run
 from support.truth import np_save, read
@@ -360,6 +360,32 @@ def test_a_daf_store_stays_one(tmp_path):
         assert read(mount / "cell#score.npy") == np_save(score)
         kept = [name for name in mount.files() if name in shown_before]
         assert len(kept) == len(shown_before) - 1
+
+
+def test_an_arkouda_file_stays_one_and_a_set_is_refused(tmp_path):
+    for name, weights in (("one.h5", None), ("set.h5", [1, 2])):
+        with arkouda.Store(tmp_path, name, weights) as store:
+            arkouda.put_array(store, "ints", np.arange(9))
+            arkouda.put_array(store, "gone", np.arange(9.0))
+            arkouda.put_strings(store, "words", ["a", "bcd", ""])
+    store = tmp_path / "one.h5"
+    os.utime(store, (1_700_000_000, 1_700_000_000))
+    write(store, "work", {}, deleted=["gone.npy"])
+    out = tmp_path / "out.h5"
+    checkout("export", store, "work", out)
+    with h5py.File(store) as base, h5py.File(out) as file:
+        want = described(base)
+        del want["/gone"]
+        assert described(file) == want
+    with Mount(store) as before, Mount(out) as after:
+        assert after.files() == [name for name in before.files() if name != "gone.npy"]
+        for name in after.files():
+            assert read(after / name) == read(before / name), name
+            assert os.stat(after / name).st_mtime == 1_700_000_000, name
+    refused = checkout("export", tmp_path / "set_LOCALE0000.h5", tmp_path / "other.h5", code=OBJECT)
+    assert "only a store that is one file" in refused
+    refused = checkout("export", tmp_path, tmp_path / "other.h5", code=OBJECT)
+    assert "only a store that is one file" in refused
 
 
 def by_hand(layer, number, key, stored=True):

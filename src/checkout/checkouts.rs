@@ -135,7 +135,8 @@ impl Checkouts {
         creator: impl FnOnce(&Path) -> Creator,
     ) -> Result<Opened> {
         check_name(name)?;
-        if !self.dir.is_dir() {
+        // Until it has the lock file, nobody may have seen to it that the directory survives a loss of power.
+        if !self.dir.join(commits::LOCK).is_file() {
             let about = |e: std::io::Error| Error::from(e).about(self.dir.display());
             std::fs::create_dir_all(&self.dir).map_err(about)?;
             if let Some(parent) = self.dir.parent().filter(|parent| parent.is_dir()) {

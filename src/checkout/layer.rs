@@ -36,7 +36,8 @@ impl Layer {
     /// Opens the layer in `dir`, which is made if it is not there; EBUSY if another process has it.
     pub fn open(dir: &Path, storage: Arc<dyn Storage>, creator: Creator) -> Result<Self> {
         let about = |e: std::io::Error| Error::from(e).about(dir.display());
-        if !dir.is_dir() {
+        // Without an index nobody may have seen to it that its name survives a loss of power.
+        if !dir.join(super::index::NAME).is_file() {
             std::fs::create_dir_all(dir).map_err(about)?;
             if let Some(parent) = dir.parent().filter(|parent| parent.is_dir()) {
                 storage.sync_dir(parent).map_err(about)?;
