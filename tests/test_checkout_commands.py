@@ -367,7 +367,7 @@ def test_an_arkouda_file_stays_one_and_a_set_is_refused(tmp_path):
         with arkouda.Store(tmp_path, name, weights) as store:
             arkouda.put_array(store, "ints", np.arange(9))
             arkouda.put_array(store, "gone", np.arange(9.0))
-            arkouda.put_strings(store, "words", ["a", "bcd", ""])
+            arkouda.put_strings(store, "words", [b"a", b"bcd", b""])
     store = tmp_path / "one.h5"
     os.utime(store, (1_700_000_000, 1_700_000_000))
     write(store, "work", {}, deleted=["gone.npy"])
