@@ -223,7 +223,7 @@ pub enum Answer {
     Rows(Vec<(ByteBuf, ByteBuf)>),
     /// Where the data of each new dataset lies; 0 where there is none.
     Created(Vec<u64>),
-    /// Why each step was not done, if it was not.
+    /// Why each step was refused, if it was.
     Edited(Vec<Result<(), String>>),
     Tables(Outcome),
 }

@@ -98,7 +98,7 @@ impl Editor {
         Ok(Self { worker })
     }
 
-    /// Changes `file`; says for each step why it was not done, if it was not.
+    /// Changes `file`; says for each step why it was refused, if it was. On failure the file is of no use.
     pub fn edit(
         &mut self,
         file: &StoreFile,
@@ -193,58 +193,78 @@ pub fn edit(file: &StoreFile, steps: &[Step]) -> Result<Vec<Result<(), String>>,
             0 => ffi::create_empty(path.as_bytes())?,
             _ => ffi::open_to_write(path.as_bytes())?,
         };
-        let done = steps
-            .iter()
-            .map(|step| apply(&target, step).map_err(|e| e.0))
-            .collect();
+        let mut done = Vec::with_capacity(steps.len());
+        for step in steps {
+            done.push(apply(&target, step).map_err(|e| H5Error::Damaged(step.about(&e)))?);
+        }
         ffi::finish(target)?;
         Ok(done)
     })
 }
 
-fn apply(target: &Id, step: &Step) -> Result<(), Failure> {
+impl Step {
+    /// A failure with the object that the step is about in front.
+    fn about(&self, failure: &Failure) -> String {
+        match self {
+            Self::Remove { path }
+            | Self::Copy { path, .. }
+            | Self::Recode { path, .. }
+            | Self::Declare { path, .. }
+            | Self::Replace { path } => {
+                format!("{}: {failure}", String::from_utf8_lossy(&path.join(&b'/')))
+            }
+            Self::Times(_) | Self::Gather { .. } => failure.to_string(),
+        }
+    }
+}
+
+/// Does a step. It is refused, with the reason, if its object cannot be had; a failure, such as a full disk, is
+/// one of the whole file.
+fn apply(target: &Id, step: &Step) -> Result<Result<(), String>, Failure> {
     match step {
-        Step::Remove { path } => remove(target, path),
+        Step::Remove { path } => remove(target, path).map(Ok),
         Step::Copy { from, path, time } => {
-            let source = ffi::open_source(from)?;
-            remove(target, path)?;
+            let source = match ffi::open_source(from) {
+                Ok(source) => source,
+                Err(e) => return Ok(Err(e.0)),
+            };
             if ffi::exists(&source, path)? {
+                remove(target, path)?;
                 ffi::copy_object(&source, path, target, path)?;
-                return ffi::set_number(&ffi::open_at(target, path)?, TIME, *time);
+                return ffi::set_number(&ffi::open_at(target, path)?, TIME, *time).map(Ok);
             }
-            match item(&source, path)? {
-                Some((items, name)) => {
-                    let home = home_of_items(path);
-                    if !ffi::exists(target, &home)? {
-                        return Err(Failure("not in a daf store".into()));
-                    }
-                    ffi::copy_attribute(&items, &ffi::open_at(target, &home)?, name)
-                }
-                None => Err(Failure("the file of the checkout does not have it".into())),
+            let Some((items, name)) = item(&source, path)? else {
+                return Ok(Err("the file of the checkout does not have it".into()));
+            };
+            let home = home_of_items(path);
+            if !ffi::exists(target, &home)? {
+                return Ok(Err("not in a daf store".into()));
             }
+            remove(target, path)?;
+            ffi::copy_attribute(&items, &ffi::open_at(target, &home)?, name).map(Ok)
         }
         Step::Times(time) => {
             let root = ffi::open_at(target, &[])?;
             match ffi::has_attribute(&root, TIMES)? {
-                true => Ok(()),
-                false => ffi::set_number(&root, TIMES, *time),
+                true => Ok(Ok(())),
+                false => ffi::set_number(&root, TIMES, *time).map(Ok),
             }
         }
         Step::Recode {
             path,
             chunk,
             filters,
-        } => recode(target, path, chunk, filters),
+        } => recode(target, path, chunk, filters).map(Ok),
         Step::Declare {
             path,
             chunk,
             filters,
-        } => declare(target, path, chunk, filters),
+        } => declare(target, path, chunk, filters).map(Ok),
         Step::Replace { path } => {
             ffi::unlink(target, path)?;
-            ffi::rename(target, &vec![WORKPLACE.to_vec()], path)
+            ffi::rename(target, &vec![WORKPLACE.to_vec()], path).map(Ok)
         }
-        Step::Gather { from } => gather(target, &ffi::open_source(from)?),
+        Step::Gather { from } => gather(target, &ffi::open_source(from)?).map(Ok),
     }
 }
 
