@@ -452,3 +452,16 @@ def test_what_a_damaged_list_says_is_not_followed(store, tmp_path):
     # A line that was cut off never happened.
     commits.write_text(good + good.splitlines()[1][:20])
     assert len(checkout("ls", store).splitlines()) == 2
+
+
+def test_diff_of_a_mount_says_what_is_not_complete(tmp_path):
+    store = tmp_path / "cells.h5df"
+    with h5py.File(store, "w") as file:
+        daf.write(file)
+    with Mount(store, checkout="work") as mount:
+        os.mkdir(mount / "cell,gene#half")
+        np.save(mount / "cell,gene#half/data.npy", np.ones(3))
+        said = npyfs("checkout", "diff", mount.path, check=True)
+        assert said.stdout == "" and said.stderr.startswith("npyfs: not complete: cell,gene#half"), said
+        assert "indptr" in one_line(said.stderr)
+    assert checkout("commit", store, "work") == "nothing to commit\n"
