@@ -55,13 +55,15 @@ struct Near {
     checksum: Option<u64>,
 }
 
+/// Backend, file and number of a dataset.
+type Dataset = (&'static str, String, u32);
+
 /// What was looked up for the row before: mostly it is the same for the next.
 #[derive(Default)]
 struct Before {
     /// Of a block of samples.
     records: Option<(usize, Arc<Records>)>,
-    /// By backend, file and number.
-    dataset: Option<((&'static str, String, u32), Arc<Collection>, Arc<Rows>)>,
+    dataset: Option<(Dataset, Arc<Collection>, Arc<Rows>)>,
 }
 
 impl Blocks {
