@@ -15,6 +15,7 @@ import numpy
 
 import data
 import report
+from checkout import Checkout
 from listing import Listing
 from options import arguments
 from peer import Peer
@@ -86,6 +87,12 @@ class Bench:
                               asked.limit)
             os.sync()
             self.collect("targets", targets.all())
+        checkout = None
+        if "checkout" in asked.only:
+            say(f"writing an array of {2 * asked.mib} MiB and {asked.small} small ones")
+            checkout = Checkout(self.data / "checkout", asked.mib, asked.small, self.points[0], self.worker, asked.pairs,
+                                asked.limit)
+            self.collect("checkout", checkout.all())
         for name in ("cat", "numpy", "random"):
             if name in asked.only:
                 self.collect(name, getattr(reading, name)())
@@ -101,6 +108,8 @@ class Bench:
                                       asked.pairs, asked.peer_limit).all())
         if targets:
             self.conditions += targets.conditions()
+        if checkout:
+            self.conditions += checkout.conditions()
         if reading and "cat" in asked.only:
             self.conditions.append(reading.condition())
         if listing:

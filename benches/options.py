@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-SECTIONS = ("targets", "cat", "numpy", "random", "list", "strings", "peer", "hangar")
+SECTIONS = ("targets", "cat", "numpy", "random", "list", "strings", "checkout", "peer", "hangar")
 
 
 def arguments():
@@ -13,6 +13,7 @@ def arguments():
     parser.add_argument("--pairs", type=int, default=5, metavar="N", help="rounds of every row [5]")
     parser.add_argument("--mib", type=int, metavar="N", help="size of the arrays in MiB [512]")
     parser.add_argument("--count", type=int, metavar="N", help="datasets that are listed [100000]")
+    parser.add_argument("--small", type=int, metavar="N", help="small arrays that are copied into a checkout [10000]")
     parser.add_argument("--strings", type=int, metavar="N", help="Arkouda strings [50000000]")
     parser.add_argument("--dir", type=Path, metavar="DIR",
                         help="where to make the temporary directory for the data; it is removed at the end")
@@ -25,11 +26,12 @@ def arguments():
     asked.count = asked.count or (10_000 if asked.quick else 100_000)
     asked.strings = asked.strings or (1_000_000 if asked.quick else 50_000_000)
     asked.records = 100_000 if asked.quick else 1_000_000
+    asked.small = asked.small or (1000 if asked.quick else 10_000)
     asked.only = asked.only.split(",")
     if unknown := set(asked.only) - set(SECTIONS):
         parser.error(f"no such section: {', '.join(sorted(unknown))}")
-    if min(asked.pairs, asked.mib, asked.count, asked.strings) < 1:
-        parser.error("--pairs, --mib, --count and --strings start at 1")
+    if min(asked.pairs, asked.mib, asked.count, asked.small, asked.strings) < 1:
+        parser.error("--pairs, --mib, --count, --small and --strings start at 1")
     return asked
 
 

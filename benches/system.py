@@ -222,13 +222,14 @@ class Npyfs(Mount):
 
     binary = None
 
-    def __init__(self, store, point, limit=300):
+    def __init__(self, store, point, limit=300, checkout=None):
         super().__init__(point, limit)
-        self.store = store
+        self.store, self.checkout = store, checkout
 
     def start(self):
         start = time.perf_counter()
-        run([self.binary, "mount", self.store, self.point])
+        writable = ["--checkout", self.checkout] if self.checkout else []
+        run([self.binary, "mount", *writable, self.store, self.point])
         self.mount_seconds = time.perf_counter() - start
         self.pid = self.status()["pid"]
 
