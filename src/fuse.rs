@@ -79,6 +79,16 @@ impl Adapter {
         }
     }
 
+    /// Who only writes needs no pages of the kernel's: what is written is not copied there on its way. Kernels that
+    /// let such files be mapped keep the pages of others right as well.
+    fn written_pages(&self, mode: OpenAccMode) -> FopenFlags {
+        if mode == OpenAccMode::O_WRONLY && self.maps_direct {
+            FopenFlags::FOPEN_DIRECT_IO
+        } else {
+            FopenFlags::FOPEN_KEEP_CACHE
+        }
+    }
+
     /// For operations that cannot be refused.
     fn tell(&self, operation: impl FnOnce(&Fs)) -> Result<(), Errno> {
         self.ask(|fs| {
@@ -123,6 +133,11 @@ impl Filesystem for Adapter {
         Ok(())
     }
 
+    fn destroy(&mut self) {
+        // Nobody is left to be told of a failure, but for the log that the target keeps.
+        let _ = self.ask(Fs::close);
+    }
+
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.ask(|fs| fs.lookup(parent.0, name)) {
             Ok(attr) => reply.entry(&ttl(&attr), &file_attr(&attr), GENERATION),
@@ -156,7 +171,10 @@ impl Filesystem for Adapter {
         if flags.acc_mode() != OpenAccMode::O_RDONLY {
             return match self.ask(|fs| fs.open_to_write(ino.0, open_flags(request, flags.0))) {
                 Ok(opened) => {
-                    reply.opened(FileHandle(opened.handle), FopenFlags::FOPEN_KEEP_CACHE);
+                    reply.opened(
+                        FileHandle(opened.handle),
+                        self.written_pages(flags.acc_mode()),
+                    );
                 }
                 Err(errno) => reply.error(errno),
             };
@@ -326,7 +344,7 @@ impl Filesystem for Adapter {
                 &file_attr(&attr),
                 GENERATION,
                 FileHandle(opened.handle),
-                FopenFlags::FOPEN_KEEP_CACHE,
+                self.written_pages(OpenFlags(flags).acc_mode()),
             ),
             Err(errno) => reply.error(errno),
         }

@@ -146,17 +146,25 @@ impl Index {
         &self.changes.entries
     }
 
-    /// Makes a change happen, durably. On failure nothing changed; what stood there before, stands.
-    pub fn add(&mut self, record: Record) -> Result<()> {
-        self.append(Line::Change(record))
-    }
-
     /// Remembers what the changes from now on are made on.
     pub fn begin(&mut self, begun: Begun) -> Result<()> {
         if self.changes.begun.is_some() && self.changes.commits == begun.commits {
             return Ok(());
         }
         self.append(Line::Begun(begun))
+    }
+
+    /// Makes changes happen, durably: on failure none of them.
+    pub fn add_all(&mut self, records: Vec<Record>) -> Result<()> {
+        let lines: Vec<Line> = records.into_iter().map(Line::Change).collect();
+        self.lines.add_all(&lines)?;
+        lines.into_iter().for_each(|line| self.changes.take(line));
+        Ok(())
+    }
+
+    /// Whether nothing can be added any more, because a failure could not be taken back.
+    pub fn is_lost(&self) -> bool {
+        self.lines.is_lost()
     }
 
     fn append(&mut self, line: Line) -> Result<()> {
@@ -192,7 +200,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut index = open(dir.path()).unwrap();
         for (path, file) in [("a\nb", Some(1)), ("c", Some(2)), ("c", None)] {
-            index.add(record(path, file)).unwrap();
+            index.add_all(vec![record(path, file)]).unwrap();
         }
         let again = open(dir.path()).unwrap();
         assert_eq!(again.entries(), index.entries());
@@ -211,7 +219,7 @@ mod tests {
             let mut index = open(dir.path()).unwrap();
             index.begin(begun(commits)).unwrap();
             for name in names {
-                index.add(record(name, None)).unwrap();
+                index.add_all(vec![record(name, None)]).unwrap();
             }
         }
         let changes = Changes::read(dir.path()).unwrap();

@@ -1,17 +1,20 @@
 //! The directory of a checkout: finished files, the index of what they are, and the lock of who writes.
 //!
-//! A change is made in this order: new file under a name that nobody looks at, sync, its own name, sync of
-//! the directory, line in the index, sync. It happens with that line. Files that no line names are remains
-//! of a process that died, and go when the layer is next opened; files of other names are left alone.
+//! A change is made in this order: new file under a name that nobody looks at, its own name, sync of the file,
+//! sync of the directory, line in the index, sync. It happens with that line. Of many changes each kind of sync
+//! is done together. Files that no line names are remains of a process that died, and go when the layer is
+//! next opened; files of other names are left alone.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::holder::Holder;
 use super::index::{Begun, Index, Record, Stored};
+use super::ledger::{Ledger, Waiting};
 use super::object::{self, NewFile};
 use super::scratch::Scratch;
 use super::storage::Storage;
@@ -22,12 +25,25 @@ use crate::h5::{Creator, NewAttribute};
 const FINISHED: &str = "h5";
 const UNFINISHED: &str = "part";
 
+/// Most changes that wait to be synced; each may hold a file open.
+const MOST_WAITING: usize = 256;
+
 /// A layer that this process writes in. All methods may be called from any thread.
+///
+/// A change is durable when the call that made it returns; while a `Syncer` lives, only after the next `sync`.
+/// If that fails, the changes wait for another; or, if what the disk holds is not known, there are no others
+/// until the layer is opened again, which shows what was there before.
 pub struct Layer {
     dir: PathBuf,
     storage: Arc<dyn Storage>,
     creator: Creator,
-    index: Mutex<Index>,
+    ledger: Mutex<Ledger>,
+    /// Changes are there that wait, or nobody is to wait for them any more.
+    changed: Condvar,
+    /// Held by who syncs.
+    syncing: Mutex<()>,
+    /// Changes wait to be synced.
+    deferred: AtomicBool,
     next: AtomicU64,
     _holder: Holder,
 }
@@ -59,15 +75,18 @@ impl Layer {
             dir: dir.to_owned(),
             storage,
             creator,
-            index: Mutex::new(index),
+            ledger: Mutex::new(Ledger::new(index)),
+            changed: Condvar::new(),
+            syncing: Mutex::default(),
+            deferred: AtomicBool::new(false),
             next: AtomicU64::new(last.saturating_add(1)),
             _holder: holder,
         })
     }
 
-    fn index(&self) -> MutexGuard<'_, Index> {
-        // The index is consistent between any two statements that can panic.
-        self.index.lock().unwrap_or_else(|e| e.into_inner())
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        // It is consistent between any two statements that can panic.
+        self.ledger.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// An empty scratch file.
@@ -82,7 +101,7 @@ impl Layer {
 
     /// Every object that was changed, by its path; `None`: it was deleted.
     pub fn entries(&self) -> BTreeMap<String, Option<Stored>> {
-        self.index().entries().clone()
+        self.ledger().now().clone()
     }
 
     /// Where the file of an object is.
@@ -96,65 +115,144 @@ impl Layer {
 
     /// Remembers what the changes from now on are made on.
     pub fn begin(&self, begun: Begun) -> Result<()> {
-        self.index().begin(begun)
+        self.ledger().begin(begun)
     }
 
     /// Stores an object. Its file gets the attribute `npyfs_time` with the time of writing, in nanoseconds since
     /// 1970.
     ///
-    /// Durable on success. On failure the object is what it was, and the error says why: EINVAL and the like
-    /// if the content is wrong, EOPNOTSUPP if HDF5 has no form for it.
+    /// On failure the object is what it was, and the error says why: EINVAL and the like if the content is wrong,
+    /// EOPNOTSUPP if HDF5 has no form for it.
     pub fn put(&self, path: &str, new: &NewFile, time: SystemTime) -> Result<Stored> {
+        if self.ledger().waiting() >= MOST_WAITING {
+            self.sync()?;
+        }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (part, whole) = (self.place(number, UNFINISHED), self.place(number, FINISHED));
         let storage = &*self.storage;
         let mut new = new.clone();
         new.mark_root(NewAttribute::int(object::TIME, nanoseconds(time)));
-        let finished = object::write(&part, &new, &self.creator, storage)
-            .and_then(|()| Ok(storage.rename(&part, &whole)?))
-            .and_then(|()| Ok(storage.sync_dir(&self.dir)?));
-        if let Err(e) = finished {
+        let finished = object::write(&part, &new, &self.creator, storage).and_then(|file| {
+            storage.rename(&part, &whole)?;
+            Ok(file)
+        });
+        let file = finished.map_err(|e| {
             // What cannot be removed now goes when the layer is next opened.
             let _ = storage.remove(&part);
             let _ = storage.remove(&whole);
-            return Err(e.about(path));
-        }
+            e.about(path)
+        })?;
         let stored = Stored {
             file: number,
             time: nanoseconds(time),
             size: new.size,
         };
-        // A file whose line may or may not be on the disk stays until the index is read again.
-        self.change(path, Some(stored.clone()))?;
+        self.change(path, Some(stored.clone()), Some(file))?;
         Ok(stored)
     }
 
     /// Deletes an object: it is not there any more, whatever the store below says.
     pub fn remove(&self, path: &str) -> Result<()> {
-        self.change(path, None)
+        self.change(path, None, None)
     }
 
     /// Sets the time of an object of this layer; ENOENT for others.
     pub fn set_time(&self, path: &str, time: SystemTime) -> Result<()> {
-        let stored = self.index().entries().get(path).cloned().flatten();
+        let stored = self.ledger().now().get(path).cloned().flatten();
         let stored = stored.ok_or_else(|| Error::new(ErrorKind::NotFound, "no such object"))?;
         let time = nanoseconds(time);
-        self.change(path, Some(Stored { time, ..stored }))
+        self.change(path, Some(Stored { time, ..stored }), None)
     }
 
-    fn change(&self, path: &str, stored: Option<Stored>) -> Result<()> {
-        let mut index = self.index();
-        let before = index.entries().get(path).cloned().flatten();
-        let now = stored.as_ref().map(|stored| stored.file);
-        index.add(Record {
+    fn change(&self, path: &str, stored: Option<Stored>, file: Option<File>) -> Result<()> {
+        let record = Record {
             path: path.to_owned(),
             stored,
-        })?;
-        // Readers of the old version have it open.
-        if let Some(before) = before.filter(|before| Some(before.file) != now) {
-            let _ = self.storage.remove(&self.path(&before));
+        };
+        if self.deferred.load(Ordering::Acquire) {
+            self.ledger().change(record, file)?;
+            self.changed.notify_all();
+            return Ok(());
         }
-        Ok(())
+        let _one = self.only_one();
+        self.ledger().change(record, file)?;
+        self.sync_waiting()
+    }
+
+    fn only_one(&self) -> MutexGuard<'_, ()> {
+        self.syncing.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Returns once every change that was made would survive a loss of power.
+    pub fn sync(&self) -> Result<()> {
+        let _one = self.only_one();
+        self.sync_waiting()
+    }
+
+    fn sync_waiting(&self) -> Result<()> {
+        let batch = self.ledger().take();
+        if batch.is_empty() {
+            return self.ledger().check();
+        }
+        let synced = self.sync_files(&batch);
+        let mut ledger = self.ledger();
+        let on_disk = synced.is_ok();
+        let Err(e) = synced.and_then(|()| ledger.settle(&batch)) else {
+            // Readers of the old versions have them open.
+            for old in batch.iter().filter_map(|waiting| waiting.old.as_ref()) {
+                let _ = self.storage.remove(&self.path(old));
+            }
+            return Ok(());
+        };
+        if !self.deferred.load(Ordering::Acquire) {
+            ledger.take_back();
+            // A file whose line may or may not be on the disk stays until the index is read again.
+            for new in batch.iter().filter(|_| !on_disk) {
+                if let (Some(stored), Some(_)) = (&new.record.stored, &new.file) {
+                    let _ = self.storage.remove(&self.path(stored));
+                }
+            }
+        } else if on_disk && !ledger.is_index_lost() {
+            ledger.put_back(batch);
+        } else {
+            ledger.lose();
+        }
+        Err(e)
+    }
+
+    fn sync_files(&self, batch: &[Waiting]) -> Result<()> {
+        let files = || batch.iter().filter_map(|waiting| waiting.file.as_ref());
+        if files().next().is_none() {
+            return Ok(());
+        }
+        let about = |e: std::io::Error| Error::from(e).about(self.dir.display());
+        if batch.len() > 1 {
+            files().for_each(|file| self.storage.begin_sync(file));
+        }
+        files()
+            .try_for_each(|file| self.storage.sync(file))
+            .and_then(|()| self.storage.sync_dir(&self.dir))
+            .map_err(about)
+    }
+
+    /// Whether changes wait to be synced from now on.
+    pub(super) fn defer(&self, deferred: bool) {
+        let _ledger = self.ledger();
+        self.deferred.store(deferred, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    /// Waits for a change, and `delay` longer for others; `false`, at once, when changes are not deferred any more.
+    pub(super) fn wait_for_changes(&self, delay: Duration) -> bool {
+        let deferred = || self.deferred.load(Ordering::Acquire);
+        let nothing = |ledger: &mut Ledger| ledger.waiting() == 0 && deferred();
+        let waited = self.changed.wait_while(self.ledger(), nothing);
+        let ledger = waited.unwrap_or_else(|e| e.into_inner());
+        let rested = self
+            .changed
+            .wait_timeout_while(ledger, delay, |_| deferred());
+        drop(rested);
+        deferred()
     }
 }
 

@@ -13,6 +13,7 @@ use super::layer::Layer;
 use super::object::NewFile;
 use super::scratch::Scratch;
 use super::storage::Disk;
+use super::syncer::Syncer;
 use super::target::{Made, Names, Outcome, Part, Place, Role, Target};
 use super::view::View;
 use crate::content::Content;
@@ -28,7 +29,8 @@ use crate::tree::{Directory, Node};
 /// A view and the layer on top of it that is written to.
 pub struct LayerTarget {
     view: Arc<View>,
-    layer: Layer,
+    layer: Arc<Layer>,
+    _syncer: Syncer,
     /// The checkout's name.
     name: String,
     context: Arc<Context>,
@@ -49,18 +51,25 @@ impl LayerTarget {
         let creator = |dir: &Path| Creator::worker(Path::new("/proc/self/exe"), dir);
         let opened = checkouts.open(name, Arc::new(Disk), creator)?;
         let view = over(base, context, &opened.below);
-        Ok(Self::new(view, opened.layer, name, context))
+        Self::new(view, opened.layer, name, context)
     }
 
     /// `layer` is shown on top of `view` from now on.
-    pub fn new(view: Arc<View>, layer: Layer, name: &str, context: &Arc<Context>) -> Self {
+    fn new(view: Arc<View>, layer: Layer, name: &str, context: &Arc<Context>) -> Result<Self> {
         view.add_layer(layer.dir(), &layer.entries(), name);
-        Self {
+        let layer = Arc::new(layer);
+        let (journal, dir) = (context.clone(), layer.dir().to_owned());
+        let syncer = Syncer::start(&layer, move |e| {
+            let line = format!("{}: not on the disk: {}", dir.display(), e.message);
+            journal.journal.add(&line);
+        })?;
+        Ok(Self {
             view,
             layer,
+            _syncer: syncer,
             name: name.to_owned(),
             context: context.clone(),
-        }
+        })
     }
 
     /// The directory at a path of the mount; `None` if there is none.
@@ -311,8 +320,7 @@ impl Target for LayerTarget {
     }
 
     fn sync(&self) -> Result<()> {
-        // Whatever is stored is durable at once.
-        Ok(())
+        self.layer.sync()
     }
 
     fn status(&self) -> Json {

@@ -96,9 +96,23 @@ impl<T: Serialize + DeserializeOwned> Lines<T> {
 
     /// Makes a change happen, durably. On failure nothing changed.
     pub fn add(&mut self, record: &T) -> Result<()> {
-        let json = serde_json::to_string(record).map_err(|e| Error::damaged(e.to_string()))?;
-        let line = format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()));
-        self.write(line.as_bytes())
+        self.add_all(std::slice::from_ref(record))
+    }
+
+    /// Makes changes happen, durably: on failure none of them. If the process dies meanwhile, the first few
+    /// may have happened.
+    pub fn add_all(&mut self, records: &[T]) -> Result<()> {
+        let mut lines = String::new();
+        for record in records {
+            let json = serde_json::to_string(record).map_err(|e| Error::damaged(e.to_string()))?;
+            lines += &format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()));
+        }
+        self.write(lines.as_bytes())
+    }
+
+    /// Whether a failure has left what nobody knows, and nothing can be added any more.
+    pub fn is_lost(&self) -> bool {
+        self.lost
     }
 
     fn write(&mut self, line: &[u8]) -> Result<()> {

@@ -56,10 +56,10 @@ impl NewFile {
     }
 }
 
-/// Makes the file `to` and syncs it.
+/// Makes the file `to`, which is not synced yet.
 ///
 /// On failure the file may be there, in part.
-pub fn write(to: &Path, new: &NewFile, creator: &Creator, storage: &dyn Storage) -> Result<()> {
+pub fn write(to: &Path, new: &NewFile, creator: &Creator, storage: &dyn Storage) -> Result<File> {
     let file = storage.create(to)?;
     let target = StoreFile::open(to)?;
     let addresses = creator.create(&target, &new.outline).map_err(|e| match e {
@@ -90,7 +90,7 @@ pub fn write(to: &Path, new: &NewFile, creator: &Creator, storage: &dyn Storage)
             }
         }
     }
-    Ok(storage.sync(&file)?)
+    Ok(file)
 }
 
 /// Guards the room of the next dataset.

@@ -58,7 +58,7 @@ pub struct Part {
 /// What became of parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The object is stored, durably, and the tree shows it.
+    /// The object is stored, durably from the next `sync` on, and the tree shows it.
     Stored,
     /// Nothing was stored: these members are missing.
     Incomplete(Vec<String>),

@@ -241,6 +241,14 @@ impl Fs {
         Ok(writer.target.sync()?)
     }
 
+    /// The mount is gone: all that was stored is made durable.
+    pub fn close(&self) -> FsResult<()> {
+        match &self.writer {
+            Some(writer) => Ok(writer.target.sync()?),
+            None => Ok(()),
+        }
+    }
+
     /// Makes all names durable.
     pub fn sync_dir(&self) -> FsResult<()> {
         Ok(self.writer()?.target.sync()?)
