@@ -11,7 +11,7 @@ use crate::content::{Content, Literal};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Most bytes of a box.
-const BOX: usize = 64 << 20;
+const BOX: usize = 16 << 20;
 
 /// The payload of an array whose first axis varies fastest, in C order. At least one element.
 pub fn to_c_order(base: &dyn Base, array: &Array) -> Result<Arc<dyn Content>> {
