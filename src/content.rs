@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use crate::buffer::{Buffer, Pool};
+use crate::checkout::scratch::Scratch;
 use crate::error::Result;
 
 /// The answer to a read: a part of something shared, or bytes of its own.
@@ -44,6 +45,11 @@ pub trait Content: Send + Sync {
     /// Whether bytes beside those that are wanted cost more than copying them: they must be decoded.
     fn is_costly(&self) -> bool {
         false
+    }
+
+    /// The scratch file that holds these bytes as they are, and where in its content they begin.
+    fn scratch(&self) -> Option<(&Scratch, u64)> {
+        None
     }
 
     /// The same bytes without a copy, where they lie together in memory.
@@ -156,6 +162,11 @@ impl Content for Slice {
             of(range.start)..of(range.end)
         });
         Ok(inside.filter(|range| !range.is_empty()))
+    }
+
+    fn scratch(&self) -> Option<(&Scratch, u64)> {
+        let (scratch, start) = self.inner.scratch()?;
+        Some((scratch, start.checked_add(self.start)?))
     }
 
     fn is_costly(&self) -> bool {

@@ -38,7 +38,7 @@ use crate::filter::Pipeline;
 use crate::raw::StoreFile;
 use budget::Room;
 pub use create::{
-    Creator, NewAttribute, NewChunk, NewChunks, NewDataset, NewElement, NewGroup, NewLayout,
+    Creator, LARGE, NewAttribute, NewChunk, NewChunks, NewDataset, NewElement, NewGroup, NewLayout,
     NewLink, Outline,
 };
 pub use lmdb::LmdbRequest;

@@ -290,7 +290,7 @@ fn files(dir: &Path) -> std::io::Result<Vec<Numbered>> {
         let ours = stem.len() >= 16 && stem.bytes().all(|b| b.is_ascii_digit());
         if let Ok(number) = stem.parse()
             && ours
-            && matches!(ending, FINISHED | UNFINISHED)
+            && matches!(ending, FINISHED | UNFINISHED | object::HEAD)
         {
             files.push(Numbered {
                 path: dir.join(&name),

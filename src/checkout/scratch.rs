@@ -1,14 +1,16 @@
 //! A scratch file: what a program is writing, before anybody knows what it will be.
 //!
 //! It has no name, so that nothing is left of it when the process dies, and it is sparse: what was never
-//! written takes no space and reads as zeros.
+//! written takes no space and reads as zeros. Before its first byte there is room, and it may be given a name:
+//! so a large array is written once, and what HDF5 needs is put around it. A scratch file that was given away
+//! stays as it is: whoever changes it then changes a copy.
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
@@ -16,22 +18,50 @@ use super::storage::Storage;
 use crate::content::Content;
 use crate::error::{Error, ErrorKind, Result};
 
+/// Bytes of the file before the first one of the content. The payload of most arrays, which begins at 128, is at
+/// a multiple of the size of a page then.
+pub const ROOM: u64 = (64 << 10) - 128;
+
+/// Bytes that are copied at a time.
+const BLOCK: usize = 1 << 20;
+
 /// Bytes under construction, on the disk of the layer. All methods may be called from any thread.
 pub struct Scratch {
-    file: File,
+    dir: PathBuf,
     storage: Arc<dyn Storage>,
+    backing: RwLock<Backing>,
+}
+
+/// Where the bytes are.
+struct Backing {
+    file: File,
+    /// How long the content was when the file was given away.
+    given: Option<u64>,
 }
 
 impl Scratch {
     /// An empty one on the disk that `dir` is on.
     pub fn new(dir: &Path, storage: Arc<dyn Storage>) -> io::Result<Self> {
-        let file = tempfile::tempfile_in(dir)?;
-        Ok(Self { file, storage })
+        let backing = RwLock::new(Backing::new(dir)?);
+        let dir = dir.to_owned();
+        Ok(Self {
+            dir,
+            storage,
+            backing,
+        })
+    }
+
+    fn backing(&self) -> RwLockReadGuard<'_, Backing> {
+        self.backing.read().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn backing_mut(&self) -> RwLockWriteGuard<'_, Backing> {
+        self.backing.write().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Bytes in all.
     pub fn len(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.len())
+        self.backing().len()
     }
 
     pub fn is_empty(&self) -> io::Result<bool> {
@@ -39,23 +69,113 @@ impl Scratch {
     }
 
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.storage.write_at(&self.file, bytes, offset)
+        let at = place(offset)?;
+        self.change(|file| self.storage.write_at(file, bytes, at))
     }
 
     /// Cuts it off, or makes it longer by zeros.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
-        self.storage.set_len(&self.file, len)
+        let end = place(len)?;
+        self.change(|file| self.storage.set_len(file, end))
     }
 
-    /// Makes room, or a hole, as fallocate(2) with these flags does.
+    /// Makes room, or a hole, as fallocate(2) does with these flags.
     pub fn allocate(&self, mode: i32, offset: u64, len: u64) -> io::Result<()> {
         let flags = u32::try_from(mode).map_err(|_| io::ErrorKind::InvalidInput)?;
         let flags = FallocateFlags::from_bits_retain(flags);
-        Ok(fallocate(&self.file, flags, offset, len)?)
+        let at = place(offset)?;
+        self.change(|file| Ok(fallocate(file, flags, at, len)?))
+    }
+
+    /// One change, of a copy if the file was given away.
+    fn change(&self, act: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+        loop {
+            let backing = self.backing();
+            if backing.given.is_none() {
+                return act(&backing.file);
+            }
+            drop(backing);
+            let mut backing = self.backing_mut();
+            if backing.given.is_some() {
+                *backing = backing.copy(&self.dir, &*self.storage)?;
+            }
+        }
+    }
+
+    /// Gives the file away: `act` puts its name and the rest around the content. If it answers `false`, or fails,
+    /// nothing was given, and it must have left the content as it was.
+    pub fn give(&self, act: impl FnOnce(&File) -> Result<bool>) -> Result<Option<File>> {
+        let mut backing = self.backing_mut();
+        if backing.given.is_some() {
+            return Ok(None);
+        }
+        let len = backing.len()?;
+        if !act(&backing.file)? {
+            return Ok(None);
+        }
+        let file = backing.file.try_clone()?;
+        backing.given = Some(len);
+        Ok(Some(file))
     }
 
     /// Reads as much as there is from `offset`, at most all of `buf`; says how many bytes.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.backing().read_at(buf, offset)
+    }
+
+    /// The next bytes from `from` on that were written; `None` if there are only holes.
+    pub fn written(&self, from: u64) -> io::Result<Option<Range<u64>>> {
+        self.backing().written(from)
+    }
+}
+
+/// Where in the file a byte of the content is.
+fn place(offset: u64) -> io::Result<u64> {
+    let too_large = || io::Error::from_raw_os_error(libc::EFBIG);
+    offset.checked_add(ROOM).ok_or_else(too_large)
+}
+
+impl Backing {
+    fn new(dir: &Path) -> io::Result<Self> {
+        let file = tempfile::tempfile_in(dir)?;
+        Ok(Self { file, given: None })
+    }
+
+    /// The same content in a file of its own.
+    fn copy(&self, dir: &Path, storage: &dyn Storage) -> io::Result<Self> {
+        let copy = Self::new(dir)?;
+        let mut block = vec![0; BLOCK];
+        let mut at = 0;
+        while let Some(range) = self.written(at)? {
+            at = range.start.max(at);
+            while at < range.end {
+                let size = usize::try_from(range.end - at).unwrap_or(BLOCK).min(BLOCK);
+                let part = block.get_mut(..size).unwrap_or_default();
+                self.read_at(part, at)?;
+                storage.write_at(&copy.file, part, place(at)?)?;
+                at += size as u64;
+            }
+        }
+        storage.set_len(&copy.file, place(self.len()?)?)?;
+        Ok(copy)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        match self.given {
+            Some(len) => Ok(len),
+            None => Ok(self.file.metadata()?.len().saturating_sub(ROOM)),
+        }
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let wanted = match self.given {
+            // What is behind it is not its own.
+            Some(len) => usize::try_from(len.saturating_sub(offset)).unwrap_or(usize::MAX),
+            None => usize::MAX,
+        };
+        let end = wanted.min(buf.len());
+        let buf = buf.get_mut(..end).unwrap_or_default();
+        let offset = place(offset)?;
         let mut have = 0;
         while let Some(rest) = buf.get_mut(have..).filter(|rest| !rest.is_empty()) {
             match self.file.read_at(rest, offset.saturating_add(have as u64)) {
@@ -68,15 +188,17 @@ impl Scratch {
         Ok(have)
     }
 
-    /// The next bytes from `from` on that were written; `None` if there are only holes.
-    pub fn written(&self, from: u64) -> io::Result<Option<Range<u64>>> {
+    fn written(&self, from: u64) -> io::Result<Option<Range<u64>>> {
+        let len = self.len()?;
         // The position of the descriptor moves, but nothing here reads or writes at it.
-        let start = match seek(&self.file, SeekFrom::Data(from)) {
+        let start = match seek(&self.file, SeekFrom::Data(place(from)?)) {
             Ok(start) => start,
             Err(rustix::io::Errno::NXIO) => return Ok(None),
             Err(e) => return Err(e.into()),
         };
-        Ok(Some(start..seek(&self.file, SeekFrom::Hole(start))?))
+        let end = seek(&self.file, SeekFrom::Hole(start))?;
+        let range = start.saturating_sub(ROOM)..end.saturating_sub(ROOM).min(len);
+        Ok((!range.is_empty()).then_some(range))
     }
 }
 
@@ -95,6 +217,10 @@ impl Content for Scratch {
 
     fn written(&self, from: u64) -> Result<Option<Range<u64>>> {
         Ok(Self::written(self, from)?)
+    }
+
+    fn scratch(&self) -> Option<(&Scratch, u64)> {
+        Some((self, 0))
     }
 }
 
@@ -128,5 +254,33 @@ mod tests {
         scratch.set_len(2).unwrap();
         assert_eq!(scratch.read_at(&mut buf, 0).unwrap(), 2);
         assert_eq!(&buf[..2], b"ab");
+    }
+
+    #[test]
+    fn what_was_given_away_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let scratch = Scratch::new(dir.path(), Arc::new(Disk)).unwrap();
+        scratch.write_at(b"abcdef", 0).unwrap();
+        assert!(scratch.give(|_| Ok(false)).unwrap().is_none());
+        let around = |file: &File| {
+            Disk.write_at(file, b"head", 0)?;
+            Disk.write_at(file, b"tail", ROOM + 6)?;
+            Ok(true)
+        };
+        let given = scratch.give(around).unwrap().unwrap();
+        assert!(scratch.give(|_| Ok(true)).unwrap().is_none());
+        let mut buf = [0; 9];
+        assert_eq!(scratch.read_at(&mut buf, 2).unwrap(), 4);
+        assert_eq!(&buf[..4], b"cdef");
+        assert_eq!(scratch.len().unwrap(), 6);
+        scratch.write_at(b"X", 1).unwrap();
+        scratch.set_len(7).unwrap();
+        assert_eq!(scratch.read_at(&mut buf, 0).unwrap(), 7);
+        assert_eq!(&buf[..7], b"aXcdef\0");
+        let mut all = vec![0; ROOM as usize + 10];
+        given.read_exact_at(&mut all, 0).unwrap();
+        assert_eq!(&all[..4], b"head");
+        assert_eq!(&all[ROOM as usize..], b"abcdeftail");
+        assert_eq!(given.metadata().unwrap().len(), ROOM + 10);
     }
 }

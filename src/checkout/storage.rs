@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, AtFlags, CWD, fadvise, linkat};
 
 /// Every change a layer makes to the disk. A failed call may have been done in part.
 pub trait Storage: Send + Sync {
@@ -22,6 +23,9 @@ pub trait Storage: Send + Sync {
 
     /// Returns once the file's content would survive a loss of power.
     fn sync(&self, file: &File) -> io::Result<()>;
+
+    /// Gives an open file that has no name a new one.
+    fn link(&self, file: &File, to: &Path) -> io::Result<()>;
 
     /// Gives a file another name, in the place of a file that may have it.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
@@ -59,6 +63,11 @@ impl Storage for Disk {
 
     fn sync(&self, file: &File) -> io::Result<()> {
         file.sync_all()
+    }
+
+    fn link(&self, file: &File, to: &Path) -> io::Result<()> {
+        let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+        Ok(linkat(CWD, own, CWD, to, AtFlags::SYMLINK_FOLLOW)?)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -139,6 +148,11 @@ pub mod faulty {
         fn sync(&self, file: &File) -> io::Result<()> {
             self.judge()?;
             Disk.sync(file)
+        }
+
+        fn link(&self, file: &File, to: &Path) -> io::Result<()> {
+            self.judge()?;
+            Disk.link(file, to)
         }
 
         fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

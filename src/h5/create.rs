@@ -19,6 +19,12 @@ use crate::dtype::{DType, Kind, Order};
 use crate::filter::Encoding;
 use crate::raw::StoreFile;
 
+/// The data of a dataset begins at a multiple of this many bytes.
+const PAGE: u64 = 4096;
+
+/// From how many bytes on data may be asked to begin elsewhere.
+pub const LARGE: u64 = 1 << 20;
+
 /// Most dimensions of a dataset: `H5S_MAX_RANK`.
 const MOST_DIMS: usize = 32;
 
@@ -29,6 +35,9 @@ pub struct Outline {
     pub groups: Vec<NewGroup>,
     pub datasets: Vec<NewDataset>,
     pub links: Vec<NewLink>,
+    /// Where large contiguous datasets are to begin, rather than at a multiple of a page: at the first multiple of
+    /// this that is free.
+    pub large_at: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -230,7 +239,8 @@ pub fn create(file: &StoreFile, new: &Outline) -> Result<Vec<u64>, H5Error> {
     }
     ffi::locked(|| {
         let path = file.path_of_descriptor().into_bytes();
-        let file = ffi::create_file(&path)?;
+        let (from, alignment) = new.large_at.map_or((PAGE, PAGE), |at| (LARGE, at));
+        let file = ffi::create_file(&path, from, alignment)?;
         let mut addresses = Vec::with_capacity(new.datasets.len());
         for new in &new.datasets {
             let name = new.path.join("/").into_bytes();

@@ -82,6 +82,10 @@ impl Content for Spooled {
         let found = self.scratch.written(from)?;
         Ok(found.map(|range| range.start..range.end.min(self.len)))
     }
+
+    fn scratch(&self) -> Option<(&Scratch, u64)> {
+        Some((&self.scratch, 0))
+    }
 }
 
 /// Zeros, which nobody has to write.

@@ -295,6 +295,10 @@ impl Content for Written {
         Ok(())
     }
 
+    fn scratch(&self) -> Option<(&Scratch, u64)> {
+        self.body.source().is_none().then_some((&*self.scratch, 0))
+    }
+
     fn written(&self, from: u64) -> Result<Option<std::ops::Range<u64>>> {
         match &*self.body.source() {
             Some(source) => source.written(from),

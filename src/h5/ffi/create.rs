@@ -3,9 +3,6 @@
 
 use super::*;
 
-/// The data of a dataset begins at a multiple of this many bytes, the size of a page.
-const ALIGNMENT: u64 = 4096;
-
 /// A fixed-width string of bytes, padded with NUL: what h5py makes of `|S<size>`, or of its UTF-8 type.
 pub fn bytes_type(size: usize, utf8: bool) -> Result<Id> {
     let ty = null_padded(&copy_of_c_string()?)?;
@@ -49,14 +46,14 @@ pub fn opaque_type(size: usize, tag: &str) -> Result<Id> {
     }
 }
 
-/// Makes the file at `path` anew.
-pub fn create_file(path: &[u8]) -> Result<Id> {
+/// Makes the file at `path` anew. What takes `from` bytes or more begins at a multiple of `alignment`.
+pub fn create_file(path: &[u8], from: u64, alignment: u64) -> Result<Id> {
     let path = cstring(path)?;
     let access = access_to_write()?;
     // SAFETY: plain calls on identifiers made here; the path is a live C string.
     unsafe {
         done(
-            h5p::H5Pset_alignment(access.0, ALIGNMENT, ALIGNMENT),
+            h5p::H5Pset_alignment(access.0, from, alignment),
             "H5Pset_alignment",
         )?;
         id(
