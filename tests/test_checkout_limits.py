@@ -36,7 +36,8 @@ def test_a_disk_that_fills(store, tmp_path, root_only):
         with Mount(store, checkout="c", checkouts=disk / "checkouts") as m:
             np.save(m / "x.npy", np.arange(1000))
             assert os.statvfs(m.path).f_blocks * os.statvfs(m.path).f_frsize == 8 << 20
-            large = np.zeros(700_000) + 1  # 5.6 MB: there is room for the scratch file, not for both
+            # 5.6 MB in an order that has to be turned round: there is room for the scratch file, not for both
+            large = np.asfortranarray(np.zeros((1000, 700)) + 1)
             with pytest.raises(OSError) as refused:
                 np.save(m / "x.npy", large)
             assert refused.value.errno == errno.ENOSPC

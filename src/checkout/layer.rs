@@ -151,9 +151,11 @@ impl Layer {
         Ok(stored)
     }
 
-    /// Deletes an object: it is not there any more, whatever the store below says.
+    /// Deletes an object: it is not there any more, whatever the store below says. Durable when it returns, because
+    /// no descriptor is left to be synced.
     pub fn remove(&self, path: &str) -> Result<()> {
-        self.change(path, None, None)
+        self.change(path, None, None)?;
+        self.sync()
     }
 
     /// Sets the time of an object of this layer; ENOENT for others.

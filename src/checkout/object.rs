@@ -69,7 +69,8 @@ pub fn write(to: &Path, new: &NewFile, creator: &Creator, storage: &dyn Storage)
         return Ok(file);
     }
     let file = storage.create(to)?;
-    let addresses = make(to, &new.outline, creator)?;
+    let target = StoreFile::open(to)?;
+    let addresses = make(&target, &new.outline, creator)?;
     let datasets = new.outline.datasets.iter().zip(&new.data).zip(addresses);
     for ((dataset, data), address) in datasets {
         let about = |e: Error| e.about(dataset.path.join("/"));
@@ -97,10 +98,9 @@ pub fn write(to: &Path, new: &NewFile, creator: &Creator, storage: &dyn Storage)
     Ok(file)
 }
 
-/// Has the worker make the file at a path. Answers where the data of each dataset begins.
-fn make(path: &Path, outline: &Outline, creator: &Creator) -> Result<Vec<u64>> {
-    let target = StoreFile::open(path)?;
-    creator.create(&target, outline).map_err(|e| match e {
+/// Has the worker make a file. Answers where the data of each dataset begins.
+fn make(target: &StoreFile, outline: &Outline, creator: &Creator) -> Result<Vec<u64>> {
+    creator.create(target, outline).map_err(|e| match e {
         H5Error::Unsupported(why) => Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why),
         other => other.into(),
     })

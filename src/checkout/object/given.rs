@@ -13,6 +13,7 @@ use crate::checkout::scratch::ROOM;
 use crate::checkout::storage::Storage;
 use crate::error::Result;
 use crate::h5::{Creator, LARGE, NewLayout};
+use crate::raw::StoreFile;
 
 /// The ending of the file that the worker makes.
 pub const ENDING: &str = "head";
@@ -20,7 +21,7 @@ pub const ENDING: &str = "head";
 /// Most bytes behind the elements.
 const LONGEST_TAIL: u64 = 1 << 20;
 
-/// Bytes before the elements are copied in blocks of this size, so that holes stay holes.
+/// Bytes before the elements are copied page by page, so that holes stay holes.
 const PAGE: usize = 4096;
 
 /// Makes the file `to`, which is not synced yet; `None` if this is not the way.
@@ -37,7 +38,9 @@ pub fn write(
         return Ok(None);
     };
     let (len, address) = (data.len(), ROOM.saturating_add(start));
+    // Data begins with a page, as it does in other files.
     if !matches!(dataset.layout, NewLayout::Contiguous)
+        || address % PAGE as u64 != 0
         || len < LARGE
         || scratch.len()? != start.saturating_add(len)
     {
@@ -57,7 +60,7 @@ pub fn write(
             .create(&head)
             .map_err(Into::into)
             .and_then(|head_file| {
-                if make(&head, &outline, creator)? != [address] {
+                if make(&StoreFile::open(&head)?, &outline, creator)? != [address] {
                     return Ok(false);
                 }
                 surround(file, &head_file, (address - start, address, end), storage)

@@ -301,7 +301,8 @@ impl Fs {
             if let (Some(ino), Some(name)) = (number, to.last()) {
                 self.inodes().rename(ino, new_parent, name);
             }
-            Ok(())
+            // What was synced under its old name is expected to last under the new one.
+            writer.target.sync()
         };
         rename().map_err(|e| self.note_name(new_parent, new_name, "rename", e))
     }
