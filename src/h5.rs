@@ -7,6 +7,7 @@
 mod aec;
 mod budget;
 mod chunks;
+pub mod collection;
 mod create;
 mod describe;
 pub mod edit;
@@ -37,6 +38,7 @@ use crate::dtype::DType;
 use crate::filter::Pipeline;
 use crate::raw::StoreFile;
 use budget::Room;
+use collection::CollectionRequest;
 pub use create::{
     Creator, LARGE, NewAttribute, NewChunk, NewChunks, NewDataset, NewElement, NewGroup, NewLayout,
     NewLink, Outline,
@@ -115,6 +117,8 @@ pub enum Request {
     WriteChunks(Box<NewChunks>),
     /// Changes a new file: for the editing worker only. Steps are done in their order.
     Edit(Vec<edit::Step>),
+    /// About a collection that is being written: for the writing worker only.
+    Collection(CollectionRequest),
     /// Changes tables of Hangar: for the worker that keeps the writer lock only.
     Tables(TablesRequest),
 }
@@ -156,6 +160,7 @@ impl Request {
             | Self::Create(_)
             | Self::WriteChunks(_)
             | Self::Edit(_)
+            | Self::Collection(_)
             | Self::Tables(_) => 0,
             // It looks at attributes: what it dies of must not cost the file.
             Self::Times => u64::MAX,
@@ -226,6 +231,7 @@ pub enum Answer {
     /// Why each step was refused, if it was.
     Edited(Vec<Result<(), String>>),
     Tables(Outcome),
+    Written,
 }
 
 /// Maps of datasets by name; a dataset that cannot be mapped says why.

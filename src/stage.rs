@@ -9,9 +9,11 @@ pub mod author;
 pub mod commit;
 pub mod difference;
 pub mod frame;
+pub mod geometry;
 pub mod markers;
 pub mod records;
 pub mod reset;
+pub mod schema;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -346,7 +346,7 @@ fn count(shape: &[u64]) -> usize {
 }
 
 /// The HDF5 type whose bytes are those of `dtype`, as h5py chooses it.
-fn stored_type(dtype: &DType) -> Result<Id, TypeError> {
+pub fn stored_type(dtype: &DType) -> Result<Id, TypeError> {
     let no_form = || {
         let name = dtype.name();
         TypeError::Unsupported(format!("elements of type {name} cannot be stored"))

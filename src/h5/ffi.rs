@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 mod attribute;
+mod collection;
 mod create;
 mod dataset;
 mod datatype;
@@ -16,6 +17,7 @@ mod plist;
 mod recode;
 
 pub use attribute::*;
+pub use collection::*;
 pub use create::*;
 pub use dataset::*;
 pub use datatype::*;

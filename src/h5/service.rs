@@ -109,6 +109,7 @@ impl Service {
         if let Request::Create(_)
         | Request::WriteChunks(_)
         | Request::Edit(_)
+        | Request::Collection(_)
         | Request::Tables(_) = request
         {
             return Err(H5Error::Unsupported("this worker only reads".into()));
@@ -169,6 +170,7 @@ impl Service {
             | Request::Create(_)
             | Request::WriteChunks(_)
             | Request::Edit(_)
+            | Request::Collection(_)
             | Request::Tables(_) => Answer::Bytes(Vec::new()),
             Request::MeasureText { dataset, rows } => {
                 Answer::TextMeasure(text::measure(open.dataset(*dataset)?, *rows)?)

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
+use super::collection::Collections;
 use super::create::{create, write_chunks};
 use super::wire::{Reply, Wire};
 use super::{Answer, H5Error, Request, sandbox};
@@ -31,6 +32,7 @@ pub fn run() -> io::Result<()> {
     let stdin = io::stdin().as_fd().try_clone_to_owned()?;
     let wire = Wire::new(UnixStream::from(stdin));
     wire.send_reply(Reply::Hello(sandbox))?;
+    let mut collections = Collections::default();
     loop {
         let (envelope, descriptor) = match wire.receive_request() {
             Ok(received) => received,
@@ -40,10 +42,20 @@ pub fn run() -> io::Result<()> {
         sandbox::limit_cpu(Duration::from_secs(envelope.seconds));
         let path = OsString::from_vec(envelope.path);
         let answer = match (descriptor, envelope.request) {
-            // No file is kept.
+            (None, Request::Collection(request)) if collections.has(envelope.serial) => {
+                let done = collections.answer(envelope.serial, None, &request);
+                done.map(|()| Answer::Written)
+            }
+            // No other file is kept.
             (None, _) => {
                 wire.send_reply(Reply::NeedFile)?;
                 continue;
+            }
+            (Some(file), Request::Collection(request)) => {
+                StoreFile::from_file(Path::new(&path), file)
+                    .map_err(|e| H5Error::Damaged(e.to_string()))
+                    .and_then(|file| collections.answer(envelope.serial, Some(&file), &request))
+                    .map(|()| Answer::Written)
             }
             (Some(file), request) => StoreFile::from_file(Path::new(&path), file)
                 .map_err(|e| H5Error::Damaged(e.to_string()))

@@ -169,7 +169,7 @@ impl CommitHash {
 }
 
 /// NumPy's `dtype.num` on Linux x86-64.
-fn type_number(dtype: &DType) -> Option<i32> {
+pub fn type_number(dtype: &DType) -> Option<i32> {
     let DType::Scalar { kind, size, .. } = dtype else {
         return None;
     };

@@ -82,6 +82,25 @@ impl Literal {
         }
     }
 
+    /// As Python's `repr` prints it.
+    pub fn repr(&self) -> String {
+        match self {
+            Self::Tuple(items) => match items.as_slice() {
+                [one] => format!("({},)", one.repr()),
+                _ => {
+                    let items: Vec<String> = items.iter().map(Self::repr).collect();
+                    format!("({})", items.join(", "))
+                }
+            },
+            Self::Dict(entries) => {
+                let pair = |(k, v): &(Self, Self)| format!("{}: {}", k.repr(), v.repr());
+                let entries: Vec<String> = entries.iter().map(pair).collect();
+                format!("{{{}}}", entries.join(", "))
+            }
+            plain => plain.sorted_repr(),
+        }
+    }
+
     /// As JSON shows it.
     pub fn json(&self) -> serde_json::Value {
         match self {

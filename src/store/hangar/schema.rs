@@ -99,6 +99,12 @@ impl Schema {
         digest::of_schema(&self.literal.sorted_repr())
     }
 
+    /// The backend that new samples go to, and its options.
+    pub fn backend(&self) -> Option<(&str, &Literal)> {
+        let backend = self.literal.get("backend").and_then(Literal::text)?;
+        Some((backend, self.literal.get("backend_options")?))
+    }
+
     pub fn json(&self) -> serde_json::Value {
         self.literal.json()
     }
