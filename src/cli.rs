@@ -2,6 +2,7 @@
 
 pub mod cat;
 pub mod checkout;
+pub mod column;
 pub mod demo;
 pub mod info;
 pub mod ls;
@@ -40,6 +41,7 @@ enum Command {
     Info(info::Args),
     Verify(verify::Args),
     Checkout(checkout::Args),
+    Column(column::Args),
     Demo(demo::Args),
 }
 
@@ -53,6 +55,7 @@ impl Cli {
             Command::Info(args) => info::run(&args),
             Command::Verify(args) => verify::run(&args),
             Command::Checkout(args) => checkout::run(args),
+            Command::Column(args) => column::run(args),
             Command::Demo(args) => demo::run(&args),
         }
     }

@@ -16,14 +16,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::SystemTime;
 
-use crate::checkout::checkouts::Checkouts;
+use crate::checkout::checkouts::{self, Checkouts};
 use crate::checkout::layers::{self, LayerTarget};
+use crate::checkout::target::Target;
 use crate::content::{self, Content, Data};
 use crate::control::{self, Control};
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::H5;
 use crate::options::FsOptions;
 use crate::raw::Ownership;
+use crate::stage::checkout::Checkout;
+use crate::stage::target::StageTarget;
 use crate::store::{self, Context};
 pub use crate::tree::inode::ROOT_INO;
 use crate::tree::inode::{Table, number, number_of_name};
@@ -88,8 +91,17 @@ impl Fs {
         name: &str,
     ) -> std::result::Result<Self, OpenError> {
         Self::open_as(store, h5, options, |base, context| {
-            let target = LayerTarget::open(base, context, checkouts, name)?;
-            let writer = Arc::new(Writer::new(Arc::new(target)));
+            let target: Arc<dyn Target> = match base.repository() {
+                Some(repository) => {
+                    checkouts::check_name(name)?;
+                    let dir = checkouts.dir().join(name);
+                    let program = Path::new("/proc/self/exe");
+                    let checkout = Checkout::open(&repository, &dir, name, program)?;
+                    Arc::new(StageTarget::new(checkout, base))
+                }
+                None => Arc::new(LayerTarget::open(base, context, checkouts, name)?),
+            };
+            let writer = Arc::new(Writer::new(target));
             Ok((writer.root(), Some(writer)))
         })
     }

@@ -6,14 +6,20 @@
 //! Hangar's own order leaves a moment in which it is not, the order here is another one, and says so.
 
 pub mod author;
+pub mod checkout;
 pub mod commit;
+pub mod data;
 pub mod difference;
 pub mod frame;
 pub mod geometry;
 pub mod markers;
+pub mod names;
 pub mod records;
 pub mod reset;
+pub mod sample;
 pub mod schema;
+pub mod target;
+pub mod tree;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,9 +27,11 @@ use std::sync::Arc;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::H5Error;
 use crate::h5::keeper::{Keeper, LockError, Locked};
-use crate::h5::tables::{FREE, LOCK, Outcome, Step};
+use crate::h5::tables::{FREE, LOCK, Op, Outcome, Step};
 use crate::store::hangar::repository::Repository;
+use names::check_name;
 use records::Records;
+use schema::NewColumn;
 
 /// A repository whose staging area can be changed.
 pub struct Stage {
@@ -111,6 +119,40 @@ impl Stage {
         let value = self.repository.branches.value(LOCK)?;
         let held = value.filter(|value| value != FREE);
         Ok(held.map(|value| busy(&String::from_utf8_lossy(&value)).message))
+    }
+
+    /// Stages a column without samples.
+    pub fn create_column(&self, name: &str, new: &NewColumn) -> Result<()> {
+        check_name(name.as_bytes(), "column")?;
+        let (record, digest) = new.record()?;
+        let mut locked = self.lock()?;
+        let keys = [b'f', b'n'].map(|layout| format!("s:{name}:{}", char::from(layout)));
+        let found = self
+            .repository
+            .stage
+            .values(keys.map(String::into_bytes).into())?;
+        if found.iter().any(Option::is_some) {
+            let why = format!("there is a column {name}");
+            return Err(self.about(Error::new(ErrorKind::Os(libc::EEXIST), why)));
+        }
+        let layout = if new.nested { 'n' } else { 'f' };
+        let steps = vec![
+            Step::new(
+                "hash.lmdb",
+                vec![Op::add(format!("s:{digest}"), record.as_bytes())],
+            ),
+            Step::new(
+                "stage_ref.lmdb",
+                vec![Op::put(format!("s:{name}:{layout}"), digest.as_bytes())],
+            ),
+        ];
+        self.write(&mut locked, steps)
+    }
+
+    /// Writes values into a file of samples of this checkout; needs no lock.
+    pub fn write_values(&self, steps: Vec<Step>) -> Result<Outcome> {
+        let done = self.keeper.write_values(steps);
+        done.map_err(|e| self.about(e))
     }
 
     /// Makes changes; nobody but the holder of the lock can have made others meanwhile.

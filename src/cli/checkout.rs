@@ -2,7 +2,7 @@
 
 mod diff;
 mod export;
-mod hangar;
+pub mod hangar;
 mod layers;
 mod seen;
 

@@ -1,10 +1,11 @@
 //! `npyfs umount`: takes away a mount of ours, alive or dead.
 //!
-//! Never asks the mount itself anything: a dead one answers only with errors, a stuck one not at
-//! all.
+//! Asks the mount itself for one thing only, and for a limited time: to make durable what was written there. A
+//! dead mount answers only with errors, a stuck one not at all.
 
+use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,9 @@ use crate::fuse::unmount::unmount;
 
 /// How long an accepted unmount may take to show in the mount table.
 const LIMIT: Duration = Duration::from_secs(10);
+
+/// How long a writable mount may take to store what was written.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Unmount a store.
 ///
@@ -45,6 +49,14 @@ pub fn run(args: Args) -> Result<(), CliError> {
         }
         Some(ours) => ours,
     };
+    if !args.lazy {
+        sync(&path).map_err(|reason| {
+            CliError::mount(format!(
+                "what was written at {shown} cannot be made durable: {reason} (npyfs umount --lazy {shown} \
+                 unmounts all the same)"
+            ))
+        })?;
+    }
     unmount(&path, args.lazy).map_err(|refusal| match refusal.kind() {
         io::ErrorKind::ResourceBusy => CliError::mount(format!(
             "{shown} is busy: a program uses it (npyfs umount --lazy {shown} detaches it)"
@@ -62,4 +74,33 @@ pub fn run(args: Args) -> Result<(), CliError> {
         thread::sleep(Duration::from_millis(20));
     }
     Ok(())
+}
+
+/// Has a writable mount store what was written. Who does not answer is unmounted all the same.
+fn sync(path: &Path) -> io::Result<()> {
+    let (sender, answer) = std::sync::mpsc::channel();
+    let path = path.to_owned();
+    // A stuck mount keeps this thread for ever; it ends with the process.
+    thread::spawn(move || {
+        let synced = File::open(path).and_then(|dir| dir.sync_all());
+        // Nobody may wait for it any more.
+        let _ = sender.send(synced);
+    });
+    match answer.recv_timeout(PATIENCE) {
+        Ok(Err(e)) => match e.raw_os_error() {
+            // Read-only, dead, not ours to open, or a kernel that cannot.
+            Some(
+                libc::EROFS
+                | libc::ENOTCONN
+                | libc::EACCES
+                | libc::EPERM
+                | libc::ENOSYS
+                | libc::EINVAL
+                | libc::ECONNABORTED,
+            )
+            | None => Ok(()),
+            Some(_) => Err(e),
+        },
+        Ok(Ok(())) | Err(_) => Ok(()),
+    }
 }

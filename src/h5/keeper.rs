@@ -96,27 +96,36 @@ impl Keeper {
         }
     }
 
+    /// Asks the worker that was used last, or a new one, which `idle` then has no more.
+    fn ask(
+        &self,
+        idle: &mut Option<Worker>,
+        file: &StoreFile,
+        request: TablesRequest,
+    ) -> Result<(Worker, Result<Answer, H5Error>), H5Error> {
+        let request = Request::Tables(request);
+        // One that was kept may have died since.
+        if let Some(mut worker) = idle.take()
+            && let Ok(answer) = worker.ask(file, &request, &mut None)
+        {
+            return Ok((worker, answer));
+        }
+        let arguments = (ARGUMENT, Some(self.folder.as_path()));
+        let tables = Arc::new(Budget::default());
+        let mut worker = Worker::start(&self.program, arguments, &tables).map_err(failed)?;
+        let answer = worker.ask(file, &request, &mut None).map_err(failed)?;
+        Ok((worker, answer))
+    }
+
+    fn file(&self) -> Result<StoreFile, H5Error> {
+        StoreFile::open(&self.folder.join(BRANCHES)).map_err(failed)
+    }
+
     /// Takes the writer lock; threads of this process wait for each other, nobody for another process.
     pub fn lock(&self) -> Result<Locked<'_>, LockError> {
         let mut idle = self.idle.lock().unwrap_or_else(|e| e.into_inner());
-        let file = StoreFile::open(&self.folder.join(BRANCHES)).map_err(failed)?;
-        let request = Request::Tables(TablesRequest::Take);
-        // One that was kept may have died since.
-        let kept = idle.take().and_then(|mut worker| {
-            let answer = worker.ask(&file, &request, &mut None).ok()?;
-            Some((worker, answer))
-        });
-        let (worker, answer) = match kept {
-            Some(kept) => kept,
-            None => {
-                let arguments = (ARGUMENT, Some(self.folder.as_path()));
-                let tables = Arc::new(Budget::default());
-                let mut worker =
-                    Worker::start(&self.program, arguments, &tables).map_err(failed)?;
-                let answer = worker.ask(&file, &request, &mut None).map_err(failed)?;
-                (worker, answer)
-            }
-        };
+        let file = self.file()?;
+        let (worker, answer) = self.ask(&mut idle, &file, TablesRequest::Take)?;
         match answer? {
             Answer::Tables(Outcome::Done) => Ok(Locked {
                 worker: Some(worker),
@@ -128,6 +137,18 @@ impl Keeper {
                 Err(LockError::Held(who))
             }
             _ => Err(another().into()),
+        }
+    }
+
+    /// Writes values of samples, which needs no lock.
+    pub fn write_values(&self, steps: Vec<Step>) -> Result<Outcome, H5Error> {
+        let mut idle = self.idle.lock().unwrap_or_else(|e| e.into_inner());
+        let file = self.file()?;
+        let (worker, answer) = self.ask(&mut idle, &file, TablesRequest::Write(steps))?;
+        *idle = Some(worker);
+        match answer? {
+            Answer::Tables(outcome) => Ok(outcome),
+            _ => Err(another()),
         }
     }
 }

@@ -93,7 +93,7 @@ impl Step {
 pub enum TablesRequest {
     /// Takes the writer lock.
     Take,
-    /// One step after the other; only under the lock.
+    /// One step after the other; files of samples, which belong to one writer, without the lock, too.
     Write(Vec<Step>),
     Release,
 }
@@ -141,7 +141,10 @@ impl Tables {
     pub fn answer(&mut self, request: &TablesRequest) -> Result<Outcome, H5Error> {
         match request {
             TablesRequest::Take => self.take(),
-            TablesRequest::Write(_) if self.lock.is_none() => {
+            TablesRequest::Write(steps)
+                if self.lock.is_none()
+                    && steps.iter().any(|step| samples(&step.table).is_none()) =>
+            {
                 Err(H5Error::Unsupported("not without the writer lock".into()))
             }
             TablesRequest::Write(steps) => {

@@ -4,6 +4,7 @@ use crate::dtype::{DType, Kind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::hangar::digest;
 use crate::store::hangar::literal::Literal;
+pub use crate::store::hangar::schema::named as dtype_named;
 
 /// How a column's collections are compressed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 
 mod blocks;
 mod collection;
-mod column;
+pub mod column;
 pub mod commit;
 pub mod digest;
 mod directory;
@@ -27,7 +27,7 @@ mod remembered;
 pub mod repository;
 pub mod root;
 mod rows;
-mod sample;
+pub mod sample;
 pub mod schema;
 mod snapshot;
 mod stack;

@@ -24,7 +24,8 @@ fn refused(e: Error) -> CliError {
     CliError::object(e.message)
 }
 
-fn open(store: &Path) -> Result<Stage, CliError> {
+/// The staging area of a repository.
+pub fn open(store: &Path) -> Result<Stage, CliError> {
     let fail = |e: &dyn std::fmt::Display| CliError::store(format!("{}: {e}", store.display()));
     let store = store.canonicalize().map_err(|e| fail(&e))?;
     let folder = repository::folder(&store).ok_or_else(|| fail(&"no Hangar repository"))?;

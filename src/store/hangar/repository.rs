@@ -272,6 +272,13 @@ impl Repository {
         Ok(staged)
     }
 
+    /// Forgets what was read of the branches and the staging area: this process has just changed them, maybe twice
+    /// in one tick of the clock that files have.
+    pub fn look_again(&self) {
+        *lock(&self.heads) = None;
+        *lock(&self.staged) = None;
+    }
+
     /// A schema by its digest.
     pub fn schema(&self, digest: &str) -> Result<Arc<Schema>> {
         if let Some(schema) = lock(&self.schemas).get(digest) {

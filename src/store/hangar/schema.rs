@@ -111,7 +111,7 @@ impl Schema {
 }
 
 /// A dtype by NumPy's name of it; those that Hangar takes.
-fn named(name: &str) -> Option<DType> {
+pub fn named(name: &str) -> Option<DType> {
     let (kind, size) = match name {
         "bool" => (Kind::Bool, 1),
         "int8" => (Kind::Int, 1),

@@ -1,0 +1,699 @@
+//! A writable checkout of a repository: what was written to the staging area and is not in its tables yet.
+//!
+//! A sample that is stored is held in memory, checked and with its digest. A thread writes what is held to data
+//! files, many samples at a time. `sync` writes the rest and puts the rows into the tables, under the writer lock,
+//! all rows of the moment at once. From then on Hangar sees them, and they are forgotten here.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::time::SystemTime;
+
+use super::Stage;
+use super::data::{DataWriter, Held};
+use super::markers::DataFile;
+use super::sample::{Place, Sample};
+use super::schema::{NewColumn, NewSamples};
+use crate::checkout::holder::Holder;
+use crate::error::{Error, ErrorKind, Result};
+use crate::h5::tables::{Op, Step};
+use crate::store::hangar::column::{Column, Layout};
+use crate::store::hangar::record::Record;
+use crate::store::hangar::repository::Repository;
+use crate::store::hangar::schema::Schema;
+
+/// Held bytes that are worth a write, and held samples.
+const ENOUGH: u64 = 2 << 20;
+const MANY: usize = 256;
+
+/// Held bytes past which whoever stores one more waits.
+const MOST_HELD: u64 = 32 << 20;
+
+/// Samples that are written at once, and their bytes.
+const BATCH: usize = 1024;
+const BATCH_BYTES: u64 = 8 << 20;
+
+/// A writable checkout. All methods may be called from any thread.
+pub struct Checkout {
+    pub stage: Stage,
+    pub name: String,
+    pub dir: PathBuf,
+    /// The branch whose staging area this is.
+    branch: String,
+    changes: Mutex<Changes>,
+    /// Signalled when there is more or less to write.
+    moved: Condvar,
+    data: Mutex<Data>,
+    /// Counts changes.
+    pub generation: AtomicU64,
+    _holder: Holder,
+}
+
+/// What is not staged yet.
+#[derive(Default)]
+struct Changes {
+    columns: BTreeMap<Vec<u8>, ColumnChange>,
+    /// Samples that are held, in order, with the schema they are for.
+    held: Vec<(Arc<ColumnSchema>, Arc<Sample>)>,
+    held_bytes: u64,
+    /// Why samples could not be written; they are still held.
+    failed: Option<Error>,
+}
+
+struct Data {
+    writer: DataWriter,
+    /// Samples in files of this checkout that `hash.lmdb` does not name yet, by digest.
+    written: HashMap<String, Record>,
+}
+
+/// The schema of a column.
+#[derive(Debug)]
+pub struct ColumnSchema {
+    pub layout: Layout,
+    pub digest: String,
+    pub schema: Schema,
+    /// Its record, for a column that is not staged yet.
+    record: Option<String>,
+}
+
+/// What is to happen to a column.
+#[derive(Clone, Default)]
+pub struct ColumnChange {
+    /// It is new, or takes the place of one that is removed.
+    pub new: Option<Arc<ColumnSchema>>,
+    /// What the tables have of it goes.
+    pub removed: bool,
+    /// By stored key; `None`: the sample goes.
+    pub rows: BTreeMap<Vec<u8>, Option<Entry>>,
+    /// Samples of a nested column whose last subsample went.
+    pub emptied: BTreeSet<Vec<u8>>,
+}
+
+/// A sample in its place.
+#[derive(Clone)]
+pub struct Entry {
+    pub sample: Arc<Sample>,
+    pub time: SystemTime,
+}
+
+impl Entry {
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.sample, &other.sample)
+    }
+}
+
+fn invalid(why: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Os(libc::EINVAL), why)
+}
+
+impl Checkout {
+    /// Opens the checkout whose own directory is `dir`; EBUSY if another process has it.
+    pub fn open(
+        repository: &Arc<Repository>,
+        dir: &Path,
+        name: &str,
+        program: &Path,
+    ) -> Result<Arc<Self>> {
+        std::fs::create_dir_all(dir).map_err(|e| Error::from(e).about(dir.display()))?;
+        let holder = Holder::take(dir)?;
+        let stage = Stage::open(repository, program)?;
+        let (branch, _) = stage.head()?;
+        let writer = DataWriter::open(&repository.folder, dir, program)?;
+        let checkout = Arc::new(Self {
+            stage,
+            name: name.to_owned(),
+            dir: dir.to_owned(),
+            branch,
+            changes: Mutex::default(),
+            moved: Condvar::new(),
+            data: Mutex::new(Data {
+                writer,
+                written: HashMap::new(),
+            }),
+            generation: AtomicU64::new(0),
+            _holder: holder,
+        });
+        let weak = Arc::downgrade(&checkout);
+        std::thread::Builder::new()
+            .name("stage".into())
+            .spawn(move || write_in_background(&weak))?;
+        Ok(checkout)
+    }
+
+    pub fn repository(&self) -> &Arc<Repository> {
+        &self.stage.repository
+    }
+
+    fn changes(&self) -> MutexGuard<'_, Changes> {
+        // Changes are consistent between any two statements that can panic.
+        self.changes.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn data(&self) -> MutexGuard<'_, Data> {
+        self.data.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Looks at what is to happen to a column; no call of `self` may come from inside.
+    pub fn look<T>(&self, column: &[u8], at: impl FnOnce(Option<&ColumnChange>) -> T) -> T {
+        at(self.changes().columns.get(column))
+    }
+
+    /// Whether what the tables have of a column goes.
+    pub fn is_removed(&self, column: &[u8]) -> bool {
+        self.look(column, |change| change.is_some_and(|c| c.removed))
+    }
+
+    /// Whether anything is to happen to a column.
+    pub fn is_changed(&self, column: &[u8]) -> bool {
+        self.look(column, |change| change.is_some())
+    }
+
+    /// What is to happen to a sample: `None` if nothing, `Some(None)` if it goes.
+    pub fn row(&self, column: &[u8], key: &[u8]) -> Option<Option<Entry>> {
+        self.changes().columns.get(column)?.rows.get(key).cloned()
+    }
+
+    /// Names of columns that change, and whether each is shown.
+    pub fn changed(&self) -> Vec<(Vec<u8>, bool)> {
+        let changes = self.changes();
+        let columns = changes.columns.iter();
+        columns
+            .map(|(name, change)| (name.clone(), change.new.is_some() || !change.removed))
+            .collect()
+    }
+
+    /// A column as the tables have it.
+    pub fn staged(&self, column: &[u8]) -> Result<Option<Arc<Column>>> {
+        if self.is_removed(column) {
+            return Ok(None);
+        }
+        Ok(self.repository().staged()?.columns.get(column).cloned())
+    }
+
+    /// The schema of a column; `None` if there is no such column.
+    pub fn schema(&self, column: &[u8]) -> Result<Option<Arc<ColumnSchema>>> {
+        if let Some(new) = self.look(column, |change| change?.new.clone()) {
+            return Ok(Some(new));
+        }
+        let Some(staged) = self.staged(column)? else {
+            return Ok(None);
+        };
+        let schema = self.repository().schema(&staged.schema)?;
+        Ok(Some(Arc::new(ColumnSchema {
+            layout: staged.layout,
+            digest: staged.schema.clone(),
+            schema: (*schema).clone(),
+            record: None,
+        })))
+    }
+
+    /// Makes a column.
+    pub fn add_column(&self, name: &[u8], new: &NewColumn) -> Result<()> {
+        if self.schema(name)?.is_some() {
+            return Err(Error::new(
+                ErrorKind::Os(libc::EEXIST),
+                "there is such a column",
+            ));
+        }
+        let schema = Arc::new(column_schema(new)?);
+        let mut changes = self.changes();
+        changes.columns.entry(name.to_vec()).or_default().new = Some(schema);
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Removes a column, which has no samples.
+    pub fn remove_column(&self, name: &[u8]) -> Result<()> {
+        let staged = self.staged(name)?;
+        let mut changes = self.changes();
+        let change = changes.columns.entry(name.to_vec()).or_default();
+        change.new = None;
+        change.removed |= staged.is_some();
+        if !change.removed {
+            changes.columns.remove(name);
+        }
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Puts a sample into a column, which is made if there is none. `nested`: the key is that of a subsample.
+    pub fn put(
+        &self,
+        column: &[u8],
+        key: &[u8],
+        nested: bool,
+        sample: Sample,
+        time: SystemTime,
+    ) -> Result<()> {
+        let schema = match self.schema(column)? {
+            Some(schema) => schema,
+            None => Arc::new(column_schema(&column_for(&sample, nested))?),
+        };
+        if (schema.layout == Layout::Nested) != nested {
+            return Err(invalid(match nested {
+                true => "the column has no subsamples",
+                false => "the samples of this column have subsamples",
+            }));
+        }
+        sample.check(&schema.schema)?;
+        let sample = Arc::new(sample);
+        let mut changes = self.changes();
+        while changes.held_bytes > MOST_HELD {
+            if let Some(failed) = &changes.failed {
+                return Err(failed.clone());
+            }
+            self.moved.notify_all();
+            changes = self.moved.wait(changes).unwrap_or_else(|e| e.into_inner());
+        }
+        let staged = self.repository().staged()?.columns.contains_key(column);
+        let change = changes.columns.entry(column.to_vec()).or_default();
+        if change.new.is_none() && (!staged || change.removed) {
+            change.new = Some(schema.clone());
+        }
+        if let Some(sample) = group(key).filter(|_| nested) {
+            change.emptied.remove(sample);
+        }
+        let entry = Entry {
+            sample: sample.clone(),
+            time,
+        };
+        change.rows.insert(key.to_vec(), Some(entry));
+        if sample.held().is_some() {
+            changes.held_bytes += sample.len;
+            changes.held.push((schema, sample));
+            if changes.held_bytes > ENOUGH || changes.held.len() >= MANY {
+                self.moved.notify_all();
+            }
+        }
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Removes a sample; ENOENT if there is none.
+    pub fn remove(&self, column: &[u8], key: &[u8]) -> Result<()> {
+        let staged = self.staged(column)?;
+        let there = staged.is_some_and(|staged| staged.find(key).is_some());
+        let nested = self
+            .schema(column)?
+            .is_some_and(|s| s.layout == Layout::Nested);
+        let mut changes = self.changes();
+        let change = changes.columns.entry(column.to_vec()).or_default();
+        let known = change.rows.contains_key(key);
+        if there {
+            change.rows.insert(key.to_vec(), None);
+        } else {
+            change.rows.remove(key);
+        }
+        if let Some(sample) = group(key).filter(|_| nested) {
+            change.emptied.insert(sample.to_vec());
+        }
+        self.generation.fetch_add(1, Ordering::Release);
+        match there || known {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::NotFound, "no such sample")),
+        }
+    }
+
+    /// The sample that stands at a key, as it is or will be.
+    pub fn find(&self, column: &[u8], key: &[u8]) -> Result<Option<Entry>> {
+        if let Some(row) = self.row(column, key) {
+            return Ok(row);
+        }
+        let Some(staged) = self.staged(column)? else {
+            return Ok(None);
+        };
+        let Some(at) = staged.find(key) else {
+            return Ok(None);
+        };
+        let schema = self.repository().schema(&staged.schema)?;
+        let record = self.repository().record(&staged, at)?;
+        let length = match record.shape() {
+            Some(_) => None,
+            None => self.repository().length(&staged, at)?,
+        };
+        let hash = *staged.hash(at);
+        let sample = Sample::known(&schema, staged.kind, hash, record.shape(), length)?;
+        Ok(Some(Entry {
+            sample: Arc::new(sample),
+            time: SystemTime::now(),
+        }))
+    }
+
+    /// Sets the time of a sample that is not staged yet; Hangar keeps none.
+    pub fn set_time(&self, column: &[u8], key: &[u8], time: SystemTime) {
+        let mut changes = self.changes();
+        let change = changes.columns.get_mut(column);
+        if let Some(Some(entry)) = change.and_then(|change| change.rows.get_mut(key)) {
+            entry.time = time;
+        }
+    }
+
+    /// Forgets that a sample of a nested column was emptied.
+    pub fn forget_group(&self, column: &[u8], sample: &[u8]) {
+        if let Some(change) = self.changes().columns.get_mut(column) {
+            change.emptied.remove(sample);
+        }
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Columns, rows and bytes that are not staged yet.
+    pub fn waiting(&self) -> (usize, usize, u64) {
+        let changes = self.changes();
+        let rows = changes.columns.values().map(|c| c.rows.len()).sum();
+        (changes.columns.len(), rows, changes.held_bytes)
+    }
+
+    /// Writes all samples that are held.
+    fn write(&self, data: &mut Data) -> Result<()> {
+        loop {
+            let mut batch = Vec::new();
+            {
+                let changes = self.changes();
+                let mut bytes = 0;
+                for (schema, sample) in changes.held.iter().take(BATCH) {
+                    bytes += sample.len;
+                    if bytes > BATCH_BYTES && !batch.is_empty() {
+                        break;
+                    }
+                    batch.push((schema.clone(), sample.clone()));
+                }
+            }
+            if batch.is_empty() {
+                self.changes().failed = None;
+                return Ok(());
+            }
+            let done = self.write_batch(data, &batch);
+            let mut changes = self.changes();
+            match done {
+                Ok(()) => {
+                    changes.held.drain(..batch.len());
+                    let bytes: u64 = batch.iter().map(|(_, sample)| sample.len).sum();
+                    changes.held_bytes -= bytes;
+                    self.moved.notify_all();
+                }
+                Err(e) => {
+                    changes.failed = Some(e.clone());
+                    self.moved.notify_all();
+                    return Err(e);
+                }
+            }
+        }
+    }
+
+    fn write_batch(
+        &self,
+        data: &mut Data,
+        batch: &[(Arc<ColumnSchema>, Arc<Sample>)],
+    ) -> Result<()> {
+        let keys = batch.iter().map(|(_, sample)| hash_key(sample)).collect();
+        let known = self.repository().hashes.values(keys)?;
+        let mut seen = HashSet::new();
+        let mut groups: Vec<(&Arc<ColumnSchema>, Vec<Held>)> = Vec::new();
+        for ((schema, sample), known) in batch.iter().zip(&known) {
+            let digest = sample.digest();
+            if known.is_some() || data.written.contains_key(&digest) || !seen.insert(digest) {
+                continue;
+            }
+            let Some(bytes) = sample.held() else {
+                continue;
+            };
+            let held = Held {
+                sample: sample.clone(),
+                bytes,
+            };
+            match groups
+                .iter_mut()
+                .find(|(other, _)| other.digest == schema.digest)
+            {
+                Some((_, group)) => group.push(held),
+                None => groups.push((schema, vec![held])),
+            }
+        }
+        for (schema, group) in groups {
+            let records = data
+                .writer
+                .write(&self.stage, &schema.digest, &schema.schema, &group)?;
+            for (held, record) in group.iter().zip(records) {
+                data.written.insert(held.sample.digest(), record);
+            }
+        }
+        for (_, sample) in batch {
+            let written = data.written.get(&sample.digest());
+            sample.moved(written.map_or(Place::Known, |record| Place::Written(record.clone())));
+        }
+        Ok(())
+    }
+
+    /// Stages all that was written: returns once Hangar sees it and it would survive a loss of power.
+    pub fn sync(&self) -> Result<()> {
+        let mut data = self.data();
+        self.write(&mut data)?;
+        let columns = {
+            let mut changes = self.changes();
+            changes.columns.retain(|_, change| {
+                change.new.is_some() || change.removed || !change.rows.is_empty()
+            });
+            changes.columns.clone()
+        };
+        if columns.is_empty() {
+            return Ok(());
+        }
+        data.writer.sync()?;
+        let mut locked = self.stage.lock()?;
+        let (branch, _) = self.stage.head()?;
+        if branch != self.branch {
+            return Err(Error::new(
+                ErrorKind::Os(libc::EBUSY),
+                format!(
+                    "the staging area belongs to branch {branch} now, this checkout to {}",
+                    self.branch
+                ),
+            ));
+        }
+        let steps = self.steps(&mut data, &columns)?;
+        data.writer.mark()?;
+        self.stage.write(&mut locked, steps)?;
+        drop(locked);
+        self.repository().look_again();
+        let mut changes = self.changes();
+        for (name, done) in &columns {
+            let Some(change) = changes.columns.get_mut(name) else {
+                continue;
+            };
+            if let (Some(new), Some(done)) = (&change.new, &done.new)
+                && Arc::ptr_eq(new, done)
+            {
+                change.new = None;
+            }
+            change.removed &= !done.removed;
+            for (key, done) in &done.rows {
+                let same = match (change.rows.get(key), done) {
+                    (Some(Some(now)), Some(done)) => now.is(done),
+                    (Some(None), None) => true,
+                    _ => false,
+                };
+                if same {
+                    change.rows.remove(key);
+                }
+            }
+        }
+        changes.columns.retain(|_, change| {
+            change.new.is_some()
+                || change.removed
+                || !change.rows.is_empty()
+                || !change.emptied.is_empty()
+        });
+        drop(changes);
+        data.written.clear();
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// The rows of changes, in an order in which Hangar can take over after each step: `stage_hash.lmdb`, which only
+    /// says what a reset forgets, then `hash.lmdb`, then the list.
+    fn steps(
+        &self,
+        data: &mut Data,
+        columns: &BTreeMap<Vec<u8>, ColumnChange>,
+    ) -> Result<Vec<Step>> {
+        let folder = &self.repository().folder;
+        let samples: BTreeMap<Vec<u8>, &Arc<Sample>> = columns
+            .values()
+            .flat_map(|change| change.rows.values().flatten())
+            .map(|entry| (hash_key(&entry.sample), &entry.sample))
+            .collect();
+        let known = self
+            .repository()
+            .hashes
+            .values(samples.keys().cloned().collect())?;
+        let mut hashes = Vec::new();
+        let mut lost = Vec::new();
+        let mut there: HashMap<DataFile, bool> = HashMap::new();
+        for ((key, sample), known) in samples.iter().zip(&known) {
+            if known.is_some() {
+                continue;
+            }
+            let record = data.written.get(&sample.digest());
+            let is_there = record.is_some_and(|record| {
+                let file = record.uid().map(|uid| DataFile::new(record.backend(), uid));
+                file.is_some_and(|file| {
+                    let path = file.path(folder);
+                    *there.entry(file).or_insert_with(|| path.exists())
+                })
+            });
+            match record.filter(|_| is_there) {
+                Some(record) => hashes.push((key.clone(), record.to_string())),
+                None => lost.push(key.clone()),
+            }
+        }
+        if !lost.is_empty() {
+            return Err(self.give_up(&lost));
+        }
+        let put = |(key, record): &(Vec<u8>, String)| Op::put(key.clone(), record.as_bytes());
+        let stage_hash: Vec<Op> = hashes.iter().map(put).collect();
+        let mut hash: Vec<Op> = stage_hash.clone();
+        let mut list = Vec::new();
+        for (name, change) in columns {
+            if change.removed
+                && let Some(old) = self.repository().staged()?.columns.get(name)
+            {
+                list.push(Op::delete(schema_key(name, old.layout)));
+            }
+            let layout = match &change.new {
+                Some(new) => {
+                    if let Some(record) = &new.record {
+                        hash.push(Op::add(format!("s:{}", new.digest), record.as_bytes()));
+                    }
+                    list.push(Op::put(schema_key(name, new.layout), new.digest.as_bytes()));
+                    new.layout
+                }
+                None => match self.repository().staged()?.columns.get(name) {
+                    Some(staged) => staged.layout,
+                    // Somebody removed it meanwhile: its rows are gone with it.
+                    None => continue,
+                },
+            };
+            let old = self.repository().staged()?.columns.get(name).cloned();
+            for (key, row) in &change.rows {
+                match row {
+                    Some(entry) => {
+                        let digest = entry.sample.digest();
+                        list.push(Op::put(row_key(name, layout, key), digest.as_bytes()));
+                    }
+                    None => {
+                        let layout = old.as_ref().map_or(layout, |old| old.layout);
+                        list.push(Op::delete(row_key(name, layout, key)));
+                    }
+                }
+            }
+        }
+        let steps = [
+            ("stage_hash.lmdb", stage_hash),
+            ("hash.lmdb", hash),
+            ("stage_ref.lmdb", list),
+        ];
+        Ok(steps.map(|(table, ops)| Step::new(table, ops)).into())
+    }
+
+    /// Forgets samples whose data somebody removed: Hangar's reset takes what is not committed.
+    fn give_up(&self, lost: &[Vec<u8>]) -> Error {
+        let mut changes = self.changes();
+        for change in changes.columns.values_mut() {
+            change.rows.retain(|_, row| match row {
+                Some(entry) => !lost.contains(&hash_key(&entry.sample)),
+                None => true,
+            });
+        }
+        Error::damaged(format!(
+            "{} samples were lost: somebody reset the staging area while they were being written",
+            lost.len()
+        ))
+    }
+}
+
+impl Drop for Checkout {
+    fn drop(&mut self) {
+        // Who cared has synced; a failure was told then, or nobody is left who could be told.
+        let _ = self.sync();
+    }
+}
+
+/// Writes what is held, for as long as there is a checkout.
+fn write_in_background(checkout: &Weak<Checkout>) {
+    /// How long it waits before it looks whether the checkout is still there.
+    const PATIENCE: std::time::Duration = std::time::Duration::from_millis(200);
+    while let Some(open) = checkout.upgrade() {
+        let changes = open.changes();
+        let enough =
+            |changes: &mut Changes| changes.held_bytes <= ENOUGH && changes.held.len() < MANY;
+        let waited = open.moved.wait_timeout_while(changes, PATIENCE, enough);
+        let (changes, timed_out) = waited.unwrap_or_else(|e| e.into_inner());
+        let failed = changes.failed.is_some();
+        drop(changes);
+        if !timed_out.timed_out() {
+            let mut data = open.data();
+            // Why it failed is kept for who syncs or waits.
+            let _ = open.write(&mut data);
+            drop(data);
+            if failed {
+                std::thread::sleep(PATIENCE);
+            }
+        }
+    }
+}
+
+/// The column that a sample begins.
+fn column_for(sample: &Sample, nested: bool) -> NewColumn {
+    let samples = match (&sample.dtype, sample.kind) {
+        (Some(dtype), _) => NewSamples::Arrays {
+            dtype: dtype.clone(),
+            shape: sample.shape.clone(),
+            fixed: true,
+            backend: None,
+            compression: None,
+        },
+        (None, b'2') => NewSamples::Text,
+        (None, _) => NewSamples::Bytes,
+    };
+    NewColumn { nested, samples }
+}
+
+fn column_schema(new: &NewColumn) -> Result<ColumnSchema> {
+    let (record, digest) = new.record()?;
+    Ok(ColumnSchema {
+        layout: match new.nested {
+            true => Layout::Nested,
+            false => Layout::Flat,
+        },
+        digest,
+        schema: Schema::parse(record.as_bytes())?,
+        record: Some(record),
+    })
+}
+
+fn hash_key(sample: &Sample) -> Vec<u8> {
+    [b"h:", sample.digest().as_bytes()].concat()
+}
+
+fn schema_key(column: &[u8], layout: Layout) -> Vec<u8> {
+    let layout = match layout {
+        Layout::Flat => &b":f"[..],
+        Layout::Nested => b":n",
+    };
+    [b"s:", column, layout].concat()
+}
+
+fn row_key(column: &[u8], layout: Layout, key: &[u8]) -> Vec<u8> {
+    let prefix = match layout {
+        Layout::Flat => &b"f:"[..],
+        Layout::Nested => b"n:",
+    };
+    [prefix, column, b":", key].concat()
+}
+
+/// The sample that a subsample belongs to.
+fn group(key: &[u8]) -> Option<&[u8]> {
+    let at = key.iter().position(|&b| b == b':')?;
+    Some(&key[..at])
+}
