@@ -4,6 +4,7 @@
 //! Everything is computed, so that two runs write the same data. Nothing is overwritten.
 
 mod arkouda;
+pub mod hangar;
 
 use std::path::{Path, PathBuf};
 

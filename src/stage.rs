@@ -8,6 +8,7 @@
 pub mod author;
 pub mod checkout;
 pub mod commit;
+pub mod create;
 pub mod data;
 pub mod difference;
 pub mod frame;

@@ -1,5 +1,6 @@
 """Samples written into the staging area of a Hangar repository through a mount; Hangar itself judges."""
 
+import contextlib
 import errno
 import os
 import shutil
@@ -184,3 +185,256 @@ def test_every_backend_type_and_compression(tmp_path):
     now = judge(path)
     assert now["status"] == "CLEAN" and now["verified"] is True
     assert "all is well" in npyfs("verify", path, check=True).stdout
+
+
+def test_replace_remove_rename_and_new_columns(tmp_path):
+    path = tmp_path / "repo"
+    hangar.script(STAGE, path, "0")
+    commit(path, "first")
+    rng = np.random.default_rng(5)
+    one, two, deep = rng.random((5, 4)).astype("f4"), rng.random((5, 4)).astype("f4"), rng.integers(0, 99, (2, 2))
+    with Mount(path, checkout="work") as m:
+        stage = m / "stage"
+        write(stage / "a/0.npy", one)                      # replaced
+        os.remove(stage / "a/1.npy")                       # removed
+        os.rename(stage / "a/2.npy", stage / "a/two.npy")  # renamed, as it stands in the tables
+        write(stage / "a/new.npy", two)
+        os.rename(stage / "a/new.npy", stage / "a/%35.npy")  # renamed while it is not staged
+        write(stage / "a/.tmp123", "no array")             # kept for the mount only
+        write(stage / "a/save~", one)                      # an editor
+        os.replace(stage / "a/save~", stage / "a/3.npy")
+        assert sorted(os.listdir(stage / "a")) == sorted(["0.npy", "two.npy", "3.npy", "4.npy", "%35.npy", ".tmp123"])
+        write(stage / "deep/0/more.npy", deep)
+        shutil.rmtree(stage / "deep/1")
+        assert "1" not in os.listdir(stage / "deep")
+        os.mkdir(stage / "deep/fresh")
+        write(stage / "deep/fresh/x.npy", deep + 1)
+        write(stage / "text/0.txt", "another")
+        os.rename(stage / "raw/0.bin", stage / "raw/zero.bin")
+        os.mkdir(stage / "flat_new")
+        write(stage / "flat_new/9.npy", np.arange(12, dtype="u2").reshape(3, 4))
+        write(stage / "flat_new/10.npy", np.asfortranarray(np.arange(12, 24, dtype="u2").reshape(3, 4)))
+        os.makedirs(stage / "nested_new/s")
+        write(stage / "nested_new/s/t.txt", "deep text")
+        os.mkdir(stage / "bytes_new")
+        write(stage / "bytes_new/b.bin", b"\x00\x01")
+        shutil.rmtree(stage / "vary")
+        assert "vary" not in os.listdir(stage)
+        shown = {name: (stage / name).read_bytes() for name in hangar.files_below(stage) if "tmp" not in name}
+        sync(m)
+        # What is shown is the same before and after.
+        again = {name: (stage / name).read_bytes() for name in hangar.files_below(stage) if "tmp" not in name}
+        stacks = {f"{name}{tail}" for name in ("a", "deep", "flat", "flat_new") for tail in (".npy", ".keys.npy")}
+        assert {name: data for name, data in again.items() if name not in stacks} == {name: data for name, data in shown.items() if name not in stacks}
+        assert m.errors() == []
+    now = judge(path)
+    assert not now["locked"]
+    found = samples(now)
+    assert set(found) == {"a", "flat", "deep", "text", "raw", "flat_new", "nested_new", "bytes_new"}
+    assert set(found["a"]) == {("0",), ("3",), ("4",), ("5",), ("two",)}
+    assert {"str": "5"} in [keys[0] for *keys, _ in now["staged"]["a"]["samples"]]
+    assert found["a"][("0",)] == found["a"][("3",)] == content(one) and found["a"][("5",)] == content(two)
+    assert found["deep"][("0", "more")] == content(deep) and found["deep"][("fresh", "x")] == content(deep + 1)
+    assert ("1", "x") not in found["deep"] and ("zero",) in found["raw"] and ("0",) not in found["raw"]
+    assert found["text"][("0",)] == content("another") and found["nested_new"][("s", "t")] == content("deep text")
+    assert found["flat_new"][("10",)] == content(np.arange(12, 24, dtype="u2").reshape(3, 4))
+    commit(path, "second")
+    now = judge(path)
+    assert now["status"] == "CLEAN" and now["verified"] is True
+
+
+def test_what_hangar_would_refuse_is_refused(tmp_path):
+    path = tmp_path / "repo"
+    hangar.script(STAGE, path, "0")
+    commit(path, "first")
+    good = np.ones((5, 4), "f4")
+    bad = {
+        "a/x.npy": np.ones((5, 4), "f8"), "a/y.npy": np.ones((4, 5), "f4"), "a/z.npy": np.ones((5, 4), ">f4"), "a/20.npy": b"no array",
+        "vary/x.npy": np.ones((10, 9), "u1"), "vary/y.npy": np.ones((0, 9), "u1"), "vary/z.npy": np.ones(9, "u1"),
+        "a/x.txt": "text", "text/x.npy": good, "a/" + "k" * 65 + ".npy": good, "a/a b.npy": good, "text/bad.txt": b"\xff\xfe",
+        "a/cut.npy": np_save(good)[:-3],
+    }
+    with Mount(path, checkout="work") as m:
+        before = hangar.state(path / ".hangar")
+        for name, value in bad.items():
+            with pytest.raises(OSError) as caught:
+                write(m / "stage" / name, value)
+            assert caught.value.errno == errno.EINVAL, name
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(m / "stage" / name)
+        for name in ("complex", "text_array"):
+            os.mkdir(m / "stage" / name)
+            with pytest.raises(OSError):
+                write(m / "stage" / name / "1.npy", np.ones(3, "c8") if name == "complex" else np.array(["x"]))
+        sync(m)
+        assert hangar.state(path / ".hangar") == before
+    assert judge(path)["status"] == "CLEAN"
+
+
+def test_a_known_sample_is_not_stored_again(tmp_path):
+    path = tmp_path / "repo"
+    hangar.script(STAGE, path, "0")
+    commit(path, "first")
+    before = files(path)
+    with Mount(path, checkout="work") as m:
+        for i in range(5):
+            shutil.copyfile(m / f"branches/master/a/{i}.npy", m / f"stage/a/again{i}.npy")
+        sync(m)
+        assert files(path) == before
+        for i in range(50):
+            write(m / f"stage/a/same{i}.npy", np.full((5, 4), 7, "f4"))
+        sync(m)
+    assert len(files(path)["data"] - before["data"]) == 1
+    rows = hangar.script('''
+import lmdb
+env = lmdb.open(sys.argv[1] + "/.hangar/stage_hash.lmdb", subdir=False, lock=False, map_size=50_000_000_000)
+with env.begin() as txn:
+    print(json.dumps(txn.stat()["entries"]))
+''', path)
+    assert rows == 1
+    commit(path, "second")
+    assert judge(path)["verified"] is True
+
+
+def test_hangar_and_npyfs_take_turns(tmp_path):
+    path = tmp_path / "repo"
+    hangar.script(STAGE, path, "0")
+    commit(path, "first")
+    with Mount(path, checkout="work", limit=300) as m:
+        for turn in range(10):
+            write(m / f"stage/a/ours{turn}.npy", np.full((5, 4), 100 + turn, "f4"))
+            write(m / f"stage/text/ours{turn}.txt", f"ours {turn}")
+            write(m / f"stage/flat/{900 + turn}.npy", np.full(7, turn, "i2"))
+            sync(m)
+            hangar.script('''
+turn = int(sys.argv[2])
+with contextlib.redirect_stdout(io.StringIO()):
+    co = Repository(sys.argv[1]).checkout(write=True)
+    assert co.diff.status() == "DIRTY" and co["text"][f"ours{turn}"] == f"ours {turn}"
+    assert (co["a"][f"ours{turn}"] == 100 + turn).all() and (co["flat"][900 + turn] == turn).all()
+    co["a"][f"hangars{turn}"] = np.full((5, 4), 500 + turn, "f4")
+    del co["text"][f"ours{turn}"]
+    if turn % 3 == 2:
+        co.commit(f"turn {turn}")
+    co.close()
+''', path, str(turn))
+            assert (np.load(m / f"stage/a/hangars{turn}.npy") == 500 + turn).all()
+            assert not os.path.exists(m / f"stage/text/ours{turn}.txt")
+            if turn % 3 == 1:
+                commit(path, f"turn {turn}")
+        assert m.errors() == []
+    commit(path, "the rest")
+    now = judge(path)
+    assert now["status"] == "CLEAN" and now["verified"] is True and len(now["log"]["order"]) == 8
+    assert {f"ours{turn}" for turn in range(10)} <= {keys[0] for keys in samples(now)["a"]}
+
+
+def test_hangar_resets_what_was_written(tmp_path):
+    path = tmp_path / "repo"
+    hangar.script(STAGE, path, "0")
+    first = commit(path, "first")
+    before, kept = judge(path), files(path)
+    reset = '''
+with contextlib.redirect_stdout(io.StringIO()):
+    co = Repository(sys.argv[1]).checkout(write=True)
+    co.reset_staging_area()
+'''
+    with Mount(path, checkout="work") as m:
+        def put(number):
+            write(m / f"stage/a/{number}.npy", np.full((5, 4), number, "f4"))
+            write(m / f"stage/text/{number}.txt", f"number {number}")
+            write(m / f"stage/flat/{number}.npy", np.full(7, number, "i2"))
+
+        put(700)
+        sync(m)
+        assert judge(path)["status"] == "DIRTY"
+        hangar.script(reset, path)
+        assert not os.path.exists(m / "stage/a/700.npy")
+        # The checkout goes on, in new files.
+        put(701)
+        sync(m)
+        assert (np.load(m / "stage/a/701.npy") == 701).all()
+        assert (m / "stage/text/701.txt").read_text() == "number 701"
+        hangar.script(reset, path)
+        assert m.errors() == []
+    now = judge(path)
+    assert now["status"] == "CLEAN" and now["verified"] is True and now["head"] == first
+    assert now["staged"] == before["staged"] and files(path)["data"] == kept["data"]
+
+
+def test_columns_are_created(tmp_path):
+    path = tmp_path / "repo"
+    hangar.script(STAGE, path, "0")
+    commit(path, "first")
+
+    def create(*arguments, code=0):
+        done = npyfs("column", "create", path, *arguments)
+        assert done.returncode == code, done
+        return done.stderr
+
+    create("pictures", "--dtype", "uint8", "--shape", "28,28", "--backend", "01", "--compress", "blosc:zstd:9:bit")
+    create("sounds", "--dtype", "float32", "--shape", "500,2", "--variable", "--nested")
+    create("names", "--type", "str")
+    assert "pictures" in create("pictures", "--type", "str", code=3)
+    assert create("x", "--dtype", "uint8", "--shape", "2,2", "--backend", "01", "--compress", "blosc:lz4", code=3)
+    assert create("x", "--dtype", "complex64", "--shape", "2,2", code=1)
+    assert create("a b", "--type", "str", code=3)
+    with Mount(path, checkout="work") as m:
+        write(m / "stage/pictures/1.npy", np.arange(784, dtype="u1").reshape(28, 28))
+        os.mkdir(m / "stage/sounds/bird")
+        write(m / "stage/sounds/bird/1.npy", np.ones((10, 2), "f4"))
+        write(m / "stage/names/1.txt", "one")
+    columns = hangar.script('''
+with contextlib.redirect_stdout(io.StringIO()):
+    co = Repository(sys.argv[1]).checkout(write=True)
+    told = {name: [str(c.dtype), list(c.shape) if c.shape else None, c.schema_type, c.column_layout, c.backend, c.backend_options]
+            for name, c in co.columns.items()}
+    extra = co.add_ndarray_column("pictures2", prototype=np.zeros((28, 28), "u1"), backend="01",
+                                  backend_options={"complib": "blosc:zstd", "complevel": 9, "shuffle": "bit"})
+    co.commit("c")
+    co.close()
+print(json.dumps(told))
+''', path)
+    assert columns["pictures"] == ["uint8", [28, 28], "fixed_shape", "flat", "01", {"complib": "blosc:zstd", "complevel": 9, "shuffle": "bit"}]
+    assert columns["sounds"][1:5] == [[500, 2], "variable_shape", "nested", "00"]
+    now = judge(path)
+    assert now["verified"] is True
+    # Hangar's own column of these properties has the same schema, found by its digest.
+    with Mount(path) as m:
+        info = m.info("branches/master")["columns"]
+        assert info["pictures"]["schema_digest"] == info["pictures2"]["schema_digest"]
+
+
+def test_one_checkout_has_one_writer_and_a_lock_that_is_taken_is_told(tmp_path):
+    path = tmp_path / "repo"
+    hangar.script(STAGE, path, "0")
+    commit(path, "first")
+    with Mount(path, checkout="work") as m:
+        second = npyfs("mount", "--checkout", "work", path, tmp_path)
+        assert second.returncode and "process" in second.stderr
+        writer = hangar.start('''
+with contextlib.redirect_stdout(io.StringIO()):
+    co = Repository(sys.argv[1]).checkout(write=True)
+print("open", flush=True)
+sys.stdin.readline()
+co.close()
+''', path)
+        try:
+            assert writer.stdout.readline().strip() == "open"
+            write(m / "stage/text/50.txt", "written meanwhile")
+            assert (m / "stage/text/50.txt").read_text() == "written meanwhile"
+            with pytest.raises(OSError) as caught:
+                sync(m)
+            assert caught.value.errno == errno.EBUSY and any("writer lock" in line for line in m.errors())
+            refused = npyfs("umount", m.path)
+            assert refused.returncode == 32 and "durable" in refused.stderr
+            writer.stdin.write("\n")
+            writer.stdin.flush()
+            assert writer.wait(60) == 0
+        finally:
+            writer.kill()
+            writer.wait(20)
+            writer.stdin.close()
+            writer.stdout.close()
+        npyfs("checkout", "sync", m.path, check=True)
+    assert samples(judge(path))["text"][("50",)] == content("written meanwhile")

@@ -8,7 +8,7 @@ mod seen;
 
 use std::path::PathBuf;
 
-use super::CliError;
+use super::{CliError, umount};
 use crate::checkout::commit::Side;
 use crate::store::hangar::repository;
 use layers::Which;
@@ -99,6 +99,11 @@ enum Command {
         #[arg(required = true, num_args = 1..=2, value_name = "[NAME] OUT")]
         words: Vec<String>,
     },
+    /// Store and stage what was written through a mount so far
+    Sync {
+        /// Where the checkout is mounted
+        mount_point: PathBuf,
+    },
     /// Take back all that is staged in a Hangar repository
     Reset {
         /// A Hangar repository
@@ -166,6 +171,8 @@ pub fn run(args: Args) -> Result<(), CliError> {
             let (name, out) = export::words(words)?;
             export::export(&which, name.as_deref(), &out, compression, leave_out)
         }
+        Command::Sync { mount_point } => umount::sync(&mount_point)
+            .map_err(|e| CliError::object(format!("{}: {e}", mount_point.display()))),
         Command::Reset { store } => hangar::reset(&store),
     }
 }

@@ -1,6 +1,6 @@
 //! `npyfs demo`: small stores to try things on.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::cli::CliError;
 use crate::demo;
@@ -15,7 +15,10 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), CliError> {
     let written = demo::write(&args.dir)
         .map_err(|e| CliError::store(format!("{}: {e}", args.dir.display())))?;
-    for (path, made) in written {
+    let digits = args.dir.join("digits");
+    let made = demo::hangar::write(&digits, Path::new("/proc/self/exe"))
+        .map_err(|e| CliError::store(format!("{}: {e}", digits.display())))?;
+    for (path, made) in written.into_iter().chain([(digits, made)]) {
         let what = if made { "written" } else { "left as it is" };
         println!("{} {what}", path.display());
     }

@@ -76,8 +76,8 @@ pub fn run(args: Args) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Has a writable mount store what was written. Who does not answer is unmounted all the same.
-fn sync(path: &Path) -> io::Result<()> {
+/// Has a writable mount store what was written. Who does not answer is taken for stored.
+pub fn sync(path: &Path) -> io::Result<()> {
     let (sender, answer) = std::sync::mpsc::channel();
     let path = path.to_owned();
     // A stuck mount keeps this thread for ever; it ends with the process.

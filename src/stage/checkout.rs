@@ -41,13 +41,26 @@ pub struct Checkout {
     pub dir: PathBuf,
     /// The branch whose staging area this is.
     branch: String,
-    changes: Mutex<Changes>,
-    /// Signalled when there is more or less to write.
-    moved: Condvar,
+    queue: Arc<Queue>,
     data: Mutex<Data>,
     /// Counts changes.
     pub generation: AtomicU64,
     _holder: Holder,
+}
+
+/// What is not staged yet, and a bell.
+#[derive(Default)]
+struct Queue {
+    changes: Mutex<Changes>,
+    /// Rung when there is more or less to write.
+    moved: Condvar,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Changes> {
+        // Changes are consistent between any two statements that can panic.
+        self.changes.lock().unwrap_or_else(|e| e.into_inner())
+    }
 }
 
 /// What is not staged yet.
@@ -125,8 +138,7 @@ impl Checkout {
             name: name.to_owned(),
             dir: dir.to_owned(),
             branch,
-            changes: Mutex::default(),
-            moved: Condvar::new(),
+            queue: Arc::default(),
             data: Mutex::new(Data {
                 writer,
                 written: HashMap::new(),
@@ -134,10 +146,10 @@ impl Checkout {
             generation: AtomicU64::new(0),
             _holder: holder,
         });
-        let weak = Arc::downgrade(&checkout);
+        let (queue, weak) = (checkout.queue.clone(), Arc::downgrade(&checkout));
         std::thread::Builder::new()
             .name("stage".into())
-            .spawn(move || write_in_background(&weak))?;
+            .spawn(move || write_in_background(&queue, &weak))?;
         Ok(checkout)
     }
 
@@ -146,8 +158,7 @@ impl Checkout {
     }
 
     fn changes(&self) -> MutexGuard<'_, Changes> {
-        // Changes are consistent between any two statements that can panic.
-        self.changes.lock().unwrap_or_else(|e| e.into_inner())
+        self.queue.lock()
     }
 
     fn data(&self) -> MutexGuard<'_, Data> {
@@ -263,8 +274,9 @@ impl Checkout {
             if let Some(failed) = &changes.failed {
                 return Err(failed.clone());
             }
-            self.moved.notify_all();
-            changes = self.moved.wait(changes).unwrap_or_else(|e| e.into_inner());
+            self.queue.moved.notify_all();
+            let woken = self.queue.moved.wait(changes);
+            changes = woken.unwrap_or_else(|e| e.into_inner());
         }
         let staged = self.repository().staged()?.columns.contains_key(column);
         let change = changes.columns.entry(column.to_vec()).or_default();
@@ -283,7 +295,7 @@ impl Checkout {
             changes.held_bytes += sample.len;
             changes.held.push((schema, sample));
             if changes.held_bytes > ENOUGH || changes.held.len() >= MANY {
-                self.moved.notify_all();
+                self.queue.moved.notify_all();
             }
         }
         self.generation.fetch_add(1, Ordering::Release);
@@ -390,11 +402,11 @@ impl Checkout {
                     changes.held.drain(..batch.len());
                     let bytes: u64 = batch.iter().map(|(_, sample)| sample.len).sum();
                     changes.held_bytes -= bytes;
-                    self.moved.notify_all();
+                    self.queue.moved.notify_all();
                 }
                 Err(e) => {
                     changes.failed = Some(e.clone());
-                    self.moved.notify_all();
+                    self.queue.moved.notify_all();
                     return Err(e);
                 }
             }
@@ -616,26 +628,26 @@ impl Drop for Checkout {
     fn drop(&mut self) {
         // Who cared has synced; a failure was told then, or nobody is left who could be told.
         let _ = self.sync();
+        self.data().writer.close();
     }
 }
 
-/// Writes what is held, for as long as there is a checkout.
-fn write_in_background(checkout: &Weak<Checkout>) {
-    /// How long it waits before it looks whether the checkout is still there.
+/// Writes what is held, for as long as there is a checkout. While it waits, it does not keep the checkout alive.
+fn write_in_background(queue: &Queue, checkout: &Weak<Checkout>) {
+    /// How long it waits before it looks whether the checkout is still there, and after a failure.
     const PATIENCE: std::time::Duration = std::time::Duration::from_millis(200);
-    while let Some(open) = checkout.upgrade() {
-        let changes = open.changes();
-        let enough =
-            |changes: &mut Changes| changes.held_bytes <= ENOUGH && changes.held.len() < MANY;
-        let waited = open.moved.wait_timeout_while(changes, PATIENCE, enough);
-        let (changes, timed_out) = waited.unwrap_or_else(|e| e.into_inner());
-        let failed = changes.failed.is_some();
+    let enough = |changes: &Changes| changes.held_bytes > ENOUGH || changes.held.len() >= MANY;
+    while checkout.strong_count() > 0 {
+        let waited = queue
+            .moved
+            .wait_timeout_while(queue.lock(), PATIENCE, |changes| !enough(changes));
+        let (changes, _) = waited.unwrap_or_else(|e| e.into_inner());
+        let work = enough(&changes);
         drop(changes);
-        if !timed_out.timed_out() {
-            let mut data = open.data();
+        if let Some(open) = checkout.upgrade().filter(|_| work) {
             // Why it failed is kept for who syncs or waits.
-            let _ = open.write(&mut data);
-            drop(data);
+            let failed = open.write(&mut open.data()).is_err();
+            drop(open);
             if failed {
                 std::thread::sleep(PATIENCE);
             }

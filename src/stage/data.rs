@@ -135,7 +135,7 @@ impl DataWriter {
                 Some(open) if !open.marked || open.name.is_staged(&self.folder) => open,
                 other => {
                     if let Some(old) = other {
-                        self.close(old);
+                        self.close_file(old);
                     }
                     self.make(schema)?
                 }
@@ -152,18 +152,18 @@ impl DataWriter {
             match written {
                 Ok(Some(found)) => records.extend(found),
                 Ok(None) if open.samples > 0 => {
-                    self.close(open);
+                    self.close_file(open);
                     continue;
                 }
                 Ok(None) => return Err(full("larger than a file of samples may be")),
                 Err(e) => {
-                    self.close(open);
+                    self.close_file(open);
                     return Err(e);
                 }
             }
             left = &left[now.len()..];
             if open.room() == 0 {
-                self.close(open);
+                self.close_file(open);
             } else {
                 self.open.insert(digest.to_owned(), open);
             }
@@ -171,7 +171,14 @@ impl DataWriter {
         Ok(records)
     }
 
-    fn close(&self, open: Open) {
+    /// Closes all files; those that are staged can then be opened by anybody, without SWMR.
+    pub fn close(&mut self) {
+        for (_, open) in std::mem::take(&mut self.open) {
+            self.close_file(open);
+        }
+    }
+
+    fn close_file(&self, open: Open) {
         if let OpenKind::Collection { file, .. } = &open.kind {
             // What was flushed can be read either way.
             let _ = self.collections.ask(file, CollectionRequest::Close);

@@ -196,7 +196,9 @@ impl Target for StageTarget {
     }
 
     fn sync(&self) -> Result<()> {
-        self.checkout.sync()
+        let journal = &self.checkout.repository().context.journal;
+        let synced = self.checkout.sync();
+        synced.inspect_err(|e| journal.add(&format!("what was written is not staged: {e}")))
     }
 
     fn status(&self) -> Json {

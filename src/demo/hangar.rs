@@ -1,0 +1,64 @@
+//! A Hangar repository with little pictures.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::dtype::{DType, Kind, Order};
+use crate::error::Result;
+use crate::h5::{H5, sandbox};
+use crate::options::FsOptions;
+use crate::stage::author::Author;
+use crate::stage::checkout::Checkout;
+use crate::stage::commit::Expected;
+use crate::stage::create::create;
+use crate::stage::sample::Sample;
+use crate::store::Context;
+use crate::store::hangar::repository::Repository;
+
+/// Pictures, and their width and height.
+const COUNT: u64 = 100;
+const SIDE: u64 = 28;
+
+/// Makes the repository in `top`, unless that is there: whether it was made. Workers are started from `program`.
+pub fn write(top: &Path, program: &Path) -> Result<bool> {
+    if top.exists() {
+        return Ok(false);
+    }
+    std::fs::create_dir(top)?;
+    let author = Author {
+        name: "npyfs demo".into(),
+        email: "demo@example.com".into(),
+    };
+    let folder = create(top, &author, program)?;
+    let options = FsOptions::default();
+    let h5 = H5::workers(sandbox::readable(top, options.external));
+    let context = Arc::new(Context::new(h5, options));
+    let repository = Repository::open(&folder, &context)?;
+    let scratch = tempfile::tempdir()?;
+    let checkout = Checkout::open(&repository, scratch.path(), "demo", program)?;
+    for number in 0..COUNT {
+        let dtype = DType::scalar(Kind::Uint, 1, Order::Little);
+        let sample = Sample::array(dtype, vec![SIDE, SIDE], picture(number))?;
+        let key = format!("#{number}");
+        checkout.put(b"digits", key.as_bytes(), false, sample, SystemTime::now())?;
+    }
+    checkout.sync()?;
+    checkout
+        .stage
+        .commit("A hundred rings", &Expected::default())?;
+    Ok(true)
+}
+
+/// A ring that grows with its number.
+fn picture(number: u64) -> Vec<u8> {
+    let middle = (SIDE as f64 - 1.0) / 2.0;
+    let radius = 2.0 + 11.0 * number as f64 / COUNT as f64;
+    let points = (0..SIDE * SIDE).map(|at| ((at / SIDE) as f64, (at % SIDE) as f64));
+    let dark = points.map(|(y, x)| {
+        let away = ((y - middle).hypot(x - middle) - radius).abs();
+        // A cast from a float saturates.
+        (255.0 * (1.0 - away / 2.0)) as u8
+    });
+    dark.collect()
+}
