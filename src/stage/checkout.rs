@@ -4,20 +4,20 @@
 //! files, many samples at a time. `sync` writes the rest and puts the rows into the tables, under the writer lock,
 //! all rows of the moment at once. From then on Hangar sees them, and they are forgotten here.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+mod sync;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::SystemTime;
 
 use super::Stage;
-use super::data::{DataWriter, Held};
-use super::markers::DataFile;
-use super::sample::{Place, Sample};
+use super::data::DataWriter;
+use super::sample::Sample;
 use super::schema::{NewColumn, NewSamples};
 use crate::checkout::holder::Holder;
 use crate::error::{Error, ErrorKind, Result};
-use crate::h5::tables::{Op, Step};
 use crate::store::hangar::column::{Column, Layout};
 use crate::store::hangar::record::Record;
 use crate::store::hangar::repository::Repository;
@@ -29,10 +29,6 @@ const MANY: usize = 256;
 
 /// Held bytes past which whoever stores one more waits.
 const MOST_HELD: u64 = 32 << 20;
-
-/// Samples that are written at once, and their bytes.
-const BATCH: usize = 1024;
-const BATCH_BYTES: u64 = 8 << 20;
 
 /// A writable checkout. All methods may be called from any thread.
 pub struct Checkout {
@@ -375,253 +371,6 @@ impl Checkout {
         let rows = changes.columns.values().map(|c| c.rows.len()).sum();
         (changes.columns.len(), rows, changes.held_bytes)
     }
-
-    /// Writes all samples that are held.
-    fn write(&self, data: &mut Data) -> Result<()> {
-        loop {
-            let mut batch = Vec::new();
-            {
-                let changes = self.changes();
-                let mut bytes = 0;
-                for (schema, sample) in changes.held.iter().take(BATCH) {
-                    bytes += sample.len;
-                    if bytes > BATCH_BYTES && !batch.is_empty() {
-                        break;
-                    }
-                    batch.push((schema.clone(), sample.clone()));
-                }
-            }
-            if batch.is_empty() {
-                self.changes().failed = None;
-                return Ok(());
-            }
-            let done = self.write_batch(data, &batch);
-            let mut changes = self.changes();
-            match done {
-                Ok(()) => {
-                    changes.held.drain(..batch.len());
-                    let bytes: u64 = batch.iter().map(|(_, sample)| sample.len).sum();
-                    changes.held_bytes -= bytes;
-                    self.queue.moved.notify_all();
-                }
-                Err(e) => {
-                    changes.failed = Some(e.clone());
-                    self.queue.moved.notify_all();
-                    return Err(e);
-                }
-            }
-        }
-    }
-
-    fn write_batch(
-        &self,
-        data: &mut Data,
-        batch: &[(Arc<ColumnSchema>, Arc<Sample>)],
-    ) -> Result<()> {
-        let keys = batch.iter().map(|(_, sample)| hash_key(sample)).collect();
-        let known = self.repository().hashes.values(keys)?;
-        let mut seen = HashSet::new();
-        let mut groups: Vec<(&Arc<ColumnSchema>, Vec<Held>)> = Vec::new();
-        for ((schema, sample), known) in batch.iter().zip(&known) {
-            let digest = sample.digest();
-            if known.is_some() || data.written.contains_key(&digest) || !seen.insert(digest) {
-                continue;
-            }
-            let Some(bytes) = sample.held() else {
-                continue;
-            };
-            let held = Held {
-                sample: sample.clone(),
-                bytes,
-            };
-            match groups
-                .iter_mut()
-                .find(|(other, _)| other.digest == schema.digest)
-            {
-                Some((_, group)) => group.push(held),
-                None => groups.push((schema, vec![held])),
-            }
-        }
-        for (schema, group) in groups {
-            let records = data
-                .writer
-                .write(&self.stage, &schema.digest, &schema.schema, &group)?;
-            for (held, record) in group.iter().zip(records) {
-                data.written.insert(held.sample.digest(), record);
-            }
-        }
-        for (_, sample) in batch {
-            let written = data.written.get(&sample.digest());
-            sample.moved(written.map_or(Place::Known, |record| Place::Written(record.clone())));
-        }
-        Ok(())
-    }
-
-    /// Stages all that was written: returns once Hangar sees it and it would survive a loss of power.
-    pub fn sync(&self) -> Result<()> {
-        let mut data = self.data();
-        self.write(&mut data)?;
-        let columns = {
-            let mut changes = self.changes();
-            changes.columns.retain(|_, change| {
-                change.new.is_some() || change.removed || !change.rows.is_empty()
-            });
-            changes.columns.clone()
-        };
-        if columns.is_empty() {
-            return Ok(());
-        }
-        data.writer.sync()?;
-        let mut locked = self.stage.lock()?;
-        let (branch, _) = self.stage.head()?;
-        if branch != self.branch {
-            return Err(Error::new(
-                ErrorKind::Os(libc::EBUSY),
-                format!(
-                    "the staging area belongs to branch {branch} now, this checkout to {}",
-                    self.branch
-                ),
-            ));
-        }
-        let steps = self.steps(&mut data, &columns)?;
-        data.writer.mark()?;
-        self.stage.write(&mut locked, steps)?;
-        drop(locked);
-        self.repository().look_again();
-        let mut changes = self.changes();
-        for (name, done) in &columns {
-            let Some(change) = changes.columns.get_mut(name) else {
-                continue;
-            };
-            if let (Some(new), Some(done)) = (&change.new, &done.new)
-                && Arc::ptr_eq(new, done)
-            {
-                change.new = None;
-            }
-            change.removed &= !done.removed;
-            for (key, done) in &done.rows {
-                let same = match (change.rows.get(key), done) {
-                    (Some(Some(now)), Some(done)) => now.is(done),
-                    (Some(None), None) => true,
-                    _ => false,
-                };
-                if same {
-                    change.rows.remove(key);
-                }
-            }
-        }
-        changes.columns.retain(|_, change| {
-            change.new.is_some()
-                || change.removed
-                || !change.rows.is_empty()
-                || !change.emptied.is_empty()
-        });
-        drop(changes);
-        data.written.clear();
-        self.generation.fetch_add(1, Ordering::Release);
-        Ok(())
-    }
-
-    /// The rows of changes, in an order in which Hangar can take over after each step: `stage_hash.lmdb`, which only
-    /// says what a reset forgets, then `hash.lmdb`, then the list.
-    fn steps(
-        &self,
-        data: &mut Data,
-        columns: &BTreeMap<Vec<u8>, ColumnChange>,
-    ) -> Result<Vec<Step>> {
-        let folder = &self.repository().folder;
-        let samples: BTreeMap<Vec<u8>, &Arc<Sample>> = columns
-            .values()
-            .flat_map(|change| change.rows.values().flatten())
-            .map(|entry| (hash_key(&entry.sample), &entry.sample))
-            .collect();
-        let known = self
-            .repository()
-            .hashes
-            .values(samples.keys().cloned().collect())?;
-        let mut hashes = Vec::new();
-        let mut lost = Vec::new();
-        let mut there: HashMap<DataFile, bool> = HashMap::new();
-        for ((key, sample), known) in samples.iter().zip(&known) {
-            if known.is_some() {
-                continue;
-            }
-            let record = data.written.get(&sample.digest());
-            let is_there = record.is_some_and(|record| {
-                let file = record.uid().map(|uid| DataFile::new(record.backend(), uid));
-                file.is_some_and(|file| {
-                    let path = file.path(folder);
-                    *there.entry(file).or_insert_with(|| path.exists())
-                })
-            });
-            match record.filter(|_| is_there) {
-                Some(record) => hashes.push((key.clone(), record.to_string())),
-                None => lost.push(key.clone()),
-            }
-        }
-        if !lost.is_empty() {
-            return Err(self.give_up(&lost));
-        }
-        let put = |(key, record): &(Vec<u8>, String)| Op::put(key.clone(), record.as_bytes());
-        let stage_hash: Vec<Op> = hashes.iter().map(put).collect();
-        let mut hash: Vec<Op> = stage_hash.clone();
-        let mut list = Vec::new();
-        for (name, change) in columns {
-            if change.removed
-                && let Some(old) = self.repository().staged()?.columns.get(name)
-            {
-                list.push(Op::delete(schema_key(name, old.layout)));
-            }
-            let layout = match &change.new {
-                Some(new) => {
-                    if let Some(record) = &new.record {
-                        hash.push(Op::add(format!("s:{}", new.digest), record.as_bytes()));
-                    }
-                    list.push(Op::put(schema_key(name, new.layout), new.digest.as_bytes()));
-                    new.layout
-                }
-                None => match self.repository().staged()?.columns.get(name) {
-                    Some(staged) => staged.layout,
-                    // Somebody removed it meanwhile: its rows are gone with it.
-                    None => continue,
-                },
-            };
-            let old = self.repository().staged()?.columns.get(name).cloned();
-            for (key, row) in &change.rows {
-                match row {
-                    Some(entry) => {
-                        let digest = entry.sample.digest();
-                        list.push(Op::put(row_key(name, layout, key), digest.as_bytes()));
-                    }
-                    None => {
-                        let layout = old.as_ref().map_or(layout, |old| old.layout);
-                        list.push(Op::delete(row_key(name, layout, key)));
-                    }
-                }
-            }
-        }
-        let steps = [
-            ("stage_hash.lmdb", stage_hash),
-            ("hash.lmdb", hash),
-            ("stage_ref.lmdb", list),
-        ];
-        Ok(steps.map(|(table, ops)| Step::new(table, ops)).into())
-    }
-
-    /// Forgets samples whose data somebody removed: Hangar's reset takes what is not committed.
-    fn give_up(&self, lost: &[Vec<u8>]) -> Error {
-        let mut changes = self.changes();
-        for change in changes.columns.values_mut() {
-            change.rows.retain(|_, row| match row {
-                Some(entry) => !lost.contains(&hash_key(&entry.sample)),
-                None => true,
-            });
-        }
-        Error::damaged(format!(
-            "{} samples were lost: somebody reset the staging area while they were being written",
-            lost.len()
-        ))
-    }
 }
 
 impl Drop for Checkout {
@@ -682,26 +431,6 @@ fn column_schema(new: &NewColumn) -> Result<ColumnSchema> {
         schema: Schema::parse(record.as_bytes())?,
         record: Some(record),
     })
-}
-
-fn hash_key(sample: &Sample) -> Vec<u8> {
-    [b"h:", sample.digest().as_bytes()].concat()
-}
-
-fn schema_key(column: &[u8], layout: Layout) -> Vec<u8> {
-    let layout = match layout {
-        Layout::Flat => &b":f"[..],
-        Layout::Nested => b":n",
-    };
-    [b"s:", column, layout].concat()
-}
-
-fn row_key(column: &[u8], layout: Layout, key: &[u8]) -> Vec<u8> {
-    let prefix = match layout {
-        Layout::Flat => &b"f:"[..],
-        Layout::Nested => b"n:",
-    };
-    [prefix, column, b":", key].concat()
 }
 
 /// The sample that a subsample belongs to.

@@ -4,6 +4,8 @@
 //! Hangar's reset and merge remove what is marked, its commit takes all of it over. A file that was marked and is
 //! not staged any more belongs to a commit or is gone; a new one takes its place.
 
+mod numpy;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
@@ -21,7 +23,6 @@ use super::sample::Sample;
 
 use super::Stage;
 use super::schema::Compression;
-use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::collection::{CollectionRequest, CollectionWriter, Row};
 use crate::h5::tables::{Op, Outcome, Step};
@@ -29,9 +30,6 @@ use crate::npy;
 use crate::raw::StoreFile;
 use crate::store::hangar::record::{Record, Spelling};
 use crate::store::hangar::schema::{Samples, Schema};
-
-/// Rows of a file of backend `10`.
-const NUMPY_ROWS: u64 = 1000;
 
 /// Characters of the row keys of backends `30` and `31`; no key has one of them twice.
 const ROW_KEY: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -69,8 +67,14 @@ struct Open {
 }
 
 enum OpenKind {
-    Collection { file: StoreFile, geometry: Geometry },
-    Numpy { file: File, shape: Vec<u64> },
+    Collection {
+        file: Box<StoreFile>,
+        geometry: Box<Geometry>,
+    },
+    Numpy {
+        file: File,
+        shape: Vec<u64>,
+    },
     Values,
 }
 
@@ -226,7 +230,7 @@ impl DataWriter {
             }
             Some((dtype, shape)) if backend == "10" => {
                 let file = create(&path)?;
-                let rows = [&[NUMPY_ROWS], &shape[..]].concat();
+                let rows = [&[numpy::ROWS], &shape[..]].concat();
                 let header = npy::header(dtype, &rows);
                 let len = npy::payload_len(dtype, &rows).ok_or_else(|| full("too large"))?;
                 file.write_all_at(&header, 0).map_err(about)?;
@@ -243,7 +247,10 @@ impl DataWriter {
                 let request = CollectionRequest::Create(Box::new(geometry.file()));
                 let made = self.collections.ask(&file, request);
                 made.map_err(|e| Error::from(e).about(path.display()))?;
-                OpenKind::Collection { file, geometry }
+                OpenKind::Collection {
+                    file: Box::new(file),
+                    geometry: Box::new(geometry),
+                }
             }
         };
         self.unstaged.push(name.clone());
@@ -319,7 +326,7 @@ impl DataWriter {
             }
             OpenKind::Numpy { file, shape } => {
                 for ((Held { sample, bytes }, sum), row) in samples.iter().zip(sums).zip(first..) {
-                    numpy_row(file, shape, row, sample, bytes).map_err(about)?;
+                    numpy::write_row(file, shape, row, sample, bytes).map_err(about)?;
                     records.push(Record::Numpy {
                         uid: uid(),
                         checksum: sum,
@@ -401,7 +408,7 @@ impl Open {
     fn room(&self) -> u64 {
         let most = match &self.kind {
             OpenKind::Collection { geometry, .. } => geometry.rows() * u64::from(geometry.used()),
-            OpenKind::Numpy { .. } => NUMPY_ROWS,
+            OpenKind::Numpy { .. } => numpy::ROWS,
             // The map of the file is full long before that.
             OpenKind::Values => 1_000_000,
         };
@@ -434,51 +441,9 @@ fn row_key(at: u64) -> String {
     key
 }
 
-/// Writes a sample into its row; one that is smaller than the row takes the first elements along each axis.
-fn numpy_row(
-    file: &File,
-    row_shape: &[u64],
-    row: u64,
-    sample: &Sample,
-    bytes: &[u8],
-) -> Result<()> {
-    let dtype: &DType = sample.dtype.as_ref().ok_or_else(|| full("no array"))?;
-    let size = dtype.size() as u64;
-    let start = npy::header(dtype, &[&[NUMPY_ROWS], row_shape].concat()).len() as u64;
-    let whole = row_shape.iter().product::<u64>() * size;
-    let begin = start + row * whole;
-    // The longest run that lies together in both.
-    let same = sample
-        .shape
-        .iter()
-        .zip(row_shape)
-        .rev()
-        .take_while(|(a, b)| a == b)
-        .count();
-    let outer = sample.shape.len().saturating_sub(same + 1);
-    let together: u64 = sample.shape[outer..].iter().product::<u64>() * size;
-    let strides: Vec<u64> = (0..outer)
-        .map(|axis| row_shape[axis + 1..].iter().product::<u64>() * size)
-        .collect();
-    let runs: u64 = sample.shape[..outer].iter().product();
-    let run_len = usize::try_from(together).map_err(|_| full("too large"))?;
-    for (number, run) in (0..runs).zip(bytes.chunks(run_len.max(1))) {
-        let mut left = number;
-        let mut at = begin;
-        for axis in (0..outer).rev() {
-            at += left % sample.shape[axis] * strides[axis];
-            left /= sample.shape[axis];
-        }
-        file.write_all_at(run, at)?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::hangar::digest;
-
     #[test]
     fn keys_of_rows_are_those_of_hangar() {
         for (at, key) in [
@@ -494,50 +459,5 @@ mod tests {
         assert_eq!(row_key(62 * 61 * 60 * 59 - 1), "zyxw");
         assert_eq!(random_name().len(), 8);
         assert_ne!(random_name(), random_name());
-    }
-
-    #[test]
-    fn smaller_samples_take_the_first_places_of_a_row() {
-        let file = tempfile::tempfile().unwrap();
-        let dtype = DType::int(2);
-        let start = npy::header(&dtype, &[1000, 3, 4, 2]).len();
-        for (row, shape) in [[3, 4, 2], [2, 3, 2], [1, 4, 1], [3, 1, 2], [2, 4, 2]]
-            .iter()
-            .enumerate()
-        {
-            let count: u64 = shape.iter().product();
-            let values: Vec<u8> = (0..count)
-                .flat_map(|n| (n as i16 + 1).to_le_bytes())
-                .collect();
-            let sample = Sample::array(dtype.clone(), shape.to_vec(), values).unwrap();
-            assert_eq!(digest::print(b'0', &sample.hash).len(), 42);
-            numpy_row(
-                &file,
-                &[3, 4, 2],
-                row as u64,
-                &sample,
-                &sample.held().unwrap(),
-            )
-            .unwrap();
-            let mut stored = vec![0; 48];
-            let len = file.metadata().unwrap().len() as usize;
-            let at = start + 48 * row;
-            stored.truncate(48.min(len - at));
-            file.read_exact_at(&mut stored, at as u64).unwrap();
-            stored.resize(48, 0);
-            let mut next = 0;
-            for (i, pair) in stored.chunks(2).enumerate() {
-                let (x, y, z) = (i / 8, i / 2 % 4, i % 2);
-                let inside =
-                    (x as u64) < shape[0] && (y as u64) < shape[1] && (z as u64) < shape[2];
-                next += i16::from(inside);
-                let want = if inside { next } else { 0 };
-                assert_eq!(
-                    i16::from_le_bytes([pair[0], pair[1]]),
-                    want,
-                    "{shape:?} {i}"
-                );
-            }
-        }
     }
 }

@@ -167,7 +167,7 @@ fn next_prime(n: u64) -> u64 {
         (3..)
             .step_by(2)
             .take_while(|i: &u64| i * i <= n)
-            .all(|i| n % i != 0)
+            .all(|i| !n.is_multiple_of(i))
     };
     ((n | 1)..).step_by(2).find(|&n| is_prime(n)).unwrap_or(n)
 }
