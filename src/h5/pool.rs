@@ -164,6 +164,10 @@ impl Drop for Worker {
 fn patience(request: &Request, file_size: u64) -> Duration {
     const MIB: u64 = 1 << 20;
     const DAY: Duration = Duration::from_secs(86_400);
+    if let Request::Collection(_) | Request::Tables(_) = request {
+        // What they write is not in the file yet.
+        return Duration::from_secs(300);
+    }
     let (rate, most) = match request {
         // Objects of any size are copied.
         Request::Edit(_) => return DAY,

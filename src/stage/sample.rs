@@ -14,6 +14,9 @@ use crate::store::hangar::schema::{Samples, Schema};
 /// Most bytes of a sample: as many as are read of one.
 const LARGEST: u64 = 1 << 30;
 
+/// Most bytes of text, or of a sample of bytes: a file of them holds 300 MB (`backends/lmdb_30.py`).
+const LARGEST_VALUE: u64 = 256 << 20;
+
 /// Where the bytes of a sample are.
 #[derive(Clone, Debug)]
 pub enum Place {
@@ -109,8 +112,12 @@ impl Sample {
     /// From the content of a file with this suffix.
     pub fn read(suffix: &str, content: &dyn Content) -> Result<Self> {
         let len = content.len();
-        if len > LARGEST + LONGEST_HEADER as u64 {
-            let why = format!("a sample of more than {LARGEST} bytes");
+        let most = match suffix {
+            ".npy" => LARGEST + LONGEST_HEADER as u64,
+            _ => LARGEST_VALUE,
+        };
+        if len > most {
+            let why = format!("a sample of more than {most} bytes");
             return Err(Error::new(ErrorKind::TooLarge, why));
         }
         let read = |from: u64, len: u64| {

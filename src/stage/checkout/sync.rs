@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Checkout, ColumnChange, ColumnSchema, Data};
+use super::{Checkout, ColumnChange, ColumnSchema, Data, Entry};
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::tables::{Op, Step};
 use crate::stage::data::Held;
@@ -107,7 +107,14 @@ impl Checkout {
             changes.columns.retain(|_, change| {
                 change.new.is_some() || change.removed || !change.rows.is_empty()
             });
-            changes.columns.clone()
+            let mut columns = changes.columns.clone();
+            // What came since is for the next time.
+            for change in columns.values_mut() {
+                let is_written =
+                    |row: &Option<Entry>| row.as_ref().is_none_or(|e| e.sample.held().is_none());
+                change.rows.retain(|_, row| is_written(row));
+            }
+            columns
         };
         if columns.is_empty() {
             return Ok(());
