@@ -23,7 +23,7 @@ pub fn write_row(
     sample: &Sample,
     bytes: &[u8],
 ) -> Result<()> {
-    let dtype: &DType = sample.dtype.as_ref().ok_or_else(|| too_large())?;
+    let dtype: &DType = sample.dtype.as_ref().ok_or_else(too_large)?;
     let size = dtype.size() as u64;
     let start = npy::header(dtype, &[&[ROWS], row_shape].concat()).len() as u64;
     let whole = row_shape.iter().product::<u64>() * size;
