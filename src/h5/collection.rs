@@ -124,7 +124,7 @@ impl Collection {
             return Err(H5Error::TooLarge(format!("more than {MOST} datasets")));
         }
         let ty = stored_type(&new.dtype)?;
-        let file = ffi::create_file(path)?;
+        let file = ffi::create_collection(path)?;
         let plist = ffi::chunked(&new.chunk, &new.filters)?;
         for number in 0..new.datasets {
             ffi::add_dataset(&file, &number.to_string(), &ty, &new.shape, &plist)?;

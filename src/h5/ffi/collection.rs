@@ -15,7 +15,7 @@ pub enum AttributeData<'a> {
 }
 
 /// Makes the file at `path` anew and leaves it open. Its format is that of HDF5 1.10, which Hangar's can read.
-pub fn create_file(path: &[u8]) -> Result<Id> {
+pub fn create_collection(path: &[u8]) -> Result<Id> {
     let path = cstring(path)?;
     // SAFETY: plain calls on identifiers made here; the path is a live C string.
     unsafe {
