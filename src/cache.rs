@@ -168,6 +168,11 @@ impl Cache {
         inner.pieces.contains(key) || inner.flights.contains_key(key)
     }
 
+    /// Pieces that are being decoded now.
+    pub fn decoding(&self) -> usize {
+        lock(&self.inner).flights.len()
+    }
+
     /// A piece whose size is not known before it is loaded.
     pub fn get(&self, key: Key, load: impl FnOnce() -> Result<Vec<u8>>) -> Result<Piece> {
         let none = Need { len: 0, beside: 0 };

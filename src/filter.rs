@@ -67,18 +67,26 @@ impl Step {
     }
 
     /// Undoes the step on `data`, which must fill `out`.
-    fn undo(self, data: &[u8], out: &mut [u8], pool: &Arc<Pool>) -> Result<(), FilterError> {
+    fn undo(self, data: &[u8], out: &mut [u8], means: Means<'_>) -> Result<(), FilterError> {
         match self {
             Self::Deflate => deflate::into(data, out),
             Self::Shuffle(size) => shuffle::into(data, out, size.get()),
             Self::Fletcher32 => copy(fletcher32::check(data)?, out),
             Self::Lzf => lzf::into(data, out),
-            Self::Blosc => blosc::into(data, out, pool),
+            Self::Blosc => blosc::into(data, out, means),
             Self::Lz4 => lz4::into(data, out),
-            Self::Bitshuffle(step) => step.into(data, out, pool),
+            Self::Bitshuffle(step) => step.into(data, out, means.pool),
             Self::Zstd => zstd::into(data, out),
         }
     }
+}
+
+/// What decoding may use.
+#[derive(Clone, Copy)]
+pub struct Means<'a> {
+    pub pool: &'a Arc<Pool>,
+    /// Threads that may work on one chunk, at least one: the caller's.
+    pub threads: usize,
 }
 
 /// A pipeline whose every step can be undone here.
@@ -148,13 +156,14 @@ impl Pipeline {
 
     /// The same into a buffer, which it fills; after an error its content means nothing.
     pub fn decode_into(&self, stored: &[u8], mask: u32, out: &mut [u8]) -> Result<(), FilterError> {
-        self.decode_with(&Arc::default(), stored, mask, out)
+        let pool = &Arc::default();
+        self.decode_with(Means { pool, threads: 1 }, stored, mask, out)
     }
 
-    /// The same with buffers from a pool.
+    /// The same with more means.
     pub fn decode_with(
         &self,
-        pool: &Arc<Pool>,
+        means: Means<'_>,
         stored: &[u8],
         mask: u32,
         out: &mut [u8],
@@ -175,11 +184,11 @@ impl Pipeline {
             // What this step was given when it was written: the chunk and the checksums before it.
             let before = || (0..i).filter(|j| applied(*j)).map(|j| self.steps[j]);
             if before().next().is_none() {
-                return step.undo(data, out, pool);
+                return step.undo(data, out, means);
             }
             let checksums = before().filter(|step| *step == Step::Fletcher32).count();
-            let mut next = pool.take(out.len() + checksums * fletcher32::LEN);
-            step.undo(data, &mut next, pool)?;
+            let mut next = means.pool.take(out.len() + checksums * fletcher32::LEN);
+            step.undo(data, &mut next, means)?;
             kept = next.len();
             held = Some(next);
         }

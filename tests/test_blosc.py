@@ -1,7 +1,9 @@
 """Blosc chunks, which npyfs decodes itself: every codec, shuffle, level, element size and size of the last block.
 Judge: h5py with hdf5plugin, which wrote and reads them, and np.save of that."""
 
+import errno
 import itertools
+import os
 
 import h5py
 import hdf5plugin
@@ -87,3 +89,32 @@ def test_a_damaged_frame_is_an_error_of_its_own_chunk(tmp_path):
             with pytest.raises(OSError, match="Input/output error"):
                 stream.read(4096)
         assert any("blosc: not a frame of Blosc 1" in line for line in mount.errors())
+
+
+def test_samples_of_chunks_with_many_blocks(tmp_path):
+    """Threads share the blocks of such a chunk when it is wanted alone; a damaged block costs its own chunk."""
+    path, count = tmp_path / "blocks.h5", 300_001
+    data = np.cumsum(np.random.default_rng(5).integers(-3, 9, 6 * count)).astype("<i4")
+    for codec in ("zstd", "zlib"):
+        with h5py.File(path, "w") as file:
+            plugin = hdf5plugin.Blosc(cname=codec, shuffle=1, clevel=3)
+            chunks = file.create_dataset("x", data=data, chunks=(count,), **plugin).id
+            damaged = chunks.get_chunk_info(4)
+            frame = chunks.read_direct_chunk((0,))[1]
+            size, block = (int.from_bytes(frame[at : at + 4], "little") for at in (4, 8))
+            assert size > 2 * block
+        with open(path, "r+b") as file:
+            file.seek(damaged.byte_offset + 16 + 4 * 2)
+            file.write(b"\xff\xff\xff\x7f")  # where the third block begins
+        with Mount(path) as mount:
+            # The first sample comes through the page cache, with what lies around it.
+            for chunk in (1, 0, 4, 2, 1, 4, 5):
+                handle = os.open(mount / "x.npy", os.O_RDONLY)
+                try:
+                    want = data[chunk * count : (chunk + 1) * count].tobytes()
+                    got = os.pread(handle, len(want), 128 + chunk * len(want))
+                    assert chunk != 4 and got == want
+                except OSError as problem:
+                    assert chunk == 4 and problem.errno == errno.EIO
+                finally:
+                    os.close(handle)

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use npyfs_fuzz::filter::blosc;
+use npyfs_fuzz::filter::{Means, blosc};
 
 /// Longest data asked for.
 const LONGEST: usize = 1 << 18;
@@ -14,7 +14,11 @@ fuzz_target!(|frame: &[u8]| {
     match blosc::frame_len(frame) {
         Ok(len) if len <= LONGEST => {
             let mut out = vec![0xff; len];
-            let into = blosc::into(frame, &mut out, &Arc::default());
+            let means = Means {
+                pool: &Arc::default(),
+                threads: 2,
+            };
+            let into = blosc::into(frame, &mut out, means);
             match blosc::decode(frame, len) {
                 Ok(data) => assert!(into.is_ok() && data == out),
                 Err(error) => assert_eq!(into, Err(error)),

@@ -4,7 +4,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use npyfs_fuzz::{Pool, filter::Pipeline};
+use npyfs_fuzz::{
+    Pool,
+    filter::{Means, Pipeline},
+};
 use std::sync::Arc;
 
 /// Longest chunk asked for.
@@ -57,7 +60,11 @@ fuzz_target!(|input: &[u8]| {
     let mut used = pool.take(len);
     used.fill(0xff);
     drop(used);
-    let first = pipeline.decode_with(&pool, stored, mask.into(), &mut other);
+    let means = Means {
+        pool: &pool,
+        threads: 1,
+    };
+    let first = pipeline.decode_with(means, stored, mask.into(), &mut other);
     match pipeline.decode(stored.to_vec(), mask.into(), len) {
         Ok(data) => {
             assert_eq!(first, Ok(()));

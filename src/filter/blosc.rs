@@ -10,10 +10,10 @@
 
 mod blosclz;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::thread;
 
-use super::{FilterError, bitshuffle, deflate, lz4, shuffle, zstd};
-use crate::buffer::Pool;
+use super::{FilterError, Means, bitshuffle, deflate, lz4, shuffle, zstd};
 
 /// Bytes of the header.
 const HEADER: usize = 16;
@@ -31,6 +31,9 @@ const NOT_SPLIT: u8 = 1 << 4;
 /// of them: c-blosc's rule from before `NOT_SPLIT` was there, still in force.
 const LARGEST_SPLIT: usize = 16;
 const FEWEST_SPLIT: usize = 128;
+
+/// Smaller frames are decoded sooner than another thread begins, and so are larger ones of faster codecs.
+const WORTH_A_THREAD: usize = 512 << 10;
 
 const fn damaged(why: &'static str) -> FilterError {
     FilterError::Blosc(why)
@@ -172,12 +175,13 @@ pub fn decode(stored: &[u8], len: usize) -> Result<Vec<u8>, FilterError> {
         return Err(FilterError::Size { have, want: len });
     }
     let mut out = vec![0; len];
-    into(stored, &mut out, &Arc::default())?;
+    let pool = &Arc::default();
+    into(stored, &mut out, Means { pool, threads: 1 })?;
     Ok(out)
 }
 
 /// Decodes a frame into a buffer, which it must fill.
-pub fn into(stored: &[u8], out: &mut [u8], pool: &Arc<Pool>) -> Result<(), FilterError> {
+pub fn into(stored: &[u8], out: &mut [u8], means: Means<'_>) -> Result<(), FilterError> {
     let header = Header::read(stored)?;
     let (have, want) = (header.len, out.len());
     if have != want {
@@ -192,12 +196,38 @@ pub fn into(stored: &[u8], out: &mut [u8], pool: &Arc<Pool>) -> Result<(), Filte
         out.copy_from_slice(&frame[HEADER..]);
         return Ok(());
     }
-    // A block before its elements are put together.
-    let mut buffer = pool.take(header.block.min(want));
-    for (i, place) in out.chunks_mut(header.block.max(1)).enumerate() {
-        decode_block(&header, frame, i, &mut buffer, place)?;
+    let block = header.block.max(1);
+    let blocks = want.div_ceil(block);
+    let threads = match header.codec {
+        Codec::Zstd | Codec::Zlib if want >= WORTH_A_THREAD => means.threads.min(blocks),
+        _ => 1,
+    };
+    // Whoever is free takes the next block.
+    let places = Mutex::new(out.chunks_mut(block).enumerate());
+    let work = || -> Result<(), FilterError> {
+        // A block before its elements are put together.
+        let mut buffer = means.pool.take(block.min(want));
+        loop {
+            let next = places.lock().unwrap_or_else(|e| e.into_inner()).next();
+            let Some((i, place)) = next else {
+                return Ok(());
+            };
+            decode_block(&header, frame, i, &mut buffer, place)?;
+        }
+    };
+    if threads == 1 {
+        return work();
     }
-    Ok(())
+    thread::scope(|scope| {
+        let start = |_| thread::Builder::new().spawn_scoped(scope, work);
+        // Without a helper the caller decodes all by itself.
+        let helpers: Vec<_> = (1..threads).map_while(|n| start(n).ok()).collect();
+        let own = work();
+        helpers.into_iter().fold(own, |so_far, helper| {
+            let done = helper.join().unwrap_or(Err(damaged("decoding panicked")));
+            so_far.and(done)
+        })
+    })
 }
 
 /// The blocks of a frame one after the other, none held longer than it is looked at: for frames that are large.

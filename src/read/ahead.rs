@@ -26,20 +26,26 @@ struct Queue {
 /// is dropped.
 pub struct Ahead {
     queue: Arc<Queue>,
+    cores: usize,
 }
 
 impl Ahead {
     pub fn new() -> Self {
         let queue = Arc::new(Queue::default());
-        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        for n in 0..threads + WAITING {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        for n in 0..cores + WAITING {
             let queue = queue.clone();
             // Without a thread readers decode for themselves.
             let _ = std::thread::Builder::new()
                 .name(format!("ahead-{n}"))
                 .spawn(move || work(&queue));
         }
-        Self { queue }
+        Self { queue, cores }
+    }
+
+    /// Threads that can work at the same time.
+    pub fn cores(&self) -> usize {
+        self.cores
     }
 
     /// Takes a job on, unless too many wait.

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::block::{Place, copy};
 use super::payload::repeat;
-use crate::buffer::{Buffer, Pool, SMALLEST};
+use crate::buffer::{Buffer, SMALLEST};
 use crate::cache::Need;
 use crate::error::{Error, Result};
+use crate::filter::Means;
 use crate::h5::{Direct, Request, Slot, StoredChunk};
 use crate::raw::StoreFile;
 
@@ -27,7 +28,7 @@ pub struct Chunks {
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
     pub file: &'a StoreFile,
-    pub pool: &'a Arc<Pool>,
+    pub means: Means<'a>,
     /// The bytes are wanted once, by a reader who goes on: leave the kernel's page cache alone.
     pub streaming: bool,
 }
@@ -43,7 +44,7 @@ impl Source<'_> {
             .flatten();
         if let Some(range) = range {
             let skip = usize_of(addr - range.start)?;
-            let mut buffer = self.pool.take(usize_of(range.end - range.start)?);
+            let mut buffer = self.means.pool.take(usize_of(range.end - range.start)?);
             let end = skip + slot.size as usize;
             // A file system may refuse what it promised: the usual way is still there.
             if let Ok(got) = self.file.read_direct(&mut buffer, range.start)
@@ -52,7 +53,7 @@ impl Source<'_> {
                 return use_(&buffer[skip..end]);
             }
         }
-        let mut buffer: Buffer = self.pool.take(slot.size as usize);
+        let mut buffer: Buffer = self.means.pool.take(slot.size as usize);
         self.file.read_exact_at(&mut buffer, addr)?;
         use_(&buffer)
     }
@@ -135,7 +136,7 @@ impl Chunks {
             .map(|k| (start[k] + shape[k]).div_ceil(self.chunk[k]))
             .collect();
         let origin = vec![0; rank];
-        let mut whole = source.pool.take(self.chunk_len);
+        let mut whole = source.means.pool.take(self.chunk_len);
         let mut place = first.clone();
         loop {
             let inside: Vec<u64> = (0..rank)
@@ -187,7 +188,7 @@ impl Chunks {
         source.stored(slot, |stored| {
             self.direct
                 .pipeline
-                .decode_with(source.pool, stored, slot.mask, out)
+                .decode_with(source.means, stored, slot.mask, out)
                 .map_err(|e| Error::damaged(format!("chunk {place:?}: {e}")))
         })
     }
@@ -218,7 +219,10 @@ pub fn decode(file: &StoreFile, stored: &StoredChunk) -> Result<Vec<u8>> {
     let mut out = vec![0; usize_of(len)?];
     let source = Source {
         file,
-        pool: &Arc::default(),
+        means: Means {
+            pool: &Arc::default(),
+            threads: 1,
+        },
         streaming: false,
     };
     let origin = vec![0; stored.count.len()];

@@ -11,6 +11,7 @@ use super::sequence::Sequence;
 use super::spill::Spill;
 use crate::cache::{Key, Need, Piece};
 use crate::error::{Error, Result};
+use crate::filter::Means;
 use crate::h5::{Request, Sink};
 use crate::store::opened::OpenStore;
 
@@ -75,9 +76,24 @@ impl Reader {
     ) -> Result<()> {
         let (start, shape) = grid.block(number);
         if let Some(chunks) = self.direct() {
+            let context = &self.store.context;
+            // A reader in order has the next chunks decoded at the same time.
+            let threads = match settled {
+                true => 1,
+                false => {
+                    context
+                        .ahead
+                        .cores()
+                        .saturating_sub(context.cache.decoding())
+                        + 1
+                }
+            };
             let source = Source {
                 file: &self.store.file,
-                pool: self.store.context.cache.pool(),
+                means: Means {
+                    pool: context.cache.pool(),
+                    threads,
+                },
                 streaming: settled,
             };
             return chunks.block(source, &start, &shape, out);
