@@ -40,6 +40,7 @@ pub use write::{Change, Flags, Maker, Replace, Writer};
 struct OpenFile {
     ino: u64,
     content: Arc<dyn Content>,
+    direct_io: bool,
     track: Track,
 }
 
@@ -66,6 +67,9 @@ pub struct Fs {
 
 /// The tree, and what makes it writable.
 type Shown = (Arc<dyn Directory>, Option<Arc<Writer>>);
+
+/// Bytes of the longest file that the kernel is given as a whole: what it reads ahead by itself.
+const SHORT: u64 = 128 << 10;
 
 type FsResult<T> = std::result::Result<T, FsError>;
 
@@ -331,9 +335,15 @@ impl Fs {
         }
         let content = file.open().map_err(|e| self.note(ino, "open", e))?;
         let exact = exact && content.is_costly() && self.habits.expects_sample(ino);
+        let direct_io = file.volatile() || exact;
+        // What can be written may change while it is given away.
+        let fixed = !direct_io && self.writer.is_none();
+        let short = fixed && (1..=SHORT).contains(&content.len());
+        let fresh = self.inodes().open_first(ino) && short;
         let open = OpenFile {
             ino,
             content,
+            direct_io,
             track: Track::default(),
         };
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
@@ -341,16 +351,37 @@ impl Fs {
         files.insert(handle, Arc::new(open));
         Ok(Opened {
             handle,
-            direct_io: file.volatile() || exact,
+            direct_io,
+            fresh,
         })
+    }
+
+    /// All bytes of a short file, for the kernel to have before anybody asks. `None` if they cannot be had:
+    /// who reads them is told why.
+    pub fn whole(&self, handle: u64) -> Option<Data> {
+        let file = self.handle(handle)?;
+        let size = usize::try_from(file.content.len().min(SHORT)).ok()?;
+        content::read(&*file.content, 0, size, self.context.cache.pool()).ok()
+    }
+
+    fn handle(&self, handle: u64) -> Option<Arc<OpenFile>> {
+        let files = self.files.read().unwrap_or_else(|e| e.into_inner());
+        files.get(&handle).cloned()
+    }
+
+    /// Whether threads are busy with decoding.
+    pub fn is_decoding(&self) -> bool {
+        self.context.cache.decoding() > 0
+    }
+
+    /// Whether the handle is read past the page cache: by requests that somebody waits for.
+    pub fn is_direct(&self, handle: u64) -> bool {
+        self.handle(handle).is_some_and(|file| file.direct_io)
     }
 
     /// At most `size` bytes from `offset`; fewer only at the end of the file.
     pub fn read(&self, handle: u64, offset: u64, size: u32) -> FsResult<Data> {
-        let file = {
-            let files = self.files.read().unwrap_or_else(|e| e.into_inner());
-            files.get(&handle).cloned()
-        };
+        let file = self.handle(handle);
         let file = file.ok_or_else(|| Error::new(ErrorKind::Os(libc::EBADF), "no such handle"))?;
         file.track.note(offset, u64::from(size));
         content::read(

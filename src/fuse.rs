@@ -1,9 +1,10 @@
 //! The kernel's side: translates FUSE requests into calls of [`Fs`] and its answers into replies.
 //!
-//! Holds no state and takes no decision about names, bytes or times. Assumes that panics unwind:
+//! Takes no decision about names, bytes or times. Assumes that panics unwind:
 //! one that happens inside an operation becomes EIO for that request and nothing else. Never asks
 //! for FUSE_OVER_IO_URING: fuser accepts it but serves no such queue, and the mount hangs.
 
+mod awake;
 mod reply;
 pub mod session;
 pub mod table;
@@ -11,20 +12,23 @@ pub mod unmount;
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    INodeNo, InitFlags, KernelConfig, LockOwner, Notifier, OpenAccMode, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use crate::fs::{Attr, Change, Flags, Fs, FsError, Maker, Replace};
 
+use awake::Awake;
 use reply::{NO_ENTRY, done, file_attr, file_type, shown_attr, sized, ttl};
 
 /// How long the kernel may believe a name, a missing name, or attributes.
@@ -57,6 +61,22 @@ pub struct Adapter {
     fs: Fs,
     /// The kernel lets files be mapped that are opened for direct reads (Linux 6.6).
     maps_direct: bool,
+    link: Arc<OnceLock<Link>>,
+}
+
+/// What leads to the kernel beside answers.
+pub struct Link {
+    notifier: Notifier,
+    awake: Awake,
+}
+
+impl Link {
+    pub fn new(session: &fuser::Session<Adapter>) -> io::Result<Self> {
+        Ok(Self {
+            notifier: session.notifier(),
+            awake: Awake::new(session.as_fd().try_clone_to_owned()?),
+        })
+    }
 }
 
 impl Adapter {
@@ -64,6 +84,34 @@ impl Adapter {
         Self {
             fs,
             maps_direct: false,
+            link: Arc::default(),
+        }
+    }
+
+    /// Where the session puts its link.
+    pub fn link(&self) -> &Arc<OnceLock<Link>> {
+        &self.link
+    }
+
+    /// After an answer: stays awake for the next request, unless decoders need the processor.
+    fn look_out(&self) {
+        if let Some(link) = self.link.get()
+            && !self.fs.is_decoding()
+        {
+            link.awake.look_out();
+        }
+    }
+
+    /// Puts the bytes of a file that was just opened into the page cache, which spares the kernel a request.
+    ///
+    /// It waits for pages that somebody is reading. Nobody is: this handle is the first, and others may follow only
+    /// while this thread works; of the threads that are here at the same time the last to come waits for nobody.
+    fn give(&self, ino: INodeNo, handle: u64) {
+        if let Some(link) = self.link.get()
+            && let Ok(Some(bytes)) = self.ask(|fs| Ok(fs.whole(handle)))
+        {
+            // Without it the kernel asks.
+            let _ = link.notifier.store(ino, 0, bytes.as_ref());
         }
     }
 
@@ -146,6 +194,7 @@ impl Filesystem for Adapter {
             }
             Err(errno) => reply.error(errno),
         }
+        self.look_out();
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, count: u64) {
@@ -158,6 +207,7 @@ impl Filesystem for Adapter {
             Ok(attr) => reply.attr(&ttl(&attr), &shown_attr(&attr)),
             Err(errno) => reply.error(errno),
         }
+        self.look_out();
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
@@ -181,6 +231,9 @@ impl Filesystem for Adapter {
         }
         match self.ask(|fs| fs.open_file(ino.0, self.maps_direct)) {
             Ok(opened) => {
+                if opened.fresh {
+                    self.give(ino, opened.handle);
+                }
                 let pages = if opened.direct_io {
                     FopenFlags::FOPEN_DIRECT_IO
                 } else {
@@ -190,6 +243,7 @@ impl Filesystem for Adapter {
             }
             Err(errno) => reply.error(errno),
         }
+        self.look_out();
     }
 
     fn read(
@@ -207,6 +261,9 @@ impl Filesystem for Adapter {
             Ok(bytes) => reply.data(bytes.as_ref()),
             Err(errno) => reply.error(errno),
         }
+        if self.fs.is_direct(handle.0) {
+            self.look_out();
+        }
     }
 
     fn release(
@@ -220,6 +277,7 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         done(self.tell(|fs| fs.release(handle.0)), reply);
+        self.look_out();
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {

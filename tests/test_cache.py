@@ -3,7 +3,9 @@ many readers of one chunk share its decoding. Judge: the counters in status.json
 and the kernel's own account of the daemon's memory."""
 
 import os
+import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import h5py
 import numpy as np
@@ -109,3 +111,49 @@ def test_a_file_that_samples_were_taken_from_can_still_be_mapped(store):
         assert mapped[20 * CHUNK // 8 : 21 * CHUNK // 8].tobytes() == first
         del mapped
         assert cat(mount) == digest
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory):
+    """Datasets whose files are shorter than what the kernel reads ahead, at the edges of pages and of that length."""
+    path = tmp_path_factory.mktemp("short") / "short.h5"
+    random = np.random.default_rng(3)
+    truths = {}
+    with h5py.File(path, "w") as file:
+        for size in (1, 4096 - 128, 4096 - 127, 50_000, (128 << 10) - 128, (128 << 10) - 127, 200_000):
+            for form, how in (("plain", {}), ("gzip", {"chunks": (size,), "compression": "gzip"})):
+                values = random.integers(0, 9, size).astype("u1")
+                file.create_dataset(f"{form}{size}", data=values, **how)
+                truths[f"{form}{size}.npy"] = np_save(values)
+    return path, truths
+
+
+def test_a_short_file_is_in_memory_once_it_is_open(short):
+    """Its bytes come with the answer to open: they can be read while the daemon is stopped."""
+    path, truths = short
+    with Mount(path) as mount:
+        names = [name for name, truth in truths.items() if len(truth) <= 128 << 10]
+        assert len(names) == 10
+        handles = {name: os.open(mount / name, os.O_RDONLY) for name in names}
+        os.kill(mount.pid, signal.SIGSTOP)
+        try:
+            read = {name: os.pread(handle, len(truths[name]), 0) for name, handle in handles.items()}
+        finally:
+            os.kill(mount.pid, signal.SIGCONT)
+            for handle in handles.values():
+                os.close(handle)
+        assert read == {name: truths[name] for name in names}
+
+
+def test_short_files_read_by_many_at_once(short):
+    """More readers than the daemon has threads open the same files first, each in his own order."""
+    path, truths = short
+    with Mount(path) as mount:
+        def reader(seed):
+            names = list(truths)
+            np.random.default_rng(seed % 4).shuffle(names)
+            return all((mount / name).read_bytes() == truths[name] for name in names)
+
+        with ThreadPoolExecutor(32) as pool:
+            assert all(pool.map(reader, range(64)))
+        assert mount.errors() == []

@@ -41,6 +41,8 @@ pub struct Opened {
     pub handle: u64,
     /// The kernel must not keep pages of it (status files), or need not (samples).
     pub direct_io: bool,
+    /// Short, and never opened before: the kernel has no page of it and can be given them all at once.
+    pub fresh: bool,
 }
 
 /// One name in a directory.

@@ -16,9 +16,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::fs::Fs;
-use crate::fuse::Adapter;
 use crate::fuse::table;
 use crate::fuse::unmount::unmount;
+use crate::fuse::{Adapter, Link};
 
 /// How long a stopped session waits for users of the mount before it detaches the mount from them.
 const GRACE: Duration = Duration::from_secs(3);
@@ -64,7 +64,10 @@ impl Session {
         // Before there is a mount: a signal that comes in between waits for `run`.
         forward_signals(sender.clone())?;
         let note = fs.read_ahead().clone();
-        let serving = fuser::Session::new(Adapter::new(fs), mount_point, &config(appearance))?;
+        let adapter = Adapter::new(fs);
+        let link = adapter.link().clone();
+        let serving = fuser::Session::new(adapter, mount_point, &config(appearance))?;
+        let _ = link.set(Link::new(&serving)?);
         let mounted = table::at(mount_point)?
             .filter(table::Mounted::is_ours)
             .ok_or_else(|| io::Error::other("the new mount is not in the mount table"))?;

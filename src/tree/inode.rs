@@ -19,6 +19,7 @@ pub struct Entry {
     pub name: Box<[u8]>,
     pub node: Node,
     refs: u64,
+    opened: bool,
 }
 
 /// Everything that has a number now, except the root.
@@ -81,6 +82,7 @@ impl Table {
             name: name.into(),
             node: node.clone(),
             refs: 0,
+            opened: false,
         };
         self.entries.insert(ino, Box::new(entry));
         ino
@@ -105,6 +107,13 @@ impl Table {
 
     pub fn get(&self, ino: u64) -> Option<&Entry> {
         self.entries.get(&ino).map(|entry| &**entry)
+    }
+
+    /// Notes that a file is opened; whether it is the first time since its number came into the table.
+    pub fn open_first(&mut self, ino: u64) -> bool {
+        self.entries
+            .get_mut(&ino)
+            .is_some_and(|entry| !std::mem::replace(&mut entry.opened, true))
     }
 
     /// Puts a newer node in the place of an older one.
@@ -217,6 +226,7 @@ mod tests {
                 name: b"squatter"[..].into(),
                 node: node(),
                 refs: 1,
+                opened: false,
             }),
         );
         let ino = table.enter(ROOT_INO, b"a", &node());

@@ -104,6 +104,7 @@ impl Fs {
         let open = OpenFile {
             ino,
             content: Arc::new(Written::new(body)?),
+            direct_io: false,
             track: Track::default(),
         };
         let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
@@ -111,6 +112,7 @@ impl Fs {
         Ok(Some(Opened {
             handle,
             direct_io: false,
+            fresh: false,
         }))
     }
 
