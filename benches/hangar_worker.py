@@ -44,6 +44,8 @@ def make(folder):
 
 def read(folder, name, keys):
     column = Repository(folder).checkout(write=False)[name]
+    if keys:
+        column[0]
     start = time.perf_counter()
     for key in keys or sorted(column.keys()):
         column[key]
