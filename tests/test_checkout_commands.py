@@ -465,3 +465,17 @@ def test_diff_of_a_mount_says_what_is_not_complete(tmp_path):
         assert said.stdout == "" and said.stderr.startswith("npyfs: not complete: cell,gene#half"), said
         assert "indptr" in one_line(said.stderr)
     assert checkout("commit", store, "work") == "nothing to commit\n"
+
+
+def test_a_disk_that_fills_leaves_nothing_of_an_export(store, tmp_path, root_only):
+    write(store, "work", {"large.npy": np.random.default_rng(1).random(400_000)})
+    small = tmp_path / "small"
+    small.mkdir()
+    run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", small], check=True)
+    try:
+        for more in ([], ["--leave-out"], ["--compress", "gzip"]):
+            refused = checkout("export", *more, store, "work", small / "out.h5", code=OBJECT)
+            assert "No space left" in one_line(refused) and "leave-out" not in refused, refused
+            assert os.listdir(small) == []
+    finally:
+        run(["umount", "-l", small], check=True)
