@@ -13,7 +13,7 @@ PROMISES = {
         "test_sweep.test_maximum_shapes",
         "test_daf_fixtures.test_every_entry_through_the_mount",
     ],
-    "A mount never changes, locks or truncates a store.": [
+    "A mount never changes, locks or truncates a store, whatever is written into a checkout.": [
         "test_manners.test_the_store_is_neither_changed_nor_locked",
         "test_manners.test_every_write_is_refused",
     ],

@@ -184,9 +184,9 @@ impl<'a> Grid<'a> {
         }
         loop {
             let (mut from, mut to) = (0, 0);
-            for axis in 0..rank {
+            for (axis, first) in start.iter().enumerate() {
                 let index = place.get(axis).copied().unwrap_or(0);
-                from = from * self.shape[axis] + start[axis] + index;
+                from = from * self.shape[axis] + first + index;
                 to = to * self.chunk[axis] + index;
             }
             let from = from * self.element as u64;

@@ -173,9 +173,13 @@ impl Writer {
         }
     }
 
-    /// Makes sure that whoever looks a path up again finds its scratch file.
-    fn offer(&self, path: &[Vec<u8>]) -> Result<()> {
-        while self.pending.await_writer(&*self.edit(path)?).is_none() {}
+    /// Makes sure that a thread that looks a path up again finds its scratch file.
+    fn offer(&self, path: &[Vec<u8>], thread: u32) -> Result<()> {
+        while self
+            .pending
+            .await_writer(&*self.edit(path)?, thread)
+            .is_none()
+        {}
         Ok(())
     }
 

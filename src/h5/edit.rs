@@ -262,7 +262,7 @@ fn apply(target: &Id, step: &Step) -> Result<Result<(), String>, Failure> {
         } => declare(target, path, chunk, filters).map(Ok),
         Step::Replace { path } => {
             ffi::unlink(target, path)?;
-            ffi::rename(target, &vec![WORKPLACE.to_vec()], path).map(Ok)
+            ffi::rename(target, &[WORKPLACE.to_vec()], path).map(Ok)
         }
         Step::Gather { from } => gather(target, &ffi::open_source(from)?).map(Ok),
     }

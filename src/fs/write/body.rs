@@ -42,8 +42,8 @@ pub struct State {
     pub origin: Option<Vec<Vec<u8>>>,
     /// Handles that may write.
     pub writers: u32,
-    /// When somebody was told to look it up again, to open it.
-    pub awaited: Option<Instant>,
+    /// Threads that were told to look it up again, and when. The kernel does so within the same call.
+    pub awaited: Vec<(u32, Instant)>,
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
@@ -86,7 +86,7 @@ impl Body {
                 path: Some(path),
                 origin: None,
                 writers: 0,
-                awaited: None,
+                awaited: Vec::new(),
                 mode: maker.mode,
                 uid: maker.uid,
                 gid: maker.gid,

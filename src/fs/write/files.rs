@@ -15,6 +15,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fs::{Attr, Fs, FsError, FsResult, OpenFile, Opened, ROOT_INO, Track};
 use crate::tree::Node;
 
+/// In place of the thread of an operation that does not say its own.
+const NOBODY: u32 = 0;
+
 impl Fs {
     /// What makes the mount writable; EROFS if it is not.
     pub(super) fn writer(&self) -> Result<&Writer> {
@@ -80,7 +83,7 @@ impl Fs {
     /// Opens a scratch file; `None` if it is none any more.
     fn open_body(&self, ino: u64, body: &Arc<Body>, flags: Flags) -> Result<Option<Opened>> {
         let writer = self.writer()?;
-        if writer.pending.add_writer(body).is_none() {
+        if writer.pending.add_writer(body, flags.thread).is_none() {
             return Ok(None);
         }
         if flags.truncate
@@ -185,7 +188,7 @@ impl Fs {
             if path.first().is_some_and(|first| first == control::NAME) || file.volatile() {
                 return Err(refused(libc::EPERM, "nothing can be written in .npyfs"));
             }
-            writer.offer(&path)?;
+            writer.offer(&path, flags.thread)?;
             Err(Error::new(ErrorKind::Stale, "written under another inode"))
         };
         open().map_err(|e| self.note(ino, "open for writing", e))
@@ -320,7 +323,7 @@ impl Fs {
                         return Err(refused(libc::EPERM, "nothing can be changed in .npyfs"));
                     }
                     if change.size.is_some() {
-                        writer.offer(&path)?;
+                        writer.offer(&path, NOBODY)?;
                         return Err(Error::new(ErrorKind::Stale, "written under another inode"));
                     }
                     if let Some(time) = change.mtime {
@@ -355,7 +358,7 @@ impl Fs {
         }
         let nobody_writes = {
             let mut state = body.state();
-            state.awaited = None;
+            state.awaited.retain(|(thread, _)| *thread != NOBODY);
             state.writers == 0
         };
         if nobody_writes && (change.size.is_some() || change.mtime.is_some()) {

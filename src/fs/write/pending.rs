@@ -56,22 +56,23 @@ impl Pending {
         }
     }
 
-    /// Counts one more writer of the file at a path; `None` if it is another file, or none, by now.
-    pub fn add_writer(&self, body: &Body) -> Option<()> {
+    /// Counts one more writer of the file at a path, in a thread; `None` if it is another file, or none, by now.
+    pub fn add_writer(&self, body: &Body, thread: u32) -> Option<()> {
         let _entries = self.entries();
         let mut state = body.state();
         state.path.as_ref()?;
         state.writers += 1;
-        state.awaited = None;
+        state.awaited.retain(|(other, _)| *other != thread);
         Some(())
     }
 
-    /// Keeps the file at a path for somebody who looks it up again; `None` if it is there no more.
-    pub fn await_writer(&self, body: &Body) -> Option<()> {
+    /// Keeps the file at a path for a thread that looks it up again; `None` if it is there no more.
+    pub fn await_writer(&self, body: &Body, thread: u32) -> Option<()> {
         let _entries = self.entries();
         let mut state = body.state();
         state.path.as_ref()?;
-        state.awaited = Some(Instant::now());
+        state.awaited.retain(|(other, _)| *other != thread);
+        state.awaited.push((thread, Instant::now()));
         Some(())
     }
 
@@ -83,9 +84,8 @@ impl Pending {
     /// The same unless somebody opened it to write meanwhile.
     pub fn drop_idle(&self, body: &Body) {
         let awaited = |state: &State| {
-            state
-                .awaited
-                .is_some_and(|since| since.elapsed() < PATIENCE)
+            let mut since = state.awaited.iter().map(|(_, since)| since);
+            since.any(|since| since.elapsed() < PATIENCE)
         };
         self.drop_if(body, |state| state.writers == 0 && !awaited(state));
     }
