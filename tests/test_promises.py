@@ -14,8 +14,25 @@ PROMISES = {
         "test_daf_fixtures.test_every_entry_through_the_mount",
     ],
     "A mount never changes, locks or truncates a store, whatever is written into a checkout.": [
+        "test_checkout_commands.test_an_exported_file_is_the_store_with_the_changes_and_nothing_else",
         "test_manners.test_the_store_is_neither_changed_nor_locked",
         "test_manners.test_every_write_is_refused",
+    ],
+    "A write is all or nothing. `close` and `fsync` say whether it was stored; what is refused gets an errno that fits and a "
+    "line in `errors.log`, and what stood there before stays until the new one is complete.": [
+        "test_checkout.test_bad_input_is_told_and_the_old_content_stays",
+        "test_checkout_limits.test_a_disk_that_fills",
+        "test_checkout_crash.test_what_fsync_confirmed_is_there_after_kill_9",
+    ],
+    "What `fsync` confirmed survives `kill -9` of the daemon at any later instant.": [
+        "test_checkout_crash.test_what_fsync_confirmed_is_there_after_kill_9",
+        "test_hangar_crash.test_kill_at_any_time",
+    ],
+    "A change made through npyfs, or by a Hangar commit, never makes another object look newer: `make` rebuilds exactly what "
+    "depends on it.": [
+        "test_checkout_limits.test_make_builds_exactly_what_changed",
+        "test_checkout_commands.test_make_rebuilds_what_changed_and_nothing_else_after_commit_and_export",
+        "test_hangar_live.test_make_rebuilds_what_a_commit_touched",
     ],
     "A damaged or hostile file costs an error on that object, at worst on that file. "
     "The mount lives; no other object notices.": [
