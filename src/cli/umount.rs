@@ -49,7 +49,7 @@ pub fn run(args: Args) -> Result<(), CliError> {
         }
         Some(ours) => ours,
     };
-    if !args.lazy {
+    if !args.lazy && !mounted.read_only {
         sync(&path).map_err(|reason| {
             CliError::mount(format!(
                 "what was written at {shown} cannot be made durable: {reason} (npyfs umount --lazy {shown} \

@@ -21,6 +21,7 @@ pub struct Mounted {
     pub mount_point: PathBuf,
     pub fstype: String,
     pub source: OsString,
+    pub read_only: bool,
 }
 
 impl Mounted {
@@ -56,6 +57,8 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     let (major, minor) = (number(device.next()?)?, number(device.next()?)?);
     let _root = fields.next()?;
     let mount_point = unescape(fields.next()?);
+    let mut options = fields.next()?.split(|&byte| byte == b',');
+    let read_only = options.any(|option| option == b"ro");
     // Zero or more optional fields stand before the separator.
     fields.find(|field| field == b"-")?;
     let fstype = unescape(fields.next()?);
@@ -66,6 +69,7 @@ fn parse(line: &[u8]) -> Option<Mounted> {
         mount_point: PathBuf::from(mount_point),
         fstype: fstype.to_string_lossy().into_owned(),
         source,
+        read_only,
     })
 }
 
@@ -128,7 +132,8 @@ mod tests {
         let mounted = topmost(TABLE, Path::new("/mnt/a b\\c")).unwrap();
         assert_eq!((mounted.id, mounted.device), (40, makedev(0, 50)));
         assert_eq!(mounted.source, "/data/x,y.h5");
-        assert!(mounted.is_ours());
+        assert!(mounted.is_ours() && mounted.read_only);
+        assert!(!topmost(TABLE, Path::new("/")).unwrap().read_only);
     }
 
     #[test]
