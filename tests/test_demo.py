@@ -1,11 +1,13 @@
 """`npyfs demo DIR` writes stores that anyone can mount. Judge: h5py opens them, NumPy and scipy load every file of the mount."""
 
+import subprocess
+
 import h5py
 import numpy as np
 import scipy.sparse
 
 from support.mount import Mount
-from support.process import npyfs, one_line
+from support.process import NPYFS, npyfs, one_line
 
 
 def test_demo(tmp_path):
@@ -34,3 +36,10 @@ def test_demo_overwrites_nothing(tmp_path):
     assert {path: path.read_bytes() for path in before} == before
     if second.returncode:
         one_line(second.stderr)
+
+
+def test_a_name_is_taken_from_the_working_directory(tmp_path):
+    run = subprocess.run([NPYFS, "demo", "demo"], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0 and run.stderr == "", run.stderr
+    with Mount(tmp_path / "demo") as mount:
+        assert np.load(mount / "digits/branches/master/digits.npy").shape == (100, 28, 28)

@@ -25,7 +25,18 @@ pub fn write(top: &Path, program: &Path) -> Result<bool> {
     if top.exists() {
         return Ok(false);
     }
+    // Workers have a working directory of their own.
+    let top = &std::path::absolute(top)?;
     std::fs::create_dir(top)?;
+    if let Err(e) = fill(top, program) {
+        // Half a repository would be left as it is the next time.
+        let _ = std::fs::remove_dir_all(top);
+        return Err(e);
+    }
+    Ok(true)
+}
+
+fn fill(top: &Path, program: &Path) -> Result<()> {
     let author = Author {
         name: "npyfs demo".into(),
         email: "demo@example.com".into(),
@@ -47,7 +58,7 @@ pub fn write(top: &Path, program: &Path) -> Result<bool> {
     checkout
         .stage
         .commit("A hundred rings", &Expected::default())?;
-    Ok(true)
+    Ok(())
 }
 
 /// A ring that grows with its number.
