@@ -327,11 +327,26 @@ impl Fs {
         }
     }
 
+    /// The file of a number in the store as it is now, if it still is that version of it: a branch may have moved, and
+    /// this sample of it not. ESTALE otherwise.
+    fn unchanged(&self, ino: u64, old: &dyn VirtualFile) -> Result<Arc<dyn VirtualFile>> {
+        let changed = || Error::new(ErrorKind::Stale, "the store changed on disk");
+        let place = self.inodes().get(ino).map(|e| (e.parent, e.name.clone()));
+        let (parent, name) = place.ok_or_else(changed)?;
+        match self.child(parent, &name)? {
+            Some(Node::File(now)) if now.version() == old.version() => {
+                self.inodes().replace(ino, Node::File(now.clone()));
+                Ok(now)
+            }
+            _ => Err(changed()),
+        }
+    }
+
     /// Opens a file; `exact` says that the kernel can read it past its page cache and still map it. ESTALE if its store changed: the kernel then looks the path up again.
     pub fn open_file(&self, ino: u64, exact: bool) -> FsResult<Opened> {
-        let file = self.file(ino)?;
+        let mut file = self.file(ino)?;
         if !file.is_current() {
-            return Err(Error::new(ErrorKind::Stale, "the store changed on disk").into());
+            file = self.unchanged(ino, &*file)?;
         }
         let content = file.open().map_err(|e| self.note(ino, "open", e))?;
         let exact = exact && content.is_costly() && self.habits.expects_sample(ino);

@@ -87,7 +87,7 @@ impl Environments {
             let env = match self.open.get(&file.path) {
                 Some((_, env)) => env.clone(),
                 None => {
-                    let env = open(&file.path)?;
+                    let env = self.opened(&file.path)?;
                     self.open.put(file.path.clone(), (inode, env.clone()));
                     env
                 }
@@ -109,6 +109,16 @@ impl Environments {
         Err(H5Error::Damaged(failure.unwrap_or_else(|| {
             "LMDB: a writer commits all the time".into()
         })))
+    }
+
+    /// Opens a file. What was not used lately is closed if there is no room to map it.
+    fn opened(&mut self, path: &Path) -> Result<Env<WithoutTls>, H5Error> {
+        loop {
+            match open(path) {
+                Err(_) if self.open.pop_lru().is_some() => {}
+                opened => return opened,
+            }
+        }
     }
 }
 
