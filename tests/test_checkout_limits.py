@@ -15,7 +15,7 @@ import pytest
 from support.mount import Mount, until
 from support.process import npyfs, run
 
-TARGETS = int(os.environ.get("NPYFS_MAKE_TARGETS", "200"))
+TARGETS = int(os.environ.get("NPYFS_MAKE_TARGETS", "1000"))
 
 
 @pytest.fixture
@@ -151,12 +151,14 @@ MAKEFILE = """
 TARGETS := $(patsubst %,$(MNT)/out/%.npy,$(shell seq 1 $(N)))
 all: $(TARGETS)
 $(MNT)/out/%.npy: $(MNT)/in/%.npy
-	cp $< $@ && echo $* >> log
+	@cp $< $@ && echo $* >> log
 .DELETE_ON_ERROR:
 """
 
 
+@pytest.mark.timeout(400)
 def test_make_builds_exactly_what_changed(store, tmp_path):
+    """Also after unmounting and mounting again, in other checkouts of the store after a commit, and with an exported file."""
     work = tmp_path / "work"
     work.mkdir()
     (work / "Makefile").write_text(MAKEFILE)
@@ -167,6 +169,10 @@ def test_make_builds_exactly_what_changed(store, tmp_path):
         run(["make", "-j4", f"MNT={m.path}", f"N={TARGETS}"], cwd=work, check=True, timeout=250)
         return sorted(log.read_text().split(), key=int)
 
+    def change(m, n):
+        time.sleep(0.02)  # the clock of file times ticks every few milliseconds
+        np.save(m / f"in/{n}.npy", np.full(4, n))
+
     with Mount(store, checkout="c", limit=400) as m:
         os.mkdir(m / "in")
         os.mkdir(m / "out")
@@ -174,14 +180,32 @@ def test_make_builds_exactly_what_changed(store, tmp_path):
             np.save(m / f"in/{n}.npy", np.full(3, n))
         assert make(m) == [str(n) for n in range(1, TARGETS + 1)]
         assert make(m) == []
-        time.sleep(0.02)
-        np.save(m / "in/17.npy", np.full(4, 17))
+        change(m, 17)
         assert make(m) == ["17"]
     with Mount(store, checkout="c", limit=200) as m:
         assert make(m) == []
         os.utime(m / "in/23.npy")
         assert make(m) == ["23"]
         np.testing.assert_array_equal(np.load(m / "out/17.npy"), np.full(4, 17))
+    assert npyfs("checkout", "commit", store, "c").returncode == 0
+    with Mount(store) as m:
+        assert make(m) == []
+    with Mount(store, checkout="d", limit=200) as m:
+        assert make(m) == []
+        change(m, 31)
+        assert make(m) == ["31"]
+    exported = tmp_path / "out.h5"
+    assert npyfs("checkout", "export", store, "d", exported, timeout=250).returncode == 0
+    with Mount(exported) as m:
+        assert make(m) == []
+    with Mount(exported, checkout="e", limit=200) as m:
+        change(m, 44)
+        assert make(m) == ["44"]
+        np.testing.assert_array_equal(np.load(m / "out/31.npy"), np.full(4, 31))
+    with Mount(exported, checkout="e", limit=200) as m:
+        assert make(m) == []
+    with h5py.File(exported) as file:
+        assert len(file["out"]) == TARGETS
 
 
 def test_make_deletes_what_a_failed_recipe_left(store, tmp_path):
