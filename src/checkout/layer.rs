@@ -5,16 +5,18 @@
 //! is done together. Files that no line names are remains of a process that died, and go when the layer is
 //! next opened; files of other names are left alone.
 
+mod durable;
+
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::holder::Holder;
 use super::index::{Begun, Index, Record, Stored};
-use super::ledger::{Ledger, Waiting};
+use super::ledger::Ledger;
 use super::object::{self, NewFile};
 use super::scratch::Scratch;
 use super::storage::Storage;
@@ -31,8 +33,10 @@ const MOST_WAITING: usize = 256;
 /// A layer that this process writes in. All methods may be called from any thread.
 ///
 /// A change is durable when the call that made it returns; while a `Syncer` lives, only after the next `sync`.
-/// If that fails, the changes wait for another; or, if what the disk holds is not known, there are no others
-/// until the layer is opened again, which shows what was there before.
+/// If the index could not be written then, the changes wait for another. But a file that could not be synced is
+/// lost: the kernel forgets what it could not write, and a second sync would say nothing of it. Then `sync` names
+/// the object, now and each time it is called, and there are no other changes until the layer is opened again,
+/// which shows what was there before.
 pub struct Layer {
     dir: PathBuf,
     storage: Arc<dyn Storage>,
@@ -124,6 +128,7 @@ impl Layer {
     /// On failure the object is what it was, and the error says why: EINVAL and the like if the content is wrong,
     /// EOPNOTSUPP if HDF5 has no form for it.
     pub fn put(&self, path: &str, new: &NewFile, time: SystemTime) -> Result<Stored> {
+        self.ledger().check()?;
         if self.ledger().waiting() >= MOST_WAITING {
             self.sync()?;
         }
@@ -179,82 +184,6 @@ impl Layer {
         let _one = self.only_one();
         self.ledger().change(record, file)?;
         self.sync_waiting()
-    }
-
-    fn only_one(&self) -> MutexGuard<'_, ()> {
-        self.syncing.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    /// Returns once every change that was made would survive a loss of power.
-    pub fn sync(&self) -> Result<()> {
-        let _one = self.only_one();
-        self.sync_waiting()
-    }
-
-    fn sync_waiting(&self) -> Result<()> {
-        let batch = self.ledger().take();
-        if batch.is_empty() {
-            return self.ledger().check();
-        }
-        let synced = self.sync_files(&batch);
-        let mut ledger = self.ledger();
-        let on_disk = synced.is_ok();
-        let Err(e) = synced.and_then(|()| ledger.settle(&batch)) else {
-            // Readers of the old versions have them open.
-            for old in batch.iter().filter_map(|waiting| waiting.old.as_ref()) {
-                let _ = self.storage.remove(&self.path(old));
-            }
-            return Ok(());
-        };
-        if !self.deferred.load(Ordering::Acquire) {
-            ledger.take_back();
-            // A file whose line may or may not be on the disk stays until the index is read again.
-            for new in batch.iter().filter(|_| !on_disk) {
-                if let (Some(stored), Some(_)) = (&new.record.stored, &new.file) {
-                    let _ = self.storage.remove(&self.path(stored));
-                }
-            }
-        } else if on_disk && !ledger.is_index_lost() {
-            ledger.put_back(batch);
-        } else {
-            ledger.lose();
-        }
-        Err(e)
-    }
-
-    fn sync_files(&self, batch: &[Waiting]) -> Result<()> {
-        let files = || batch.iter().filter_map(|waiting| waiting.file.as_ref());
-        if files().next().is_none() {
-            return Ok(());
-        }
-        let about = |e: std::io::Error| Error::from(e).about(self.dir.display());
-        if batch.len() > 1 {
-            files().for_each(|file| self.storage.begin_sync(file));
-        }
-        files()
-            .try_for_each(|file| self.storage.sync(file))
-            .and_then(|()| self.storage.sync_dir(&self.dir))
-            .map_err(about)
-    }
-
-    /// Whether changes wait to be synced from now on.
-    pub(super) fn defer(&self, deferred: bool) {
-        let _ledger = self.ledger();
-        self.deferred.store(deferred, Ordering::Release);
-        self.changed.notify_all();
-    }
-
-    /// Waits for a change, and `delay` longer for others; `false`, at once, when changes are not deferred any more.
-    pub(super) fn wait_for_changes(&self, delay: Duration) -> bool {
-        let deferred = || self.deferred.load(Ordering::Acquire);
-        let nothing = |ledger: &mut Ledger| ledger.waiting() == 0 && deferred();
-        let waited = self.changed.wait_while(self.ledger(), nothing);
-        let ledger = waited.unwrap_or_else(|e| e.into_inner());
-        let rested = self
-            .changed
-            .wait_timeout_while(ledger, delay, |_| deferred());
-        drop(rested);
-        deferred()
     }
 }
 

@@ -60,7 +60,7 @@ impl LayerTarget {
         let layer = Arc::new(layer);
         let (journal, dir) = (context.clone(), layer.dir().to_owned());
         let syncer = Syncer::start(&layer, move |e| {
-            let line = format!("{}: not on the disk: {}", dir.display(), e.message);
+            let line = format!("{}: {}", dir.display(), e.message);
             journal.journal.add(&line);
         })?;
         Ok(Self {
@@ -331,6 +331,7 @@ impl Target for LayerTarget {
             "dir": self.layer.dir().to_string_lossy(),
             "objects": entries.len() - deleted,
             "deleted": deleted,
+            "lost": self.layer.lost().map(|e| e.message),
         })
     }
 }

@@ -9,13 +9,17 @@ use std::fs::File;
 use super::index::{Begun, Index, Record, Stored};
 use crate::error::{Error, ErrorKind, Result};
 
+/// Most objects that a message names.
+const NAMED: usize = 20;
+
 /// The objects of a layer.
 pub struct Ledger {
     index: Index,
     /// What the index says with all that waits.
     now: BTreeMap<String, Option<Stored>>,
     waiting: Vec<Waiting>,
-    lost: bool,
+    /// Why there will be no other changes.
+    lost: Option<Error>,
 }
 
 /// A change that has no line in the index yet.
@@ -33,7 +37,7 @@ impl Ledger {
             now: index.entries().clone(),
             index,
             waiting: Vec::new(),
-            lost: false,
+            lost: None,
         }
     }
 
@@ -61,13 +65,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// EIO after a failure that left what nobody knows.
+    /// The failure that left what nobody knows, if there was one.
     pub fn check(&self) -> Result<()> {
-        if self.lost {
-            let message = "an earlier change did not reach the disk: mount again to write";
-            return Err(Error::new(ErrorKind::Os(libc::EIO), message));
-        }
-        Ok(())
+        self.lost.clone().map_or(Ok(()), Err)
     }
 
     /// All that waits, to be synced.
@@ -77,6 +77,9 @@ impl Ledger {
 
     /// Adds the lines of changes whose files are synced.
     pub fn settle(&mut self, batch: &[Waiting]) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
         let records = batch.iter().map(|waiting| waiting.record.clone());
         self.index.add_all(records.collect())
     }
@@ -93,10 +96,27 @@ impl Ledger {
         self.now = self.index.entries().clone();
     }
 
-    /// What the disk holds of the changes is not known: there will be no others.
-    pub fn lose(&mut self) {
+    /// What the disk holds of these changes is not known, so none that waits can be made either, and there will be no
+    /// others. Answers the reason, which names the objects.
+    pub fn lose(&mut self, mut changes: Vec<Waiting>, why: Error) -> Error {
+        changes.append(&mut self.waiting);
         self.take_back();
-        self.lost = true;
+        let mut names: Vec<_> = changes.iter().map(|c| c.record.path.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let more = names.len().saturating_sub(NAMED);
+        names.truncate(NAMED);
+        let mut list = names.join(", ");
+        if more > 0 {
+            list += &format!(" and {more} more");
+        }
+        let message = format!(
+            "not on the disk: {list}: {} (mount again to write)",
+            why.message
+        );
+        let lost = Error::new(ErrorKind::Os(why.errno()), message);
+        self.lost = Some(lost.clone());
+        lost
     }
 
     /// Whether not even the index can be added to any more.

@@ -54,3 +54,115 @@ impl Drop for Syncer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+    use std::sync::Mutex;
+    use std::time::{Instant, UNIX_EPOCH};
+
+    use super::super::form::Kind;
+    use super::super::form::store::{Memory, plan_one, saved};
+    use super::super::storage::faulty::Faulty;
+    use super::super::storage::{Disk, Storage};
+    use super::*;
+    use crate::dtype::DType;
+    use crate::h5::Creator;
+
+    const ERRNO: i32 = libc::EIO;
+    const MARK: u8 = 0xa0;
+
+    fn open(dir: &Path, storage: Arc<dyn Storage>) -> Result<Arc<Layer>> {
+        Layer::open(dir, storage, Creator::Local).map(Arc::new)
+    }
+
+    /// Stores four bytes that are all `MARK + value`, which nothing else in a file is.
+    fn put(layer: &Layer, path: &str, value: u8) -> Result<()> {
+        let file = saved(&DType::int(4), &[1], &[MARK + value; 4]);
+        let new = plan_one(&Memory::new(Kind::Plain), "data", &file)?;
+        layer.put(path, &new, UNIX_EPOCH).map(drop)
+    }
+
+    /// The value of each object; a file that is not whole has none.
+    fn values(layer: &Layer) -> BTreeMap<String, Option<u8>> {
+        let value = |stored| {
+            let bytes = std::fs::read(layer.path(&stored)).unwrap();
+            (1..=9).find(|&value| bytes.windows(4).any(|four| four == [MARK + value; 4]))
+        };
+        let entries = layer.entries().into_iter();
+        entries.map(|(path, s)| (path, s.and_then(value))).collect()
+    }
+
+    /// What a failure after `close` has answered that all is well leaves behind: every call that changes the disk
+    /// fails once, or from then on; a program syncs at once, or the thread does.
+    #[test]
+    fn what_could_not_be_synced_is_named_and_nothing_else_is_lost() {
+        let steps = [("a", 2), ("b", 3), ("a", 4), ("c", 5)];
+        let run = |at, dead, wait: bool| {
+            let dir = tempfile::tempdir().unwrap();
+            put(&open(dir.path(), Arc::new(Disk)).unwrap(), "a", 1).unwrap();
+            let faulty = Arc::new(Faulty::new(at, ERRNO, dead));
+            let Ok(layer) = open(dir.path(), faulty.clone()) else {
+                return (faulty.calls(), false);
+            };
+            let told = Arc::new(Mutex::new(Vec::new()));
+            let hears = told.clone();
+            let tell = move |e: Error| hears.lock().unwrap().push(e);
+            let syncer = Syncer::start(&layer, tell).unwrap();
+            let mut closed = BTreeMap::from([("a", 1)]);
+            for (path, value) in steps {
+                if put(&layer, path, value).is_ok() {
+                    closed.insert(path, value);
+                }
+            }
+            let until = Instant::now() + Duration::from_secs(20);
+            while wait && layer.is_waiting() && told.lock().unwrap().is_empty() {
+                assert!(Instant::now() < until);
+                thread::sleep(Duration::from_millis(5));
+            }
+            let synced = layer.sync();
+            let lost = layer.lost();
+            if let Some(lost) = &lost {
+                let again = [layer.sync(), put(&layer, "d", 9), layer.remove("a")];
+                for answer in again {
+                    assert_eq!(answer.unwrap_err().message, lost.message);
+                }
+            }
+            drop(syncer);
+            drop(layer);
+            let after = values(&open(dir.path(), Arc::new(Disk)).unwrap());
+            let mut told: Vec<_> = told.lock().unwrap().clone();
+            told.extend(synced.clone().err());
+            assert!(told.iter().all(|e| e.errno() == ERRNO), "{told:?}");
+            let mut any = false;
+            for (path, value) in closed {
+                let there = after.get(path).copied().flatten();
+                if there == Some(value) {
+                    continue;
+                }
+                any = true;
+                assert!(synced.is_err(), "{at} {dead} {wait}: {path} {there:?}");
+                let list =
+                    |e: &Error| e.message.contains("not on the disk") && e.message.contains(path);
+                // A process that cannot write at all any more says that it cannot.
+                assert!(dead || told.iter().any(list), "{at}: {path}: {told:?}");
+                let whole = there.is_none() || steps.contains(&(path, there.unwrap_or(0)));
+                assert!(
+                    whole || (path, there) == ("a", Some(1)),
+                    "{at}: {path} {there:?}"
+                );
+            }
+            (faulty.calls(), any)
+        };
+        let (all, lost) = run(u64::MAX, false, false);
+        assert!(all > 20 && !lost, "{all}");
+        let mut lost = 0;
+        for at in 0..all {
+            for (dead, wait) in [(false, false), (false, true), (true, false)] {
+                lost += u32::from(run(at, dead, wait).1);
+            }
+        }
+        assert!(lost > 4, "{lost}");
+    }
+}

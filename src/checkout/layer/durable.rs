@@ -1,0 +1,145 @@
+//! How the changes of a layer reach the disk: many together, and each kind of sync once.
+//!
+//! Only lines of the index are ever written again. A file that could not be synced is lost, whatever a second
+//! sync would say: the kernel forgets what it could not write.
+
+use std::collections::HashSet;
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::super::index::Stored;
+use super::super::ledger::{Ledger, Waiting};
+use super::Layer;
+use crate::error::{Error, Result};
+
+/// Changes of which the disk may have anything, and why.
+type Lost = (Vec<Waiting>, Error);
+
+impl Layer {
+    pub(super) fn only_one(&self) -> MutexGuard<'_, ()> {
+        self.syncing.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Returns once every change that was made would survive a loss of power.
+    pub fn sync(&self) -> Result<()> {
+        let _one = self.only_one();
+        self.sync_waiting()
+    }
+
+    pub(super) fn sync_waiting(&self) -> Result<()> {
+        let batch = self.ledger().take();
+        if batch.is_empty() {
+            return self.ledger().check();
+        }
+        let (batch, lost) = self.sync_files(batch);
+        let mut ledger = self.ledger();
+        let settled = ledger.settle(&batch);
+        let deferred = self.deferred.load(Ordering::Acquire);
+        let remove = |stored: Option<&Stored>| {
+            if let Some(stored) = stored {
+                let _ = self.storage.remove(&self.path(stored));
+            }
+        };
+        if settled.is_ok() {
+            // Readers of the old versions have them open.
+            batch
+                .iter()
+                .for_each(|waiting| remove(waiting.old.as_ref()));
+        }
+        match (lost, settled) {
+            (None, Ok(())) => Ok(()),
+            (Some((mut lost, e)), settled) => {
+                if !deferred {
+                    ledger.take_back();
+                    let files = lost.iter().filter(|change| change.file.is_some());
+                    files.for_each(|change| remove(change.record.stored.as_ref()));
+                    return Err(e);
+                }
+                // Who reads what was lost has it from memory; it goes when the layer is next opened.
+                if settled.is_err() {
+                    lost.extend(batch);
+                }
+                Err(ledger.lose(lost, e))
+            }
+            (None, Err(e)) => {
+                // A file whose line may or may not be on the disk stays until the index is read again.
+                if !deferred {
+                    ledger.take_back();
+                } else if ledger.is_index_lost() {
+                    return Err(ledger.lose(batch, e));
+                } else {
+                    ledger.put_back(batch);
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// Syncs the files of a batch and their names. Answers the changes whose lines may be written, and those of
+    /// which the disk may have anything.
+    fn sync_files(&self, batch: Vec<Waiting>) -> (Vec<Waiting>, Option<Lost>) {
+        let files = || batch.iter().filter_map(|waiting| waiting.file.as_ref());
+        if files().next().is_none() {
+            return (batch, None);
+        }
+        if batch.len() > 1 {
+            files().for_each(|file| self.storage.begin_sync(file));
+        }
+        let mut failed = None;
+        let mut bad = HashSet::new();
+        for Waiting { record, file, .. } in &batch {
+            if let (Some(file), Some(stored)) = (file, &record.stored)
+                && let Err(e) = self.storage.sync(file)
+            {
+                bad.insert(stored.file);
+                failed.get_or_insert(e);
+            }
+        }
+        if let Err(e) = self.storage.sync_dir(&self.dir) {
+            let new = batch.iter().filter(|waiting| waiting.file.is_some());
+            bad.extend(new.filter_map(|waiting| Some(waiting.record.stored.as_ref()?.file)));
+            failed.get_or_insert(e);
+        }
+        let Some(e) = failed else {
+            return (batch, None);
+        };
+        let is_bad = |waiting: &Waiting| {
+            let stored = waiting.record.stored.as_ref();
+            stored.is_some_and(|stored| bad.contains(&stored.file))
+        };
+        let (lost, good) = batch.into_iter().partition(is_bad);
+        (good, Some((lost, Error::from(e).about(self.dir.display()))))
+    }
+
+    /// The failure since which nothing can be changed, if there was one.
+    pub fn lost(&self) -> Option<Error> {
+        self.ledger().check().err()
+    }
+
+    /// Whether changes are not durable yet.
+    #[cfg(test)]
+    pub(in crate::checkout) fn is_waiting(&self) -> bool {
+        self.ledger().waiting() > 0
+    }
+
+    /// Whether changes wait to be synced from now on.
+    pub(in crate::checkout) fn defer(&self, deferred: bool) {
+        let _ledger = self.ledger();
+        self.deferred.store(deferred, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    /// Waits for a change, and `delay` longer for others; `false`, at once, when changes are not deferred any more.
+    pub(in crate::checkout) fn wait_for_changes(&self, delay: Duration) -> bool {
+        let deferred = || self.deferred.load(Ordering::Acquire);
+        let nothing = |ledger: &mut Ledger| ledger.waiting() == 0 && deferred();
+        let waited = self.changed.wait_while(self.ledger(), nothing);
+        let ledger = waited.unwrap_or_else(|e| e.into_inner());
+        let rested = self
+            .changed
+            .wait_timeout_while(ledger, delay, |_| deferred());
+        drop(rested);
+        deferred()
+    }
+}
