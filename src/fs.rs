@@ -71,7 +71,21 @@ type Shown = (Arc<dyn Directory>, Option<Arc<Writer>>);
 /// Bytes of the longest file that the kernel is given as a whole: what it reads ahead by itself.
 const SHORT: u64 = 128 << 10;
 
+/// Bytes of the longest name, as `statvfs` says.
+const LONGEST_NAME: usize = 255;
+
 type FsResult<T> = std::result::Result<T, FsError>;
+
+/// The answer for a name that is not there.
+fn absent(name: &[u8]) -> Error {
+    if name.len() > LONGEST_NAME {
+        return Error::new(
+            ErrorKind::Os(libc::ENAMETOOLONG),
+            "a name of over 255 bytes",
+        );
+    }
+    Error::new(ErrorKind::NotFound, "no such name")
+}
 
 impl Fs {
     /// Opens a store, a file or a directory, with what is committed on top.
@@ -250,6 +264,8 @@ impl Fs {
                     self.note(ino, "size", e);
                     0
                 });
+                // A scratch file has the permissions that it was given.
+                let write = if file.number().is_some() { 0 } else { write };
                 (
                     FileKind::File,
                     size,
@@ -296,7 +312,7 @@ impl Fs {
         let node = self
             .child(parent, name)
             .map_err(|e| self.note(parent, "lookup", e))?
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, "no such name"))?;
+            .ok_or_else(|| absent(name))?;
         let ino = {
             let mut inodes = self.inodes();
             let ino = inodes.enter(parent, name, &node);

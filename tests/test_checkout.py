@@ -392,6 +392,35 @@ def test_names_that_nobody_can_store(store):
         until(lambda: m.files() == ["g/y.npy", "g/z.npy", "x.npy"], "the end of what was refused")
 
 
+def test_scratch_files_are_files_and_directories_say_so(store):
+    """What pjdfstest asks for, in short; the rest is in test_checkout_posix.py."""
+    with open_checkout(store) as m:
+        for attempt in (lambda: open(m / ("x" * 256), "wb"), lambda: os.stat(m / ("x" * 256)), lambda: os.mkdir(m / ("x" * 256))):
+            with pytest.raises(OSError) as refused:
+                attempt()
+            assert refused.value.errno == errno.ENAMETOOLONG
+        (m / ("x" * 255)).touch()
+        before = os.stat(m / "g").st_mtime_ns
+        time.sleep(0.02)
+        (m / "g/s.tmp").touch()
+        after = os.stat(m / "g").st_mtime_ns
+        assert after > before
+        for mode in (0o600, 0o444, 0o751):
+            os.chmod(m / "g/s.tmp", mode)
+            assert os.stat(m / "g/s.tmp").st_mode & 0o7777 == mode
+        time.sleep(0.02)
+        os.rename(m / "g/s.tmp", m / "s.tmp")
+        assert os.stat(m / "g").st_mtime_ns > after and os.stat(m.path).st_mtime_ns > after
+        os.mkdir(m / "one")
+        os.mkdir(m / "two")
+        (m / "two/s.tmp").touch()
+        for to, want in (("two", errno.ENOTEMPTY), ("three", errno.EXDEV), ("x.npy", errno.ENOTDIR)):
+            with pytest.raises(OSError) as refused:
+                os.rename(m / "one", m / to)
+            assert refused.value.errno == want
+        assert m.errors() == []
+
+
 def test_shell_redirection_and_pipes(store, arrays):
     with open_checkout(store) as m:
         run(["sh", "-c", f"cat '{arrays / 'large.npy'}' > '{m / 'x.npy'}'"], check=True)

@@ -110,17 +110,12 @@ impl Writer {
 
     /// What stands at a path in the tree that is stored.
     fn stored(&self, path: &[Vec<u8>]) -> Result<Option<Node>> {
-        let mut node = Node::Directory(self.target.root());
-        for name in path {
-            let Node::Directory(dir) = node else {
-                return Ok(None);
-            };
-            match dir.lookup(name)? {
-                Some(below) => node = below,
-                None => return Ok(None),
-            }
-        }
-        Ok(Some(node))
+        walk(self.target.root(), path)
+    }
+
+    /// What stands at a path in the tree that is shown; directories have scratch files in them.
+    fn merged(&self, path: &[Vec<u8>]) -> Result<Option<Node>> {
+        walk(self.root(), path)
     }
 
     /// What stands at a path for whoever looks.
@@ -128,19 +123,7 @@ impl Writer {
         match self.pending.get(path) {
             Some(Entry::File(body)) => Ok(Some(Node::File(Arc::new(ScratchFile(body))))),
             Some(Entry::Hidden) => Ok(None),
-            Some(Entry::Directory(_)) => {
-                let mut node = Node::Directory(self.root());
-                for name in path {
-                    let Node::Directory(dir) = node else {
-                        return Ok(None);
-                    };
-                    match dir.lookup(name)? {
-                        Some(below) => node = below,
-                        None => return Ok(None),
-                    }
-                }
-                Ok(Some(node))
-            }
+            Some(Entry::Directory(_)) => self.merged(path),
             None => self.stored(path),
         }
     }
@@ -187,6 +170,21 @@ impl Writer {
         let handles = self.handles.read().unwrap_or_else(|e| e.into_inner());
         handles.get(&handle).map(|handle| handle.body.clone())
     }
+}
+
+/// What stands at a path of a tree.
+fn walk(root: Arc<dyn Directory>, path: &[Vec<u8>]) -> Result<Option<Node>> {
+    let mut node = Node::Directory(root);
+    for name in path {
+        let Node::Directory(dir) = node else {
+            return Ok(None);
+        };
+        match dir.lookup(name)? {
+            Some(below) => node = below,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(node))
 }
 
 /// The process of a thread; the thread itself where that is not known.

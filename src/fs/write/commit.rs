@@ -71,11 +71,11 @@ impl Writer {
                 return Ok(State::Stored);
             }
         }
-        if is_begun(body, &place)? {
-            return Ok(State::Begun);
-        }
         if let Some(failed) = body.failed() {
             return Err(failed.about("a write failed before"));
+        }
+        if is_begun(body, &place)? {
+            return Ok(State::Begun);
         }
         let gathered = self.gather(&path, &place, body)?;
         // Nobody changes them until they are stored.

@@ -90,6 +90,9 @@ impl Fs {
             && let Err(e) = body.set_len(0)
         {
             body.state().writers -= 1;
+            if body.is_untouched() {
+                writer.pending.drop_idle(body);
+            }
             return Err(e);
         }
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
@@ -132,7 +135,9 @@ impl Fs {
             let path = self.path_in(parent, name)?;
             let role = writer.target.role(&path)?;
             let _naming = writer.naming.lock().unwrap_or_else(|e| e.into_inner());
-            let body = match writer.shown(&path)? {
+            let there = writer.shown(&path)?;
+            let is_new = there.is_none();
+            let body = match there {
                 Some(_) if flags.exclusive => return Err(refused(libc::EEXIST, "it exists")),
                 Some(Node::Directory(_)) => {
                     return Err(Error::new(ErrorKind::IsDirectory, "is a directory"));
@@ -150,11 +155,16 @@ impl Fs {
                     let body = Arc::new(Body::new(path.clone(), scratch, None, now, maker));
                     let entry = Entry::File(body.clone());
                     writer.pending.entries().insert(path.clone(), entry);
+                    writer.pending.touch_above(&path);
                     body
                 }
             };
             // Open first: until then another thread may find it stored, and done with.
-            let Some(opened) = self.open_body(body.number, &body, flags)? else {
+            let opened = self.open_body(body.number, &body, flags);
+            if opened.is_err() && is_new {
+                writer.pending.drop_idle(&body);
+            }
+            let Some(opened) = opened? else {
                 return Ok(None);
             };
             let ino = self.enter_body(&path, parent, &body);
@@ -240,10 +250,12 @@ impl Fs {
     /// Stores the file durably.
     pub fn fsync(&self, handle: u64) -> FsResult<()> {
         let writer = self.writer()?;
-        if let Some(body) = writer.handle(handle) {
-            self.store(&body, "fsync")?;
-        }
-        Ok(writer.target.sync()?)
+        let Some(body) = writer.handle(handle) else {
+            return self.sync_dir();
+        };
+        self.store(&body, "fsync")?;
+        let synced = writer.target.sync();
+        synced.map_err(|e| self.note_path(&body.path().unwrap_or_default(), "fsync", e))
     }
 
     /// The mount is gone: all that was stored is made durable.
@@ -254,9 +266,10 @@ impl Fs {
         }
     }
 
-    /// Makes all names durable.
+    /// Makes all that was stored durable, and all names.
     pub fn sync_dir(&self) -> FsResult<()> {
-        Ok(self.writer()?.target.sync()?)
+        let synced = self.writer()?.target.sync();
+        synced.map_err(|e| self.note_path(&[b".".to_vec()], "sync", e))
     }
 
     fn store(&self, body: &Arc<Body>, what: &str) -> FsResult<()> {

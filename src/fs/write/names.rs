@@ -83,6 +83,7 @@ impl Writer {
         }
         let now = SystemTime::now();
         let made = self.target.make_directory(path, now)?;
+        self.pending.touch_above(path);
         let mut entries = self.pending.entries();
         match made {
             Made::Stored => entries.remove(path),
@@ -94,27 +95,18 @@ impl Writer {
     }
 
     fn remove_directory(&self, path: &[Vec<u8>]) -> Result<()> {
-        match self.shown(path)? {
+        match self.merged(path)? {
             None => return Err(Error::new(ErrorKind::NotFound, "no such directory")),
-            Some(Node::Directory(_)) => {}
+            Some(Node::Directory(dir)) if dir.list()?.is_empty() => {}
+            Some(Node::Directory(_)) => return Err(refused(libc::ENOTEMPTY, "it is not empty")),
             Some(_) => return Err(Error::new(ErrorKind::NotDirectory, "not a directory")),
-        }
-        let mut node = Node::Directory(self.root());
-        for name in path {
-            if let Node::Directory(dir) = &node {
-                let below = dir.lookup(name)?;
-                node = below.ok_or_else(|| Error::new(ErrorKind::NotFound, "no such directory"))?;
-            }
-        }
-        if let Node::Directory(dir) = &node
-            && !dir.list()?.is_empty()
-        {
-            return Err(refused(libc::ENOTEMPTY, "it is not empty"));
         }
         if self.stored(path)?.is_some() {
             self.target.remove_directory(path)?;
         }
         self.pending.settle(path);
+        self.pending.forget_time(path);
+        self.pending.touch_above(path);
         let mut waiting = self.waiting.lock().unwrap_or_else(|e| e.into_inner());
         waiting.remove(String::from_utf8_lossy(&path.join(&b'/')).as_ref());
         Ok(())
@@ -122,6 +114,7 @@ impl Writer {
 
     /// Sets the time of a directory, where that is kept.
     pub fn set_directory_time(&self, path: &[Vec<u8>], time: SystemTime) -> Result<()> {
+        self.pending.forget_time(path);
         let mut entries = self.pending.entries();
         if let Some(Entry::Directory(known)) = entries.get_mut(path) {
             *known = time;
@@ -139,13 +132,21 @@ impl Writer {
     /// Gives the file at `from` the path `to`.
     fn rename(&self, from: &[Vec<u8>], to: &[Vec<u8>]) -> Result<()> {
         let (was, becomes) = (self.target.role(from)?, self.target.role(to)?);
-        if let Some(Node::Directory(_)) = self.shown(to)? {
-            return Err(Error::new(ErrorKind::IsDirectory, "is a directory"));
-        }
+        let replaced = self.merged(to)?;
         match self.shown(from)? {
             None => return Err(Error::new(ErrorKind::NotFound, "no such file")),
-            // Who renames a directory copies it, then: mv does.
-            Some(Node::Directory(_)) => return Err(refused(libc::EXDEV, "a directory")),
+            Some(Node::Directory(_)) => {
+                if let Some(Node::Directory(there)) = replaced
+                    && !there.list()?.is_empty()
+                {
+                    return Err(refused(libc::ENOTEMPTY, "it is not empty"));
+                }
+                // Who renames a directory copies it, then: mv does.
+                return Err(refused(libc::EXDEV, "a directory"));
+            }
+            _ if matches!(replaced, Some(Node::Directory(_))) => {
+                return Err(Error::new(ErrorKind::IsDirectory, "is a directory"));
+            }
             Some(Node::Symlink(_)) => return Err(refused(libc::EPERM, "a symbolic link")),
             Some(Node::File(_)) => {}
         }
@@ -274,7 +275,9 @@ impl Fs {
             let writer = self.writer()?;
             let path = self.path_in(parent, name)?;
             let _naming = writer.naming.lock().unwrap_or_else(|e| e.into_inner());
-            writer.delete(&path)
+            writer.delete(&path)?;
+            writer.pending.touch_above(&path);
+            Ok(())
         };
         unlink().map_err(|e| self.note_name(parent, name, "unlink", e))
     }
@@ -298,6 +301,8 @@ impl Fs {
             }
             let number = writer.pending.body(&from).map(|body| body.number);
             writer.rename(&from, &to)?;
+            writer.pending.touch_above(&from);
+            writer.pending.touch_above(&to);
             if let (Some(ino), Some(name)) = (number, to.last()) {
                 self.inodes().rename(ino, new_parent, name);
             }

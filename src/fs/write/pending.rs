@@ -1,6 +1,6 @@
 //! What a writable mount shows before it is stored: scratch files and directories, over the tree of what is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
@@ -34,6 +34,8 @@ pub enum Entry {
 #[derive(Default)]
 pub struct Pending {
     entries: Mutex<BTreeMap<Path, Entry>>,
+    /// When names in a directory last changed through this mount.
+    times: Mutex<HashMap<Path, SystemTime>>,
     /// Counts changes of what directories stand for.
     generation: AtomicU64,
 }
@@ -122,6 +124,22 @@ impl Pending {
             .collect()
     }
 
+    fn times(&self) -> MutexGuard<'_, HashMap<Path, SystemTime>> {
+        self.times.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The names in the directory of a path change now.
+    pub fn touch_above(&self, path: &[Vec<u8>]) {
+        if let Some((_, above)) = path.split_last() {
+            self.times().insert(above.to_vec(), SystemTime::now());
+        }
+    }
+
+    /// A directory is gone, or its time was set.
+    pub fn forget_time(&self, path: &[Vec<u8>]) {
+        self.times().remove(path);
+    }
+
     /// Directories that were looked up before are looked up again.
     pub fn renew(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
@@ -194,18 +212,21 @@ impl PendingDirectory {
 
 impl Directory for PendingDirectory {
     fn ownership(&self) -> Ownership {
-        if let Some(below) = &self.below {
-            return below.ownership();
-        }
-        let mtime = match self.pending.get(&self.path) {
-            Some(Entry::Directory(time)) => time,
-            _ => SystemTime::UNIX_EPOCH,
+        let mut own = match (&self.below, self.pending.get(&self.path)) {
+            (Some(below), _) => below.ownership(),
+            (None, entry) => Ownership {
+                mtime: match entry {
+                    Some(Entry::Directory(time)) => time,
+                    _ => SystemTime::UNIX_EPOCH,
+                },
+                mode: 0o755,
+                ..self.target.root().ownership()
+            },
         };
-        Ownership {
-            mtime,
-            mode: 0o755,
-            ..self.target.root().ownership()
+        if let Some(&changed) = self.pending.times().get(&self.path) {
+            own.mtime = own.mtime.max(changed);
         }
+        own
     }
 
     fn list(&self) -> Result<Arc<Listing>> {
