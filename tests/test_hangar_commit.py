@@ -244,6 +244,32 @@ def test_refusals(tmp_path):
     assert judge(path)["verified"] is True
 
 
+def test_a_commit_is_refused_when_the_branch_moved_or_is_another(tmp_path):
+    """Who asks for a branch and a commit gets them or nothing: here Hangar commits in between."""
+    path = tmp_path / "repo"
+    hangar.script(STAGE, path, "0")
+    first = commit(path, "first")
+    seen = npyfs("checkout", "status", path, check=True).stdout.splitlines()[0]
+    assert seen == f"branch master, {first}"
+    hangar.script("""
+with contextlib.redirect_stdout(io.StringIO()):
+    co = Repository(sys.argv[1]).checkout(write=True)
+    co["text"]["other"] = "of another program"
+    co.commit("in between")
+    co.close()
+""", path)
+    hangar.script(STAGE, path, "1")
+    before = judge(path)
+    for arguments, reason in ((["--head", first], "branch master moved"), (["--branch", "side"], "belongs to branch master")):
+        refused = npyfs("checkout", "commit", "-m", "mine", *arguments, path)
+        assert refused.returncode == 3 and reason in one_line(refused.stderr), refused
+    assert judge(path) == before
+    second = before["head"]
+    third = commit(path, "mine", "--branch", "master", "--head", second)
+    now = judge(path)
+    assert now["head"] == third and now["verified"] is True and now["log"]["ancestors"][third] == [second]
+
+
 def test_the_lock_of_a_writer_of_hangar_is_respected(tmp_path):
     path = tmp_path / "repo"
     hangar.script(STAGE, path, "0")

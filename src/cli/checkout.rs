@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use super::{CliError, umount};
 use crate::checkout::commit::Side;
+use crate::stage::commit::Expected;
 use crate::store::hangar::repository;
 use layers::Which;
 
@@ -50,6 +51,10 @@ enum Command {
         /// Refuse unless the staging area belongs to this branch (Hangar)
         #[arg(long)]
         branch: Option<String>,
+
+        /// Refuse unless the branch is still at this commit, as `status` said it (Hangar)
+        #[arg(long, value_name = "DIGEST")]
+        head: Option<String>,
 
         /// Where another commit changed the same object since, keep what is in the checkout
         #[arg(long, conflicts_with = "theirs")]
@@ -127,25 +132,31 @@ pub fn run(args: Args) -> Result<(), CliError> {
         Command::Commit {
             message,
             branch,
+            head,
             which,
             name,
             ..
         } if is_hangar(&which) => {
             no_name(name)?;
             let needed = || CliError::usage("a commit in a Hangar repository needs -m");
-            hangar::commit(&which.store, &message.ok_or_else(needed)?, branch)
+            let expected = Expected {
+                branch,
+                head: head.map(Some),
+            };
+            hangar::commit(&which.store, &message.ok_or_else(needed)?, &expected)
         }
         Command::Commit {
             message,
             branch,
+            head,
             ours,
             theirs,
             which,
             name,
         } => {
-            if message.is_some() || branch.is_some() {
+            if message.is_some() || branch.is_some() || head.is_some() {
                 return Err(CliError::usage(
-                    "-m and --branch are for Hangar repositories",
+                    "-m, --branch and --head are for Hangar repositories",
                 ));
             }
             let side = match (ours, theirs) {

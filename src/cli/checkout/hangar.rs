@@ -110,10 +110,8 @@ pub fn diff(store: &Path) -> Result<(), CliError> {
     }
 }
 
-pub fn commit(store: &Path, message: &str, branch: Option<String>) -> Result<(), CliError> {
-    let stage = open(store)?;
-    let expected = Expected { branch, head: None };
-    let digest = stage.commit(message, &expected).map_err(refused)?;
+pub fn commit(store: &Path, message: &str, expected: &Expected) -> Result<(), CliError> {
+    let digest = open(store)?.commit(message, expected).map_err(refused)?;
     print(&format!("{digest}\n"))
 }
 
