@@ -22,6 +22,7 @@ PROMISES = {
     "line in `errors.log`, and what stood there before stays until the new one is complete.": [
         "test_checkout.test_bad_input_is_told_and_the_old_content_stays",
         "test_checkout_limits.test_a_disk_that_fills",
+        "test_checkout_faults.test_whatever_call_fails_each_change_happens_or_does_not",
         "test_checkout_crash.test_what_fsync_confirmed_is_there_after_kill_9",
     ],
     "What `fsync` confirmed survives `kill -9` of the daemon at any later instant.": [
