@@ -132,6 +132,10 @@ class Expected:
         for name, new in self.done.items():
             self.allowed[name] = [new]
 
+    def settle(self, found):
+        """It was unmounted without an error: what the mount showed is what is there."""
+        self.allowed = {name: [there] for name, there in found.items()}
+
     def check(self, found, when):
         for name, there in found.items():
             assert there in self.allowed[name], f"{when}: {name} is {there!r:.300}"
@@ -165,12 +169,15 @@ def scenario(store, faults, expected, about):
                     there = read(m, name)
                     if succeeded:
                         assert there == new, f"{about}: {name} was stored, and is {there!r:.300}"
-            expected.check(seen(m), f"{about}, before the unmount")
+            found = seen(m)
+            expected.check(found, f"{about}, before the unmount")
             lost = m.status()["checkout"]["lost"]
             unmounted = npyfs("umount", point)
             if unmounted.returncode == 0:
                 assert lost is None, f"{about}: unmounted, though lost: {lost}"
                 expected.confirm()
+                expected.check(found, f"{about}, confirmed by the unmount")
+                expected.settle(found)
             else:
                 assert "cannot be made durable" in unmounted.stderr, f"{about}: {unmounted.stderr}"
                 assert any("not on the disk" in line or "rror" in line for line in m.errors()), f"{about}: {m.errors()}"

@@ -160,7 +160,8 @@ impl Layer {
     /// no descriptor is left to be synced.
     pub fn remove(&self, path: &str) -> Result<()> {
         self.change(path, None, None)?;
-        self.sync()
+        // What was not deleted must not be deleted later.
+        self.sync().inspect_err(|_| self.ledger().withdraw(path))
     }
 
     /// Sets the time of an object of this layer; ENOENT for others.

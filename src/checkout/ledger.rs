@@ -90,6 +90,18 @@ impl Ledger {
         self.waiting = batch;
     }
 
+    /// Takes back that an object was deleted, if that still waits and is the last that happened to it.
+    pub fn withdraw(&mut self, path: &str) {
+        let last = self.waiting.iter().rposition(|w| w.record.path == path);
+        if let Some(at) = last.filter(|&at| self.waiting[at].record.stored.is_none()) {
+            // What was deleted was of this layer, or of what is below it.
+            match self.waiting.remove(at).old {
+                Some(old) => self.now.insert(path.to_owned(), Some(old)),
+                None => self.now.remove(path),
+            };
+        }
+    }
+
     /// Takes back all that the index does not say.
     pub fn take_back(&mut self) {
         self.waiting.clear();
