@@ -36,11 +36,15 @@ impl Syncer {
                 tell(e);
             }
         };
-        let thread = thread::Builder::new().name("syncer".into()).spawn(work)?;
+        // Before the thread begins: it ends when nothing is deferred.
         layer.defer(true);
+        let thread = thread::Builder::new().name("syncer".into()).spawn(work);
+        if thread.is_err() {
+            layer.defer(false);
+        }
         Ok(Self {
             layer: layer.clone(),
-            thread: Some(thread),
+            thread: Some(thread?),
         })
     }
 }
