@@ -104,9 +104,10 @@ impl Layer {
         let Some(e) = failed else {
             return (batch, None);
         };
-        let is_bad = |waiting: &Waiting| {
-            let stored = waiting.record.stored.as_ref();
-            stored.is_some_and(|stored| bad.contains(&stored.file))
+        let is_bad = |waiting: &Waiting| match &waiting.record.stored {
+            Some(stored) => bad.contains(&stored.file),
+            // Who deletes waits for the answer, which is this failure: then it must not happen.
+            None => true,
         };
         let (lost, good) = batch.into_iter().partition(is_bad);
         (good, Some((lost, Error::from(e).about(self.dir.display()))))
