@@ -68,7 +68,7 @@ def test_what_is_committed_is_shown_by_later_mounts_and_by_no_earlier_one(store)
     write(store, "work", {"new.npy": np.ones((2, 3), "f4"), "a.npy": np.arange(4)}, deleted=["g/c.npy"])
     assert checkout("diff", store, "work") == "M a.npy  <i8 (4,)\nD g/c.npy\nA new.npy  <f4 (2, 3)\n"
     head, line = checkout("ls", store).splitlines()
-    assert head.split() == ["NAME", "OBJECTS", "DELETED", "BYTES", "BEGUN", "STATE"]
+    assert head.split() == ["NAME", "OBJECTS", "DELETED", "WAITING", "BYTES", "BEGUN", "STATE"]
     assert line.split()[:3] == ["work", "2", "1"] and line.endswith("open")
     with Mount(store) as earlier:
         assert checkout("commit", store, "work") == "commit 1: 3 changes\n"
@@ -464,7 +464,7 @@ def test_diff_of_a_mount_says_what_is_not_complete(tmp_path):
         said = npyfs("checkout", "diff", mount.path, check=True)
         assert said.stdout == "" and said.stderr.startswith("npyfs: not complete: cell,gene#half"), said
         assert "indptr" in one_line(said.stderr)
-    assert checkout("commit", store, "work") == "nothing to commit\n"
+    assert "not complete: cell,gene#half" in checkout("commit", store, "work", code=OBJECT)
 
 
 def test_a_disk_that_fills_leaves_nothing_of_an_export(store, tmp_path, root_only):

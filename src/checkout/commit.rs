@@ -9,8 +9,8 @@ use super::checkouts::{Checkouts, LayerFiles, check_name};
 use super::commits::{self, Commit, Commits};
 use super::conflict::{Conflict, conflicts};
 use super::holder::Holder;
-use super::index::Changes;
-use super::layer::nanoseconds;
+use super::index::{Changes, Incomplete};
+use super::layer::{nanoseconds, path_of_member};
 use super::storage::Storage;
 use crate::error::{Error, Result};
 
@@ -35,6 +35,8 @@ pub struct Committed {
     pub objects: usize,
     /// Objects of the layer that do not, since those of other commits were kept.
     pub dropped: Vec<String>,
+    /// Those that were not complete.
+    pub incomplete: Vec<Incomplete>,
 }
 
 /// Why nothing was committed.
@@ -42,6 +44,8 @@ pub struct Committed {
 pub enum Refusal {
     #[error("{} objects were changed by other commits since", .0.len())]
     Conflicts(Vec<Conflict>),
+    #[error("{} objects are not complete", .0.len())]
+    Incomplete(Vec<Incomplete>),
     #[error(transparent)]
     Failed(#[from] Error),
 }
@@ -53,16 +57,18 @@ impl Checkouts {
     /// Puts the checkout `name` on top of the committed ones, for everybody who mounts the store from now on.
     ///
     /// Durable on success; on failure nothing is committed. EBUSY if somebody writes in it. Objects that another
-    /// commit changed since are refused, unless `side` says which stay.
+    /// commit changed since are refused, unless `side` says which stay, and so are objects that are not complete,
+    /// unless they are left out: then they are forgotten.
     pub fn commit(
         &self,
         name: &str,
         side: Option<Side>,
+        leave_out: bool,
         storage: Arc<dyn Storage>,
         is_group: IsGroup<'_>,
     ) -> std::result::Result<Committed, Refusal> {
         self.find(name)?;
-        let mut commits = Commits::lock(self.dir(), storage)?;
+        let mut commits = Commits::lock(self.dir(), storage.clone())?;
         let dir = self.dir_of(name, commits.all());
         let _holder = Holder::take(&dir)?;
         let changes = Changes::read(&dir)?;
@@ -70,11 +76,16 @@ impl Checkouts {
             dir: dir.clone(),
             entries: changes.entries.clone(),
         };
+        let incomplete: Vec<Incomplete> = changes.incomplete.values().cloned().collect();
+        if !incomplete.is_empty() && !leave_out {
+            return Err(Refusal::Incomplete(incomplete));
+        }
         if ours.entries.is_empty() {
             return Ok(Committed {
                 number: None,
                 objects: 0,
                 dropped: Vec::new(),
+                incomplete: Vec::new(),
             });
         }
         check_files(&ours)?;
@@ -93,10 +104,15 @@ impl Checkouts {
             time: nanoseconds(SystemTime::now()),
             without,
         })?;
+        for member in incomplete.iter().flat_map(|object| &object.members) {
+            // Nobody looks for it any more.
+            let _ = storage.remove(&path_of_member(&dir, member));
+        }
         Ok(Committed {
             number: Some(commits.all().len()),
             objects,
             dropped: dropped.into_iter().collect(),
+            incomplete,
         })
     }
 
@@ -211,7 +227,7 @@ mod tests {
     }
 
     fn commit(checkouts: &Checkouts, name: &str, side: Option<Side>) -> Outcome {
-        checkouts.commit(name, side, Arc::new(Disk), &|_, _| false)
+        checkouts.commit(name, side, false, Arc::new(Disk), &|_, _| false)
     }
 
     /// The objects of each committed layer; a deleted one begins with `-`.
@@ -301,7 +317,7 @@ mod tests {
         write(&checkouts, "a", &["g", "g/x", "g/y"]);
         write(&checkouts, "b", &["g", "g/y", "g/z"]);
         let is_group: IsGroup<'_> = &|_, key| key == "g";
-        let commit = |name, side| checkouts.commit(name, side, Arc::new(Disk), is_group);
+        let commit = |name, side| checkouts.commit(name, side, false, Arc::new(Disk), is_group);
         commit("a", None).unwrap();
         let Err(Refusal::Conflicts(met)) = commit("b", None) else {
             panic!("no conflict");
@@ -362,7 +378,7 @@ mod tests {
             for name in ["a", "b"] {
                 done.push(
                     checkouts
-                        .commit(name, None, storage.clone(), &|_, _| false)
+                        .commit(name, None, false, storage.clone(), &|_, _| false)
                         .is_ok(),
                 );
             }

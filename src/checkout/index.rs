@@ -1,6 +1,7 @@
 //! Which object each file of a layer is, and what the layer was begun on: a file of records (`lines`).
 //!
-//! Of several records of an object the last counts.
+//! Of several records of an object the last counts. Members of an object that is not complete are forgotten
+//! with the next change of the object.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,6 +39,28 @@ pub struct Record {
     pub stored: Option<Stored>,
 }
 
+/// A member of an object that is not complete.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Its path inside the object, with suffix.
+    pub name: String,
+    /// The number of its file, which is as it was written.
+    pub file: u64,
+    /// When it was written, in nanoseconds since 1970.
+    pub time: i64,
+}
+
+/// An object that lacks members, or whose members do not fit each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Incomplete {
+    /// The path that the object is to have.
+    pub object: String,
+    /// Those that are there; if none, the object is forgotten.
+    pub members: Vec<Kept>,
+    pub missing: Vec<String>,
+}
+
 /// A file of the base as it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseFile {
@@ -66,6 +89,7 @@ pub struct Begun {
 #[serde(untagged)]
 enum Line {
     Change(Record),
+    Incomplete(Incomplete),
     Begun(Begun),
 }
 
@@ -76,6 +100,8 @@ pub struct Changes {
     pub entries: BTreeMap<String, Option<Stored>>,
     /// What the layer was begun on first.
     pub begun: Option<Begun>,
+    /// Objects that are not complete, by their path.
+    pub incomplete: BTreeMap<String, Incomplete>,
     /// On how many commits each object was changed first.
     seen: BTreeMap<String, u64>,
     /// Commits below what is changed next.
@@ -97,18 +123,38 @@ impl Changes {
         changes
     }
 
-    fn take(&mut self, line: Line) {
+    /// Answers the numbers of members' files that nobody needs from then on.
+    fn take(&mut self, line: Line) -> Vec<u64> {
+        let files = |incomplete: Option<Incomplete>| {
+            let members = incomplete.into_iter().flat_map(|object| object.members);
+            members.map(|member| member.file).collect::<Vec<_>>()
+        };
         match line {
             Line::Change(record) => {
                 let commits = self.commits;
                 self.seen.entry(record.path.clone()).or_insert(commits);
-                self.entries.insert(record.path, record.stored);
+                let file = |stored: &Option<Stored>| stored.as_ref().map(|stored| stored.file);
+                let (path, new) = (record.path.clone(), file(&record.stored));
+                let old = self.entries.insert(record.path, record.stored);
+                // A time that is set makes no other object.
+                if new.is_none() || old.as_ref().and_then(file) != new {
+                    return files(self.incomplete.remove(&path));
+                }
+            }
+            Line::Incomplete(new) => {
+                let mut old = files(self.incomplete.remove(&new.object));
+                old.retain(|&file| new.members.iter().all(|member| member.file != file));
+                if !new.members.is_empty() {
+                    self.incomplete.insert(new.object.clone(), new);
+                }
+                return old;
             }
             Line::Begun(begun) => {
                 self.commits = begun.commits;
                 self.begun.get_or_insert(begun);
             }
         }
+        Vec::new()
     }
 
     /// How many committed layers were below when the object at `path` was first changed here: what later
@@ -151,26 +197,37 @@ impl Index {
         if self.changes.begun.is_some() && self.changes.commits == begun.commits {
             return Ok(());
         }
-        self.append(Line::Begun(begun))
+        let line = Line::Begun(begun);
+        self.lines.add(&line)?;
+        self.changes.take(line);
+        Ok(())
     }
 
-    /// Makes changes happen, durably: on failure none of them.
-    pub fn add_all(&mut self, records: Vec<Record>) -> Result<()> {
+    /// Objects that are not complete, by their path.
+    pub fn incomplete(&self) -> &BTreeMap<String, Incomplete> {
+        &self.changes.incomplete
+    }
+
+    /// Makes changes happen, durably: on failure none of them. Answers the numbers of members' files that nobody
+    /// needs any more.
+    pub fn add_all(&mut self, records: Vec<Record>) -> Result<Vec<u64>> {
         let lines: Vec<Line> = records.into_iter().map(Line::Change).collect();
         self.lines.add_all(&lines)?;
-        lines.into_iter().for_each(|line| self.changes.take(line));
-        Ok(())
+        let taken = lines.into_iter().map(|line| self.changes.take(line));
+        Ok(taken.collect::<Vec<_>>().concat())
+    }
+
+    /// Remembers an object that is not complete, durably, in the place of what was known of it. Answers as
+    /// `add_all`.
+    pub fn keep(&mut self, object: Incomplete) -> Result<Vec<u64>> {
+        let line = Line::Incomplete(object);
+        self.lines.add(&line)?;
+        Ok(self.changes.take(line))
     }
 
     /// Whether nothing can be added any more, because a failure could not be taken back.
     pub fn is_lost(&self) -> bool {
         self.lines.is_lost()
-    }
-
-    fn append(&mut self, line: Line) -> Result<()> {
-        self.lines.add(&line)?;
-        self.changes.take(line);
-        Ok(())
     }
 }
 
@@ -226,6 +283,39 @@ mod tests {
         let seen = ["a", "b", "c", "d"].map(|name| changes.seen(name));
         assert_eq!(seen, [2, 2, 5, 5]);
         assert_eq!(changes.begun, Some(begun(2)));
+    }
+
+    #[test]
+    fn members_count_until_their_object_is_stored_or_deleted() {
+        let kept = |files: &[u64]| Incomplete {
+            object: "a".into(),
+            members: files
+                .iter()
+                .map(|&file| Kept {
+                    name: format!("{file}.npy"),
+                    file,
+                    time: 1,
+                })
+                .collect(),
+            missing: vec!["x".into()],
+        };
+        for change in [Some(9), None] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut index = open(dir.path()).unwrap();
+            index.add_all(vec![record("a", Some(1))]).unwrap();
+            assert!(index.keep(kept(&[2, 3])).unwrap().is_empty());
+            assert_eq!(index.keep(kept(&[3, 4])).unwrap(), [2]);
+            // The time is set, and another object stored.
+            let others = vec![record("a", Some(1)), record("b", Some(5))];
+            assert!(index.add_all(others).unwrap().is_empty());
+            let read = Changes::read(dir.path()).unwrap();
+            assert_eq!(read.incomplete["a"], kept(&[3, 4]));
+            assert_eq!(index.add_all(vec![record("a", change)]).unwrap(), [3, 4]);
+            assert!(Changes::read(dir.path()).unwrap().incomplete.is_empty());
+            assert!(index.keep(kept(&[6])).unwrap().is_empty());
+            assert_eq!(index.keep(kept(&[])).unwrap(), [6]);
+            assert!(open(dir.path()).unwrap().incomplete().is_empty());
+        }
     }
 
     #[test]

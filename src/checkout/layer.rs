@@ -6,6 +6,7 @@
 //! next opened; files of other names are left alone.
 
 mod durable;
+mod member;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -15,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::holder::Holder;
-use super::index::{Begun, Index, Record, Stored};
+use super::index::{Begun, Incomplete, Index, Record, Stored};
 use super::ledger::Ledger;
 use super::object::{self, NewFile};
 use super::scratch::Scratch;
@@ -23,9 +24,12 @@ use super::storage::Storage;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::{Creator, NewAttribute};
 
-/// Endings of a finished file and of one that is being made.
+pub use member::{Member, path_of_member};
+
+/// Endings of a finished file, of one that is being made, and of a member of an object that is not complete.
 const FINISHED: &str = "h5";
 const UNFINISHED: &str = "part";
+const MEMBER: &str = "member";
 
 /// Most changes that wait to be synced; each may hold a file open.
 const MOST_WAITING: usize = 256;
@@ -65,13 +69,20 @@ impl Layer {
         }
         let holder = Holder::take(dir)?;
         let files = files(dir).map_err(about)?;
-        let has_objects = files.iter().any(|file| file.finished);
+        let has_objects = files
+            .iter()
+            .any(|file| matches!(file.ending, FINISHED | MEMBER));
         let index = Index::open(dir, storage.clone(), has_objects)?;
-        let named: HashSet<u64> = index.entries().values().flatten().map(|s| s.file).collect();
-        let mut last = named.iter().copied().max().unwrap_or(0);
+        let stored = index.entries().values().flatten();
+        let members = index.incomplete().values().flat_map(|o| &o.members);
+        let named: HashSet<(u64, &str)> = stored
+            .map(|stored| (stored.file, FINISHED))
+            .chain(members.map(|member| (member.file, MEMBER)))
+            .collect();
+        let mut last = named.iter().map(|(file, _)| *file).max().unwrap_or(0);
         for file in files {
             last = last.max(file.number);
-            if !(file.finished && named.contains(&file.number)) {
+            if !named.contains(&(file.number, file.ending)) {
                 storage.remove(&file.path).map_err(about)?;
             }
         }
@@ -209,7 +220,7 @@ pub fn nanoseconds(time: SystemTime) -> i64 {
 struct Numbered {
     path: PathBuf,
     number: u64,
-    finished: bool,
+    ending: &'static str,
 }
 
 fn files(dir: &Path) -> std::io::Result<Vec<Numbered>> {
@@ -220,14 +231,15 @@ fn files(dir: &Path) -> std::io::Result<Vec<Numbered>> {
             continue;
         };
         let ours = stem.len() >= 16 && stem.bytes().all(|b| b.is_ascii_digit());
+        let endings = [FINISHED, UNFINISHED, MEMBER, object::HEAD];
         if let Ok(number) = stem.parse()
             && ours
-            && matches!(ending, FINISHED | UNFINISHED | object::HEAD)
+            && let Some(ending) = endings.into_iter().find(|known| *known == ending)
         {
             files.push(Numbered {
                 path: dir.join(&name),
                 number,
-                finished: ending == FINISHED,
+                ending,
             });
         }
     }

@@ -9,12 +9,15 @@ use serde_json::{Value as Json, json};
 
 use super::checkouts::{Checkouts, LayerFiles, name_of};
 use super::form::{self, Base, Key, Kind, Plan};
-use super::layer::Layer;
+use super::index::Kept;
+use super::layer::{Layer, Member};
 use super::object::NewFile;
 use super::scratch::Scratch;
 use super::storage::Disk;
 use super::syncer::Syncer;
-use super::target::{Made, Names, Outcome, Part, Place, Role, Target};
+use super::target::{
+    Incomplete, Made, Names, Outcome, Part, Place, Restored, Role, Target, Unstored,
+};
 use super::view::View;
 use crate::content::Content;
 use crate::dtype::{self, DType};
@@ -22,6 +25,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::h5::{Creator, NewElement};
 use crate::npy;
 use crate::options::StoreKind;
+use crate::raw::time;
 use crate::store::Context;
 use crate::tree::name::visible_with;
 use crate::tree::{Directory, Node};
@@ -317,6 +321,55 @@ impl Target for LayerTarget {
 
     fn remove_directory(&self, path: &Names) -> Result<()> {
         self.remove(&self.view.key(path)?)
+    }
+
+    fn keep(&self, object: &str, parts: &[Unstored], missing: &[String]) -> Result<Vec<u64>> {
+        let member = |unstored: &Unstored| Member {
+            name: format!(
+                "{}{}",
+                unstored.part.place.member, unstored.part.place.suffix
+            ),
+            content: unstored.part.content.clone(),
+            time: unstored.time,
+            kept: unstored.kept,
+        };
+        let members: Vec<Member> = parts.iter().map(member).collect();
+        self.layer.keep(object, &members, missing)
+    }
+
+    fn kept(&self) -> Vec<Incomplete> {
+        let objects = self.layer.incomplete().into_iter();
+        objects
+            .map(|kept| {
+                let open = |member: &Kept| {
+                    let path = self.view.shown(&format!("{}/{}", kept.object, member.name));
+                    // The index may be of another store, or damaged.
+                    match self.role(&path)? {
+                        Role::Stored(place) if place.object == kept.object => {}
+                        _ => return Err(Error::damaged("no member of an object")),
+                    }
+                    Ok(Restored {
+                        path,
+                        content: self.layer.open_member(member)?,
+                        time: time(member.time),
+                        kept: member.file,
+                    })
+                };
+                let restored = |member: &Kept| {
+                    let opened = open(member);
+                    let told = opened.inspect_err(|e| {
+                        let line = format!("{}/{}: {}", kept.object, member.name, e.message);
+                        self.context.journal.add(&line);
+                    });
+                    told.ok()
+                };
+                Incomplete {
+                    parts: kept.members.iter().filter_map(restored).collect(),
+                    object: kept.object.clone(),
+                    missing: kept.missing.clone(),
+                }
+            })
+            .collect()
     }
 
     fn sync(&self) -> Result<()> {

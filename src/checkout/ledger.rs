@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 
-use super::index::{Begun, Index, Record, Stored};
+use super::index::{Begun, Incomplete, Index, Record, Stored};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Most objects that a message names.
@@ -75,10 +75,21 @@ impl Ledger {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Adds the lines of changes whose files are synced.
-    pub fn settle(&mut self, batch: &[Waiting]) -> Result<()> {
+    /// Objects that are not complete, by their path.
+    pub fn incomplete(&self) -> &BTreeMap<String, Incomplete> {
+        self.index.incomplete()
+    }
+
+    /// Remembers an object that is not complete, at once. Answers the numbers of files that nobody needs any more.
+    pub fn keep(&mut self, object: Incomplete) -> Result<Vec<u64>> {
+        self.check()?;
+        self.index.keep(object)
+    }
+
+    /// Adds the lines of changes whose files are synced. Answers as `keep`.
+    pub fn settle(&mut self, batch: &[Waiting]) -> Result<Vec<u64>> {
         if batch.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let records = batch.iter().map(|waiting| waiting.record.clone());
         self.index.add_all(records.collect())

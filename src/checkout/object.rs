@@ -121,7 +121,7 @@ fn check_len(dataset: &NewDataset, data: &dyn Content) -> Result<()> {
 }
 
 /// Copies a content as it is; holes stay holes.
-fn copy(data: &dyn Content, file: &File, address: u64, storage: &dyn Storage) -> Result<()> {
+pub fn copy(data: &dyn Content, file: &File, address: u64, storage: &dyn Storage) -> Result<()> {
     let mut block = vec![0; BLOCK];
     let mut at = 0;
     while let Some(range) = data.written(at)? {

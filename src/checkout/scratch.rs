@@ -51,6 +51,18 @@ impl Scratch {
         })
     }
 
+    /// One that has the content of a file that was given away, and leaves that as it is.
+    pub fn open(path: &Path, dir: &Path, storage: Arc<dyn Storage>) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let len = file.metadata()?.len().checked_sub(ROOM);
+        let given = Some(len.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(Self {
+            dir: dir.to_owned(),
+            storage,
+            backing: RwLock::new(Backing { file, given }),
+        })
+    }
+
     fn backing(&self) -> RwLockReadGuard<'_, Backing> {
         self.backing.read().unwrap_or_else(|e| e.into_inner())
     }

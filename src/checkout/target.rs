@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 
 use super::scratch::Scratch;
 use crate::content::Content;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::tree::Directory;
 
 /// A path in the mount, from the root down, as its directories show the names.
@@ -55,6 +55,31 @@ pub struct Part {
     pub content: Arc<dyn Content>,
 }
 
+/// A part of an object that is not complete.
+pub struct Unstored {
+    pub part: Part,
+    pub time: SystemTime,
+    /// As what it was kept, if it was and is the same still.
+    pub kept: Option<u64>,
+}
+
+/// A part of an object that is not complete, which an earlier mount kept.
+pub struct Restored {
+    /// In the mount.
+    pub path: Vec<Vec<u8>>,
+    pub content: Scratch,
+    pub time: SystemTime,
+    /// As what it was kept.
+    pub kept: u64,
+}
+
+/// An object that is not complete, and that an earlier mount kept.
+pub struct Incomplete {
+    pub object: String,
+    pub parts: Vec<Restored>,
+    pub missing: Vec<String>,
+}
+
 /// What became of parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -62,6 +87,14 @@ pub enum Outcome {
     Stored,
     /// Nothing was stored: these members are missing.
     Incomplete(Vec<String>),
+}
+
+/// An object that is not complete, in one line.
+pub fn describe_incomplete(object: &str, missing: &[String]) -> String {
+    match missing {
+        [] => format!("{object}: its parts do not fit each other"),
+        _ => format!("{object}: {} missing", missing.join(", ")),
+    }
 }
 
 /// Where a writable mount stores what is finished. All methods may be called from any thread. A call that
@@ -105,6 +138,23 @@ pub trait Target: Send + Sync {
 
     /// Removes a stored directory, which is empty, or an object that is shown as a directory.
     fn remove_directory(&self, path: &Names) -> Result<()>;
+
+    /// Keeps the parts of an object that is not complete for later mounts, in the place of those that were kept
+    /// before; without parts it is forgotten. Durable when it returns. Answers as what each part was kept.
+    fn keep(&self, _object: &str, parts: &[Unstored], _missing: &[String]) -> Result<Vec<u64>> {
+        match parts {
+            [] => Ok(Vec::new()),
+            _ => Err(Error::new(
+                ErrorKind::Os(libc::EOPNOTSUPP),
+                "no such objects",
+            )),
+        }
+    }
+
+    /// What earlier mounts kept.
+    fn kept(&self) -> Vec<Incomplete> {
+        Vec::new()
+    }
 
     /// Returns once everything that was stored would survive a loss of power.
     fn sync(&self) -> Result<()>;

@@ -64,6 +64,10 @@ enum Command {
         #[arg(long)]
         theirs: bool,
 
+        /// Do without objects that are not complete: what there is of them is forgotten
+        #[arg(long)]
+        leave_out: bool,
+
         #[command(flatten)]
         which: Which,
 
@@ -93,7 +97,7 @@ enum Command {
         )]
         compress: String,
 
-        /// Do without objects that cannot be carried over; they are listed
+        /// Do without objects that cannot be carried over or are not complete; they are listed
         #[arg(long)]
         leave_out: bool,
 
@@ -151,6 +155,7 @@ pub fn run(args: Args) -> Result<(), CliError> {
             head,
             ours,
             theirs,
+            leave_out,
             which,
             name,
         } => {
@@ -164,7 +169,7 @@ pub fn run(args: Args) -> Result<(), CliError> {
                 (_, true) => Some(Side::Theirs),
                 _ => None,
             };
-            layers::commit(&which, name.as_deref(), side)
+            layers::commit(&which, name.as_deref(), side, leave_out)
         }
         Command::Discard { which, name } => {
             for_layers(&which)?;

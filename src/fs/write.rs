@@ -8,14 +8,15 @@
 mod body;
 mod commit;
 mod files;
+mod keep;
 mod names;
 mod pending;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::SystemTime;
 
-use crate::checkout::target::Target;
+use crate::checkout::target::{Target, describe_incomplete};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tree::{Directory, Node};
 
@@ -36,8 +37,16 @@ pub struct Writer {
     locks: [Mutex<()>; LOCKS],
     /// Names change one after the other.
     naming: Mutex<()>,
-    /// Objects that are not complete, and what they lack.
-    waiting: Mutex<BTreeMap<String, Vec<String>>>,
+    /// Objects that are not complete.
+    waiting: Mutex<BTreeMap<String, Waiting>>,
+}
+
+/// An object that is not complete.
+#[derive(Default)]
+struct Waiting {
+    missing: Vec<String>,
+    /// As what its parts were kept for later mounts, if they were.
+    kept: Vec<u64>,
 }
 
 /// A handle that may write.
@@ -68,14 +77,16 @@ pub struct Flags {
 
 impl Writer {
     pub fn new(target: Arc<dyn Target>) -> Self {
-        Self {
+        let writer = Self {
             target,
             pending: Arc::default(),
             handles: RwLock::default(),
             locks: std::array::from_fn(|_| Mutex::default()),
             naming: Mutex::default(),
             waiting: Mutex::default(),
-        }
+        };
+        writer.restore();
+        writer
     }
 
     /// The tree that is shown.
@@ -93,19 +104,17 @@ impl Writer {
         let mut status = self.target.status();
         if let serde_json::Value::Object(map) = &mut status {
             map.insert("scratch_files".to_owned(), self.pending.files().into());
-            map.insert("waiting".to_owned(), self.waiting().into());
+            let waiting = self.waiting();
+            let lines = waiting
+                .iter()
+                .map(|(object, waiting)| describe_incomplete(object, &waiting.missing));
+            map.insert("waiting".to_owned(), lines.collect());
         }
         status
     }
 
-    /// Objects that are not complete, one line each.
-    fn waiting(&self) -> Vec<String> {
-        let waiting = self.waiting.lock().unwrap_or_else(|e| e.into_inner());
-        let lines = waiting.iter().map(|(object, missing)| match missing[..] {
-            [] => format!("{object}: its parts do not fit each other"),
-            _ => format!("{object}: {} missing", missing.join(", ")),
-        });
-        lines.collect()
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<String, Waiting>> {
+        self.waiting.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// What stands at a path in the tree that is stored.

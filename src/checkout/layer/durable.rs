@@ -41,14 +41,15 @@ impl Layer {
                 let _ = self.storage.remove(&self.path(stored));
             }
         };
-        if settled.is_ok() {
+        if let Ok(members) = &settled {
+            self.remove_members(members);
             // Readers of the old versions have them open.
             batch
                 .iter()
                 .for_each(|waiting| remove(waiting.old.as_ref()));
         }
         match (lost, settled) {
-            (None, Ok(())) => Ok(()),
+            (None, Ok(_)) => Ok(()),
             (Some((mut lost, e)), settled) => {
                 if !deferred {
                     ledger.take_back();

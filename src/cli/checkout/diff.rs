@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::layers::{Which, print, refused};
+use super::layers::{Which, line_of, print, refused};
 use super::seen::{Seen, describe, forms};
 use crate::checkout::checkouts::{LayerFiles, base_files};
 use crate::checkout::index::{BaseFile, Begun};
@@ -51,7 +51,11 @@ pub fn diff(which: &Which, name: Option<&str>) -> Result<(), CliError> {
         };
     }
     print(&text)?;
-    for waiting in &found.waiting {
+    let waiting = found.waiting.unwrap_or_else(|| {
+        let kept = summary.changes.incomplete.values();
+        kept.map(line_of).collect()
+    });
+    for waiting in &waiting {
         say(&format!("not complete: {waiting}"));
     }
     if let Some(begun) = &summary.changes.begun {

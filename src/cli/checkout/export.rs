@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::layers::{Found, Which, print, refused};
+use super::layers::{Found, Which, line_of, print, refused};
 use super::seen::Seen;
 use crate::checkout::checkouts::LayerFiles;
 use crate::checkout::compression::Compression;
 use crate::checkout::export::{Export, Progress};
+use crate::checkout::index::Incomplete;
 use crate::cli::{CliError, say};
 use crate::h5::edit::ObjectPath;
 use crate::h5::{GroupPath, Member};
@@ -41,8 +42,12 @@ pub fn export(
     let found = which.find(name)?;
     let base = found.checkouts.store();
     let mut layers = found.checkouts.committed().map_err(refused)?;
-    layers.extend(own(&found)?);
+    let (own, incomplete) = own(&found)?;
+    layers.extend(own);
     let lost = check_base(&found, out)?;
+    for object in &incomplete {
+        say(&line_of(object));
+    }
     for (path, why) in &lost {
         let path = String::from_utf8_lossy(&path.join(&b'/')).into_owned();
         say(&format!("{path}: {why}"));
@@ -53,8 +58,9 @@ pub fn export(
             out.display()
         ))
     };
-    if !lost.is_empty() && !leave_out {
-        return Err(left_out(lost.len()));
+    let lacking = lost.len() + incomplete.len();
+    if lacking > 0 && !leave_out {
+        return Err(left_out(lacking));
     }
     let without: Vec<ObjectPath> = lost.into_iter().map(|(path, _)| path).collect();
     // Drawn on stderr, and only if that is a terminal.
@@ -85,16 +91,21 @@ pub fn export(
     print(&format!("{}: {size} bytes\n", out.display()))
 }
 
-/// The layer of the checkout, if one is named; without a name only what is committed counts.
-fn own(found: &Found) -> Result<Option<LayerFiles>, CliError> {
+/// The layer of the checkout, if one is named, and what is not complete in it; without a name only what is
+/// committed counts.
+fn own(found: &Found) -> Result<(Option<LayerFiles>, Vec<Incomplete>), CliError> {
     let Some(name) = &found.name else {
-        return Ok(None);
+        return Ok((None, Vec::new()));
     };
     let summary = found.checkouts.find(name).map_err(refused)?;
-    Ok(Some(LayerFiles {
+    let layer = LayerFiles {
         dir: summary.dir,
         entries: summary.changes.entries,
-    }))
+    };
+    Ok((
+        Some(layer),
+        summary.changes.incomplete.into_values().collect(),
+    ))
 }
 
 /// Objects of the store that refer to other files by a name that does not hold where the new file is to be.

@@ -12,7 +12,9 @@ use super::seen::Seen;
 use crate::checkout::checkouts::{Checkouts, LayerFiles, Summary};
 use crate::checkout::commit::{Committed, Refusal, Side};
 use crate::checkout::conflict::Conflict;
+use crate::checkout::index::Incomplete;
 use crate::checkout::storage::Disk;
+use crate::checkout::target::describe_incomplete;
 use crate::cli::{CliError, say};
 use crate::error::{Error, ErrorKind};
 use crate::fuse::table;
@@ -37,8 +39,8 @@ pub struct Which {
 pub struct Found {
     pub checkouts: Checkouts,
     pub name: Option<String>,
-    /// What was written through the mount and is no whole object yet.
-    pub waiting: Vec<String>,
+    /// What was written through the mount and is no whole object yet; `None` if none is asked.
+    pub waiting: Option<Vec<String>>,
 }
 
 impl Which {
@@ -55,7 +57,7 @@ impl Which {
         Ok(Found {
             checkouts: Checkouts::of(&store, self.checkouts.as_deref()),
             name: name.map(str::to_owned),
-            waiting: Vec::new(),
+            waiting: None,
         })
     }
 
@@ -73,7 +75,7 @@ impl Which {
         Ok(Found {
             checkouts: Checkouts::of(Path::new(store), dir),
             name: name.or(own).map(str::to_owned),
-            waiting: waiting(&status["checkout"]),
+            waiting: (name.is_none() || name == own).then(|| waiting(&status["checkout"])),
         })
     }
 }
@@ -88,6 +90,11 @@ impl Found {
             ))
         })
     }
+}
+
+/// An object that is not complete, as it is told.
+pub fn line_of(incomplete: &Incomplete) -> String {
+    describe_incomplete(&incomplete.object, &incomplete.missing)
 }
 
 /// What a mount says of files that are no whole object yet.
@@ -124,7 +131,10 @@ pub fn ls(which: &Which) -> Result<(), CliError> {
     if all.is_empty() {
         return Ok(());
     }
-    let head = ["NAME", "OBJECTS", "DELETED", "BYTES", "BEGUN", "STATE"].map(str::to_owned);
+    let head = [
+        "NAME", "OBJECTS", "DELETED", "WAITING", "BYTES", "BEGUN", "STATE",
+    ];
+    let head = head.map(str::to_owned);
     let mut rows = vec![head];
     for summary in &all {
         rows.push(row(summary));
@@ -132,13 +142,17 @@ pub fn ls(which: &Which) -> Result<(), CliError> {
     print(&table_text(&rows))
 }
 
-fn row(summary: &Summary) -> [String; 6] {
+fn row(summary: &Summary) -> [String; 7] {
     let entries = &summary.changes.entries;
     let stored = entries.values().flatten().count();
     let size = |path: PathBuf| std::fs::metadata(path).map_or(0, |meta| meta.len());
     let files = entries.values().flatten();
     let bytes: u64 = files.map(|stored| size(summary.path(stored))).sum();
     let begun = summary.changes.begun.as_ref();
+    let waiting = match summary.commit {
+        Some(_) => 0,
+        None => summary.changes.incomplete.len(),
+    };
     let state = match (&summary.commit, &summary.holder) {
         (Some((number, commit)), _) => format!("commit {number}, {}", utc(time(commit.time))),
         (None, Some(holder)) => format!("in use: {holder}"),
@@ -148,6 +162,7 @@ fn row(summary: &Summary) -> [String; 6] {
         summary.name.clone(),
         stored.to_string(),
         (entries.len() - stored).to_string(),
+        waiting.to_string(),
         bytes.to_string(),
         begun.map_or_else(|| "-".to_owned(), |begun| utc(time(begun.time))),
         state,
@@ -164,7 +179,7 @@ fn table_text<const N: usize>(rows: &[[String; N]]) -> String {
         for (at, (cell, width)) in row.iter().zip(widths).enumerate() {
             // Writing to a String cannot fail.
             let _ = match at {
-                1..=3 => write!(line, "{cell:>width$}  "),
+                1..=4 => write!(line, "{cell:>width$}  "),
                 _ => write!(line, "{cell:<width$}  "),
             };
         }
@@ -174,7 +189,12 @@ fn table_text<const N: usize>(rows: &[[String; N]]) -> String {
     text
 }
 
-pub fn commit(which: &Which, name: Option<&str>, side: Option<Side>) -> Result<(), CliError> {
+pub fn commit(
+    which: &Which,
+    name: Option<&str>,
+    side: Option<Side>,
+    leave_out: bool,
+) -> Result<(), CliError> {
     let found = which.find(name)?;
     let (checkouts, name) = (&found.checkouts, found.name()?);
     // Opened only if there is a question that it answers.
@@ -183,15 +203,24 @@ pub fn commit(which: &Which, name: Option<&str>, side: Option<Side>) -> Result<(
         let seen = LazyCell::force(&seen).as_ref();
         seen.is_some_and(|seen| seen.is_group(layer, key))
     };
-    let done = checkouts.commit(name, side, Arc::new(Disk), &is_group);
+    let done = checkouts.commit(name, side, leave_out, Arc::new(Disk), &is_group);
     let Committed {
         number,
         objects,
         dropped,
+        incomplete,
     } = match done {
         Ok(done) => done,
         Err(Refusal::Failed(e)) => return Err(in_use(e, "commit")),
         Err(Refusal::Conflicts(met)) => return Err(conflicts(checkouts, &met)),
+        Err(Refusal::Incomplete(objects)) => {
+            let lines: Vec<_> = objects.iter().map(line_of).collect();
+            return Err(CliError::object(format!(
+                "nothing was committed: not complete: {}; mount the checkout to write or delete it, or \
+                 --leave-out forgets what there is",
+                lines.join("; ")
+            )));
+        }
     };
     let Some(number) = number else {
         return print("nothing to commit\n");
@@ -199,6 +228,9 @@ pub fn commit(which: &Which, name: Option<&str>, side: Option<Side>) -> Result<(
     let mut text = String::new();
     for key in &dropped {
         let _ = writeln!(text, "left out: {key}");
+    }
+    for object in &incomplete {
+        let _ = writeln!(text, "left out: {}", line_of(object));
     }
     print(&format!("{text}commit {number}: {objects} changes\n"))
 }
@@ -263,8 +295,14 @@ mod tests {
 
     #[test]
     fn columns_are_aligned() {
-        let rows = [["a", "1", "22", "3", "x"], ["bcd", "10", "2", "333", ""]];
+        let rows = [
+            ["a", "1", "22", "3", "0", "x"],
+            ["bcd", "10", "2", "333", "1", ""],
+        ];
         let rows = rows.map(|row| row.map(str::to_owned));
-        assert_eq!(table_text(&rows), "a     1  22    3  x\nbcd  10   2  333\n");
+        assert_eq!(
+            table_text(&rows),
+            "a     1  22    3  0  x\nbcd  10   2  333  1\n"
+        );
     }
 }

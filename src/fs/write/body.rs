@@ -52,8 +52,20 @@ pub struct State {
     timed: bool,
     /// Number of changes that are stored.
     stored: Option<u64>,
+    /// How it was kept for later mounts, if it was.
+    kept: Option<Kept>,
     /// Why a change failed: then what is there is not what was to be written.
     failed: Option<Error>,
+}
+
+/// What later mounts have of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// As what the target keeps it.
+    pub file: u64,
+    pub mtime: SystemTime,
+    /// After how many changes.
+    changes: u64,
 }
 
 /// Who makes a file, and with which permissions.
@@ -93,6 +105,7 @@ impl Body {
                 mtime,
                 timed: false,
                 stored,
+                kept: None,
                 failed: None,
             }),
         }
@@ -156,6 +169,21 @@ impl Body {
         let mut state = self.state();
         state.stored = Some(changes);
         state.timed = state.timed && state.mtime != mtime;
+    }
+
+    /// Its state after `changes` changes is kept as `file`, with time `mtime`.
+    pub fn is_kept(&self, file: u64, changes: u64, mtime: SystemTime) {
+        self.state().kept = Some(Kept {
+            file,
+            mtime,
+            changes,
+        });
+    }
+
+    /// How it is kept, if it was not changed since.
+    pub fn kept(&self) -> Option<Kept> {
+        let kept = self.state().kept;
+        kept.filter(|kept| kept.changes == self.changes())
     }
 
     /// What is stored of it, if anything, is at another path.

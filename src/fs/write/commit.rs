@@ -42,7 +42,7 @@ impl Gathered {
 }
 
 impl Writer {
-    fn lock(&self, object: &str) -> MutexGuard<'_, ()> {
+    pub(super) fn lock(&self, object: &str) -> MutexGuard<'_, ()> {
         let at = usize::try_from(xxh3_64(object.as_bytes()) % LOCKS as u64).unwrap_or(0);
         let lock = &self.locks[at];
         lock.lock().unwrap_or_else(|e| e.into_inner())
@@ -94,12 +94,14 @@ impl Writer {
             outcome => outcome?,
         };
         drop(still);
-        let mut waiting = self.waiting.lock().unwrap_or_else(|e| e.into_inner());
         match &outcome {
-            Outcome::Stored => waiting.remove(&place.object),
-            Outcome::Incomplete(missing) => waiting.insert(place.object.clone(), missing.clone()),
-        };
-        drop(waiting);
+            Outcome::Stored => drop(self.waiting().remove(&place.object)),
+            Outcome::Incomplete(missing) => {
+                let mut waiting = self.waiting();
+                let object = waiting.entry(place.object.clone()).or_default();
+                object.missing.clone_from(missing);
+            }
+        }
         match outcome {
             Outcome::Stored => {
                 for (part, (changes, mtime)) in gathered.bodies.iter().zip(times) {
@@ -253,7 +255,7 @@ fn is_whole(body: &Arc<Body>) -> Result<bool> {
 }
 
 /// How many names of a path are inside its object.
-fn depth_inside(place: &Place) -> usize {
+pub(super) fn depth_inside(place: &Place) -> usize {
     if place.member.is_empty() {
         return 0;
     }

@@ -254,21 +254,28 @@ impl Fs {
             return self.sync_dir();
         };
         self.store(&body, "fsync")?;
-        let synced = writer.target.sync();
-        synced.map_err(|e| self.note_path(&body.path().unwrap_or_default(), "fsync", e))
+        let path = body.path().unwrap_or_default();
+        let kept = match path.as_slice() {
+            [] => Ok(()),
+            path => writer.keep(path),
+        };
+        let synced = kept.and_then(|()| writer.target.sync());
+        synced.map_err(|e| self.note_path(&path, "fsync", e))
     }
 
     /// The mount is gone: all that was stored is made durable.
     pub fn close(&self) -> FsResult<()> {
         match &self.writer {
-            Some(writer) => Ok(writer.target.sync()?),
+            Some(_) => self.sync_dir(),
             None => Ok(()),
         }
     }
 
     /// Makes all that was stored durable, and all names.
     pub fn sync_dir(&self) -> FsResult<()> {
-        let synced = self.writer()?.target.sync();
+        let writer = self.writer()?;
+        let kept = writer.keep_all();
+        let synced = writer.target.sync().and(kept);
         synced.map_err(|e| self.note_path(&[b".".to_vec()], "sync", e))
     }
 

@@ -35,6 +35,7 @@ impl Writer {
             if let Some(origin) = origin {
                 self.settle_origin(&origin)?;
             }
+            self.keep_without(path)?;
         }
         // Directories that were there because something was stored in them stay until they are removed themselves.
         for depth in (1..path.len()).rev() {
@@ -107,8 +108,6 @@ impl Writer {
         self.pending.settle(path);
         self.pending.forget_time(path);
         self.pending.touch_above(path);
-        let mut waiting = self.waiting.lock().unwrap_or_else(|e| e.into_inner());
-        waiting.remove(String::from_utf8_lossy(&path.join(&b'/')).as_ref());
         Ok(())
     }
 
@@ -307,6 +306,8 @@ impl Fs {
                 self.inodes().rename(ino, new_parent, name);
             }
             // What was synced under its old name is expected to last under the new one.
+            writer.keep(&to)?;
+            writer.keep_without(&from)?;
             writer.target.sync()
         };
         rename().map_err(|e| self.note_name(new_parent, new_name, "rename", e))

@@ -1,0 +1,243 @@
+//! Members of objects that are not complete: files as they were written, kept until the last member comes.
+//!
+//! Such a file is the scratch file itself, which gets a name: nothing is copied unless the file system cannot do
+//! that. Its content begins behind the room of scratch files. The index names it, and a change of the object ends it.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+
+use super::{Incomplete, Layer, MEMBER, nanoseconds};
+use crate::checkout::index::Kept;
+use crate::checkout::object;
+use crate::checkout::scratch::{ROOM, Scratch};
+use crate::checkout::storage::Storage;
+use crate::content::Content;
+use crate::error::{Error, Result};
+
+/// A member that is to be kept.
+pub struct Member {
+    /// Its path inside the object, with suffix.
+    pub name: String,
+    pub content: Arc<dyn Content>,
+    pub time: SystemTime,
+    /// The number of its file, if this content was kept before.
+    pub kept: Option<u64>,
+}
+
+impl Layer {
+    /// Objects that are not complete, as they were kept.
+    pub fn incomplete(&self) -> Vec<Incomplete> {
+        self.ledger().incomplete().values().cloned().collect()
+    }
+
+    /// A member that was kept, to go on with.
+    pub fn open_member(&self, member: &Kept) -> Result<Scratch> {
+        let path = self.place(member.file, MEMBER);
+        Scratch::open(&path, &self.dir, self.storage.clone())
+            .map_err(|e| Error::from(e).about(path.display()))
+    }
+
+    /// Keeps the members of an object that is not complete, in the place of those that were kept before; without
+    /// members it is forgotten. Durable when it returns; answers the number of each file. On failure what was
+    /// kept before is kept.
+    pub fn keep(&self, object: &str, members: &[Member], missing: &[String]) -> Result<Vec<u64>> {
+        let _one = self.only_one();
+        // A line about the object that waits comes before this one.
+        self.sync_waiting()?;
+        let mut new: Vec<(u64, File)> = Vec::new();
+        let kept = self.name_members(members, &mut new).and_then(|kept| {
+            let line = Incomplete {
+                object: object.to_owned(),
+                members: kept,
+                missing: missing.to_vec(),
+            };
+            let files = line.members.iter().map(|member| member.file).collect();
+            Ok((self.ledger().keep(line)?, files))
+        });
+        match kept {
+            Ok((old, files)) => {
+                self.remove_members(&old);
+                Ok(files)
+            }
+            Err(e) => {
+                // A file whose line may or may not be on the disk stays until the index is read again.
+                if !self.ledger().is_index_lost() {
+                    let numbers: Vec<u64> = new.iter().map(|(number, _)| *number).collect();
+                    self.remove_members(&numbers);
+                }
+                Err(e.about(object))
+            }
+        }
+    }
+
+    /// Gives the members that have no file one that survives a loss of power.
+    fn name_members(&self, members: &[Member], new: &mut Vec<(u64, File)>) -> Result<Vec<Kept>> {
+        let mut kept = Vec::with_capacity(members.len());
+        for member in members {
+            let file = match member.kept {
+                Some(file) => file,
+                None => {
+                    let number = self.next.fetch_add(1, Ordering::Relaxed);
+                    let path = self.place(number, MEMBER);
+                    let file = give_name(&*member.content, &path, &*self.storage);
+                    let file = file.inspect_err(|_| drop(self.storage.remove(&path)))?;
+                    new.push((number, file));
+                    number
+                }
+            };
+            kept.push(Kept {
+                name: member.name.clone(),
+                file,
+                time: nanoseconds(member.time),
+            });
+        }
+        if !new.is_empty() {
+            let about = |e: std::io::Error| Error::from(e).about(self.dir.display());
+            new.iter()
+                .try_for_each(|(_, file)| self.storage.sync(file))
+                .and_then(|()| self.storage.sync_dir(&self.dir))
+                .map_err(about)?;
+        }
+        Ok(kept)
+    }
+
+    /// Removes files that the index does not name any more; who has them open reads on.
+    pub(super) fn remove_members(&self, numbers: &[u64]) {
+        for &number in numbers {
+            let _ = self.storage.remove(&self.place(number, MEMBER));
+        }
+    }
+}
+
+/// The file of a member in the layer at `dir`.
+pub fn path_of_member(dir: &Path, member: &Kept) -> PathBuf {
+    dir.join(super::file_name(member.file, MEMBER))
+}
+
+/// Gives a content the name `to`, or a copy of it.
+fn give_name(content: &dyn Content, to: &Path, storage: &dyn Storage) -> Result<File> {
+    if let Some((scratch, 0)) = content.scratch()
+        && let Some(file) = scratch.give(|file| Ok(storage.link(file, to).is_ok()))?
+    {
+        return Ok(file);
+    }
+    let file = storage.create(to)?;
+    object::copy(content, &file, ROOM, storage)?;
+    storage.set_len(&file, ROOM.saturating_add(content.len()))?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::UNIX_EPOCH;
+    use super::*;
+    use crate::checkout::object::NewFile;
+    use crate::checkout::storage::Disk;
+    use crate::checkout::storage::faulty::Faulty;
+    use crate::h5::Creator;
+
+    fn open(dir: &Path, storage: impl Storage + 'static) -> Result<Layer> {
+        Layer::open(dir, Arc::new(storage), Creator::Local)
+    }
+
+    fn member(layer: &Layer, name: &str) -> Result<Member> {
+        let content = layer.scratch()?;
+        content.write_at(name.as_bytes(), 0)?;
+        Ok(Member {
+            name: name.to_owned(),
+            content: Arc::new(content),
+            time: UNIX_EPOCH,
+            kept: None,
+        })
+    }
+
+    /// What the layer holds: members by object, and `None` for objects that are stored.
+    fn content(layer: &Layer) -> BTreeMap<String, Option<Vec<String>>> {
+        let read = |kept: &Kept| {
+            let scratch = layer.open_member(kept).unwrap();
+            let mut bytes = vec![0; usize::try_from(scratch.len().unwrap()).unwrap()];
+            scratch.read_at(&mut bytes, 0).unwrap();
+            assert_eq!(bytes, kept.name.as_bytes());
+            kept.name.clone()
+        };
+        let members = |object: Incomplete| {
+            let names = object.members.iter().map(read).collect();
+            (object.object, Some(names))
+        };
+        let stored = layer.entries().into_keys().map(|path| (path, None));
+        stored
+            .chain(layer.incomplete().into_iter().map(members))
+            .collect()
+    }
+
+    fn files_of_members(dir: &Path) -> usize {
+        let names = std::fs::read_dir(dir).unwrap();
+        let names = names.map(|entry| entry.unwrap().path());
+        names
+            .filter(|path| path.extension().is_some_and(|e| e == MEMBER))
+            .count()
+    }
+
+    type Step = fn(&Layer) -> Result<()>;
+
+    const STEPS: [Step; 5] = [
+        |layer| layer.keep("a", &[member(layer, "x")?], &[]).map(drop),
+        |layer| {
+            let first = Member {
+                kept: layer.incomplete().first().map(|a| a.members[0].file),
+                ..member(layer, "x")?
+            };
+            let missing = ["z".to_owned()];
+            layer
+                .keep("a", &[first, member(layer, "y")?], &missing)
+                .map(drop)
+        },
+        |layer| layer.keep("b", &[member(layer, "x")?], &[]).map(drop),
+        |layer| layer.put("a", &NewFile::default(), UNIX_EPOCH).map(drop),
+        |layer| layer.keep("b", &[], &[]).map(drop),
+    ];
+
+    /// Every call that changes the disk fails once, with the process going on or dead.
+    #[test]
+    fn whatever_fails_members_are_kept_or_not() {
+        let mut after = vec![BTreeMap::new()];
+        let dir = tempfile::tempdir().unwrap();
+        let faulty = Arc::new(Faulty::new(u64::MAX, 0, false));
+        let layer = Layer::open(dir.path(), faulty.clone(), Creator::Local).unwrap();
+        for step in STEPS {
+            step(&layer).unwrap();
+            after.push(content(&layer));
+        }
+        let names = |object: &str, at: usize| after[at].get(object).cloned();
+        assert_eq!(names("a", 2), Some(Some(vec!["x".into(), "y".into()])));
+        assert_eq!(names("a", 4), Some(None));
+        assert_eq!((names("b", 5), files_of_members(dir.path())), (None, 0));
+        for (at, dead) in (0..faulty.calls()).flat_map(|at| [(at, false), (at, true)]) {
+            let errno = if at % 2 == 0 { libc::ENOSPC } else { libc::EIO };
+            let dir = tempfile::tempdir().unwrap();
+            let (mut done, mut failed) = (0, false);
+            if let Ok(layer) = open(dir.path(), Faulty::new(at, errno, dead)) {
+                for step in STEPS {
+                    if step(&layer).is_err() {
+                        failed = true;
+                        break;
+                    }
+                    done += 1;
+                }
+                assert_eq!(content(&layer), after[done], "{at} {dead}");
+            }
+            let layer = open(dir.path(), Disk).unwrap();
+            let now = content(&layer);
+            let half = dead && failed && now == after[done + 1];
+            assert!(now == after[done] || half, "{at} {dead}: {now:?}");
+            // And no file is there that nobody knows.
+            let members = now.values().flatten().map(Vec::len).sum::<usize>();
+            assert_eq!(files_of_members(dir.path()), members, "{at} {dead}");
+        }
+    }
+}
