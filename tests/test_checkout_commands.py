@@ -362,12 +362,11 @@ def test_a_daf_store_stays_one(tmp_path):
         assert len(kept) == len(shown_before) - 1
 
 
-def test_an_arkouda_file_stays_one_and_a_set_is_refused(tmp_path):
-    for name, weights in (("one.h5", None), ("set.h5", [1, 2])):
-        with arkouda.Store(tmp_path, name, weights) as store:
-            arkouda.put_array(store, "ints", np.arange(9))
-            arkouda.put_array(store, "gone", np.arange(9.0))
-            arkouda.put_strings(store, "words", [b"a", b"bcd", b""])
+def test_an_arkouda_file_stays_one(tmp_path):
+    with arkouda.Store(tmp_path, "one.h5", None) as store:
+        arkouda.put_array(store, "ints", np.arange(9))
+        arkouda.put_array(store, "gone", np.arange(9.0))
+        arkouda.put_strings(store, "words", [b"a", b"bcd", b""])
     store = tmp_path / "one.h5"
     os.utime(store, (1_700_000_000, 1_700_000_000))
     write(store, "work", {}, deleted=["gone.npy"])
@@ -382,10 +381,6 @@ def test_an_arkouda_file_stays_one_and_a_set_is_refused(tmp_path):
         for name in after.files():
             assert read(after / name) == read(before / name), name
             assert os.stat(after / name).st_mtime == 1_700_000_000, name
-    refused = checkout("export", tmp_path / "set_LOCALE0000.h5", tmp_path / "other.h5", code=OBJECT)
-    assert "only a store that is one file" in refused
-    refused = checkout("export", tmp_path, tmp_path / "other.h5", code=OBJECT)
-    assert "only a store that is one file" in refused
 
 
 def by_hand(layer, number, key, stored=True):

@@ -46,6 +46,8 @@ pub struct Export<'a> {
     pub out: &'a Path,
     /// Objects of the store that are left out.
     pub without: &'a [ObjectPath],
+    /// It is a file of a set, and not the first: what is put in has no elements here, all are in the first.
+    pub later_part: bool,
     /// `None`: data stay as they are stored.
     pub compression: Option<Compression>,
     /// The program that becomes a worker.
@@ -137,7 +139,10 @@ impl Export<'_> {
                 Some((from, time)) => {
                     let bytes = std::fs::metadata(from).map_or(0, |meta| meta.len());
                     let (from, time) = (source(from), *time);
-                    (bytes, Step::Copy { from, path, time })
+                    match self.later_part {
+                        true => (0, Step::CopyEmpty { from, path, time }),
+                        false => (bytes, Step::Copy { from, path, time }),
+                    }
                 }
             };
             all.push((key.clone(), bytes, step));
@@ -297,11 +302,14 @@ fn object_path(key: &str) -> ObjectPath {
         .collect()
 }
 
-/// Gives a file its name, if nothing has it.
-fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+/// Gives a file or a directory its name, if nothing has it.
+pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // Not every file system has this.
+        Err(rustix::io::Errno::INVAL) if from.is_dir() => {
+            std::fs::create_dir(to).and_then(|()| std::fs::rename(from, to))
+        }
         Err(rustix::io::Errno::INVAL) => {
             std::fs::hard_link(from, to).and_then(|()| std::fs::remove_file(from))
         }

@@ -82,10 +82,11 @@ enum Command {
         /// The checkout
         name: Option<String>,
     },
-    /// Write the store with a checkout, or with what is committed, as one new HDF5 file
+    /// Write the store with a checkout, or with what is committed, as new HDF5 files
     ///
-    /// The new file is a copy of the store's in which objects were replaced: what was not changed stays
-    /// as it is stored, unless --compress is given. The file must not exist. It appears when it is complete.
+    /// One file for a store that is one, a set of files for a set, a directory for a directory. A new file is a
+    /// copy of the store's in which objects were replaced: what was not changed stays as it is stored, unless
+    /// --compress is given. OUT must not exist. It appears when it is complete.
     #[command(override_usage = "npyfs checkout export [OPTIONS] <STORE> [NAME] <OUT>")]
     Export {
         /// Compress all arrays: gzip, lzf or blosc:CODEC, with :LEVEL behind; none leaves them as they are
@@ -104,7 +105,7 @@ enum Command {
         #[command(flatten)]
         which: Which,
 
-        /// The checkout, without which what is committed is written, and the new file
+        /// The checkout, without which what is committed is written, and the new file or directory
         #[arg(required = true, num_args = 1..=2, value_name = "[NAME] OUT")]
         words: Vec<String>,
     },

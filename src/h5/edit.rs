@@ -29,6 +29,9 @@ const ITEMS: &[u8] = b"__daf__";
 /// What is being made stands here until it takes the place of what it is made from.
 const WORKPLACE: &[u8] = b"npyfs_export";
 
+/// Groups below each other in an object that is copied, at most.
+const DEEPEST: usize = 16;
+
 /// Names from the root group to an object.
 pub type ObjectPath = Vec<Vec<u8>>;
 
@@ -43,6 +46,14 @@ pub enum Step {
         from: Vec<u8>,
         path: ObjectPath,
         /// When the object was written, in nanoseconds since 1970.
+        time: i64,
+    },
+    /// Makes the object at a path of another file at the same path, with all groups and attributes, and datasets
+    /// that have no elements: one of rank 1 for each of any rank.
+    CopyEmpty {
+        /// As in `Copy`.
+        from: Vec<u8>,
+        path: ObjectPath,
         time: i64,
     },
     /// Sets the time of all objects that have none of their own, unless the file says it.
@@ -138,17 +149,24 @@ impl Editor {
             };
             for (name, member) in members.members {
                 if let Member::Dataset(Dataset {
-                    element: Element::Fixed { dtype, inner, .. },
+                    element,
                     mut shape,
                     outside: false,
                     addr,
                 }) = member
                 {
+                    let (size, inner) = match element {
+                        Element::Fixed { dtype, inner, .. } => (dtype.size(), inner),
+                        Element::Text {
+                            fixed: Some(size), ..
+                        } => (size, Vec::new()),
+                        Element::Text { fixed: None, .. } => continue,
+                    };
                     let mut path = above.clone();
                     path.push(name);
                     let own = shape.len().saturating_sub(inner.len());
                     let inner: u64 = shape.drain(own..).product();
-                    let element = (dtype.size() as u64).saturating_mul(inner);
+                    let element = (size as u64).saturating_mul(inner);
                     found.push(Recodable {
                         path,
                         shape,
@@ -208,6 +226,7 @@ impl Step {
         match self {
             Self::Remove { path }
             | Self::Copy { path, .. }
+            | Self::CopyEmpty { path, .. }
             | Self::Recode { path, .. }
             | Self::Declare { path, .. }
             | Self::Replace { path } => {
@@ -243,6 +262,18 @@ fn apply(target: &Id, step: &Step) -> Result<Result<(), String>, Failure> {
             remove(target, path)?;
             ffi::copy_attribute(&items, &ffi::open_at(target, &home)?, name).map(Ok)
         }
+        Step::CopyEmpty { from, path, time } => {
+            let source = match ffi::open_source(from) {
+                Ok(source) => source,
+                Err(e) => return Ok(Err(e.0)),
+            };
+            if !ffi::exists(&source, path)? {
+                return Ok(Err("the file of the checkout does not have it".into()));
+            }
+            remove(target, path)?;
+            copy_empty(&source, target, path, DEEPEST)?;
+            ffi::set_number(&ffi::open_at(target, path)?, TIME, *time).map(Ok)
+        }
         Step::Times(time) => {
             let root = ffi::open_at(target, &[])?;
             match ffi::has_attribute(&root, TIMES)? {
@@ -266,6 +297,31 @@ fn apply(target: &Id, step: &Step) -> Result<Result<(), String>, Failure> {
         }
         Step::Gather { from } => gather(target, &ffi::open_source(from)?).map(Ok),
     }
+}
+
+/// An object with its attributes, and groups with all that is in them; datasets have no elements.
+fn copy_empty(from: &Id, to: &Id, path: &ObjectPath, deeper: usize) -> Result<(), Failure> {
+    let old = ffi::open_at(from, path)?;
+    let name = path.join(&b'/');
+    let new = match ffi::kind(&old) {
+        ffi::ObjectKind::Group if deeper > 0 => {
+            let new = ffi::group(to, &name)?;
+            for (name, _) in ffi::links(&old).0 {
+                let below = [path.clone(), vec![name]].concat();
+                copy_empty(from, to, &below, deeper - 1)?;
+            }
+            new
+        }
+        ffi::ObjectKind::Dataset => {
+            let ty = ffi::dataset_type(&old)?;
+            ffi::contiguous_dataset(to, &name, &ty, &[0])?
+        }
+        _ => return Err(Failure("no part of an object".into())),
+    };
+    for (name, _) in ffi::attributes(&old)? {
+        ffi::copy_attribute(&old, &new, &name)?;
+    }
+    Ok(())
 }
 
 fn recode(

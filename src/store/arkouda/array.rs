@@ -64,13 +64,15 @@ impl Origin {
         Ok(h5.attributes(&part.store.file, addr)?)
     }
 
-    /// Owner, permissions and time. The time is the object's own if the file says it; a set has none.
+    /// Owner, permissions and time. The time is the object's own where the files say it; of a set the latest.
     pub fn ownership(&self) -> Ownership {
-        let object = self.joined.parts.first().and_then(Option::as_ref);
-        match (&self.set.parts[..], object.and_then(|object| object.addr())) {
-            ([part], Some(addr)) => part.store.ownership(addr),
-            _ => self.set.ownership(),
-        }
+        let parts = self.set.parts.iter().zip(&self.joined.parts);
+        Ownership::joined(parts.map(|(part, object)| {
+            match object.as_ref().and_then(|object| object.addr()) {
+                Some(addr) => part.store.ownership(addr),
+                None => part.store.file.ownership,
+            }
+        }))
     }
 
     /// A dataset of one part.

@@ -1,0 +1,257 @@
+//! What is exported: which files the stores have, which changes are theirs, and what cannot come along.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::checkout::checkouts::LayerFiles;
+use crate::cli::CliError;
+use crate::cli::checkout::layers::{Found, refused};
+use crate::cli::checkout::seen::Seen;
+use crate::error::{self, Error};
+use crate::h5::edit::ObjectPath;
+use crate::h5::{GroupPath, Member};
+use crate::raw::StoreFile;
+use crate::store::arkouda::{PartName, Place};
+use crate::tree::{Directory, Node};
+
+/// What the new files make together.
+pub enum Shape {
+    File,
+    /// The files of a set, in one directory with others.
+    Set,
+    Directory,
+}
+
+/// A file of a store.
+pub struct OldFile {
+    pub path: PathBuf,
+    /// The new one's, below the directory where it is to be.
+    pub name: PathBuf,
+    /// Objects that are left out.
+    pub without: Vec<ObjectPath>,
+}
+
+/// A store, and the changes that are its own.
+pub struct Store {
+    /// Its key; empty if it is all that is exported.
+    key: String,
+    /// More than one for a set, in order of their locales.
+    pub files: Vec<OldFile>,
+    pub layers: Vec<LayerFiles>,
+}
+
+impl Store {
+    /// The key of an object of this store in the mount.
+    pub fn named(&self, key: &str) -> String {
+        match self.key.as_str() {
+            "" => key.to_owned(),
+            own => format!("{own}/{key}"),
+        }
+    }
+}
+
+/// All of it.
+pub struct Plan {
+    pub shape: Shape,
+    pub stores: Vec<Store>,
+    /// The directory that is exported, if it is one.
+    pub top: Option<PathBuf>,
+    /// Directories to be made, in order, and symbolic links with their targets.
+    pub folders: Vec<PathBuf>,
+    pub links: Vec<(PathBuf, PathBuf)>,
+    /// What cannot be carried over, and why.
+    pub lost: Vec<(String, String)>,
+}
+
+/// What is to be done to write a store with layers to `out`.
+pub fn plan(found: &Found, layers: &[LayerFiles], out: &Path) -> Result<Plan, CliError> {
+    let base = found.checkouts.store();
+    let mut planner = Planner {
+        seen: Seen::open(&found.checkouts)?,
+        layers,
+        // Beside the store, names of other files lead where they did.
+        beside: base.is_file() && directory(base).is_some() && directory(base) == directory(out),
+        plan: Plan {
+            shape: Shape::Directory,
+            stores: Vec::new(),
+            top: base.is_dir().then(|| base.to_owned()),
+            folders: Vec::new(),
+            links: Vec::new(),
+            lost: Vec::new(),
+        },
+    };
+    let root = planner.seen.base.clone();
+    if root.is_store() {
+        let files = files_of(&root, base).map_err(refused)?;
+        planner.plan.shape = match files.len() {
+            1 => Shape::File,
+            _ => Shape::Set,
+        };
+        let name = out.file_name().unwrap_or_default();
+        let place = match PartName::parse(name.as_bytes()) {
+            Some(part) => Place::of(Path::new(""), &part),
+            None => {
+                let [place, _] = Place::shown_as(Path::new(""), name.as_bytes());
+                place
+            }
+        };
+        let named = files.into_iter().map(|(locale, path)| match locale {
+            Some(locale) => (path, PathBuf::from(place.part_name(locale))),
+            None => (path, PathBuf::from(name)),
+        });
+        planner.add(String::new(), named.collect())?;
+    } else {
+        planner.folder(&root, base, &[])?;
+    }
+    Ok(planner.plan)
+}
+
+/// The directory that a path is in.
+pub fn directory(path: &Path) -> Option<PathBuf> {
+    let absolute = std::path::absolute(path).ok()?;
+    absolute.parent()?.canonicalize().ok()
+}
+
+/// The files of a store, of a set with their locales.
+fn files_of(store: &Arc<dyn Directory>, path: &Path) -> error::Result<Vec<(Option<u64>, PathBuf)>> {
+    let info = store.info()?;
+    if let Some(why) = info["error"].as_str() {
+        return Err(Error::damaged(why).about(path.display()));
+    }
+    let parts = match info["locales"].as_array() {
+        Some(parts) if parts.len() > 1 || !path.is_file() => parts,
+        _ => return Ok(vec![(None, path.to_owned())]),
+    };
+    let incomplete = || {
+        let why = "the files of the set are not complete, or two are the same part";
+        Error::damaged(why).about(path.display())
+    };
+    let mut files = Vec::new();
+    for (number, part) in parts.iter().enumerate() {
+        let file = part["file"].as_str().ok_or_else(incomplete)?;
+        if part["locale"].as_u64() != Some(number as u64) {
+            return Err(incomplete());
+        }
+        files.push((Some(number as u64), PathBuf::from(file)));
+    }
+    Ok(files)
+}
+
+struct Planner<'a> {
+    seen: Seen,
+    layers: &'a [LayerFiles],
+    beside: bool,
+    plan: Plan,
+}
+
+impl Planner<'_> {
+    /// Adds a mirrored directory with all that is in it. `names` lead there.
+    fn folder(
+        &mut self,
+        dir: &Arc<dyn Directory>,
+        path: &Path,
+        names: &[Vec<u8>],
+    ) -> Result<(), CliError> {
+        for (name, node) in dir.list().map_err(refused)?.iter() {
+            let names = [names, &[name.to_vec()]].concat();
+            let below: PathBuf = names.iter().map(|name| OsStr::from_bytes(name)).collect();
+            let path = path.join(OsStr::from_bytes(&name));
+            let key = String::from_utf8_lossy(&names.join(&b'/')).into_owned();
+            if self.is_deleted(&key) {
+                continue;
+            }
+            match &*node {
+                Node::File(_) => {}
+                Node::Symlink(link) => {
+                    let target = PathBuf::from(OsStr::from_bytes(&link.target));
+                    self.plan.links.push((below, target));
+                }
+                Node::Directory(dir) if !dir.is_store() => {
+                    self.plan.folders.push(below);
+                    self.folder(dir, &path, &names)?;
+                }
+                Node::Directory(dir) if dir.repository().is_some() => {
+                    let why = "a Hangar repository is no HDF5 file";
+                    self.plan.lost.push((key, why.to_owned()));
+                }
+                Node::Directory(dir) => match files_of(dir, &path) {
+                    Ok(files) => {
+                        let folder = below.parent().unwrap_or(Path::new(""));
+                        let named = files.into_iter().map(|(_, path)| {
+                            let name = folder.join(path.file_name().unwrap_or_default());
+                            (path, name)
+                        });
+                        self.add(key, named.collect())?;
+                    }
+                    Err(e) => self.plan.lost.push((key, e.message)),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a directory or store was deleted with all that was in it.
+    fn is_deleted(&self, key: &str) -> bool {
+        let mut layers = self.layers.iter();
+        layers.any(|layer| matches!(layer.entries.get(key), Some(None)))
+    }
+
+    fn add(&mut self, key: String, files: Vec<(PathBuf, PathBuf)>) -> Result<(), CliError> {
+        let mut store = Store {
+            layers: self.layers.to_vec(),
+            files: Vec::new(),
+            key,
+        };
+        if !store.key.is_empty() {
+            let prefix = format!("{}/", store.key);
+            for layer in &mut store.layers {
+                let own = layer.entries.iter().filter_map(|(key, stored)| {
+                    Some((key.strip_prefix(&prefix)?.to_owned(), stored.clone()))
+                });
+                layer.entries = own.collect();
+            }
+        }
+        for (path, name) in files {
+            let mut without = Vec::new();
+            if !self.beside {
+                for (object, why) in self.outside(&path)? {
+                    let key = String::from_utf8_lossy(&object.join(&b'/')).into_owned();
+                    self.plan.lost.push((store.named(&key), why));
+                    without.push(object);
+                }
+            }
+            store.files.push(OldFile {
+                path,
+                name,
+                without,
+            });
+        }
+        self.plan.stores.push(store);
+        Ok(())
+    }
+
+    /// Objects of a file that refer to other files by names that do not hold elsewhere.
+    fn outside(&self, path: &Path) -> Result<Vec<(ObjectPath, String)>, CliError> {
+        let failed =
+            |e: &dyn std::fmt::Display| CliError::store(format!("{}: {e}", path.display()));
+        let file = StoreFile::open(path).map_err(|e| failed(&e))?;
+        let h5 = &self.seen.context.h5;
+        let mut lost = Vec::new();
+        for (group, path) in h5.groups(&file).map_err(|e| failed(&e))? {
+            let members = h5.list(&file, group, true).map_err(|e| failed(&e))?;
+            for (name, member) in members.members {
+                let why = match member {
+                    Member::Dataset(dataset) if dataset.outside => "its data is in another file",
+                    Member::External { .. } => "it is a link to another file",
+                    _ => continue,
+                };
+                let mut path: GroupPath = path.clone();
+                path.push(name);
+                lost.push((path, why.to_owned()));
+            }
+        }
+        Ok(lost)
+    }
+}

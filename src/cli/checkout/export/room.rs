@@ -1,0 +1,140 @@
+//! Where the new files of an export are made, and how they get their names once all of them are there.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use super::plan::{Plan, Shape, directory};
+use crate::checkout::export::rename_new;
+use crate::cli::CliError;
+use crate::options::External;
+use crate::store::arkouda::{PartName, Place};
+
+/// The directory in the workplace that becomes the exported one.
+const WHOLE: &str = "whole";
+
+/// A place for new files. What is left in it goes with it.
+pub struct Room {
+    out: PathBuf,
+    /// The directory that the result is to be in.
+    parent: PathBuf,
+    /// `None` for one file, which has its own.
+    workplace: Option<tempfile::TempDir>,
+    /// Where files are made.
+    dir: PathBuf,
+}
+
+fn failed(path: &Path, e: &dyn std::fmt::Display) -> CliError {
+    CliError::object(format!("{}: {e}", path.display()))
+}
+
+impl Room {
+    /// An error if the name is taken, or inside of what is exported.
+    pub fn open(plan: &Plan, out: &Path) -> Result<Self, CliError> {
+        let parent = match out.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        let mut room = Self {
+            out: out.to_owned(),
+            dir: parent.clone(),
+            parent,
+            workplace: None,
+        };
+        if let Shape::File = plan.shape {
+            return Ok(room);
+        }
+        room.check(plan)?;
+        let temporary = tempfile::Builder::new()
+            .prefix(".npyfs-export-")
+            .tempdir_in(&room.parent)
+            .map_err(|e| failed(&room.parent, &e))?;
+        room.dir = temporary.path().join(WHOLE);
+        room.workplace = Some(temporary);
+        let dirs = plan.folders.iter().map(|folder| room.dir.join(folder));
+        for dir in std::iter::once(room.dir.clone()).chain(dirs) {
+            std::fs::create_dir(&dir).map_err(|e| failed(out, &e))?;
+        }
+        Ok(room)
+    }
+
+    fn check(&self, plan: &Plan) -> Result<(), CliError> {
+        let taken = match plan.shape {
+            Shape::Set => {
+                // Whoever looks for the files of a set finds all that are called so.
+                let name = self.out.file_name().unwrap_or_default().as_bytes();
+                let place = match PartName::parse(name) {
+                    Some(part) => Place::of(&self.parent, &part),
+                    None => {
+                        let [place, _] = Place::shown_as(&self.parent, name);
+                        place
+                    }
+                };
+                let parts = place.parts(&self.parent, External::Allow);
+                !parts.map_err(|e| failed(&self.parent, &e))?.is_empty()
+            }
+            _ => self.out.symlink_metadata().is_ok(),
+        };
+        if taken {
+            return Err(failed(&self.out, &"it is there already"));
+        }
+        let inside = |path: &PathBuf| {
+            let base = path.canonicalize().ok();
+            let to = directory(&self.out);
+            base.zip(to).is_some_and(|(base, to)| to.starts_with(base))
+        };
+        if plan.top.as_ref().is_some_and(inside) {
+            return Err(failed(&self.out, &"it would be part of the store"));
+        }
+        Ok(())
+    }
+
+    /// Where a file is made.
+    pub fn of(&self, name: &Path) -> PathBuf {
+        match self.workplace {
+            Some(_) => self.dir.join(name),
+            None => self.out.clone(),
+        }
+    }
+
+    /// Gives everything its name, durably.
+    pub fn finish(self, plan: &Plan) -> Result<(), CliError> {
+        let done = match plan.shape {
+            Shape::File => Ok(()),
+            Shape::Directory => self.finish_directory(plan),
+            Shape::Set => self.finish_set(plan),
+        };
+        done.map_err(|e| failed(&self.out, &e))
+    }
+
+    fn finish_directory(&self, plan: &Plan) -> io::Result<()> {
+        for (link, target) in &plan.links {
+            symlink(target, self.dir.join(link))?;
+        }
+        for folder in &plan.folders {
+            File::open(self.dir.join(folder))?.sync_all()?;
+        }
+        File::open(&self.dir)?.sync_all()?;
+        rename_new(&self.dir, &self.out)?;
+        File::open(&self.parent)?.sync_all()
+    }
+
+    /// The first file comes last: without it nobody takes the others for a set.
+    fn finish_set(&self, plan: &Plan) -> io::Result<()> {
+        let files = plan.stores.iter().flat_map(|store| &store.files);
+        let mut named: Vec<PathBuf> = Vec::new();
+        for file in files.rev() {
+            let to = self.parent.join(&file.name);
+            if let Err(e) = rename_new(&self.dir.join(&file.name), &to) {
+                for path in &named {
+                    let _ = std::fs::remove_file(path);
+                }
+                return Err(e);
+            }
+            named.push(to);
+        }
+        File::open(&self.parent)?.sync_all()
+    }
+}
