@@ -46,7 +46,7 @@ pub use create::{
 pub use lmdb::LmdbRequest;
 use sandbox::Sandbox;
 use tables::{Outcome, TablesRequest};
-pub use text::encode as encode_text;
+pub use text::{CHARS, encode as encode_text};
 pub use times::Times;
 pub use types::Element;
 

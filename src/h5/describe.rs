@@ -77,7 +77,7 @@ pub fn opened(id: &Id, addr: u64, outside: bool, memo: &mut Memo) -> Result<Memb
 }
 
 fn dataset(id: &Id, addr: u64, outside: bool, memo: &mut Memo) -> Result<Dataset, TypeError> {
-    let element = memo.element(ffi::dataset_type(id)?)?;
+    let element = text::of_dataset(id, memo.element(ffi::dataset_type(id)?)?)?;
     let Some((mut shape, _)) = ffi::extent(&ffi::dataset_space(id)?)? else {
         return Err(TypeError::Unsupported(
             "null dataspace: a type without elements".into(),

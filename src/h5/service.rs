@@ -282,7 +282,7 @@ impl Open {
                 chunks::check_ends(&id, self.identity.size)?;
             }
             let stored = ffi::dataset_type(&id)?;
-            let element = types::element(&stored)?;
+            let element = text::of_dataset(&id, types::element(&stored)?)?;
             let mem_type = match &element {
                 Element::Fixed { dtype, convert, .. } => {
                     types::memory_type(dtype, *convert, stored)?

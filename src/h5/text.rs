@@ -1,9 +1,10 @@
 //! Text datasets: how wide they are, and their elements in the form that is wanted.
 
-use super::ffi;
+use super::ffi::{self, Class, Failure, Id};
 use super::service::{OpenDataset, bounded};
 use super::types::Element;
 use super::{H5Error, TextForm, TextMeasure};
+use crate::dtype::{DType, Kind};
 
 /// Elements of a text dataset that may be measured; the pass holds the library for as long as it takes.
 const MOST_ELEMENTS: u64 = 1 << 32;
@@ -50,6 +51,33 @@ pub fn measure(dataset: &OpenDataset, rows: u64) -> Result<TextMeasure, H5Error>
         start[0] += count[0];
     }
     Ok(found)
+}
+
+/// Attribute of a dataset of fixed width that was written as `<U`: how many characters wide (I64).
+pub const CHARS: &str = "npyfs_chars";
+
+/// What the elements of a dataset are: bytes of fixed width with the mark of text are text.
+pub fn of_dataset(dataset: &Id, element: Element) -> Result<Element, Failure> {
+    match &element {
+        Element::Fixed { dtype, inner, .. }
+            if inner.is_empty()
+                && matches!(
+                    dtype,
+                    DType::Scalar {
+                        kind: Kind::Bytes,
+                        ..
+                    }
+                )
+                && ffi::class(&ffi::dataset_type(dataset)?) == Class::H5T_STRING
+                && ffi::has_attribute(dataset, CHARS.as_bytes())? =>
+        {
+            Ok(Element::Text {
+                fixed: Some(dtype.size()),
+                utf8: false,
+            })
+        }
+        _ => Ok(element),
+    }
 }
 
 /// A block in the wanted form.

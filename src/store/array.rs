@@ -47,7 +47,7 @@ impl ArrayFile {
             Element::Fixed { dtype, .. } => Ok((dtype.clone(), None)),
             Element::Text { .. } => {
                 let measured = text::measure(&self.store, &self.dataset)?;
-                let (dtype, form) = text::shown_as(&self.dataset.element, &measured.measure);
+                let (dtype, form) = text::shown_as(&self.dataset.element, &measured);
                 Ok((dtype, Some(form)))
             }
         }

@@ -14,7 +14,7 @@ use crate::cache::{Key, Piece};
 use crate::content::{Concat, Content, Literal};
 use crate::dtype::{DType, Kind, Order};
 use crate::error::{Error, ErrorKind, Result};
-use crate::h5::{Dataset, Element, Request, Source, TextForm, TextMeasure};
+use crate::h5::{Attribute, CHARS, Dataset, Element, Request, Source, TextForm, TextMeasure};
 use crate::npy;
 use crate::raw::Ownership;
 use crate::read::backing::Form;
@@ -26,6 +26,8 @@ const BLOCK_ELEMENTS: u64 = 8192;
 /// What is known of a text dataset after one look at all of it.
 pub struct Measured {
     pub measure: TextMeasure,
+    /// The characters that it says it was written with.
+    pub chars: Option<usize>,
     /// The element that stands everywhere, if nothing was ever written.
     pub constant: Option<Vec<u8>>,
 }
@@ -44,11 +46,18 @@ pub fn rows(shape: &[u64]) -> u64 {
 pub fn measure(store: &Arc<OpenStore>, dataset: &Dataset) -> Result<Arc<Measured>> {
     store.measured(dataset.addr, || {
         let h5 = &store.context.h5;
+        let chars = match dataset.element {
+            Element::Text { fixed: Some(_), .. } => {
+                written_chars(&h5.attributes(&store.file, dataset.addr)?)
+            }
+            _ => None,
+        };
         let map = h5.map(&store.file, dataset.addr)?;
         if !matches!(map.source, Source::Fill(_)) {
             let measure = h5.measure_text(&store.file, dataset.addr, rows(&dataset.shape))?;
             return Ok(Measured {
                 measure,
+                chars,
                 constant: None,
             });
         }
@@ -72,16 +81,38 @@ pub fn measure(store: &Arc<OpenStore>, dataset: &Dataset) -> Result<Arc<Measured
                 ascii: element.is_ascii(),
                 ends: Vec::new(),
             },
+            chars,
             constant: Some(element),
         })
     })
 }
 
+fn written_chars(attributes: &[Attribute]) -> Option<usize> {
+    let mark = attributes.iter().find(|a| a.name == CHARS.as_bytes())?;
+    let value = mark.value.as_ref().ok()?;
+    let is_number = value.dtype == DType::int(8) && value.shape.is_empty();
+    let bytes = value.data.as_slice().try_into().ok()?;
+    let chars = usize::try_from(i64::from_le_bytes(bytes)).ok()?;
+    is_number.then_some(chars)
+}
+
 /// The dtype of a measured text dataset and the form to ask for.
 ///
 /// `<U` is for text that is declared UTF-8 and is it (h5py's `str`); of fixed width only where some of
-/// it is not ASCII. `|S` is for the rest.
-pub fn shown_as(element: &Element, measure: &TextMeasure) -> (DType, TextForm) {
+/// it is not ASCII, or where it was written so. `|S` is for the rest.
+pub fn shown_as(element: &Element, measured: &Measured) -> (DType, TextForm) {
+    let measure = &measured.measure;
+    let longest = match measure.ascii {
+        true => measure.bytes,
+        false => measure.chars,
+    };
+    if let (Element::Text { fixed: Some(n), .. }, Some(chars)) = (element, measured.chars)
+        // Anybody may have written that: it must fit the text, and ask for no more room than that has.
+        && (measure.utf8 || measure.ascii)
+        && (longest.max(1)..=*n).contains(&chars)
+    {
+        return (DType::text(chars), TextForm::Ucs4(chars));
+    }
     let (fixed, utf8) = match element {
         Element::Text { fixed, utf8 } => (*fixed, *utf8 && measure.utf8),
         Element::Fixed { .. } => (None, false),
@@ -114,7 +145,7 @@ pub fn is_over_limit(store: &Arc<OpenStore>, dataset: &Dataset) -> Result<bool> 
     if measured.constant.is_some() {
         return Ok(false);
     }
-    let (dtype, _) = shown_as(&dataset.element, &measured.measure);
+    let (dtype, _) = shown_as(&dataset.element, &measured);
     Ok(elements.saturating_mul(dtype.size() as u64) > limit)
 }
 

@@ -269,4 +269,35 @@ labels = {f"IDX_2__{name}": value for name, value in category.items()}
 cases.add("idx", members(IDX_0=np.arange(4), IDX_1=np.array(WORDS), **labels), index(13, 3))
 cases.add("idx", members(IDX_1=np.arange(4)), ["IDX_0"])
 cases.add("idx", members(IDX_0=np.arange(4), other=[1]), (errno.EINVAL, "other"))
+
+
+def frame(columns, words=False):
+    def check(file):
+        group = whole(file, "df")
+        marked(group, 6, NumCols=len(columns))
+        assert set(group) == {"Index", *columns}
+        if words:
+            assert strings(group["Index"]) == WORDS
+        else:
+            marked(group["Index"], 1)
+            same(shown(file, "df/Index.npy"), np.arange(4))
+        for name, object_type in columns.items():
+            assert group[name].attrs["ObjType"] == object_type
+        if "when" in columns:
+            same(shown(file, "df/when.npy"), np.array([1, 2, 3, 4], "M8[ns]"))
+
+    return check
+
+
+rows = np.arange(4)
+when = np.array([1, 2, 3, 4], "M8[ns]")
+cases.add("df", members(Index=rows), frame({}))
+cases.add("df", members(Index=rows, x=rows * 0.5, when=when, w=np.array(WORDS)), frame({"x": 1, "when": 7, "w": 2}))
+labels = {f"kind__{name}": value for name, value in category.items()}
+runs = dict(runs__values=np.arange(9), runs__segments=[0, 1, 1, 5])
+cases.add("df", members(Index=np.array(WORDS), values=rows, **labels, **runs), frame({"values": 1, "kind": 4, "runs": 3}, words=True))
+cases.add("df", members(x=rows, y=rows), ["Index"])
+cases.add("df", members(Index=rows, runs__values=np.arange(9)), ["runs/segments"])
+cases.add("df", members(Index=rows, x=rows[:3]), (errno.EINVAL, "x has 3 rows, Index 4"))
+cases.add("df", members(Index=when, x=rows), (errno.EINVAL, "numbers or strings"))
 cases.run()

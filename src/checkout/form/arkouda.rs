@@ -29,6 +29,7 @@ enum Type {
     SegArray = 3,
     Categorical = 4,
     GroupBy = 5,
+    DataFrame = 6,
     Datetime = 7,
     Timedelta = 8,
     Index = 12,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::mapped::Mapped;
 use super::{Base, turned};
 use crate::content::{Content, Slice};
 use crate::dtype::{DType, Kind, Order};
@@ -76,6 +77,24 @@ impl Array {
                 kind, size, order, ..
             } => Some((*kind, *size, *order)),
             DType::Struct { .. } => None,
+        }
+    }
+
+    /// The same with the little end of each number first.
+    pub fn little(&self) -> Self {
+        let Some((kind @ (Kind::Int | Kind::Uint | Kind::Float), size, Order::Big)) = self.scalar()
+        else {
+            return self.clone();
+        };
+        let turn = move |_, from: &[u8], to: &mut [u8]| {
+            to.copy_from_slice(from);
+            to.chunks_exact_mut(size).for_each(<[u8]>::reverse);
+            Ok(())
+        };
+        Self {
+            dtype: DType::scalar(kind, size, Order::Little),
+            shape: self.shape.clone(),
+            data: Mapped::content(self.data.clone(), size, size, turn),
         }
     }
 

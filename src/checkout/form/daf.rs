@@ -10,7 +10,7 @@ use super::array::Array;
 use super::{Base, Key, Plan, invalid, plain, single, sparse, text, unsupported};
 use crate::checkout::object::NewFile;
 use crate::checkout::target::Part;
-use crate::dtype::{DType, Kind, Order};
+use crate::dtype::{DType, Kind};
 use crate::error::Result;
 use crate::h5::{NewAttribute, NewDataset};
 
@@ -171,10 +171,9 @@ pub fn check_shape(array: &Array, lengths: &[u64]) -> Result<()> {
 
 fn add_text(new: &mut NewFile, path: &[String], array: &Array) {
     let (width, data) = text::ascii(array);
-    new.add(
-        NewDataset::new(path, DType::bytes(width), &array.shape),
-        data,
-    );
+    let mut dataset = NewDataset::new(path, DType::bytes(width), &array.shape);
+    text::mark(&mut dataset, array);
+    new.add(dataset, data);
 }
 
 /// Adds an array of a type that daf has.
@@ -183,23 +182,21 @@ fn add(new: &mut NewFile, path: &[String], array: &Array) -> Result<()> {
         add_text(new, path, array);
         return Ok(());
     }
-    check_numbers(array)?;
-    new.add(
-        NewDataset::new(path, array.dtype.clone(), &array.shape),
-        array.data.clone(),
-    );
+    let array = numbers(array)?;
+    new.add(NewDataset::new(path, array.dtype, &array.shape), array.data);
     Ok(())
 }
 
-/// `typing/dtypes.py`: booleans, integers, and floats of 16, 32 and 64 bits, little end first.
-pub fn check_numbers(array: &Array) -> Result<()> {
-    let name = array.dtype.name();
+/// `typing/dtypes.py`: booleans, integers, and floats of 16, 32 and 64 bits, little end first; others are turned.
+pub fn numbers(array: &Array) -> Result<Array> {
     match array.scalar() {
-        Some((Kind::Bool | Kind::Int | Kind::Uint | Kind::Float, _, Order::Big)) => Err(invalid(
-            format!("daf takes little-endian numbers only, this is {name}"),
-        )),
-        Some((Kind::Bool | Kind::Int | Kind::Uint, ..) | (Kind::Float, 2 | 4 | 8, _)) => Ok(()),
-        _ => Err(unsupported(format!("daf has no elements of type {name}"))),
+        Some((Kind::Bool | Kind::Int | Kind::Uint, ..) | (Kind::Float, 2 | 4 | 8, _)) => {
+            Ok(array.little())
+        }
+        _ => {
+            let name = array.dtype.name();
+            Err(unsupported(format!("daf has no elements of type {name}")))
+        }
     }
 }
 
@@ -210,7 +207,7 @@ fn item(name: &str, array: &Array) -> Result<NewAttribute> {
     }
     let len = usize::try_from(array.data.len()).unwrap_or(0);
     let mut data = vec![0; len];
-    let mut dtype = array.dtype.clone();
+    let dtype;
     if text::is_text(array) {
         let mut texts: Vec<Vec<char>> = Vec::new();
         text::each(array, |_, element| {
@@ -227,8 +224,9 @@ fn item(name: &str, array: &Array) -> Result<NewAttribute> {
             data.extend(text.iter().flat_map(|&c| u32::from(c).to_le_bytes()));
         }
     } else {
-        check_numbers(array)?;
+        let array = numbers(array)?;
         array.data.read_at(0, &mut data)?;
+        dtype = array.dtype;
     }
     Ok(NewAttribute::new(name, dtype, &array.shape, data))
 }
@@ -270,8 +268,7 @@ mod tests {
             assert!(e.message.starts_with(key), "{}", e.message);
             (e.errno(), e.message)
         };
-        let big = DType::scalar(Kind::Float, 4, Order::Big);
-        let complex = DType::scalar(Kind::Complex, 8, Order::Little);
+        let complex = DType::scalar(Kind::Complex, 8, crate::dtype::Order::Little);
         let int = DType::int(1);
         for (key, file, errno, why) in [
             (
@@ -281,7 +278,6 @@ mod tests {
                 "no axis gene",
             ),
             ("cell#x", saved(&int, &[2], b"12"), libc::EINVAL, "[2]"),
-            ("cell#x", saved(&big, &[3], &[0; 12]), libc::EINVAL, ">f4"),
             (
                 "cell#x",
                 saved(&complex, &[3], &[0; 24]),

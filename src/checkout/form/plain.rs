@@ -26,6 +26,7 @@ pub fn add(new: &mut NewFile, path: &[String], array: &Array) -> Result<()> {
         Some((Kind::Text, ..)) => {
             let (width, utf8) = text::utf8(array)?;
             dataset.element = NewElement::Utf8(width);
+            text::mark(&mut dataset, array);
             data = utf8;
         }
         // NumPy has arrays of `|S0`; HDF5 has no such type.

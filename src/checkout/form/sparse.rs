@@ -4,7 +4,7 @@
 //! saves. daf's reader needs column indices that are sorted in each row and there once: rows are sorted here.
 
 use super::array::Array;
-use super::daf::check_numbers;
+use super::daf::numbers;
 use super::integers::Integers;
 use super::spool::Spool;
 use super::{Base, Key, archive, invalid};
@@ -80,7 +80,7 @@ pub fn add(
     (rows, columns): (u64, u64),
 ) -> Result<()> {
     let [data, indices, indptr, shape] = members.0;
-    check_numbers(&data).map_err(|e| e.about("data"))?;
+    let data = numbers(&data).map_err(|e| e.about("data"))?;
     if data.shape.len() != 1 {
         return Err(invalid(format!("data of shape {:?}", data.shape)));
     }

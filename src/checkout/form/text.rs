@@ -9,6 +9,7 @@ use super::spool::Zeros;
 use crate::content::Content;
 use crate::dtype::{Kind, Order};
 use crate::error::Result;
+use crate::h5::{CHARS, NewAttribute, NewDataset};
 
 /// Bytes that are looked at at a time.
 const STEP: usize = 1 << 20;
@@ -79,9 +80,21 @@ pub fn windows(array: &Array, size: usize, mut see: impl FnMut(&[u8]) -> Result<
     Ok(())
 }
 
-/// Text as UTF-8 of fixed width: the width in bytes, which a pass over all of it finds, and the elements.
+/// Says of a dataset that it was written as `<U`, if it was, so that it reads back as such.
+pub fn mark(dataset: &mut NewDataset, array: &Array) {
+    if let Some((Kind::Text, size @ 4.., _)) = array.scalar() {
+        let chars = i64::try_from(size / 4).unwrap_or(i64::MAX);
+        dataset.attributes.push(NewAttribute::int(CHARS, chars));
+    }
+}
+
+/// Text as UTF-8 of fixed width, and the elements. The width in bytes is that of the array in characters, or more if
+/// a pass over all of it finds such text.
 pub fn utf8(array: &Array) -> Result<(usize, Arc<dyn Content>)> {
-    let mut width = 1;
+    let mut width = match array.scalar() {
+        Some((Kind::Text, size, _)) => (size / 4).max(1),
+        _ => 1,
+    };
     each(array, |_, text| {
         width = width.max(text.len());
         Ok(())

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{Type, add as add_array, marks, numbers, strings, vector};
 use crate::checkout::form::array::Array;
 use crate::checkout::form::integers::Integers;
+use crate::checkout::form::mapped::Mapped;
 use crate::checkout::form::{Base, Key, invalid};
 use crate::checkout::object::NewFile;
 use crate::checkout::target::Part;
@@ -23,6 +24,12 @@ const NAMES: [&str; 7] = [
     "unique_key_idx",
 ];
 
+/// The member that only a DataFrame has.
+const INDEX: &str = "Index";
+
+/// Limbs of a number, at most.
+const LIMBS: usize = 1024;
+
 /// What comes before a number.
 const NUMBERED: [&str; 3] = ["KEY_", "IDX_", "Limb_"];
 
@@ -32,7 +39,7 @@ pub fn is_member(name: &str) -> bool {
         name.strip_prefix(*prefix)
             .and_then(|n| n.parse::<u32>().ok())
     };
-    NAMES.contains(&name) || NUMBERED.iter().any(|prefix| number(prefix).is_some())
+    name == INDEX || NAMES.contains(&name) || NUMBERED.iter().any(|prefix| number(prefix).is_some())
 }
 
 /// A member: an array, or an object that has members itself. It may come in both forms.
@@ -62,6 +69,10 @@ pub fn add(new: &mut NewFile, base: &dyn Base, key: &Key, parts: &[Part]) -> Res
         member.file = Some(part);
     }
     let mut writer = Writer { new, base };
+    // A DataFrame has columns of any name, and is no part of another object.
+    if members.contains_key(INDEX) || !members.keys().any(|name| is_member(name)) {
+        return writer.data_frame(key.path(), &members);
+    }
     writer.object(key.path(), &members)
 }
 
@@ -168,7 +179,13 @@ impl Writer<'_> {
         let done = match member.file {
             Some(_) if !member.below.contains_key("codes") => {
                 let array = self.open(member, name)?;
-                add_array(self.new, self.base, &path, &array).map(Ok)
+                match array.shape.as_slice() {
+                    // A part of an object has one dimension: this is how big integers are shown.
+                    &[len, limbs] if array.dtype == limb() => {
+                        self.columns(&path, &array, (len, limbs)).map(Ok)
+                    }
+                    _ => add_array(self.new, self.base, &path, &array).map(Ok),
+                }
             }
             _ => self.object(&path, &member.below),
         };
@@ -309,6 +326,64 @@ impl Writer<'_> {
         Ok(Ok(()))
     }
 
+    /// Columns of any name, and the index, with which it is complete; what comes later makes it another one.
+    fn data_frame(&mut self, path: &[String], members: &Members<'_>) -> Result<Complete> {
+        complete!(missing(members, &[INDEX]));
+        complete!(self.any(path, members, INDEX)?);
+        let rows = self.rows(&below(path, INDEX));
+        if !self.is_index(members)? {
+            return Err(invalid("Index must be numbers or strings"));
+        }
+        let mut columns = 0;
+        for &name in members.keys().filter(|name| **name != INDEX) {
+            if name.contains(',') {
+                return Err(invalid(format!(
+                    "{name}: no comma can be in the name of a column"
+                )));
+            }
+            complete!(self.any(path, members, name)?);
+            let here = self.rows(&below(path, name));
+            if here != rows {
+                let (here, rows) = (here.unwrap_or(0), rows.unwrap_or(0));
+                return Err(invalid(format!("{name} has {here} rows, Index {rows}")));
+            }
+            columns += 1;
+        }
+        let mut attributes = marks(Type::DataFrame);
+        attributes.push(NewAttribute::int("NumCols", columns));
+        self.new.mark(path, attributes);
+        Ok(Ok(()))
+    }
+
+    /// Whether the index of a DataFrame is of a kind that Arkouda reads there: `HDF5Msg.chpl` lines 1911 to 1946.
+    fn is_index(&self, members: &Members<'_>) -> Result<bool> {
+        let Some(index) = members.get(INDEX) else {
+            return Ok(false);
+        };
+        if index.file.is_some() {
+            let kind = self.open(index, INDEX)?.kind();
+            let known = [Kind::Int, Kind::Uint, Kind::Float, Kind::Bytes, Kind::Text];
+            return Ok(kind.is_some_and(|kind| known.contains(&kind)));
+        }
+        match index.below.get("values") {
+            Some(values) if values.file.is_some() => {
+                Ok(self.open(values, "values")?.dtype == strings::bytes())
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// How many rows a column has that was just added.
+    fn rows(&self, path: &[String]) -> Option<u64> {
+        let find = |path: &[String]| {
+            let mut datasets = self.new.outline.datasets.iter();
+            datasets.find(|dataset| dataset.path == path)
+        };
+        let counted = ["codes", "segments", "Limb_0"].map(|name| below(path, name));
+        let dataset = find(path).or_else(|| counted.iter().find_map(|path| find(path)))?;
+        dataset.shape.first().copied()
+    }
+
     /// Limbs of equal length, the lowest first.
     fn bigint(&mut self, path: &[String], members: &Members<'_>) -> Result<Complete> {
         let limbs = complete!(numbered(members, "Limb_"));
@@ -317,7 +392,7 @@ impl Writer<'_> {
         for number in 0..limbs {
             let name = format!("Limb_{number}");
             let array = self.array(members, &name)?;
-            if array.dtype != DType::scalar(Kind::Uint, 8, Order::Little) {
+            if array.dtype != limb() {
                 let dtype = array.dtype.name();
                 return Err(invalid(format!("{name} is {dtype}, and must be <u8")));
             }
@@ -328,13 +403,49 @@ impl Writer<'_> {
             let data = array.data.clone();
             numbers(self.new, &below(path, &name), &array, Type::Pdarray, data)?;
         }
+        self.mark_bigint(path, limbs);
+        Ok(Ok(()))
+    }
+
+    /// Limbs that stand side by side, the lowest first.
+    fn columns(&mut self, path: &[String], array: &Array, (len, limbs): (u64, u64)) -> Result<()> {
+        let count = usize::try_from(limbs)
+            .ok()
+            .filter(|n| (1..=LIMBS).contains(n));
+        let count = count.ok_or_else(|| invalid(format!("big integers of {limbs} limbs")))?;
+        for number in 0..count {
+            let take = move |_, from: &[u8], to: &mut [u8]| {
+                let rows = from.chunks_exact(8 * count).zip(to.chunks_exact_mut(8));
+                for (row, place) in rows {
+                    place.copy_from_slice(row.get(8 * number..8 * number + 8).unwrap_or(&[0; 8]));
+                }
+                Ok(())
+            };
+            let column = Array {
+                dtype: limb(),
+                shape: vec![len],
+                data: Mapped::content(array.data.clone(), 8 * count, 8, take),
+            };
+            let path = below(path, &format!("Limb_{number}"));
+            let data = column.data.clone();
+            numbers(self.new, &path, &column, Type::Pdarray, data)?;
+        }
+        self.mark_bigint(path, limbs);
+        Ok(())
+    }
+
+    fn mark_bigint(&mut self, path: &[String], limbs: u64) {
         let mut attributes = marks(Type::Pdarray);
         attributes.push(NewAttribute::int("isBigInt", 1));
         attributes.push(NewAttribute::int("MaxBits", -1));
         attributes.push(NewAttribute::int("NumLimbs", limbs as i64));
         self.new.mark(path, attributes);
-        Ok(Ok(()))
     }
+}
+
+/// The type of a limb.
+fn limb() -> DType {
+    DType::scalar(Kind::Uint, 8, Order::Little)
 }
 
 fn below(path: &[String], name: &str) -> Vec<String> {
