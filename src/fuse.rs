@@ -406,6 +406,7 @@ impl Filesystem for Adapter {
             ),
             Err(errno) => reply.error(errno),
         }
+        self.look_out();
     }
 
     fn mknod(
@@ -452,6 +453,7 @@ impl Filesystem for Adapter {
             Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
             Err(errno) => reply.error(errno),
         }
+        self.look_out();
     }
 
     fn flush(
@@ -463,6 +465,7 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         done(self.ask(|fs| fs.flush(handle.0, request.pid())), reply);
+        self.look_out();
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {

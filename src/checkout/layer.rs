@@ -105,9 +105,8 @@ impl Layer {
     }
 
     /// An empty scratch file.
-    pub fn scratch(&self) -> Result<Scratch> {
+    pub fn scratch(&self) -> Scratch {
         Scratch::new(&self.dir, self.storage.clone())
-            .map_err(|e| Error::from(e).about(self.dir.display()))
     }
 
     pub fn dir(&self) -> &Path {

@@ -172,7 +172,7 @@ impl Base for Group<'_> {
     }
 
     fn scratch(&self) -> Result<Scratch> {
-        self.target.layer.scratch()
+        Ok(self.target.layer.scratch())
     }
 }
 
@@ -264,7 +264,7 @@ impl Target for LayerTarget {
     }
 
     fn scratch(&self) -> Result<Scratch> {
-        self.layer.scratch()
+        Ok(self.layer.scratch())
     }
 
     fn disk(&self) -> &Path {

@@ -1,15 +1,16 @@
 //! A scratch file: what a program is writing, before anybody knows what it will be.
 //!
-//! It has no name, so that nothing is left of it when the process dies, and it is sparse: what was never
-//! written takes no space and reads as zeros. Before its first byte there is room, and it may be given a name:
-//! so a large array is written once, and what HDF5 needs is put around it. A scratch file that was given away
-//! stays as it is: whoever changes it then changes a copy.
+//! A short one is in memory, as long as there is room for it. A longer one has no name, so that nothing is left of
+//! it when the process dies, and it is sparse: what was never written takes no space and reads as zeros. Before its
+//! first byte there is room, and it may be given a name: so a large array is written once, and what HDF5 needs is put
+//! around it. A scratch file that was given away stays as it is: whoever changes it then changes a copy.
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
@@ -17,6 +18,7 @@ use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use super::storage::Storage;
 use crate::content::Content;
 use crate::error::{Error, ErrorKind, Result};
+use crate::h5::LARGE;
 
 /// Bytes of the file before the first one of the content. The payload of most arrays, which begins at 128, is at
 /// a multiple of the size of a page then.
@@ -24,6 +26,13 @@ pub const ROOM: u64 = (64 << 10) - 128;
 
 /// Bytes that are copied at a time.
 const BLOCK: usize = 1 << 20;
+
+/// Most bytes of one that is in memory, and of all of them. What is longer may be given away.
+const SHORT: u64 = LARGE - 1;
+const MOST_IN_MEMORY: u64 = 16 << 20;
+
+/// What all that are in memory take.
+static IN_MEMORY: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes under construction, on the disk of the layer. All methods may be called from any thread.
 pub struct Scratch {
@@ -33,22 +42,34 @@ pub struct Scratch {
 }
 
 /// Where the bytes are.
-struct Backing {
+enum Backing {
+    Memory(Short),
+    Disk(Unnamed),
+}
+
+/// Bytes in memory.
+#[derive(Default)]
+struct Short {
+    bytes: Vec<u8>,
+    /// Their share of `IN_MEMORY`.
+    counted: u64,
+}
+
+/// A file without a name.
+struct Unnamed {
     file: File,
     /// How long the content was when the file was given away.
     given: Option<u64>,
 }
 
 impl Scratch {
-    /// An empty one on the disk that `dir` is on.
-    pub fn new(dir: &Path, storage: Arc<dyn Storage>) -> io::Result<Self> {
-        let backing = RwLock::new(Backing::new(dir)?);
-        let dir = dir.to_owned();
-        Ok(Self {
-            dir,
+    /// An empty one; if it needs a disk, the one that `dir` is on.
+    pub fn new(dir: &Path, storage: Arc<dyn Storage>) -> Self {
+        Self {
+            dir: dir.to_owned(),
             storage,
-            backing,
-        })
+            backing: RwLock::new(Backing::Memory(Short::default())),
+        }
     }
 
     /// One that has the content of a file that was given away, and leaves that as it is.
@@ -82,13 +103,30 @@ impl Scratch {
 
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let at = place(offset)?;
-        self.change(|file| self.storage.write_at(file, bytes, at))
+        let end = offset.saturating_add(bytes.len() as u64);
+        let written = self.change_short(
+            |len| len.max(end),
+            |all| {
+                let place = usize::try_from(offset)
+                    .ok()
+                    .and_then(|at| all.get_mut(at..));
+                let place = place.and_then(|place| place.get_mut(..bytes.len()));
+                place.unwrap_or_default().copy_from_slice(bytes);
+            },
+        );
+        match written {
+            true => Ok(()),
+            false => self.change(|file| self.storage.write_at(file, bytes, at)),
+        }
     }
 
     /// Cuts it off, or makes it longer by zeros.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         let end = place(len)?;
-        self.change(|file| self.storage.set_len(file, end))
+        match self.change_short(|_| len, |_| {}) {
+            true => Ok(()),
+            false => self.change(|file| self.storage.set_len(file, end)),
+        }
     }
 
     /// Makes room, or a hole, as fallocate(2) does with these flags.
@@ -99,18 +137,39 @@ impl Scratch {
         self.change(|file| Ok(fallocate(file, flags, at, len)?))
     }
 
-    /// One change, of a copy if the file was given away.
+    /// One change of bytes in memory, which are `len` of their number before; `false` if they are not there, or too
+    /// many.
+    fn change_short(&self, len: impl FnOnce(u64) -> u64, act: impl FnOnce(&mut [u8])) -> bool {
+        if matches!(*self.backing(), Backing::Disk(_)) {
+            return false;
+        }
+        let Backing::Memory(short) = &mut *self.backing_mut() else {
+            return false;
+        };
+        let fits = short.resize(len(short.bytes.len() as u64));
+        if fits {
+            act(&mut short.bytes);
+        }
+        fits
+    }
+
+    /// One change of the file, of a copy if it was given away.
     fn change(&self, act: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
         loop {
-            let backing = self.backing();
-            if backing.given.is_none() {
-                return act(&backing.file);
+            if let Backing::Disk(unnamed) = &*self.backing()
+                && unnamed.given.is_none()
+            {
+                return act(&unnamed.file);
             }
-            drop(backing);
             let mut backing = self.backing_mut();
-            if backing.given.is_some() {
-                *backing = backing.copy(&self.dir, &*self.storage)?;
-            }
+            let copy = match &*backing {
+                Backing::Memory(short) => short.copy(&self.dir, &*self.storage)?,
+                Backing::Disk(unnamed) if unnamed.given.is_some() => {
+                    unnamed.copy(&self.dir, &*self.storage)?
+                }
+                Backing::Disk(_) => continue,
+            };
+            *backing = Backing::Disk(copy);
         }
     }
 
@@ -118,26 +177,35 @@ impl Scratch {
     /// nothing was given, and it must have left the content as it was.
     pub fn give(&self, act: impl FnOnce(&File) -> Result<bool>) -> Result<Option<File>> {
         let mut backing = self.backing_mut();
-        if backing.given.is_some() {
-            return Ok(None);
-        }
         let len = backing.len()?;
-        if !act(&backing.file)? {
+        let Backing::Disk(unnamed) = &mut *backing else {
+            return Ok(None);
+        };
+        if unnamed.given.is_some() || !act(&unnamed.file)? {
             return Ok(None);
         }
-        let file = backing.file.try_clone()?;
-        backing.given = Some(len);
+        let file = unnamed.file.try_clone()?;
+        unnamed.given = Some(len);
         Ok(Some(file))
     }
 
     /// Reads as much as there is from `offset`, at most all of `buf`; says how many bytes.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.backing().read_at(buf, offset)
+        match &*self.backing() {
+            Backing::Memory(short) => Ok(short.read_at(buf, offset)),
+            Backing::Disk(unnamed) => unnamed.read_at(buf, offset),
+        }
     }
 
     /// The next bytes from `from` on that were written; `None` if there are only holes.
     pub fn written(&self, from: u64) -> io::Result<Option<Range<u64>>> {
-        self.backing().written(from)
+        match &*self.backing() {
+            Backing::Memory(short) => {
+                let end = short.bytes.len() as u64;
+                Ok((from < end).then_some(from..end))
+            }
+            Backing::Disk(unnamed) => unnamed.written(from),
+        }
     }
 }
 
@@ -148,6 +216,57 @@ fn place(offset: u64) -> io::Result<u64> {
 }
 
 impl Backing {
+    fn len(&self) -> io::Result<u64> {
+        match self {
+            Self::Memory(short) => Ok(short.bytes.len() as u64),
+            Self::Disk(unnamed) => unnamed.len(),
+        }
+    }
+}
+
+impl Short {
+    /// Cuts them off, or adds zeros; `false` if there is no room for so many.
+    fn resize(&mut self, len: u64) -> bool {
+        let Ok(bytes) = usize::try_from(len) else {
+            return false;
+        };
+        let others = |all: u64| all - self.counted;
+        let more =
+            |all: u64| Some(others(all) + len).filter(|&n| len <= SHORT && n <= MOST_IN_MEMORY);
+        if IN_MEMORY.fetch_update(Relaxed, Relaxed, more).is_err() {
+            return false;
+        }
+        self.counted = len;
+        self.bytes.resize(bytes, 0);
+        true
+    }
+
+    /// The same content in a file.
+    fn copy(&self, dir: &Path, storage: &dyn Storage) -> io::Result<Unnamed> {
+        let copy = Unnamed::new(dir)?;
+        storage.write_at(&copy.file, &self.bytes, ROOM)?;
+        Ok(copy)
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> usize {
+        let at = usize::try_from(offset).unwrap_or(usize::MAX);
+        let there = self.bytes.get(at..).unwrap_or_default();
+        let size = there.len().min(buf.len());
+        let (place, there) = (buf.get_mut(..size), there.get(..size));
+        place
+            .unwrap_or_default()
+            .copy_from_slice(there.unwrap_or_default());
+        size
+    }
+}
+
+impl Drop for Short {
+    fn drop(&mut self) {
+        IN_MEMORY.fetch_sub(self.counted, Relaxed);
+    }
+}
+
+impl Unnamed {
     fn new(dir: &Path) -> io::Result<Self> {
         let file = tempfile::tempfile_in(dir)?;
         Ok(Self { file, given: None })
@@ -244,7 +363,7 @@ mod tests {
     #[test]
     fn holes_read_as_zeros_and_are_passed_over() {
         let dir = tempfile::tempdir().unwrap();
-        let scratch = Scratch::new(dir.path(), Arc::new(Disk)).unwrap();
+        let scratch = Scratch::new(dir.path(), Arc::new(Disk));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         assert!(scratch.is_empty().unwrap());
         scratch.write_at(b"abc", 0).unwrap();
@@ -269,10 +388,42 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_memory_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let new = || Scratch::new(dir.path(), Arc::new(Disk));
+        let in_memory = |s: &Scratch| matches!(*s.backing(), Backing::Memory(_));
+        let all: Vec<Scratch> = (0..MOST_IN_MEMORY / SHORT + 3).map(|_| new()).collect();
+        for (number, scratch) in (0..).zip(&all) {
+            scratch.write_at(&[number], SHORT - 1).unwrap();
+        }
+        assert!(all.iter().any(in_memory) && !all.iter().all(in_memory));
+        for (number, scratch) in (0..).zip(&all) {
+            let mut end = [9; 3];
+            assert_eq!(scratch.read_at(&mut end, SHORT - 2).unwrap(), 2);
+            assert_eq!(end, [0, number, 9]);
+        }
+        drop(all);
+        let scratch = new();
+        scratch.write_at(b"abc", 2).unwrap();
+        assert_eq!(scratch.written(1).unwrap(), Some(1..5));
+        assert_eq!(scratch.written(5).unwrap(), None);
+        // Past what may be in memory, and past any file.
+        scratch.write_at(b"d", SHORT).unwrap();
+        assert!(!in_memory(&scratch) && scratch.write_at(b"d", u64::MAX - 1).is_err());
+        let mut start = [9; 6];
+        assert_eq!(scratch.read_at(&mut start, 0).unwrap(), 6);
+        assert_eq!((&start, scratch.len().unwrap()), (b"\0\0abc\0", LARGE));
+    }
+
+    #[test]
     fn what_was_given_away_stays_as_it_is() {
         let dir = tempfile::tempdir().unwrap();
-        let scratch = Scratch::new(dir.path(), Arc::new(Disk)).unwrap();
+        let scratch = Scratch::new(dir.path(), Arc::new(Disk));
         scratch.write_at(b"abcdef", 0).unwrap();
+        // There is no file yet.
+        assert!(scratch.give(|_| Ok(true)).unwrap().is_none());
+        scratch.set_len(LARGE).unwrap();
+        scratch.set_len(6).unwrap();
         assert!(scratch.give(|_| Ok(false)).unwrap().is_none());
         let around = |file: &File| {
             Disk.write_at(file, b"head", 0)?;

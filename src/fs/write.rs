@@ -14,7 +14,7 @@ mod pending;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::checkout::target::{Target, describe_incomplete};
 use crate::error::{Error, ErrorKind, Result};
@@ -28,6 +28,9 @@ use pending::{Entry, Pending, PendingDirectory};
 /// Objects that may be stored at the same time.
 const LOCKS: usize = 64;
 
+/// How long the number of a thread stands for the same process: less than it takes to use up all numbers.
+const SAME_THREAD: Duration = Duration::from_millis(100);
+
 /// What a writable mount has beside a read-only one.
 pub struct Writer {
     target: Arc<dyn Target>,
@@ -37,6 +40,8 @@ pub struct Writer {
     locks: [Mutex<()>; LOCKS],
     /// Names change one after the other.
     naming: Mutex<()>,
+    /// The thread that opened a file last, its process, and when.
+    opener: Mutex<Option<(u32, u32, Instant)>>,
     /// Objects that are not complete.
     waiting: Mutex<BTreeMap<String, Waiting>>,
 }
@@ -83,6 +88,7 @@ impl Writer {
             handles: RwLock::default(),
             locks: std::array::from_fn(|_| Mutex::default()),
             naming: Mutex::default(),
+            opener: Mutex::default(),
             waiting: Mutex::default(),
         };
         writer.restore();
@@ -173,6 +179,20 @@ impl Writer {
             .is_none()
         {}
         Ok(())
+    }
+
+    /// The process of a thread that opens a file.
+    fn opener(&self, thread: u32) -> u32 {
+        let mut last = self.opener.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((known, process, when)) = *last
+            && known == thread
+            && when.elapsed() < SAME_THREAD
+        {
+            return process;
+        }
+        let process = process_of(thread);
+        *last = Some((thread, process, Instant::now()));
+        process
     }
 
     fn handle(&self, handle: u64) -> Option<Arc<Body>> {

@@ -78,6 +78,21 @@ impl Header {
     }
 }
 
+/// As many bytes from the start of a file as its header's length stands in.
+pub const PREAMBLE: usize = MAGIC.len() + 6;
+
+/// Where the payload begins, by the first `PREAMBLE` bytes of a file; `None` if they are none of an `.npy` file.
+pub fn start(file: &[u8]) -> Option<u64> {
+    let rest = file.strip_prefix(MAGIC)?;
+    let (&version, rest) = rest.split_first_chunk()?;
+    let len = match version {
+        [1, 0] => u64::from(u16::from_le_bytes(*rest.first_chunk()?)) + 2,
+        [2 | 3, 0] => u64::from(u32::from_le_bytes(*rest.first_chunk()?)) + 4,
+        _ => return None,
+    };
+    Some(MAGIC.len() as u64 + 2 + len)
+}
+
 /// Reads the header at the start of `file`, which holds at least `LONGEST_HEADER` bytes or all there are.
 pub fn parse(file: &[u8]) -> Result<Header> {
     let rest = match file.strip_prefix(MAGIC) {

@@ -19,6 +19,7 @@ use super::schema::{NewColumn, NewSamples};
 use crate::checkout::holder::Holder;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::hangar::column::{Column, Layout};
+use crate::store::hangar::commit::Commit;
 use crate::store::hangar::record::Record;
 use crate::store::hangar::repository::Repository;
 use crate::store::hangar::schema::Schema;
@@ -39,10 +40,15 @@ pub struct Checkout {
     branch: String,
     queue: Arc<Queue>,
     data: Mutex<Data>,
+    /// Schemas of the columns of a version of the staging area.
+    schemas: Mutex<Option<(Arc<Commit>, Schemas)>>,
     /// Counts changes.
     pub generation: AtomicU64,
     _holder: Holder,
 }
+
+/// By the name of the column.
+type Schemas = HashMap<Vec<u8>, Arc<ColumnSchema>>;
 
 /// What is not staged yet, and a bell.
 #[derive(Default)]
@@ -139,6 +145,7 @@ impl Checkout {
                 writer,
                 written: HashMap::new(),
             }),
+            schemas: Mutex::default(),
             generation: AtomicU64::new(0),
             _holder: holder,
         });
@@ -203,16 +210,34 @@ impl Checkout {
         if let Some(new) = self.look(column, |change| change?.new.clone()) {
             return Ok(Some(new));
         }
-        let Some(staged) = self.staged(column)? else {
+        if self.is_removed(column) {
+            return Ok(None);
+        }
+        let staged = self.repository().staged()?;
+        let schemas = || self.schemas.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((of, known)) = &*schemas()
+            && Arc::ptr_eq(of, &staged)
+            && let Some(schema) = known.get(column)
+        {
+            return Ok(Some(schema.clone()));
+        }
+        let Some(found) = staged.columns.get(column) else {
             return Ok(None);
         };
-        let schema = self.repository().schema(&staged.schema)?;
-        Ok(Some(Arc::new(ColumnSchema {
-            layout: staged.layout,
-            digest: staged.schema.clone(),
-            schema: (*schema).clone(),
+        let schema = Arc::new(ColumnSchema {
+            layout: found.layout,
+            digest: found.schema.clone(),
+            schema: (*self.repository().schema(&found.schema)?).clone(),
             record: None,
-        })))
+        });
+        let mut known = schemas();
+        if !matches!(&*known, Some((of, _)) if Arc::ptr_eq(of, &staged)) {
+            *known = Some((staged, Schemas::new()));
+        }
+        if let Some((_, known)) = &mut *known {
+            known.insert(column.to_vec(), schema.clone());
+        }
+        Ok(Some(schema))
     }
 
     /// Makes a column.

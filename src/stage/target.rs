@@ -117,8 +117,7 @@ impl Target for StageTarget {
     }
 
     fn scratch(&self) -> Result<Scratch> {
-        let scratch = Scratch::new(&self.checkout.dir, Arc::new(Disk));
-        scratch.map_err(|e| Error::from(e).about(self.checkout.dir.display()))
+        Ok(Scratch::new(&self.checkout.dir, Arc::new(Disk)))
     }
 
     fn disk(&self) -> &Path {

@@ -337,11 +337,10 @@ impl Directory for ColumnDirectory {
             let row = self.checkout.row(&self.column, &stored)?;
             (key::shown(&own, suffix) == name).then_some(row)
         });
-        match (row, self.base()?) {
-            (Some(row), _) => Ok(row.map(|entry| self.pending(entry))),
-            (None, Some(base)) => base.lookup(name),
-            (None, None) => Ok(None),
+        if let Some(row) = row {
+            return Ok(row.map(|entry| self.pending(entry)));
         }
+        self.base()?.map_or(Ok(None), |base| base.lookup(name))
     }
 
     fn is_current(&self) -> bool {

@@ -40,7 +40,7 @@ impl Base for Memory {
     }
 
     fn scratch(&self) -> Result<Scratch> {
-        Ok(Scratch::new(self.dir.path(), Arc::new(Disk))?)
+        Ok(Scratch::new(self.dir.path(), Arc::new(Disk)))
     }
 }
 

@@ -57,6 +57,9 @@ impl Writer {
         let Some(path) = body.path() else {
             return Ok(State::Gone);
         };
+        if !body.is_untouched() && !body.is_dirty() {
+            return Ok(State::Stored);
+        }
         let Role::Stored(place) = self.target.role(&path)? else {
             return Ok(State::Kept);
         };
@@ -238,8 +241,15 @@ fn is_begun(body: &Arc<Body>, place: &Place) -> Result<bool> {
     if len == 0 || place.suffix != ".npy" || len > LONGEST_HEADER as u64 {
         return Ok(len == 0);
     }
+    let content = Written::new(body)?;
+    let mut head = [0; parse::PREAMBLE];
+    let known = head.len().min(usize::try_from(len).unwrap_or(head.len()));
+    content.read_at(0, &mut head[..known])?;
+    if parse::start(&head[..known]) != Some(len) {
+        return Ok(false);
+    }
     let mut head = vec![0; usize::try_from(len).unwrap_or(0)];
-    Written::new(body)?.read_at(0, &mut head)?;
+    content.read_at(0, &mut head)?;
     let header = parse::parse(&head);
     Ok(header.is_ok_and(|header| header.start == len && header.len > 0))
 }

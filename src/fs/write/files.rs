@@ -97,7 +97,7 @@ impl Fs {
         }
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         let mut handles = writer.handles.write().unwrap_or_else(|e| e.into_inner());
-        let opener = process_of(flags.thread);
+        let opener = writer.opener(flags.thread);
         let body_too = body.clone();
         handles.insert(
             handle,

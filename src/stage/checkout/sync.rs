@@ -121,6 +121,7 @@ impl Checkout {
         }
         data.writer.sync()?;
         let mut locked = self.stage.lock()?;
+        self.repository().look_again();
         let (branch, _) = self.stage.head()?;
         if branch != self.branch {
             return Err(Error::new(

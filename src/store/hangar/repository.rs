@@ -275,6 +275,9 @@ impl Repository {
     /// Forgets what was read of the branches and the staging area: this process has just changed them, maybe twice
     /// in one tick of the clock that files have.
     pub fn look_again(&self) {
+        self.branches.look_again();
+        self.stage.look_again();
+        self.hashes.look_again();
         *lock(&self.heads) = None;
         *lock(&self.staged) = None;
     }

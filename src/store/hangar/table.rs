@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use serde_bytes::ByteBuf;
 
@@ -13,6 +14,10 @@ use crate::store::Context;
 
 /// Rows that are asked for at a time.
 const PAGE: usize = 1 << 16;
+
+/// How long a look at the file on disk counts: one request asks several times, and who writes sample after sample
+/// makes thousands of requests a second.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// A key and its value.
 pub type Row = (ByteBuf, ByteBuf);
@@ -37,6 +42,8 @@ pub struct Table {
     folder: PathBuf,
     context: Arc<Context>,
     file: Mutex<Option<Arc<StoreFile>>>,
+    /// The last look at it, and what was there.
+    looked: Mutex<Option<(Instant, Identity)>>,
 }
 
 impl Table {
@@ -47,6 +54,7 @@ impl Table {
             folder: folder.to_owned(),
             context: context.clone(),
             file: Mutex::default(),
+            looked: Mutex::default(),
         }
     }
 
@@ -54,10 +62,24 @@ impl Table {
         error.into().about(self.path.display())
     }
 
-    /// The version on disk now: another one after each of Hangar's transactions.
+    /// The version on disk, now or a moment ago: another one after each of Hangar's transactions.
     pub fn version(&self) -> Result<Identity> {
+        let mut looked = self.looked.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((at, version)) = &*looked
+            && at.elapsed() < LOOK
+        {
+            return Ok(*version);
+        }
+        let at = Instant::now();
         let meta = std::fs::metadata(&self.path).map_err(|e| self.about(e))?;
-        Ok(Identity::of(&meta))
+        let version = Identity::of(&meta);
+        *looked = Some((at, version));
+        Ok(version)
+    }
+
+    /// The next `version` looks at the disk.
+    pub fn look_again(&self) {
+        *self.looked.lock().unwrap_or_else(|e| e.into_inner()) = None;
     }
 
     fn file(&self) -> Result<Arc<StoreFile>> {
