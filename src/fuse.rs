@@ -5,6 +5,7 @@
 //! for FUSE_OVER_IO_URING: fuser accepts it but serves no such queue, and the mount hangs.
 
 mod awake;
+mod crew;
 mod reply;
 pub mod session;
 pub mod table;
@@ -29,6 +30,7 @@ use fuser::{
 use crate::fs::{Attr, Change, Flags, Fs, FsError, Maker, Replace};
 
 use awake::Awake;
+use crew::Crew;
 use reply::{NO_ENTRY, done, file_attr, file_type, shown_attr, sized, ttl};
 
 /// How long the kernel may believe a name, a missing name, or attributes.
@@ -62,6 +64,21 @@ pub struct Adapter {
     /// The kernel lets files be mapped that are opened for direct reads (Linux 6.6).
     maps_direct: bool,
     link: Arc<OnceLock<Link>>,
+    /// Where operations are short.
+    crew: Option<Arc<Crew>>,
+}
+
+/// A request that a thread of the crew has, until it is answered.
+struct Work<'a>(&'a Adapter);
+
+impl Drop for Work<'_> {
+    fn drop(&mut self) {
+        if let Some(crew) = &self.0.crew
+            && crew.rest()
+        {
+            self.0.stay_awake();
+        }
+    }
 }
 
 /// What leads to the kernel beside answers.
@@ -81,8 +98,11 @@ impl Link {
 
 impl Adapter {
     pub fn new(fs: Fs) -> Self {
+        // It is only about speed.
+        let crew = fs.stores_quickly().then(|| Crew::new().ok());
         Self {
             fs,
+            crew: crew.flatten(),
             maps_direct: false,
             link: Arc::default(),
         }
@@ -93,8 +113,33 @@ impl Adapter {
         &self.link
     }
 
-    /// After an answer: stays awake for the next request, unless decoders need the processor.
+    /// A request begins; to be held until it is answered.
+    fn work(&self) -> Work<'_> {
+        if let Some(crew) = &self.crew {
+            crew.begin();
+        }
+        Work(self)
+    }
+
+    /// The same of one that may take long.
+    fn long_work(&self) -> Work<'_> {
+        let work = self.work();
+        if let Some(crew) = &self.crew {
+            crew.call_another();
+        }
+        work
+    }
+
+    /// After an answer: stays awake for the next request.
     fn look_out(&self) {
+        // A crew sees to that for all requests.
+        if self.crew.is_none() {
+            self.stay_awake();
+        }
+    }
+
+    /// Unless decoders need the processor.
+    fn stay_awake(&self) {
         if let Some(link) = self.link.get()
             && !self.fs.is_decoding()
         {
@@ -151,6 +196,7 @@ impl Adapter {
 macro_rules! refused {
     ($($error:ident: $operation:ident($($argument:ty),*) -> $reply:ty;)*) => {
         $(fn $operation(&self, _: &Request, $(_: $argument,)* reply: $reply) {
+            let _work = self.work();
             reply.error(if self.fs.is_writable() { Errno::$error } else { Errno::EROFS });
         })*
     };
@@ -187,6 +233,7 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _work = self.work();
         match self.ask(|fs| fs.lookup(parent.0, name)) {
             Ok(attr) => reply.entry(&ttl(&attr), &file_attr(&attr), GENERATION),
             Err(errno) if errno.code() == libc::ENOENT && !self.fs.is_writable() => {
@@ -198,11 +245,13 @@ impl Filesystem for Adapter {
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, count: u64) {
+        let _work = self.work();
         // The kernel expects no answer.
         let _ = self.tell(|fs| fs.forget(ino.0, count));
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let _work = self.work();
         match self.ask(|fs| fs.getattr(ino.0)) {
             Ok(attr) => reply.attr(&ttl(&attr), &shown_attr(&attr)),
             Err(errno) => reply.error(errno),
@@ -211,6 +260,7 @@ impl Filesystem for Adapter {
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        let _work = self.long_work();
         match self.ask(|fs| fs.readlink(ino.0)) {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(errno),
@@ -218,6 +268,7 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let _work = self.long_work();
         if flags.acc_mode() != OpenAccMode::O_RDONLY {
             return match self.ask(|fs| fs.open_to_write(ino.0, open_flags(request, flags.0))) {
                 Ok(opened) => {
@@ -257,6 +308,7 @@ impl Filesystem for Adapter {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let _work = self.long_work();
         match self.ask(|fs| fs.read(handle.0, offset, size)) {
             Ok(bytes) => reply.data(bytes.as_ref()),
             Err(errno) => reply.error(errno),
@@ -276,11 +328,13 @@ impl Filesystem for Adapter {
         _: bool,
         reply: ReplyEmpty,
     ) {
+        let _work = self.work();
         done(self.tell(|fs| fs.release(handle.0)), reply);
         self.look_out();
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let _work = self.long_work();
         match self.ask(|fs| fs.open_dir(ino.0)) {
             Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
             Err(errno) => reply.error(errno),
@@ -295,6 +349,7 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
+        let _work = self.long_work();
         let answer = self.ask(|fs| {
             fs.read_dir(handle.0, offset, &mut |entry| {
                 !reply.add(
@@ -319,6 +374,7 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        let _work = self.long_work();
         let answer = self.ask(|fs| {
             fs.read_dir_plus(handle.0, offset, &mut |entry, attr| {
                 let name = OsStr::from_bytes(&entry.name);
@@ -346,10 +402,12 @@ impl Filesystem for Adapter {
         _: OpenFlags,
         reply: ReplyEmpty,
     ) {
+        let _work = self.work();
         done(self.tell(|fs| fs.release_dir(handle.0)), reply);
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let _work = self.work();
         match self.ask(Fs::statfs) {
             Ok(s) => reply.statfs(
                 s.blocks, s.bfree, s.bavail, s.files, s.ffree, s.bsize, s.namelen, s.frsize,
@@ -359,6 +417,7 @@ impl Filesystem for Adapter {
     }
 
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let _work = self.work();
         if !self.fs.xattrs_enabled() {
             return reply.error(Errno::ENOSYS);
         }
@@ -370,6 +429,7 @@ impl Filesystem for Adapter {
     }
 
     fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let _work = self.work();
         if !self.fs.xattrs_enabled() {
             return reply.error(Errno::ENOSYS);
         }
@@ -395,6 +455,7 @@ impl Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        let _work = self.work();
         let maker = maker(request, mode & !umask);
         match self.ask(|fs| fs.create(parent.0, name, maker, open_flags(request, flags))) {
             Ok((attr, opened)) => reply.created(
@@ -419,6 +480,7 @@ impl Filesystem for Adapter {
         _: u32,
         reply: ReplyEntry,
     ) {
+        let _work = self.long_work();
         if mode & libc::S_IFMT != libc::S_IFREG {
             return reply.error(Errno::EPERM);
         }
@@ -448,6 +510,7 @@ impl Filesystem for Adapter {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let _work = self.work();
         match self.ask(|fs| fs.write(handle.0, offset, data)) {
             // Requests are far below 4 GiB.
             Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
@@ -464,15 +527,18 @@ impl Filesystem for Adapter {
         _: LockOwner,
         reply: ReplyEmpty,
     ) {
+        let _work = self.work();
         done(self.ask(|fs| fs.flush(handle.0, request.pid())), reply);
         self.look_out();
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        let _work = self.long_work();
         done(self.ask(|fs| fs.fsync(handle.0)), reply);
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        let _work = self.long_work();
         done(self.ask(Fs::sync_dir), reply);
     }
 
@@ -486,6 +552,7 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let _work = self.long_work();
         let allocated = self.ask(|fs| fs.fallocate(handle.0, offset, length, mode));
         done(allocated, reply);
     }
@@ -508,6 +575,7 @@ impl Filesystem for Adapter {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _work = self.long_work();
         let change = Change {
             size,
             mode,
@@ -526,14 +594,17 @@ impl Filesystem for Adapter {
     }
 
     fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
+        let _work = self.long_work();
         entry(self.ask(|fs| fs.make_directory(parent.0, name)), reply);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _work = self.long_work();
         done(self.ask(|fs| fs.unlink(parent.0, name)), reply);
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _work = self.long_work();
         done(self.ask(|fs| fs.remove_directory(parent.0, name)), reply);
     }
 
@@ -547,6 +618,7 @@ impl Filesystem for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _work = self.long_work();
         let replace = match flags {
             RenameFlags::RENAME_NOREPLACE => Replace::No,
             flags if flags.is_empty() => Replace::Yes,
@@ -569,6 +641,7 @@ impl Filesystem for Adapter {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        let _work = self.work();
         // The kernel then reads and writes.
         reply.error(Errno::ENOSYS);
     }

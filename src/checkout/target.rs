@@ -121,6 +121,11 @@ pub trait Target: Send + Sync {
     /// cannot be such an object.
     fn store(&self, object: &str, parts: &[Part], time: SystemTime) -> Result<Outcome>;
 
+    /// Whether `store` takes no longer than reading what is stored.
+    fn stores_quickly(&self) -> bool {
+        false
+    }
+
     /// Deletes an object, in all its forms.
     fn remove(&self, object: &str) -> Result<()>;
 

@@ -52,7 +52,7 @@ pub struct DataWriter {
     /// Files that are not staged yet.
     unstaged: Vec<DataFile>,
     /// Files with content that may not be on the disk yet.
-    dirty: Vec<File>,
+    dirty: HashMap<DataFile, File>,
     made: File,
 }
 
@@ -118,7 +118,7 @@ impl DataWriter {
             collections: CollectionWriter::new(program, folder),
             open: HashMap::new(),
             unstaged: Vec::new(),
-            dirty: Vec::new(),
+            dirty: HashMap::new(),
             made,
         })
     }
@@ -322,7 +322,8 @@ impl DataWriter {
                 let request = CollectionRequest::Write { rows, attributes };
                 let done = self.collections.ask(file, request);
                 done.map_err(|e| about(e.into()))?;
-                self.dirty.push(file.file().try_clone()?);
+                self.dirty
+                    .insert(open.name.clone(), file.file().try_clone()?);
             }
             OpenKind::Numpy { file, shape } => {
                 for ((Held { sample, bytes }, sum), row) in samples.iter().zip(sums).zip(first..) {
@@ -334,7 +335,7 @@ impl DataWriter {
                         shape: sample.shape.clone(),
                     });
                 }
-                self.dirty.push(file.try_clone()?);
+                self.dirty.insert(open.name.clone(), file.try_clone()?);
             }
             OpenKind::Values => {
                 let backend = if open.name.backend == "30" {
@@ -367,10 +368,10 @@ impl DataWriter {
 
     /// Returns once all that was written would survive a loss of power.
     pub fn sync(&mut self) -> Result<()> {
-        while let Some(file) = self.dirty.last() {
+        for file in self.dirty.values() {
             file.sync_all()?;
-            self.dirty.pop();
         }
+        self.dirty.clear();
         let mut dirs: Vec<PathBuf> = self
             .unstaged
             .iter()

@@ -23,7 +23,7 @@ const SUFFIXES: [&str; 3] = [".npy", ".txt", ".bin"];
 /// Where a writable mount of a repository stores what is finished.
 pub struct StageTarget {
     checkout: Arc<Checkout>,
-    base: Arc<dyn Directory>,
+    root: Arc<dyn Directory>,
 }
 
 fn refused(errno: i32, why: impl Into<String>) -> Error {
@@ -48,7 +48,8 @@ fn of_object(object: &str) -> Result<At> {
 
 impl StageTarget {
     pub fn new(checkout: Arc<Checkout>, base: Arc<dyn Directory>) -> Self {
-        Self { checkout, base }
+        let root = Arc::new(Root::new(checkout.clone(), base));
+        Self { checkout, root }
     }
 
     fn inside<'a>(&self, path: &'a Names) -> Result<&'a [Vec<u8>]> {
@@ -61,10 +62,7 @@ impl StageTarget {
 
 impl Target for StageTarget {
     fn root(&self) -> Arc<dyn Directory> {
-        Arc::new(Root {
-            checkout: self.checkout.clone(),
-            base: self.base.clone(),
-        })
+        self.root.clone()
     }
 
     fn is_writable(&self, path: &Names) -> bool {
@@ -133,6 +131,10 @@ impl Target for StageTarget {
         let checkout = &self.checkout;
         checkout.put(&at.column, &at.key, at.nested, sample, time)?;
         Ok(Outcome::Stored)
+    }
+
+    fn stores_quickly(&self) -> bool {
+        true
     }
 
     fn remove(&self, object: &str) -> Result<()> {

@@ -1,7 +1,7 @@
 //! The tree of a repository with what was written to its staging area and is not staged yet.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use serde_json::{Value as Json, json};
@@ -28,8 +28,8 @@ const STACKS: [&str; 2] = [".npy", ".keys.npy"];
 
 /// The root of the repository.
 pub struct Root {
-    pub checkout: Arc<Checkout>,
-    pub base: Arc<dyn Directory>,
+    base: Arc<dyn Directory>,
+    stage: StageDirectory,
 }
 
 /// `stage`. It shows what is there at the moment, as all directories below it.
@@ -37,6 +37,8 @@ pub struct Root {
 pub struct StageDirectory {
     checkout: Arc<Checkout>,
     root: Arc<dyn Directory>,
+    /// The staging area as the tables had it at the last look.
+    known: Arc<Mutex<Option<Arc<dyn Directory>>>>,
 }
 
 /// A column, or a sample of a nested one.
@@ -47,7 +49,11 @@ pub struct ColumnDirectory {
     column: Vec<u8>,
     /// The stored key of the sample.
     sample: Option<Vec<u8>>,
+    /// A version of the staging area, and what it has of this.
+    known: Mutex<Option<Known>>,
 }
+
+type Known = (Arc<dyn Directory>, Option<Arc<dyn Directory>>);
 
 /// A sample that is not staged yet.
 pub struct PendingSample {
@@ -62,10 +68,26 @@ fn changed(base: Ownership) -> Ownership {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
 fn directory(node: Option<Node>) -> Option<Arc<dyn Directory>> {
     match node {
         Some(Node::Directory(dir)) => Some(dir),
         _ => None,
+    }
+}
+
+impl Root {
+    /// `base` is the repository as its tables have it.
+    pub fn new(checkout: Arc<Checkout>, base: Arc<dyn Directory>) -> Self {
+        let stage = StageDirectory {
+            checkout,
+            root: base.clone(),
+            known: Arc::default(),
+        };
+        Self { base, stage }
     }
 }
 
@@ -94,10 +116,7 @@ impl Directory for Root {
         if name != STAGE || base.is_none() {
             return Ok(base);
         }
-        Ok(Some(Node::Directory(Arc::new(StageDirectory {
-            checkout: self.checkout.clone(),
-            root: self.base.clone(),
-        }))))
+        Ok(Some(Node::Directory(Arc::new(self.stage.clone()))))
     }
 
     fn is_current(&self) -> bool {
@@ -116,8 +135,14 @@ impl Directory for Root {
 impl StageDirectory {
     /// The staging area as the tables have it now.
     fn base(&self) -> Result<Arc<dyn Directory>> {
+        let known = lock(&self.known).clone();
+        if let Some(known) = known.filter(|known| known.is_current()) {
+            return Ok(known);
+        }
         let base = directory(self.root.lookup(STAGE)?);
-        base.ok_or_else(|| Error::damaged("the staging area is gone"))
+        let base = base.ok_or_else(|| Error::damaged("the staging area is gone"))?;
+        *lock(&self.known) = Some(base.clone());
+        Ok(base)
     }
 
     fn column(&self, column: Vec<u8>) -> Node {
@@ -126,6 +151,7 @@ impl StageDirectory {
             stage: self.clone(),
             column,
             sample: None,
+            known: Mutex::default(),
         }))
     }
 }
@@ -253,6 +279,7 @@ impl ColumnDirectory {
             stage: self.stage.clone(),
             column: self.column.clone(),
             sample: Some(sample.to_vec()),
+            known: Mutex::default(),
         }
     }
 
@@ -261,11 +288,19 @@ impl ColumnDirectory {
         if self.checkout.is_removed(&self.column) {
             return Ok(None);
         }
-        let column = self.stage.base()?.lookup(&visible(&self.column, ""))?;
-        match (&self.sample, directory(column)) {
-            (Some(sample), Some(column)) => Ok(directory(column.lookup(&key::shown(sample, ""))?)),
-            (_, column) => Ok(column),
+        let stage = self.stage.base()?;
+        if let Some((of, base)) = &*lock(&self.known)
+            && Arc::ptr_eq(of, &stage)
+        {
+            return Ok(base.clone());
         }
+        let column = directory(stage.lookup(&visible(&self.column, ""))?);
+        let base = match (&self.sample, column) {
+            (Some(sample), Some(column)) => directory(column.lookup(&key::shown(sample, ""))?),
+            (_, column) => column,
+        };
+        *lock(&self.known) = Some((stage, base.clone()));
+        Ok(base)
     }
 }
 

@@ -30,6 +30,12 @@ impl Fs {
         self.writer.is_some()
     }
 
+    /// Whether files are written and stored without waiting for a disk or a worker.
+    pub fn stores_quickly(&self) -> bool {
+        let writer = self.writer.as_deref();
+        writer.is_some_and(|writer| writer.target.stores_quickly())
+    }
+
     /// The names that lead to an inode.
     pub(super) fn names(&self, ino: u64) -> Result<Path> {
         if ino == ROOT_INO {
@@ -135,7 +141,7 @@ impl Fs {
             let path = self.path_in(parent, name)?;
             let role = writer.target.role(&path)?;
             let _naming = writer.naming.lock().unwrap_or_else(|e| e.into_inner());
-            let there = writer.shown(&path)?;
+            let there = self.child(parent, name.as_bytes())?;
             let is_new = there.is_none();
             let body = match there {
                 Some(_) if flags.exclusive => return Err(refused(libc::EEXIST, "it exists")),

@@ -1,0 +1,210 @@
+//! Who waits for the kernel's next request.
+//!
+//! Every request wakes a thread that sleeps in read(2). A program that writes one small file after another makes
+//! several requests for each, and waking threads takes longer than answering. So where operations are short, one
+//! thread waits for requests, awake between two of them (`awake`), and the others are in reserve. One of those is
+//! called for an operation that may take long, and for one that turns out to: while there are requests, a steward
+//! looks every millisecond.
+//!
+//! Threads join with their first request. Assumes that a thread of the session ends only when the mount does.
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// How often the steward looks. What takes longer holds up others for that long.
+const TICK: Duration = Duration::from_millis(1);
+
+/// Looks without a new request, after which the steward sleeps.
+const QUIET: u32 = 50;
+
+/// The threads of a session. All methods may be called from any of them.
+#[derive(Default)]
+pub struct Crew {
+    state: Mutex<State>,
+    /// Somebody in reserve is to wait for requests.
+    called: Condvar,
+    /// The first request in a while.
+    begun: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Threads of the crew that wait for a request, or will in a moment.
+    waiting: usize,
+    /// Threads in reserve, and how many of them are called.
+    reserve: usize,
+    called: usize,
+    /// Requests so far.
+    requests: u64,
+    /// The steward is awake.
+    watched: bool,
+    /// The mount has ended.
+    over: bool,
+}
+
+/// Tells the others when its thread, and so the mount, ends.
+struct End(Arc<Crew>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.state().over = true;
+        self.0.called.notify_all();
+        self.0.begun.notify_all();
+    }
+}
+
+thread_local! {
+    static END: RefCell<Option<End>> = const { RefCell::new(None) };
+}
+
+impl Crew {
+    pub fn new() -> io::Result<Arc<Self>> {
+        let crew = Arc::<Self>::default();
+        let steward = crew.clone();
+        thread::Builder::new()
+            .name("steward".to_owned())
+            .spawn(move || steward.watch())?;
+        Ok(crew)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This thread has a request.
+    pub fn begin(&self) {
+        let has_joined = END.with_borrow(Option::is_some);
+        let mut state = self.state();
+        if has_joined {
+            state.waiting = state.waiting.saturating_sub(1);
+        }
+        state.requests = state.requests.wrapping_add(1);
+        if !state.watched {
+            state.watched = true;
+            self.begun.notify_one();
+        }
+    }
+
+    /// Its answer may take long.
+    pub fn call_another(&self) {
+        self.call(&mut self.state());
+    }
+
+    fn call(&self, state: &mut State) {
+        if state.waiting == 0 && state.reserve > state.called {
+            state.called += 1;
+            state.waiting += 1;
+            self.called.notify_one();
+        }
+    }
+
+    /// The request of this thread is answered: waits until it is needed. Whether it is the one that waits for requests
+    /// all the time.
+    pub fn rest(self: &Arc<Self>) -> bool {
+        END.with_borrow_mut(|end| {
+            end.get_or_insert_with(|| End(self.clone()));
+        });
+        let mut state = self.state();
+        if state.waiting == 0 || state.over {
+            state.waiting += 1;
+            return true;
+        }
+        state.reserve += 1;
+        let idle = |state: &mut State| state.called == 0 && !state.over;
+        let waited = self.called.wait_while(state, idle);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        state.called = state.called.saturating_sub(1);
+        state.reserve -= 1;
+        false
+    }
+
+    /// The steward's work, as long as there is a mount.
+    fn watch(&self) {
+        let mut state = self.state();
+        while !state.over {
+            let idle = |state: &mut State| !state.watched && !state.over;
+            let woken = self.begun.wait_while(state, idle);
+            state = woken.unwrap_or_else(PoisonError::into_inner);
+            let (mut seen, mut quiet) = (state.requests, 0);
+            while quiet < QUIET && !state.over {
+                let woken = self.begun.wait_timeout(state, TICK);
+                (state, _) = woken.unwrap_or_else(PoisonError::into_inner);
+                if state.requests == seen {
+                    self.call(&mut state);
+                    quiet += 1;
+                } else {
+                    (seen, quiet) = (state.requests, 0);
+                }
+            }
+            state.watched = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    /// A session: threads that take requests, each a sender of the answer and whether to take long.
+    fn session(crew: &Arc<Crew>, threads: usize) -> (Sender<Request>, Vec<thread::JoinHandle<()>>) {
+        let (sender, receiver) = channel::<Request>();
+        let receiver = Arc::new(Mutex::new(receiver));
+        let work = move |crew: &Arc<Crew>, requests: &Mutex<Receiver<Request>>| {
+            loop {
+                let next = requests.lock().unwrap().recv();
+                let Ok((answer, wait)) = next else { return };
+                crew.begin();
+                if let Some(wait) = wait {
+                    let _ = wait.recv();
+                }
+                answer.send(thread::current().id()).unwrap();
+                crew.rest();
+            }
+        };
+        let threads = (0..threads).map(|_| {
+            let (crew, receiver) = (crew.clone(), receiver.clone());
+            thread::spawn(move || work(&crew, &receiver))
+        });
+        (sender, threads.collect())
+    }
+
+    type Request = (Sender<thread::ThreadId>, Option<Receiver<()>>);
+
+    #[test]
+    fn one_thread_waits_and_another_takes_over_when_it_is_held_up() {
+        let crew = Crew::new().unwrap();
+        let (requests, threads) = session(&crew, 3);
+        let ask = || {
+            let (answer, answered) = channel();
+            requests.send((answer, None)).unwrap();
+            answered.recv().unwrap()
+        };
+        // Once each has had a request, all but one are in reserve.
+        while crew.state().reserve < 2 {
+            ask();
+        }
+        let (go, wait) = channel();
+        let (answer, answered) = channel();
+        requests.send((answer, Some(wait))).unwrap();
+        let other = ask();
+        go.send(()).unwrap();
+        assert_ne!(answered.recv().unwrap(), other);
+        // The end of one is the end of all.
+        drop(requests);
+        threads.into_iter().for_each(|t| t.join().unwrap());
+    }
+
+    #[test]
+    fn one_in_reserve_is_called_once() {
+        let crew = Crew::default();
+        crew.state().reserve = 2;
+        crew.call_another();
+        crew.call_another();
+        let state = crew.state();
+        assert_eq!((state.waiting, state.called), (1, 1));
+    }
+}
