@@ -8,6 +8,7 @@ import sys
 import time
 
 import numpy as np
+import pytest
 
 from support import hangar
 from support.mount import Mount, clear, until
@@ -54,6 +55,7 @@ while True:
 '''
 
 
+@pytest.mark.timeout(60 + 30 * ROUNDS)
 def test_kill_at_any_time(tmp_path):
     path = tmp_path / "repo"
     hangar.script(STAGE, path, "0")
@@ -108,6 +110,7 @@ def commit_or_clean(path):
         commit(path, "the rest")
 
 
+@pytest.mark.timeout(120 + 3 * ROUNDS)
 def test_two_writers_contend(tmp_path):
     path = tmp_path / "repo"
     hangar.script(STAGE, path, "0")
@@ -131,7 +134,7 @@ for i in range(rounds):
 print("done", flush=True)
 ''', path, rounds)
     try:
-        with Mount(path, checkout="work", limit=300) as m:
+        with Mount(path, checkout="work", limit=110 + 3 * ROUNDS) as m:
             for i in range(rounds):
                 (m / f"stage/text/ours{i}.txt").write_text(f"ours {i}")
                 (m / f"stage/a/ours{i}.npy").write_bytes(np_save(np.full((5, 4), 20_000 + i, "f4")))

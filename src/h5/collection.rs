@@ -5,12 +5,13 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use super::budget::Budget;
 use super::create::stored_type;
 use super::ffi::{self, AttributeData, Id};
 use super::pool::Worker;
@@ -194,7 +195,17 @@ impl Collection {
 pub struct CollectionWriter {
     program: PathBuf,
     dir: PathBuf,
-    worker: Mutex<Option<Worker>>,
+    running: Mutex<Option<Running>>,
+}
+
+/// A worker, and what ends the thread that started it when it is dropped.
+struct Running {
+    worker: Worker,
+    _starter: Sender<()>,
+}
+
+fn failed(why: impl std::fmt::Display) -> H5Error {
+    H5Error::Damaged(format!("the writing worker failed: {why}"))
 }
 
 impl CollectionWriter {
@@ -203,29 +214,45 @@ impl CollectionWriter {
         Self {
             program: program.to_owned(),
             dir: dir.to_owned(),
-            worker: Mutex::default(),
+            running: Mutex::default(),
         }
     }
 
     /// Asks about one file. If the worker fails, every collection it had open is closed.
     pub fn ask(&self, file: &StoreFile, request: CollectionRequest) -> Result<(), H5Error> {
-        let failed =
-            |e: std::io::Error| H5Error::Damaged(format!("the writing worker failed: {e}"));
-        let mut place = self.worker.lock().unwrap_or_else(|e| e.into_inner());
-        let mut worker = match place.take() {
-            Some(worker) => worker,
-            None => {
-                let arguments = (writer::ARGUMENT, Some(self.dir.as_path()));
-                let tables = Arc::new(Budget::default());
-                Worker::start(&self.program, arguments, &tables).map_err(failed)?
-            }
+        let mut place = self.running.lock().unwrap_or_else(|e| e.into_inner());
+        let mut running = match place.take() {
+            Some(running) => running,
+            None => self.start()?,
         };
         let request = Request::Collection(request);
-        let answer = worker.ask(file, &request, &mut None).map_err(failed)?;
-        *place = Some(worker);
+        let answer = running.worker.ask(file, &request, &mut None);
+        let answer = answer.map_err(failed)?;
+        *place = Some(running);
         match answer? {
             Answer::Written => Ok(()),
             _ => Err(H5Error::Damaged("answer to another request".into())),
         }
+    }
+
+    /// A worker ends with the thread that starts it, so one is made for that.
+    fn start(&self) -> Result<Running, H5Error> {
+        let (program, dir) = (self.program.clone(), self.dir.clone());
+        let (sender, started) = channel();
+        let (starter, end) = channel::<()>();
+        let starting = move || {
+            let arguments = (writer::ARGUMENT, Some(dir.as_path()));
+            let worker = Worker::start(&program, arguments, &Default::default());
+            if sender.send(worker).is_ok() {
+                let _ = end.recv();
+            }
+        };
+        let thread = thread::Builder::new().name("starter".into());
+        thread.spawn(starting).map_err(failed)?;
+        let worker = started.recv().map_err(failed)?.map_err(failed)?;
+        Ok(Running {
+            worker,
+            _starter: starter,
+        })
     }
 }

@@ -320,6 +320,22 @@ mod tests {
     }
 
     #[test]
+    fn where_the_payload_begins_stands_in_the_preamble() {
+        let text = "{'descr': '|u1', 'fortran_order': False, 'shape': (3,)}\n";
+        let first = with_text(text);
+        let mut second = MAGIC.to_vec();
+        second.extend([2, 0]);
+        second.extend(u32::try_from(text.len()).unwrap().to_le_bytes());
+        second.extend(text.bytes());
+        for file in [first, second] {
+            let begin = parse(&file).unwrap().start;
+            assert_eq!(start(&file[..PREAMBLE]), Some(begin));
+            assert_eq!(start(&file[..MAGIC.len() + 3]), None);
+        }
+        assert_eq!(start(b"{'descr': '|u1'}"), None);
+    }
+
+    #[test]
     fn fortran_order_and_old_spellings_are_read() {
         let text = "{'shape': (5L, 3L), 'fortran_order': True, 'descr': '>f4'}\n";
         let header = parse(&with_text(text)).unwrap();

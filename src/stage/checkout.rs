@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::SystemTime;
 
 use super::Stage;
-use super::data::DataWriter;
+use super::data::Lanes;
 use super::sample::Sample;
 use super::schema::{NewColumn, NewSamples};
 use crate::checkout::holder::Holder;
@@ -77,7 +77,7 @@ struct Changes {
 }
 
 struct Data {
-    writer: DataWriter,
+    writer: Lanes,
     /// Samples in files of this checkout that `hash.lmdb` does not name yet, by digest.
     written: HashMap<String, Record>,
 }
@@ -134,7 +134,7 @@ impl Checkout {
         let holder = Holder::take(dir)?;
         let stage = Stage::open(repository, program)?;
         let (branch, _) = stage.head()?;
-        let writer = DataWriter::open(&repository.folder, dir, program)?;
+        let writer = Lanes::open(&repository.folder, dir, program)?;
         let checkout = Arc::new(Self {
             stage,
             name: name.to_owned(),

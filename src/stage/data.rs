@@ -4,6 +4,7 @@
 //! Hangar's reset and merge remove what is marked, its commit takes all of it over. A file that was marked and is
 //! not staged any more belongs to a commit or is gone; a new one takes its place.
 
+mod lanes;
 mod numpy;
 
 use std::collections::HashMap;
@@ -20,6 +21,8 @@ use xxhash_rust::xxh64::xxh64;
 use super::geometry::Geometry;
 use super::markers::DataFile;
 use super::sample::Sample;
+
+pub use lanes::Lanes;
 
 use super::Stage;
 use super::schema::Compression;
@@ -43,9 +46,10 @@ pub struct Held {
     pub bytes: Arc<Vec<u8>>,
 }
 
-/// Writes the data files of one checkout.
+/// Writes data files of one checkout.
 pub struct DataWriter {
     folder: PathBuf,
+    program: PathBuf,
     collections: CollectionWriter,
     /// By the digest of the schema they are for.
     open: HashMap<String, Open>,
@@ -115,11 +119,25 @@ impl DataWriter {
             .map_err(about)?;
         Ok(Self {
             folder: folder.to_owned(),
+            program: program.to_owned(),
             collections: CollectionWriter::new(program, folder),
             open: HashMap::new(),
             unstaged: Vec::new(),
             dirty: HashMap::new(),
             made,
+        })
+    }
+
+    /// Another one, with files and a worker of its own. The list of files that were made is the same.
+    fn another(&self) -> Result<Self> {
+        Ok(Self {
+            folder: self.folder.clone(),
+            program: self.program.clone(),
+            collections: CollectionWriter::new(&self.program, &self.folder),
+            open: HashMap::new(),
+            unstaged: Vec::new(),
+            dirty: HashMap::new(),
+            made: self.made.try_clone()?,
         })
     }
 
@@ -273,7 +291,9 @@ impl DataWriter {
                 break uid;
             }
         };
-        writeln!(self.made, "{backend} {uid}")?;
+        // In one piece: others write to it as well.
+        let line = format!("{backend} {uid}\n");
+        self.made.write_all(line.as_bytes())?;
         Ok(uid)
     }
 
