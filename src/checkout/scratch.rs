@@ -80,7 +80,7 @@ impl Scratch {
         Ok(Self {
             dir: dir.to_owned(),
             storage,
-            backing: RwLock::new(Backing { file, given }),
+            backing: RwLock::new(Backing::Disk(Unnamed { file, given })),
         })
     }
 

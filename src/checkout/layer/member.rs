@@ -146,7 +146,7 @@ mod tests {
     }
 
     fn member(layer: &Layer, name: &str) -> Result<Member> {
-        let content = layer.scratch()?;
+        let content = layer.scratch();
         content.write_at(name.as_bytes(), 0)?;
         Ok(Member {
             name: name.to_owned(),
