@@ -214,6 +214,13 @@ impl Cache {
         let _ = self.load(inner, key, flight, need, true, || self.filled(need, fill));
     }
 
+    /// Counts a piece that was decoded for somebody who keeps it himself.
+    pub fn passed_on(&self, len: usize) {
+        self.counters.misses.fetch_add(1, Relaxed);
+        let decoded = &self.counters.decoded_bytes;
+        decoded.fetch_add(len as u64, Relaxed);
+    }
+
     /// Gives up a piece that nobody will want again.
     pub fn consumed(&self, key: &Key) {
         let mut inner = lock(&self.inner);

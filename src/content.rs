@@ -37,6 +37,11 @@ pub trait Content: Send + Sync {
     /// Fills all of `buf`, which holds old bytes, from `offset`; `offset + buf.len()` is at most `len`.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
+    /// Fills `buf` with all bytes, for somebody who keeps them: they need not be kept here.
+    fn give(&self, buf: &mut [u8]) -> Result<()> {
+        self.read_at(0, buf)
+    }
+
     /// The next bytes from `from` on that may be other than zero; `None` if there are none.
     fn written(&self, from: u64) -> Result<Option<Range<u64>>> {
         Ok((from < self.len()).then(|| from..self.len()))
@@ -231,6 +236,17 @@ impl Content for Concat {
         Ok(())
     }
 
+    fn give(&self, buf: &mut [u8]) -> Result<()> {
+        let mut rest = buf;
+        for (part, (end, content)) in self.parts.iter().enumerate() {
+            let len = usize::try_from(end - self.start_of(part)).unwrap_or(usize::MAX);
+            let (now, later) = rest.split_at_mut(len.min(rest.len()));
+            content.give(now)?;
+            rest = later;
+        }
+        Ok(())
+    }
+
     fn is_costly(&self) -> bool {
         self.parts.iter().any(|(_, part)| part.is_costly())
     }
@@ -256,6 +272,9 @@ mod tests {
         let lazy = Arc::new(Lazy::new(3, || Ok(b"def".to_vec())));
         let all = Concat::new([literal("abc"), literal(""), lazy, literal("g")]);
         assert_eq!(all.len(), 7);
+        let mut whole = [0; 7];
+        all.give(&mut whole).unwrap();
+        assert_eq!(&whole, b"abcdefg");
         for start in 0..=7_usize {
             for len in 0..9_usize {
                 let want = &b"abcdefg"[start..(start + len).min(7)];

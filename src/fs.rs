@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::SystemTime;
 
+use crate::buffer::Buffer;
 use crate::checkout::checkouts::{self, Checkouts};
 use crate::checkout::layers::{self, LayerTarget};
 use crate::checkout::target::Target;
@@ -166,6 +167,12 @@ impl Fs {
     /// The directory `.npyfs`.
     pub fn control(&self) -> &Arc<dyn Directory> {
         &self.control
+    }
+
+    /// Reads in what the first visitor will probably ask for, beside everything else.
+    pub fn warm(&self) {
+        let root = self.root.clone();
+        self.context.ahead.submit(move || root.warm());
     }
 
     /// Where the mount notes what became of raising the kernel's read-ahead.
@@ -389,10 +396,15 @@ impl Fs {
 
     /// All bytes of a short file, for the kernel to have before anybody asks. `None` if they cannot be had:
     /// who reads them is told why.
-    pub fn whole(&self, handle: u64) -> Option<Data> {
+    pub fn whole(&self, handle: u64) -> Option<Buffer> {
         let file = self.handle(handle)?;
-        let size = usize::try_from(file.content.len().min(SHORT)).ok()?;
-        content::read(&*file.content, 0, size, self.context.cache.pool()).ok()
+        let size = usize::try_from(file.content.len()).ok()?;
+        if size as u64 > SHORT {
+            return None;
+        }
+        let mut bytes = self.context.cache.pool().take(size);
+        file.content.give(&mut bytes).ok()?;
+        Some(bytes)
     }
 
     fn handle(&self, handle: u64) -> Option<Arc<OpenFile>> {

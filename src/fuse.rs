@@ -156,7 +156,7 @@ impl Adapter {
             && let Ok(Some(bytes)) = self.ask(|fs| Ok(fs.whole(handle)))
         {
             // Without it the kernel asks.
-            let _ = link.notifier.store(ino, 0, bytes.as_ref());
+            let _ = link.notifier.store(ino, 0, &bytes);
         }
     }
 
@@ -224,6 +224,7 @@ impl Filesystem for Adapter {
         }
         let _ = config.set_max_background(MAX_BACKGROUND);
         let _ = config.set_time_granularity(Duration::from_nanos(1));
+        self.fs.warm();
         Ok(())
     }
 

@@ -44,6 +44,7 @@ pub use create::{
     NewLink, Outline,
 };
 pub use lmdb::LmdbRequest;
+pub use lmdb::Packed;
 use sandbox::Sandbox;
 use tables::{Outcome, TablesRequest};
 pub use text::{CHARS, encode as encode_text};
@@ -223,6 +224,7 @@ pub enum Answer {
     TextMeasure(TextMeasure),
     Maps(Maps),
     Values(Vec<Option<ByteBuf>>),
+    Packed(Packed),
     Lengths(Vec<Option<u64>>),
     /// Keys and values.
     Rows(Vec<(ByteBuf, ByteBuf)>),
@@ -563,6 +565,13 @@ impl H5 {
         match self {
             Self::Local(_) => 0,
             Self::Workers(pool) => pool.restarts(),
+        }
+    }
+
+    /// Starts a worker for requests to come.
+    pub fn warm(&self) {
+        if let Self::Workers(pool) = self {
+            pool.warm();
         }
     }
 

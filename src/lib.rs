@@ -15,6 +15,7 @@ pub mod filter;
 pub mod fs;
 pub mod fuse;
 pub mod h5;
+pub mod hex;
 pub mod info;
 pub mod journal;
 pub mod npy;

@@ -155,6 +155,9 @@ pub trait Directory: Send + Sync {
         None
     }
 
+    /// Reads in what the first visitor of a new mount will probably ask for.
+    fn warm(&self) {}
+
     /// HDF5 attributes.
     fn attributes(&self) -> Result<Vec<Attribute>> {
         Ok(Vec::new())

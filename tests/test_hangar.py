@@ -1,6 +1,7 @@
 """Repositories made by real Hangar, compared with what Hangar reads from them, sample by sample."""
 
 import errno
+import hashlib
 import os
 import shutil
 import signal
@@ -473,3 +474,42 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.St
         with server:
             server.stdin.close()
             server.wait(60)
+
+
+COLD = '''
+path = sys.argv[1]
+repo = repository(path)
+rng = np.random.default_rng(3)
+with contextlib.redirect_stdout(io.StringIO()):
+    co = repo.checkout(write=True)
+    large = co.add_ndarray_column("large", prototype=np.zeros((64, 64, 3), "f4"))
+    small = co.add_ndarray_column("small", prototype=np.zeros((28, 28), "u1"))
+    with large, small:
+        for i in range(250):
+            large[i] = np.round(rng.random((64, 64, 3)), 2).astype("f4")
+        for i in rng.permutation(2500):
+            small[int(i)] = rng.integers(0, 255, (28, 28), dtype="u1")
+    co.commit("cold")
+    co.close()
+print(json.dumps(tell(path)))
+'''
+
+
+def test_a_stacked_column_that_comes_from_the_disk(tmp_path):
+    """In storage order and in another one; over several datasets, and more samples than are looked up at a time."""
+    path = tmp_path / "repository"
+    told = hangar.script(COLD, path)
+    columns = told["commits"][told["branches"]["master"]]
+    for _ in range(2):
+        for file in (path / ".hangar/data").rglob("*.hdf5"):
+            with open(file, "rb") as stream:
+                os.fsync(stream.fileno())
+                os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        with Mount(path) as m:
+            for name, column in columns.items():
+                wanted = {key["int"]: content["sha256"] for key, content in column["samples"]}
+                stack = np.load(m / f"branches/master/{name}.npy")
+                keys = np.load(m / f"branches/master/{name}.keys.npy")
+                assert len(stack) == len(keys) == len(wanted)
+                for key, row in zip(keys, stack):
+                    assert hashlib.sha256(row.tobytes()).hexdigest() == wanted[int(key)], (name, key)

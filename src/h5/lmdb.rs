@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use super::{Answer, H5, H5Error, Request};
+use crate::hex::push_hex;
 use crate::raw::StoreFile;
 
 /// What can be asked of an LMDB file.
@@ -23,6 +24,12 @@ use crate::raw::StoreFile;
 pub enum LmdbRequest {
     /// The values of keys.
     Get { keys: Vec<ByteBuf> },
+    /// The values of keys that are `prefix` and the hexadecimal digits of a hash of `width` bytes each.
+    Hashed {
+        prefix: ByteBuf,
+        width: usize,
+        hashes: ByteBuf,
+    },
     /// The lengths of the values of keys, in bytes.
     Lengths { keys: Vec<ByteBuf> },
     /// Rows in order of key, behind `after`, while keys begin with `prefix`; at most `most` of them.
@@ -33,6 +40,23 @@ pub enum LmdbRequest {
         most: usize,
         longest: usize,
     },
+}
+
+/// Values one after the other; empty where there is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Packed {
+    pub text: ByteBuf,
+    /// Where each ends.
+    pub ends: Vec<u32>,
+}
+
+impl Packed {
+    /// Whether these are values of so many keys.
+    fn is_valid(&self, keys: usize) -> bool {
+        self.ends.len() == keys
+            && self.ends.is_sorted()
+            && self.ends.last().map_or(0, |&end| end as usize) == self.text.len()
+    }
 }
 
 /// Environments that are kept open.
@@ -183,6 +207,14 @@ fn answer(
     };
     Ok(match request {
         LmdbRequest::Get { keys } => Answer::Values(values(table, txn, keys, &mut take)?),
+        LmdbRequest::Hashed {
+            prefix,
+            width,
+            hashes,
+        } => {
+            let hashes: Vec<&[u8]> = hashes.chunks_exact((*width).max(1)).collect();
+            Answer::Packed(packed(table, txn, prefix, &hashes)?)
+        }
         LmdbRequest::Lengths { keys } => Answer::Lengths(
             keys.iter()
                 .map(|key| Ok(get(key)?.map(|value| value.len() as u64)))
@@ -231,6 +263,24 @@ impl H5 {
         }
     }
 
+    /// Values of keys of an LMDB file that are `prefix` and a hash in hexadecimal digits.
+    pub fn hashed<const N: usize>(
+        &self,
+        file: &StoreFile,
+        prefix: &[u8],
+        hashes: &[[u8; N]],
+    ) -> Result<Packed, H5Error> {
+        let request = LmdbRequest::Hashed {
+            prefix: ByteBuf::from(prefix),
+            width: N,
+            hashes: ByteBuf::from(hashes.as_flattened()),
+        };
+        match self.call(file, Request::Lmdb(request))? {
+            Answer::Packed(packed) if packed.is_valid(hashes.len()) => Ok(packed),
+            _ => Err(another()),
+        }
+    }
+
     /// Lengths of values of an LMDB file.
     pub fn lengths(
         &self,
@@ -270,7 +320,58 @@ impl H5 {
 /// Rows that are stepped over rather than looked up anew.
 const STEPS: usize = 16;
 
-/// The values of keys, taken in order of key: where many are asked for, their rows lie close together.
+/// A key and its value.
+type Row<'t> = (&'t [u8], &'t [u8]);
+
+type Rows<'t> = heed::RoRange<'t, Bytes, Bytes>;
+
+/// Finds values of keys that are asked for in order: where there are many, their rows lie close together.
+struct Walk<'t> {
+    table: &'t Database<Bytes, Bytes>,
+    txn: &'t RoTxn<'t, WithoutTls>,
+    /// The row that was reached, and those behind it.
+    place: Option<(Option<Row<'t>>, Rows<'t>)>,
+}
+
+impl<'t> Walk<'t> {
+    fn new(table: &'t Database<Bytes, Bytes>, txn: &'t RoTxn<'t, WithoutTls>) -> Self {
+        Self {
+            table,
+            txn,
+            place: None,
+        }
+    }
+
+    fn seek(&self, key: &[u8]) -> heed::Result<Rows<'t>> {
+        let from = (Bound::Included(key), Bound::Unbounded);
+        self.table.range(self.txn, &from)
+    }
+
+    /// The value of a key that is not below the one before.
+    fn value(&mut self, key: &[u8]) -> heed::Result<Option<&'t [u8]>> {
+        let (mut row, mut rows) = match self.place.take() {
+            Some(place) => place,
+            None => {
+                let mut rows = self.seek(key)?;
+                (rows.next().transpose()?, rows)
+            }
+        };
+        let mut steps = 0;
+        while row.is_some_and(|(found, _)| found < key) {
+            if steps == STEPS {
+                rows = self.seek(key)?;
+            }
+            row = rows.next().transpose()?;
+            steps += 1;
+        }
+        self.place = Some((row, rows));
+        Ok(row
+            .filter(|(found, _)| *found == key)
+            .map(|(_, value)| value))
+    }
+}
+
+/// The values of keys.
 fn values(
     table: &Database<Bytes, Bytes>,
     txn: &RoTxn<'_, WithoutTls>,
@@ -280,34 +381,43 @@ fn values(
     let mut order: Vec<usize> = (0..keys.len()).filter(|&i| !keys[i].is_empty()).collect();
     order.sort_unstable_by_key(|&i| &keys[i]);
     let mut found = vec![None; keys.len()];
-    let seek = |key: &[u8]| table.range(txn, &(Bound::Included(key), Bound::Unbounded));
-    let mut rows = None;
+    let mut walk = Walk::new(table, txn);
     for i in order {
-        let wanted = &keys[i][..];
-        let (mut iter, mut row) = match rows.take() {
-            Some(known) => known,
-            None => {
-                let mut iter = seek(wanted)?;
-                let row = iter.next().transpose()?;
-                (iter, row)
-            }
-        };
-        let mut steps = 0;
-        while row.is_some_and(|(key, _): (&[u8], &[u8])| key < wanted) {
-            if steps == STEPS {
-                iter = seek(wanted)?;
-            }
-            row = iter.next().transpose()?;
-            steps += 1;
-        }
-        if let Some((key, value)) = row
-            && key == wanted
-        {
-            found[i] = Some(take(value)?);
-        }
-        rows = Some((iter, row));
+        found[i] = walk.value(&keys[i])?.map(&mut *take).transpose()?;
     }
     Ok(found)
+}
+
+/// The values of keys that end in hashes.
+fn packed(
+    table: &Database<Bytes, Bytes>,
+    txn: &RoTxn<'_, WithoutTls>,
+    prefix: &[u8],
+    hashes: &[&[u8]],
+) -> Result<Packed, H5Error> {
+    // Hexadecimal digits are in the order of the bytes.
+    let mut order: Vec<usize> = (0..hashes.len()).collect();
+    order.sort_unstable_by_key(|&i| hashes[i]);
+    let mut found: Vec<&[u8]> = vec![&[]; hashes.len()];
+    let mut walk = Walk::new(table, txn);
+    let mut key = prefix.to_vec();
+    for i in order {
+        key.truncate(prefix.len());
+        push_hex(hashes[i], &mut key);
+        found[i] = walk.value(&key)?.unwrap_or_default();
+    }
+    let len: usize = found.iter().map(|value| value.len()).sum();
+    if len > LARGEST {
+        return Err(H5Error::TooLarge("LMDB: values of more than 1 GiB".into()));
+    }
+    let mut packed = Packed::default();
+    packed.text.reserve_exact(len);
+    for value in found {
+        packed.text.extend_from_slice(value);
+        // No more than `LARGEST`.
+        packed.ends.push(packed.text.len() as u32);
+    }
+    Ok(packed)
 }
 
 #[cfg(test)]
@@ -338,7 +448,16 @@ mod tests {
     fn rows_are_found_and_the_next_commit_is_seen() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.lmdb");
-        write(&path, &[("a:1", "one"), ("a:2", "two"), ("b:1", "")]);
+        write(
+            &path,
+            &[
+                ("a:1", "one"),
+                ("a:2", "two"),
+                ("b:1", ""),
+                ("h:0c", "twelve"),
+                ("h:1a", "twenty-six"),
+            ],
+        );
         let file = StoreFile::open(&path).unwrap();
         let before = std::fs::read(&path).unwrap();
         let mut environments = Environments::default();
@@ -349,6 +468,18 @@ mod tests {
             panic!("another answer");
         };
         assert_eq!(values, [Some(bytes("two")), None, None, Some(bytes(""))]);
+        let hashes = ByteBuf::from([0x1a, 0x0c, 0xff, 0x0c]);
+        let hashed = |width, hashes: &ByteBuf| LmdbRequest::Hashed {
+            prefix: bytes("h:"),
+            width,
+            hashes: hashes.clone(),
+        };
+        let Answer::Packed(packed) = ask(hashed(1, &hashes)) else {
+            panic!("another answer");
+        };
+        assert_eq!(packed.text, bytes("twenty-sixtwelvetwelve"));
+        assert_eq!(packed.ends, [10, 16, 16, 22]);
+        assert!(packed.is_valid(4) && !packed.is_valid(3));
         let Answer::Lengths(lengths) = ask(LmdbRequest::Lengths { keys }) else {
             panic!("another answer");
         };

@@ -30,6 +30,9 @@ const MOST_KILLS: usize = 10;
 /// Objects of one file that may kill a worker before the whole file is marked bad.
 const MOST_BAD: usize = 4;
 
+/// How long a request waits for a worker while there is one for each core: most answer sooner than another starts.
+const MOMENT: Duration = Duration::from_millis(5);
+
 /// libhdf5 leaves some 4 KiB behind for each dataset it has opened: a worker that occupies more bytes than
 /// this after a large listing is replaced.
 const LARGEST_WORKER: u64 = 192 << 20;
@@ -195,6 +198,8 @@ pub struct Pool {
     state: Mutex<State>,
     freed: Condvar,
     most: usize,
+    /// Of them can work at the same time.
+    cores: usize,
     restarts: AtomicU64,
     /// The directory below which workers may read files; `None`: anywhere.
     readable: Vec<PathBuf>,
@@ -203,13 +208,15 @@ pub struct Pool {
 
 impl Pool {
     pub fn new(readable: Vec<PathBuf>) -> Self {
+        let cores = std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 8));
         Self {
             readable,
             tables: Arc::default(),
             state: Mutex::default(),
             freed: Condvar::new(),
             // Two more than can work: one that stalls on a damaged file must not hold up the others.
-            most: std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 8)) + 2,
+            most: cores + 2,
+            cores,
             restarts: AtomicU64::new(0),
         }
     }
@@ -235,8 +242,29 @@ impl Pool {
         Worker::start(program, arguments, &self.tables)
     }
 
+    /// Starts a worker for requests to come, unless as many run as there are cores: starting one takes ten times as
+    /// long as most requests.
+    pub fn warm(&self) {
+        let mut state = self.state();
+        if state.running >= self.cores {
+            return;
+        }
+        state.running += 1;
+        drop(state);
+        let started = self.start().ok();
+        let mut state = self.state();
+        match started {
+            // Below those that have files open.
+            Some(worker) => state.idle.insert(0, worker),
+            None => state.running -= 1,
+        }
+        drop(state);
+        self.freed.notify_one();
+    }
+
     fn take(&self) -> io::Result<Worker> {
         let mut state = self.state();
+        let mut waited = false;
         loop {
             // The one used last has the files open.
             if let Some(mut worker) = state.idle.pop() {
@@ -246,6 +274,12 @@ impl Pool {
                     return Ok(worker);
                 }
                 state.running -= 1;
+                continue;
+            }
+            if state.running >= self.cores && !waited {
+                waited = true;
+                let freed = self.freed.wait_timeout(state, MOMENT);
+                state = freed.unwrap_or_else(|e| e.into_inner()).0;
                 continue;
             }
             if state.running < self.most {

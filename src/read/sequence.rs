@@ -73,6 +73,12 @@ impl Sequence {
         self.state().last.is_some_and(|last| last >= piece)
     }
 
+    /// Whether all that was read, if anything, may be the beginning of a pass in order.
+    pub fn is_in_order(&self) -> bool {
+        let state = self.state();
+        state.last.is_none() || state.from_start || state.steps >= SETTLED
+    }
+
     /// Whether pieces have been read in order for a while.
     pub fn is_settled(&self) -> bool {
         self.state().steps >= SETTLED
@@ -108,8 +114,10 @@ mod tests {
     #[test]
     fn the_second_piece_in_order_starts_it() {
         let s = Sequence::default();
+        assert!(s.is_in_order());
         assert!(s.reads(0, 4, 100, 3).is_empty());
         assert!(s.reads(0, 4, 100, 3).is_empty());
+        assert!(s.is_in_order());
         assert_eq!(s.reads(1, 4, 100, 3), 2..6);
         assert_eq!(s.reads(2, 4, 100, 3), 6..7);
         assert!(s.is_settled());
@@ -117,7 +125,7 @@ mod tests {
         assert!(s.has_reached(2) && !s.has_reached(3));
         // Who begins elsewhere has to go on for longer.
         assert!(s.reads(50, 4, 100, 3).is_empty());
-        assert!(!s.is_settled());
+        assert!(!s.is_settled() && !s.is_in_order());
         assert!(s.reads(51, 4, 100, 3).is_empty());
         assert!(s.reads(52, 4, 100, 3).is_empty());
         assert_eq!(s.reads(53, 4, 55, 3), 54..55);

@@ -3,8 +3,9 @@
 //! Records of a block are looked up together, stored chunks that lie near each other in a file are read together,
 //! and each sample is checked.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::collection::Collection;
@@ -14,13 +15,18 @@ use super::locate::{Records, WIDE};
 use super::record::Record;
 use super::rows::{Rows, Stored};
 use super::snapshot::View;
+use crate::buffer::ALIGNMENT;
 use crate::cache::{Key, Need, Piece};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::raw::StoreFile;
 use crate::read::sequence::Sequence;
 
 /// The form number of blocks of rows in the cache.
 const ROWS: u32 = 33;
+
+/// Bytes of rows that are read together.
+const TARGET: u64 = 512 << 10;
 
 /// Bytes between two chunks that are read along with them rather than left out.
 const GAP: u64 = 32 << 10;
@@ -30,6 +36,12 @@ const SPAN: u64 = 4 << 20;
 
 /// Buffers are taken in multiples of this, so that one fits the next span as well.
 const STEP: usize = 64 << 10;
+
+/// The datasets of a block of samples follow from every so many of its records: mostly one holds more samples.
+const APART: usize = 16;
+
+/// Blocks of samples that are prepared before a reader gets there.
+const PREPARED: usize = 4 * WIDE;
 
 /// A stacked column for one open file.
 pub struct Blocks {
@@ -44,6 +56,10 @@ pub struct Blocks {
     pub sequence: Sequence,
     /// The column's.
     pub readers: Arc<()>,
+    /// The next block of samples to prepare.
+    next: AtomicUsize,
+    /// Files that the kernel was told to read ahead.
+    advised: Mutex<HashSet<u64>>,
 }
 
 /// A row that is a chunk of its own, to be read together with its neighbours.
@@ -67,6 +83,23 @@ struct Before {
 }
 
 impl Blocks {
+    /// `len` bytes in rows of `shape` and `row` bytes each.
+    pub fn new(view: &Arc<View>, dtype: DType, shape: Vec<u64>, (row, len): (u64, u64)) -> Self {
+        let column = &view.column;
+        Self {
+            view: view.clone(),
+            dtype,
+            shape,
+            row,
+            len,
+            per_block: (TARGET / row.max(1)).max(1),
+            sequence: Sequence::default(),
+            readers: column.readers.clone(),
+            next: AtomicUsize::new(0),
+            advised: Mutex::default(),
+        }
+    }
+
     fn count(&self) -> u64 {
         self.view.column.len() as u64
     }
@@ -114,7 +147,10 @@ impl Blocks {
         let repository = self.view.repository();
         let records = match &before.records {
             Some((block, records)) if *block == at / BLOCK => records.clone(),
-            _ => repository.records_around(&self.view.column, at / BLOCK)?,
+            _ => {
+                self.prepare(at / BLOCK);
+                repository.records_around(&self.view.column, at / BLOCK)?
+            }
         };
         let record = self.parse_record(at, &records);
         before.records = Some((at / BLOCK, records));
@@ -135,7 +171,7 @@ impl Blocks {
             Some((known, file, rows)) if *known == dataset => (file.clone(), rows.clone()),
             _ => {
                 let file = repository.files.collection(backend, &dataset.1)?;
-                let rows = repository.files.rows(&file, dataset.2, true)?;
+                let rows = repository.files.rows(&file, dataset.2)?;
                 before.dataset = Some((dataset, file.clone(), rows.clone()));
                 (file, rows)
             }
@@ -208,9 +244,10 @@ impl Blocks {
         let len = slot.addr - start + u64::from(slot.size);
         let len = usize::try_from(len).map_err(|_| Error::damaged("too far"))?;
         let pool = self.view.repository().context.cache.pool();
-        let mut bytes = pool.take(len.next_multiple_of(STEP));
-        let bytes = &mut bytes[..len];
-        first.file.file.file().read_exact_at(bytes, start)?;
+        // Room for the pages that a direct read takes at both ends.
+        let mut buffer = pool.take((len + 2 * ALIGNMENT).next_multiple_of(STEP));
+        let streaming = self.sequence.is_in_order();
+        let bytes = stored(&first.file.file, (start, len), streaming, &mut buffer)?;
         for n in span {
             let slot = n.stored.slot;
             // Inside the span: its chunks are in order and its last one ends it.
@@ -223,43 +260,72 @@ impl Blocks {
                 return Err(Error::damaged("a sample of another size"));
             }
             let place = &mut out[n.row * row..(n.row + 1) * row];
-            n.rows.decode(stored, slot.mask, place)?;
+            n.rows.decode(stored, slot.mask, place, pool)?;
             check(place, n.checksum)?;
         }
         Ok(())
     }
 
-    /// Looks up records from a block on, and maps the files they name that are new.
-    pub fn prepare(&self, block: usize, known: &Mutex<HashSet<(&'static str, String)>>) {
+    /// Looks up the records of a block of samples and maps the datasets they name, those of one file together.
+    /// Only the first for a block does anything; the others wait for it.
+    fn prepare(&self, block: usize) {
+        let Some(place) = self.view.column.prepared.get(block) else {
+            return;
+        };
+        let mut done = place.lock().unwrap_or_else(|e| e.into_inner());
+        if !std::mem::replace(&mut *done, true) {
+            // A reader meets the same failures himself.
+            let _ = self.map(block);
+        }
+    }
+
+    fn map(&self, block: usize) -> Result<()> {
         let (repository, column) = (self.view.repository(), &self.view.column);
-        for block in block..(block + WIDE).min(column.located.len()) {
-            let Ok(records) = repository.records_around(column, block) else {
-                return;
-            };
-            // The samples of one file mostly follow each other: a few places of a block say which.
-            for at in column.block(block).step_by(BLOCK / 4) {
-                let record = repository.parse_record(column, at, &records);
-                let Ok(Record::Hdf5 {
-                    backend,
-                    uid,
-                    dataset,
-                    ..
-                }) = record
-                else {
-                    continue;
-                };
-                let mut known = known.lock().unwrap_or_else(|e| e.into_inner());
-                if !known.insert((backend, uid.clone())) {
-                    continue;
-                }
-                drop(known);
-                // A reader meets the same failures himself.
-                if let Ok(file) = repository.files.collection(backend, &uid) {
-                    let advice = rustix::fs::Advice::WillNeed;
-                    let _ = rustix::fs::fadvise(file.file.file(), 0, None, advice);
-                    let _ = repository.files.rows(&file, dataset, true);
-                }
+        let records = match block {
+            // Somebody waits for the first rows.
+            0 => repository.records(column, 0)?,
+            _ => repository.records_around(column, block)?,
+        };
+        let mut named: BTreeMap<(&'static str, String), BTreeSet<u32>> = BTreeMap::new();
+        let samples = column.block(block);
+        let last = samples.end.checked_sub(1);
+        for at in samples.step_by(APART).chain(last) {
+            let record = repository.parse_record(column, at, &records);
+            if let Ok(Record::Hdf5 {
+                backend,
+                uid,
+                dataset,
+                ..
+            }) = record
+            {
+                named.entry((backend, uid)).or_default().insert(dataset);
             }
+        }
+        for ((backend, uid), datasets) in named {
+            let Ok(file) = repository.files.collection(backend, &uid) else {
+                continue;
+            };
+            let mut advised = self.advised.lock().unwrap_or_else(|e| e.into_inner());
+            if advised.insert(file.file.serial) {
+                let file = file.clone();
+                let will_need = move || file.will_need();
+                repository.context.ahead.submit_first(will_need);
+            }
+            drop(advised);
+            let _ = repository.files.map_together(&file, &datasets);
+        }
+        Ok(())
+    }
+
+    /// Does that for the blocks of samples that nobody has begun, in order.
+    pub fn prepare_next(&self) {
+        let blocks = self.view.column.prepared.len().min(PREPARED);
+        loop {
+            let block = self.next.fetch_add(1, Ordering::Relaxed);
+            if block >= blocks {
+                return;
+            }
+            self.prepare(block);
         }
     }
 
@@ -307,6 +373,30 @@ impl Blocks {
         let wanted = || !self.sequence.has_reached(number);
         cache.ahead(self.key(number), self.need(number), wanted, fill);
     }
+}
+
+/// The `len` bytes of a file from `start` on. For a reader who goes on past the page cache, if they are not there: they
+/// will be, as rows.
+fn stored<'b>(
+    file: &StoreFile,
+    (start, len): (u64, usize),
+    streaming: bool,
+    buffer: &'b mut [u8],
+) -> Result<&'b [u8]> {
+    let range = streaming.then(|| file.direct_range(start, len as u64));
+    if let Some(range) = range.flatten() {
+        let room = usize::try_from(range.end - range.start).ok();
+        let from = usize::try_from(start - range.start).ok();
+        if let (Some(room), Some(from)) = (room.and_then(|n| buffer.get_mut(..n)), from)
+            // A file that somebody is writing to is read as usual.
+            && file.read_direct(room, range.start).is_ok_and(|got| got >= from + len)
+        {
+            return Ok(&buffer[from..from + len]);
+        }
+    }
+    let bytes = &mut buffer[..len];
+    file.file().read_exact_at(bytes, start)?;
+    Ok(bytes)
 }
 
 /// How many of the chunks, sorted by file and address, are read together; `None` of none.

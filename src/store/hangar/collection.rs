@@ -3,6 +3,7 @@
 //! A collection may be written to while it is read: rows are only ever added, so a map stays right for the rows
 //! it knows. A row it does not know, or whose checksum does not match, is looked up once more in a newer map.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -129,14 +130,14 @@ impl Files {
             .clone()
     }
 
-    /// A dataset of a collection. With `wide`, many of its datasets will be asked for.
-    pub fn rows(&self, of: &Collection, dataset: u32, wide: bool) -> Result<Arc<Rows>> {
+    /// A dataset of a collection.
+    pub fn rows(&self, of: &Collection, dataset: u32) -> Result<Arc<Rows>> {
         let key = (of.file.serial, dataset);
         if let Some(rows) = lock(&self.maps).get(&key) {
             return Ok(rows.clone());
         }
         let asked = of.asked.fetch_add(1, Ordering::Relaxed);
-        if asked > 0 || wide {
+        if asked > 0 {
             let _one = lock(&of.filling);
             if let Some(rows) = lock(&self.maps).get(&key) {
                 return Ok(rows.clone());
@@ -157,9 +158,23 @@ impl Files {
             .ok_or_else(|| about(Error::damaged("there is no such dataset")))
     }
 
+    /// Maps those of the datasets that are not known yet, in one request. One that is damaged stays unknown.
+    pub fn map_together(&self, of: &Collection, datasets: &BTreeSet<u32>) -> Result<()> {
+        let maps = lock(&self.maps);
+        let new = datasets
+            .iter()
+            .filter(|&&dataset| !maps.contains(&(of.file.serial, dataset)));
+        let names: Vec<_> = new.map(|n| n.to_string().into_bytes()).collect();
+        drop(maps);
+        if !names.is_empty() {
+            self.map(of, names)?;
+        }
+        Ok(())
+    }
+
     /// Maps datasets, all if none are named; answers the last one.
     fn map(&self, of: &Collection, names: Vec<Vec<u8>>) -> Result<Option<Arc<Rows>>> {
-        let all = names.is_empty();
+        let many = names.len() != 1;
         let version = Identity::of(&of.file.file().metadata()?);
         let mut last = None;
         for (name, map) in self.context.h5.maps(&of.file, names)? {
@@ -177,7 +192,7 @@ impl Files {
                     last = Some(rows);
                 }
                 // One that is damaged costs its own samples only.
-                Err(_) if all => {}
+                Err(_) if many => {}
                 Err(e) => return Err(e),
             }
         }
@@ -191,6 +206,16 @@ impl Collection {
             file,
             asked: AtomicU64::new(0),
             filling: Mutex::new(()),
+        }
+    }
+
+    /// Has the kernel read a file of small samples ahead: much of it is what libhdf5 reads. Of others little is, and
+    /// samples are read past the page cache.
+    pub fn will_need(&self) {
+        const MOST: u64 = 16 << 20;
+        if self.file.identity.size <= MOST {
+            // Only about speed.
+            let _ = rustix::fs::fadvise(self.file.file(), 0, None, rustix::fs::Advice::WillNeed);
         }
     }
 

@@ -3,7 +3,7 @@
 //! A column is shared by all commits in which it is the same.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -38,6 +38,10 @@ pub struct Column {
     pub content: u128,
     /// Records of the samples in blocks, found when they are needed.
     pub located: Vec<Located>,
+    /// By block: its records were looked up, and the datasets they name were mapped, once.
+    pub prepared: Vec<Mutex<bool>>,
+    /// Held while the records of many blocks are looked up: others will want the same.
+    pub around: Mutex<()>,
     /// Lengths of text and bytes in blocks.
     pub lengths: Vec<Lengths>,
     /// Held by every open file with all of the column.
@@ -64,6 +68,10 @@ impl Column {
 
     pub fn hash(&self, at: usize) -> &Hash {
         &self.hashes[at]
+    }
+
+    pub fn hashes(&self, places: Range<usize>) -> &[Hash] {
+        &self.hashes[places]
     }
 
     /// The digest of a sample as Hangar writes it.
@@ -222,6 +230,8 @@ impl Builder {
             layout,
             schema,
             located: blocks(ends.len()),
+            prepared: blocks(ends.len()),
+            around: Mutex::default(),
             lengths: blocks(ends.len()),
             readers: Arc::default(),
             keys,

@@ -6,6 +6,7 @@ use blake2b_simd::many::{HashManyJob, hash_many};
 use blake2b_simd::{Params, State};
 
 use crate::dtype::{DType, Kind};
+use crate::hex::push_hex;
 
 /// Bytes of the digest of a sample or a commit.
 pub const LEN: usize = 20;
@@ -58,24 +59,6 @@ fn hex(bytes: &[u8]) -> String {
     push_hex(bytes, &mut out);
     String::from_utf8_lossy(&out).into_owned()
 }
-
-fn push_hex(bytes: &[u8], out: &mut Vec<u8>) {
-    for &b in bytes {
-        out.extend(PAIRS[usize::from(b)]);
-    }
-}
-
-/// Bytes as two hexadecimal digits.
-const PAIRS: [[u8; 2]; 256] = {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut pairs = [[0; 2]; 256];
-    let mut n = 0;
-    while n < 256 {
-        pairs[n] = [DIGITS[n >> 4], DIGITS[n & 15]];
-        n += 1;
-    }
-    pairs
-};
 
 /// Whether a text has the form of a commit's digest.
 pub fn is_commit(text: &str) -> bool {

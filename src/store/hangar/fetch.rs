@@ -1,5 +1,6 @@
 //! The bytes of a sample by its record, checked against the record's xxh64 the first time they are decoded.
 
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -8,6 +9,7 @@ use xxhash_rust::xxh64::xxh64;
 use super::numpy::Header;
 use super::record::Record;
 use super::repository::Repository;
+use super::rows::Stored;
 use super::table::Table;
 use crate::buffer::Buffer;
 use crate::cache::{Key, Piece};
@@ -78,7 +80,7 @@ impl Repository {
                 ..
             } => {
                 let file = self.files.collection(backend, uid)?;
-                Ok(self.files.rows(&file, *dataset, false)?.dtype.clone())
+                Ok(self.files.rows(&file, *dataset)?.dtype.clone())
             }
             Record::Numpy { uid, .. } => Ok(Header::read(&self.files.open("10", uid)?)?.dtype),
             _ => Err(Error::damaged("not an array")),
@@ -138,7 +140,7 @@ impl Repository {
             let rows = if again {
                 self.files.newer(&file, *dataset)?
             } else {
-                self.files.rows(&file, *dataset, false)?
+                self.files.rows(&file, *dataset)?
             };
             same_type(&rows.dtype, expected)?;
             let count = rows.part(*row, shape)?;
@@ -159,7 +161,7 @@ impl Repository {
             self.files.forget(backend, uid);
             return read(true).map_err(|_| first);
         }
-        let rows = self.files.rows(&file, *dataset, false);
+        let rows = self.files.rows(&file, *dataset);
         match rows {
             Ok(rows) if file.is_newer(&rows) => read(true).map_err(|_| first),
             _ => Err(first),
@@ -173,6 +175,45 @@ impl Repository {
             return Ok(Arc::new(Buffer::from(bytes)));
         };
         self.context.cache.get(key, || self.fetch(record, expected))
+    }
+
+    /// Fills `out` with the bytes of a sample that is a chunk of its own, checked. False if it is not, or that failed:
+    /// `sample` then says why.
+    pub fn decoded(&self, record: &Record, expected: Option<&DType>, out: &mut [u8]) -> bool {
+        let Record::Hdf5 {
+            backend,
+            uid,
+            checksum,
+            dataset,
+            row,
+            shape,
+            ..
+        } = record
+        else {
+            return false;
+        };
+        let mut decode = || {
+            let file = self.files.collection(backend, uid)?;
+            let rows = self.files.rows(&file, *dataset)?;
+            same_type(&rows.dtype, expected)?;
+            let count = rows.part(*row, shape)?;
+            // No codec makes more of what it cannot compress; a damaged table may say so.
+            let fits = |stored: &Stored| {
+                stored.len == out.len() && stored.slot.size as usize <= 2 * out.len() + 4096
+            };
+            let Some(stored) = rows.stored(*row, &count).filter(fits) else {
+                return Ok(false);
+            };
+            let pool = self.context.cache.pool();
+            let mut bytes = pool.take(stored.slot.size as usize);
+            let file = file.file.file();
+            file.read_exact_at(&mut bytes, stored.slot.addr)?;
+            rows.decode(&bytes, stored.slot.mask, out, pool)?;
+            check(out, *checksum)?;
+            self.context.cache.passed_on(out.len());
+            Ok::<_, Error>(true)
+        };
+        decode().unwrap_or(false)
     }
 
     /// The record's name in the cache: records that differ at all are different samples.

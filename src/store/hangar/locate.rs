@@ -6,12 +6,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use serde_bytes::ByteBuf;
-
 use super::column::{BLOCK, Column};
 use super::record::Record;
 use super::repository::Repository;
 use crate::error::{Error, Result};
+use crate::h5::Packed;
 use crate::raw::Identity;
 
 /// The records of a block of samples.
@@ -52,23 +51,23 @@ impl Located {
 }
 
 impl Records {
-    fn new(values: &[Option<ByteBuf>], version: Identity) -> Result<Self> {
-        let mut text = Vec::new();
-        let mut complete = true;
-        let mut ends = Vec::with_capacity(values.len());
-        for value in values {
-            let value = value.as_ref().map_or(&[][..], |value| value);
-            complete &= !value.is_empty() && !value.starts_with(b"50:");
-            text.extend_from_slice(value);
-            let end = u32::try_from(text.len());
-            ends.push(end.map_err(|_| Error::damaged("records of more than 4 GiB"))?);
-        }
-        Ok(Self {
+    /// The records at `places` of those that were looked up.
+    fn new(packed: &Packed, places: Range<usize>, version: Identity) -> Self {
+        let start = places.start.checked_sub(1).map_or(0, |n| packed.ends[n]);
+        let ends: Box<[u32]> = packed.ends[places].iter().map(|end| end - start).collect();
+        let len = ends.last().copied().unwrap_or(0);
+        let text = &packed.text[start as usize..][..len as usize];
+        let mut records = Self {
             text: text.into(),
-            ends: ends.into(),
-            complete,
+            ends,
+            complete: false,
             version,
-        })
+        };
+        records.complete = (0..records.ends.len()).all(|at| {
+            let record = records.get(at);
+            !record.is_empty() && !record.starts_with(b"50:")
+        });
+        records
     }
 
     fn get(&self, at: usize) -> &[u8] {
@@ -94,8 +93,16 @@ impl Repository {
         if let Some(records) = self.known_records(column, block)? {
             return Ok(records);
         }
-        let from = block - block % WIDE;
-        self.look_up(column, from..(from + WIDE).min(column.located.len()))?;
+        let _one = column.around.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(records) = self.known_records(column, block)? {
+            return Ok(records);
+        }
+        let mut from = block - block % WIDE;
+        while from < block && self.known_records(column, from)?.is_some() {
+            from += 1;
+        }
+        let to = (from + WIDE).min(column.located.len());
+        self.look_up(column, from..to)?;
         self.records(column, block)
     }
 
@@ -112,13 +119,14 @@ impl Repository {
     /// Looks up the records of blocks, at least one; answers those of the last.
     fn look_up(&self, column: &Column, blocks: Range<usize>) -> Result<Arc<Records>> {
         let version = self.hashes.version()?;
-        let samples = column.block(blocks.start).start..column.block(blocks.end - 1).end;
-        let keys = samples.map(|at| [b"h:", column.digest(at).as_bytes()].concat());
-        let mut values = self.hashes.values(keys.collect())?.into_iter();
-        let mut last = Arc::new(Records::new(&[], version)?);
+        let first = column.block(blocks.start).start;
+        let samples = first..column.block(blocks.end - 1).end;
+        let packed = self.hashes.hashed(column.kind, column.hashes(samples))?;
+        let mut last = Arc::new(Records::new(&Packed::default(), 0..0, version));
         for block in blocks {
-            let values: Vec<_> = values.by_ref().take(column.block(block).len()).collect();
-            last = Arc::new(Records::new(&values, version)?);
+            let samples = column.block(block);
+            let places = samples.start - first..samples.end - first;
+            last = Arc::new(Records::new(&packed, places, version));
             column.located[block].set(last.clone());
         }
         Ok(last)

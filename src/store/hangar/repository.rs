@@ -62,6 +62,8 @@ pub struct Repository {
     heads: Mutex<Option<(Identity, Arc<Heads>)>>,
     staged: Mutex<Option<(Identity, Arc<Commit>)>>,
     commits: Mutex<LruCache<String, Arc<Commit>>>,
+    /// Held while a commit is read, on several cores: who comes second for the same one finds it.
+    reading: Mutex<()>,
     /// Columns in use, by content.
     columns: Mutex<HashMap<u128, Weak<Column>>>,
     schemas: Mutex<HashMap<String, Arc<Schema>>>,
@@ -76,7 +78,7 @@ pub fn folder(top: &Path) -> Option<PathBuf> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No lock is held while anything is read.
+    // But for `reading` no lock is held while anything is read.
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
@@ -99,6 +101,7 @@ impl Repository {
             commits: Mutex::new(LruCache::new(
                 NonZeroUsize::new(COMMITS).unwrap_or(NonZeroUsize::MIN),
             )),
+            reading: Mutex::default(),
             columns: Mutex::default(),
             schemas: Mutex::default(),
         };
@@ -184,8 +187,13 @@ impl Repository {
 
     /// A commit, checked against its digest.
     pub fn commit(&self, digest: &str) -> Result<Arc<Commit>> {
-        if let Some(commit) = lock(&self.commits).get(digest) {
-            return Ok(commit.clone());
+        let known = || lock(&self.commits).get(digest).cloned();
+        if let Some(commit) = known() {
+            return Ok(commit);
+        }
+        let _one = lock(&self.reading);
+        if let Some(commit) = known() {
+            return Ok(commit);
         }
         let about = |e: Error| e.about(format!("commit {digest}"));
         let (parents_text, spec_text) = self.described(digest)?;
@@ -208,6 +216,14 @@ impl Repository {
         }
         drop(commits);
         Ok(commit)
+    }
+
+    /// Bytes that the records of a commit take in `ref.lmdb`, packed; `None` if there are none.
+    pub fn packed_len(&self, digest: &str) -> Result<Option<u64>> {
+        let lengths = self
+            .refs
+            .lengths(vec![format!("{digest}:ref").into_bytes()]);
+        Ok(lengths?.pop().flatten())
     }
 
     /// A commit of columns, those that others have in common with them.

@@ -5,9 +5,12 @@
 //! from the ranks alone: the record's shape and the dataset's decide, never the column's schema.
 
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
+use crate::buffer::Pool;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::filter::Means;
 use crate::h5::{DatasetMap, Direct, Element, H5, Request, Slot, Source};
 use crate::raw::{Identity, StoreFile};
 use crate::read::block::{Place, copy};
@@ -126,11 +129,11 @@ impl Rows {
     }
 
     /// Decodes the stored bytes of a chunk into a buffer of its size.
-    pub fn decode(&self, stored: &[u8], mask: u32, out: &mut [u8]) -> Result<()> {
+    pub fn decode(&self, stored: &[u8], mask: u32, out: &mut [u8], pool: &Arc<Pool>) -> Result<()> {
         match &self.source {
             Backing::Chunked { direct, .. } => direct
                 .pipeline
-                .decode_into(stored, mask, out)
+                .decode_with(Means { pool, threads: 1 }, stored, mask, out)
                 .map_err(|e| Error::damaged(e.to_string())),
             _ => Err(Error::damaged("not chunked")),
         }
@@ -258,6 +261,7 @@ impl Rows {
             .collect();
         let mut place = first.clone();
         let mut stored = false;
+        let pool = Arc::default();
         loop {
             let at = (0..rank).try_fold(0_u64, |at, k| {
                 at.checked_mul(self.shape[k].div_ceil(chunk[k]))?
@@ -275,7 +279,7 @@ impl Rows {
                 stored = true;
                 let mut decoded = vec![0; chunk_len];
                 let done = read_chunk(file, *slot)
-                    .and_then(|bytes| self.decode(&bytes, slot.mask, &mut decoded));
+                    .and_then(|bytes| self.decode(&bytes, slot.mask, &mut decoded, &pool));
                 done.map_err(|e| e.about(format!("chunk {place:?}")))?;
                 if single {
                     return Ok(Some(decoded));

@@ -85,6 +85,14 @@ impl Content for Bytes {
         Ok(())
     }
 
+    fn give(&self, buf: &mut [u8]) -> Result<()> {
+        let repository = &self.repository;
+        if repository.decoded(&self.record, self.dtype.as_ref(), buf) {
+            return Ok(());
+        }
+        self.read_at(0, buf)
+    }
+
     fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         Ok(Some(Data::Shared(

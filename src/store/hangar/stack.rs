@@ -2,24 +2,18 @@
 //!
 //! A sample that is damaged costs its own rows only.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
 use super::blocks::Blocks;
-use super::locate::WIDE;
 use super::snapshot::View;
 use crate::content::{Concat, Content, Data, Literal};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::npy;
 use crate::raw::Ownership;
-use crate::read::sequence::Sequence;
 use crate::tree::VirtualFile;
-
-/// Bytes of rows that are read together.
-const TARGET: u64 = 512 << 10;
 
 /// Blocks that are read ahead of a sequential reader.
 const DEPTH: u64 = 8;
@@ -61,16 +55,8 @@ impl VirtualFile for Stack {
         let len = npy::payload_len(&dtype, &shape).ok_or_else(large)?;
         let row = npy::payload_len(&dtype, &shape[1..]).ok_or_else(large)?;
         let header = npy::header(&dtype, &shape);
-        let rows = StackedRows(Arc::new(Blocks {
-            view: self.view.clone(),
-            per_block: (TARGET / row.max(1)).max(1),
-            dtype,
-            shape: shape[1..].to_vec(),
-            row,
-            len,
-            sequence: Sequence::default(),
-            readers: self.view.column.readers.clone(),
-        }));
+        let sample = shape[1..].to_vec();
+        let rows = StackedRows(Arc::new(Blocks::new(&self.view, dtype, sample, (row, len))));
         rows.prepare();
         Ok(Arc::new(Concat::new([
             Arc::new(Literal(header)) as Arc<dyn Content>,
@@ -109,27 +95,35 @@ impl VirtualFile for Stack {
 struct StackedRows(Arc<Blocks>);
 
 impl StackedRows {
-    /// Looks up what a reader from the start will need: records, and the maps of the files they name.
+    /// Begins with what a reader from the start will need: records, the maps of the datasets they name, and the
+    /// first blocks.
     fn prepare(&self) {
-        let blocks = self.0.view.column.located.len();
-        let files = Arc::new(Mutex::new(HashSet::new()));
-        self.0.view.repository().hashes.will_need();
-        for block in (0..blocks).step_by(WIDE).take(4) {
-            let (inner, files) = (self.0.clone(), files.clone());
-            let context = &self.0.view.repository().context;
-            context.ahead.submit(move || inner.prepare(block, &files));
+        let context = &self.0.view.repository().context;
+        let repository = self.0.view.repository().clone();
+        context.ahead.submit(move || repository.hashes.will_need());
+        for _ in 0..context.ahead.cores().min(self.0.view.column.located.len()) {
+            let inner = self.0.clone();
+            context.ahead.submit(move || inner.prepare_next());
         }
+        for number in 0..self.depth().min(self.0.blocks()) {
+            let inner = self.0.clone();
+            context.ahead.submit(move || inner.ahead(number));
+        }
+    }
+
+    /// Blocks to fetch ahead: they must not push out what is being read.
+    fn depth(&self) -> u64 {
+        let options = &self.0.view.repository().context.options;
+        let block = self.0.per_block.saturating_mul(self.0.row).max(1);
+        DEPTH.min((options.cache_size / block).saturating_sub(4) / 2)
     }
 
     fn look_ahead(&self, number: u64) {
         let context = &self.0.view.repository().context;
-        let block = self.0.per_block.saturating_mul(self.0.row).max(1);
-        // What is fetched ahead must not push out what is being read.
-        let room = (context.options.cache_size / block).saturating_sub(4) / 2;
         let wanted = self
             .0
             .sequence
-            .reads(number, DEPTH.min(room), self.0.blocks(), 4);
+            .reads(number, self.depth(), self.0.blocks(), 4);
         for next in wanted {
             let inner = self.0.clone();
             context.ahead.submit(move || inner.ahead(next));

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use serde_bytes::ByteBuf;
 
+use super::digest::Hash;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::H5Error;
+use crate::h5::Packed;
 use crate::options::External;
 use crate::raw::{Identity, StoreFile};
 use crate::store::Context;
@@ -117,6 +119,12 @@ impl Table {
         let count = keys.len();
         let values = self.ask(|file| self.context.h5.values(file, keys))?;
         self.complete(values, count)
+    }
+
+    /// The values of samples' digests of one kind, in their order.
+    pub fn hashed(&self, kind: u8, hashes: &[Hash]) -> Result<Packed> {
+        let prefix = [b'h', b':', kind, b'='];
+        self.ask(|file| self.context.h5.hashed(file, &prefix, hashes))
     }
 
     /// The value of a key.
