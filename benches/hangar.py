@@ -23,11 +23,20 @@ HANGAR = os.environ.get("NPYFS_HANGAR_PYTHON", "")
 
 READ = '''
 import os, random, sys, time
-def stacked(path):
+def order(path, total):
+    """Each sample in turn, none kept, as the other side does it."""
     start = time.perf_counter()
     with open(path, "rb", buffering=0) as file:
-        data = bytearray(os.fstat(file.fileno()).st_size)
-        file.readinto(data)
+        size = os.fstat(file.fileno()).st_size - 128
+        file.seek(128)
+        sample = bytearray(size // total)
+        while file.readinto(sample):
+            pass
+    return time.perf_counter() - start
+def whole(path):
+    import numpy
+    start = time.perf_counter()
+    numpy.load(path)
     return time.perf_counter() - start
 def samples(folder, total, count):
     chance = random.Random(count)
@@ -43,7 +52,7 @@ def samples(folder, total, count):
         sample(key)
     return time.perf_counter() - start
 what, path, *rest = sys.argv[1:]
-print(stacked(path) if what == "stacked" else samples(path, *map(int, rest)))
+print({"order": order, "whole": whole, "samples": samples}[what](path, *map(int, rest)))
 '''
 
 
@@ -81,15 +90,18 @@ class Bench:
             self.row(f"a random sample of {shape}: open, read, close", pairs, wanted, 5000)
 
     def stacked(self, store):
+        """Both sides take one sample after the other and keep none; and both make one array of them."""
         for name, total, wanted in (("small", 20_000, 10), ("large", 1_000, 2)):
-            pairs = []
-            for _ in range(self.asked.pairs):
-                with Npyfs(store, self.point) as mount:
+            for how, arguments in (("order", [total]), ("whole", [])):
+                pairs = []
+                for _ in range(self.asked.pairs):
+                    with Npyfs(store, self.point) as mount:
+                        drop(3)
+                        mine = ours(how, mount / f"branches/master/{name}.npy", *arguments)
                     drop(3)
-                    mine = ours("stacked", mount / f"branches/master/{name}.npy")
-                drop(3)
-                pairs.append((mine, hangar("order", store, name)))
-            self.row(f"the column {name} of {total} stacked, cold; each sample", pairs, wanted, total)
+                    pairs.append((mine, hangar(how, store, name)))
+                end = {"order": "in turn", "whole": "as one array"}[how]
+                self.row(f"column {name} of {total} stacked, cold, {end}; each", pairs, wanted, total)
 
     def first_listing(self):
         """Of a repository of very many records: as columns of a hundredth, a tenth, and of all of them."""

@@ -2,6 +2,7 @@
 
     hangar_worker.py make DIR                  a repository: 20 000 samples of 28×28 uint8, 1 000 of 64×64×3 float32
     hangar_worker.py order DIR COLUMN          reads a column in key order: seconds, without opening the checkout
+    hangar_worker.py whole DIR COLUMN          the same, into one array
     hangar_worker.py random DIR COLUMN COUNT   reads samples at random"""
 
 import contextlib
@@ -52,13 +53,24 @@ def read(folder, name, keys):
     return time.perf_counter() - start
 
 
+def whole(folder, name):
+    column = Repository(folder).checkout(write=False)[name]
+    start = time.perf_counter()
+    keys = sorted(column.keys())
+    first = column[keys[0]]
+    array = np.empty((len(keys), *first.shape), first.dtype)
+    for row, key in enumerate(keys):
+        array[row] = column[key]
+    return time.perf_counter() - start
+
+
 def main(what, folder, name="", count="0"):
     with contextlib.redirect_stdout(io.StringIO()):
         if what == "make":
             return make(folder)
         chance = random.Random(int(count))
         keys = [chance.randrange(SAMPLES[name]) for _ in range(int(count))]
-        seconds = read(folder, name, keys)
+        seconds = whole(folder, name) if what == "whole" else read(folder, name, keys)
     print(seconds)
 
 
