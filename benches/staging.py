@@ -4,7 +4,7 @@
 
 Pairs in one run: each round writes the same samples both ways, into new repositories on the same disk; the copy counts until
 the rows are staged. Prints medians, the processor time of each sample in cp, daemon and workers, and their highest memory.
-On a busy machine: `nice -n -19`, and look at processor time."""
+On a busy machine: `chrt -f 10`, and look at processor time."""
 
 import argparse
 import os
@@ -77,7 +77,7 @@ def used(pids):
 
 
 def copy(repository, source):
-    """Seconds, processor time of cp, daemon and workers, and the highest memory of daemon and workers together."""
+    """Seconds, processor time of cp, daemon and workers, and the highest memory of daemon and each worker."""
     with Mount(repository, checkout="bench", limit=600) as m:
         os.listdir(m / "stage/train")
         before = [used([m.pid]), used(workers(m.pid))]
@@ -93,7 +93,7 @@ def copy(repository, source):
         processes = [m.pid, *workers(m.pid)]
         after = [used([m.pid]), used(processes[1:])]
         split = [np.array([usage.ru_utime, usage.ru_stime]), *(b - a for a, b in zip(before, after))]
-        return seconds, copied, split, sum(map(peak_memory, processes))
+        return seconds, copied, split, list(map(peak_memory, processes))
 
 
 def main():
@@ -113,7 +113,7 @@ def main():
 
 
 def measure(name, count, dtype, shape, source, work, rounds):
-    pairs, memory = [], 0
+    pairs, memory = [], []
     for number in range(rounds):
         ours, theirs = work / f"o{number}", work / f"t{number}"
         for path in (ours, theirs):
@@ -123,7 +123,7 @@ def measure(name, count, dtype, shape, source, work, rounds):
         os.sync()
         other, their_use = hangar.script(WRITE, theirs, source, timeout=600)
         pairs.append((seconds, other))
-        memory = max(memory, peak)
+        memory = max(memory, peak, key=sum)
         parts = ", ".join(f"{who} {u * 1e6 / count:.0f}+{s * 1e6 / count:.0f}" for who, (u, s) in zip(("cp", "daemon", "workers"), split))
         print(f"  {seconds:.2f} s ({copied:.2f} s cp), hangar {other:.2f} s; us a sample, user+system: {parts}; "
               f"all {np.sum(split) * 1e6 / count:.0f}, hangar {their_use * 1e6 / count:.0f}", flush=True)
@@ -131,7 +131,8 @@ def measure(name, count, dtype, shape, source, work, rounds):
             shutil.rmtree(path)
     mine, other = (statistics.median(column) for column in zip(*pairs))
     ratio = statistics.median(b / a for a, b in pairs)
-    print(f"{count} {name}: npyfs {mine:.2f} s, hangar {other:.2f} s, {ratio:.2f} x; memory {memory >> 20} MiB", flush=True)
+    print(f"{count} {name}: npyfs {mine:.2f} s, hangar {other:.2f} s, {ratio:.2f} x; "
+          f"memory {sum(memory) >> 20} MiB, of the daemon {memory[0] >> 20}", flush=True)
 
 
 if __name__ == "__main__":

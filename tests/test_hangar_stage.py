@@ -4,6 +4,8 @@ import contextlib
 import errno
 import os
 import shutil
+import signal
+import threading
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from support.mount import Mount
 from support.process import npyfs
 from support.truth import np_save
 from test_hangar_commit import STAGE, commit, files, judge
+from test_workers import workers
 
 TYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64", "longdouble"]
 
@@ -185,6 +188,64 @@ def test_every_backend_type_and_compression(tmp_path):
     now = judge(path)
     assert now["status"] == "CLEAN" and now["verified"] is True
     assert "all is well" in npyfs("verify", path, check=True).stdout
+
+
+def test_many_large_samples(tmp_path):
+    """Several workers compress them, each into a file of its own."""
+    path = tmp_path / "repo"
+    hangar.script('''
+with contextlib.redirect_stdout(io.StringIO()):
+    co = repository(sys.argv[1]).checkout(write=True)
+    for backend in ("00", "01"):
+        co.add_ndarray_column(f"b{backend}", prototype=np.zeros((300, 700), "f4"), backend=backend)
+    co.commit("columns")
+    co.close()
+''', path)
+    base = np.add.outer(np.arange(300), np.arange(700))
+    values = {f"b{backend}/{i}": (base + 50 * int(backend) + i).astype("f4") for backend in ("00", "01") for i in range(25)}
+    with Mount(path, checkout="work") as m:
+        for name, value in values.items():
+            write(m / f"stage/{name}.npy", value)
+        sync(m)
+        assert m.errors() == []
+        for name, value in values.items():
+            assert (np.load(m / f"stage/{name}.npy") == value).all(), name
+    found = samples(judge(path))
+    for name, value in values.items():
+        column, key = name.split("/")
+        assert found[column][(key,)] == content(value), name
+    made = files(path)
+    assert made["data"] == made["stage_data"]
+    if len(os.sched_getaffinity(0)) > 1:
+        assert len(made["data"]) > 2, made
+    commit(path, "all of it")
+    assert judge(path)["verified"] is True
+
+
+def test_a_request_that_waits_holds_up_no_other(tmp_path):
+    path = tmp_path / "repo"
+    hangar.script(STAGE, path, "0")
+    first = commit(path, "first")
+    with Mount(path, checkout="work") as m:
+        # Every thread of the daemon has had a request.
+        for i in range(50):
+            write(m / f"stage/a/before{i}.npy", np.full((5, 4), i, "f4"))
+        stopped = workers(m.pid)
+        assert stopped
+        for worker in stopped:
+            os.kill(worker, signal.SIGSTOP)
+        waiting = threading.Thread(target=os.stat, args=(m / "commits" / first,))
+        try:
+            waiting.start()
+            for i in range(50):
+                write(m / f"stage/a/{i}.npy", np.full((5, 4), i, "f4"))
+                m.status()
+            assert waiting.is_alive(), "nothing waited"
+        finally:
+            for worker in stopped:
+                os.kill(worker, signal.SIGCONT)
+        waiting.join(60)
+        assert not waiting.is_alive()
 
 
 def test_replace_remove_rename_and_new_columns(tmp_path):

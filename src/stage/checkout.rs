@@ -29,7 +29,7 @@ const ENOUGH: u64 = 2 << 20;
 const MANY: usize = 256;
 
 /// Held bytes past which whoever stores one more waits.
-const MOST_HELD: u64 = 32 << 20;
+const MOST_HELD: u64 = 16 << 20;
 
 /// A writable checkout. All methods may be called from any thread.
 pub struct Checkout {
