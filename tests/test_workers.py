@@ -115,9 +115,14 @@ def test_workers_are_confined_and_the_status_says_so(store):
         said = mount.status()["worker_sandbox"]
         assert {"limits", "capabilities"} <= set(said["enforced"]) and len(said["enforced"] + said["missing"]) == 4
         for pid in workers(mount.pid):
-            status = dict(line.split(":\t", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
-            assert int(status["CapEff"], 16) & ~(1 << 2) == 0  # CAP_DAC_READ_SEARCH: root reads what it could read before
-            assert (status["Seccomp"] == "2") == ("seccomp" in said["enforced"])
+            def status():
+                lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+                return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+
+            # A worker that starts just now gives its rights up before it takes a request. CAP_DAC_READ_SEARCH: root reads
+            # what it could read before.
+            until(lambda: int(status()["CapEff"], 16) & ~(1 << 2) == 0, "a confined worker")
+            until(lambda: (status()["Seccomp"] == "2") == ("seccomp" in said["enforced"]), "its filter of system calls")
             limits = pathlib.Path(f"/proc/{pid}/limits").read_text()
             assert re.search(r"Max file size +0 +0", limits) and re.search(r"Max core file size +0 +0", limits)
             until(lambda: re.search(r"Max cpu time +\d+ ", pathlib.Path(f"/proc/{pid}/limits").read_text()), "its first request")
