@@ -12,11 +12,12 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pytest
 
 from support.mount import Mount, clear, make_point, until
 from support.process import npyfs, run
 
-ROUNDS = int(os.environ.get("NPYFS_CRASH_ROUNDS", "25"))
+ROUNDS = int(os.environ.get("NPYFS_CRASH_ROUNDS", "200"))
 NAMES = [f"{group}{n}" for group in ("", "g/") for n in range(4)]
 
 # Writes arrays whose elements all are the number of the write; says before and after each what it does.
@@ -66,6 +67,7 @@ def children(pid):
     return [int(child) for thread in Path(f"/proc/{pid}/task").iterdir() for child in (thread / "children").read_text().split()]
 
 
+@pytest.mark.timeout(60 + 3 * ROUNDS)
 def test_what_fsync_confirmed_is_there_after_kill_9(tmp_path):
     store = tmp_path / "x.h5"
     with h5py.File(store, "w") as file:
