@@ -19,6 +19,8 @@ from test_hangar_stage import samples, sync
 
 # 200 rounds take minutes: the whole number is for NPYFS_ROUNDS=200.
 ROUNDS = int(os.environ.get("NPYFS_ROUNDS", "12"))
+# Each look reads all that was written before: so many rounds in one repository, then a new one.
+LOT = 20
 
 # Opens the repository as Hangar does after somebody's crash, reads everything, and says what it found.
 LOOK = '''
@@ -55,14 +57,15 @@ while True:
 '''
 
 
-@pytest.mark.timeout(60 + 30 * ROUNDS)
-def test_kill_at_any_time(tmp_path):
+@pytest.mark.timeout(60 + 30 * LOT)
+@pytest.mark.parametrize("first", range(0, ROUNDS, LOT))
+def test_kill_at_any_time(tmp_path, first):
     path = tmp_path / "repo"
     hangar.script(STAGE, path, "0")
     commit(path, "first")
-    chance = random.Random(7)
+    chance = random.Random(7 + first)
     synced = {}
-    for seed in range(ROUNDS):
+    for seed in range(first, min(first + LOT, ROUNDS)):
         with Mount(path, checkout="work") as m:
             copier = subprocess.Popen([sys.executable, "-c", COPY, m / "stage", str(seed)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
             try:
