@@ -73,13 +73,13 @@ type Shown = (Arc<dyn Directory>, Option<Arc<Writer>>);
 const SHORT: u64 = 128 << 10;
 
 /// Bytes of the longest name, as `statvfs` says.
-const LONGEST_NAME: usize = 255;
+const LONGEST_NAME: u32 = 255;
 
 type FsResult<T> = std::result::Result<T, FsError>;
 
 /// The answer for a name that is not there.
 fn absent(name: &[u8]) -> Error {
-    if name.len() > LONGEST_NAME {
+    if name.len() > LONGEST_NAME as usize {
         return Error::new(
             ErrorKind::Os(libc::ENAMETOOLONG),
             "a name of over 255 bytes",
@@ -581,7 +581,7 @@ impl Fs {
             ffree: s.f_ffree,
             bsize: small(s.f_bsize),
             frsize: small(s.f_frsize),
-            namelen: 255,
+            namelen: LONGEST_NAME,
         })
     }
 }

@@ -31,8 +31,8 @@ impl Base for Empty<'_> {
         Ok(None)
     }
 
-    fn scratch(&self) -> error::Result<Scratch> {
-        Ok(self.0.scratch())
+    fn scratch(&self) -> Scratch {
+        self.0.scratch()
     }
 }
 

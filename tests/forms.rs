@@ -96,8 +96,8 @@ impl Base for Store<'_> {
         path.map(|path| self.content(path)).transpose()
     }
 
-    fn scratch(&self) -> Result<Scratch> {
-        Ok(self.layer.scratch())
+    fn scratch(&self) -> Scratch {
+        self.layer.scratch()
     }
 }
 

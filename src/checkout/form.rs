@@ -50,7 +50,7 @@ pub trait Base {
     fn npy(&self, name: &str) -> Result<Option<Arc<dyn Content>>>;
 
     /// An empty scratch file.
-    fn scratch(&self) -> Result<Scratch>;
+    fn scratch(&self) -> Scratch;
 }
 
 /// What becomes of an object.

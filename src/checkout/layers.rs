@@ -171,8 +171,8 @@ impl Base for Group<'_> {
         }
     }
 
-    fn scratch(&self) -> Result<Scratch> {
-        Ok(self.target.layer.scratch())
+    fn scratch(&self) -> Scratch {
+        self.target.layer.scratch()
     }
 }
 
@@ -263,8 +263,8 @@ impl Target for LayerTarget {
         }))
     }
 
-    fn scratch(&self) -> Result<Scratch> {
-        Ok(self.layer.scratch())
+    fn scratch(&self) -> Scratch {
+        self.layer.scratch()
     }
 
     fn disk(&self) -> &Path {

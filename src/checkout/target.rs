@@ -112,7 +112,7 @@ pub trait Target: Send + Sync {
     fn role(&self, path: &Names) -> Result<Role>;
 
     /// An empty scratch file on the disk that things are stored on.
-    fn scratch(&self) -> Result<Scratch>;
+    fn scratch(&self) -> Scratch;
 
     /// A directory on that disk, to ask for free space.
     fn disk(&self) -> &Path;

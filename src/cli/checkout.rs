@@ -89,7 +89,7 @@ enum Command {
     /// --compress is given. OUT must not exist. It appears when it is complete.
     #[command(override_usage = "npyfs checkout export [OPTIONS] <STORE> [NAME] <OUT>")]
     Export {
-        /// Compress all arrays: gzip, lzf or blosc:CODEC, with :LEVEL behind; none leaves them as they are
+        /// Compress arrays of 4 KiB or more: gzip, lzf or blosc:CODEC, with :LEVEL behind; none leaves them as they are
         #[arg(
             long,
             value_name = "METHOD",
@@ -138,11 +138,18 @@ pub fn run(args: Args) -> Result<(), CliError> {
             message,
             branch,
             head,
+            ours,
+            theirs,
+            leave_out,
             which,
             name,
-            ..
         } if is_hangar(&which) => {
             no_name(name)?;
+            if ours || theirs || leave_out {
+                return Err(CliError::usage(
+                    "--ours, --theirs and --leave-out are not for Hangar repositories",
+                ));
+            }
             let needed = || CliError::usage("a commit in a Hangar repository needs -m");
             let expected = Expected {
                 branch,

@@ -158,7 +158,7 @@ impl Writer {
             gid: own.gid,
             mode: own.mode & 0o666 | 0o200,
         };
-        let (scratch, content) = (self.target.scratch()?, file.open()?);
+        let (scratch, content) = (self.target.scratch(), file.open()?);
         let body = Body::new(path.to_vec(), scratch, Some(content), own.mtime, maker);
         let mut entries = self.pending.entries();
         match entries.get(path) {

@@ -114,8 +114,8 @@ impl Target for StageTarget {
         }))
     }
 
-    fn scratch(&self) -> Result<Scratch> {
-        Ok(Scratch::new(&self.checkout.dir, Arc::new(Disk)))
+    fn scratch(&self) -> Scratch {
+        Scratch::new(&self.checkout.dir, Arc::new(Disk))
     }
 
     fn disk(&self) -> &Path {

@@ -60,8 +60,9 @@ class Mount:
     """`with Mount(store, "xattrs,sep=@") as m:` — `m.path` is the mount point, `m / "a.npy"` a file below it.
 
     Leaving the block unmounts with `npyfs umount`, and fails when the daemon died before or outlives the unmount
-    (`m.expect_dead = True` where a test kills it). A guard process kills the daemon after `limit` seconds, because
-    a read that hangs in the kernel cannot be interrupted from here. With `log` the daemon stays in front, and what it
+    (`m.expect_dead = True` where a test kills it). A guard process kills the daemon after `limit` seconds and
+    unmounts lazily, because a read that hangs in the kernel cannot be interrupted from here, and nothing can once the
+    tests themselves were killed. With `log` the daemon stays in front, and what it
     says on standard error (a panic, for one) is in that file."""
 
     def __init__(self, store, options="", *, limit=110, point=None, log=None, env=None, checkout=None, checkouts=None):
@@ -99,7 +100,8 @@ class Mount:
             self.start = process_start(self.pid)
             assert self.start is not None, f"status.json names process {self.pid}, which does not run"
             self.guard = subprocess.Popen(
-                ["sh", "-c", 'sleep "$1"; kill -KILL "$2"', "guard", str(self.limit), str(self.pid)],
+                ["sh", "-c", 'sleep "$1"; kill -KILL "$2"; fusermount3 -uzq "$3" || umount -l "$3"',
+                 "guard", str(self.limit), str(self.pid), self.path],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         except BaseException:
             self._clear()

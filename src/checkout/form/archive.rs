@@ -56,7 +56,7 @@ pub fn members(
                 Arc::new(Slice::new(file.clone(), start, len))
             }
             CompressionMethod::Deflated => {
-                let mut spool = Spool::new(base)?;
+                let mut spool = Spool::new(base);
                 let mut block = vec![0; BLOCK];
                 loop {
                     let n = member.read(&mut block).map_err(damaged)?;

@@ -240,7 +240,7 @@ fn sort(
     columns: u64,
 ) -> Result<(Sorted, Sorted)> {
     let size = data.dtype.size();
-    let (mut values, mut sorted) = (Spool::new(base)?, Spool::new(base)?);
+    let (mut values, mut sorted) = (Spool::new(base), Spool::new(base));
     let mut pointers = Pointers::new(indptr);
     let mut start = pointers.next()?;
     for row in 0..indptr.len().saturating_sub(1) {

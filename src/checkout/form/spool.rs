@@ -19,12 +19,12 @@ pub struct Spool {
 }
 
 impl Spool {
-    pub fn new(base: &dyn Base) -> Result<Self> {
-        Ok(Self {
-            scratch: base.scratch()?,
+    pub fn new(base: &dyn Base) -> Self {
+        Self {
+            scratch: base.scratch(),
             waiting: Vec::new(),
             written: 0,
-        })
+        }
     }
 
     /// Bytes so far.

@@ -39,8 +39,8 @@ impl Base for Memory {
         Ok(found.map(|bytes| Arc::new(Literal(bytes)) as Arc<dyn Content>))
     }
 
-    fn scratch(&self) -> Result<Scratch> {
-        Ok(Scratch::new(self.dir.path(), Arc::new(Disk)))
+    fn scratch(&self) -> Scratch {
+        Scratch::new(self.dir.path(), Arc::new(Disk))
     }
 }
 

@@ -28,7 +28,7 @@ pub fn to_c_order(base: &dyn Base, array: &Array) -> Result<Arc<dyn Content>> {
         })?;
         return Ok(Arc::new(Literal(out)));
     }
-    let scratch = base.scratch()?;
+    let scratch = base.scratch();
     scratch.set_len(array.data.len())?;
     turn.run(&*array.data, |at, bytes| Ok(scratch.write_at(bytes, at)?))?;
     Ok(Arc::new(Spooled::new(scratch, array.data.len())))

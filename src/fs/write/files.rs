@@ -156,7 +156,7 @@ impl Fs {
                     {
                         return Err(refused(libc::EINVAL, "a name without a suffix"));
                     }
-                    let scratch = writer.target.scratch()?;
+                    let scratch = writer.target.scratch();
                     let now = SystemTime::now();
                     let body = Arc::new(Body::new(path.clone(), scratch, None, now, maker));
                     let entry = Entry::File(body.clone());

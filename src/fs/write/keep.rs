@@ -3,7 +3,7 @@
 //! A member is kept once it was synced or renamed to its name, and when the mount ends.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::SystemTime;
 
 use super::body::{Body, Maker, Written};
@@ -16,6 +16,9 @@ use crate::tree::Node;
 
 /// The scratch files of one object.
 type Members = Vec<(Place, Arc<Body>)>;
+
+/// The lock of an object that is not complete, a place in it, and its members.
+type Incomplete<'a> = (MutexGuard<'a, ()>, Place, Members);
 
 impl Writer {
     /// Shows what earlier mounts kept.
@@ -53,16 +56,9 @@ impl Writer {
 
     /// If the file at a path belongs to an object that is not complete, keeps what is there of that.
     pub fn keep(&self, path: &[Vec<u8>]) -> Result<()> {
-        let Role::Stored(place) = self.target.role(path)? else {
+        let Some((_one, place, members)) = self.incomplete(path)? else {
             return Ok(());
         };
-        let _one = self.lock(&place.object);
-        if !self.waiting().contains_key(&place.object) {
-            return Ok(());
-        }
-        let top = &path[..path.len() - depth_inside(&place)];
-        let mut objects = self.members(top)?;
-        let members = objects.remove(&place.object).unwrap_or_default();
         self.keep_members(&place.object, members)
     }
 
@@ -78,16 +74,9 @@ impl Writer {
     /// A file was taken away from a path: a member of an object that is not complete is missing now, and if it was
     /// the only one, so is the object.
     pub fn keep_without(&self, path: &[Vec<u8>]) -> Result<()> {
-        let Role::Stored(place) = self.target.role(path)? else {
+        let Some((_one, place, members)) = self.incomplete(path)? else {
             return Ok(());
         };
-        let _one = self.lock(&place.object);
-        if !self.waiting().contains_key(&place.object) {
-            return Ok(());
-        }
-        let top = &path[..path.len() - depth_inside(&place)];
-        let mut objects = self.members(top)?;
-        let members = objects.remove(&place.object).unwrap_or_default();
         let was_kept = {
             let mut waiting = self.waiting();
             let object = waiting.entry(place.object.clone()).or_default();
@@ -104,6 +93,20 @@ impl Writer {
             true => self.keep_members(&place.object, members),
             false => Ok(()),
         }
+    }
+
+    /// What the file at a path is of an object that is not complete, with the members of that; it stays locked.
+    fn incomplete(&self, path: &[Vec<u8>]) -> Result<Option<Incomplete<'_>>> {
+        let Role::Stored(place) = self.target.role(path)? else {
+            return Ok(None);
+        };
+        let lock = self.lock(&place.object);
+        if !self.waiting().contains_key(&place.object) {
+            return Ok(None);
+        }
+        let top = &path[..path.len() - depth_inside(&place)];
+        let members = self.members(top)?.remove(&place.object);
+        Ok(Some((lock, place, members.unwrap_or_default())))
     }
 
     /// The scratch files at a path and below that make objects of several, by object.
