@@ -275,6 +275,9 @@ fn decode_block(
         return decode_streams(header, streams, place);
     }
     let sorted = &mut buffer[..place.len()];
+    if header.sorted == Sorted::Bytes && header.streams(place.len()) == header.size {
+        return decode_planes(header, streams, sorted, place);
+    }
     decode_streams(header, streams, sorted)?;
     if header.sorted == Sorted::Bytes {
         shuffle::into(sorted, place, header.size)?;
@@ -287,26 +290,61 @@ fn decode_block(
     Ok(())
 }
 
-/// Decodes the streams of one block, which must fill `out`.
-fn decode_streams(header: &Header, streams: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
-    let count = header.streams(out.len());
-    if !out.len().is_multiple_of(count) {
+/// The streams of one block of `len` bytes.
+fn streams<'a>(
+    header: &Header,
+    block: &'a [u8],
+    len: usize,
+) -> Result<impl ExactSizeIterator<Item = &'a [u8]>, FilterError> {
+    let count = header.streams(len);
+    if !len.is_multiple_of(count) {
         return Err(damaged("a block of broken elements"));
     }
-    let mut left = streams;
-    let each = out.len() / count;
-    for place in out.chunks_mut(each) {
+    let mut found = [&[][..]; LARGEST_SPLIT];
+    let mut left = block;
+    for stream in &mut found[..count] {
         let len = number(left, 0)?;
-        let (stream, rest) = left[4..]
+        (*stream, left) = left[4..]
             .split_at_checked(len)
             .ok_or(damaged("a stream outside the frame"))?;
-        left = rest;
-        if len == each {
+    }
+    Ok(found.into_iter().take(count))
+}
+
+/// Decodes the streams of one block, which must fill `out`.
+fn decode_streams(header: &Header, block: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
+    let streams = streams(header, block, out.len())?;
+    let each = out.len() / streams.len();
+    for (stream, place) in streams.zip(out.chunks_mut(each)) {
+        if stream.len() == each {
             place.copy_from_slice(stream);
         } else {
             header.codec.decode(stream, place)?;
         }
     }
+    Ok(())
+}
+
+/// Decodes a block whose streams are its elements' first bytes, second bytes, and so on, which must fill `out`.
+/// Streams that are stored as they are go straight there; the others have `buffer`, which is as long as `out`.
+fn decode_planes(
+    header: &Header,
+    block: &[u8],
+    buffer: &mut [u8],
+    out: &mut [u8],
+) -> Result<(), FilterError> {
+    let streams = streams(header, block, out.len())?;
+    let (count, each) = (streams.len(), out.len() / streams.len());
+    let mut planes = [&[][..]; LARGEST_SPLIT];
+    for ((stream, plane), room) in streams.zip(&mut planes).zip(buffer.chunks_mut(each)) {
+        *plane = if stream.len() == each {
+            stream
+        } else {
+            header.codec.decode(stream, room)?;
+            room
+        };
+    }
+    shuffle::planes_into(&planes[..count], out);
     Ok(())
 }
 

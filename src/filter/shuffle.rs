@@ -14,20 +14,32 @@ pub fn into(stored: &[u8], out: &mut [u8], size: usize) -> Result<(), FilterErro
     let (bytes, rest) = stored.split_at(count * size);
     let (out, tail) = out.split_at_mut(count * size);
     tail.copy_from_slice(rest);
-    match size {
-        2 => wide(Weave::<2> { bytes, out }),
-        4 => wide(Weave::<4> { bytes, out }),
-        8 => wide(Weave::<8> { bytes, out }),
-        16 => wide(Weave::<16> { bytes, out }),
-        _ => {
-            for (byte, plane) in bytes.chunks_exact(count).enumerate() {
-                for (element, value) in out.chunks_exact_mut(size).zip(plane) {
+    let planes: Vec<&[u8]> = bytes.chunks_exact(count).collect();
+    planes_into(&planes, out);
+    Ok(())
+}
+
+/// The same from planes of equal length, of which `out` takes all.
+pub fn planes_into(planes: &[&[u8]], out: &mut [u8]) {
+    fn weave<const N: usize>(planes: &[&[u8]], out: &mut [u8]) {
+        // As many as was matched for.
+        if let Ok(planes) = planes.try_into() {
+            wide(Weave::<N> { planes, out });
+        }
+    }
+    match planes.len() {
+        2 => weave::<2>(planes, out),
+        4 => weave::<4>(planes, out),
+        8 => weave::<8>(planes, out),
+        16 => weave::<16>(planes, out),
+        size => {
+            for (byte, plane) in planes.iter().enumerate() {
+                for (element, value) in out.chunks_exact_mut(size).zip(*plane) {
                     element[byte] = *value;
                 }
             }
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]
