@@ -125,6 +125,7 @@ fn status(context: &Context, store: &str, checkout: Json) -> Json {
             Some(Err(why)) => json!({ "not_raised": why }),
             None => Json::Null,
         },
+        "same_processor": context.serving.get().map_or(Json::Null, |report| report()),
         "stores_opened": context.stores_opened.load(std::sync::atomic::Ordering::Relaxed),
         "worker_restarts": context.h5.restarts(),
         "worker_sandbox": context.h5.sandbox(),

@@ -28,7 +28,7 @@ use crate::options::FsOptions;
 use crate::raw::Ownership;
 use crate::stage::checkout::Checkout;
 use crate::stage::target::StageTarget;
-use crate::store::{self, Context};
+use crate::store::{self, Context, Report};
 pub use crate::tree::inode::ROOT_INO;
 use crate::tree::inode::{Table, number, number_of_name};
 use crate::tree::{Directory, Listing, Node, VirtualFile};
@@ -176,6 +176,12 @@ impl Fs {
     }
 
     /// Where the mount notes what became of raising the kernel's read-ahead.
+    /// Has `status.json` say how the kernel is served.
+    pub fn report_serving(&self, report: Report) {
+        // There is one session.
+        let _ = self.context.serving.set(report);
+    }
+
     pub fn read_ahead(&self) -> &Arc<OnceLock<std::result::Result<u32, String>>> {
         &self.context.read_ahead
     }

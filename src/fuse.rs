@@ -4,8 +4,10 @@
 //! one that happens inside an operation becomes EIO for that request and nothing else. Never asks
 //! for FUSE_OVER_IO_URING: fuser accepts it but serves no such queue, and the mount hangs.
 
+mod adapter;
 mod awake;
 mod crew;
+mod near;
 mod reply;
 pub mod session;
 pub mod table;
@@ -13,24 +15,20 @@ pub mod unmount;
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, Notifier, OpenAccMode, OpenFlags, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
-use crate::fs::{Attr, Change, Flags, Fs, FsError, Maker, Replace};
+use crate::fs::{Attr, Change, Flags, Fs, Maker, Replace};
 
-use awake::Awake;
-use crew::Crew;
+use adapter::Adapter;
 use reply::{NO_ENTRY, done, file_attr, file_type, shown_attr, sized, ttl};
 
 /// How long the kernel may believe a name, a missing name, or attributes.
@@ -41,6 +39,12 @@ const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// Requests that the kernel may have under way in the background, read-ahead above all.
 const MAX_BACKGROUND: u16 = 64;
+
+/// Reads through the page cache that are longer are those of a reader in order, whom the kernel reads ahead for.
+const SHORT_READ: u32 = 128 << 10;
+
+/// Bytes that are taken in a moment.
+const SHORT_WRITE: usize = 64 << 10;
 
 /// Preferred size of reads of a directory, which programs take for their buffer. With 32 KiB, what they use
 /// otherwise, 200 names come with a request and waiting for requests is a quarter of `ls -l`.
@@ -58,145 +62,12 @@ const WANTED: [InitFlags; 4] = [
     InitFlags::FUSE_CACHE_SYMLINKS,
 ];
 
-/// A view of a store as `fuser` wants to see it.
-pub struct Adapter {
-    fs: Fs,
-    /// The kernel lets files be mapped that are opened for direct reads (Linux 6.6).
-    maps_direct: bool,
-    link: Arc<OnceLock<Link>>,
-    /// Where operations are short.
-    crew: Option<Arc<Crew>>,
-}
-
-/// A request that a thread of the crew has, until it is answered.
-struct Work<'a>(&'a Adapter);
-
-impl Drop for Work<'_> {
-    fn drop(&mut self) {
-        if let Some(crew) = &self.0.crew
-            && crew.rest()
-        {
-            self.0.stay_awake();
-        }
-    }
-}
-
-/// What leads to the kernel beside answers.
-pub struct Link {
-    notifier: Notifier,
-    awake: Awake,
-}
-
-impl Link {
-    pub fn new(session: &fuser::Session<Adapter>) -> io::Result<Self> {
-        Ok(Self {
-            notifier: session.notifier(),
-            awake: Awake::new(session.as_fd().try_clone_to_owned()?),
-        })
-    }
-}
-
-impl Adapter {
-    pub fn new(fs: Fs) -> Self {
-        // It is only about speed.
-        let crew = fs.stores_quickly().then(|| Crew::new().ok());
-        Self {
-            fs,
-            crew: crew.flatten(),
-            maps_direct: false,
-            link: Arc::default(),
-        }
-    }
-
-    /// Where the session puts its link.
-    pub fn link(&self) -> &Arc<OnceLock<Link>> {
-        &self.link
-    }
-
-    /// A request begins; to be held until it is answered.
-    fn work(&self) -> Work<'_> {
-        if let Some(crew) = &self.crew {
-            crew.begin();
-        }
-        Work(self)
-    }
-
-    /// The same of one that may take long.
-    fn long_work(&self) -> Work<'_> {
-        let work = self.work();
-        if let Some(crew) = &self.crew {
-            crew.call_another();
-        }
-        work
-    }
-
-    /// After an answer: stays awake for the next request.
-    fn look_out(&self) {
-        // A crew sees to that for all requests.
-        if self.crew.is_none() {
-            self.stay_awake();
-        }
-    }
-
-    /// Unless decoders need the processor.
-    fn stay_awake(&self) {
-        if let Some(link) = self.link.get()
-            && !self.fs.is_decoding()
-        {
-            link.awake.look_out();
-        }
-    }
-
-    /// Puts the bytes of a file that was just opened into the page cache, which spares the kernel a request.
-    ///
-    /// It waits for pages that somebody is reading. Nobody is: this handle is the first, and others may follow only
-    /// while this thread works; of the threads that are here at the same time the last to come waits for nobody.
-    fn give(&self, ino: INodeNo, handle: u64) {
-        if let Some(link) = self.link.get()
-            && let Ok(Some(bytes)) = self.ask(|fs| Ok(fs.whole(handle)))
-        {
-            // Without it the kernel asks.
-            let _ = link.notifier.store(ino, 0, &bytes);
-        }
-    }
-
-    /// The one door to `Fs`.
-    fn ask<'a, T>(
-        &'a self,
-        operation: impl FnOnce(&'a Fs) -> Result<T, FsError>,
-    ) -> Result<T, Errno> {
-        match catch_unwind(AssertUnwindSafe(|| operation(&self.fs))) {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(refusal)) => Err(Errno::from_i32(refusal.errno)),
-            Err(_panic) => Err(Errno::EIO),
-        }
-    }
-
-    /// Who only writes needs no pages of the kernel's: what is written is not copied there on its way. Kernels that
-    /// let such files be mapped keep the pages of others right as well.
-    fn written_pages(&self, mode: OpenAccMode) -> FopenFlags {
-        if mode == OpenAccMode::O_WRONLY && self.maps_direct {
-            FopenFlags::FOPEN_DIRECT_IO
-        } else {
-            FopenFlags::FOPEN_KEEP_CACHE
-        }
-    }
-
-    /// For operations that cannot be refused.
-    fn tell(&self, operation: impl FnOnce(&Fs)) -> Result<(), Errno> {
-        self.ask(|fs| {
-            operation(fs);
-            Ok(())
-        })
-    }
-}
-
 /// Operations that are never offered: EROFS on a read-only mount (where the kernel answers itself, until
 /// somebody remounts it writable), the error that is named on a writable one.
 macro_rules! refused {
     ($($error:ident: $operation:ident($($argument:ty),*) -> $reply:ty;)*) => {
-        $(fn $operation(&self, _: &Request, $(_: $argument,)* reply: $reply) {
-            let _work = self.work();
+        $(fn $operation(&self, request: &Request, $(_: $argument,)* reply: $reply) {
+            let _work = self.work(request);
             reply.error(if self.fs.is_writable() { Errno::$error } else { Errno::EROFS });
         })*
     };
@@ -229,39 +100,42 @@ impl Filesystem for Adapter {
     }
 
     fn destroy(&mut self) {
+        self.spread();
         // Nobody is left to be told of a failure, but for the log that the target keeps.
         let _ = self.ask(Fs::close);
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _work = self.work();
-        match self.ask(|fs| fs.lookup(parent.0, name)) {
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _work = self.work(request);
+        let found = self.ask(|fs| fs.lookup(parent.0, name));
+        self.answer(|| match found {
             Ok(attr) => reply.entry(&ttl(&attr), &file_attr(&attr), GENERATION),
             Err(errno) if errno.code() == libc::ENOENT && !self.fs.is_writable() => {
                 reply.entry(&TTL, &NO_ENTRY, GENERATION);
             }
             Err(errno) => reply.error(errno),
-        }
+        });
         self.look_out();
     }
 
-    fn forget(&self, _: &Request, ino: INodeNo, count: u64) {
-        let _work = self.work();
+    fn forget(&self, request: &Request, ino: INodeNo, count: u64) {
+        let _work = self.work(request);
         // The kernel expects no answer.
         let _ = self.tell(|fs| fs.forget(ino.0, count));
     }
 
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let _work = self.work();
-        match self.ask(|fs| fs.getattr(ino.0)) {
+    fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let _work = self.work(request);
+        let attr = self.ask(|fs| fs.getattr(ino.0));
+        self.answer(|| match attr {
             Ok(attr) => reply.attr(&ttl(&attr), &shown_attr(&attr)),
             Err(errno) => reply.error(errno),
-        }
+        });
         self.look_out();
     }
 
-    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        let _work = self.long_work();
+    fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
+        let _work = self.long_work(request);
         match self.ask(|fs| fs.readlink(ino.0)) {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(errno),
@@ -269,7 +143,7 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let _work = self.long_work();
+        let _work = self.longer_work(request);
         if flags.acc_mode() != OpenAccMode::O_RDONLY {
             return match self.ask(|fs| fs.open_to_write(ino.0, open_flags(request, flags.0))) {
                 Ok(opened) => {
@@ -291,7 +165,8 @@ impl Filesystem for Adapter {
                 } else {
                     FopenFlags::FOPEN_KEEP_CACHE
                 };
-                reply.opened(FileHandle(opened.handle), pages | FopenFlags::FOPEN_NOFLUSH);
+                let flags = pages | FopenFlags::FOPEN_NOFLUSH;
+                self.answer(|| reply.opened(FileHandle(opened.handle), flags));
             }
             Err(errno) => reply.error(errno),
         }
@@ -300,7 +175,7 @@ impl Filesystem for Adapter {
 
     fn read(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -309,19 +184,30 @@ impl Filesystem for Adapter {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let _work = self.long_work();
-        match self.ask(|fs| fs.read(handle.0, offset, size)) {
-            Ok(bytes) => reply.data(bytes.as_ref()),
-            Err(errno) => reply.error(errno),
+        let direct = self.fs.is_direct(handle.0);
+        let _work = if direct || size <= SHORT_READ {
+            self.longer_work(request)
+        } else {
+            self.apart();
+            self.long_work(request)
+        };
+        if direct {
+            // A chunk that is wanted alone is decoded by several threads.
+            self.spread();
         }
-        if self.fs.is_direct(handle.0) {
+        let bytes = self.ask(|fs| fs.read(handle.0, offset, size));
+        self.answer(|| match &bytes {
+            Ok(bytes) => reply.data(bytes.as_ref()),
+            Err(errno) => reply.error(*errno),
+        });
+        if direct {
             self.look_out();
         }
     }
 
     fn release(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
@@ -329,13 +215,13 @@ impl Filesystem for Adapter {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let _work = self.work();
+        let _work = self.work(request);
         done(self.tell(|fs| fs.release(handle.0)), reply);
         self.look_out();
     }
 
-    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let _work = self.long_work();
+    fn opendir(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let _work = self.long_work(request);
         match self.ask(|fs| fs.open_dir(ino.0)) {
             Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
             Err(errno) => reply.error(errno),
@@ -344,13 +230,13 @@ impl Filesystem for Adapter {
 
     fn readdir(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let _work = self.long_work();
+        let _work = self.long_work(request);
         let answer = self.ask(|fs| {
             fs.read_dir(handle.0, offset, &mut |entry| {
                 !reply.add(
@@ -369,13 +255,13 @@ impl Filesystem for Adapter {
 
     fn readdirplus(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let _work = self.long_work();
+        let _work = self.long_work(request);
         let answer = self.ask(|fs| {
             fs.read_dir_plus(handle.0, offset, &mut |entry, attr| {
                 let name = OsStr::from_bytes(&entry.name);
@@ -397,18 +283,18 @@ impl Filesystem for Adapter {
 
     fn releasedir(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        let _work = self.work();
+        let _work = self.work(request);
         done(self.tell(|fs| fs.release_dir(handle.0)), reply);
     }
 
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let _work = self.work();
+    fn statfs(&self, request: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let _work = self.work(request);
         match self.ask(Fs::statfs) {
             Ok(s) => reply.statfs(
                 s.blocks, s.bfree, s.bavail, s.files, s.ffree, s.bsize, s.namelen, s.frsize,
@@ -417,8 +303,15 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let _work = self.work();
+    fn getxattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        let _work = self.work(request);
         if !self.fs.xattrs_enabled() {
             return reply.error(Errno::ENOSYS);
         }
@@ -429,8 +322,8 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let _work = self.work();
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let _work = self.work(request);
         if !self.fs.xattrs_enabled() {
             return reply.error(Errno::ENOSYS);
         }
@@ -456,9 +349,10 @@ impl Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let _work = self.work();
+        let _work = self.work(request);
         let maker = maker(request, mode & !umask);
-        match self.ask(|fs| fs.create(parent.0, name, maker, open_flags(request, flags))) {
+        let made = self.ask(|fs| fs.create(parent.0, name, maker, open_flags(request, flags)));
+        self.answer(|| match made {
             Ok((attr, opened)) => reply.created(
                 &ttl(&attr),
                 &file_attr(&attr),
@@ -467,7 +361,7 @@ impl Filesystem for Adapter {
                 self.written_pages(OpenFlags(flags).acc_mode()),
             ),
             Err(errno) => reply.error(errno),
-        }
+        });
         self.look_out();
     }
 
@@ -481,7 +375,7 @@ impl Filesystem for Adapter {
         _: u32,
         reply: ReplyEntry,
     ) {
-        let _work = self.long_work();
+        let _work = self.long_work(request);
         if mode & libc::S_IFMT != libc::S_IFREG {
             return reply.error(Errno::EPERM);
         }
@@ -501,7 +395,7 @@ impl Filesystem for Adapter {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -511,12 +405,17 @@ impl Filesystem for Adapter {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let _work = self.work();
-        match self.ask(|fs| fs.write(handle.0, offset, data)) {
+        let _work = if data.len() <= SHORT_WRITE {
+            self.work(request)
+        } else {
+            self.longer_work(request)
+        };
+        let written = self.ask(|fs| fs.write(handle.0, offset, data));
+        self.answer(|| match written {
             // Requests are far below 4 GiB.
             Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
             Err(errno) => reply.error(errno),
-        }
+        });
         self.look_out();
     }
 
@@ -528,24 +427,25 @@ impl Filesystem for Adapter {
         _: LockOwner,
         reply: ReplyEmpty,
     ) {
-        let _work = self.work();
-        done(self.ask(|fs| fs.flush(handle.0, request.pid())), reply);
+        let _work = self.work(request);
+        let flushed = self.ask(|fs| fs.flush(handle.0, request.pid()));
+        self.answer(|| done(flushed, reply));
         self.look_out();
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        let _work = self.long_work();
+    fn fsync(&self, request: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        let _work = self.long_work(request);
         done(self.ask(|fs| fs.fsync(handle.0)), reply);
     }
 
-    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        let _work = self.long_work();
+    fn fsyncdir(&self, request: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        let _work = self.long_work(request);
         done(self.ask(Fs::sync_dir), reply);
     }
 
     fn fallocate(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -553,14 +453,14 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let _work = self.long_work();
+        let _work = self.long_work(request);
         let allocated = self.ask(|fs| fs.fallocate(handle.0, offset, length, mode));
         done(allocated, reply);
     }
 
     fn setattr(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -576,7 +476,7 @@ impl Filesystem for Adapter {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let _work = self.long_work();
+        let _work = self.long_work(request);
         let change = Change {
             size,
             mode,
@@ -594,24 +494,32 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
-        let _work = self.long_work();
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        _: u32,
+        _: u32,
+        reply: ReplyEntry,
+    ) {
+        let _work = self.long_work(request);
         entry(self.ask(|fs| fs.make_directory(parent.0, name)), reply);
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _work = self.long_work();
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _work = self.long_work(request);
         done(self.ask(|fs| fs.unlink(parent.0, name)), reply);
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _work = self.long_work();
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _work = self.long_work(request);
         done(self.ask(|fs| fs.remove_directory(parent.0, name)), reply);
     }
 
     fn rename(
         &self,
-        _: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -619,7 +527,7 @@ impl Filesystem for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let _work = self.long_work();
+        let _work = self.long_work(request);
         let replace = match flags {
             RenameFlags::RENAME_NOREPLACE => Replace::No,
             flags if flags.is_empty() => Replace::Yes,
@@ -631,7 +539,7 @@ impl Filesystem for Adapter {
 
     fn copy_file_range(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         _: FileHandle,
         _: u64,
@@ -642,7 +550,7 @@ impl Filesystem for Adapter {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let _work = self.work();
+        let _work = self.work(request);
         // The kernel then reads and writes.
         reply.error(Errno::ENOSYS);
     }

@@ -37,6 +37,7 @@ use serde_bytes::ByteBuf;
 use crate::dtype::DType;
 use crate::filter::Pipeline;
 use crate::raw::StoreFile;
+use crate::thread::anywhere;
 use budget::Room;
 use collection::CollectionRequest;
 pub use create::{
@@ -520,11 +521,19 @@ fn in_parts<T: Send>(
     if range.is_empty() {
         return Ok(Vec::new());
     }
+    anywhere(|| parts(range, PART, ask))
+}
+
+fn parts<T: Send>(
+    range: std::ops::Range<usize>,
+    size: std::ops::RangeInclusive<usize>,
+    ask: &(impl Fn(usize, usize) -> Result<T, H5Error> + Sync),
+) -> Result<Vec<T>, H5Error> {
     let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let size = range
         .len()
         .div_ceil(threads)
-        .clamp(*PART.start(), *PART.end());
+        .clamp(*size.start(), *size.end());
     let starts: Vec<usize> = range.step_by(size).collect();
     let mut parts = Vec::new();
     for starts in starts.chunks(threads) {

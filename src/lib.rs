@@ -24,4 +24,5 @@ pub mod raw;
 pub mod read;
 pub mod stage;
 pub mod store;
+pub mod thread;
 pub mod tree;

@@ -39,7 +39,12 @@ pub struct Context {
     pub stores_opened: AtomicU64,
     /// What became of raising the kernel's read-ahead: KiB, or why it was refused. Not set without a mount.
     pub read_ahead: Arc<OnceLock<std::result::Result<u32, String>>>,
+    /// What the kernel's side says of how it serves. Not set without a mount.
+    pub serving: OnceLock<Report>,
 }
+
+/// Says how something is, now.
+pub type Report = Box<dyn Fn() -> serde_json::Value + Send + Sync>;
 
 impl Context {
     pub fn new(h5: H5, options: FsOptions) -> Self {
@@ -52,6 +57,7 @@ impl Context {
             backings: Backings::default(),
             stores_opened: AtomicU64::new(0),
             read_ahead: Arc::default(),
+            serving: OnceLock::new(),
         }
     }
 }

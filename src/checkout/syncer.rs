@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::layer::Layer;
 use crate::error::{Error, Result};
+use crate::thread::anywhere;
 
 /// How long changes may wait for others, and how long after a failure it is tried again.
 const DELAY: Duration = Duration::from_millis(200);
@@ -38,7 +39,7 @@ impl Syncer {
         };
         // Before the thread begins: it ends when nothing is deferred.
         layer.defer(true);
-        let thread = thread::Builder::new().name("syncer".into()).spawn(work);
+        let thread = anywhere(|| thread::Builder::new().name("syncer".into()).spawn(work));
         if thread.is_err() {
             layer.defer(false);
         }

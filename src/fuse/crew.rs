@@ -1,10 +1,10 @@
 //! Who waits for the kernel's next request.
 //!
 //! Every request wakes a thread that sleeps in read(2). A program that writes one small file after another makes
-//! several requests for each, and waking threads takes longer than answering. So where operations are short, one
-//! thread waits for requests, awake between two of them (`awake`), and the others are in reserve. One of those is
-//! called for an operation that may take long, and for one that turns out to: while there are requests, a steward
-//! looks every millisecond.
+//! several requests for each, and waking threads takes longer than answering. So where operations are short, or one
+//! program is served where it runs (`near`), one thread waits for requests, awake between two of them (`awake`), and the
+//! others are in reserve. One of those is called for an operation that may take long, and for one that turns out to:
+//! while there are requests, a steward looks every millisecond.
 //!
 //! Threads join with their first request. Assumes that a thread of the session ends only when the mount does.
 
@@ -14,15 +14,24 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use serde_json::Value as Json;
+
+use super::near::{NOT_NEAR, Near};
+
 /// How often the steward looks. What takes longer holds up others for that long.
 const TICK: Duration = Duration::from_millis(1);
+
+/// The same while one program is served where it runs: whoever wakes up disturbs that, and others are rarely there.
+const NEAR_TICK: Duration = Duration::from_millis(5);
 
 /// Looks without a new request, after which the steward sleeps.
 const QUIET: u32 = 50;
 
 /// The threads of a session. All methods may be called from any of them.
-#[derive(Default)]
 pub struct Crew {
+    /// Operations are short: one thread waits for requests whoever they come from.
+    quick: bool,
+    near: Option<Near>,
     state: Mutex<State>,
     /// Somebody in reserve is to wait for requests.
     called: Condvar,
@@ -39,6 +48,8 @@ struct State {
     called: usize,
     /// Requests so far.
     requests: u64,
+    /// One thread waits for requests, not all.
+    alone: bool,
     /// The steward is awake.
     watched: bool,
     /// The mount has ended.
@@ -61,8 +72,14 @@ thread_local! {
 }
 
 impl Crew {
-    pub fn new() -> io::Result<Arc<Self>> {
-        let crew = Arc::<Self>::default();
+    pub fn new(quick: bool, near: Option<Near>) -> io::Result<Arc<Self>> {
+        let crew = Arc::new(Self {
+            quick,
+            near,
+            state: Mutex::default(),
+            called: Condvar::new(),
+            begun: Condvar::new(),
+        });
         let steward = crew.clone();
         thread::Builder::new()
             .name("steward".to_owned())
@@ -74,23 +91,74 @@ impl Crew {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This thread has a request.
-    pub fn begin(&self) {
+    /// This thread has a request of the thread `caller`.
+    pub fn begin(&self, caller: u32) {
+        let near = self.near.as_ref();
+        let alone = near.is_some_and(|near| near.request(caller)) || self.quick;
         let has_joined = END.with_borrow(Option::is_some);
         let mut state = self.state();
+        if state.alone && !alone {
+            state.waiting += state.reserve - state.called;
+            state.called = state.reserve;
+            self.called.notify_all();
+        }
+        state.alone = alone;
         if has_joined {
             state.waiting = state.waiting.saturating_sub(1);
         }
         state.requests = state.requests.wrapping_add(1);
-        if !state.watched {
+        if alone && !state.watched {
             state.watched = true;
             self.begun.notify_one();
         }
     }
 
+    /// Gives an answer that is waited for.
+    pub fn answer<T>(&self, reply: impl FnOnce() -> T) -> T {
+        match &self.near {
+            Some(near) => near.answer(reply),
+            None => reply(),
+        }
+    }
+
+    /// How often a program was served where it runs, or why it is not.
+    pub fn report(&self) -> Json {
+        match &self.near {
+            Some(near) => near.report(),
+            None => NOT_NEAR.into(),
+        }
+    }
+
+    /// Several answers are wanted at once.
+    pub fn apart(&self) {
+        if let Some(near) = &self.near {
+            near.apart();
+        }
+    }
+
+    /// Whether this thread serves a program where it runs.
+    pub fn is_here(&self) -> bool {
+        self.near.as_ref().is_some_and(Near::is_here)
+    }
+
     /// Its answer may take long.
     pub fn call_another(&self) {
+        self.spread();
         self.call(&mut self.state());
+    }
+
+    /// Its answer may take more than a moment.
+    pub fn step_up(&self) {
+        if let Some(near) = &self.near {
+            near.step_up();
+        }
+    }
+
+    /// Its answer is work for several.
+    pub fn spread(&self) {
+        if let Some(near) = &self.near {
+            near.spread();
+        }
     }
 
     fn call(&self, state: &mut State) {
@@ -107,10 +175,16 @@ impl Crew {
         END.with_borrow_mut(|end| {
             end.get_or_insert_with(|| End(self.clone()));
         });
+        let stays = |state: &State| state.waiting == 0 || !state.alone || state.over;
         let mut state = self.state();
-        if state.waiting == 0 || state.over {
+        if !stays(&state) {
+            drop(state);
+            self.spread();
+            state = self.state();
+        }
+        if stays(&state) {
             state.waiting += 1;
-            return true;
+            return state.alone;
         }
         state.reserve += 1;
         let idle = |state: &mut State| state.called == 0 && !state.over;
@@ -129,9 +203,12 @@ impl Crew {
             let woken = self.begun.wait_while(state, idle);
             state = woken.unwrap_or_else(PoisonError::into_inner);
             let (mut seen, mut quiet) = (state.requests, 0);
+            let mut tick = TICK;
             while quiet < QUIET && !state.over {
-                let woken = self.begun.wait_timeout(state, TICK);
+                let woken = self.begun.wait_timeout(state, tick);
                 (state, _) = woken.unwrap_or_else(PoisonError::into_inner);
+                let near = self.near.as_ref().is_some_and(Near::follow);
+                tick = if near { NEAR_TICK } else { TICK };
                 if state.requests == seen {
                     self.call(&mut state);
                     quiet += 1;
@@ -157,7 +234,7 @@ mod tests {
             loop {
                 let next = requests.lock().unwrap().recv();
                 let Ok((answer, wait)) = next else { return };
-                crew.begin();
+                crew.begin(0);
                 if let Some(wait) = wait {
                     let _ = wait.recv();
                 }
@@ -176,7 +253,7 @@ mod tests {
 
     #[test]
     fn one_thread_waits_and_another_takes_over_when_it_is_held_up() {
-        let crew = Crew::new().unwrap();
+        let crew = Crew::new(true, None).unwrap();
         let (requests, threads) = session(&crew, 3);
         let ask = || {
             let (answer, answered) = channel();
@@ -200,7 +277,7 @@ mod tests {
 
     #[test]
     fn one_in_reserve_is_called_once() {
-        let crew = Crew::default();
+        let crew = Crew::new(true, None).unwrap();
         crew.state().reserve = 2;
         crew.call_another();
         crew.call_another();

@@ -16,9 +16,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::fs::Fs;
+use crate::fuse::adapter::{Adapter, Link};
 use crate::fuse::table;
 use crate::fuse::unmount::unmount;
-use crate::fuse::{Adapter, Link};
 
 /// How long a stopped session waits for users of the mount before it detaches the mount from them.
 const GRACE: Duration = Duration::from_secs(3);

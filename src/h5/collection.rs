@@ -18,6 +18,7 @@ use super::pool::Worker;
 use super::{Answer, H5Error, Request, writer};
 use crate::dtype::DType;
 use crate::raw::StoreFile;
+use crate::thread::anywhere;
 
 /// Most datasets of a file.
 const MOST: u32 = 1000;
@@ -248,7 +249,7 @@ impl CollectionWriter {
             }
         };
         let thread = thread::Builder::new().name("starter".into());
-        thread.spawn(starting).map_err(failed)?;
+        anywhere(|| thread.spawn(starting)).map_err(failed)?;
         let worker = started.recv().map_err(failed)?.map_err(failed)?;
         Ok(Running {
             worker,

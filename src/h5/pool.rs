@@ -20,6 +20,7 @@ use super::sandbox::Sandbox;
 use super::wire::{Envelope, Reply, Wire};
 use super::{Answer, H5Error, Request, Sink, worker};
 use crate::raw::StoreFile;
+use crate::thread::anywhere;
 
 /// Failures of new workers on one request until the object is marked bad.
 const MOST_FAILURES: usize = 2;
@@ -55,15 +56,16 @@ impl Worker {
         tables: &Arc<Budget>,
     ) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
-        let child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .arg(argument)
             .args(dirs)
             .env_clear()
             .current_dir("/")
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
+            .stderr(Stdio::null());
+        let child = anywhere(|| command.spawn())?;
         let mut wire = Wire::new(ours);
         wire.tables = tables.clone();
         Ok(Self {

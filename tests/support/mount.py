@@ -63,15 +63,16 @@ class Mount:
     (`m.expect_dead = True` where a test kills it). A guard process kills the daemon after `limit` seconds and
     unmounts lazily, because a read that hangs in the kernel cannot be interrupted from here, and nothing can once the
     tests themselves were killed. With `log` the daemon stays in front, and what it
-    says on standard error (a panic, for one) is in that file."""
+    says on standard error (a panic, for one) is in that file. `prefix` is a program that starts npyfs."""
 
-    def __init__(self, store, options="", *, limit=110, point=None, log=None, env=None, checkout=None, checkouts=None):
+    def __init__(self, store, options="", *, limit=110, point=None, log=None, env=None, checkout=None, checkouts=None, prefix=()):
         self.env = {**os.environ, **env} if env else None
         self.store = Path(store)
         self.options = options
         self.flags = ["--checkout", checkout] if checkout else []
         self.flags += ["--checkouts", checkouts] if checkouts else []
         self.limit = limit
+        self.prefix = prefix
         self.own_point = point is None
         self.path = Path(point) if point else make_point()
         self.log = log
@@ -89,11 +90,11 @@ class Mount:
         try:
             if self.log:
                 with open(self.log, "wb") as log:
-                    self.front = subprocess.Popen([NPYFS, "mount", "-f", *option, self.store, self.path], stdin=subprocess.DEVNULL,
+                    self.front = subprocess.Popen([*self.prefix, NPYFS, "mount", "-f", *option, self.store, self.path], stdin=subprocess.DEVNULL,
                                                   stdout=subprocess.DEVNULL, stderr=log, env=self.env, start_new_session=True)
                 until(lambda: mounted(self.path) or self.front.poll() is not None, "the mount")
             else:
-                done = npyfs("mount", *option, self.store, self.path, timeout=60, env=self.env)
+                done = run([*self.prefix, NPYFS, "mount", *option, self.store, self.path], timeout=60, env=self.env)
                 assert done.returncode == 0, f"mount of {self.store.name} failed ({done.returncode}): {done.stderr}"
             assert mounted(self.path), "nothing is mounted"
             self.pid = self.status()["pid"]

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::stage::Stage;
 use crate::store::hangar::record::Record;
 use crate::store::hangar::schema::Schema;
+use crate::thread::anywhere;
 
 /// Most lanes: each takes the memory of a worker.
 const MOST: usize = 4;
@@ -45,21 +46,24 @@ impl Lanes {
         let lanes = if compresses { worth.max(1) } else { 1 };
         let part = samples.len().div_ceil(lanes.min(self.0.len())).max(1);
         let panicked = |_| Error::damaged("writing samples panicked");
-        thread::scope(|scope| {
-            let mut writing = Vec::new();
-            let mut parts = samples.chunks(part).zip(&mut self.0);
-            let own = parts.next();
-            for (part, writer) in parts {
-                writing.push(scope.spawn(move || writer.write(stage, digest, schema, part)));
-            }
-            let own = own.map(|(part, writer)| writer.write(stage, digest, schema, part));
-            let others: Vec<_> = writing.into_iter().map(|part| part.join()).collect();
-            let mut records = own.transpose()?.unwrap_or_default();
-            for part in others {
-                records.extend(part.map_err(panicked)??);
-            }
-            Ok(records)
-        })
+        let side_by_side = || {
+            thread::scope(|scope| {
+                let mut writing = Vec::new();
+                let mut parts = samples.chunks(part).zip(&mut self.0);
+                let own = parts.next();
+                for (part, writer) in parts {
+                    writing.push(scope.spawn(move || writer.write(stage, digest, schema, part)));
+                }
+                let own = own.map(|(part, writer)| writer.write(stage, digest, schema, part));
+                let others: Vec<_> = writing.into_iter().map(|part| part.join()).collect();
+                let mut records = own.transpose()?.unwrap_or_default();
+                for part in others {
+                    records.extend(part.map_err(panicked)??);
+                }
+                Ok(records)
+            })
+        };
+        anywhere(side_by_side)
     }
 
     pub fn sync(&mut self) -> Result<()> {

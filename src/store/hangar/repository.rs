@@ -21,6 +21,7 @@ use super::table::Table;
 use crate::error::{Error, ErrorKind, Result};
 use crate::raw::{Identity, Ownership};
 use crate::store::Context;
+use crate::thread::anywhere;
 
 /// Names of the directory that makes a repository: a user's, and a server's.
 const FOLDERS: [&str; 2] = [".hangar", ".hangar_server"];
@@ -200,7 +201,8 @@ impl Repository {
         let spec = Spec::parse(&spec_text).map_err(about)?;
         let frame = self.refs.value(format!("{digest}:ref").as_bytes())?;
         let frame = frame.ok_or_else(|| about(Error::damaged("has no records in ref.lmdb")))?;
-        let (found, sorted) = unpacked(&frame, &parents_text, &spec_text).map_err(about)?;
+        let (found, sorted) =
+            anywhere(|| unpacked(&frame, &parents_text, &spec_text)).map_err(about)?;
         drop(frame);
         if found != digest {
             return Err(about(Error::damaged("its content has another digest")));
