@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::fs::{Advice, fadvise};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::buffer::ALIGNMENT;
@@ -144,6 +145,8 @@ pub struct StoreFile {
     file: File,
     /// For direct reads; made when the first is wanted, `None` where there are none.
     direct: OnceLock<Option<Direct>>,
+    /// The same file, of which the kernel reads nothing ahead; made when it is first wanted.
+    alone: OnceLock<Option<File>>,
 }
 
 impl StoreFile {
@@ -166,6 +169,7 @@ impl StoreFile {
             ownership: Ownership::of(&meta),
             file,
             direct: OnceLock::new(),
+            alone: OnceLock::new(),
         })
     }
 
@@ -200,6 +204,20 @@ impl StoreFile {
         self.checked(read)
     }
 
+    /// The same in one go, and what lies beside it does not come into memory: for large reads, of which the kernel would
+    /// guess that the next follows.
+    pub fn read_alone_at(&self, buf: &mut [u8], offset: u64) -> Result<(), RawError> {
+        self.inside(offset, buf.len() as u64)?;
+        let alone = self.alone.get_or_init(|| {
+            let file = File::open(self.path_of_descriptor()).ok()?;
+            fadvise(&file, 0, None, Advice::Random).ok()?;
+            Some(file)
+        });
+        let file = alone.as_ref().unwrap_or(&self.file);
+        let read = file.read_exact_at(buf, offset);
+        self.checked(read)
+    }
+
     /// The range of the file, in a page-aligned buffer, that a direct read of these bytes takes; `None` if
     /// they should be read as usual.
     pub fn direct_range(&self, offset: u64, len: u64) -> Option<Range<u64>> {
@@ -210,6 +228,16 @@ impl StoreFile {
             .get_or_init(|| Direct::open(&self.file))
             .as_ref()?;
         Direct::suits(&self.file, start, end - start).then_some(start..end)
+    }
+
+    /// Whether a reader who goes on should read these bytes directly: also what is in memory only because the kernel has
+    /// read ahead, as it would go on doing so.
+    pub fn streams_directly(&self, offset: u64, len: u64) -> bool {
+        /// More than kernels read ahead.
+        const FAR: u64 = 32 << 20;
+        let far = offset.saturating_add(FAR);
+        self.direct_range(offset, len).is_some()
+            || (self.inside(far, len).is_ok() && self.direct_range(far, len).is_some())
     }
 
     /// Reads a range of `direct_range` past the page cache; fewer bytes only at the end of the file.
@@ -288,4 +316,40 @@ pub fn missing_end(file: &File) -> io::Result<Option<u64>> {
     end.copy_from_slice(&head[28..]);
     let end = u64::from_le_bytes(end);
     Ok((file.metadata()?.len() < end).then_some(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_memory_is_read_from_there_and_what_the_kernel_read_ahead_is_not() {
+        // Beside the tests' program: memory has no direct reads.
+        let dir = std::env::current_exe().unwrap();
+        let file = tempfile::NamedTempFile::new_in(dir.parent().unwrap()).unwrap();
+        let len = 1 << 20;
+        file.as_file().set_len(40 << 20).unwrap();
+        let store = StoreFile::open(file.path()).unwrap();
+        if store.direct_range(0, len).is_none() {
+            eprintln!("NOT TESTED: no direct reads, or no cachestat");
+            return;
+        }
+        let read = |at: u64| {
+            let mut bytes = vec![1; 1 << 20];
+            store.read_alone_at(&mut bytes, at).unwrap();
+            assert!(bytes.iter().all(|&b| b == 0));
+        };
+        read(0);
+        assert!(store.direct_range(0, len).is_none() && store.streams_directly(0, len));
+        read(32 << 20);
+        assert!(!store.streams_directly(0, len));
+        // Behind these there is nothing to tell by.
+        read(20 << 20);
+        assert!(!store.streams_directly(20 << 20, len));
+        assert!(
+            store
+                .read_alone_at(&mut [0; 2], (40 << 20) - 1)
+                .is_err_and(|e| matches!(e, RawError::Outside { .. }))
+        );
+    }
 }

@@ -11,7 +11,8 @@
 mod blosclz;
 
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
 
 use super::{FilterError, Means, bitshuffle, deflate, lz4, shuffle, zstd};
 
@@ -34,6 +35,9 @@ const FEWEST_SPLIT: usize = 128;
 
 /// Smaller frames are decoded sooner than another thread begins, and so are larger ones of faster codecs.
 const WORTH_A_THREAD: usize = 512 << 10;
+
+/// How long a thread that is done looks out for the others before it sleeps.
+const MOMENT: Duration = Duration::from_micros(500);
 
 const fn damaged(why: &'static str) -> FilterError {
     FilterError::Blosc(why)
@@ -223,6 +227,11 @@ pub fn into(stored: &[u8], out: &mut [u8], means: Means<'_>) -> Result<(), Filte
         // Without a helper the caller decodes all by itself.
         let helpers: Vec<_> = (1..threads).map_while(|n| start(n).ok()).collect();
         let own = work();
+        // Helpers are about to end: to be woken by them would take longer.
+        let patience = Instant::now() + MOMENT;
+        while !helpers.iter().all(ScopedJoinHandle::is_finished) && Instant::now() < patience {
+            thread::yield_now();
+        }
         helpers.into_iter().fold(own, |so_far, helper| {
             let done = helper.join().unwrap_or(Err(damaged("decoding panicked")));
             so_far.and(done)

@@ -14,6 +14,9 @@ use crate::raw::StoreFile;
 /// Most bytes of one chunk.
 const LARGEST: u64 = 1 << 30;
 
+/// Stored bytes that are worth a read of their own: smaller ones lie beside others that may be wanted, too.
+const LARGE: usize = 128 << 10;
+
 /// The chunks of one dataset.
 pub struct Chunks {
     /// Shapes of the dataset and of a chunk, with the dimensions of an array datatype behind.
@@ -54,7 +57,10 @@ impl Source<'_> {
             }
         }
         let mut buffer: Buffer = self.means.pool.take(slot.size as usize);
-        self.file.read_exact_at(&mut buffer, addr)?;
+        match buffer.len() < LARGE {
+            true => self.file.read_exact_at(&mut buffer, addr)?,
+            false => self.file.read_alone_at(&mut buffer, addr)?,
+        }
         use_(&buffer)
     }
 }

@@ -310,6 +310,10 @@ impl Content for Payload {
     }
 
     fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {
+        if let Backing::Contiguous(addr) = &*self.0.backing {
+            let at = addr.checked_add(offset).ok_or_else(short)?;
+            return stored::share(&self.0.store, &self.0.sequence, at, len);
+        }
         let Backing::Pieces {
             grid, chunks, form, ..
         } = &*self.0.backing

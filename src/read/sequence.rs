@@ -25,6 +25,9 @@ struct State {
     from_start: bool,
     /// Bytes read of pieces that were read in part.
     partly: HashMap<u64, u64>,
+    /// Where requests begin, and how many in a row did not.
+    phase: Option<u64>,
+    astray: u32,
 }
 
 /// Notices that the pieces of one open file are read one after the other.
@@ -66,6 +69,25 @@ impl Sequence {
                 0..0
             }
         }
+    }
+
+    /// Where blocks of `size` bytes should begin, modulo their size, for a reader who asks for `len` bytes at `at`: where
+    /// his requests do, so that each is in one block.
+    pub fn phase(&self, at: u64, len: u64, size: u64) -> u64 {
+        let mut state = self.state();
+        let here = at % size;
+        let phase = *state.phase.get_or_insert(here);
+        let inside = (here + size - phase) % size;
+        if inside.saturating_add(len) <= size {
+            state.astray = 0;
+            return phase;
+        }
+        state.astray += 1;
+        if state.astray < 2 {
+            return phase;
+        }
+        state.astray = 0;
+        *state.phase.insert(here)
     }
 
     /// Whether the reader has got to a piece, so that nobody need fetch it for him any more.
@@ -130,6 +152,20 @@ mod tests {
         assert!(s.reads(52, 4, 100, 3).is_empty());
         assert_eq!(s.reads(53, 4, 55, 3), 54..55);
         assert!(s.reads(54, 4, 55, 3).is_empty());
+    }
+
+    #[test]
+    fn blocks_begin_where_requests_do() {
+        let s = Sequence::default();
+        assert_eq!(s.phase(2148, 1000, 1000), 148);
+        assert_eq!(s.phase(3148, 1000, 1000), 148);
+        assert_eq!(s.phase(4148, 500, 1000), 148);
+        // One that does not fit is nothing yet.
+        assert_eq!(s.phase(4648, 1000, 1000), 148);
+        assert_eq!(s.phase(6148, 1000, 1000), 148);
+        assert_eq!(s.phase(7648, 1000, 1000), 148);
+        assert_eq!(s.phase(8648, 1000, 1000), 648);
+        assert_eq!(s.phase(9000, 10, 1000), 648);
     }
 
     #[test]
