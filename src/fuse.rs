@@ -215,7 +215,7 @@ impl Filesystem for Adapter {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let _work = self.work(request);
+        let _work = self.last_work(request);
         done(self.tell(|fs| fs.release(handle.0)), reply);
         self.look_out();
     }
@@ -427,7 +427,7 @@ impl Filesystem for Adapter {
         _: LockOwner,
         reply: ReplyEmpty,
     ) {
-        let _work = self.work(request);
+        let _work = self.last_work(request);
         let flushed = self.ask(|fs| fs.flush(handle.0, request.pid()));
         self.answer(|| done(flushed, reply));
         self.look_out();

@@ -92,6 +92,15 @@ impl Adapter {
         work
     }
 
+    /// The same of one that closes a file, which may be stored now: quickly, or not.
+    pub(super) fn last_work(&self, request: &Request) -> Work<'_> {
+        if self.quick || !self.fs.is_writable() {
+            self.work(request)
+        } else {
+            self.longer_work(request)
+        }
+    }
+
     /// The same of one that may take long.
     pub(super) fn long_work(&self, request: &Request) -> Work<'_> {
         let work = self.work(request);
