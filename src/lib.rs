@@ -18,6 +18,7 @@ pub mod h5;
 pub mod hex;
 pub mod info;
 pub mod journal;
+pub mod memory;
 pub mod npy;
 pub mod options;
 pub mod raw;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use npyfs::cli::{self, Cli};
 use npyfs::h5::{editor, keeper, worker, writer};
+use npyfs::memory;
 
 fn main() -> ExitCode {
     let first = std::env::args_os().nth(1).unwrap_or_default();
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
             };
         }
     }
+    memory::return_large_blocks();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(refusal) if refusal.use_stderr() => {

@@ -6,9 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Bytes for all tables that are in use or kept.
 const MOST: u64 = 32 << 20;
 
-/// Tables from this size on are worth the milliseconds it takes to give their memory back.
-const LARGE: u64 = 4 << 20;
-
 /// What is taken of it.
 #[derive(Debug, Default)]
 pub struct Budget(AtomicU64);
@@ -25,9 +22,6 @@ impl Budget {
     pub fn take(self: &Arc<Self>, bytes: u64) -> Option<Room> {
         let more = |taken: u64| taken.checked_add(bytes).filter(|&n| n <= MOST);
         self.0.fetch_update(Relaxed, Relaxed, more).ok()?;
-        if bytes >= LARGE {
-            give_back();
-        }
         Some(Room {
             budget: self.clone(),
             bytes,
@@ -37,22 +31,7 @@ impl Budget {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        // First the memory, then the room in it.
-        if self.bytes >= LARGE {
-            give_back();
-        }
         self.budget.0.fetch_sub(self.bytes, Relaxed);
-    }
-}
-
-/// Has the C library give free memory back to the system, before a large table is received and after one
-/// has gone: by itself it keeps what a table took, once for each thread that has received one.
-#[allow(unsafe_code)]
-fn give_back() {
-    // SAFETY: no conditions; memory in use is not touched.
-    #[cfg(target_env = "gnu")]
-    unsafe {
-        libc::malloc_trim(0);
     }
 }
 
