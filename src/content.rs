@@ -57,7 +57,7 @@ pub trait Content: Send + Sync {
         None
     }
 
-    /// The same bytes without a copy, where they lie together in memory.
+    /// The same bytes, without a copy where they lie together in memory; `None`: `read_at` has them.
     fn share(&self, _offset: u64, _len: usize) -> Result<Option<Data>> {
         Ok(None)
     }

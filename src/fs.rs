@@ -175,13 +175,13 @@ impl Fs {
         self.context.ahead.submit(move || root.warm());
     }
 
-    /// Where the mount notes what became of raising the kernel's read-ahead.
     /// Has `status.json` say how the kernel is served.
     pub fn report_serving(&self, report: Report) {
         // There is one session.
         let _ = self.context.serving.set(report);
     }
 
+    /// Where the mount notes what became of raising the kernel's read-ahead.
     pub fn read_ahead(&self) -> &Arc<OnceLock<std::result::Result<u32, String>>> {
         &self.context.read_ahead
     }

@@ -19,8 +19,6 @@ pub struct Adapter {
     pub(super) maps_direct: bool,
     link: Arc<OnceLock<Link>>,
     crew: Option<Arc<Crew>>,
-    /// Operations are short.
-    quick: bool,
 }
 
 /// A request that a thread of the crew has, until it is answered.
@@ -64,7 +62,6 @@ impl Adapter {
         Self {
             fs,
             crew,
-            quick,
             maps_direct: false,
             link: Arc::default(),
         }
@@ -94,7 +91,7 @@ impl Adapter {
 
     /// The same of one that closes a file, which may be stored now: quickly, or not.
     pub(super) fn last_work(&self, request: &Request) -> Work<'_> {
-        if self.quick || !self.fs.is_writable() {
+        if self.fs.stores_quickly() || !self.fs.is_writable() {
             self.work(request)
         } else {
             self.longer_work(request)
@@ -135,7 +132,7 @@ impl Adapter {
     /// After an answer: stays awake for the next request.
     pub(super) fn look_out(&self) {
         // A crew of which one waits sees to that for all requests.
-        if !self.quick {
+        if !self.fs.stores_quickly() {
             self.stay_awake();
         }
     }

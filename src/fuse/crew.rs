@@ -207,6 +207,7 @@ impl Crew {
             while quiet < QUIET && !state.over {
                 let woken = self.begun.wait_timeout(state, tick);
                 (state, _) = woken.unwrap_or_else(PoisonError::into_inner);
+                // Another processor that wakes up for a moment takes the program there.
                 let near = self.near.as_ref().is_some_and(Near::follow);
                 tick = if near { NEAR_TICK } else { TICK };
                 if state.requests == seen {

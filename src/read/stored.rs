@@ -97,10 +97,14 @@ pub fn read(
     at: u64,
     buf: &mut [u8],
 ) -> Result<()> {
-    let file = &store.file;
-    let Some(blocks) = begin(store, sequence, at, buf.len()) else {
-        return usual(file, buf, at);
-    };
+    match begin(store, sequence, at, buf.len()) {
+        Some(blocks) => copy(store, blocks, at, buf),
+        None => usual(&store.file, buf, at),
+    }
+}
+
+/// Copies from blocks, or from the kernel's memory.
+fn copy(store: &Arc<OpenStore>, blocks: Blocks, at: u64, buf: &mut [u8]) -> Result<()> {
     let mut done = 0;
     while done < buf.len() {
         let from = at + done as u64;
@@ -113,7 +117,7 @@ pub fn read(
         let out = &mut buf[done..done + n];
         match found(store, &range, from, n)? {
             Some(found) => out.copy_from_slice(&found.block[found.range]),
-            None => usual(file, out, from)?,
+            None => usual(&store.file, out, from)?,
         }
         done += n;
     }
@@ -130,7 +134,7 @@ fn usual(file: &StoreFile, buf: &mut [u8], at: u64) -> Result<()> {
     Ok(read?)
 }
 
-/// The same bytes without a copy, if they are in one block.
+/// The same bytes, without a copy if they are in one block; `None` as long as they are not known to be read in order.
 pub fn share(
     store: &Arc<OpenStore>,
     sequence: &Arc<Sequence>,
@@ -141,11 +145,15 @@ pub fn share(
         return Ok(None);
     };
     let range = blocks.range(blocks.number(at));
-    if range.end.saturating_sub(at) < len as u64 {
-        return Ok(None);
+    if range.end.saturating_sub(at) >= len as u64
+        && let Some(found) = found(store, &range, at, len)?
+    {
+        return Ok(Some(Data::Shared(found.block, found.range)));
     }
-    let found = found(store, &range, at, len)?;
-    Ok(found.map(|found| Data::Shared(found.block, found.range)))
+    // What was begun is not begun again.
+    let mut buf = store.context.cache.pool().take(len);
+    copy(store, blocks, at, &mut buf)?;
+    Ok(Some(Data::Owned(buf)))
 }
 
 /// `len` bytes at `at`, which are in the block; `None` if they are better copied from the kernel's memory.
