@@ -73,7 +73,7 @@ fn measure(
     let (mut out, pool) = (vec![0; len], Arc::<Pool>::default());
     let means = Means {
         pool: &pool,
-        threads: 1,
+        team: None,
     };
     for ((mask, stored), want) in chunks.iter().zip(raw.chunks(len)) {
         pipeline.decode_with(means, stored, *mask, &mut out)?;

@@ -24,6 +24,7 @@ use bitshuffle::Bitshuffle;
 use serde::{Deserialize, Serialize};
 
 use crate::buffer::{Buffer, Pool};
+use crate::team::{Effort, Team};
 
 /// Numbers of the filters in HDF5's registry.
 const DEFLATE: i32 = 1;
@@ -70,7 +71,7 @@ impl Step {
     fn undo(self, data: &[u8], out: &mut [u8], means: Means<'_>) -> Result<(), FilterError> {
         match self {
             Self::Deflate => deflate::into(data, out),
-            Self::Shuffle(size) => shuffle::into(data, out, size.get()),
+            Self::Shuffle(size) => shuffle::into(data, out, size.get(), means),
             Self::Fletcher32 => copy(fletcher32::check(data)?, out),
             Self::Lzf => lzf::into(data, out),
             Self::Blosc => blosc::into(data, out, means),
@@ -85,8 +86,23 @@ impl Step {
 #[derive(Clone, Copy)]
 pub struct Means<'a> {
     pub pool: &'a Arc<Pool>,
-    /// Threads that may work on one chunk, at least one: the caller's.
-    pub threads: usize,
+    /// Who helps with one chunk; `None`: the caller decodes it alone.
+    pub team: Option<&'a Team>,
+}
+
+impl Means<'_> {
+    /// Does something with each item: in order, or at the same time by all who may help.
+    pub fn each<T: Send, E: Send>(
+        self,
+        effort: Effort,
+        mut items: impl Iterator<Item = T> + Send,
+        work: impl Fn(T) -> Result<(), E> + Sync,
+    ) -> Result<(), E> {
+        match self.team {
+            Some(team) => team.each(effort, items, work),
+            None => items.try_for_each(work),
+        }
+    }
 }
 
 /// A pipeline whose every step can be undone here.
@@ -157,7 +173,7 @@ impl Pipeline {
     /// The same into a buffer, which it fills; after an error its content means nothing.
     pub fn decode_into(&self, stored: &[u8], mask: u32, out: &mut [u8]) -> Result<(), FilterError> {
         let pool = &Arc::default();
-        self.decode_with(Means { pool, threads: 1 }, stored, mask, out)
+        self.decode_with(Means { pool, team: None }, stored, mask, out)
     }
 
     /// The same with more means.

@@ -42,7 +42,7 @@ struct OpenFile {
     ino: u64,
     content: Arc<dyn Content>,
     direct_io: bool,
-    track: Track,
+    track: Arc<Track>,
 }
 
 struct OpenDir {
@@ -378,8 +378,15 @@ impl Fs {
             file = self.unchanged(ino, &*file)?;
         }
         let content = file.open().map_err(|e| self.note(ino, "open", e))?;
-        let exact = exact && content.is_costly() && self.habits.expects_sample(ino);
+        let track = Arc::default();
+        let exact = exact && content.is_costly() && self.habits.opened(ino, content.len(), &track);
         let direct_io = file.volatile() || exact;
+        if exact {
+            match self.is_decoding() {
+                true => self.context.team.rest(),
+                false => self.context.team.call(),
+            }
+        }
         // What can be written may change while it is given away.
         let fixed = !direct_io && self.writer.is_none();
         let short = fixed && (1..=SHORT).contains(&content.len());
@@ -388,7 +395,7 @@ impl Fs {
             ino,
             content,
             direct_io,
-            track: Track::default(),
+            track,
         };
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());

@@ -25,5 +25,6 @@ pub mod raw;
 pub mod read;
 pub mod stage;
 pub mod store;
+pub mod team;
 pub mod thread;
 pub mod tree;

@@ -5,6 +5,7 @@
 
 mod cached;
 mod direct;
+mod seen;
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -14,13 +15,14 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Advice, fadvise};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::buffer::ALIGNMENT;
 use direct::Direct;
+use seen::Seen;
 
 /// What tells one version of a file from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -147,6 +149,8 @@ pub struct StoreFile {
     direct: OnceLock<Option<Direct>>,
     /// The same file, of which the kernel reads nothing ahead; made when it is first wanted.
     alone: OnceLock<Option<File>>,
+    /// Where large reads have been.
+    seen: Seen,
 }
 
 impl StoreFile {
@@ -170,6 +174,7 @@ impl StoreFile {
             file,
             direct: OnceLock::new(),
             alone: OnceLock::new(),
+            seen: Seen::default(),
         })
     }
 
@@ -230,6 +235,12 @@ impl StoreFile {
         Direct::suits(&self.file, start, end - start).then_some(start..end)
     }
 
+    /// Whether a reader who may come back should still read these bytes directly: the first time, as long as the disk is
+    /// fast. From a slow one they are better kept at once.
+    pub fn reads_once_directly(&self, offset: u64) -> bool {
+        !self.seen.is_slow() && self.seen.is_new(offset)
+    }
+
     /// Whether a reader who goes on should read these bytes directly: also what is in memory only because the kernel has
     /// read ahead, as it would go on doing so.
     pub fn streams_directly(&self, offset: u64, len: u64) -> bool {
@@ -242,10 +253,12 @@ impl StoreFile {
 
     /// Reads a range of `direct_range` past the page cache; fewer bytes only at the end of the file.
     pub fn read_direct(&self, buf: &mut [u8], offset: u64) -> Result<usize, RawError> {
+        let start = Instant::now();
         let read = match self.direct.get() {
             Some(Some(direct)) => direct.read(buf, offset),
             _ => Err(io::ErrorKind::Unsupported.into()),
         };
+        self.seen.took(buf.len() as u64, start.elapsed());
         self.checked(read)
     }
 

@@ -24,6 +24,7 @@ use crate::options::FsOptions;
 use crate::raw;
 use crate::read::ahead::Ahead;
 use crate::read::backing::Backings;
+use crate::team::Team;
 use crate::tree::Directory;
 
 /// What all stores of one mount share.
@@ -33,6 +34,8 @@ pub struct Context {
     pub journal: Journal,
     pub options: FsOptions,
     pub ahead: Ahead,
+    /// Helps with a chunk that somebody waits for.
+    pub team: Team,
     /// Where the bytes of datasets are that were opened lately.
     pub backings: Backings,
     /// Store files opened since the start.
@@ -54,6 +57,7 @@ impl Context {
             journal: Journal::default(),
             options,
             ahead: Ahead::new(),
+            team: Team::new(),
             backings: Backings::default(),
             stores_opened: AtomicU64::new(0),
             read_ahead: Arc::default(),

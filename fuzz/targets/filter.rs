@@ -62,7 +62,7 @@ fuzz_target!(|input: &[u8]| {
     drop(used);
     let means = Means {
         pool: &pool,
-        threads: 1,
+        team: None,
     };
     let first = pipeline.decode_with(means, stored, mask.into(), &mut other);
     match pipeline.decode(stored.to_vec(), mask.into(), len) {

@@ -10,11 +10,10 @@
 
 mod blosclz;
 
-use std::sync::{Arc, Mutex};
-use std::thread::{self, ScopedJoinHandle};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use super::{FilterError, Means, bitshuffle, deflate, lz4, shuffle, zstd};
+use crate::team::Effort;
 
 /// Bytes of the header.
 const HEADER: usize = 16;
@@ -33,11 +32,8 @@ const NOT_SPLIT: u8 = 1 << 4;
 const LARGEST_SPLIT: usize = 16;
 const FEWEST_SPLIT: usize = 128;
 
-/// Smaller frames are decoded sooner than another thread begins, and so are larger ones of faster codecs.
-const WORTH_A_THREAD: usize = 512 << 10;
-
-/// How long a thread that is done looks out for the others before it sleeps.
-const MOMENT: Duration = Duration::from_micros(500);
+/// Smaller frames and blocks are decoded sooner than somebody else begins.
+const WORTH_HELP: usize = 512 << 10;
 
 const fn damaged(why: &'static str) -> FilterError {
     FilterError::Blosc(why)
@@ -64,6 +60,14 @@ impl Codec {
             4 => Self::Zstd,
             _ => return Err(damaged("unknown codec")),
         })
+    }
+
+    /// What decoding `WORTH_HELP` takes.
+    fn effort(self) -> Effort {
+        match self {
+            Self::Blosclz | Self::Lz4 | Self::Snappy => Effort::Short,
+            Self::Zlib | Self::Zstd => Effort::Long,
+        }
     }
 
     /// Decodes a stream, which must fill `out`.
@@ -180,7 +184,7 @@ pub fn decode(stored: &[u8], len: usize) -> Result<Vec<u8>, FilterError> {
     }
     let mut out = vec![0; len];
     let pool = &Arc::default();
-    into(stored, &mut out, Means { pool, threads: 1 })?;
+    into(stored, &mut out, Means { pool, team: None })?;
     Ok(out)
 }
 
@@ -202,41 +206,14 @@ pub fn into(stored: &[u8], out: &mut [u8], means: Means<'_>) -> Result<(), Filte
     }
     let block = header.block.max(1);
     let blocks = want.div_ceil(block);
-    let threads = match header.codec {
-        Codec::Zstd | Codec::Zlib if want >= WORTH_A_THREAD => means.threads.min(blocks),
-        _ => 1,
-    };
-    // Whoever is free takes the next block.
-    let places = Mutex::new(out.chunks_mut(block).enumerate());
-    let work = || -> Result<(), FilterError> {
-        // A block before its elements are put together.
-        let mut buffer = means.pool.take(block.min(want));
-        loop {
-            let next = places.lock().unwrap_or_else(|e| e.into_inner()).next();
-            let Some((i, place)) = next else {
-                return Ok(());
-            };
-            decode_block(&header, frame, i, &mut buffer, place)?;
-        }
-    };
-    if threads == 1 {
-        return work();
+    let places = out.chunks_mut(block).enumerate();
+    let decode = |(i, place): (usize, &mut [u8])| decode_block(&header, frame, i, place, means);
+    // Several blocks at the same time, or the streams of one.
+    if blocks > 1 && want >= WORTH_HELP {
+        means.each(header.codec.effort(), places, decode)
+    } else {
+        { places }.try_for_each(decode)
     }
-    thread::scope(|scope| {
-        let start = |_| thread::Builder::new().spawn_scoped(scope, work);
-        // Without a helper the caller decodes all by itself.
-        let helpers: Vec<_> = (1..threads).map_while(|n| start(n).ok()).collect();
-        let own = work();
-        // Helpers are about to end: to be woken by them would take longer.
-        let patience = Instant::now() + MOMENT;
-        while !helpers.iter().all(ScopedJoinHandle::is_finished) && Instant::now() < patience {
-            thread::yield_now();
-        }
-        helpers.into_iter().fold(own, |so_far, helper| {
-            let done = helper.join().unwrap_or(Err(damaged("decoding panicked")));
-            so_far.and(done)
-        })
-    })
 }
 
 /// The blocks of a frame one after the other, none held longer than it is looked at: for frames that are large.
@@ -249,25 +226,29 @@ pub fn blocks(
         return Err(damaged("lengths that cannot be"));
     }
     let size = header.block.max(1);
-    let mut buffer = vec![0; size.min(header.len)];
+    let pool = Arc::default();
     Ok((0..header.len.div_ceil(size)).map(move |i| {
         let (start, end) = (i * size, header.len.min((i + 1) * size));
         if header.as_it_is {
             return Ok(frame[HEADER + start..HEADER + end].to_vec());
         }
         let mut block = vec![0; end - start];
-        decode_block(&header, frame, i, &mut buffer, &mut block)?;
+        let alone = Means {
+            pool: &pool,
+            team: None,
+        };
+        decode_block(&header, frame, i, &mut block, alone)?;
         Ok(block)
     }))
 }
 
-/// Decodes block `i`, which must fill `place`. `buffer` is as large or larger.
+/// Decodes block `i`, which must fill `place`.
 fn decode_block(
     header: &Header,
     frame: &[u8],
     i: usize,
-    buffer: &mut [u8],
     place: &mut [u8],
+    means: Means<'_>,
 ) -> Result<(), FilterError> {
     let at = number(frame, HEADER + 4 * i)?;
     let streams = frame
@@ -283,13 +264,15 @@ fn decode_block(
     if plain {
         return decode_streams(header, streams, place);
     }
-    let sorted = &mut buffer[..place.len()];
+    // A block before its elements are put together.
+    let mut buffer = means.pool.take(place.len());
+    let sorted = &mut *buffer;
     if header.sorted == Sorted::Bytes && header.streams(place.len()) == header.size {
-        return decode_planes(header, streams, sorted, place);
+        return decode_planes(header, streams, sorted, place, means);
     }
     decode_streams(header, streams, sorted)?;
     if header.sorted == Sorted::Bytes {
-        shuffle::into(sorted, place, header.size)?;
+        shuffle::into(sorted, place, header.size, means)?;
     } else {
         let (bits, rest) = sorted.split_at(count * header.size);
         let (elements, tail) = place.split_at_mut(bits.len());
@@ -341,19 +324,29 @@ fn decode_planes(
     block: &[u8],
     buffer: &mut [u8],
     out: &mut [u8],
+    means: Means<'_>,
 ) -> Result<(), FilterError> {
     let streams = streams(header, block, out.len())?;
     let (count, each) = (streams.len(), out.len() / streams.len());
     let mut planes = [&[][..]; LARGEST_SPLIT];
-    for ((stream, plane), room) in streams.zip(&mut planes).zip(buffer.chunks_mut(each)) {
-        *plane = if stream.len() == each {
-            stream
-        } else {
-            header.codec.decode(stream, room)?;
-            room
-        };
+    let mut packed = Vec::with_capacity(count);
+    for ((i, stream), room) in streams.enumerate().zip(buffer.chunks_mut(each)) {
+        match stream.len() == each {
+            true => planes[i] = stream,
+            false => packed.push((i, stream, room)),
+        }
     }
-    shuffle::planes_into(&planes[..count], out);
+    let decode =
+        |(_, stream, room): &mut (usize, &[u8], &mut [u8])| header.codec.decode(stream, room);
+    if out.len() >= WORTH_HELP {
+        means.each(header.codec.effort(), packed.iter_mut(), decode)?;
+    } else {
+        packed.iter_mut().try_for_each(decode)?;
+    }
+    for (i, _, room) in &packed {
+        planes[*i] = room;
+    }
+    shuffle::planes_into(&planes[..count], out, means);
     Ok(())
 }
 

@@ -2,11 +2,22 @@
 //!
 //! Bytes that make no whole element stand at the end as they are.
 
+use std::convert::Infallible;
+
 use super::simd::{Weave, wide};
-use super::{FilterError, copy};
+use super::{FilterError, Means, copy};
+use crate::team::Effort;
+
+/// Bytes that one of several threads puts together at a time.
+const PART: usize = 128 << 10;
 
 /// Puts the bytes of each element together again; `size` is that of an element, at least one.
-pub fn into(stored: &[u8], out: &mut [u8], size: usize) -> Result<(), FilterError> {
+pub fn into(
+    stored: &[u8],
+    out: &mut [u8],
+    size: usize,
+    means: Means<'_>,
+) -> Result<(), FilterError> {
     let count = stored.len() / size;
     if stored.len() != out.len() || size == 1 || count <= 1 {
         return copy(stored, out);
@@ -15,12 +26,31 @@ pub fn into(stored: &[u8], out: &mut [u8], size: usize) -> Result<(), FilterErro
     let (out, tail) = out.split_at_mut(count * size);
     tail.copy_from_slice(rest);
     let planes: Vec<&[u8]> = bytes.chunks_exact(count).collect();
-    planes_into(&planes, out);
+    planes_into(&planes, out, means);
     Ok(())
 }
 
 /// The same from planes of equal length, of which `out` takes all.
-pub fn planes_into(planes: &[&[u8]], out: &mut [u8]) {
+pub fn planes_into(planes: &[&[u8]], out: &mut [u8], means: Means<'_>) {
+    let elements = PART / planes.len().max(1);
+    if out.len() < 2 * PART || elements == 0 {
+        return part_into(planes, out);
+    }
+    let parts = out.chunks_mut(elements * planes.len()).enumerate();
+    let woven: Result<(), Infallible> = means.each(Effort::Short, parts, |(i, out)| {
+        let from = i * elements;
+        let part: Vec<&[u8]> = planes.iter().map(|plane| &plane[from..]).collect();
+        part_into(&part, out);
+        Ok(())
+    });
+    match woven {
+        Ok(()) => {}
+        Err(never) => match never {},
+    }
+}
+
+/// From the beginning of planes, as much as `out` takes.
+fn part_into(planes: &[&[u8]], out: &mut [u8]) {
     fn weave<const N: usize>(planes: &[&[u8]], out: &mut [u8]) {
         // As many as was matched for.
         if let Ok(planes) = planes.try_into() {
@@ -45,11 +75,16 @@ pub fn planes_into(planes: &[&[u8]], out: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffer::Pool;
+    use crate::team::Team;
+    use std::sync::Arc;
 
     #[test]
     fn every_size_is_put_together() {
+        let (pool, team) = (Arc::<Pool>::default(), Team::new());
         for size in 1..18_usize {
-            for count in [0, 1, 2, 31, 32, 33, 100] {
+            // The last is long enough for several to help.
+            for count in [0, 1, 2, 31, 32, 33, 100, 2 * PART / size + 77] {
                 for extra in 0..size.min(3) {
                     let data: Vec<u8> = (0..count * size + extra).map(|i| (i * 7) as u8).collect();
                     let mut stored: Vec<u8> = (0..size)
@@ -57,12 +92,19 @@ mod tests {
                         .map(|i| data[i])
                         .collect();
                     stored.extend_from_slice(&data[count * size..]);
-                    let mut out = vec![0; data.len()];
-                    into(&stored, &mut out, size).unwrap();
-                    assert_eq!(out, data, "{size} {count} {extra}");
+                    for team in [None, Some(&team)] {
+                        let means = Means { pool: &pool, team };
+                        let mut out = vec![0; data.len()];
+                        into(&stored, &mut out, size, means).unwrap();
+                        assert!(out == data, "{size} {count} {extra}");
+                    }
                 }
             }
         }
-        assert!(into(&[1, 2], &mut [0; 3], 1).is_err());
+        let alone = Means {
+            pool: &pool,
+            team: None,
+        };
+        assert!(into(&[1, 2], &mut [0; 3], 1, alone).is_err());
     }
 }

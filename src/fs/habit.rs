@@ -6,7 +6,7 @@
 //! it otherwise. It is a guess about speed: what is read is the same.
 
 use std::num::NonZeroUsize;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use lru::LruCache;
 
@@ -55,35 +55,52 @@ impl Track {
 }
 
 /// The habits of the files of a mount, by inode.
-pub struct Habits(Mutex<LruCache<u64, ()>>);
+pub struct Habits(Mutex<Known>);
+
+struct Known {
+    /// Files that a sample was taken from.
+    samples: LruCache<u64, ()>,
+    /// What the handle opened last has read.
+    latest: LruCache<u64, Weak<Track>>,
+}
 
 impl Default for Habits {
     fn default() -> Self {
         let size = NonZeroUsize::new(MOST).unwrap_or(NonZeroUsize::MIN);
-        Self(Mutex::new(LruCache::new(size)))
+        Self(Mutex::new(Known {
+            samples: LruCache::new(size),
+            latest: LruCache::new(size),
+        }))
     }
 }
 
 impl Habits {
-    /// Whether the next handle will probably take a sample.
-    pub fn expects_sample(&self, ino: u64) -> bool {
-        let habits = self.0.lock().unwrap_or_else(|e| e.into_inner());
-        habits.contains(&ino)
+    /// A file of `len` bytes is opened, what is read goes to `track`. Whether that will probably be a sample: the last
+    /// handle took one, and may not be closed yet, as the kernel tells of that late.
+    pub fn opened(&self, ino: u64, len: u64, track: &Arc<Track>) -> bool {
+        let mut known = self.known();
+        let last = known.latest.put(ino, Arc::downgrade(track));
+        let last = last.and_then(|last| last.upgrade()?.is_sample(len));
+        last.unwrap_or_else(|| known.samples.contains(&ino))
     }
 
-    /// A handle of a file of `len` bytes is closed. Not judged before: the first read of a reader in order is
-    /// somewhere inside, too, when others have read the start.
+    /// A handle of a file of `len` bytes is closed. Its own reads are not judged before: the first read of a reader in order
+    /// is somewhere inside, too, when others have read the start.
     pub fn closed(&self, ino: u64, len: u64, track: &Track) {
-        let mut habits = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let mut known = self.known();
         match track.is_sample(len) {
             Some(true) => {
-                habits.put(ino, ());
+                known.samples.put(ino, ());
             }
             Some(false) => {
-                habits.pop(&ino);
+                known.samples.pop(&ino);
             }
             None => {}
         }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
 
@@ -93,22 +110,28 @@ mod tests {
 
     const LEN: u64 = 100 << 20;
 
-    fn close(habits: &Habits, reads: &[(u64, u64)]) {
-        let track = Track::default();
+    /// Opens a file, reads and closes it; whether it was expected to be a sample.
+    fn read(habits: &Habits, ino: u64, reads: &[(u64, u64)]) -> bool {
+        let track = Arc::default();
+        let expected = habits.opened(ino, LEN, &track);
         for &(offset, len) in reads {
             track.note(offset, len);
         }
-        habits.closed(7, LEN, &track);
+        habits.closed(ino, LEN, &track);
+        expected
     }
 
     #[test]
     fn samples_are_expected_after_samples() {
         let habits = Habits::default();
-        assert!(!habits.expects_sample(7));
         // Out of order, as requests of one read may arrive.
-        close(&habits, &[((1 << 20) + 4096, 4096), (1 << 20, 4096)]);
-        close(&habits, &[]);
-        assert!(habits.expects_sample(7) && !habits.expects_sample(8));
+        assert!(!read(
+            &habits,
+            7,
+            &[((1 << 20) + 4096, 4096), (1 << 20, 4096)]
+        ));
+        assert!(read(&habits, 7, &[]));
+        assert!(read(&habits, 7, &[]) && !read(&habits, 8, &[]));
     }
 
     #[test]
@@ -120,10 +143,21 @@ mod tests {
             &[(4096, LEN / 2)],
         ] {
             let habits = Habits::default();
-            close(&habits, &[(1 << 20, 4096)]);
-            assert!(habits.expects_sample(7));
-            close(&habits, other);
-            assert!(!habits.expects_sample(7), "{other:?}");
+            read(&habits, 7, &[(1 << 20, 4096)]);
+            assert!(read(&habits, 7, other));
+            assert!(!read(&habits, 7, &[]), "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_handle_that_is_not_closed_yet_counts_too() {
+        let habits = Habits::default();
+        let [first, second, third] = [(); 3].map(|()| Arc::<Track>::default());
+        assert!(!habits.opened(7, LEN, &first));
+        first.note(1 << 20, 4096);
+        assert!(habits.opened(7, LEN, &second));
+        second.note(0, 4096);
+        habits.closed(7, LEN, &first);
+        assert!(!habits.opened(7, LEN, &third));
     }
 }

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::filter::Means;
 use crate::h5::{Direct, Request, Slot, StoredChunk};
 use crate::raw::StoreFile;
+use crate::team::{Effort, Team};
 
 /// Most bytes of one chunk.
 const LARGEST: u64 = 1 << 30;
@@ -40,11 +41,15 @@ impl Source<'_> {
     /// Stored bytes, wherever they begin in the buffer.
     fn stored<T>(&self, slot: Slot, use_: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
         let (addr, size) = (slot.addr, u64::from(slot.size));
+        let large = slot.size as usize >= LARGE;
         // A smaller buffer need not be aligned, and a smaller read is not worth it.
-        let worth_it = self.streaming && slot.size as usize >= SMALLEST;
-        let range = worth_it
+        let worth_it = large || (self.streaming && slot.size as usize >= SMALLEST);
+        let missing = worth_it
             .then(|| self.file.direct_range(addr, size))
             .flatten();
+        let cold = missing.is_some();
+        // Read a second time it is kept, for the third.
+        let range = missing.filter(|_| self.streaming || self.file.reads_once_directly(addr));
         if let Some(range) = range {
             let skip = usize_of(addr - range.start)?;
             let mut buffer = self.means.pool.take(usize_of(range.end - range.start)?);
@@ -57,11 +62,21 @@ impl Source<'_> {
             }
         }
         let mut buffer: Buffer = self.means.pool.take(slot.size as usize);
-        match buffer.len() < LARGE {
-            true => self.file.read_exact_at(&mut buffer, addr)?,
-            false => self.file.read_alone_at(&mut buffer, addr)?,
+        match (large, cold) {
+            (false, _) => self.file.read_exact_at(&mut buffer, addr)?,
+            (true, true) => self.file.read_alone_at(&mut buffer, addr)?,
+            (true, false) => self.read_together(&mut buffer, addr)?,
         }
         use_(&buffer)
+    }
+
+    /// What is in memory already, copied by all who may help.
+    fn read_together(&self, buffer: &mut [u8], addr: u64) -> Result<()> {
+        let many = self.means.team.map_or(1, Team::size);
+        let part = buffer.len().div_ceil(many).max(LARGE);
+        let parts = (addr..).step_by(part).zip(buffer.chunks_mut(part));
+        let read = |(at, part): (u64, &mut [u8])| self.file.read_alone_at(part, at);
+        Ok(self.means.each(Effort::Short, parts, read)?)
     }
 }
 
@@ -227,7 +242,7 @@ pub fn decode(file: &StoreFile, stored: &StoredChunk) -> Result<Vec<u8>> {
         file,
         means: Means {
             pool: &Arc::default(),
-            threads: 1,
+            team: None,
         },
         streaming: false,
     };

@@ -77,22 +77,16 @@ impl Reader {
         let (start, shape) = grid.block(number);
         if let Some(chunks) = self.direct() {
             let context = &self.store.context;
-            // A reader in order has the next chunks decoded at the same time.
-            let threads = match settled {
-                true => 1,
-                false => {
-                    context
-                        .ahead
-                        .cores()
-                        .saturating_sub(context.cache.decoding())
-                        + 1
-                }
-            };
+            // A reader in order has the next chunks decoded at the same time, and so have several readers theirs.
+            let alone = context.cache.decoding() <= 1;
+            if !alone && !settled {
+                context.team.rest();
+            }
             let source = Source {
                 file: &self.store.file,
                 means: Means {
                     pool: context.cache.pool(),
-                    threads,
+                    team: (alone && !settled).then_some(&context.team),
                 },
                 streaming: settled,
             };

@@ -12,7 +12,7 @@ use super::{Change, Flags, Handle, Writer, process_of, refused};
 use crate::checkout::target::Role;
 use crate::control;
 use crate::error::{Error, ErrorKind, Result};
-use crate::fs::{Attr, Fs, FsError, FsResult, OpenFile, Opened, ROOT_INO, Track};
+use crate::fs::{Attr, Fs, FsError, FsResult, OpenFile, Opened, ROOT_INO};
 use crate::tree::Node;
 
 /// In place of the thread of an operation that does not say its own.
@@ -117,7 +117,7 @@ impl Fs {
             ino,
             content: Arc::new(Written::new(body)?),
             direct_io: false,
-            track: Track::default(),
+            track: Arc::default(),
         };
         let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
         files.insert(handle, Arc::new(open));
