@@ -142,13 +142,27 @@ def test_every_sample_of_every_commit(everything):
     assert hangar.state(path) == before, "a read-only mount changed the repository"
 
 
-def test_a_listing_opens_no_data_file(everything):
+def test_a_listing_needs_no_data_file(everything):
+    """Sizes follow from records and schemas: all of them are gone."""
     path, told = everything
-    with Mount(path) as m:
-        for folder, _, names in os.walk(m / "branches/master"):
-            for name in names:
-                os.stat(os.path.join(folder, name))
-        assert m.status()["stores_opened"] == 0
+
+    def sizes():
+        with Mount(path) as m:
+            listed = {os.path.join(folder, name): os.stat(os.path.join(folder, name)).st_size
+                      for folder, _, names in os.walk(m / "branches/master") for name in names}
+            return {os.path.relpath(name, m.path): size for name, size in listed.items()}, m.errors()
+
+    listed = sizes()
+    folder, away = path / ".hangar/data", path / ".hangar/away"
+    folder.rename(away)
+    try:
+        (without, errors) = sizes()
+    finally:
+        away.rename(folder)
+    assert errors == [] and len(without) > 1000
+    # The lengths of text and bytes stand in the data files themselves.
+    arrays = {name: size for name, size in listed[0].items() if name.endswith(".npy")}
+    assert {name: without[name] for name in arrays} == arrays
 
 
 LOOK_TWICE = """

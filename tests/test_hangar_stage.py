@@ -238,7 +238,8 @@ def test_a_request_that_waits_holds_up_no_other(tmp_path):
         try:
             waiting.start()
             for i in range(50):
-                write(m / f"stage/a/{i}.npy", np.full((5, 4), i, "f4"))
+                # A new name: nothing need be asked of a worker.
+                write(m / f"stage/a/new{i}.npy", np.full((5, 4), i, "f4"))
                 m.status()
             assert waiting.is_alive(), "nothing waited"
         finally:

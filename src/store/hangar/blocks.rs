@@ -3,7 +3,7 @@
 //! Records of a block are looked up together, stored chunks that lie near each other in a file are read together,
 //! and each sample is checked.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -36,9 +36,6 @@ const SPAN: u64 = 4 << 20;
 
 /// Buffers are taken in multiples of this, so that one fits the next span as well.
 const STEP: usize = 64 << 10;
-
-/// The datasets of a block of samples follow from every so many of its records: mostly one holds more samples.
-const APART: usize = 16;
 
 /// Blocks of samples that are prepared before a reader gets there.
 const PREPARED: usize = 4 * WIDE;
@@ -286,22 +283,7 @@ impl Blocks {
             0 => repository.records(column, 0)?,
             _ => repository.records_around(column, block)?,
         };
-        let mut named: BTreeMap<(&'static str, String), BTreeSet<u32>> = BTreeMap::new();
-        let samples = column.block(block);
-        let last = samples.end.checked_sub(1);
-        for at in samples.step_by(APART).chain(last) {
-            let record = repository.parse_record(column, at, &records);
-            if let Ok(Record::Hdf5 {
-                backend,
-                uid,
-                dataset,
-                ..
-            }) = record
-            {
-                named.entry((backend, uid)).or_default().insert(dataset);
-            }
-        }
-        for ((backend, uid), datasets) in named {
+        for ((backend, uid), datasets) in repository.datasets(column, block, &records) {
             let Ok(file) = repository.files.collection(backend, &uid) else {
                 continue;
             };

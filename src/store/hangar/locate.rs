@@ -2,7 +2,7 @@
 //!
 //! A record that says "not fetched yet", or is missing, may be another one after the next transaction.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -76,6 +76,12 @@ impl Records {
     }
 }
 
+/// The datasets of a block of samples follow from every so many of its records: mostly one holds more samples.
+const APART: usize = 16;
+
+/// Datasets by backend and file.
+type Datasets = BTreeMap<(&'static str, String), BTreeSet<u32>>;
+
 /// Blocks that are looked up together when all of a column is wanted.
 pub const WIDE: usize = 16;
 
@@ -130,6 +136,49 @@ impl Repository {
             column.located[block].set(last.clone());
         }
         Ok(last)
+    }
+
+    /// The datasets in which the samples of a block are.
+    pub fn datasets(&self, column: &Column, block: usize, records: &Records) -> Datasets {
+        let mut named = Datasets::new();
+        let samples = column.block(block);
+        let last = samples.end.checked_sub(1);
+        for at in samples.step_by(APART).chain(last) {
+            if let Ok(Record::Hdf5 {
+                backend,
+                uid,
+                dataset,
+                ..
+            }) = self.parse_record(column, at, records)
+            {
+                named.entry((backend, uid)).or_default().insert(dataset);
+            }
+        }
+        named
+    }
+
+    /// Whether it is known where all samples of a column are.
+    pub fn has_located(&self, column: &Column) -> bool {
+        let known = |block| self.known_records(column, block);
+        (0..column.located.len()).all(|block| known(block).is_ok_and(|known| known.is_some()))
+    }
+
+    /// Looks up where the samples of the first `most` blocks are, and maps the datasets of the first block, for whoever reads
+    /// the column first.
+    pub fn locate_first(&self, column: &Column, most: usize) -> Result<()> {
+        let blocks = column.located.len().min(most);
+        for block in (0..blocks).step_by(WIDE) {
+            self.records_around(column, block)?;
+        }
+        if blocks == 0 {
+            return Ok(());
+        }
+        let records = self.records(column, 0)?;
+        for ((backend, uid), datasets) in self.datasets(column, 0, &records) {
+            let file = self.files.collection(backend, &uid)?;
+            self.files.map_together(&file, &datasets)?;
+        }
+        Ok(())
     }
 
     /// Forgets the records around a sample that could not be read: another version of the table may be right.

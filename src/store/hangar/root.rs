@@ -26,6 +26,9 @@ const KEPT: usize = 4;
 /// Longest packed records of a commit that is read before anybody asks, some 150 000 samples: 40 ms, 10 MiB.
 const READY: u64 = 4 << 20;
 
+/// Blocks of samples that are located then: 64 * 1024 samples, 40 ms, 5 MiB.
+const LOCATED: usize = 64;
+
 /// Directories of snapshots by place and state; the staging area is known by its version.
 type Kept = LruCache<(Place, String), Arc<SnapshotDirectory>>;
 
@@ -66,7 +69,7 @@ impl Shared {
         Ok(directory)
     }
 
-    /// Reads the commit that the staging area is based on, and its schemas.
+    /// Reads the commit that the staging area is based on, its schemas, and where the first samples of its columns are.
     fn warm(&self) -> Result<()> {
         let heads = self.repository.heads()?;
         let Some(name) = &heads.staged_on else {
@@ -80,8 +83,13 @@ impl Shared {
             .packed_len(head)?
             .is_some_and(|len| len <= READY)
         {
-            self.directory(&Place::Branch(name.clone()), Some(head))?
-                .list()?;
+            let directory = self.directory(&Place::Branch(name.clone()), Some(head))?;
+            directory.list()?;
+            let mut left = LOCATED;
+            for column in directory.snapshot.commit.columns.values() {
+                self.repository.locate_first(column, left)?;
+                left = left.saturating_sub(column.located.len());
+            }
         }
         Ok(())
     }

@@ -100,7 +100,9 @@ impl StackedRows {
     fn prepare(&self) {
         let context = &self.0.view.repository().context;
         let repository = self.0.view.repository().clone();
-        context.ahead.submit(move || repository.hashes.will_need());
+        if !repository.has_located(&self.0.view.column) {
+            context.ahead.submit(move || repository.hashes.will_need());
+        }
         for _ in 0..context.ahead.cores().min(self.0.view.column.located.len()) {
             let inner = self.0.clone();
             context.ahead.submit(move || inner.prepare_next());
