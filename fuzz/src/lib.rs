@@ -4,9 +4,13 @@
 
 #![allow(dead_code, reason = "the targets use a part of each module")]
 
-// Where the other modules look for it.
+// Where the other modules look for them.
 #[path = "../../src/buffer.rs"]
 mod buffer;
+#[path = "../../src/team.rs"]
+mod team;
+#[path = "../../src/thread.rs"]
+mod thread;
 
 #[path = "../../src"]
 mod sources {
