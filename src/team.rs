@@ -91,14 +91,15 @@ impl Team {
         }
         inner.stay_awake();
         let Some(pool) = inner.pool() else { return };
-        let one_more = |called| (called < inner.helpers).then_some(called + 1);
-        while inner
-            .called
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more)
+        let (nobody, all) = (0, inner.helpers);
+        let called = &inner.called;
+        if called
+            .compare_exchange(nobody, all, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
         {
+            // Each of them: one that is awake already would take what others are called by.
             let inner = inner.clone();
-            pool.spawn(move || inner.look_out());
+            pool.spawn_broadcast(move |_| inner.look_out());
         }
     }
 
@@ -107,8 +108,8 @@ impl Team {
         self.0.begin_rest(REST);
     }
 
-    /// Does something with each item, in the calling thread and at the same time in helpers; returns when all of it is done.
-    /// An error ends it: the first of them, of items that are not begun then nobody knows.
+    /// Does something with each item, in the calling thread and at the same time in helpers; returns when all is done. After
+    /// an error no further item is begun; of several errors it is the first that came.
     pub fn each<T: Send, E: Send>(
         &self,
         effort: Effort,
@@ -275,6 +276,12 @@ mod tests {
             double(&team, Effort::Short) == 2
         });
         assert!(helped);
+        let team = Team::of(2);
+        // They look out until the end of the test.
+        let far = nanos(Duration::from_secs(3600));
+        team.0.until.store(far, Ordering::Release);
+        team.call();
+        assert!((0..1000).any(|_| double(&team, Effort::Short) == 3));
         team.0.begin_rest(Duration::from_secs(60));
         team.call();
         assert_eq!(double(&team, Effort::Long), 1);
