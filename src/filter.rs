@@ -132,6 +132,15 @@ pub enum FilterError {
     Size { have: usize, want: usize },
 }
 
+/// Why a chunk could not be read and decoded at the same time.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PartsError<E> {
+    #[error("it could not be read")]
+    Read(E),
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+}
+
 impl Pipeline {
     /// The pipeline for filters as a file lists them (number and parameters); `None` if one is not
     /// known here, or if two of them compress, so that a size in between is unknown.
@@ -174,6 +183,23 @@ impl Pipeline {
     pub fn decode_into(&self, stored: &[u8], mask: u32, out: &mut [u8]) -> Result<(), FilterError> {
         let pool = &Arc::default();
         self.decode_with(Means { pool, team: None }, stored, mask, out)
+    }
+
+    /// Reads and decodes a chunk of `available` stored bytes at the same time, if that is worth it; otherwise nothing is done,
+    /// and the answer is `false`. `read` reads bytes from a place in the chunk on, in several threads.
+    pub fn decode_parts<E: Send>(
+        &self,
+        means: Means<'_>,
+        available: usize,
+        mask: u32,
+        read: impl Fn(usize, &mut [u8]) -> Result<(), E> + Sync,
+        out: &mut [u8],
+    ) -> Result<bool, PartsError<E>> {
+        let worth_it = means.team.is_some() && out.len() >= blosc::WORTH_HELP;
+        match (self.steps.as_slice(), mask & 1) {
+            ([Step::Blosc], 0) if worth_it => blosc::read(available, read, out, means),
+            _ => Ok(false),
+        }
     }
 
     /// The same with more means.

@@ -212,6 +212,14 @@ impl StoreFile {
     /// The same in one go, and what lies beside it does not come into memory: for large reads, of which the kernel would
     /// guess that the next follows.
     pub fn read_alone_at(&self, buf: &mut [u8], offset: u64) -> Result<(), RawError> {
+        let read = self.read_part_at(buf, offset);
+        self.confirm()?;
+        read
+    }
+
+    /// The same for one of several parts. Whether the file was written to is for the caller to ask, once, behind the last
+    /// (`confirm`).
+    pub fn read_part_at(&self, buf: &mut [u8], offset: u64) -> Result<(), RawError> {
         self.inside(offset, buf.len() as u64)?;
         let alone = self.alone.get_or_init(|| {
             let file = File::open(self.path_of_descriptor()).ok()?;
@@ -219,8 +227,8 @@ impl StoreFile {
             Some(file)
         });
         let file = alone.as_ref().unwrap_or(&self.file);
-        let read = file.read_exact_at(buf, offset);
-        self.checked(read)
+        file.read_exact_at(buf, offset)
+            .map_err(|source| self.failed(source))
     }
 
     /// The range of the file, in a page-aligned buffer, that a direct read of these bytes takes; `None` if
@@ -274,15 +282,25 @@ impl StoreFile {
         })
     }
 
+    /// Refuses when the file was written to.
+    pub fn confirm(&self) -> Result<(), RawError> {
+        let unchanged = self.is_unchanged();
+        unchanged
+            .then_some(())
+            .ok_or_else(|| RawError::Stale(self.path.clone()))
+    }
+
     /// The outcome of a read, unless the file was written to meanwhile.
     fn checked<T>(&self, read: io::Result<T>) -> Result<T, RawError> {
-        if !self.is_unchanged() {
-            return Err(RawError::Stale(self.path.clone()));
-        }
-        read.map_err(|source| RawError::Io {
+        self.confirm()?;
+        read.map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: io::Error) -> RawError {
+        RawError::Io {
             path: self.path.clone(),
             source,
-        })
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! out for work for a moment, and go back to sleep. They are for one reader who waits: where there are several, each
 //! has a processor of his own to use, and helpers rest.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
@@ -18,6 +18,9 @@ const MOST: usize = 3;
 
 /// How long a helper looks out after it was called, or has helped.
 const LOOK_OUT: Duration = Duration::from_micros(300);
+
+/// The same after it has helped, if it was called as soon as that after it had helped before.
+const FREQUENT: Duration = Duration::from_micros(600);
 
 /// How long none is called after several readers were there.
 const REST: Duration = Duration::from_millis(10);
@@ -53,9 +56,12 @@ struct Inner {
     /// Of these, those that look out.
     awake: AtomicUsize,
     began: Instant,
-    /// Until when they look out, and rest: nanoseconds since `began`.
+    /// Until when they look out, and rest; when the last work ended: nanoseconds since `began`.
     until: AtomicU64,
     rest: AtomicU64,
+    ended: AtomicU64,
+    /// The last call came soon after the work before.
+    frequent: AtomicBool,
 }
 
 impl Team {
@@ -75,6 +81,8 @@ impl Team {
             began: Instant::now(),
             until: AtomicU64::new(0),
             rest: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            frequent: AtomicBool::new(false),
         }))
     }
 
@@ -89,7 +97,13 @@ impl Team {
         if inner.rests() {
             return;
         }
-        inner.stay_awake();
+        let since = inner
+            .now()
+            .saturating_sub(inner.ended.load(Ordering::Relaxed));
+        inner
+            .frequent
+            .store(since < nanos(FREQUENT), Ordering::Relaxed);
+        inner.stay_awake(LOOK_OUT);
         let Some(pool) = inner.pool() else { return };
         let (nobody, all) = (0, inner.helpers);
         let called = &inner.called;
@@ -193,7 +207,9 @@ impl Inner {
                 std::hint::spin_loop();
             }
         });
-        self.stay_awake();
+        self.ended.store(self.now(), Ordering::Relaxed);
+        let frequent = self.frequent.load(Ordering::Relaxed);
+        self.stay_awake(if frequent { FREQUENT } else { LOOK_OUT });
     }
 
     /// What a helper does that was called. Whatever else is given to it meanwhile, it does in between.
@@ -216,8 +232,8 @@ impl Inner {
         nanos(self.began.elapsed())
     }
 
-    fn stay_awake(&self) {
-        let until = self.now().saturating_add(nanos(LOOK_OUT));
+    fn stay_awake(&self, time: Duration) {
+        let until = self.now().saturating_add(nanos(time));
         self.until.fetch_max(until, Ordering::AcqRel);
     }
 

@@ -9,10 +9,13 @@
 //! Frames of Blosc 2 are refused. Bytes behind a frame are not looked at.
 
 mod blosclz;
+mod planes;
 
 use std::sync::Arc;
 
-use super::{FilterError, Means, bitshuffle, deflate, lz4, shuffle, zstd};
+pub use planes::read;
+
+use super::{FilterError, Means, PartsError, bitshuffle, deflate, lz4, shuffle, zstd};
 use crate::team::Effort;
 
 /// Bytes of the header.
@@ -33,7 +36,7 @@ const LARGEST_SPLIT: usize = 16;
 const FEWEST_SPLIT: usize = 128;
 
 /// Smaller frames and blocks are decoded sooner than somebody else begins.
-const WORTH_HELP: usize = 512 << 10;
+pub const WORTH_HELP: usize = 512 << 10;
 
 const fn damaged(why: &'static str) -> FilterError {
     FilterError::Blosc(why)
@@ -113,7 +116,8 @@ struct Header {
 }
 
 impl Header {
-    fn read(stored: &[u8]) -> Result<Self, FilterError> {
+    /// From the beginning of a stored chunk, of which there are so many bytes.
+    fn read(stored: &[u8], available: usize) -> Result<Self, FilterError> {
         let short = damaged("shorter than its header");
         let (head, _) = stored.split_first_chunk::<HEADER>().ok_or(short)?;
         let [version, codec_version, flags, size, ..] = *head;
@@ -143,7 +147,7 @@ impl Header {
             stored: number(stored, 12)?,
         };
         let lengths = header.stored >= HEADER
-            && header.stored <= stored.len()
+            && header.stored <= available
             && header.len <= i32::MAX as usize
             && (header.block > 0 || header.len == 0);
         if header.size == 0 || !lengths {
@@ -173,7 +177,7 @@ fn number(frame: &[u8], at: usize) -> Result<usize, FilterError> {
 
 /// How many bytes a frame decodes to, as its header claims: up to 2 GiB.
 pub fn frame_len(stored: &[u8]) -> Result<usize, FilterError> {
-    Ok(Header::read(stored)?.len)
+    Ok(Header::read(stored, stored.len())?.len)
 }
 
 /// Decodes a frame to exactly `len` bytes.
@@ -190,7 +194,7 @@ pub fn decode(stored: &[u8], len: usize) -> Result<Vec<u8>, FilterError> {
 
 /// Decodes a frame into a buffer, which it must fill.
 pub fn into(stored: &[u8], out: &mut [u8], means: Means<'_>) -> Result<(), FilterError> {
-    let header = Header::read(stored)?;
+    let header = Header::read(stored, stored.len())?;
     let (have, want) = (header.len, out.len());
     if have != want {
         return Err(FilterError::Size { have, want });
@@ -220,7 +224,7 @@ pub fn into(stored: &[u8], out: &mut [u8], means: Means<'_>) -> Result<(), Filte
 pub fn blocks(
     stored: &[u8],
 ) -> Result<impl Iterator<Item = Result<Vec<u8>, FilterError>>, FilterError> {
-    let header = Header::read(stored)?;
+    let header = Header::read(stored, stored.len())?;
     let frame = &stored[..header.stored];
     if header.as_it_is && frame.len() - HEADER != header.len {
         return Err(damaged("lengths that cannot be"));
@@ -268,7 +272,7 @@ fn decode_block(
     let mut buffer = means.pool.take(place.len());
     let sorted = &mut *buffer;
     if header.sorted == Sorted::Bytes && header.streams(place.len()) == header.size {
-        return decode_planes(header, streams, sorted, place, means);
+        return planes::decode(header, streams, sorted, place, means);
     }
     decode_streams(header, streams, sorted)?;
     if header.sorted == Sorted::Bytes {
@@ -282,30 +286,9 @@ fn decode_block(
     Ok(())
 }
 
-/// The streams of one block of `len` bytes.
-fn streams<'a>(
-    header: &Header,
-    block: &'a [u8],
-    len: usize,
-) -> Result<impl ExactSizeIterator<Item = &'a [u8]>, FilterError> {
-    let count = header.streams(len);
-    if !len.is_multiple_of(count) {
-        return Err(damaged("a block of broken elements"));
-    }
-    let mut found = [&[][..]; LARGEST_SPLIT];
-    let mut left = block;
-    for stream in &mut found[..count] {
-        let len = number(left, 0)?;
-        (*stream, left) = left[4..]
-            .split_at_checked(len)
-            .ok_or(damaged("a stream outside the frame"))?;
-    }
-    Ok(found.into_iter().take(count))
-}
-
 /// Decodes the streams of one block, which must fill `out`.
 fn decode_streams(header: &Header, block: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
-    let streams = streams(header, block, out.len())?;
+    let streams = planes::streams(header, block, out.len())?;
     let each = out.len() / streams.len();
     for (stream, place) in streams.zip(out.chunks_mut(each)) {
         if stream.len() == each {
@@ -314,39 +297,6 @@ fn decode_streams(header: &Header, block: &[u8], out: &mut [u8]) -> Result<(), F
             header.codec.decode(stream, place)?;
         }
     }
-    Ok(())
-}
-
-/// Decodes a block whose streams are its elements' first bytes, second bytes, and so on, which must fill `out`.
-/// Streams that are stored as they are go straight there; the others have `buffer`, which is as long as `out`.
-fn decode_planes(
-    header: &Header,
-    block: &[u8],
-    buffer: &mut [u8],
-    out: &mut [u8],
-    means: Means<'_>,
-) -> Result<(), FilterError> {
-    let streams = streams(header, block, out.len())?;
-    let (count, each) = (streams.len(), out.len() / streams.len());
-    let mut planes = [&[][..]; LARGEST_SPLIT];
-    let mut packed = Vec::with_capacity(count);
-    for ((i, stream), room) in streams.enumerate().zip(buffer.chunks_mut(each)) {
-        match stream.len() == each {
-            true => planes[i] = stream,
-            false => packed.push((i, stream, room)),
-        }
-    }
-    let decode =
-        |(_, stream, room): &mut (usize, &[u8], &mut [u8])| header.codec.decode(stream, room);
-    if out.len() >= WORTH_HELP {
-        means.each(header.codec.effort(), packed.iter_mut(), decode)?;
-    } else {
-        packed.iter_mut().try_for_each(decode)?;
-    }
-    for (i, _, room) in &packed {
-        planes[*i] = room;
-    }
-    shuffle::planes_into(&planes[..count], out, means);
     Ok(())
 }
 

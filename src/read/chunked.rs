@@ -1,5 +1,6 @@
 //! Chunks read from the store file and decoded here, without libhdf5.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::block::{Place, copy};
@@ -7,7 +8,7 @@ use super::payload::repeat;
 use crate::buffer::{Buffer, SMALLEST};
 use crate::cache::Need;
 use crate::error::{Error, Result};
-use crate::filter::Means;
+use crate::filter::{Means, PartsError};
 use crate::h5::{Direct, Request, Slot, StoredChunk};
 use crate::raw::StoreFile;
 use crate::team::{Effort, Team};
@@ -38,15 +39,25 @@ pub struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Stored bytes, wherever they begin in the buffer.
-    fn stored<T>(&self, slot: Slot, use_: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
-        let (addr, size) = (slot.addr, u64::from(slot.size));
-        let large = slot.size as usize >= LARGE;
+    /// Which bytes of the store file must come from the disk for a chunk, if it is worth asking.
+    fn missing(&self, slot: Slot) -> Option<Range<u64>> {
         // A smaller buffer need not be aligned, and a smaller read is not worth it.
-        let worth_it = large || (self.streaming && slot.size as usize >= SMALLEST);
-        let missing = worth_it
-            .then(|| self.file.direct_range(addr, size))
-            .flatten();
+        let size = slot.size as usize;
+        let worth_it = size >= LARGE || (self.streaming && size >= SMALLEST);
+        worth_it
+            .then(|| self.file.direct_range(slot.addr, u64::from(slot.size)))
+            .flatten()
+    }
+
+    /// Stored bytes, wherever they begin in the buffer.
+    fn stored<T>(
+        &self,
+        slot: Slot,
+        missing: Option<Range<u64>>,
+        use_: impl FnOnce(&[u8]) -> Result<T>,
+    ) -> Result<T> {
+        let addr = slot.addr;
+        let large = slot.size as usize >= LARGE;
         let cold = missing.is_some();
         // Read a second time it is kept, for the third.
         let range = missing.filter(|_| self.streaming || self.file.reads_once_directly(addr));
@@ -75,8 +86,10 @@ impl Source<'_> {
         let many = self.means.team.map_or(1, Team::size);
         let part = buffer.len().div_ceil(many).max(LARGE);
         let parts = (addr..).step_by(part).zip(buffer.chunks_mut(part));
-        let read = |(at, part): (u64, &mut [u8])| self.file.read_alone_at(part, at);
-        Ok(self.means.each(Effort::Short, parts, read)?)
+        let read = |(at, part): (u64, &mut [u8])| self.file.read_part_at(part, at);
+        let read = self.means.each(Effort::Short, parts, read);
+        self.file.confirm()?;
+        Ok(read?)
     }
 }
 
@@ -206,11 +219,29 @@ impl Chunks {
         if u64::from(slot.size) > LARGEST {
             return Err(Error::damaged("a stored chunk of more than 1 GiB"));
         }
-        source.stored(slot, |stored| {
-            self.direct
-                .pipeline
+        let pipeline = &self.direct.pipeline;
+        let damaged = |e| Error::damaged(format!("chunk {place:?}: {e}"));
+        let missing = source.missing(slot);
+        if missing.is_none() && slot.size as usize >= LARGE {
+            let file = source.file;
+            let read =
+                |at, part: &mut [u8]| file.read_part_at(part, slot.addr.saturating_add(at as u64));
+            let size = slot.size as usize;
+            let done = pipeline.decode_parts(source.means, size, slot.mask, read, out);
+            if !matches!(done, Ok(false)) {
+                file.confirm()?;
+            }
+            match done {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(PartsError::Filter(e)) => return Err(damaged(e)),
+                Err(PartsError::Read(e)) => return Err(e.into()),
+            }
+        }
+        source.stored(slot, missing, |stored| {
+            pipeline
                 .decode_with(source.means, stored, slot.mask, out)
-                .map_err(|e| Error::damaged(format!("chunk {place:?}: {e}")))
+                .map_err(damaged)
         })
     }
 }
