@@ -5,13 +5,21 @@
 //! A buffer that is taken holds old bytes: whoever takes it fills all of it or gives it back.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use crate::arena::{Arena, Lent};
 
 /// Smaller buffers are not worth keeping.
 pub const SMALLEST: usize = 16 << 10;
 
-/// Bytes of unused buffers that are kept.
-const MOST_FREE: usize = 16 << 20;
+/// Larger ones are taken from huge pages, as long as there is room there.
+const LARGE: usize = 128 << 10;
+
+/// Bytes in huge pages: what readers of a few files have under way.
+const ARENA: usize = 16 << 20;
+
+/// Bytes of other unused buffers that are kept.
+const MOST_FREE: usize = 8 << 20;
 
 /// Where large buffers start: a multiple of the page size and of every disk's blocks.
 pub const ALIGNMENT: usize = 4096;
@@ -26,9 +34,24 @@ struct Free {
 #[derive(Default)]
 pub struct Pool {
     free: Mutex<Free>,
+    /// Of a pool that is there to stay; made when it is first wanted, `None` if that failed.
+    arena: Option<OnceLock<Option<Arc<Arena>>>>,
 }
 
 impl Pool {
+    /// A pool that is there to stay.
+    pub fn lasting() -> Self {
+        Self {
+            arena: Some(OnceLock::new()),
+            ..Self::default()
+        }
+    }
+
+    fn lend(&self, len: usize) -> Option<Lent> {
+        let arena = self.arena.as_ref().filter(|_| len >= LARGE)?;
+        arena.get_or_init(|| Arena::new(ARENA)).as_ref()?.lend(len)
+    }
+
     fn free(&self) -> MutexGuard<'_, Free> {
         self.free.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -37,6 +60,14 @@ impl Pool {
     pub fn take(self: &Arc<Self>, len: usize) -> Buffer {
         if len < SMALLEST {
             return Buffer::from(vec![0; len]);
+        }
+        if let Some(lent) = self.lend(len) {
+            return Buffer {
+                memory: Memory::Lent(lent),
+                start: 0,
+                len,
+                pool: None,
+            };
         }
         let room = len.saturating_add(ALIGNMENT);
         // Up to an eighth may lie idle behind what is used.
@@ -54,7 +85,7 @@ impl Pool {
             _ => 0,
         };
         Buffer {
-            bytes,
+            memory: Memory::Own(bytes),
             start,
             len,
             pool: Some(self.clone()),
@@ -72,9 +103,14 @@ impl Pool {
     }
 }
 
+enum Memory {
+    Own(Vec<u8>),
+    Lent(Lent),
+}
+
 /// Bytes that return to their pool when they are dropped.
 pub struct Buffer {
-    bytes: Vec<u8>,
+    memory: Memory,
     start: usize,
     len: usize,
     pool: Option<Arc<Pool>>,
@@ -83,7 +119,10 @@ pub struct Buffer {
 impl Buffer {
     /// Bytes of memory it occupies.
     pub fn capacity(&self) -> usize {
-        self.bytes.capacity()
+        match &self.memory {
+            Memory::Own(bytes) => bytes.capacity(),
+            Memory::Lent(lent) => lent.room(),
+        }
     }
 }
 
@@ -92,7 +131,7 @@ impl From<Vec<u8>> for Buffer {
         Self {
             start: 0,
             len: bytes.len(),
-            bytes,
+            memory: Memory::Own(bytes),
             pool: None,
         }
     }
@@ -102,13 +141,21 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.bytes[self.start..self.start + self.len]
+        let memory = match &self.memory {
+            Memory::Own(bytes) => bytes,
+            Memory::Lent(lent) => &**lent,
+        };
+        &memory[self.start..self.start + self.len]
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start..self.start + self.len]
+        let memory = match &mut self.memory {
+            Memory::Own(bytes) => bytes,
+            Memory::Lent(lent) => &mut **lent,
+        };
+        &mut memory[self.start..self.start + self.len]
     }
 }
 
@@ -120,8 +167,8 @@ impl std::fmt::Debug for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Some(pool) = &self.pool {
-            pool.give_back(std::mem::take(&mut self.bytes));
+        if let (Some(pool), Memory::Own(bytes)) = (&self.pool, &mut self.memory) {
+            pool.give_back(std::mem::take(bytes));
         }
     }
 }
@@ -143,6 +190,26 @@ mod tests {
         assert_eq!(again.len(), (1 << 20) - 100);
         let small = pool.take(100);
         assert_eq!(small.len(), 100);
+    }
+
+    #[test]
+    fn a_pool_that_stays_has_huge_pages_first() {
+        let pool = Arc::new(Pool::lasting());
+        let mut taken: Vec<_> = (0..20).map(|_| pool.take(1 << 20)).collect();
+        let lent = |buffer: &&Buffer| matches!(buffer.memory, Memory::Lent(_));
+        assert_eq!(taken.iter().filter(lent).count(), ARENA >> 20);
+        for (i, buffer) in taken.iter_mut().enumerate() {
+            assert_eq!(buffer.as_ptr().align_offset(ALIGNMENT), 0);
+            buffer.fill(i as u8);
+        }
+        assert!(
+            (0..)
+                .zip(&taken)
+                .all(|(i, buffer)| buffer.iter().all(|byte| *byte == i))
+        );
+        assert!(!lent(&&pool.take(LARGE - 1)));
+        drop(taken);
+        assert!(lent(&&pool.take(ARENA)));
     }
 
     #[test]

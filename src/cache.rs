@@ -132,7 +132,7 @@ impl Cache {
     pub fn new(limit: u64) -> Self {
         Self {
             limit,
-            pool: Arc::default(),
+            pool: Arc::new(Pool::lasting()),
             inner: Mutex::new(Inner {
                 pieces: LruCache::unbounded(),
                 bytes: 0,

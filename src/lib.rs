@@ -2,6 +2,7 @@
 
 #![deny(unsafe_code)]
 
+mod arena;
 pub mod buffer;
 pub mod cache;
 pub mod checkout;

@@ -5,6 +5,8 @@
 #![allow(dead_code, reason = "the targets use a part of each module")]
 
 // Where the other modules look for them.
+#[path = "../../src/arena.rs"]
+mod arena;
 #[path = "../../src/buffer.rs"]
 mod buffer;
 #[path = "../../src/team.rs"]
