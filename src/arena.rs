@@ -59,10 +59,13 @@ impl Arena {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `len` bytes of any content, from the first place that has them: it was used last. `None` if there is none.
-    pub fn lend(self: &Arc<Self>, len: usize) -> Option<Lent> {
+    /// `len` bytes of any content, from the first place that has them: it was used last. `None` if there is none, or fewer
+    /// than `left` bytes were left for others.
+    pub fn lend(self: &Arc<Self>, len: usize, left: usize) -> Option<Lent> {
         let room = len.checked_next_multiple_of(GRAIN).filter(|&n| n > 0)?;
         let mut free = self.free();
+        let all: usize = free.iter().map(Range::len).sum();
+        all.checked_sub(room).filter(|&rest| rest >= left)?;
         let at = free.iter().position(|range| range.len() >= room)?;
         let start = free[at].start;
         free[at].start += room;
@@ -156,7 +159,7 @@ mod tests {
             for (n, value) in steps {
                 if n % 3 == 0 && !held.is_empty() {
                     held.swap_remove(n % held.len());
-                } else if let Some(mut lent) = arena.lend(n) {
+                } else if let Some(mut lent) = arena.lend(n, 0) {
                     prop_assert_eq!(lent.len(), n);
                     prop_assert_eq!(lent.as_ptr().align_offset(GRAIN), 0);
                     lent.fill(value);
@@ -165,23 +168,22 @@ mod tests {
                 prop_assert!(held.iter().all(|(lent, value)| lent.iter().all(|byte| byte == value)));
             }
             drop(held);
-            prop_assert!(arena.lend(HUGE).is_some());
+            prop_assert!(arena.lend(HUGE, 0).is_some());
         }
     }
 
     #[test]
     fn it_begins_at_a_huge_page_and_ends() {
         let arena = Arena::new(HUGE).unwrap();
-        let first = arena.lend(HUGE - 5000).unwrap();
+        let first = arena.lend(HUGE - 5000, 0).unwrap();
         assert_eq!(first.as_ptr().align_offset(HUGE), 0);
         assert_eq!(first.room(), HUGE - GRAIN);
-        assert!(
-            arena.lend(GRAIN + 1).is_none()
-                && arena.lend(0).is_none()
-                && arena.lend(usize::MAX).is_none()
-        );
+        for none in [GRAIN + 1, 0, usize::MAX] {
+            assert!(arena.lend(none, 0).is_none());
+        }
+        assert!(arena.lend(1, 1).is_none());
         let place = first.as_ptr();
         drop(first);
-        assert_eq!(arena.lend(HUGE).unwrap().as_ptr(), place);
+        assert_eq!(arena.lend(HUGE, 0).unwrap().as_ptr(), place);
     }
 }

@@ -47,21 +47,31 @@ impl Pool {
         }
     }
 
-    fn lend(&self, len: usize) -> Option<Lent> {
+    fn lend(&self, len: usize, left: usize) -> Option<Lent> {
         let arena = self.arena.as_ref().filter(|_| len >= LARGE)?;
-        arena.get_or_init(|| Arena::new(ARENA)).as_ref()?.lend(len)
+        let arena = arena.get_or_init(|| Arena::new(ARENA)).as_ref()?;
+        arena.lend(len, left)
     }
 
     fn free(&self) -> MutexGuard<'_, Free> {
         self.free.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// A buffer of `len` bytes of any content.
+    /// A buffer of `len` bytes of any content, which is needed for a moment.
     pub fn take(self: &Arc<Self>, len: usize) -> Buffer {
+        self.take_leaving(len, 0)
+    }
+
+    /// The same for what may be kept: half of the huge pages are left to what passes.
+    pub fn take_to_keep(self: &Arc<Self>, len: usize) -> Buffer {
+        self.take_leaving(len, ARENA / 2)
+    }
+
+    fn take_leaving(self: &Arc<Self>, len: usize, left: usize) -> Buffer {
         if len < SMALLEST {
             return Buffer::from(vec![0; len]);
         }
-        if let Some(lent) = self.lend(len) {
+        if let Some(lent) = self.lend(len, left) {
             return Buffer {
                 memory: Memory::Lent(lent),
                 start: 0,
@@ -209,6 +219,10 @@ mod tests {
         );
         assert!(!lent(&&pool.take(LARGE - 1)));
         drop(taken);
+        let kept: Vec<_> = (0..20).map(|_| pool.take_to_keep(1 << 20)).collect();
+        assert_eq!(kept.iter().filter(lent).count(), (ARENA / 2) >> 20);
+        assert!(lent(&&pool.take(ARENA / 2)));
+        drop(kept);
         assert!(lent(&&pool.take(ARENA)));
     }
 

@@ -38,6 +38,8 @@ pub struct Need {
     pub len: usize,
     /// Further bytes while it is decoded.
     pub beside: usize,
+    /// It is read to its end soon and given up.
+    pub passes: bool,
 }
 
 impl Need {
@@ -175,7 +177,11 @@ impl Cache {
 
     /// A piece whose size is not known before it is loaded.
     pub fn get(&self, key: Key, load: impl FnOnce() -> Result<Vec<u8>>) -> Result<Piece> {
-        let none = Need { len: 0, beside: 0 };
+        let none = Need {
+            len: 0,
+            beside: 0,
+            passes: false,
+        };
         self.reader(key, none, || load().map(Buffer::from))
     }
 
@@ -232,7 +238,10 @@ impl Cache {
     }
 
     fn filled(&self, need: Need, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Buffer> {
-        let mut buffer = self.pool.take(need.len);
+        let mut buffer = match need.passes {
+            true => self.pool.take(need.len),
+            false => self.pool.take_to_keep(need.len),
+        };
         fill(&mut buffer)?;
         Ok(buffer)
     }
@@ -472,6 +481,7 @@ mod tests {
         let need = Need {
             len: 1000,
             beside: 500,
+            passes: false,
         };
         let cache = Cache::new(2000);
         let busy = AtomicUsize::new(0);
@@ -496,6 +506,7 @@ mod tests {
         let large = Need {
             len: 10_000,
             beside: 0,
+            passes: false,
         };
         let got = cache.read(key(9), large, |buf| {
             buf.fill(1);
@@ -510,6 +521,7 @@ mod tests {
         let need = Need {
             len: 1000,
             beside: 0,
+            passes: false,
         };
         let cache = Cache::new(3 * (1000 + OVERHEAD));
         let fill = |buf: &mut [u8]| {

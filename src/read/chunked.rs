@@ -131,6 +131,7 @@ impl Chunks {
         Need {
             len,
             beside: stored.saturating_add(self.chunk_len.saturating_mul(steps)),
+            passes: false,
         }
     }
 

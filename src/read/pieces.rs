@@ -61,7 +61,11 @@ impl Reader {
                 ..
             } => chunks.need(&grid.block(number).0, len),
             // The answer of a worker.
-            _ => Need { len, beside: len },
+            _ => Need {
+                len,
+                beside: len,
+                passes: false,
+            },
         })
     }
 

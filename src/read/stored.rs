@@ -207,6 +207,7 @@ fn need(range: &Range<u64>) -> Need {
         // A block and a page.
         len: usize::try_from(len).unwrap_or(usize::MAX),
         beside: 0,
+        passes: true,
     }
 }
 

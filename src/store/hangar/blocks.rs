@@ -326,7 +326,11 @@ impl Blocks {
         let bytes = self.extent(number).1.saturating_mul(self.row);
         let len = usize::try_from(bytes).unwrap_or(usize::MAX);
         // Stored chunks are mostly smaller than what they decode to.
-        Need { len, beside: len }
+        Need {
+            len,
+            beside: len,
+            passes: false,
+        }
     }
 
     pub fn cached(&self, number: u64) -> Result<Piece> {
