@@ -64,6 +64,11 @@ struct Entry {
     ahead: bool,
 }
 
+/// Of a piece that can only be here.
+fn nowhere() -> Error {
+    Error::damaged("a piece that is nowhere")
+}
+
 fn cost(piece: &Piece) -> u64 {
     piece.capacity() as u64 + OVERHEAD
 }
@@ -182,7 +187,8 @@ impl Cache {
             beside: 0,
             passes: false,
         };
-        self.reader(key, none, || load().map(Buffer::from))
+        let piece = self.reader(key, none, || false, || load().map(Buffer::from))?;
+        piece.ok_or_else(nowhere)
     }
 
     /// The piece, from memory or from `fill`, which fills a buffer of old bytes; whoever comes second waits
@@ -193,7 +199,19 @@ impl Cache {
         need: Need,
         fill: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<Piece> {
-        self.reader(key, need, || self.filled(need, fill))
+        let piece = self.reader(key, need, || false, || self.filled(need, fill))?;
+        piece.ok_or_else(nowhere)
+    }
+
+    /// The same unless it is not here and `elsewhere`: that is asked when nobody can give it up in between.
+    pub fn read_unless(
+        &self,
+        key: Key,
+        need: Need,
+        elsewhere: impl FnOnce() -> bool,
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<Option<Piece>> {
+        self.reader(key, need, elsewhere, || self.filled(need, fill))
     }
 
     /// Decodes a piece for a reader who will come, unless it is here, there is no room, or it is not `wanted`
@@ -246,27 +264,36 @@ impl Cache {
         Ok(buffer)
     }
 
-    fn reader(&self, key: Key, need: Need, load: impl FnOnce() -> Result<Buffer>) -> Result<Piece> {
+    fn reader(
+        &self,
+        key: Key,
+        need: Need,
+        elsewhere: impl FnOnce() -> bool,
+        load: impl FnOnce() -> Result<Buffer>,
+    ) -> Result<Option<Piece>> {
         let mut inner = lock(&self.inner);
         if let Some(entry) = inner.pieces.get_mut(&key) {
             self.counters.hits.fetch_add(1, Relaxed);
             if std::mem::take(&mut entry.ahead) {
                 self.counters.ahead_used.fetch_add(1, Relaxed);
             }
-            return Ok(entry.piece.clone());
+            return Ok(Some(entry.piece.clone()));
         }
         if let Some(flight) = inner.flights.get(&key).cloned() {
             drop(inner);
             self.counters.hits.fetch_add(1, Relaxed);
             *lock(&flight.met) = true;
-            return wait(&flight);
+            return wait(&flight).map(Some);
+        }
+        if elsewhere() {
+            return Ok(None);
         }
         if inner.consumed.contains(&key) {
             inner.consumed.clear();
         }
         let flight = Arc::new(Flight::default());
         inner.flights.insert(key, flight.clone());
-        self.load(inner, key, flight, need, false, load)
+        self.load(inner, key, flight, need, false, load).map(Some)
     }
 
     fn load(
@@ -474,6 +501,28 @@ mod tests {
         let cache = Cache::new(100);
         assert_eq!(cache.get(key(0), || Ok(vec![1; 1000])).unwrap().len(), 1000);
         assert_eq!(cache.status().pieces, 0);
+    }
+
+    #[test]
+    fn what_is_elsewhere_is_not_decoded_unless_it_is_here() {
+        let cache = Cache::new(10_000);
+        let need = Need {
+            len: 10,
+            beside: 0,
+            passes: true,
+        };
+        let read = |elsewhere: bool| {
+            let fill = |buf: &mut [u8]| {
+                buf.fill(7);
+                Ok(())
+            };
+            let piece = cache.read_unless(key(1), need, || elsewhere, fill);
+            piece.unwrap().map(|piece| piece.to_vec())
+        };
+        assert_eq!(read(true), None);
+        assert_eq!(read(false), Some(vec![7; 10]));
+        assert_eq!(read(true), Some(vec![7; 10]));
+        assert_eq!(cache.status().misses, 1);
     }
 
     #[test]

@@ -224,10 +224,18 @@ impl Reader {
             }
             return Ok(());
         }
-        let piece = self.decoded(pieces.grid, pieces.form, pieces.form.number(), number)?;
+        let (grid, form) = (pieces.grid, pieces.form);
+        let (key, need) = (self.key(form.number(), number), self.need(grid, number)?);
+        let settled = self.sequence.is_settled();
+        let cache = &self.store.context.cache;
+        // Another request may have put it there meanwhile, and given it up in the cache.
+        let spilled = || spill.has_for_sure(number);
+        let fill = |out: &mut [u8]| self.fill(grid, form, number, settled, out);
+        let Some(piece) = cache.read_unless(key, need, spilled, fill)? else {
+            return self.read_spilled(spill, pieces, number, at, buf);
+        };
         spill.put(number, |write| write(0, &piece).map_err(Error::from))?;
-        let key = self.key(pieces.form.number(), number);
-        self.store.context.cache.consumed(&key);
+        cache.consumed(&key);
         buf.copy_from_slice(slice(&piece, at, buf.len())?);
         Ok(())
     }

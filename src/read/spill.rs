@@ -86,6 +86,12 @@ impl Spill {
             .has(band, number)
     }
 
+    /// The same without waiting: false also while the band is about to change.
+    pub fn has_for_sure(&self, piece: u64) -> bool {
+        let (half, band, number, _) = self.place(piece);
+        half.try_read().is_ok_and(|half| half.has(band, number))
+    }
+
     /// Fills `buf` from byte `at` of a piece; false if the piece is not here.
     pub fn read(&self, piece: u64, at: u64, buf: &mut [u8]) -> io::Result<bool> {
         let (half, band, number, offset) = self.place(piece);
