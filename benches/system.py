@@ -1,5 +1,6 @@
 """Commands with time limits, mounts that go away whatever happens, and what the machine is."""
 
+import contextlib
 import json
 import mmap
 import os
@@ -104,8 +105,9 @@ def own_memory(most=3 << 30):
     size = min(most, free * 3 // 4)
     if size >= mmap.PAGESIZE:
         memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        # Large pages are what it takes back, and what NumPy asks for.
-        memory.madvise(mmap.MADV_HUGEPAGE)
+        # Large pages are what it takes back, and what NumPy asks for. A kernel may have none.
+        with contextlib.suppress(OSError):
+            memory.madvise(mmap.MADV_HUGEPAGE)
         memory.madvise(MADV_POPULATE_WRITE)
         memory.close()
 

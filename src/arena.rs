@@ -59,7 +59,7 @@ impl Arena {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `len` bytes of any content, from the first place that has them: it was used last. `None` if there is none, or fewer
+    /// `len` bytes or a few more, of any content, from the first place that has them: it was used last. `None` if there is none, or fewer
     /// than `left` bytes were left for others.
     pub fn lend(self: &Arc<Self>, len: usize, left: usize) -> Option<Lent> {
         let room = len.checked_next_multiple_of(GRAIN).filter(|&n| n > 0)?;
@@ -75,7 +75,6 @@ impl Arena {
         Some(Lent {
             arena: self.clone(),
             range: start..start + room,
-            len,
         })
     }
 
@@ -106,14 +105,6 @@ impl Drop for Arena {
 pub struct Lent {
     arena: Arc<Arena>,
     range: Range<usize>,
-    len: usize,
-}
-
-impl Lent {
-    /// Bytes that nobody else can have meanwhile.
-    pub fn room(&self) -> usize {
-        self.range.len()
-    }
 }
 
 impl Deref for Lent {
@@ -122,7 +113,10 @@ impl Deref for Lent {
     fn deref(&self) -> &[u8] {
         // SAFETY: within the arena, lent to nobody else, and the system has filled it with zeros.
         unsafe {
-            std::slice::from_raw_parts(self.arena.start.as_ptr().add(self.range.start), self.len)
+            std::slice::from_raw_parts(
+                self.arena.start.as_ptr().add(self.range.start),
+                self.range.len(),
+            )
         }
     }
 }
@@ -133,7 +127,7 @@ impl DerefMut for Lent {
         unsafe {
             std::slice::from_raw_parts_mut(
                 self.arena.start.as_ptr().add(self.range.start),
-                self.len,
+                self.range.len(),
             )
         }
     }
@@ -160,7 +154,7 @@ mod tests {
                 if n % 3 == 0 && !held.is_empty() {
                     held.swap_remove(n % held.len());
                 } else if let Some(mut lent) = arena.lend(n, 0) {
-                    prop_assert_eq!(lent.len(), n);
+                    prop_assert_eq!(lent.len(), n.next_multiple_of(GRAIN));
                     prop_assert_eq!(lent.as_ptr().align_offset(GRAIN), 0);
                     lent.fill(value);
                     held.push((lent, value));
@@ -177,7 +171,7 @@ mod tests {
         let arena = Arena::new(HUGE).unwrap();
         let first = arena.lend(HUGE - 5000, 0).unwrap();
         assert_eq!(first.as_ptr().align_offset(HUGE), 0);
-        assert_eq!(first.room(), HUGE - GRAIN);
+        assert_eq!(first.len(), HUGE - GRAIN);
         for none in [GRAIN + 1, 0, usize::MAX] {
             assert!(arena.lend(none, 0).is_none());
         }

@@ -131,7 +131,7 @@ impl Buffer {
     pub fn capacity(&self) -> usize {
         match &self.memory {
             Memory::Own(bytes) => bytes.capacity(),
-            Memory::Lent(lent) => lent.room(),
+            Memory::Lent(lent) => lent.len(),
         }
     }
 }

@@ -64,11 +64,6 @@ struct Entry {
     ahead: bool,
 }
 
-/// Of a piece that can only be here.
-fn nowhere() -> Error {
-    Error::damaged("a piece that is nowhere")
-}
-
 fn cost(piece: &Piece) -> u64 {
     piece.capacity() as u64 + OVERHEAD
 }
@@ -83,6 +78,12 @@ struct Inner {
     /// Pieces that some reader has read to their end lately: another one, behind him, gets their bytes from the
     /// kernel, and they are not worth decoding ahead. Forgotten when one of them is asked for after all.
     consumed: LruCache<Key, ()>,
+}
+
+impl Inner {
+    fn has(&self, key: &Key) -> bool {
+        self.pieces.contains(key) || self.flights.contains_key(key)
+    }
 }
 
 /// Pieces of which is remembered that they were read.
@@ -171,8 +172,7 @@ impl Cache {
 
     /// Whether a piece is here, or will be soon.
     pub fn has(&self, key: &Key) -> bool {
-        let inner = lock(&self.inner);
-        inner.pieces.contains(key) || inner.flights.contains_key(key)
+        lock(&self.inner).has(key)
     }
 
     /// Pieces that are being decoded now.
@@ -187,8 +187,7 @@ impl Cache {
             beside: 0,
             passes: false,
         };
-        let piece = self.reader(key, none, || false, || load().map(Buffer::from))?;
-        piece.ok_or_else(nowhere)
+        self.reader(lock(&self.inner), key, none, || load().map(Buffer::from))
     }
 
     /// The piece, from memory or from `fill`, which fills a buffer of old bytes; whoever comes second waits
@@ -199,8 +198,7 @@ impl Cache {
         need: Need,
         fill: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<Piece> {
-        let piece = self.reader(key, need, || false, || self.filled(need, fill))?;
-        piece.ok_or_else(nowhere)
+        self.reader(lock(&self.inner), key, need, || self.filled(need, fill))
     }
 
     /// The same unless it is not here and `elsewhere`: that is asked when nobody can give it up in between.
@@ -211,7 +209,12 @@ impl Cache {
         elsewhere: impl FnOnce() -> bool,
         fill: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<Option<Piece>> {
-        self.reader(key, need, elsewhere, || self.filled(need, fill))
+        let inner = lock(&self.inner);
+        if !inner.has(&key) && elsewhere() {
+            return Ok(None);
+        }
+        self.reader(inner, key, need, || self.filled(need, fill))
+            .map(Some)
     }
 
     /// Decodes a piece for a reader who will come, unless it is here, there is no room, or it is not `wanted`
@@ -228,8 +231,7 @@ impl Cache {
             return;
         }
         let full = inner.reserved > 0 && inner.reserved + need.bytes() > self.limit;
-        let had = inner.pieces.contains(&key) || inner.flights.contains_key(&key);
-        if full || had || inner.consumed.contains(&key) {
+        if full || inner.has(&key) || inner.consumed.contains(&key) {
             return;
         }
         let flight = Arc::new(Flight::default());
@@ -266,34 +268,30 @@ impl Cache {
 
     fn reader(
         &self,
+        mut inner: MutexGuard<'_, Inner>,
         key: Key,
         need: Need,
-        elsewhere: impl FnOnce() -> bool,
         load: impl FnOnce() -> Result<Buffer>,
-    ) -> Result<Option<Piece>> {
-        let mut inner = lock(&self.inner);
+    ) -> Result<Piece> {
         if let Some(entry) = inner.pieces.get_mut(&key) {
             self.counters.hits.fetch_add(1, Relaxed);
             if std::mem::take(&mut entry.ahead) {
                 self.counters.ahead_used.fetch_add(1, Relaxed);
             }
-            return Ok(Some(entry.piece.clone()));
+            return Ok(entry.piece.clone());
         }
         if let Some(flight) = inner.flights.get(&key).cloned() {
             drop(inner);
             self.counters.hits.fetch_add(1, Relaxed);
             *lock(&flight.met) = true;
-            return wait(&flight).map(Some);
-        }
-        if elsewhere() {
-            return Ok(None);
+            return wait(&flight);
         }
         if inner.consumed.contains(&key) {
             inner.consumed.clear();
         }
         let flight = Arc::new(Flight::default());
         inner.flights.insert(key, flight.clone());
-        self.load(inner, key, flight, need, false, load).map(Some)
+        self.load(inner, key, flight, need, false, load)
     }
 
     fn load(

@@ -120,6 +120,32 @@ def direct_reads(path):
     return True
 
 
+def test_a_store_that_changes_under_an_open_sample_is_refused(store, tmp_path):
+    """Whoever has the file open gets an error, not bytes of both; who opens it then gets what is there."""
+    path, truths = store
+    copy = tmp_path / "changing.h5"
+    copy.write_bytes(path.read_bytes())
+    size = len(truths["lz4hc"][0])
+    with h5py.File(copy) as file:
+        place = file["lz4hc"].id.get_chunk_info(7)
+    with Mount(copy) as mount:
+        for row in (3, 4, 5):
+            assert take(mount, "lz4hc", row, size) == truths["lz4hc"][row]
+        handle = os.open(mount / "lz4hc.npy", os.O_RDONLY)
+        try:
+            assert os.pread(handle, size, 128 + 6 * size) == truths["lz4hc"][6]
+            with open(copy, "r+b") as stream:
+                stream.seek(place.byte_offset + 200_000)  # within a plane that is stored as it is
+                stream.write(bytes(64))
+            with pytest.raises(OSError):
+                os.pread(handle, size, 128 + 7 * size)
+        finally:
+            os.close(handle)
+        with h5py.File(copy) as file:
+            now = file["lz4hc"][7].tobytes()
+        assert now != truths["lz4hc"][7] and take(mount, "lz4hc", 7, size) == now
+
+
 def test_a_damaged_chunk_costs_one_sample(store, tmp_path):
     path, truths = store
     copy = tmp_path / "damaged.h5"

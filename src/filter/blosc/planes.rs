@@ -108,15 +108,15 @@ pub fn read<E: Send>(
     let mut streams = [(0, 0); LARGEST_SPLIT];
     let streams = &mut streams[..count];
     let mut end = number(&head, HEADER)?;
+    let behind = |at: usize, len| {
+        let end = at.checked_add(len).filter(|&end| end <= header.stored);
+        end.ok_or(damaged("a stream outside the frame"))
+    };
     for stream in &mut *streams {
-        let outside = damaged("a stream outside the frame");
-        let inside = |end: &usize| *end <= header.stored;
-        let at = end.checked_add(4).filter(inside).ok_or(outside)?;
-        let mut len = [0; 4];
+        let (at, mut len) = (behind(end, 4)?, [0; 4]);
         get(end, &mut len)?;
         let len = number(&len, 0)?;
-        let outside = damaged("a stream outside the frame");
-        end = at.checked_add(len).filter(inside).ok_or(outside)?;
+        end = behind(at, len)?;
         *stream = (at, len);
     }
 
@@ -124,7 +124,7 @@ pub fn read<E: Send>(
     let mut decoded = means.pool.take(out.len());
     let (mut tasks, mut copies) = (Vec::with_capacity(count), Vec::new());
     let mut left = &mut *stored;
-    for (&mut (at, len), plane) in streams.iter_mut().zip(decoded.chunks_mut(each)) {
+    for (&(at, len), plane) in streams.iter().zip(decoded.chunks_mut(each)) {
         let (stored, rest) = left.split_at_mut(len);
         left = rest;
         if len == each {
