@@ -38,7 +38,7 @@ pub struct Need {
     pub len: usize,
     /// Further bytes while it is decoded.
     pub beside: usize,
-    /// It is read to its end soon and given up.
+    /// It is only read from the disk, not decoded, and given up soon.
     pub passes: bool,
 }
 
@@ -56,6 +56,17 @@ struct Flight {
     landed: Condvar,
     /// Begun ahead of a reader; one has come for it since.
     met: Mutex<bool>,
+    /// It takes a processor, not only the disk.
+    decodes: bool,
+}
+
+impl Flight {
+    fn new(need: Need) -> Arc<Self> {
+        Arc::new(Self {
+            decodes: !need.passes,
+            ..Self::default()
+        })
+    }
 }
 
 struct Entry {
@@ -177,7 +188,8 @@ impl Cache {
 
     /// Pieces that are being decoded now.
     pub fn decoding(&self) -> usize {
-        lock(&self.inner).flights.len()
+        let inner = lock(&self.inner);
+        inner.flights.values().filter(|f| f.decodes).count()
     }
 
     /// A piece whose size is not known before it is loaded.
@@ -234,7 +246,7 @@ impl Cache {
         if full || inner.has(&key) || inner.consumed.contains(&key) {
             return;
         }
-        let flight = Arc::new(Flight::default());
+        let flight = Flight::new(need);
         inner.flights.insert(key, flight.clone());
         // The reader meets the same failure himself.
         let _ = self.load(inner, key, flight, need, true, || self.filled(need, fill));
@@ -289,7 +301,7 @@ impl Cache {
         if inner.consumed.contains(&key) {
             inner.consumed.clear();
         }
-        let flight = Arc::new(Flight::default());
+        let flight = Flight::new(need);
         inner.flights.insert(key, flight.clone());
         self.load(inner, key, flight, need, false, load)
     }
@@ -459,6 +471,23 @@ mod tests {
         });
         assert_eq!(loads.load(Relaxed), 1);
         assert_eq!(cache.status().misses, 1);
+    }
+
+    #[test]
+    fn who_only_waits_for_the_disk_does_not_decode() {
+        let cache = Cache::new(1 << 20);
+        for (passes, decoding) in [(true, 0), (false, 1)] {
+            let need = Need {
+                len: 10,
+                beside: 0,
+                passes,
+            };
+            let fill = |_: &mut [u8]| {
+                assert_eq!(cache.decoding(), decoding);
+                Ok(())
+            };
+            cache.read(key(decoding as u64), need, fill).unwrap();
+        }
     }
 
     #[test]

@@ -200,7 +200,8 @@ impl Filesystem for Adapter {
             Ok(bytes) => reply.data(bytes.as_ref()),
             Err(errno) => reply.error(*errno),
         });
-        if direct {
+        // Who reads in order through the page cache asks for the next window right away.
+        if direct || size > SHORT_READ {
             self.look_out();
         }
     }

@@ -27,8 +27,8 @@ const GRACE: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_millis(200);
 
 /// What the kernel reads ahead, if we may tell it. It proposes 128 KiB and takes no more during the
-/// handshake.
-const READ_AHEAD_KB: u32 = 1024;
+/// handshake. Two requests: while it waits for one of them the reader has the other to copy.
+const READ_AHEAD_KB: u32 = 2048;
 
 /// How a view appears in the tree.
 #[derive(Clone, Debug)]

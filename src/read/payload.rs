@@ -21,8 +21,8 @@ use crate::store::opened::OpenStore;
 #[derive(Clone)]
 pub struct Payload(Arc<Reader>);
 
-/// What the kernel may ask for ahead of a sequential reader, in bytes: twice two windows of 1 MiB.
-const KERNEL_AHEAD: u64 = 4 << 20;
+/// What the kernel may ask for ahead of a sequential reader, in bytes: twice two windows of 2 MiB.
+const KERNEL_AHEAD: u64 = 8 << 20;
 
 /// What is decoded ahead of a sequential reader: so many bytes, but not fewer or more pieces.
 const AHEAD: u64 = 8 << 20;
