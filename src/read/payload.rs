@@ -21,8 +21,8 @@ use crate::store::opened::OpenStore;
 #[derive(Clone)]
 pub struct Payload(Arc<Reader>);
 
-/// What the kernel may ask for ahead of a sequential reader, in bytes: twice two windows of 2 MiB.
-const KERNEL_AHEAD: u64 = 8 << 20;
+/// What the kernel may ask for ahead of a sequential reader, in bytes: two windows of 2 MiB.
+const KERNEL_AHEAD: u64 = 4 << 20;
 
 /// What is decoded ahead of a sequential reader: so many bytes, but not fewer or more pieces.
 const AHEAD: u64 = 8 << 20;
@@ -72,10 +72,11 @@ impl Payload {
         let reading = 2 + KERNEL_AHEAD.div_ceil(piece);
         let room = (context.options.cache_size / piece).saturating_sub(reading) / 2;
         let depth = (AHEAD / piece).clamp(*AHEAD_PIECES.start(), *AHEAD_PIECES.end());
-        let wanted = self
-            .0
-            .sequence
-            .reads(number, depth.min(room), grid.pieces(), patience(piece));
+        // All of it may be under way at the same time, and rows of a band come back to its pieces.
+        let slack = (KERNEL_AHEAD / piece).max(2).max(grid.band().pieces);
+        let (depth, end) = (depth.min(room), grid.pieces());
+        let sequence = &self.0.sequence;
+        let wanted = sequence.reads(number, depth, end, patience(piece), slack);
         for next in wanted {
             if context.cache.has(&self.0.key(form.number(), next)) || self.0.is_spilled(next) {
                 continue;

@@ -4,9 +4,6 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
-/// How far requests for pieces may be out of order.
-const SWAPPED: u64 = 2;
-
 /// Steps in order after which reading counts as sequential.
 const SETTLED: u32 = 2;
 
@@ -44,13 +41,12 @@ impl Sequence {
     /// A piece is read; answers the pieces to fetch now, at most `depth` of them and below `end`.
     ///
     /// Who begins in the middle is believed to go on after `patience` steps only: the kernel reads ahead of
-    /// a single sample, too.
-    pub fn reads(&self, piece: u64, depth: u64, end: u64, patience: u32) -> Range<u64> {
+    /// a single sample, too. Pieces may be out of order by `slack`: requests of one reader are served at the same time.
+    pub fn reads(&self, piece: u64, depth: u64, end: u64, patience: u32, slack: u64) -> Range<u64> {
         let mut state = self.state();
         match state.last {
-            // Two requests of one reader may be served in either order.
-            Some(last) if piece <= last && last - piece <= SWAPPED => 0..0,
-            Some(last) if piece > last && piece - last <= SWAPPED => {
+            Some(last) if piece <= last && last - piece <= slack => 0..0,
+            Some(last) if piece > last && piece - last <= slack => {
                 state.last = Some(piece);
                 state.steps = state.steps.saturating_add(1);
                 if !state.from_start && state.steps < patience {
@@ -137,21 +133,37 @@ mod tests {
     fn the_second_piece_in_order_starts_it() {
         let s = Sequence::default();
         assert!(s.is_in_order());
-        assert!(s.reads(0, 4, 100, 3).is_empty());
-        assert!(s.reads(0, 4, 100, 3).is_empty());
+        assert!(s.reads(0, 4, 100, 3, 2).is_empty());
+        assert!(s.reads(0, 4, 100, 3, 2).is_empty());
         assert!(s.is_in_order());
-        assert_eq!(s.reads(1, 4, 100, 3), 2..6);
-        assert_eq!(s.reads(2, 4, 100, 3), 6..7);
+        assert_eq!(s.reads(1, 4, 100, 3, 2), 2..6);
+        assert_eq!(s.reads(2, 4, 100, 3, 2), 6..7);
         assert!(s.is_settled());
-        assert!(s.reads(1, 4, 100, 3).is_empty());
+        assert!(s.reads(1, 4, 100, 3, 2).is_empty());
         assert!(s.has_reached(2) && !s.has_reached(3));
         // Who begins elsewhere has to go on for longer.
-        assert!(s.reads(50, 4, 100, 3).is_empty());
+        assert!(s.reads(50, 4, 100, 3, 2).is_empty());
         assert!(!s.is_settled() && !s.is_in_order());
-        assert!(s.reads(51, 4, 100, 3).is_empty());
-        assert!(s.reads(52, 4, 100, 3).is_empty());
-        assert_eq!(s.reads(53, 4, 55, 3), 54..55);
-        assert!(s.reads(54, 4, 55, 3).is_empty());
+        assert!(s.reads(51, 4, 100, 3, 2).is_empty());
+        assert!(s.reads(52, 4, 100, 3, 2).is_empty());
+        assert_eq!(s.reads(53, 4, 55, 3, 2), 54..55);
+        assert!(s.reads(54, 4, 55, 3, 2).is_empty());
+    }
+
+    #[test]
+    fn requests_of_one_reader_may_be_served_at_the_same_time() {
+        let s = Sequence::default();
+        // Two of 16 pieces each, in turn; then rows of a band come back to its first piece.
+        for piece in 0..16 {
+            s.reads(piece, 4, 100, 3, 20);
+            s.reads(16 + piece, 4, 100, 3, 20);
+        }
+        assert!(s.is_settled() && s.is_in_order());
+        assert!(s.reads(12, 4, 100, 3, 20).is_empty());
+        assert_eq!(s.reads(32, 4, 100, 3, 20), 36..37);
+        // Further off is elsewhere.
+        assert!(s.reads(60, 4, 100, 3, 20).is_empty());
+        assert!(!s.is_settled());
     }
 
     #[test]

@@ -25,6 +25,9 @@ const LEAST: usize = 128 << 10;
 /// Blocks that are read ahead.
 const DEPTH: u64 = 4;
 
+/// How far requests for blocks may be out of order: as many as the kernel has under way.
+const SLACK: u64 = 4;
+
 /// How a file is cut into blocks: the first is shorter, or empty.
 #[derive(Clone, Copy)]
 struct Blocks {
@@ -71,7 +74,7 @@ fn begin(store: &Arc<OpenStore>, sequence: &Arc<Sequence>, at: u64, len: usize) 
     };
     let blocks = Blocks { phase, size };
     let last = blocks.number(size.saturating_sub(1));
-    let wanted = sequence.reads(blocks.number(end - 1), DEPTH, last + 1, 4);
+    let wanted = sequence.reads(blocks.number(end - 1), DEPTH, last + 1, 4, SLACK);
     if !sequence.is_settled() {
         return None;
     }

@@ -125,7 +125,7 @@ impl StackedRows {
         let wanted = self
             .0
             .sequence
-            .reads(number, self.depth(), self.0.blocks(), 4);
+            .reads(number, self.depth(), self.0.blocks(), 4, 4);
         for next in wanted {
             let inner = self.0.clone();
             context.ahead.submit(move || inner.ahead(next));
