@@ -14,6 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::read::backing::{Backing, Form, read_raw};
 use crate::read::grid::{Band, Grid};
 use crate::read::pieces::{Pieces, Reader, SHARE};
+use crate::read::sequence::{KERNEL_AHEAD, patience, slack};
 use crate::read::stored;
 use crate::store::opened::OpenStore;
 
@@ -21,20 +22,9 @@ use crate::store::opened::OpenStore;
 #[derive(Clone)]
 pub struct Payload(Arc<Reader>);
 
-/// What the kernel may ask for ahead of a sequential reader, in bytes: two windows of 2 MiB.
-const KERNEL_AHEAD: u64 = 4 << 20;
-
 /// What is decoded ahead of a sequential reader: so many bytes, but not fewer or more pieces.
 const AHEAD: u64 = 8 << 20;
 const AHEAD_PIECES: std::ops::RangeInclusive<u64> = 2..=32;
-
-/// Steps from piece to piece that a single sample may take: its own, and what the kernel reads ahead of it.
-pub fn patience(piece: u64) -> u32 {
-    u32::try_from(KERNEL_AHEAD / piece.max(1))
-        .unwrap_or(u32::MAX)
-        .max(2)
-        + 2
-}
 
 /// Pieces of one request that are decoded at the same time.
 const MOST_BEGUN: usize = 8;
@@ -72,8 +62,8 @@ impl Payload {
         let reading = 2 + KERNEL_AHEAD.div_ceil(piece);
         let room = (context.options.cache_size / piece).saturating_sub(reading) / 2;
         let depth = (AHEAD / piece).clamp(*AHEAD_PIECES.start(), *AHEAD_PIECES.end());
-        // All of it may be under way at the same time, and rows of a band come back to its pieces.
-        let slack = (KERNEL_AHEAD / piece).max(2).max(grid.band().pieces);
+        // Rows of a band come back to its pieces.
+        let slack = slack(piece).max(grid.band().pieces);
         let (depth, end) = (depth.min(room), grid.pieces());
         let sequence = &self.0.sequence;
         let wanted = sequence.reads(number, depth, end, patience(piece), slack);

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::backing::STORED;
-use super::sequence::Sequence;
+use super::sequence::{Sequence, slack};
 use crate::buffer::ALIGNMENT;
 use crate::cache::{Key, Need, Piece};
 use crate::content::Data;
@@ -24,9 +24,6 @@ const LEAST: usize = 128 << 10;
 
 /// Blocks that are read ahead.
 const DEPTH: u64 = 4;
-
-/// How far requests for blocks may be out of order: as many as the kernel has under way.
-const SLACK: u64 = 4;
 
 /// How a file is cut into blocks: the first is shorter, or empty.
 #[derive(Clone, Copy)]
@@ -74,7 +71,7 @@ fn begin(store: &Arc<OpenStore>, sequence: &Arc<Sequence>, at: u64, len: usize) 
     };
     let blocks = Blocks { phase, size };
     let last = blocks.number(size.saturating_sub(1));
-    let wanted = sequence.reads(blocks.number(end - 1), DEPTH, last + 1, 4, SLACK);
+    let wanted = sequence.reads(blocks.number(end - 1), DEPTH, last + 1, 4, slack(BLOCK));
     if !sequence.is_settled() {
         return None;
     }

@@ -13,6 +13,7 @@ use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::npy;
 use crate::raw::Ownership;
+use crate::read::sequence::slack;
 use crate::tree::VirtualFile;
 
 /// Blocks that are read ahead of a sequential reader.
@@ -116,16 +117,18 @@ impl StackedRows {
     /// Blocks to fetch ahead: they must not push out what is being read.
     fn depth(&self) -> u64 {
         let options = &self.0.view.repository().context.options;
-        let block = self.0.per_block.saturating_mul(self.0.row).max(1);
-        DEPTH.min((options.cache_size / block).saturating_sub(4) / 2)
+        DEPTH.min((options.cache_size / self.block()).saturating_sub(4) / 2)
+    }
+
+    /// Bytes of a block.
+    fn block(&self) -> u64 {
+        self.0.per_block.saturating_mul(self.0.row).max(1)
     }
 
     fn look_ahead(&self, number: u64) {
         let context = &self.0.view.repository().context;
-        let wanted = self
-            .0
-            .sequence
-            .reads(number, self.depth(), self.0.blocks(), 4, 4);
+        let (depth, end, slack) = (self.depth(), self.0.blocks(), slack(self.block()));
+        let wanted = self.0.sequence.reads(number, depth, end, 4, slack);
         for next in wanted {
             let inner = self.0.clone();
             context.ahead.submit(move || inner.ahead(next));
