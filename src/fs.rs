@@ -26,6 +26,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::h5::H5;
 use crate::options::FsOptions;
 use crate::raw::Ownership;
+use crate::read::window::Window;
 use crate::stage::checkout::Checkout;
 use crate::stage::target::StageTarget;
 use crate::store::{self, Context, Report};
@@ -181,8 +182,13 @@ impl Fs {
         let _ = self.context.serving.set(report);
     }
 
+    /// What the kernel is to read ahead.
+    pub fn window(&self) -> Window {
+        self.context.window
+    }
+
     /// Where the mount notes what became of raising the kernel's read-ahead.
-    pub fn read_ahead(&self) -> &Arc<OnceLock<std::result::Result<u32, String>>> {
+    pub fn read_ahead(&self) -> &Arc<OnceLock<std::result::Result<u64, String>>> {
         &self.context.read_ahead
     }
 

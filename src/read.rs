@@ -10,3 +10,4 @@ mod pieces;
 pub mod sequence;
 pub mod spill;
 pub mod stored;
+pub mod window;

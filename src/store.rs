@@ -24,6 +24,7 @@ use crate::options::FsOptions;
 use crate::raw;
 use crate::read::ahead::Ahead;
 use crate::read::backing::Backings;
+use crate::read::window::Window;
 use crate::team::Team;
 use crate::tree::Directory;
 
@@ -33,6 +34,8 @@ pub struct Context {
     pub cache: Cache,
     pub journal: Journal,
     pub options: FsOptions,
+    /// What the kernel reads ahead, if it may be told.
+    pub window: Window,
     pub ahead: Ahead,
     /// Helps with a chunk that somebody waits for.
     pub team: Team,
@@ -41,7 +44,7 @@ pub struct Context {
     /// Store files opened since the start.
     pub stores_opened: AtomicU64,
     /// What became of raising the kernel's read-ahead: KiB, or why it was refused. Not set without a mount.
-    pub read_ahead: Arc<OnceLock<std::result::Result<u32, String>>>,
+    pub read_ahead: Arc<OnceLock<std::result::Result<u64, String>>>,
     /// What the kernel's side says of how it serves. Not set without a mount.
     pub serving: OnceLock<Report>,
 }
@@ -55,6 +58,7 @@ impl Context {
             h5,
             cache: Cache::new(options.cache_size),
             journal: Journal::default(),
+            window: Window::of(options.cache_size),
             options,
             ahead: Ahead::new(),
             team: Team::new(),

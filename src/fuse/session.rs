@@ -26,10 +26,6 @@ const GRACE: Duration = Duration::from_secs(3);
 /// Pause between two attempts to unmount a busy mount.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// What the kernel reads ahead, if we may tell it. It proposes 128 KiB and takes no more during the
-/// handshake. Two requests: while it waits for one of them the reader has the other to copy.
-const READ_AHEAD_KB: u32 = 2048;
-
 /// How a view appears in the tree.
 #[derive(Clone, Debug)]
 pub struct Appearance {
@@ -52,7 +48,7 @@ enum Event {
 pub struct Session {
     mount_point: PathBuf,
     device: Dev,
-    read_ahead: Result<u32, String>,
+    read_ahead: Result<u64, String>,
     events: Receiver<Event>,
     over: bool,
 }
@@ -63,7 +59,7 @@ impl Session {
         let (sender, events) = channel();
         // Before there is a mount: a signal that comes in between waits for `run`.
         forward_signals(sender.clone())?;
-        let note = fs.read_ahead().clone();
+        let (note, window) = (fs.read_ahead().clone(), fs.window());
         let adapter = Adapter::new(fs);
         let link = adapter.link().clone();
         let serving = fuser::Session::new(adapter, mount_point, &config(appearance))?;
@@ -71,7 +67,7 @@ impl Session {
         let mounted = table::at(mount_point)?
             .filter(table::Mounted::is_ours)
             .ok_or_else(|| io::Error::other("the new mount is not in the mount table"))?;
-        let read_ahead = raise_read_ahead(mounted.device);
+        let read_ahead = raise_read_ahead(mounted.device, window.bytes() >> 10);
         let _ = note.set(read_ahead.clone());
         let serving = serving.spawn()?;
         let session = Self {
@@ -91,7 +87,7 @@ impl Session {
     }
 
     /// The kernel's read-ahead in KiB, or why it could not be raised.
-    pub fn read_ahead(&self) -> Result<u32, &str> {
+    pub fn read_ahead(&self) -> Result<u64, &str> {
         self.read_ahead.as_ref().copied().map_err(String::as_str)
     }
 
@@ -218,15 +214,15 @@ fn watch(mut serving: BackgroundSession, sender: Sender<Event>) -> io::Result<()
     Ok(())
 }
 
-/// Must follow the handshake, which sets the value from the kernel's proposal.
-fn raise_read_ahead(device: Dev) -> Result<u32, String> {
+/// Must follow the handshake, which sets the value from the kernel's proposal: 128 KiB, and no more during the handshake.
+fn raise_read_ahead(device: Dev, kib: u64) -> Result<u64, String> {
     let setting = format!(
         "/sys/class/bdi/{}:{}/read_ahead_kb",
         major(device),
         minor(device)
     );
-    match std::fs::write(&setting, READ_AHEAD_KB.to_string()) {
-        Ok(()) => Ok(READ_AHEAD_KB),
+    match std::fs::write(&setting, kib.to_string()) {
+        Ok(()) => Ok(kib),
         Err(refusal) => Err(format!("{setting}: {refusal}")),
     }
 }

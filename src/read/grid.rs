@@ -175,6 +175,21 @@ impl Grid {
         }
     }
 
+    /// The most bands that a range of `bytes` bytes of the payload touches.
+    pub fn bands_within(&self, bytes: u64) -> u64 {
+        let Some(k) = self.banded() else {
+            return 1;
+        };
+        let band = self.band();
+        // Where a piece of the dimension is cut off, a shorter band comes in each of its passes.
+        let shorter = match self.shape[k] % self.piece[k].max(1) {
+            0 => 0,
+            _ => bytes / band.row.saturating_mul(self.shape[k]).max(1) + 1,
+        };
+        let all = (self.pieces() / band.pieces.max(1)).max(1);
+        (bytes.div_ceil(band.bytes.max(1)) + 1 + shorter).min(all)
+    }
+
     /// The band that byte `offset` of the payload lies in, and the range of the payload that it holds.
     pub fn band_at(&self, offset: u64) -> (u64, Range<u64>) {
         let Some(k) = self.banded() else {
@@ -278,6 +293,11 @@ mod tests {
                 prop_assert!(at != range.start || grid.band_at(at.saturating_sub(1)).0 + 1 == number || at == 0);
                 at += run.len;
             }
+            for (at, len) in (0..grid.payload()).flat_map(|at| [1, 5, 30].map(|len| (at, len))) {
+                let last = (at + len - 1).min(grid.payload() - 1);
+                let touched = grid.band_at(last).0 - grid.band_at(at).0 + 1;
+                prop_assert!(touched <= grid.bands_within(len), "{} from {}", len, at);
+            }
             for piece in 0..grid.pieces() {
                 let (_, shape) = grid.block(piece);
                 prop_assert_eq!(grid.bytes_of(piece), shape.iter().product::<u64>() * element);
@@ -295,6 +315,10 @@ mod tests {
             piece_row: 80,
         };
         assert_eq!(grid.band(), band);
+        assert_eq!(
+            [1, 2400, 2401, 1 << 40].map(|n| grid.bands_within(n)),
+            [2, 2, 3, 10]
+        );
         // Whole rows: each piece is a band.
         let grid = Grid::new(&[100, 60], &[10, 60], 4).unwrap();
         assert_eq!(grid.band().pieces, 1);

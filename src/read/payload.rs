@@ -14,7 +14,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::read::backing::{Backing, Form, read_raw};
 use crate::read::grid::{Band, Grid};
 use crate::read::pieces::{Pieces, Reader, SHARE};
-use crate::read::sequence::{KERNEL_AHEAD, patience, slack};
 use crate::read::stored;
 use crate::store::opened::OpenStore;
 
@@ -56,17 +55,19 @@ impl Payload {
     /// Asks for the pieces that a sequential reader of `number` will want next.
     fn look_ahead(&self, grid: &Grid, form: Form, number: u64) {
         let context = &self.0.store.context;
-        // What is fetched ahead must not push out what is being read: the piece itself, the one before,
-        // and those in the requests that the kernel has under way.
+        let (window, band) = (context.window, grid.band());
+        // What is fetched ahead must not push out what is being read: all bands of which requests are under way.
         let piece = grid.piece_bytes().max(1);
-        let reading = 2 + KERNEL_AHEAD.div_ceil(piece);
+        let reading = band
+            .pieces
+            .saturating_mul(grid.bands_within(window.under_way()));
         let room = (context.options.cache_size / piece).saturating_sub(reading) / 2;
         let depth = (AHEAD / piece).clamp(*AHEAD_PIECES.start(), *AHEAD_PIECES.end());
         // Rows of a band come back to its pieces.
-        let slack = slack(piece).max(grid.band().pieces);
+        let slack = window.slack(piece).max(band.pieces);
         let (depth, end) = (depth.min(room), grid.pieces());
         let sequence = &self.0.sequence;
-        let wanted = sequence.reads(number, depth, end, patience(piece), slack);
+        let wanted = sequence.reads(number, depth, end, window.patience(piece), slack);
         for next in wanted {
             if context.cache.has(&self.0.key(form.number(), next)) || self.0.is_spilled(next) {
                 continue;

@@ -18,6 +18,9 @@ use crate::store::opened::OpenStore;
 /// The share of the cache that the pieces of one band, or the making of one piece, may take.
 pub(super) const SHARE: u64 = 4;
 
+/// Bands that there is room for on disk; more than large ones need.
+const MOST_BANDS: u64 = 16;
+
 /// What a payload consists of; jobs that read ahead share it with the open file.
 pub struct Reader {
     pub(super) store: Arc<OpenStore>,
@@ -189,7 +192,8 @@ impl Reader {
             return Ok(None);
         }
         let spill = self.spill.get_or_init(|| {
-            Spill::new(grid.piece_bytes(), band.pieces)
+            let bands = grid.bands_within(self.store.context.window.under_way());
+            Spill::new(grid.piece_bytes(), band.pieces, bands.min(MOST_BANDS))
                 .inspect_err(|e| {
                     let path = self.store.file.path.display();
                     let note = format!("{path}: decoding again and again: no temporary file: {e}");

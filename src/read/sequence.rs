@@ -4,21 +4,6 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
-/// What the kernel may ask for ahead of a sequential reader, in bytes: two windows of 2 MiB.
-pub const KERNEL_AHEAD: u64 = 4 << 20;
-
-/// Steps from piece to piece that a single sample may take: its own, and what the kernel reads ahead of it.
-pub fn patience(piece: u64) -> u32 {
-    u32::try_from(slack(piece))
-        .unwrap_or(u32::MAX)
-        .saturating_add(2)
-}
-
-/// How far requests for pieces of so many bytes may be out of order: all that the kernel asks for may be under way at once.
-pub fn slack(piece: u64) -> u64 {
-    (KERNEL_AHEAD / piece.max(1)).max(2)
-}
-
 /// Steps in order after which reading counts as sequential.
 const SETTLED: u32 = 2;
 

@@ -2,7 +2,7 @@
 //!
 //! A reader of rows whose chunks cut across them comes back to each chunk once a row: what the cache cannot
 //! hold meanwhile would be decoded again and again. The file has no name and ends with the handle it belongs
-//! to; it holds the pieces of two bands, because requests at the edge of one may come in either order.
+//! to; it holds the pieces of as many bands as requests under way may touch.
 
 use std::fs::File;
 use std::io;
@@ -15,20 +15,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const LEAVE: u64 = 256 << 20;
 
 /// The pieces of one band that are here.
-struct Half {
+struct Kept {
     band: Option<u64>,
     /// One bit a piece.
     present: Vec<AtomicU64>,
 }
 
-/// Room for the pieces of two bands on disk.
+/// Room for the pieces of some bands on disk; a further one takes the place of another.
 pub struct Spill {
     file: File,
     /// Bytes of a piece.
     slot: u64,
     /// Pieces of a band.
     pieces: u64,
-    halves: [RwLock<Half>; 2],
+    bands: Vec<RwLock<Kept>>,
 }
 
 /// Where temporary files of any size go: not into memory, if that can be helped.
@@ -41,13 +41,13 @@ fn directory() -> PathBuf {
 }
 
 impl Spill {
-    /// Room for bands of `pieces` pieces of at most `slot` bytes; an error says where there is none.
-    pub fn new(slot: u64, pieces: u64) -> io::Result<Self> {
+    /// Room for `bands` bands of `pieces` pieces of at most `slot` bytes; an error says where there is none.
+    pub fn new(slot: u64, pieces: u64, bands: u64) -> io::Result<Self> {
         let dir = directory();
         let about = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", dir.display()));
         let need = slot
             .checked_mul(pieces)
-            .and_then(|band| band.checked_mul(2))
+            .and_then(|band| band.checked_mul(bands.max(1)))
             .filter(|&n| i64::try_from(n).is_ok())
             .ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge))?;
         let room = rustix::fs::statvfs(&dir).map_err(|e| about(e.into()))?;
@@ -56,8 +56,8 @@ impl Spill {
         }
         let file = tempfile::tempfile_in(&dir).map_err(about)?;
         let words = usize::try_from(pieces.div_ceil(64)).map_err(io::Error::other)?;
-        let half = || {
-            RwLock::new(Half {
+        let kept = |_| {
+            RwLock::new(Kept {
                 band: None,
                 present: (0..words).map(|_| AtomicU64::new(0)).collect(),
             })
@@ -66,37 +66,38 @@ impl Spill {
             file,
             slot,
             pieces,
-            halves: [half(), half()],
+            bands: (0..bands.max(1)).map(kept).collect(),
         })
     }
 
-    fn place(&self, piece: u64) -> (&RwLock<Half>, u64, u64, u64) {
+    fn place(&self, piece: u64) -> (&RwLock<Kept>, u64, u64, u64) {
         let (band, number) = (piece / self.pieces, piece % self.pieces);
-        // `band % 2` is 0 or 1.
-        let half = &self.halves[(band % 2) as usize];
-        let offset = (band % 2 * self.pieces + number) * self.slot;
-        (half, band, number, offset)
+        let place = band % self.bands.len() as u64;
+        // Less than the length, which is a usize.
+        let kept = &self.bands[place as usize];
+        let offset = (place * self.pieces + number) * self.slot;
+        (kept, band, number, offset)
     }
 
     /// Whether a piece is here.
     pub fn has(&self, piece: u64) -> bool {
-        let (half, band, number, _) = self.place(piece);
-        half.read()
+        let (kept, band, number, _) = self.place(piece);
+        kept.read()
             .unwrap_or_else(|e| e.into_inner())
             .has(band, number)
     }
 
     /// The same without waiting: false also while the band is about to change.
     pub fn has_for_sure(&self, piece: u64) -> bool {
-        let (half, band, number, _) = self.place(piece);
-        half.try_read().is_ok_and(|half| half.has(band, number))
+        let (kept, band, number, _) = self.place(piece);
+        kept.try_read().is_ok_and(|kept| kept.has(band, number))
     }
 
     /// Fills `buf` from byte `at` of a piece; false if the piece is not here.
     pub fn read(&self, piece: u64, at: u64, buf: &mut [u8]) -> io::Result<bool> {
-        let (half, band, number, offset) = self.place(piece);
-        let half = half.read().unwrap_or_else(|e| e.into_inner());
-        if !half.has(band, number) {
+        let (kept, band, number, offset) = self.place(piece);
+        let kept = kept.read().unwrap_or_else(|e| e.into_inner());
+        if !kept.has(band, number) {
             return Ok(false);
         }
         self.file.read_exact_at(buf, offset + at)?;
@@ -110,16 +111,16 @@ impl Spill {
         write: impl FnOnce(&mut dyn FnMut(u64, &[u8]) -> io::Result<()>) -> Result<(), E>,
     ) -> Result<(), E> {
         let (lock, band, number, offset) = self.place(piece);
-        let half = loop {
-            let half = lock.read().unwrap_or_else(|e| e.into_inner());
-            if half.band == Some(band) {
-                break half;
+        let kept = loop {
+            let kept = lock.read().unwrap_or_else(|e| e.into_inner());
+            if kept.band == Some(band) {
+                break kept;
             }
-            drop(half);
-            let mut half = lock.write().unwrap_or_else(|e| e.into_inner());
-            if half.band != Some(band) {
-                half.band = Some(band);
-                half.present
+            drop(kept);
+            let mut kept = lock.write().unwrap_or_else(|e| e.into_inner());
+            if kept.band != Some(band) {
+                kept.band = Some(band);
+                kept.present
                     .iter()
                     .for_each(|word| word.store(0, Ordering::Relaxed));
             }
@@ -131,14 +132,14 @@ impl Spill {
             }
             self.file.write_all_at(bytes, offset + at)
         })?;
-        if let Some(word) = half.word(number) {
+        if let Some(word) = kept.word(number) {
             word.fetch_or(1 << (number % 64), Ordering::Release);
         }
         Ok(())
     }
 }
 
-impl Half {
+impl Kept {
     fn word(&self, number: u64) -> Option<&AtomicU64> {
         self.present.get(usize::try_from(number / 64).ok()?)
     }
@@ -165,7 +166,7 @@ mod tests {
 
     #[test]
     fn pieces_of_two_bands_are_kept() {
-        let spill = Spill::new(150, 70).unwrap();
+        let spill = Spill::new(150, 70, 2).unwrap();
         let mut buf = [0; 20];
         assert!(!spill.read(69, 0, &mut buf).unwrap());
         put(&spill, 69, 1);
@@ -182,10 +183,10 @@ mod tests {
 
     #[test]
     fn more_than_a_piece_is_refused_and_what_failed_is_not_there() {
-        let spill = Spill::new(150, 2).unwrap();
+        let spill = Spill::new(150, 2, 2).unwrap();
         let refused = spill.put(0, |write| write(100, &[0; 51]));
         assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert!(!spill.has(0));
-        assert!(Spill::new(1 << 50, 1 << 10).is_err());
+        assert!(Spill::new(1 << 50, 1 << 10, 1).is_err());
     }
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::backing::STORED;
-use super::sequence::{Sequence, slack};
+use super::sequence::Sequence;
 use crate::buffer::ALIGNMENT;
 use crate::cache::{Key, Need, Piece};
 use crate::content::Data;
@@ -71,7 +71,8 @@ fn begin(store: &Arc<OpenStore>, sequence: &Arc<Sequence>, at: u64, len: usize) 
     };
     let blocks = Blocks { phase, size };
     let last = blocks.number(size.saturating_sub(1));
-    let wanted = sequence.reads(blocks.number(end - 1), DEPTH, last + 1, 4, slack(BLOCK));
+    let slack = store.context.window.slack(BLOCK);
+    let wanted = sequence.reads(blocks.number(end - 1), DEPTH, last + 1, 4, slack);
     if !sequence.is_settled() {
         return None;
     }

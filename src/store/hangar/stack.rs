@@ -13,7 +13,6 @@ use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::npy;
 use crate::raw::Ownership;
-use crate::read::sequence::slack;
 use crate::tree::VirtualFile;
 
 /// Blocks that are read ahead of a sequential reader.
@@ -127,7 +126,8 @@ impl StackedRows {
 
     fn look_ahead(&self, number: u64) {
         let context = &self.0.view.repository().context;
-        let (depth, end, slack) = (self.depth(), self.0.blocks(), slack(self.block()));
+        let slack = context.window.slack(self.block());
+        let (depth, end) = (self.depth(), self.0.blocks());
         let wanted = self.0.sequence.reads(number, depth, end, 4, slack);
         for next in wanted {
             let inner = self.0.clone();
