@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from support.mount import Mount
+from support.pages import counting
 from support.process import run
 from support.truth import np_save, sha256
 
@@ -41,13 +42,16 @@ def store(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ACROSS)
+@counting
 def test_each_chunk_is_decoded_once(store, name):
     path, truth = store
-    with Mount(path, "cache_size=8m") as mount:
-        assert sha256(run(["cat", mount / f"{name}.npy"], text=False, check=True).stdout) == sha256(truth[name])
-        shape, _ = ACROSS[name]
-        assert mount.status()["cache"]["decoded_bytes"] == 4 * np.prod(shape)
-        assert mount.peak_memory() < (8 + 64) * MIB
+    shape, _ = ACROSS[name]
+    # Which of the requests under way comes first is different each time.
+    for _ in range(8):
+        with Mount(path, "cache_size=8m") as mount:
+            assert sha256(run(["cat", mount / f"{name}.npy"], text=False, check=True).stdout) == sha256(truth[name])
+            assert mount.status()["cache"]["decoded_bytes"] == 4 * np.prod(shape)
+            assert mount.peak_memory() < (8 + 64) * MIB
 
 
 @pytest.mark.parametrize("name", ["large", "packed"])

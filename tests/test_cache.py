@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from support.mount import Mount
+from support.pages import counting
 from support.process import run
 from support.truth import np_save, sha256
 
@@ -33,8 +34,14 @@ def cat(mount):
     return sha256(done.stdout)
 
 
+@counting
 def test_a_sequential_read_decodes_each_chunk_once(store):
     path, digest = store
+    for _ in range(4):  # which of the requests under way comes first is different each time
+        read_twice(path, digest)
+
+
+def read_twice(path, digest):
     with Mount(path, "cache_size=8m") as mount:
         before = mount.status()["cache"]
         assert (before["decoded_bytes"], before["misses"], before["bytes"], before["limit"]) == (0, 0, 0, 8 << 20)
@@ -57,6 +64,7 @@ def test_a_sequential_read_decodes_each_chunk_once(store):
         assert mount.peak_memory() < (8 + 64) << 20
 
 
+@counting
 def test_one_small_read_does_not_decode_the_dataset(store):
     path, _ = store
     with Mount(path, "cache_size=64m") as mount:
@@ -69,6 +77,7 @@ def test_one_small_read_does_not_decode_the_dataset(store):
         assert CHUNK <= mount.status()["cache"]["decoded_bytes"] <= 4 * CHUNK
 
 
+@counting
 def test_readers_of_the_same_chunk_share_its_decoding(store):
     path, digest = store
     with Mount(path, "cache_size=64m") as mount:
@@ -86,6 +95,7 @@ def test_a_chunk_larger_than_the_cache(store, tmp_path):
         assert mount.status()["cache"]["bytes"] <= 1 << 20
 
 
+@counting
 def test_a_file_that_samples_were_taken_from_can_still_be_mapped(store):
     """After a sample the next handle reads past the kernel's page cache; np.load(mmap_mode="r") works on it all the same,
     and a sample costs its own chunk only."""

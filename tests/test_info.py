@@ -3,6 +3,7 @@ Judge: h5py's own properties of the same dataset."""
 
 import json
 import os
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -97,3 +98,15 @@ def test_the_status(mount):
     assert {"bytes", "limit", "hits", "misses", "evictions", "decoded_bytes"} <= set(status["cache"])
     assert status["store"] == str(mount.store)
     assert status["version"] in npyfs("--version", check=True).stdout
+
+
+@pytest.mark.parametrize("cache, kib", [("", 2048), ("cache_size=8m", 512), ("cache_size=1m", 128)])
+def test_the_kernel_reads_ahead_what_the_cache_has_room_for(mount, cache, kib):
+    with Mount(mount.store, cache) as other:
+        said = other.status()["kernel_read_ahead"]
+        device = os.stat(other.path).st_dev
+        kernel = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
+        if os.access(kernel, os.W_OK):
+            assert said == {"kib": kib} and int(kernel.read_text()) == kib
+        else:
+            assert str(kernel) in said["not_raised"]
