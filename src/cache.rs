@@ -5,50 +5,22 @@
 //! none waits for others to finish. A piece larger than the whole budget is decoded when nothing else is,
 //! handed out, and not kept. Loading a piece must not ask for another one.
 
+mod counters;
+mod piece;
+
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use lru::LruCache;
-use serde::Serialize;
 
 use crate::buffer::{Buffer, Pool};
 use crate::error::{Error, Result};
-
-/// What a piece is: the store file's serial number, the object, the form it is read in, its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
-    pub file: u64,
-    pub object: u64,
-    pub form: u32,
-    pub piece: u64,
-}
-
-/// The bytes of a piece, shared with the readers that still hold them.
-pub type Piece = Arc<Buffer>;
-
-/// Bytes that an entry costs beside its content.
-const OVERHEAD: u64 = 200;
-
-/// What decoding a piece takes.
-#[derive(Clone, Copy, Debug)]
-pub struct Need {
-    /// Bytes of the piece.
-    pub len: usize,
-    /// Further bytes while it is decoded.
-    pub beside: usize,
-    /// It is only read from the disk, not decoded, and given up soon.
-    pub passes: bool,
-}
-
-impl Need {
-    fn bytes(self) -> u64 {
-        (self.len as u64)
-            .saturating_add(self.beside as u64)
-            .saturating_add(OVERHEAD)
-    }
-}
+pub use counters::CacheStatus;
+use counters::Counters;
+pub use piece::{Key, Need, Piece};
+use piece::{OVERHEAD, cost};
 
 #[derive(Default)]
 struct Flight {
@@ -75,10 +47,6 @@ struct Entry {
     ahead: bool,
 }
 
-fn cost(piece: &Piece) -> u64 {
-    piece.capacity() as u64 + OVERHEAD
-}
-
 struct Inner {
     pieces: LruCache<Key, Entry>,
     /// Of the pieces kept.
@@ -99,37 +67,6 @@ impl Inner {
 
 /// Pieces of which is remembered that they were read.
 const MOST_CONSUMED: usize = 4096;
-
-/// Counters since the start; all in pieces but for `decoded_bytes`.
-#[derive(Default)]
-struct Counters {
-    hits: AtomicU64,
-    misses: AtomicU64,
-    evictions: AtomicU64,
-    consumed: AtomicU64,
-    decoded_bytes: AtomicU64,
-    ahead_used: AtomicU64,
-    ahead_wasted: AtomicU64,
-}
-
-/// A snapshot of the cache for `status.json`.
-#[derive(Clone, Debug, Serialize)]
-pub struct CacheStatus {
-    pub limit: u64,
-    /// Decoded bytes held; the limit counts what an entry costs beside them as well.
-    pub bytes: u64,
-    pub pieces: usize,
-    pub hits: u64,
-    /// Pieces that were decoded because a reader asked for them, or was going to.
-    pub misses: u64,
-    pub evictions: u64,
-    /// Pieces given up because a reader had read all of them.
-    pub consumed: u64,
-    pub decoded_bytes: u64,
-    /// Pieces decoded ahead that a reader came for, and that were given up before one did.
-    pub ahead_used: u64,
-    pub ahead_wasted: u64,
-}
 
 /// The cache; shared by all stores of a mount.
 pub struct Cache {
@@ -378,18 +315,11 @@ impl Cache {
             .pieces
             .iter()
             .map(|(_, entry)| entry.piece.len() as u64);
-        let count = |counter: &AtomicU64| counter.load(Relaxed);
         CacheStatus {
             limit: self.limit,
             bytes: held.sum(),
             pieces: inner.pieces.len(),
-            hits: count(&self.counters.hits),
-            misses: count(&self.counters.misses),
-            evictions: count(&self.counters.evictions),
-            consumed: count(&self.counters.consumed),
-            decoded_bytes: count(&self.counters.decoded_bytes),
-            ahead_used: count(&self.counters.ahead_used),
-            ahead_wasted: count(&self.counters.ahead_wasted),
+            ..self.counters.status()
         }
     }
 }

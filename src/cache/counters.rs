@@ -1,0 +1,53 @@
+//! What the cache counts.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use serde::Serialize;
+
+/// Counters since the start; all in pieces but for `decoded_bytes`.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub hits: AtomicU64,
+    pub misses: AtomicU64,
+    pub evictions: AtomicU64,
+    pub consumed: AtomicU64,
+    pub decoded_bytes: AtomicU64,
+    pub ahead_used: AtomicU64,
+    pub ahead_wasted: AtomicU64,
+}
+
+impl Counters {
+    /// What was counted; what is held now is left at 0.
+    pub fn status(&self) -> CacheStatus {
+        let count = |counter: &AtomicU64| counter.load(Relaxed);
+        CacheStatus {
+            hits: count(&self.hits),
+            misses: count(&self.misses),
+            evictions: count(&self.evictions),
+            consumed: count(&self.consumed),
+            decoded_bytes: count(&self.decoded_bytes),
+            ahead_used: count(&self.ahead_used),
+            ahead_wasted: count(&self.ahead_wasted),
+            ..CacheStatus::default()
+        }
+    }
+}
+
+/// A snapshot of the cache for `status.json`.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CacheStatus {
+    pub limit: u64,
+    /// Decoded bytes held; the limit counts what an entry costs beside them as well.
+    pub bytes: u64,
+    pub pieces: usize,
+    pub hits: u64,
+    /// Pieces that were decoded because a reader asked for them, or was going to.
+    pub misses: u64,
+    pub evictions: u64,
+    /// Pieces given up because a reader had read all of them.
+    pub consumed: u64,
+    pub decoded_bytes: u64,
+    /// Pieces decoded ahead that a reader came for, and that were given up before one did.
+    pub ahead_used: u64,
+    pub ahead_wasted: u64,
+}
