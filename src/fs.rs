@@ -148,6 +148,7 @@ impl Fs {
         });
         Ok(Self {
             store: store.to_owned(),
+            habits: Habits::new(context.window),
             context,
             root,
             control,
@@ -155,7 +156,6 @@ impl Fs {
             files: RwLock::default(),
             dirs: RwLock::default(),
             next_handle: AtomicU64::new(1),
-            habits: Habits::default(),
             writer,
         })
     }
@@ -445,7 +445,9 @@ impl Fs {
     pub fn read(&self, handle: u64, offset: u64, size: u32) -> FsResult<Data> {
         let file = self.handle(handle);
         let file = file.ok_or_else(|| Error::new(ErrorKind::Os(libc::EBADF), "no such handle"))?;
-        file.track.note(offset, u64::from(size));
+        let range = (offset, u64::from(size));
+        self.habits
+            .read(file.ino, file.content.len(), &file.track, range);
         content::read(
             &*file.content,
             offset,
