@@ -2,25 +2,24 @@
 //!
 //! Assumes nothing about who calls: every method may run on any thread. Never changes a store.
 
+mod dirs;
 mod entry;
+mod files;
 mod habit;
 mod write;
 mod xattr;
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::SystemTime;
 
-use crate::buffer::Buffer;
 use crate::checkout::checkouts::{self, Checkouts};
 use crate::checkout::layers::{self, LayerTarget};
 use crate::checkout::target::Target;
-use crate::content::{self, Content, Data};
 use crate::control::{self, Control};
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::H5;
@@ -31,26 +30,15 @@ use crate::stage::checkout::Checkout;
 use crate::stage::target::StageTarget;
 use crate::store::{self, Context, Report};
 pub use crate::tree::inode::ROOT_INO;
-use crate::tree::inode::{Table, number, number_of_name};
-use crate::tree::{Directory, Listing, Node, VirtualFile};
+use crate::tree::inode::{Table, number_of_name};
+use crate::tree::{Directory, Node, VirtualFile};
 
-use habit::{Habits, Track};
+use dirs::OpenDir;
+use files::OpenFile;
+use habit::Habits;
 
 pub use entry::{Attr, DirEntry, FileKind, FsError, OpenError, Opened, Statfs};
 pub use write::{Change, Flags, Maker, Replace, Writer};
-
-struct OpenFile {
-    ino: u64,
-    content: Arc<dyn Content>,
-    direct_io: bool,
-    track: Arc<Track>,
-}
-
-struct OpenDir {
-    ino: u64,
-    parent: u64,
-    listing: Arc<Listing>,
-}
 
 /// A view of one store. All methods may be called from any thread.
 pub struct Fs {
@@ -69,9 +57,6 @@ pub struct Fs {
 
 /// The tree, and what makes it writable.
 type Shown = (Arc<dyn Directory>, Option<Arc<Writer>>);
-
-/// Bytes of the longest file that the kernel is given as a whole: what it reads ahead by itself.
-const SHORT: u64 = 128 << 10;
 
 /// Bytes of the longest name, as `statvfs` says.
 const LONGEST_NAME: u32 = 255;
@@ -362,230 +347,6 @@ impl Fs {
         }
     }
 
-    /// The file of a number in the store as it is now, if it still is that version of it: a branch may have moved, and
-    /// this sample of it not. ESTALE otherwise.
-    fn unchanged(&self, ino: u64, old: &dyn VirtualFile) -> Result<Arc<dyn VirtualFile>> {
-        let changed = || Error::new(ErrorKind::Stale, "the store changed on disk");
-        let place = self.inodes().get(ino).map(|e| (e.parent, e.name.clone()));
-        let (parent, name) = place.ok_or_else(changed)?;
-        match self.child(parent, &name)? {
-            Some(Node::File(now)) if now.version() == old.version() => {
-                self.inodes().replace(ino, Node::File(now.clone()));
-                Ok(now)
-            }
-            _ => Err(changed()),
-        }
-    }
-
-    /// Opens a file; `exact` says that the kernel can read it past its page cache and still map it. ESTALE if its store changed: the kernel then looks the path up again.
-    pub fn open_file(&self, ino: u64, exact: bool) -> FsResult<Opened> {
-        let mut file = self.file(ino)?;
-        if !file.is_current() {
-            file = self.unchanged(ino, &*file)?;
-        }
-        let content = file.open().map_err(|e| self.note(ino, "open", e))?;
-        let track = Arc::default();
-        let exact = exact && content.is_costly() && self.habits.opened(ino, content.len(), &track);
-        let direct_io = file.volatile() || exact;
-        if exact {
-            match self.is_decoding() {
-                true => self.context.team.rest(),
-                false => self.context.team.call(),
-            }
-        }
-        // What can be written may change while it is given away.
-        let fixed = !direct_io && self.writer.is_none();
-        let short = fixed && (1..=SHORT).contains(&content.len());
-        let fresh = self.inodes().open_first(ino) && short;
-        let open = OpenFile {
-            ino,
-            content,
-            direct_io,
-            track,
-        };
-        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
-        files.insert(handle, Arc::new(open));
-        Ok(Opened {
-            handle,
-            direct_io,
-            fresh,
-        })
-    }
-
-    /// All bytes of a short file, for the kernel to have before anybody asks. `None` if they cannot be had:
-    /// who reads them is told why.
-    pub fn whole(&self, handle: u64) -> Option<Buffer> {
-        let file = self.handle(handle)?;
-        let size = usize::try_from(file.content.len()).ok()?;
-        if size as u64 > SHORT {
-            return None;
-        }
-        let mut bytes = self.context.cache.pool().take(size);
-        file.content.give(&mut bytes).ok()?;
-        Some(bytes)
-    }
-
-    fn handle(&self, handle: u64) -> Option<Arc<OpenFile>> {
-        let files = self.files.read().unwrap_or_else(|e| e.into_inner());
-        files.get(&handle).cloned()
-    }
-
-    /// Whether threads are busy with decoding.
-    pub fn is_decoding(&self) -> bool {
-        self.context.cache.decoding() > 0
-    }
-
-    /// Whether the handle is read past the page cache: by requests that somebody waits for.
-    pub fn is_direct(&self, handle: u64) -> bool {
-        self.handle(handle).is_some_and(|file| file.direct_io)
-    }
-
-    /// At most `size` bytes from `offset`; fewer only at the end of the file.
-    pub fn read(&self, handle: u64, offset: u64, size: u32) -> FsResult<Data> {
-        let file = self.handle(handle);
-        let file = file.ok_or_else(|| Error::new(ErrorKind::Os(libc::EBADF), "no such handle"))?;
-        let range = (offset, u64::from(size));
-        self.habits
-            .read(file.ino, file.content.len(), &file.track, range);
-        content::read(
-            &*file.content,
-            offset,
-            size as usize,
-            self.context.cache.pool(),
-        )
-        .map_err(|e| self.note(file.ino, "read", e))
-    }
-
-    pub fn release(&self, handle: u64) {
-        self.release_writer(handle);
-        let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
-        let closed = files.remove(&handle);
-        drop(files);
-        if let Some(file) = closed {
-            let len = file.content.len();
-            self.habits.closed(file.ino, len, &file.track);
-        }
-    }
-
-    pub fn open_dir(&self, ino: u64) -> FsResult<u64> {
-        let listing = self
-            .directory(ino)
-            .and_then(|dir| dir.list())
-            .map_err(|e| self.note(ino, "list", e))?;
-        let parent = self.inodes().get(ino).map_or(ROOT_INO, |e| e.parent);
-        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        let dir = OpenDir {
-            ino,
-            parent,
-            listing,
-        };
-        let mut dirs = self.dirs.write().unwrap_or_else(|e| e.into_inner());
-        dirs.insert(handle, Arc::new(dir));
-        Ok(handle)
-    }
-
-    fn dir(&self, handle: u64) -> Result<Arc<OpenDir>> {
-        let dirs = self.dirs.read().unwrap_or_else(|e| e.into_inner());
-        dirs.get(&handle)
-            .cloned()
-            .ok_or_else(|| Error::new(ErrorKind::Os(libc::EBADF), "no such handle"))
-    }
-
-    /// `.` and `..`, then the entries; each with its number, its name and its node.
-    fn entries(dir: &OpenDir, offset: u64) -> impl Iterator<Item = (u64, Entry<'_>)> {
-        let dots = [(dir.ino, &b"."[..]), (dir.parent, &b".."[..])];
-        let dots = dots.into_iter().map(|(ino, name)| Entry::Dot { ino, name });
-        let skip = usize::try_from(offset).unwrap_or(usize::MAX);
-        let named = dir
-            .listing
-            .iter_from(skip.saturating_sub(2))
-            .map(|(name, node)| Entry::Named { name, node });
-        dots.skip(skip.min(2))
-            .chain(named)
-            .zip(offset..)
-            .map(|(entry, at)| (at + 1, entry))
-    }
-
-    /// Entries from `offset` on (0 is the start; `.` and `..` come first) until `add` answers false: full.
-    pub fn read_dir(
-        &self,
-        handle: u64,
-        offset: u64,
-        add: &mut dyn FnMut(&DirEntry) -> bool,
-    ) -> FsResult<()> {
-        let dir = self.dir(handle)?;
-        for (next, entry) in Self::entries(&dir, offset) {
-            let entry = match entry {
-                Entry::Dot { ino, name } => DirEntry {
-                    ino,
-                    kind: FileKind::Directory,
-                    name: name.to_vec(),
-                    next,
-                },
-                Entry::Named { name, node } => DirEntry {
-                    ino: match (&*node, self.is_writable()) {
-                        (Node::File(_), true) => number_of_name(dir.ino, &name),
-                        _ => number(dir.ino, &name, &node),
-                    },
-                    kind: kind(&node),
-                    name: name.into_owned(),
-                    next,
-                },
-            };
-            if !add(&entry) {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// The same with attributes. Each entry that `add` took, except `.` and `..`, gained one kernel reference.
-    pub fn read_dir_plus(
-        &self,
-        handle: u64,
-        offset: u64,
-        add: &mut dyn FnMut(&DirEntry, &Attr) -> bool,
-    ) -> FsResult<()> {
-        let dir = self.dir(handle)?;
-        for (next, entry) in Self::entries(&dir, offset) {
-            let (ino, name, attr, named) = match entry {
-                Entry::Dot { ino, name } => {
-                    let node = self.node(ino).unwrap_or(Node::Directory(self.root.clone()));
-                    (ino, name.to_vec(), self.attr(ino, &node), false)
-                }
-                Entry::Named { name, node } => {
-                    let ino = self.inodes().enter(dir.ino, &name, &node);
-                    (ino, name.into_owned(), self.attr(ino, &node), true)
-                }
-            };
-            let entry = DirEntry {
-                ino: attr.shown,
-                kind: attr.kind,
-                name,
-                next,
-            };
-            let taken = add(&entry, &attr);
-            if named {
-                let mut inodes = self.inodes();
-                if taken {
-                    inodes.hold(ino);
-                } else {
-                    inodes.forget(ino, 0);
-                }
-            }
-            if !taken {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    pub fn release_dir(&self, handle: u64) {
-        let mut dirs = self.dirs.write().unwrap_or_else(|e| e.into_inner());
-        dirs.remove(&handle);
-    }
-
     pub fn statfs(&self) -> FsResult<Statfs> {
         // What is written goes there.
         let disk = self
@@ -605,17 +366,6 @@ impl Fs {
             namelen: LONGEST_NAME,
         })
     }
-}
-
-enum Entry<'a> {
-    Dot {
-        ino: u64,
-        name: &'a [u8],
-    },
-    Named {
-        name: Cow<'a, [u8]>,
-        node: Cow<'a, Node>,
-    },
 }
 
 fn kind(node: &Node) -> FileKind {
