@@ -56,11 +56,15 @@ impl Payload {
     fn look_ahead(&self, grid: &Grid, form: Form, number: u64) {
         let context = &self.0.store.context;
         let (window, band) = (context.window, grid.band());
-        // What is fetched ahead must not push out what is being read: all bands of which requests are under way.
+        // What is fetched ahead must not push out what is being read: all bands of which requests are under way, or,
+        // where bands are on disk, the pieces on their way there.
         let piece = grid.piece_bytes().max(1);
-        let reading = band
-            .pieces
-            .saturating_mul(grid.bands_within(window.under_way()));
+        let reading = match self.0.is_wide(band) {
+            true => 2 + window.under_way().div_ceil(piece),
+            false => grid
+                .bands_within(window.under_way())
+                .saturating_mul(band.pieces),
+        };
         let room = (context.options.cache_size / piece).saturating_sub(reading) / 2;
         let depth = (AHEAD / piece).clamp(*AHEAD_PIECES.start(), *AHEAD_PIECES.end());
         // Rows of a band come back to its pieces.

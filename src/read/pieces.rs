@@ -184,11 +184,15 @@ impl Reader {
         bytes > self.store.context.cache.limit() / SHARE
     }
 
+    /// Whether the pieces of a band take more of the cache than they may.
+    pub(super) fn is_wide(&self, band: Band) -> bool {
+        band.pieces > 1 && band.bytes > self.store.context.cache.limit() / SHARE
+    }
+
     /// Where the pieces go that a reader comes back to, if the cache cannot hold a band of them.
     pub(super) fn spill(&self, grid: &Grid, band: Band, number: u64) -> Result<Option<&Spill>> {
         let large = self.is_large(self.need(grid, number)?);
-        let many = band.pieces > 1 && band.bytes > self.store.context.cache.limit() / SHARE;
-        if !large && !many {
+        if !large && !self.is_wide(band) {
             return Ok(None);
         }
         let spill = self.spill.get_or_init(|| {
