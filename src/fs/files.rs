@@ -39,7 +39,8 @@ impl Fs {
         }
     }
 
-    /// Opens a file; `exact` says that the kernel can read it past its page cache and still map it. ESTALE if its store changed: the kernel then looks the path up again.
+    /// Opens a file; `exact` says that the kernel can read it past its page cache and still map it. ESTALE if its store
+    /// changed: the kernel then looks the path up again.
     pub fn open_file(&self, ino: u64, exact: bool) -> FsResult<Opened> {
         let mut file = self.file(ino)?;
         if !file.is_current() {

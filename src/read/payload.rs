@@ -53,9 +53,9 @@ impl Payload {
     }
 
     /// Asks for the pieces that a sequential reader of `number` will want next.
-    fn look_ahead(&self, grid: &Grid, form: Form, number: u64) {
+    fn look_ahead(&self, grid: &Grid, band: Band, form: Form, number: u64) {
         let context = &self.0.store.context;
-        let (window, band) = (context.window, grid.band());
+        let window = context.window;
         // What is fetched ahead must not push out what is being read: all bands of which requests are under way, or,
         // where bands are on disk, the pieces on their way there.
         let piece = grid.piece_bytes().max(1);
@@ -207,7 +207,7 @@ impl Payload {
         rows: u64,
     ) -> Result<Held> {
         let inner = &self.0;
-        self.look_ahead(pieces.grid, pieces.form, number);
+        self.look_ahead(pieces.grid, band, pieces.form, number);
         if let Some(spill) = inner.spill(pieces.grid, band, number)? {
             let left = pieces.grid.bytes_of(number) - at;
             let len = left.min(rows.saturating_mul(band.piece_row));

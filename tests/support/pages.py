@@ -6,6 +6,16 @@ import time
 TRIES = 4
 
 
+class Miscounted(AssertionError):
+    """A number is not what one reading takes: nothing else may be tried again."""
+
+
+def counted(holds, *shown):
+    """Asserts what only holds if each page was asked for once; `shown` are the numbers."""
+    if not holds:
+        raise Miscounted(shown)
+
+
 def refaults():
     """Pages of files that were read again after the kernel had reclaimed them, on this machine since it started."""
     # Each processor adds what it counted once a second.
@@ -15,7 +25,8 @@ def refaults():
 
 
 def counting(test):
-    """Repeats a test that failed while the kernel asked for reclaimed pages again, a few times; no other failure."""
+    """Repeats a test that miscounted while the kernel asked for reclaimed pages again, a few times. Any other failure, of
+    bytes or of memory above all, is final."""
 
     @functools.wraps(test)
     def repeated(*arguments, **keywords):
@@ -23,10 +34,10 @@ def counting(test):
             before = refaults()
             try:
                 return test(*arguments, **keywords)
-            except AssertionError as failure:
+            except Miscounted as failure:
                 again = refaults() - before
                 if not again or not left:
                     raise
-                print(f"tried again: the kernel had to read {again} reclaimed pages meanwhile: {failure}")
+                print(f"tried again: the kernel had to read {again} reclaimed pages meanwhile: {failure.args[0]}")
 
     return repeated
