@@ -11,6 +11,7 @@ from report import Row, measure
 from system import ROOT, Npyfs, Sample, drop, run, timed
 
 LEAST = 0.8  # times the speed of the other
+FEW, CROWD = 200, 20_000  # arrays in one directory
 
 
 class Checkout:
@@ -48,6 +49,27 @@ class Checkout:
                       "cp -r, and h5py of the copies", work=self.small, unit="each")
             yield self.pair(row, False, lambda mount: self.cp_many(mount, durable), lambda: self.h5py_many(durable))
 
+        row = Row(self.section, f"cp -r of {CROWD} small arrays, closed", "warm", f"the same of {FEW}, as often", work=CROWD, unit="each")
+        yield self.pair(row, False, lambda mount: self.cp_crowd(mount, CROWD), self.cp_few)
+
+    def crowd(self, count):
+        """A directory of so many small arrays."""
+        folder = self.folder / f"crowd{count}"
+        if not folder.exists():
+            folder.mkdir()
+            for k in range(count):
+                np.save(folder / f"{k:06}.npy", np.arange(k, k + 16))
+        return folder
+
+    def cp_crowd(self, mount, count):
+        return self.together(["cp", "-r", self.crowd(count), mount / "crowd"])
+
+    def cp_few(self):
+        """The time of `CROWD` arrays, from that of a few."""
+        with Npyfs(self.store, self.point, checkout="bench") as mount:
+            sample = self.cp_crowd(mount, FEW)
+        return sample if sample.seconds is None else Sample(sample.seconds * CROWD / FEW)
+
     def pair(self, row, cold, ours, other):
         """Both sides begin with nothing written, everything older on the disk, and what they read in memory or not."""
         seen = []
@@ -68,7 +90,8 @@ class Checkout:
                 sample = ours(mount)
                 seen.append(mount.memory())
                 if sample.seconds is not None:
-                    name, real = ("long.npy", self.long.npy) if (mount / "long.npy").exists() else ("digits", self.digits)
+                    written = {"long.npy": self.long.npy, "digits": self.digits, "crowd": self.folder / f"crowd{CROWD}"}
+                    name, real = next((name, real) for name, real in written.items() if (mount / name).exists())
                     run(["diff", "-r", real, mount / name])
                 return sample
 

@@ -8,12 +8,15 @@ pub mod info;
 pub mod ls;
 pub mod mount;
 pub mod options;
+pub mod output;
 pub mod umount;
 pub mod verify;
 pub mod walk;
 
 use std::io::Write;
 use std::process::ExitCode;
+
+use crate::printable;
 
 /// Wrong usage, such as an unknown option.
 pub const EXIT_USAGE: u8 = 1;
@@ -109,10 +112,6 @@ impl CliError {
 
 /// Prints exactly one line on stderr, whatever the text holds. A closed stderr is not an error.
 pub fn say(text: &str) {
-    let line: String = text
-        .trim()
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
+    let line = printable::line(text.trim());
     let _ = writeln!(std::io::stderr(), "npyfs: {line}");
 }

@@ -47,6 +47,12 @@ pub trait Content: Send + Sync {
         Ok((from < self.len()).then(|| from..self.len()))
     }
 
+    /// The next bytes from `from` on that are read from somewhere; `None` if there are none. All others follow from what
+    /// is known already: elements that were never written.
+    fn stored(&self, from: u64) -> Option<Range<u64>> {
+        (from < self.len()).then(|| from..self.len())
+    }
+
     /// Whether bytes beside those that are wanted cost more than copying them: they must be decoded.
     fn is_costly(&self) -> bool {
         false
@@ -169,6 +175,13 @@ impl Content for Slice {
         Ok(inside.filter(|range| !range.is_empty()))
     }
 
+    fn stored(&self, from: u64) -> Option<Range<u64>> {
+        let found = self.inner.stored(self.start.saturating_add(from))?;
+        let of = |at: u64| at.saturating_sub(self.start).min(self.len);
+        let inside = of(found.start)..of(found.end);
+        (!inside.is_empty()).then_some(inside)
+    }
+
     fn scratch(&self) -> Option<(&Scratch, u64)> {
         let (scratch, start) = self.inner.scratch()?;
         Some((scratch, start.checked_add(self.start)?))
@@ -247,6 +260,19 @@ impl Content for Concat {
         Ok(())
     }
 
+    fn stored(&self, from: u64) -> Option<Range<u64>> {
+        let first = self.part_at(from);
+        self.parts
+            .iter()
+            .enumerate()
+            .skip(first)
+            .find_map(|(n, (_, part))| {
+                let start = self.start_of(n);
+                let found = part.stored(from.saturating_sub(start))?;
+                Some(start.saturating_add(found.start)..start.saturating_add(found.end))
+            })
+    }
+
     fn is_costly(&self) -> bool {
         self.parts.iter().any(|(_, part)| part.is_costly())
     }
@@ -265,6 +291,43 @@ impl Content for Concat {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Bytes of which the middle third alone is stored.
+    struct Holes;
+
+    impl Content for Holes {
+        fn len(&self) -> u64 {
+            30
+        }
+
+        fn read_at(&self, _: u64, buf: &mut [u8]) -> Result<()> {
+            buf.fill(0);
+            Ok(())
+        }
+
+        fn stored(&self, from: u64) -> Option<Range<u64>> {
+            (from < 20).then(|| from.max(10)..20)
+        }
+    }
+
+    #[test]
+    fn what_is_stored_is_found_in_parts_and_slices() {
+        let holes = || Arc::new(Holes) as Arc<dyn Content>;
+        let head = || Arc::new(Literal(vec![1; 5])) as Arc<dyn Content>;
+        let all = Concat::new([head(), holes(), holes()]);
+        let found = |content: &dyn Content| {
+            let mut ranges = Vec::new();
+            while let Some(range) = content.stored(ranges.last().map_or(0, |r: &Range<u64>| r.end))
+            {
+                ranges.push(range);
+            }
+            ranges
+        };
+        assert_eq!(found(&all), [0..5, 15..25, 45..55]);
+        let inside = found(&Slice::new(holes(), 12, 5));
+        assert_eq!((inside.len(), inside[0].clone()), (1, 0..5));
+        assert_eq!(found(&Slice::new(holes(), 21, 5)), []);
+    }
 
     #[test]
     fn parts_read_as_one() {

@@ -143,7 +143,8 @@ impl Directory for Control {
 
     fn list(&self) -> Result<Arc<Listing>> {
         let mut own = self.ownership();
-        own.mode = 0o444;
+        // Whoever may read the store may read what is said of it; its owner in any case.
+        own.mode = own.mode & 0o444 | 0o400;
         let (context, store) = (self.context.clone(), self.store.clone());
         let checkout = self.checkout.clone();
         let checkout = move || checkout.as_ref().map_or(Json::Null, |checkout| checkout());

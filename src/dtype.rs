@@ -193,6 +193,16 @@ impl DType {
     }
 }
 
+/// As NumPy prints it: `<f4`, or the fields of a structured type.
+impl std::fmt::Display for DType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Scalar { .. } => f.write_str(&self.name()),
+            Self::Struct { .. } => f.write_str(&self.descr()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,6 +4,7 @@ use std::io;
 
 use crate::h5::H5Error;
 use crate::raw::RawError;
+use crate::raw::handle::is_shortage;
 
 /// The kind of a failure, as far as a program cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,11 @@ impl Error {
         }
     }
 
+    /// Whether the machine is short of something: it says nothing about what was asked for, and is not remembered.
+    pub fn is_shortage(&self) -> bool {
+        matches!(self.kind, ErrorKind::Os(errno) if is_shortage(errno))
+    }
+
     /// The same with the file and object it is about in front.
     pub fn about(self, what: impl std::fmt::Display) -> Self {
         Self {
@@ -71,6 +77,9 @@ impl Error {
 
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
+        if let Some(own) = error.get_ref().and_then(|e| e.downcast_ref::<Self>()) {
+            return own.clone();
+        }
         let kind = match error.raw_os_error() {
             Some(libc::ENOENT) => ErrorKind::NotFound,
             Some(libc::ENOTDIR) => ErrorKind::NotDirectory,
@@ -100,11 +109,36 @@ impl From<H5Error> for Error {
     fn from(error: H5Error) -> Self {
         let kind = match &error {
             H5Error::Stale => ErrorKind::Stale,
+            H5Error::Machine(errno, _) => ErrorKind::Os(*errno),
             // A size that a file cannot be served at is a fault of the object, like any other.
-            H5Error::Damaged(_) | H5Error::Unsupported(_) | H5Error::TooLarge(_) => {
-                ErrorKind::Damaged
-            }
+            H5Error::Damaged(why) => errno_of_system(why).map_or(ErrorKind::Damaged, ErrorKind::Os),
+            H5Error::Unsupported(_) | H5Error::TooLarge(_) => ErrorKind::Damaged,
         };
         Self::new(kind, error.to_string())
+    }
+}
+
+/// What the system answered libhdf5, which says so in words only.
+fn errno_of_system(why: &str) -> Option<i32> {
+    let (_, answer) = why.split_once(", errno = ")?;
+    let (errno, _) = answer.split_once(", error message = '")?;
+    errno.parse().ok().filter(|&errno| errno > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_from_a_damaged_file() {
+        let full = "unable to flush file: file write failed: time = Sun Nov 22 14:00:00 2026, filename = \
+                    '/proc/self/fd/5', file descriptor = 5, errno = 28, error message = 'No space left on device', buf";
+        let errno = |why: &str| Error::from(H5Error::Damaged(why.into())).errno();
+        assert_eq!(errno(full), libc::ENOSPC);
+        let full =
+            "unable to extend file properly, errno = 28, error message = 'No space left on device'";
+        assert_eq!(errno(full), libc::ENOSPC);
+        assert_eq!(errno("wrong B-tree signature, errno = 28, "), libc::EIO);
+        assert_eq!(errno("failed, errno = x, error message = ''"), libc::EIO);
     }
 }

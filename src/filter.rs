@@ -3,6 +3,7 @@
 //! A pipeline is taken on only if every step is known here; the others are left to libhdf5. Sizes are
 //! computed from the chunk's own before anything is decoded, so a damaged chunk cannot ask for memory.
 
+mod alone;
 mod bitshuffle;
 pub mod blosc;
 mod deflate;
@@ -18,6 +19,7 @@ mod zstd;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+pub use alone::alone;
 pub use encode::Encoding;
 
 use bitshuffle::Bitshuffle;
@@ -32,9 +34,9 @@ const SHUFFLE: i32 = 2;
 const FLETCHER32: i32 = 3;
 const LZF: i32 = 32000;
 const BLOSC: i32 = 32001;
-const LZ4: i32 = 32004;
-const BITSHUFFLE: i32 = 32008;
-const ZSTD: i32 = 32015;
+pub const LZ4: i32 = 32004;
+pub const BITSHUFFLE: i32 = 32008;
+pub const ZSTD: i32 = 32015;
 
 /// Whether a filter can be undone here, by its number.
 pub fn is_known(id: i32) -> bool {
@@ -126,6 +128,8 @@ pub enum FilterError {
     Bitshuffle,
     #[error("zstd: {0}")]
     Zstd(String),
+    #[error("filter {0} is not known")]
+    Unknown(i32),
     #[error("fletcher32: checksum does not match")]
     Checksum,
     #[error("{have} bytes after decoding, a chunk has {want}")]
@@ -223,13 +227,19 @@ impl Pipeline {
                 kept = fletcher32::check(data)?.len();
                 continue;
             }
-            // What this step was given when it was written: the chunk and the checksums before it.
             let before = || (0..i).filter(|j| applied(*j)).map(|j| self.steps[j]);
             if before().next().is_none() {
                 return step.undo(data, out, means);
             }
-            let checksums = before().filter(|step| *step == Step::Fletcher32).count();
-            let mut next = means.pool.take(out.len() + checksums * fletcher32::LEN);
+            // What this step was given when it was written. Only one step compresses: before that there was the
+            // chunk, with the checksums that had been added; other steps keep the length, wherever they stand.
+            let given = if step.compresses() {
+                let checksums = before().filter(|step| *step == Step::Fletcher32).count();
+                out.len() + checksums * fletcher32::LEN
+            } else {
+                data.len()
+            };
+            let mut next = means.pool.take(given);
             step.undo(data, &mut next, means)?;
             kept = next.len();
             held = Some(next);

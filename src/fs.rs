@@ -18,10 +18,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::SystemTime;
 
 use crate::checkout::checkouts::{self, Checkouts};
+use crate::checkout::holder::Holder;
 use crate::checkout::layers::{self, LayerTarget};
 use crate::checkout::target::Target;
 use crate::control::{self, Control};
 use crate::error::{Error, ErrorKind, Result};
+use crate::formats::daf::rules;
 use crate::h5::H5;
 use crate::options::FsOptions;
 use crate::raw::Ownership;
@@ -31,7 +33,7 @@ use crate::stage::target::StageTarget;
 use crate::store::{self, Context, Report};
 pub use crate::tree::inode::ROOT_INO;
 use crate::tree::inode::{Table, number_of_name};
-use crate::tree::{Directory, Node, VirtualFile};
+use crate::tree::{Directory, Node, VirtualFile, name};
 
 use dirs::OpenDir;
 use files::OpenFile;
@@ -53,10 +55,27 @@ pub struct Fs {
     habits: Habits,
     /// `None`: nothing can be written.
     writer: Option<Arc<Writer>>,
+    _held: Option<Holder>,
 }
 
-/// The tree, and what makes it writable.
-type Shown = (Arc<dyn Directory>, Option<Arc<Writer>>);
+/// What a mount shows.
+struct Shown {
+    root: Arc<dyn Directory>,
+    /// What makes it writable.
+    writer: Option<Arc<Writer>>,
+    /// Keeps a checkout that is only read as it is.
+    held: Option<Holder>,
+}
+
+impl Shown {
+    fn read_only(root: Arc<dyn Directory>) -> Self {
+        Self {
+            root,
+            writer: None,
+            held: None,
+        }
+    }
+}
 
 /// Bytes of the longest name, as `statvfs` says.
 const LONGEST_NAME: u32 = 255;
@@ -83,7 +102,31 @@ impl Fs {
         checkouts: &Checkouts,
     ) -> std::result::Result<Self, OpenError> {
         Self::open_as(store, h5, options, |base, context| {
-            Ok((layers::committed(base, context, checkouts)?, None))
+            let root = layers::committed(base, context, checkouts)?;
+            Ok(Shown::read_only(root))
+        })
+    }
+
+    /// The same with the checkout `name` on top, which nobody can write meanwhile. A repository shows what is staged
+    /// in any case.
+    pub fn open_checkout_to_read(
+        store: &Path,
+        h5: H5,
+        options: FsOptions,
+        checkouts: &Checkouts,
+        name: &str,
+    ) -> std::result::Result<Self, OpenError> {
+        Self::open_as(store, h5, options, |base, context| {
+            checkouts::check_name(name)?;
+            if base.repository().is_some() {
+                return Ok(Shown::read_only(base));
+            }
+            let seen = checkouts.open_to_read(name)?;
+            Ok(Shown {
+                root: layers::over(base, context, seen.layers).root(),
+                writer: None,
+                held: seen.held,
+            })
         })
     }
 
@@ -98,16 +141,20 @@ impl Fs {
         Self::open_as(store, h5, options, |base, context| {
             let target: Arc<dyn Target> = match base.repository() {
                 Some(repository) => {
-                    checkouts::check_name(name)?;
-                    let dir = checkouts.dir().join(name);
                     let program = Path::new("/proc/self/exe");
-                    let checkout = Checkout::open(&repository, &dir, name, program)?;
+                    let checkout = checkouts.in_directory(name, |dir| {
+                        Checkout::open(&repository, dir, name, program)
+                    })?;
                     Arc::new(StageTarget::new(checkout, base))
                 }
                 None => Arc::new(LayerTarget::open(base, context, checkouts, name)?),
             };
             let writer = Arc::new(Writer::new(target));
-            Ok((writer.root(), Some(writer)))
+            Ok(Shown {
+                root: writer.root(),
+                writer: Some(writer),
+                held: None,
+            })
         })
     }
 
@@ -119,7 +166,7 @@ impl Fs {
     ) -> std::result::Result<Self, OpenError> {
         let context = Arc::new(Context::new(h5, options));
         let opened = store::open(store, &context).and_then(|base| show(base, &context));
-        let (root, writer) = opened.map_err(|e| OpenError(e.message))?;
+        let Shown { root, writer, held } = opened.map_err(|e| OpenError(e.message))?;
         let status = writer.clone().map(|writer| {
             let status: Arc<dyn Fn() -> _ + Send + Sync> = Arc::new(move || writer.status());
             status
@@ -142,12 +189,18 @@ impl Fs {
             dirs: RwLock::default(),
             next_handle: AtomicU64::new(1),
             writer,
+            _held: held,
         })
     }
 
     /// The root directory, for callers without a kernel.
     pub fn root(&self) -> &Arc<dyn Directory> {
         &self.root
+    }
+
+    /// What is shown in the place of `#`.
+    pub fn sep(&self) -> u8 {
+        self.context.options.sep
     }
 
     /// The directory `.npyfs`.
@@ -254,7 +307,7 @@ impl Fs {
             Node::Directory(dir) => {
                 let own = dir.ownership();
                 let read = own.mode & 0o444;
-                let mode = read | read >> 2 | write;
+                let mode = own.mode & 0o666 | read >> 2 | write;
                 (FileKind::Directory, 4096, own, mode, false)
             }
             Node::Symlink(link) => {
@@ -286,7 +339,7 @@ impl Fs {
         let shown = if write != 0 && kind == FileKind::File {
             let inodes = self.inodes();
             let entry = inodes.get(ino);
-            entry.map_or(ino, |entry| number_of_name(entry.parent, &entry.name))
+            entry.map_or(ino, |entry| self.shown_number(entry.parent, &entry.name))
         } else {
             ino
         };
@@ -310,6 +363,24 @@ impl Fs {
         }
     }
 
+    /// The number of a file of a writable mount, as programs see it.
+    fn shown_number(&self, parent: u64, name: &[u8]) -> u64 {
+        number_of_name(parent, name, self.comes_last(name))
+    }
+
+    /// Whether whoever deletes all files of a directory is to come to this one last: an axis of a daf store, which can
+    /// only go when nothing lies along it any more.
+    fn comes_last(&self, name: &[u8]) -> bool {
+        let sep = self.context.options.sep;
+        let stem = name
+            .strip_suffix(b".npy")
+            .filter(|stem| stem.ends_with(&[sep]));
+        stem.is_some_and(|stem| {
+            let own = name::own(stem, sep);
+            std::str::from_utf8(&own).is_ok_and(|own| rules::axis(own).is_some())
+        })
+    }
+
     /// Finds a name and adds one kernel reference to the inode.
     pub fn lookup(&self, parent: u64, name: &OsStr) -> FsResult<Attr> {
         let name = name.as_bytes();
@@ -319,7 +390,7 @@ impl Fs {
             .ok_or_else(|| absent(name))?;
         let ino = {
             let mut inodes = self.inodes();
-            let ino = inodes.enter(parent, name, &node);
+            let ino = inodes.enter(parent, name, &node, self.comes_last(name));
             inodes.hold(ino);
             ino
         };

@@ -385,6 +385,7 @@ impl Filesystem for Adapter {
             thread: request.pid(),
             exclusive: true,
             truncate: false,
+            reads: false,
         };
         let made = self.ask(|fs| {
             let (attr, opened) = fs.create(parent.0, name, maker, flags)?;
@@ -578,6 +579,7 @@ fn open_flags(request: &Request, flags: i32) -> Flags {
         thread: request.pid(),
         truncate: flags & libc::O_TRUNC != 0,
         exclusive: flags & libc::O_EXCL != 0,
+        reads: OpenFlags(flags).acc_mode() == OpenAccMode::O_RDWR,
     }
 }
 

@@ -7,16 +7,24 @@
 mod aec;
 mod answer;
 mod budget;
+mod calls;
 mod chunks;
 pub mod collection;
+mod compound;
 mod create;
+mod decoders;
 mod describe;
+mod descriptors;
 pub mod edit;
 pub mod editor;
 mod ffi;
 pub mod keeper;
 mod lmdb;
+pub mod permit;
 mod pool;
+pub mod probe;
+pub(crate) mod program;
+mod record;
 mod request;
 pub mod sandbox;
 mod service;
@@ -30,12 +38,15 @@ mod wire;
 pub mod worker;
 pub mod writer;
 
-use std::path::PathBuf;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
 use crate::raw::StoreFile;
+use crate::raw::handle::is_shortage;
 use crate::thread::anywhere;
 pub use answer::{
     Answer, Attribute, ChunkTable, Dataset, DatasetMap, Details, Direct, Filter, Maps, Member,
@@ -47,6 +58,8 @@ pub use create::{
 };
 pub use lmdb::LmdbRequest;
 pub use lmdb::Packed;
+use permit::Reach;
+pub use record::{Part, shown_as as record_shown_as};
 pub use request::{GroupPath, Request, StoredChunk, TextForm};
 use sandbox::Sandbox;
 pub use text::{CHARS, encode as encode_text};
@@ -68,6 +81,32 @@ pub enum H5Error {
     /// More memory than one request may take.
     #[error("{0}")]
     TooLarge(String),
+    /// The machine is short of something (memory, processes, descriptors): an errno, and what was to be done. It says
+    /// nothing about the file.
+    #[error("{1}")]
+    Machine(i32, String),
+}
+
+impl H5Error {
+    /// An error of the system met on the way to an answer.
+    pub fn of_system(what: &str, error: &std::io::Error) -> Self {
+        let said = if what.is_empty() {
+            error.to_string()
+        } else {
+            format!("{what}: {error}")
+        };
+        match error.raw_os_error() {
+            Some(libc::ESTALE) => Self::Stale,
+            Some(errno) if is_shortage(errno) => Self::Machine(errno, said),
+            _ => Self::Damaged(said),
+        }
+    }
+}
+
+impl From<std::io::Error> for H5Error {
+    fn from(error: std::io::Error) -> Self {
+        Self::of_system("", &error)
+    }
 }
 
 /// The version of libhdf5 that this program holds.
@@ -81,7 +120,7 @@ pub enum H5 {
     /// libhdf5 in this process, one request at a time: for tests and tools that trust their files.
     Local(Box<Mutex<service::Service>>),
     /// libhdf5 in worker processes, which this program starts of itself.
-    Workers(pool::Pool),
+    Workers(Box<pool::Pool>),
 }
 
 /// Unpacks the variant that a request is answered with.
@@ -151,11 +190,28 @@ impl H5 {
         Self::Local(Box::default())
     }
 
-    /// Workers that may read below these directories (see `sandbox::readable`); below none: anywhere.
+    /// Workers that may read the stores in this reach.
     ///
     /// The program must become a worker when it is started with `worker::ARGUMENT`.
-    pub fn workers(readable: impl IntoIterator<Item = PathBuf>) -> Self {
-        Self::Workers(pool::Pool::new(readable.into_iter().collect()))
+    pub fn workers(reach: Reach) -> Self {
+        Self::Workers(Box::new(pool::Pool::new(reach)))
+    }
+
+    /// Lets workers open a file by its name: a source of virtual datasets, which was checked.
+    pub fn permit_source(&self, path: &Path, meta: &Metadata) {
+        if let Self::Workers(pool) = self {
+            pool.permit_source(path, (meta.dev(), meta.ino()));
+        }
+    }
+
+    /// Whether libhdf5 can open by name only what was permitted.
+    pub fn is_confined(&self) -> bool {
+        match self {
+            Self::Local(_) => true,
+            Self::Workers(pool) => pool
+                .sandbox()
+                .is_some_and(|sandbox| sandbox.has("landlock")),
+        }
     }
 
     /// Workers that crashed or stalled and were replaced.
@@ -163,6 +219,14 @@ impl H5 {
         match self {
             Self::Local(_) => 0,
             Self::Workers(pool) => pool.restarts(),
+        }
+    }
+
+    /// Requests so far that the machine was short of something for: what was learnt meanwhile may not be so.
+    pub fn shortages(&self) -> u64 {
+        match self {
+            Self::Local(_) => 0,
+            Self::Workers(pool) => pool.shortages(),
         }
     }
 
@@ -327,6 +391,23 @@ impl H5 {
             Request::MeasureText { dataset, rows },
             TextMeasure
         )
+    }
+
+    /// The measures of the texts inside the first `shape` of a dataset's elements, in their order.
+    pub fn measure_record(
+        &self,
+        file: &StoreFile,
+        dataset: u64,
+        shape: &[u64],
+        rows: u64,
+    ) -> Result<Vec<TextMeasure>, H5Error> {
+        let shape = shape.to_vec();
+        let request = Request::MeasureRecord {
+            dataset,
+            shape,
+            rows,
+        };
+        ask!(self, file, request, TextMeasures)
     }
 
     pub fn maps(&self, file: &StoreFile, names: Vec<Vec<u8>>) -> Result<Maps, H5Error> {

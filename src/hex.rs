@@ -7,6 +7,13 @@ pub fn push_hex(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// Two digits for each byte.
+pub fn encode(bytes: &[u8]) -> String {
+    let mut out = Vec::with_capacity(2 * bytes.len());
+    push_hex(bytes, &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 /// Bytes as two hexadecimal digits.
 const PAIRS: [[u8; 2]; 256] = {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";

@@ -101,7 +101,7 @@ fn element(dtype: &DType, bytes: &[u8]) -> Json {
         Kind::Text => {
             let text: String = bytes
                 .chunks_exact(4)
-                .map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]]))
+                .map(|code| u32::try_from(wide(code)).unwrap_or(u32::MAX))
                 .map(|code| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER))
                 .collect();
             json!(text.trim_end_matches('\0'))
@@ -155,14 +155,8 @@ pub fn attributes(attributes: &[Attribute]) -> Json {
         .into()
 }
 
-/// The part of a dataset's info that its header gives.
-pub fn details(details: &Details, dtype: Option<&DType>, into: &mut serde_json::Map<String, Json>) {
-    let texts = |names: &[Vec<u8>]| -> Vec<String> {
-        names
-            .iter()
-            .map(|n| String::from_utf8_lossy(n).into_owned())
-            .collect()
-    };
+/// How the elements of a dataset are stored.
+pub fn stored(details: &Details, into: &mut serde_json::Map<String, Json>) {
     into.insert("layout".into(), json!(details.layout));
     into.insert("max_shape".into(), json!(details.max_shape));
     into.insert("chunks".into(), json!(details.chunks));
@@ -175,6 +169,20 @@ pub fn details(details: &Details, dtype: Option<&DType>, into: &mut serde_json::
         .collect();
     into.insert("filters".into(), json!(filters));
     into.insert("stored_size".into(), json!(details.stored_size));
+    if let Some(why) = &details.damage {
+        into.insert("damage".into(), json!(why));
+    }
+}
+
+/// The part of a dataset's info that its header gives.
+pub fn details(details: &Details, dtype: Option<&DType>, into: &mut serde_json::Map<String, Json>) {
+    let texts = |names: &[Vec<u8>]| -> Vec<String> {
+        names
+            .iter()
+            .map(|n| String::from_utf8_lossy(n).into_owned())
+            .collect()
+    };
+    stored(details, into);
     let fill = dtype.zip(details.fill.as_ref()).map(|(dtype, data)| {
         let count = (data.len() / dtype.size().max(1)) as u64;
         value(&Value {
@@ -184,6 +192,13 @@ pub fn details(details: &Details, dtype: Option<&DType>, into: &mut serde_json::
         })
     });
     into.insert("fill_value".into(), json!(fill));
+    if !details.left_out.is_empty() {
+        let members = details.left_out.iter();
+        let members: Json = members
+            .map(|(name, reason)| json!({ "name": name, "reason": reason }))
+            .collect();
+        into.insert("left_out".into(), members);
+    }
     if !details.outside.is_empty() {
         into.insert("outside".into(), json!(texts(&details.outside)));
     }

@@ -8,8 +8,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::printable;
+
 /// Lines that are kept.
 const LINES: usize = 4096;
+
+/// Most characters of a line: names and types of files can be long, and so can what is said of them.
+const LONGEST: usize = 2000;
 
 #[derive(Default)]
 struct Lines {
@@ -27,10 +32,7 @@ pub struct Journal {
 impl Journal {
     /// Adds a line, unless it says nothing new; with the time of the day in front.
     pub fn add(&self, message: &str) {
-        let message: String = message
-            .chars()
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .collect();
+        let message: String = printable::line(message).chars().take(LONGEST).collect();
         let hash = xxh3_64(message.as_bytes());
         let mut log = self.lines.lock().unwrap_or_else(|e| e.into_inner());
         log.total += 1;
@@ -101,6 +103,8 @@ mod tests {
         assert_eq!(journal.text().lines().count(), 1);
         assert!(journal.text().ends_with(" a b\n"));
         assert_eq!(journal.total(), 2);
+        journal.add(&"long ".repeat(LONGEST));
+        assert!(journal.text().len() < 2 * LONGEST);
         for i in 0..2 * LINES {
             journal.add(&format!("line {i}"));
         }

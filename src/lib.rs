@@ -2,6 +2,7 @@
 
 #![deny(unsafe_code)]
 
+mod api;
 mod arena;
 pub mod buffer;
 pub mod cache;
@@ -13,6 +14,7 @@ pub mod demo;
 pub mod dtype;
 pub mod error;
 pub mod filter;
+pub mod formats;
 pub mod fs;
 pub mod fuse;
 pub mod h5;
@@ -22,6 +24,7 @@ pub mod journal;
 pub mod memory;
 pub mod npy;
 pub mod options;
+pub mod printable;
 pub mod raw;
 pub mod read;
 pub mod stage;
@@ -29,3 +32,6 @@ pub mod store;
 pub mod team;
 pub mod thread;
 pub mod tree;
+
+pub use api::{Array, Element, Entries, Entry, Error, File, OpenOptions, Store, worker_hook};
+pub use dtype::DType;

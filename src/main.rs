@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use npyfs::cli::{self, Cli};
-use npyfs::h5::{editor, keeper, worker, writer};
+use npyfs::h5::{editor, keeper, probe, worker, writer};
 use npyfs::memory;
 
 fn main() -> ExitCode {
@@ -14,6 +14,7 @@ fn main() -> ExitCode {
         (writer::ARGUMENT, writer::run),
         (editor::ARGUMENT, editor::run),
         (keeper::ARGUMENT, keeper::run),
+        (probe::ARGUMENT, probe::run),
     ] {
         if first == argument {
             return match run() {

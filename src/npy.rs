@@ -3,6 +3,7 @@
 //! Format: NEP 1 and `numpy.lib.format` of NumPy 2.2 and later (64-byte alignment, and room for the
 //! first axis to grow to 21 digits). Data is always in C order.
 
+pub mod bounds;
 pub mod literal;
 pub mod parse;
 pub mod repr;

@@ -5,23 +5,23 @@
 
 mod cached;
 mod direct;
+pub mod handle;
 mod seen;
 
 use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{Advice, fadvise};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::buffer::ALIGNMENT;
 use direct::Direct;
+use handle::{Handle, Shared, with_room};
 use seen::Seen;
 
 /// What tells one version of a file from another.
@@ -136,7 +136,7 @@ pub enum RawError {
     Io { path: PathBuf, source: io::Error },
 }
 
-/// One version of one file, held open.
+/// One version of one file, held open; a shared one may be closed while nobody reads it.
 #[derive(Debug)]
 pub struct StoreFile {
     /// Unique in this process.
@@ -144,11 +144,7 @@ pub struct StoreFile {
     pub path: PathBuf,
     pub identity: Identity,
     pub ownership: Ownership,
-    file: File,
-    /// For direct reads; made when the first is wanted, `None` where there are none.
-    direct: OnceLock<Option<Direct>>,
-    /// The same file, of which the kernel reads nothing ahead; made when it is first wanted.
-    alone: OnceLock<Option<File>>,
+    shared: Arc<Shared>,
     /// Where large reads have been.
     seen: Seen,
 }
@@ -156,7 +152,7 @@ pub struct StoreFile {
 impl StoreFile {
     /// Opens a regular file.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Self::from_file(path, File::open(path)?)
+        Self::from_file(path, with_room(|| File::open(path))?)
     }
 
     /// The same for a file that is open already.
@@ -166,25 +162,33 @@ impl StoreFile {
         if !meta.is_file() {
             return Err(io::Error::other("not a regular file"));
         }
+        let identity = Identity::of(&meta);
         Ok(Self {
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             path: path.to_owned(),
-            identity: Identity::of(&meta),
+            identity,
             ownership: Ownership::of(&meta),
-            file,
-            direct: OnceLock::new(),
-            alone: OnceLock::new(),
+            shared: Shared::pinned(path, identity, file),
             seen: Seen::default(),
         })
     }
 
-    pub fn file(&self) -> &File {
-        &self.file
+    /// Lets its descriptors be closed when others need them. For files that do not change while they are open: what was
+    /// written to cannot be opened again.
+    pub fn share(&self) {
+        self.shared.share();
     }
 
-    /// A name by which this process can open the same file again, whatever its path leads to.
-    pub fn path_of_descriptor(&self) -> String {
-        format!("/proc/self/fd/{}", self.file.as_raw_fd())
+    /// The open file; an error of ESTALE says that it was closed, and another version stands at its path now.
+    pub fn file(&self) -> io::Result<Arc<Handle>> {
+        self.shared.handle()
+    }
+
+    fn handle(&self) -> Result<Arc<Handle>, RawError> {
+        self.file().map_err(|source| match source.raw_os_error() {
+            Some(libc::ESTALE) => RawError::Stale(self.path.clone()),
+            _ => self.failed(source),
+        })
     }
 
     /// Whether the path still leads to this version.
@@ -196,16 +200,22 @@ impl StoreFile {
     ///
     /// Its change time does not count: it moves when another file is renamed over this one.
     pub fn is_unchanged(&self) -> bool {
-        self.file.metadata().is_ok_and(|meta| {
+        let meta = match self.shared.is_open() {
+            true => self.file().and_then(|file| file.metadata()),
+            false => std::fs::metadata(&self.path),
+        };
+        meta.is_ok_and(|meta| {
             let now = Identity::of(&meta);
-            (now.size, now.mtime) == (self.identity.size, self.identity.mtime)
+            let known = &self.identity;
+            (now.dev, now.ino, now.size, now.mtime)
+                == (known.dev, known.ino, known.size, known.mtime)
         })
     }
 
     /// Fills `buf` from `offset`; refuses when the file was written to before or meanwhile.
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), RawError> {
         self.inside(offset, buf.len() as u64)?;
-        let read = self.file.read_exact_at(buf, offset);
+        let read = self.handle()?.read_exact_at(buf, offset);
         self.checked(read)
     }
 
@@ -221,14 +231,9 @@ impl StoreFile {
     /// (`confirm`).
     pub fn read_part_at(&self, buf: &mut [u8], offset: u64) -> Result<(), RawError> {
         self.inside(offset, buf.len() as u64)?;
-        let alone = self.alone.get_or_init(|| {
-            let file = File::open(self.path_of_descriptor()).ok()?;
-            fadvise(&file, 0, None, Advice::Random).ok()?;
-            Some(file)
-        });
-        let file = alone.as_ref().unwrap_or(&self.file);
-        file.read_exact_at(buf, offset)
-            .map_err(|source| self.failed(source))
+        let handle = self.handle()?;
+        let read = handle.alone().read_exact_at(buf, offset);
+        read.map_err(|source| self.failed(source))
     }
 
     /// The range of the file, in a page-aligned buffer, that a direct read of these bytes takes; `None` if
@@ -237,10 +242,9 @@ impl StoreFile {
         const GRID: u64 = ALIGNMENT as u64;
         let start = offset / GRID * GRID;
         let end = offset.checked_add(len)?.checked_next_multiple_of(GRID)?;
-        self.direct
-            .get_or_init(|| Direct::open(&self.file))
-            .as_ref()?;
-        Direct::suits(&self.file, start, end - start).then_some(start..end)
+        let file = self.file().ok()?;
+        file.direct()?;
+        Direct::suits(&file, start, end - start).then_some(start..end)
     }
 
     /// Whether a reader who may come back should still read these bytes directly: the first time, as long as the disk is
@@ -262,9 +266,9 @@ impl StoreFile {
     /// Reads a range of `direct_range` past the page cache; fewer bytes only at the end of the file.
     pub fn read_direct(&self, buf: &mut [u8], offset: u64) -> Result<usize, RawError> {
         let start = Instant::now();
-        let read = match self.direct.get() {
-            Some(Some(direct)) => direct.read(buf, offset),
-            _ => Err(io::ErrorKind::Unsupported.into()),
+        let read = match self.handle()?.direct() {
+            Some(direct) => direct.read(buf, offset),
+            None => Err(io::ErrorKind::Unsupported.into()),
         };
         self.seen.took(buf.len() as u64, start.elapsed());
         self.checked(read)

@@ -9,6 +9,7 @@ pub mod group;
 pub mod hangar;
 pub mod npz;
 pub mod opened;
+mod record;
 pub mod small;
 pub mod text;
 

@@ -5,6 +5,7 @@
 
 pub mod inode;
 pub mod name;
+pub mod path;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -54,6 +55,8 @@ pub struct Listing {
     pub left_out: Vec<(Vec<u8>, String)>,
     /// What is unusual about what is shown.
     pub notes: Vec<String>,
+    /// What is damaged so that entries are missing.
+    pub damage: Vec<String>,
 }
 
 impl Listing {
@@ -77,7 +80,13 @@ impl Listing {
             many: None,
             left_out,
             notes,
+            damage: Vec::new(),
         }
+    }
+
+    /// The same, in which entries are missing for these reasons.
+    pub fn with_damage(self, damage: Vec<String>) -> Self {
+        Self { damage, ..self }
     }
 
     pub fn find(&self, name: &[u8]) -> Option<Node> {
@@ -142,6 +151,11 @@ pub trait Directory: Send + Sync {
         false
     }
 
+    /// Its files are parts of one object, which is no group.
+    fn is_object(&self) -> bool {
+        false
+    }
+
     /// By which rules its members are shown: those of plain HDF5, of daf or of Arkouda.
     fn kind(&self) -> Result<StoreKind> {
         Ok(StoreKind::Plain)
@@ -192,7 +206,7 @@ pub trait VirtualFile: Send + Sync {
 
     /// Permission bits that the kind of file leaves.
     fn mode(&self) -> u32 {
-        0o444
+        0o666
     }
 
     /// Content and size change by themselves (status files).

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use npyfs::checkout::dir::Dir;
 use npyfs::checkout::form::{self, Base, Key, Kind, Plan, Spooled};
 use npyfs::checkout::index::Stored;
 use npyfs::checkout::layer::Layer;
@@ -45,7 +46,11 @@ fn put(layer: &Layer, path: &str, scratch: Scratch, time: SystemTime) -> error::
         suffix: ".npy",
     };
     let content = Arc::new(Spooled::new(scratch, len));
-    let parts = [Part { place, content }];
+    let parts = [Part {
+        place,
+        content,
+        stored: false,
+    }];
     match form::plan(&Empty(layer), &Key::of_path(path)?, &parts)? {
         Plan::Complete(new) => layer.put(path, &new, time),
         Plan::Incomplete(missing) => panic!("{missing:?}"),
@@ -141,7 +146,7 @@ fn h5py_reads_what_numpy_saved() {
     let program = Path::new(env!("CARGO_BIN_EXE_npyfs"));
     let open = || {
         let creator = Creator::worker(program, &place);
-        Layer::open(&place, Arc::new(Disk), creator).unwrap()
+        Layer::open(&Dir::alone(&place).unwrap(), Arc::new(Disk), creator).unwrap()
     };
     let layer = open();
     let now = SystemTime::now();
@@ -179,7 +184,7 @@ fn an_array_larger_than_the_workers_memory_is_stored_and_stays_sparse() {
     let dir = tempfile::tempdir().unwrap();
     let program = Path::new(env!("CARGO_BIN_EXE_npyfs"));
     let creator = Creator::worker(program, dir.path());
-    let layer = Layer::open(dir.path(), Arc::new(Disk), creator).unwrap();
+    let layer = Layer::open(&Dir::alone(dir.path()).unwrap(), Arc::new(Disk), creator).unwrap();
     let scratch = layer.scratch();
     let len: u64 = 20 << 30;
     let head = npyfs::npy::header(&npyfs::dtype::DType::int(1), &[len]);
@@ -218,7 +223,7 @@ fn writes_until_it_is_killed() {
         return;
     };
     let creator = Creator::worker(Path::new(env!("CARGO_BIN_EXE_npyfs")), dir.as_ref());
-    let layer = Layer::open(dir.as_ref(), Arc::new(Disk), creator).unwrap();
+    let layer = Layer::open(&Dir::alone(dir.as_ref()).unwrap(), Arc::new(Disk), creator).unwrap();
     for turn in 1..=250 {
         for number in 0..5 {
             store(&layer, number, turn).unwrap();
@@ -264,7 +269,7 @@ fn what_was_stored_survives_a_kill_and_nothing_is_there_in_part() {
         };
         // The first shows that it is at work.
         note(lines.next().unwrap().unwrap());
-        let open = || Layer::open(&place, Arc::new(Disk), Creator::Local);
+        let open = || Layer::open(&Dir::alone(&place).unwrap(), Arc::new(Disk), Creator::Local);
         let refused = open().err().unwrap();
         assert_eq!(refused.errno(), libc::EBUSY);
         let holder = format!("process {} ", child.id());

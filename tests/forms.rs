@@ -11,6 +11,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use npyfs::checkout::chunked;
 use npyfs::checkout::compression::Compression;
+use npyfs::checkout::dir::Dir;
 use npyfs::checkout::form::{self, Base, Key, Kind, Plan, Spooled};
 use npyfs::checkout::layer::Layer;
 use npyfs::checkout::scratch::Scratch;
@@ -62,7 +63,11 @@ impl Store<'_> {
                 suffix,
             };
             let content = self.content(path)?;
-            parts.push(Part { place, content });
+            parts.push(Part {
+                place,
+                content,
+                stored: false,
+            });
         }
         let key = Key::of_path(&self.case.key)?;
         match form::plan(self, &key, &parts)? {
@@ -129,7 +134,7 @@ fn judged_by(script: &str, kind: Kind, least: usize) {
     let cases: Vec<Case> = serde_json::from_slice(&cases).unwrap();
     let place = dir.path().join("layer");
     let creator = Creator::worker(Path::new(env!("CARGO_BIN_EXE_npyfs")), &place);
-    let layer = Layer::open(&place, Arc::new(Disk), creator).unwrap();
+    let layer = Layer::open(&Dir::alone(&place).unwrap(), Arc::new(Disk), creator).unwrap();
     let outcomes = cases.iter().enumerate().map(|(number, case)| {
         let store = Store {
             kind,

@@ -167,6 +167,20 @@ def test_chunked_compressed_and_big_endian_parts(tmp_path):
                 file.create_dataset(name, data=array, chunks=(777,), compression="gzip", shuffle=True).attrs.update(attributes)
     with Mount(tmp_path) as mount:
         assert_all(mount.path, below(store, shown), at_least=4)
+        for name, datasets in {"n": ["n"], "w": ["w/segments", "w/values"]}.items():
+            info = mount.info(f"x.h5/{name}.npy")
+            sizes = []
+            for part in info["locales"]:
+                with h5py.File(part["file"], "r") as file:
+                    assert [dataset["path"] for dataset in part["datasets"]] == [f"/{path}" for path in datasets]
+                    for dataset in part["datasets"]:
+                        item = file[dataset["path"]]
+                        assert (dataset["layout"], dataset["chunks"], dataset["stored_size"]) == ("chunked", [777], item.id.get_storage_size())
+                        assert [step["id"] for step in dataset["filters"]] == [h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_DEFLATE]
+                        sizes.append(item.id.get_storage_size())
+            assert (info["layout"], info["chunks"], info["stored_size"]) == ("chunked", [777], sum(sizes))
+            # the parameters of shuffle follow the type: what differs is said of each part only
+            assert ("filters" in info) == (name == "n")
 
 
 def test_a_file_beside_the_set(tmp_path):

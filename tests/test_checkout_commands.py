@@ -68,7 +68,7 @@ def test_what_is_committed_is_shown_by_later_mounts_and_by_no_earlier_one(store)
     write(store, "work", {"new.npy": np.ones((2, 3), "f4"), "a.npy": np.arange(4)}, deleted=["g/c.npy"])
     assert checkout("diff", store, "work") == "M a.npy  <i8 (4,)\nD g/c.npy\nA new.npy  <f4 (2, 3)\n"
     head, line = checkout("ls", store).splitlines()
-    assert head.split() == ["NAME", "OBJECTS", "DELETED", "WAITING", "BYTES", "BEGUN", "STATE"]
+    assert head.split() == ["NAME", "OBJECTS", "DELETED", "WAITING", "BYTES", "BEGUN", "STATE", "COMMIT", "MESSAGE"]
     assert line.split()[:3] == ["work", "2", "1"] and line.endswith("open")
     with Mount(store) as earlier:
         assert checkout("commit", store, "work") == "commit 1: 3 changes\n"
@@ -184,7 +184,7 @@ def test_bad_usage_is_one_line_and_its_code(store, tmp_path):
     for arguments, code, about in [
             (["commit", store], USAGE, "which checkout"), (["commit", store, "../x"], OBJECT, "cannot be the name"),
             (["commit", store, "none"], OBJECT, "no checkout none"), (["ls", tmp_path / "none.h5"], STORE, "No such file"),
-            (["commit", "-m", "why", store, "work"], USAGE, "Hangar"), (["commit", "--ours", "--theirs", store, "w"], USAGE, "--theirs"),
+            (["commit", "--branch", "b", store, "work"], USAGE, "Hangar"), (["commit", "--ours", "--theirs", store, "w"], USAGE, "--theirs"),
             (["export", store, "none", tmp_path / "out.h5"], OBJECT, "no checkout none"),
             (["export", "--compress", "zip", store, tmp_path / "out.h5"], USAGE, "expected gzip, lzf or blosc:CODEC"), (["nonsense", store], USAGE, "nonsense")]:
         refused = checkout(*arguments, code=code)
@@ -474,3 +474,44 @@ def test_a_disk_that_fills_leaves_nothing_of_an_export(store, tmp_path, root_onl
             assert os.listdir(small) == []
     finally:
         run(["umount", "-l", small], check=True)
+
+
+def test_commit_and_export_refuse_what_breaks_the_rules_of_daf(tmp_path):
+    """One checkout uses the axis that another took away."""
+    store = tmp_path / "cells.h5df"
+    with h5py.File(store, "w") as file:
+        daf.start(file)
+        file["cell#"] = np.array([b"a", b"b"])
+        file["gene#"] = np.array([b"x"])
+    write(store, "uses", {"cell#age.npy": np.arange(2), "gene#size.npy": np.arange(1)})
+    write(store, "deletes", {}, deleted=["gene#.npy"])
+    checkout("commit", store, "deletes")
+    assert "gene#" in checkout("commit", store, "uses", code=OBJECT)
+    for command in (["commit", "--ours", store, "uses"], ["export", store, "uses", tmp_path / "out.h5df"]):
+        refused = checkout(*command, code=OBJECT)
+        assert "gene#size: " in refused and "there is no such axis now" in refused and "cell#age: " not in refused, refused
+    assert not (tmp_path / "out.h5df").exists()
+    checkout("commit", "--theirs", store, "uses")
+    checkout("export", store, tmp_path / "out.h5df")
+    with h5py.File(tmp_path / "out.h5df") as file:
+        assert set(file) == {"__daf__", "cell#", "cell#age"}
+    assert "all is well" in npyfs("verify", tmp_path / "out.h5df", check=True).stdout
+
+
+def test_verify_knows_the_rules_of_daf(tmp_path):
+    store = tmp_path / "cells.h5df"
+    with h5py.File(store, "w") as file:
+        truth, _ = daf.write(file)
+    assert "all is well" in npyfs("verify", store, check=True).stdout
+    with h5py.File(store, "r+") as file:
+        file["twice#"] = np.array([b"a", b"a"])
+        file["lost#size"] = np.arange(2)
+        file["cell#short"] = np.arange(3)
+        file["latin#"] = np.array(["\xe9".encode("latin1")])
+        file["cell#c"] = np.zeros(12, "c8")
+        matrix = daf.put_sparse(file, "cell,gene#unsorted", scipy.sparse.csr_matrix(np.ones((12, 5))))
+        matrix["indices"][0], matrix["indices"][1] = 1, 0
+    told = npyfs("verify", store)
+    assert told.returncode == OBJECT
+    wrong = sorted(line.split("npyfs: ")[-1].split(": ")[0].lstrip("/") for line in told.stderr.splitlines() if "#" in line)
+    assert wrong == sorted(["twice#", "lost#size", "cell#short", "latin#", "cell#c", "cell,gene#unsorted"]), told.stderr

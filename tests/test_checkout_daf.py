@@ -12,7 +12,7 @@ import scipy.sparse
 
 from support import daf
 from support.mount import Mount, until
-from support.process import run
+from support.process import npyfs, run
 
 CELLS, GENES = [b"a", b"b", b"c"], [b"x", b"y", b"z", b"w"]
 
@@ -120,7 +120,7 @@ def test_parts_wait_for_each_other(store, tmp_path):
         assert m.status()["checkout"]["waiting"] == []
 
 
-@pytest.mark.parametrize("name, array", [("cell#wrong", np.arange(4)), ("none#property", np.arange(3)), ("cell,gene#wrong", np.zeros((4, 3)))])
+@pytest.mark.parametrize("name, array", [("cell#wrong", np.arange(4)), ("none#property", np.arange(3).reshape(3, 1)), ("a,b,c#x", np.arange(3)), ("cell,gene#wrong", np.zeros((4, 3)))])
 def test_what_does_not_fit_the_axes_is_refused(store, name, array):
     with open_checkout(store) as m:
         with pytest.raises(OSError) as refused:
@@ -128,3 +128,85 @@ def test_what_does_not_fit_the_axes_is_refused(store, name, array):
         assert refused.value.errno == errno.EINVAL
         until(lambda: not os.path.exists(m / f"{name}.npy"), "the end of what was refused")
         assert any(name in line for line in m.errors())
+
+
+ITEMS = {
+    "text": np.array("x" * 20_000), "long text": np.array("ü" * 300_000), "pair": np.arange(6).reshape(2, 3), "cube": np.arange(24.0).reshape(2, 3, 4),
+    "large": np.arange(10_000), "larger": np.random.default_rng(3).random((400, 500)), "words": np.array(["a", "bcd"] * 5_000), "Upper": np.array(True),
+}
+
+
+def test_what_daf_has_as_an_item_is_stored_as_an_item(store, tmp_path):
+    """Text counts a byte a character; what does not fit into an object header lies in a heap, which every h5py reads."""
+    with open_checkout(store) as m:
+        for name, array in ITEMS.items():
+            np.save(m / f"{name}.npy", array)
+        assert m.errors() == []
+    with open_checkout(store) as m:
+        for name, array in ITEMS.items():
+            np.testing.assert_array_equal(np.load(m / f"{name}.npy"), array)
+            assert m.info(f"{name}.npy")["kind"] == "daf"
+    npyfs("checkout", "export", store, "c", tmp_path / "out.h5df", check=True)
+    for path in (tmp_path / "out.h5df", newest(store, "__daf__")):
+        with h5py.File(path) as file:
+            assert list(file["__daf__"][()]) == [1, 0] and not any(name in file for name in ITEMS)
+    with h5py.File(tmp_path / "out.h5df") as file:
+        items = dict(file["__daf__"].attrs)
+        assert set(items) == set(ITEMS)
+        for name, array in ITEMS.items():
+            np.testing.assert_array_equal(items[name], array)
+    with Mount(tmp_path / "out.h5df") as m:
+        for name, array in ITEMS.items():
+            np.testing.assert_array_equal(np.load(m / f"{name}.npy"), array)
+
+
+def test_what_is_no_item_is_refused(store):
+    with open_checkout(store) as m:
+        for name, array in {"huge": np.zeros(3 << 20), "complex": np.zeros(2, "c8"), "__daf__": np.array([1, 0], "i1"), "npyfs_time": np.array(1)}.items():
+            with pytest.raises(OSError) as refused:
+                np.save(m / f"{name}.npy", array)
+            assert refused.value.errno in (errno.EINVAL, errno.EOPNOTSUPP), name
+            assert any(name in line for line in m.errors()), name
+    assert npyfs("checkout", "commit", store, "c").stdout == "nothing to commit\n"
+
+
+def test_an_export_of_what_began_empty_has_no_item_of_ours(tmp_path):
+    empty = tmp_path / "empty.h5"
+    h5py.File(empty, "w").close()
+    with Mount(empty, checkout="c") as m:
+        np.save(m / "__daf__.npy", np.array([1, 0], "i1"))
+    npyfs("checkout", "commit", empty, "c", check=True)
+    npyfs("checkout", "export", empty, tmp_path / "first.h5df", check=True)
+    with h5py.File(tmp_path / "first.h5df") as file:
+        assert list(file["__daf__"].attrs) == []
+    # What earlier versions left there is no item either.
+    with h5py.File(tmp_path / "first.h5df", "r+") as file:
+        file["__daf__"].attrs["npyfs_time"] = 7
+        file["__daf__"].attrs["title"] = "kept"
+    with Mount(tmp_path / "first.h5df", checkout="c") as m:
+        assert os.listdir(m.path) == ["title.npy"]
+        np.save(m / "Count.npy", np.array(3))
+    npyfs("checkout", "export", tmp_path / "first.h5df", "c", tmp_path / "second.h5df", check=True)
+    with h5py.File(tmp_path / "second.h5df") as file:
+        assert dict(file["__daf__"].attrs) == {"title": "kept", "Count": 3}
+
+
+@pytest.mark.parametrize("changed", ["data", "indices", "indptr", "shape"])
+def test_a_member_of_another_length_is_refused_and_named(store, tmp_path, changed):
+    matrix = scipy.sparse.csr_matrix(np.array([[1, 0, 2, 0], [0, 0, 0, 0], [0, 3, 0, 4.5]]))
+    folder = parts(matrix, tmp_path / "cell,gene#UMIs")
+    wrong = {"data": np.arange(5.0), "indices": np.array([0, 1, 2]), "indptr": np.array([0, 4]), "shape": np.array([3, 5])}[changed]
+    order = [name for name in ("data", "indices", "indptr", "shape") if name != changed]
+    with open_checkout(store) as m:
+        os.mkdir(m / "cell,gene#UMIs")
+        np.save(m / "cell,gene#UMIs" / f"{changed}.npy", wrong)
+        for name in order[:-1]:
+            shutil.copyfile(folder / f"{name}.npy", m / "cell,gene#UMIs" / f"{name}.npy")
+        with pytest.raises(OSError) as refused:
+            shutil.copyfile(folder / f"{order[-1]}.npy", m / "cell,gene#UMIs" / f"{order[-1]}.npy")
+        assert refused.value.errno == errno.EINVAL
+        assert any(f"{changed} has " in line or f"{changed} is " in line for line in m.errors()), m.errors()
+        # Written right, everything is there.
+        for name in (changed, order[-1]):
+            shutil.copyfile(folder / f"{name}.npy", m / "cell,gene#UMIs" / f"{name}.npy")
+        np.testing.assert_array_equal(loaded(m, "cell,gene#UMIs"), matrix.toarray())

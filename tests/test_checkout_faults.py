@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import random
+import threading
 import time
 
 import h5py
@@ -276,3 +277,91 @@ def test_what_the_disk_did_not_take_after_close_is_told(tmp_path, library, error
         assert read(m, "good.npy") == (value(np.arange(5)) if good else None)
         assert m.status()["checkout"]["lost"] is None and m.errors() == []
     assert store.read_bytes() == before
+
+
+def test_a_disk_that_became_read_only_is_told_at_the_unmount(tmp_path, library):
+    """EROFS of the disk, as the kernel answers once it has given up a file system, and others that must not be swallowed."""
+    for error in (errno.EROFS, errno.EACCES, errno.EINVAL):
+        folder = tmp_path / str(error)
+        folder.mkdir()
+        store = folder / "x.h5"
+        make_store(store)
+        faults = Faults(library, folder)
+        with Mount(store, checkout="c", env=faults.env) as m:
+            m.expect_dead = True
+            save(m / "kept.npy", np.arange(3), sync=True)
+            faults.start(0, error, forever=True, only="s")
+            save(m / "x.npy", np.arange(4))
+            for command in (("checkout", "sync", m.path), ("umount", m.path)):
+                done = npyfs(*command)
+                assert done.returncode and os.path.ismount(m.path), (error, done)
+            assert "cannot be made durable" in done.stderr and "--lazy" in done.stderr, done
+            assert any("not on the disk" in line for line in m.errors()), m.errors()
+            faults.stop()
+            assert npyfs("umount", "--lazy", m.path).returncode == 0
+            until(lambda: not m.alive(), "the end of the daemon")
+        with Mount(store, checkout="c") as m:
+            assert read(m, "x.npy") == value(np.arange(10.0)) and read(m, "kept.npy") == value(np.arange(3))
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("source", ["g/.y.tmp", "x.npy"])
+def test_a_rename_happens_or_does_not(tmp_path, library, error, source):
+    """Every write and sync of it fails in turn: then both names are what they were, now and after the next mount."""
+    at, succeeded = 0, False
+    while not succeeded:
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        store = folder / "x.h5"
+        make_store(store)
+        faults = Faults(library, folder)
+        with Mount(store, checkout="c", env=faults.env) as m:
+            m.expect_dead = True
+            if source != "x.npy":
+                save(m / source, np.arange(7))
+            before = {name: read(m, name) for name in (source, "g/y.npy")}
+            faults.start(at, error)
+            try:
+                os.rename(m / source, m / "g/y.npy")
+                succeeded = True
+            except OSError as refused:
+                assert refused.errno == error, at
+            calls = faults.stop()
+            after = {name: read(m, name) for name in (source, "g/y.npy")}
+            assert after == ({source: None, "g/y.npy": before[source]} if succeeded else before), (at, calls)
+            npyfs("umount", "--lazy", m.path, check=True)
+            until(lambda: not m.alive(), "the end of the daemon")
+        with Mount(store, checkout="c") as m:
+            want = after if source == "x.npy" else {"g/y.npy": after["g/y.npy"]}
+            assert {name: read(m, name) for name in want} == want, (at, calls)
+        # A call that only counts how much was done may fail unnoticed.
+        succeeded = succeeded and at >= len(calls)
+        at += 1
+    assert at > 3, at
+
+
+def test_parallel_renames_are_made_durable_together(tmp_path, library):
+    """On a slow disk: each new file is synced, but directory and index for many renames at once."""
+    store = tmp_path / "x.h5"
+    folders, each = 4, 10
+    with h5py.File(store, "w") as file:
+        for number in range(folders):
+            file.create_group(f"g{number}")["x"] = np.arange(3)
+    faults = Faults(library, tmp_path)
+    with Mount(store, checkout="c", env=faults.env) as m:
+        def work(number):
+            for step in range(each):
+                save(m / f"g{number}/tmp", np.full(10, step))
+                os.rename(m / f"g{number}/tmp", m / f"g{number}/{step}.npy")
+
+        faults.start(0, -20_000, forever=True, only="s")
+        threads = [threading.Thread(target=work, args=[number]) for number in range(folders)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        calls = faults.stop()
+        # One after the other they would take three for each.
+        assert folders * each <= len(calls) < 2.5 * folders * each, len(calls)
+        for number in range(folders):
+            assert [int(np.load(m / f"g{number}/{step}.npy")[0]) for step in range(each)] == list(range(each))

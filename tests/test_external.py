@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from support.mount import Mount, reason_of
-from support.process import npyfs, one_line
+from support.process import npyfs, one_line, run
 from support.truth import np_save, read
 
 MARK = b"SECRET-OUTSIDE-%d-"
@@ -207,3 +207,95 @@ def test_the_commands_deny_too(place):
 def test_an_unknown_policy_is_refused(place, tmp_path):
     done = npyfs("mount", "-o", "external=perhaps", place.store, tmp_path)
     assert done.returncode == 1 and "perhaps" in one_line(done.stderr)
+
+
+def test_others_are_shown_foreign_files_only_where_that_is_said(place, root_only, tmp_path):
+    """With allow_other whoever mounts reads for everybody; the permissions that others are held to are those of the store."""
+    point = tmp_path / "mnt"
+    point.mkdir()
+    refused = npyfs("mount", "-o", "external=allow,allow_other", place.store, point)
+    assert refused.returncode == 1 and "allow-for-others" in one_line(refused.stderr)
+    assert not os.path.ismount(point)
+    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", "cat"]
+    secret = place.inside.parent / "out/secret.bin"
+    mode = secret.stat().st_mode
+    secret.chmod(0o600)
+    try:
+        with Mount(place.store, "external=same-dir,allow_other") as mount:
+            assert run([*as_nobody, mount / "own.npy"], text=False).stdout == np_save(INSIDE)
+            denied = run([*as_nobody, mount / "raw_parent.npy"], text=False)
+            assert denied.returncode and b"Permission denied" in denied.stderr and b"SECRET" not in denied.stdout
+        with Mount(place.store, "external=allow-for-others,allow_other") as mount:
+            assert run([*as_nobody, mount / "raw_parent.npy"], text=False).stdout == np_save(SECRET)
+    finally:
+        secret.chmod(mode)
+
+
+def test_a_raw_file_that_is_too_short_reads_as_zeros_and_says_so(tmp_path):
+    (tmp_path / "raw.bin").write_bytes(bytes(range(1, 101)))
+    path = tmp_path / "s.h5"
+    with h5py.File(path, "w") as file:
+        raw(file, "short", ("raw.bin", 10, 256))
+        raw(file, "long", ("raw.bin", 0, 100))
+    wanted = np.frombuffer(bytes(range(11, 101)).ljust(256, b"\0"), "u1")
+    with Mount(path, "external=same-dir") as mount:
+        assert read(mount / "short.npy") == np_save(wanted)
+        assert read(mount / "long.npy") == np_save(np.arange(1, 101, dtype="u1"))
+        lines = mount.errors()
+        assert len(lines) == 1 and "raw.bin" in lines[0] and "166" in lines[0] and "/short" in lines[0]
+    said = npyfs("info", "-o", "external=same-dir", path, "short.npy", check=True).stdout
+    assert "raw.bin" in said and "166 of 256" in said
+    assert "166" not in npyfs("info", "-o", "external=same-dir", path, "long.npy", check=True).stdout
+
+
+@pytest.fixture
+def detector(tmp_path):
+    """A master file as detectors of synchrotrons write it, and beside it what must not be reached."""
+    top = tmp_path / "scan"
+    (top / "deep").mkdir(parents=True)
+    frames = np.arange(24, dtype="u2").reshape(2, 3, 4)
+    for i, frame in enumerate(frames):
+        with h5py.File(top / f"data_{i}.h5", "w", libver="latest") as file:
+            file["entry/data"] = frame
+    with h5py.File(tmp_path / "outside.h5", "w") as file:
+        file["entry/data"] = np.full((3, 4), 999, "u2")
+    os.symlink("../outside.h5", top / "link.h5")
+    os.symlink("..", top / "up")
+    with h5py.File(top / "hop.h5", "w") as file:
+        file["on"] = h5py.ExternalLink("data_0.h5", "/entry/data")
+        file["out"] = h5py.ExternalLink("../outside.h5", "/entry/data")
+        file["round"] = h5py.ExternalLink("hop.h5", "/round")
+    links = {"good": ["data_0.h5", "data_1.h5"], "parent": ["../outside.h5", "data_1.h5"], "symlink": ["link.h5", "data_1.h5"],
+             "way": ["up/outside.h5", "data_1.h5"], "absolute": [str(tmp_path / "outside.h5"), "data_1.h5"]}
+    chains = {"chain": "/on", "chain_out": "/out", "chain_round": "/round"}
+    with h5py.File(top / "master.h5", "w", libver="latest") as file:
+        for name, targets in links.items():
+            layout = h5py.VirtualLayout((2, 3, 4), "u2")
+            for i, target in enumerate(targets):
+                file[f"{name}_{i}"] = h5py.ExternalLink(target, "/entry/data")
+                layout[i] = h5py.VirtualSource(".", f"{name}_{i}", (3, 4), "u2")
+            file.create_virtual_dataset(name, layout)
+        for name, target in chains.items():
+            layout = h5py.VirtualLayout((1, 3, 4), "u2")
+            file[f"{name}_0"] = h5py.ExternalLink("hop.h5", target)
+            layout[0] = h5py.VirtualSource(".", f"{name}_0", (3, 4), "u2")
+            file.create_virtual_dataset(name, layout)
+    return top / "master.h5", frames
+
+
+def test_a_virtual_dataset_reaches_its_own_directory_through_external_links(detector):
+    path, frames = detector
+    with Mount(path, "external=same-dir") as mount:
+        assert read(mount / "good.npy") == np_save(frames)
+        assert read(mount / "chain.npy") == np_save(frames[:1])
+        for name in ("parent", "symlink", "way", "absolute", "chain_out"):
+            with pytest.raises(OSError) as problem:
+                read(mount / f"{name}.npy")
+            assert problem.value.errno == errno.EACCES, name
+        with pytest.raises(OSError):
+            read(mount / "chain_round.npy")
+        assert mount.alive()
+    with Mount(path) as mount:
+        with pytest.raises(OSError) as problem:
+            read(mount / "good.npy")
+        assert problem.value.errno == errno.EACCES

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 
+import h5py
 import numpy as np
 import pytest
 
@@ -231,6 +232,27 @@ def test_info_tells_commits_and_columns(everything):
         assert key["key"] == "5" and m.info("branches/master/keys/5.npy")["key"] == 5
 
 
+def test_info_tells_how_the_dataset_of_a_sample_is_stored(everything):
+    path, _ = everything
+    with Mount(path) as m:
+        seen = set()
+        for name in ("gzip_01/1.npy", "gzip_00/0.npy", "lzf_01/0.npy", "blosc_lz4_none_01/1.npy", "type_float32_01/1.npy"):
+            info = m.info(f"branches/master/{name}")
+            with h5py.File(info["file"], "r", swmr=True) as file:
+                dataset = file[info["path"]]
+                plist = dataset.id.get_create_plist()
+                filters = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
+                assert info["chunks"] == (list(dataset.chunks) if dataset.chunks else None), name
+                assert [step["id"] for step in info["filters"]] == filters
+                assert info["stored_size"] == dataset.id.get_storage_size() > 0
+                assert info["layout"] == ("chunked" if dataset.chunks else "contiguous")
+            assert "error" not in info
+            seen.update(filters)
+        assert len(seen) >= 3
+        record = m.info("branches/master/gzip_01/1.npy")
+        assert m.info(f"records/{record['record']}.npy")["filters"] == record["filters"]
+
+
 def test_times_follow_the_first_parents(everything, tmp_path, monkeypatch):
     path, told = everything
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -422,20 +444,7 @@ with lmdb.open(sys.argv[1] + "/.hangar/branch.lmdb", subdir=False, lock=False) a
 def test_a_partial_clone_lists_what_it_has_not_fetched(tmp_path):
     for name in ("origin", "server", "clone"):
         (tmp_path / name).mkdir()
-    server = hangar.start('''
-from hangar.remote.server import serve
-with contextlib.redirect_stdout(io.StringIO()):
-    server, service, channel = serve(sys.argv[1], True, channel_address="localhost:0")
-port = server.add_insecure_port("localhost:0")
-server.start()
-print(port, flush=True)
-sys.stdin.readline()
-server.stop(0.1)
-service.close()
-''', tmp_path / "server")
-    try:
-        port = server.stdout.readline().strip()
-        assert port, "Hangar's server did not start"
+    with hangar.served(tmp_path / "server") as address:
         hangar.script('''
 path, clone, address = sys.argv[1:]
 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -454,7 +463,7 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.St
     repo.remote.push("origin", "master")
     other = Repository(clone, exists=False)
     other.clone("tester", "t@example.com", address, remove_old=False)
-''', tmp_path / "origin", tmp_path / "clone", f"localhost:{port}")
+''', tmp_path / "origin", tmp_path / "clone", address)
         told = hangar.told(tmp_path / "origin")
         columns = told["commits"][told["branches"]["master"]]
         files, _ = hangar.expected(columns)
@@ -484,10 +493,6 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.St
             assert hangar.check(m / "commits" / digest, columns) == len(files)
         with Mount(tmp_path / "server") as m:
             assert hangar.check(m / "branches/master", columns) == len(files)
-    finally:
-        with server:
-            server.stdin.close()
-            server.wait(60)
 
 
 COLD = '''

@@ -12,7 +12,7 @@ import pytest
 
 from support import hangar
 from support.mount import Mount
-from support.process import npyfs
+from support.process import npyfs, run
 from support.truth import np_save
 from test_hangar_commit import STAGE, commit, files, judge
 from test_workers import workers
@@ -112,6 +112,7 @@ def test_a_sample_is_copied_into_a_column(tmp_path):
             (m / "branches/master/a/x.npy").write_bytes(np_save(digit))
         assert caught.value.errno == errno.EROFS
         assert m.errors() == []
+    assert sorted(os.listdir(tmp_path)) == ["digit.npy", "repo"], "a directory of the checkout is left"
     now = judge(path)
     assert now["status"] == "DIRTY" and not now["locked"] and now["told"] == before
     assert samples(now)["a"][("70001",)] == content(digit)
@@ -333,6 +334,31 @@ def test_what_hangar_would_refuse_is_refused(tmp_path):
     assert judge(path)["status"] == "CLEAN"
 
 
+def test_a_name_that_stands_for_another_sample_is_refused(tmp_path):
+    path = tmp_path / "repo"
+    hangar.script(STAGE, path, "0")
+    commit(path, "first")
+    good = np.ones((5, 4), "f4")
+    wrong = {"x.npy.npy": "x%2Enpy.npy", "%41.npy": "A.npy", "...npy": "%2E%2E.npy", "n.txt.npy": "n%2Etxt.npy", "%2e%2e.npy": "%2E%2E.npy"}
+    with Mount(path, checkout="work") as m:
+        before = sorted(os.listdir(m / "stage/a"))
+        np.save(m / "stage/a/A.npy", good)
+        for name, works in wrong.items():
+            with pytest.raises(OSError) as caught:
+                np.save(m / "stage/a" / name, 7 * good)
+            assert caught.value.errno == errno.EINVAL, name
+            assert any(works in line for line in m.errors()), (name, m.errors())
+        columns = sorted(os.listdir(m / "stage"))
+        for name in ("b.npy", "%41"):
+            with pytest.raises(OSError) as caught:
+                os.mkdir(m / "stage" / name)
+            assert caught.value.errno == errno.EINVAL, name
+        assert sorted(os.listdir(m / "stage")) == columns
+        assert sorted(os.listdir(m / "stage/a")) == sorted([*before, "A.npy"])
+        np.testing.assert_array_equal(np.load(m / "stage/a/A.npy"), good)
+    assert samples(judge(path))["a"][("A",)] == content(good)
+
+
 def test_a_known_sample_is_not_stored_again(tmp_path):
     path = tmp_path / "repo"
     hangar.script(STAGE, path, "0")
@@ -356,6 +382,111 @@ with env.begin() as txn:
     assert rows == 1
     commit(path, "second")
     assert judge(path)["verified"] is True
+
+
+def test_empty_text_and_bytes_are_samples(tmp_path):
+    """Hangar holds them. They come about by creating, cutting, renaming, and over mounts; an empty array is none."""
+    path = tmp_path / "repo"
+    hangar.script(STAGE, path, "0")
+    commit(path, "first")
+    with Mount(path, checkout="work") as m:
+        stage = m / "stage"
+        for name in ("text/none.txt", "raw/none.bin", "text/0.txt", "raw/0.bin"):
+            run(["sh", "-c", ': > "$1"', "sh", stage / name], check=True)
+        os.mkdir(stage / "new")
+        write(stage / "new/first.txt", "")
+        os.truncate(stage / "text/1.txt", 0)
+        write(stage / "text/held.txt", "")
+        os.rename(stage / "text/held.txt", stage / "text/moved.txt")
+        sync(m)
+        os.rename(stage / "text/none.txt", stage / "text/was_none.txt")
+        write(stage / "text/later.txt", "")
+        write(stage / "text/later.txt", "no more")
+        with pytest.raises(OSError) as caught:
+            os.truncate(stage / "a/0.npy", 0)
+            with open(stage / "a/0.npy", "wb"):
+                pass
+        assert caught.value.errno == errno.EINVAL
+        sync(m)
+        for name in ("text/0.txt", "text/was_none.txt", "raw/none.bin", "new/first.txt", "text/moved.txt"):
+            assert (stage / name).read_bytes() == b""
+    empty = {"text": {"0", "1", "was_none", "moved"}, "raw": {"0", "none"}, "new": {"first"}}
+    commit(path, "second")
+    now = judge(path)
+    assert now["status"] == "CLEAN" and now["verified"] is True
+    for column, names in empty.items():
+        found = {keys for keys, value in samples(now)[column].items() if value["len"] == 0}
+        assert found == {(name,) for name in names}, column
+    assert samples(now)["text"][("later",)] == content("no more") and ("none",) not in samples(now)["text"]
+    assert npyfs("verify", path).returncode == 0
+    with Mount(path) as m:
+        assert (m / "branches/master/text/0.txt").read_bytes() == b""
+
+
+def test_bytes_of_which_only_a_remote_knew_are_kept(tmp_path):
+    """A clone names samples that it has not fetched. Who writes one has it, and so has every commit that names it, also after a
+    reset of the staging area; who only renames one fetches nothing."""
+    for name in ("origin", "server", "clone"):
+        (tmp_path / name).mkdir()
+    path = tmp_path / "clone"
+    arrays = [np.full((12, 9), i, "f4") for i in range(4)]
+    with hangar.served(tmp_path / "server") as address:
+        hangar.script('''
+path, clone, address = sys.argv[1:]
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    repo = repository(path)
+    co = repo.checkout(write=True)
+    fixed, text = co.add_ndarray_column("fixed", prototype=np.zeros((12, 9), "f4")), co.add_str_column("text")
+    for i in range(4):
+        fixed[i], text[i] = np.full((12, 9), i, "f4"), f"text {i}"
+    co.commit("all")
+    co.close()
+    repo.remote.add("origin", address)
+    repo.remote.push("origin", "master")
+    other = Repository(clone, exists=False)
+    other.clone("tester", "t@example.com", address, remove_old=False)
+    co = other.checkout(write=True)
+    co.close()
+''', tmp_path / "origin", path, address)
+    with Mount(path, checkout="work") as m:
+        write(m / "stage/fixed/new.npy", arrays[9 % 4] + 90)
+        write(m / "stage/fixed/again.npy", arrays[1])
+        write(m / "stage/fixed/2.npy", arrays[2])
+        write(m / "stage/text/same.txt", "text 3")
+        os.rename(m / "stage/fixed/3.npy", m / "stage/fixed/three.npy")
+        sync(m)
+        for i in (1, 2):
+            assert (np.load(m / f"stage/fixed/{i}.npy") == arrays[i]).all()
+        assert (m / "stage/text/3.txt").read_text() == "text 3"
+        with pytest.raises(OSError) as caught:
+            (m / "stage/fixed/three.npy").read_bytes()
+        assert caught.value.errno == errno.ENODATA
+        assert (np.load(m / "branches/master/fixed/1.npy") == arrays[1]).all()
+    seen = hangar.script('''
+path = sys.argv[1]
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    repo = Repository(path)
+    def look(co):
+        found = {}
+        for column in ("fixed", "text"):
+            for key in co[column].keys():
+                with contextlib.suppress(FileNotFoundError):
+                    found[f"{column} {key}"] = content(co[column][key])
+        return found
+    co = repo.checkout(write=True)
+    staged = look(co)
+    co.reset_staging_area()
+    co.close()
+    co = repo.checkout()
+    after = look(co)
+    co.close()
+print(json.dumps([staged, after]))
+''', path)
+    here = {"fixed 1": content(arrays[1]), "fixed 2": content(arrays[2]), "text 3": content("text 3")}
+    assert seen[0] == {**here, "fixed again": content(arrays[1]), "fixed new": content(arrays[1] + 90), "text same": content("text 3")}
+    assert seen[1] == here
+    done = npyfs("verify", path)
+    assert done.returncode == 0 and "5 samples are not here" in done.stdout, done.stdout
 
 
 def test_hangar_and_npyfs_take_turns(tmp_path):

@@ -1,11 +1,13 @@
 """The description of every object, through `.npyfs/info` and `npyfs info --json`, and what is left out with its reason.
 Judge: h5py's own properties of the same dataset."""
 
+import errno
 import json
 import os
 from pathlib import Path
 
 import h5py
+import hdf5plugin
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from support.mount import Mount, reason_of
 from support.process import npyfs
 from support.truth import np_save
 
-LEFT_OUT = ["object_reference", "region_reference", "sequences", "null", "compound_with_text", "compound_with_sequence", "named_type"]
+LEFT_OUT = ["object_reference", "region_reference", "sequences", "null", "compound_of_sequences", "named_type"]
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +33,7 @@ def mount(tmp_path_factory):
         odd.create_dataset("region_reference", (2,), h5py.regionref_dtype)
         odd.create_dataset("sequences", (2,), h5py.vlen_dtype("<i4"))
         odd.create_dataset("null", data=h5py.Empty("<f4"))
-        odd.create_dataset("compound_with_text", (2,), [("a", "<i4"), ("s", h5py.string_dtype())])
-        odd.create_dataset("compound_with_sequence", (2,), [("a", "<i4"), ("v", h5py.vlen_dtype("<i4"))])
+        odd.create_dataset("compound_of_sequences", (2,), [("v", h5py.vlen_dtype("<i4"))])
         odd["named_type"] = np.dtype("<f8")  # a committed datatype is no array
         odd["fine"] = np.arange(3)
     with Mount(store) as mount:
@@ -110,3 +111,29 @@ def test_the_kernel_reads_ahead_what_the_cache_has_room_for(mount, cache, kib):
             assert said == {"kib": kib} and int(kernel.read_text()) == kib
         else:
             assert str(kernel) in said["not_raised"]
+
+
+def test_a_missing_filter_is_named_where_the_read_fails(tmp_path):
+    store = tmp_path / "filters.h5"
+    with h5py.File(store, "w") as file:
+        file.create_dataset("blosc2", data=np.arange(1000), chunks=(100,), **hdf5plugin.Blosc2())
+        file.create_dataset("text", data=np.array(["a", "b"] * 500, object), dtype=h5py.string_dtype(), chunks=(100,), **hdf5plugin.BZip2())
+        file.create_dataset("fixed", data=np.array([b"ab"] * 900).astype(h5py.string_dtype("utf-8", 2)), chunks=(100,), **hdf5plugin.BZip2())
+        record = np.zeros(500, [("t", h5py.string_dtype()), ("n", "<i4")])
+        record["t"] = "x"
+        file.create_dataset("record", data=record, chunks=(100,), **hdf5plugin.BZip2())
+        file.create_dataset("packed", data=np.arange(1000.0), chunks=(100,), shuffle=True, fletcher32=True, **hdf5plugin.Zfp())
+        layout = h5py.VirtualLayout((1000,), "<i8")
+        layout[:] = h5py.VirtualSource(file["blosc2"])
+        file.create_virtual_dataset("virtual", layout)
+    names = {"blosc2": "blosc2", "text": "bzip2", "fixed": "bzip2", "record": "bzip2", "packed": "zfp", "virtual": "blosc2"}
+    with Mount(store) as mount:
+        for name, filter_name in names.items():
+            with pytest.raises(OSError) as caught:
+                (mount / f"{name}.npy").read_bytes()
+            assert caught.value.errno == errno.EIO, name
+            lines = [line for line in mount.errors() if f"{name}.npy" in line]
+            assert lines and all(filter_name in line.lower() for line in lines), (name, mount.errors())
+            done = npyfs("cat", store, f"{name}.npy")
+            assert done.returncode == 3 and filter_name in done.stderr.lower() and f"{name}.npy" in done.stderr
+            assert "shuffle" not in done.stderr and "fletcher" not in done.stderr

@@ -91,7 +91,7 @@ def test_modes_come_from_the_store_file(store):
     os.chmod(store, 0o640)
     with Mount(store) as mount:
         modes = {name: os.stat(mount / name).st_mode for name in ("", "x.npy", "g", "g/small.npy")}
-        assert {name: oct(mode & 0o7777) for name, mode in modes.items()} == {"": "0o550", "x.npy": "0o440", "g": "0o550", "g/small.npy": "0o440"}
+        assert {name: oct(mode & 0o7777) for name, mode in modes.items()} == {"": "0o750", "x.npy": "0o640", "g": "0o750", "g/small.npy": "0o640"}
         assert (os.stat(mount / "x.npy").st_uid, os.stat(mount / "x.npy").st_gid) == (os.stat(store).st_uid, os.stat(store).st_gid)
         assert os.stat(mount / "x.npy").st_nlink == 1
 
@@ -104,7 +104,7 @@ def test_owner_of_the_store_file(store, root_only):
 
 def test_uid_gid_umask(store):
     with Mount(store, "uid=1001,gid=2002,umask=077") as mount:
-        for name, mode in {"": 0o500, "x.npy": 0o400, "g": 0o500}.items():
+        for name, mode in {"": 0o700, "x.npy": 0o600, "g": 0o700}.items():
             stat = os.stat(mount / name)
             assert (stat.st_uid, stat.st_gid, stat.st_mode & 0o7777) == (1001, 2002, mode), name
 

@@ -91,7 +91,7 @@ def healthy(seeds, mount):
     for seed in seeds:
         if seed.name.startswith(plain):
             truths = walk(seed)
-            found |= {mount / "healthy" / seed.name / name: np_save(array) for name, array in truths.items() if not array.dtype.hasobject}
+            found |= {mount / "healthy" / seed.name / name: np_save(array) for name, array in truths.items() if array is not None and not array.dtype.hasobject}
     assert len(found) > 100
     return found
 

@@ -124,7 +124,7 @@ def test_another_separator(mount):
 
 def test_ls_prints_the_same_names(mount):
     for path in ("", "long", "daf"):
-        listed = npyfs("ls", mount.store, *([path] if path else []), check=True, text=False).stdout.split(b"\n")
+        listed = npyfs("ls", "-0", mount.store, *([path] if path else []), check=True, text=False).stdout.split(b"\0")
         assert sorted(name for name in listed if name) == sorted(os.listdir(os.fsencode(mount / path)))
 
 

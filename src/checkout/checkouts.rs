@@ -6,23 +6,23 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::commits::{self, Commit};
-use super::holder::Holder;
-use super::index::{BaseFile, Begun, Changes, Stored};
-use super::layer::{self, Layer, nanoseconds};
-use super::storage::Storage;
+use super::dir::Dir;
+use super::fit::StoreIdentity;
+use super::holder::{self, Holder};
+use super::index::{self, BaseFile, Begun, Changes, Stored};
+use super::layer::{Layer, nanoseconds};
+use super::place::{self, Place, SUFFIX};
+use super::rights::Rights;
+use super::storage::{Disk, Storage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::Creator;
 use crate::raw::Identity;
-use crate::store::arkouda::PartName;
-
-/// Ending of the directory beside a store.
-pub const SUFFIX: &str = ".checkouts";
 
 /// Longest name of a checkout.
 const LONGEST_NAME: usize = 200;
@@ -30,18 +30,44 @@ const LONGEST_NAME: usize = 200;
 /// Files of a base that are remembered, at most.
 const MOST_BASE_FILES: usize = 10_000;
 
+/// Layers whose directories are held open, at most; others are opened each time they are wanted.
+const MOST_HELD: usize = 256;
+
 /// The files of a layer and what they are.
 #[derive(Clone, Debug)]
 pub struct LayerFiles {
-    pub dir: PathBuf,
+    pub dir: Dir,
     /// Every object that was changed; `None`: it was deleted.
     pub entries: BTreeMap<String, Option<Stored>>,
+    /// What the stores were that objects were written over, by key.
+    pub stores: BTreeMap<String, StoreIdentity>,
+    /// The id of the commit that it became.
+    pub commit: Option<String>,
 }
 
 impl LayerFiles {
-    /// Where the file of an object is.
-    pub fn path(&self, stored: &Stored) -> PathBuf {
-        layer::path_in(&self.dir, stored)
+    /// The layer in `dir`, of which the index says this.
+    pub fn of(dir: &Dir, changes: Changes) -> Self {
+        Self {
+            stores: changes.stores,
+            ..Self::bare(dir, changes.entries)
+        }
+    }
+
+    /// A layer that nothing is known of but its objects.
+    pub fn bare(dir: &Dir, entries: BTreeMap<String, Option<Stored>>) -> Self {
+        Self {
+            dir: dir.clone(),
+            entries,
+            stores: BTreeMap::new(),
+            commit: None,
+        }
+    }
+
+    /// The name of the checkout that it belongs to.
+    pub fn checkout(&self) -> String {
+        let dir = self.dir.name();
+        name_of(&dir).unwrap_or(&dir).to_owned()
     }
 }
 
@@ -51,11 +77,19 @@ pub struct Opened {
     pub below: Vec<LayerFiles>,
 }
 
+/// A checkout that is only read, on top of what is committed.
+pub struct Seen {
+    /// The lowest first.
+    pub layers: Vec<LayerFiles>,
+    /// Keeps writers out; `None` if nobody ever wrote.
+    pub held: Option<Holder>,
+}
+
 /// A checkout as `npyfs checkout ls` shows it.
 #[derive(Clone, Debug)]
 pub struct Summary {
     pub name: String,
-    pub dir: PathBuf,
+    pub dir: Dir,
     pub changes: Changes,
     /// The commit it became, and its number from 1 on.
     pub commit: Option<(usize, Commit)>,
@@ -63,36 +97,41 @@ pub struct Summary {
     pub holder: Option<String>,
 }
 
-impl Summary {
-    /// Where the file of an object is.
-    pub fn path(&self, stored: &Stored) -> PathBuf {
-        layer::path_in(&self.dir, stored)
-    }
-}
+/// The checkouts of a store, and names of checkouts that are not shown, with the reasons.
+pub type Listed = (Vec<Summary>, Vec<Error>);
 
 /// The directory of all checkouts of a store. It need not exist.
 #[derive(Clone, Debug)]
 pub struct Checkouts {
     store: PathBuf,
-    dir: PathBuf,
+    place: Place,
+    rights: Rights,
 }
 
 impl Checkouts {
     /// Those of `store`, in `dir` or, if that is not said, beside the store.
     pub fn of(store: &Path, dir: Option<&Path>) -> Self {
-        let beside = || {
-            let name = store.file_name().unwrap_or_default().as_bytes();
-            // All files of a distributed set are one store.
-            let mut name = match PartName::parse(name) {
-                Some(part) => [part.prefix, b"_LOCALE", part.extension].concat(),
-                None => name.to_vec(),
-            };
-            name.extend_from_slice(SUFFIX.as_bytes());
-            store.with_file_name(OsStr::from_bytes(&name))
+        let place = match dir {
+            Some(dir) => Place::at(dir),
+            None => Place::beside(store),
         };
+        Self::in_place(store, place)
+    }
+
+    /// Those of `store` below `dir`, which may have those of other stores, too; or beside the store.
+    pub fn below(store: &Path, dir: Option<&Path>) -> Result<Self> {
+        let place = match dir {
+            Some(dir) => Place::below(store, dir, &Rights::of(store))?,
+            None => Place::beside(store),
+        };
+        Ok(Self::in_place(store, place))
+    }
+
+    fn in_place(store: &Path, place: Place) -> Self {
         Self {
             store: store.to_owned(),
-            dir: dir.map_or_else(beside, Path::to_owned),
+            place,
+            rights: Rights::of(store),
         }
     }
 
@@ -101,27 +140,32 @@ impl Checkouts {
     }
 
     pub fn dir(&self) -> &Path {
-        &self.dir
+        self.place.dir()
+    }
+
+    pub fn rights(&self) -> &Rights {
+        &self.rights
+    }
+
+    /// The directory, opened; `None` if it is not there.
+    pub(super) fn opened(&self) -> Result<Option<Dir>> {
+        match self.place.open(&self.rights) {
+            Err(e) if e.kind == ErrorKind::NotFound => Ok(None),
+            opened => opened.map(Some),
+        }
+    }
+
+    /// The directory, which is made if it is not there.
+    pub fn make(&self, storage: &dyn Storage) -> Result<Dir> {
+        self.place.make(&self.rights, storage)
     }
 
     /// The committed layers, lowest first. Takes no lock.
     pub fn committed(&self) -> Result<Vec<LayerFiles>> {
-        self.layers(&commits::read(&self.dir)?)
-    }
-
-    /// The layers of `commits`.
-    pub(super) fn layers(&self, commits: &[Commit]) -> Result<Vec<LayerFiles>> {
-        let files = |commit: &Commit| {
-            let dir = self.dir.join(&commit.layer);
-            if !dir.join(super::index::NAME).is_file() {
-                let message = "the index of a committed checkout is gone";
-                return Err(Error::damaged(message).about(dir.display()));
-            }
-            let mut entries = Changes::read(&dir)?.entries;
-            entries.retain(|path, _| !commit.without.contains(path));
-            Ok(LayerFiles { dir, entries })
-        };
-        commits.iter().map(files).collect()
+        match self.opened()? {
+            Some(dir) => layers(&dir, &commits::read(&dir)?),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// Opens the checkout `name` to write in it; a new one is begun if there is none. EBUSY, with the name
@@ -132,93 +176,147 @@ impl Checkouts {
         &self,
         name: &str,
         storage: Arc<dyn Storage>,
-        creator: impl FnOnce(&Path) -> Creator,
+        creator: impl FnOnce(&Dir) -> Creator,
     ) -> Result<Opened> {
         check_name(name)?;
-        // Until it has the lock file, nobody may have seen to it that the directory survives a loss of power.
-        if !self.dir.join(commits::LOCK).is_file() {
-            let about = |e: std::io::Error| Error::from(e).about(self.dir.display());
-            std::fs::create_dir_all(&self.dir).map_err(about)?;
-            if let Some(parent) = self.dir.parent().filter(|parent| parent.is_dir()) {
-                storage.sync_dir(parent).map_err(about)?;
-            }
-        }
         // Nobody commits or discards between the choice of the directory and its lock.
-        let lock = commits::lock(&self.dir)?;
-        let commits = commits::read(&self.dir)?;
-        let below = self.layers(&commits)?;
-        let dir = self.dir_of(name, &commits);
-        let layer = Layer::open(&dir, storage, creator(&dir))?;
+        let (dir, lock) = self.locked(&*storage)?;
+        let commits = commits::read(&dir)?;
+        let below = layers(&dir, &commits)?;
+        let layer = dir.make(&dir_of(name, &commits))?.0;
+        // Without an index nobody may have seen to it that its name survives a loss of power.
+        if layer.metadata(index::NAME).is_err() {
+            let about = |e: std::io::Error| Error::from(e).about(dir.path().display());
+            storage.sync_dir(&dir).map_err(about)?;
+        }
+        let creator = creator(&layer);
+        let layer = Layer::open(&layer, storage, creator)?;
         drop(lock);
         layer.begin(Begun {
             commits: commits.len() as u64,
+            on: commits.last().map(|last| last.id.clone()),
             time: nanoseconds(SystemTime::now()),
             base: base_files(&self.store),
         })?;
         Ok(Opened { layer, below })
     }
 
-    /// The layer that a name stands for: the first of that name that is not committed.
-    pub(super) fn dir_of(&self, name: &str, commits: &[Commit]) -> PathBuf {
-        let taken: HashSet<&str> = commits.iter().map(|c| c.layer.as_str()).collect();
-        let names =
-            std::iter::once(name.to_owned()).chain((2_u64..).map(|n| format!("{name}~{n}")));
-        let free = names
-            .into_iter()
-            .find(|name| !taken.contains(name.as_str()));
-        self.dir.join(free.unwrap_or_default())
+    /// Opens the checkout `name` to read it; ENOENT if there is none, EBUSY if a process writes in it. Writes nothing.
+    pub fn open_to_read(&self, name: &str) -> Result<Seen> {
+        let dir = self.find(name)?.dir;
+        let held = Holder::share(&dir)?;
+        let mut layers = self.committed()?;
+        layers.push(LayerFiles::of(&dir, Changes::read(&dir)?));
+        Ok(Seen { layers, held })
+    }
+
+    /// The directory, which is made if it is not there, with the right to change which layers there are.
+    fn locked(&self, storage: &dyn Storage) -> Result<(Dir, File)> {
+        loop {
+            let dir = self.make(storage)?;
+            match commits::lock(&dir) {
+                // Who made it has just taken it back.
+                Err(e) if e.kind == ErrorKind::Stale => {}
+                lock => return Ok((dir, lock?)),
+            }
+        }
+    }
+
+    /// Opens the directory of the checkout `name`, which is made if it is not there, for whoever keeps no layer in it.
+    /// Nobody takes it away before `act` is done.
+    pub fn in_directory<T>(&self, name: &str, act: impl FnOnce(&Dir) -> Result<T>) -> Result<T> {
+        check_name(name)?;
+        let (dir, _lock) = self.locked(&Disk)?;
+        act(&dir.make(name)?.0)
+    }
+
+    /// What of the checkout `name` is not there yet.
+    pub fn missing(&self, name: &str) -> Result<Missing> {
+        let Some(dir) = self.opened()? else {
+            let above = self.dir().parent();
+            return Ok(Missing {
+                above: above.is_some_and(|above| above.symlink_metadata().is_err()),
+                all: true,
+                layer: true,
+            });
+        };
+        let layer = match is_name(name) {
+            true => dir.below(&dir_of(name, &commits::read(&dir)?)),
+            false => return Ok(Missing::default()),
+        };
+        Ok(Missing {
+            above: false,
+            all: false,
+            layer: matches!(layer, Err(e) if e.kind == ErrorKind::NotFound),
+        })
+    }
+
+    /// Removes what was made of the checkout `name` since, if nothing was written in it and nobody has it.
+    pub fn take_back(&self, name: &str, missing: &Missing) -> Result<()> {
+        let Some(dir) = self.opened()? else {
+            return Ok(());
+        };
+        if missing.layer && is_name(name) {
+            let _lock = commits::lock(&dir)?;
+            let layer = dir_of(name, &commits::read(&dir)?);
+            match dir.below(&layer) {
+                Err(e) if e.kind == ErrorKind::NotFound => {}
+                opened => remove_unused(&opened?)?,
+            }
+        }
+        if missing.all {
+            remove_empty(&dir)?;
+        }
+        if missing.above
+            && let Some(above) = self.dir().parent()
+        {
+            // Others may have begun to use it.
+            let _ = std::fs::remove_dir(above);
+        }
+        Ok(())
     }
 
     /// The checkout `name` that is not committed; ENOENT if there is none.
     pub fn find(&self, name: &str) -> Result<Summary> {
         check_name(name)?;
-        let commits = commits::read(&self.dir)?;
-        let dir = self.dir_of(name, &commits);
-        if !dir.is_dir() {
-            let place = self.dir.display();
-            let before = commits.iter().any(|c| name_of(&c.layer) == Some(name));
-            let message = match before {
-                true => format!("{place}: checkout {name} is committed, and none was begun since"),
-                false => format!("{place}: no checkout {name}"),
-            };
-            return Err(Error::new(ErrorKind::NotFound, message));
+        let missing = |why: String| {
+            let message = format!("{}: {why}", self.dir().display());
+            Error::new(ErrorKind::NotFound, message)
+        };
+        let Some(dir) = self.opened()? else {
+            return Err(missing(format!("no checkout {name}")));
+        };
+        let commits = commits::read(&dir)?;
+        match dir.below(&dir_of(name, &commits)) {
+            Err(e) if e.kind == ErrorKind::NotFound => {
+                let before = commits.iter().any(|c| name_of(&c.layer) == Some(name));
+                Err(missing(match before {
+                    true => format!("checkout {name} is committed, and none was begun since"),
+                    false => format!("no checkout {name}"),
+                }))
+            }
+            layer => summary(name, layer?, None),
         }
-        self.summary(name, dir, None)
-    }
-
-    fn summary(
-        &self,
-        name: &str,
-        dir: PathBuf,
-        commit: Option<(usize, Commit)>,
-    ) -> Result<Summary> {
-        Ok(Summary {
-            name: name.to_owned(),
-            changes: Changes::read(&dir)?,
-            holder: Holder::look(&dir)?,
-            dir,
-            commit,
-        })
     }
 
     /// All checkouts: the committed ones in their order, then the others by name.
-    pub fn list(&self) -> Result<Vec<Summary>> {
-        let commits = commits::read(&self.dir)?;
-        let mut all = Vec::new();
+    pub fn list(&self) -> Result<Listed> {
+        let (mut all, mut refused) = (Vec::new(), Vec::new());
+        let Some(dir) = self.opened()? else {
+            return Ok((all, refused));
+        };
+        let commits = commits::read(&dir)?;
         for (at, commit) in commits.iter().enumerate() {
             let name = name_of(&commit.layer).unwrap_or(&commit.layer);
-            let dir = self.dir.join(&commit.layer);
-            all.push(self.summary(name, dir, Some((at + 1, commit.clone())))?);
+            let commit = Some((at + 1, commit.clone()));
+            let layer = dir.below(&commits[at].layer);
+            all.push(layer.and_then(|layer| summary(name, layer, commit))?);
         }
-        let about = |e: std::io::Error| Error::from(e).about(self.dir.display());
-        let entries = match std::fs::read_dir(&self.dir) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(all),
-            entries => entries.map_err(about)?,
-        };
+        let about = |e: std::io::Error| Error::from(e).about(dir.path().display());
         let mut names = Vec::new();
-        for entry in entries {
-            let name = entry.map_err(about)?.file_name();
+        for (name, kind) in dir.names().map_err(about)? {
             if let Some(name) = name.to_str().and_then(name_of)
+                && !kind.is_file()
                 && !names.iter().any(|known| known == name)
             {
                 names.push(name.to_owned());
@@ -226,13 +324,134 @@ impl Checkouts {
         }
         names.sort();
         for name in names {
-            let dir = self.dir_of(&name, &commits);
-            if dir.is_dir() {
-                all.push(self.summary(&name, dir, None)?);
+            let layer = dir.below(&dir_of(&name, &commits));
+            match layer.and_then(|layer| summary(&name, layer, None)) {
+                Ok(summary) => all.push(summary),
+                // It was committed, and none was begun since.
+                Err(e) if e.kind == ErrorKind::NotFound => {}
+                Err(e) if e.kind == ErrorKind::Denied => refused.push(e),
+                Err(e) => return Err(e),
             }
         }
-        Ok(all)
+        Ok((all, refused))
     }
+}
+
+/// What was not there before a checkout was opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Missing {
+    /// The directory that it is in.
+    above: bool,
+    /// The directory of all checkouts.
+    all: bool,
+    layer: bool,
+}
+
+/// Removes the directory of a layer in which nothing was written and that nobody has; the caller has the lock.
+fn remove_unused(layer: &Dir) -> Result<()> {
+    let _holder = match Holder::take(layer) {
+        Err(e) if e.errno() == libc::EBUSY => return Ok(()),
+        holder => holder?,
+    };
+    let changes = Changes::read(layer)?;
+    if changes.entries.is_empty() && changes.incomplete.is_empty() {
+        remove_with(layer, &[index::NAME, holder::NAME])?;
+    }
+    Ok(())
+}
+
+/// Removes the directory of a checkout, if there is nothing in it but `files`.
+pub fn remove_with(layer: &Dir, files: &[&str]) -> Result<()> {
+    let about = |e: std::io::Error| Error::from(e).about(layer.path().display());
+    let Some(above) = layer.above() else {
+        return Ok(());
+    };
+    let known = |name: &OsStr| files.iter().any(|&file| name == file);
+    if !layer
+        .names()
+        .map_err(about)?
+        .iter()
+        .all(|(name, _)| known(name))
+    {
+        return Ok(());
+    }
+    for file in files {
+        match layer.remove(file) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            removed => removed.map_err(about)?,
+        }
+    }
+    above.remove_dir(&layer.name()).map_err(about)
+}
+
+/// Removes a directory of checkouts that has none.
+pub fn remove_empty(dir: &Dir) -> Result<()> {
+    let about = |e: std::io::Error| Error::from(e).about(dir.path().display());
+    // Whoever waits for the lock finds out that the directory is gone, and makes it anew.
+    let _lock = commits::lock(dir)?;
+    let known = |name: &OsStr| name == commits::LOCK || name == place::OWNER;
+    if !dir
+        .names()
+        .map_err(about)?
+        .iter()
+        .all(|(name, _)| known(name))
+    {
+        return Ok(());
+    }
+    for file in [place::OWNER, commits::LOCK] {
+        match dir.remove(file) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            removed => removed.map_err(about)?,
+        }
+    }
+    std::fs::remove_dir(dir.path()).map_err(about)
+}
+
+/// The layers of `commits` in the directory of a store's checkouts.
+pub(super) fn layers(dir: &Dir, commits: &[Commit]) -> Result<Vec<LayerFiles>> {
+    let files = |commit: &Commit| {
+        let layer = match commits.len() <= MOST_HELD {
+            true => dir.below(&commit.layer),
+            false => dir.below_unheld(&commit.layer),
+        };
+        let layer = layer.map_err(|e| match e.kind {
+            ErrorKind::NotFound => Error::damaged(e.message),
+            _ => e,
+        })?;
+        if let Err(e) = layer.metadata(index::NAME) {
+            let message = "the index of a committed checkout is gone";
+            return Err(match e.kind {
+                ErrorKind::NotFound => Error::damaged(message).about(layer.path().display()),
+                _ => e,
+            });
+        }
+        let mut files = LayerFiles::of(&layer, Changes::read(&layer)?);
+        files
+            .entries
+            .retain(|path, _| !commit.without.contains(path));
+        files.commit = Some(commit.id.clone());
+        Ok(files)
+    };
+    commits.iter().map(files).collect()
+}
+
+/// The name of the layer that a checkout stands for: the first of that name that is not committed.
+pub(super) fn dir_of(name: &str, commits: &[Commit]) -> String {
+    let taken: HashSet<&str> = commits.iter().map(|c| c.layer.as_str()).collect();
+    let mut names =
+        std::iter::once(name.to_owned()).chain((2_u64..).map(|n| format!("{name}~{n}")));
+    let free = names.find(|name| !taken.contains(name.as_str()));
+    free.unwrap_or_default()
+}
+
+fn summary(name: &str, dir: Dir, commit: Option<(usize, Commit)>) -> Result<Summary> {
+    Ok(Summary {
+        name: name.to_owned(),
+        changes: Changes::read(&dir)?,
+        holder: Holder::look(&dir)?,
+        dir,
+        commit,
+    })
 }
 
 /// EINVAL for what cannot be the name of a checkout.
@@ -308,7 +527,6 @@ pub fn base_files(path: &Path) -> Option<Vec<BaseFile>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::storage::Disk;
     use super::*;
 
     fn open(checkouts: &Checkouts, name: &str) -> Result<Opened> {
@@ -316,7 +534,8 @@ mod tests {
     }
 
     fn names(checkouts: &Checkouts) -> Vec<String> {
-        let all = checkouts.list().unwrap();
+        let (all, refused) = checkouts.list().unwrap();
+        assert!(refused.is_empty());
         all.into_iter().map(|summary| summary.name).collect()
     }
 
@@ -335,7 +554,7 @@ mod tests {
         drop(a);
         let found = checkouts.find("a").unwrap();
         assert_eq!(found.holder, None);
-        assert_eq!(found.dir, dir.path().join("x.h5.checkouts/a"));
+        assert_eq!(found.dir.path(), dir.path().join("x.h5.checkouts/a"));
         let begun = found.changes.begun.unwrap();
         assert_eq!(begun.commits, 0);
         assert_eq!(begun.base, base_files(&store));

@@ -1,16 +1,15 @@
 //! Commit and discard: how a layer that nobody writes in becomes part of the store, or is forgotten.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use super::checkouts::{Checkouts, LayerFiles, check_name};
+use super::checkouts::{Checkouts, LayerFiles, check_name, dir_of, layers};
 use super::commits::{self, Commit, Commits};
 use super::conflict::{Conflict, conflicts};
+use super::fit::{Entries, Misfit};
 use super::holder::Holder;
 use super::index::{Changes, Incomplete};
-use super::layer::{nanoseconds, path_of_member};
+use super::layer::name_of_member;
 use super::storage::Storage;
 use crate::error::{Error, Result};
 
@@ -26,6 +25,15 @@ pub enum Side {
     Theirs,
 }
 
+/// What is to be committed, and how.
+#[derive(Clone, Debug, Default)]
+pub struct Wish {
+    pub side: Option<Side>,
+    /// Objects that are not complete are forgotten, and those that do not fit the store any more do not count.
+    pub leave_out: bool,
+    pub message: String,
+}
+
 /// What a commit did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
@@ -37,6 +45,8 @@ pub struct Committed {
     pub dropped: Vec<String>,
     /// Those that were not complete.
     pub incomplete: Vec<Incomplete>,
+    /// Those that do not fit the store any more, and do not count either.
+    pub misfits: Vec<Misfit>,
 }
 
 /// Why nothing was committed.
@@ -46,6 +56,10 @@ pub enum Refusal {
     Conflicts(Vec<Conflict>),
     #[error("{} objects are not complete", .0.len())]
     Incomplete(Vec<Incomplete>),
+    #[error("the store would break the rules of its format: {}", .0.join("; "))]
+    Broken(Vec<String>),
+    #[error("{} objects do not fit the store", .0.len())]
+    Misfits(Vec<Misfit>),
     #[error(transparent)]
     Failed(#[from] Error),
 }
@@ -53,31 +67,36 @@ pub enum Refusal {
 /// Whether the object of a layer is an empty group: two of the same name are no conflict.
 pub type IsGroup<'a> = &'a dyn Fn(&LayerFiles, &str) -> bool;
 
+/// What would break the rules of the store's format if these layers were all that is on top of it, the last of them new;
+/// a line for each object.
+pub type Broken<'a> = &'a dyn Fn(&[LayerFiles]) -> Result<Vec<String>>;
+/// Which objects of layers, the lowest first, do not fit the store as it is now.
+pub type Fitting<'a> = &'a dyn Fn(&[LayerFiles]) -> Result<Vec<Misfit>>;
+
 impl Checkouts {
     /// Puts the checkout `name` on top of the committed ones, for everybody who mounts the store from now on.
     ///
     /// Durable on success; on failure nothing is committed. EBUSY if somebody writes in it. Objects that another
-    /// commit changed since are refused, unless `side` says which stay, and so are objects that are not complete,
-    /// unless they are left out: then they are forgotten.
+    /// commit changed since are refused, unless `side` says which stay, and so are objects that are not complete or
+    /// do not fit the store any more, unless they are left out.
     pub fn commit(
         &self,
         name: &str,
-        side: Option<Side>,
-        leave_out: bool,
+        wish: &Wish,
         storage: Arc<dyn Storage>,
         is_group: IsGroup<'_>,
+        fitting: Fitting<'_>,
+        broken: Broken<'_>,
     ) -> std::result::Result<Committed, Refusal> {
         self.find(name)?;
-        let mut commits = Commits::lock(self.dir(), storage.clone())?;
-        let dir = self.dir_of(name, commits.all());
+        let top = self.make(&*storage)?;
+        let mut commits = Commits::lock(&top, storage.clone())?;
+        let dir = top.below(&dir_of(name, commits.all()))?;
         let _holder = Holder::take(&dir)?;
         let changes = Changes::read(&dir)?;
-        let ours = LayerFiles {
-            dir: dir.clone(),
-            entries: changes.entries.clone(),
-        };
+        let mut ours = LayerFiles::of(&dir, changes.clone());
         let incomplete: Vec<Incomplete> = changes.incomplete.values().cloned().collect();
-        if !incomplete.is_empty() && !leave_out {
+        if !incomplete.is_empty() && !wish.leave_out {
             return Err(Refusal::Incomplete(incomplete));
         }
         if ours.entries.is_empty() {
@@ -86,33 +105,59 @@ impl Checkouts {
                 objects: 0,
                 dropped: Vec::new(),
                 incomplete: Vec::new(),
+                misfits: Vec::new(),
             });
         }
         check_files(&ours)?;
-        let below = self.layers(commits.all())?;
+        let below = layers(&top, commits.all())?;
         let (met, shared) = meet(&ours, &changes, &below, is_group);
-        let dropped = match side {
+        let dropped = match wish.side {
             None if !met.is_empty() => return Err(Refusal::Conflicts(met)),
             Some(Side::Theirs) => met.into_iter().map(|conflict| conflict.ours).collect(),
             _ => BTreeSet::new(),
         };
-        let without = dropped.iter().cloned().chain(shared).collect();
-        let objects = ours.entries.len() - dropped.len();
-        let layer = dir.file_name().unwrap_or_default();
+        ours.entries.retain(|key, _| !dropped.contains(key));
+        let mut without: BTreeSet<String> = dropped.iter().cloned().chain(shared).collect();
+        // What does not count in any case need not fit.
+        let counting = |without: &BTreeSet<String>| {
+            let mut new = ours.clone();
+            new.entries.retain(|key, _| !without.contains(key));
+            let mut all = below.clone();
+            all.push(new);
+            all
+        };
+        let mut misfits = fitting(&counting(&without))?;
+        misfits.retain(|misfit| misfit.layer == below.len());
+        if !misfits.is_empty() && !wish.leave_out {
+            return Err(Refusal::Misfits(misfits));
+        }
+        without.extend(misfits.iter().map(|misfit| misfit.key.clone()));
+        let broken = broken(&counting(&without))?;
+        if !broken.is_empty() {
+            return Err(Refusal::Broken(broken));
+        }
+        for misfit in &misfits {
+            ours.entries.remove(&misfit.key);
+        }
+        let objects = ours.entries.len();
         commits.add(Commit {
-            layer: layer.to_string_lossy().into_owned(),
-            time: nanoseconds(SystemTime::now()),
+            layer: dir.name(),
+            message: wish.message.clone(),
             without,
+            axes: axes(&ours),
+            base: ours.stores,
+            ..Commit::default()
         })?;
         for member in incomplete.iter().flat_map(|object| &object.members) {
             // Nobody looks for it any more.
-            let _ = storage.remove(&path_of_member(&dir, member));
+            let _ = storage.remove(&dir, &name_of_member(member));
         }
         Ok(Committed {
             number: Some(commits.all().len()),
             objects,
             dropped: dropped.into_iter().collect(),
             incomplete,
+            misfits,
         })
     }
 
@@ -121,36 +166,52 @@ impl Checkouts {
         check_name(name)?;
         let about = |e: std::io::Error| Error::from(e).about(self.dir().display());
         self.find(name)?;
-        let lock = commits::lock(self.dir())?;
-        let dir = self.dir_of(name, &commits::read(self.dir())?);
+        let top = self.make(storage)?;
+        let lock = commits::lock(&top)?;
+        let layer = dir_of(name, &commits::read(&top)?);
+        let dir = top.below(&layer)?;
         let holder = Holder::take(&dir)?;
-        let away = (0..)
-            .map(|n| self.dir().join(format!("{DISCARDED}{name}-{n}")))
-            .find(|path| !path.exists())
-            .unwrap_or_default();
-        storage.rename(&dir, &away).map_err(about)?;
-        storage.sync_dir(self.dir()).map_err(about)?;
+        let hidden = |name: &std::ffi::OsStr| {
+            let name = name.to_str().filter(|name| name.starts_with(DISCARDED));
+            name.map(str::to_owned)
+        };
+        let there = top.names().map_err(about)?;
+        let there: BTreeSet<String> = there.iter().filter_map(|(name, _)| hidden(name)).collect();
+        let mut free = (0..).map(|n| format!("{DISCARDED}{name}-{n}"));
+        let away = free.find(|away| !there.contains(away)).unwrap_or_default();
+        storage.rename(&top, &layer, &away).map_err(about)?;
+        storage.sync_dir(&top).map_err(about)?;
         drop((holder, lock));
         // It is forgotten already; what a process that died left of others goes, too.
-        for entry in std::fs::read_dir(self.dir()).map_err(about)?.flatten() {
-            let name = entry.file_name();
-            if name.as_encoded_bytes().starts_with(DISCARDED.as_bytes()) {
-                let _ = std::fs::remove_dir_all(entry.path());
+        for (name, _) in top.names().map_err(about)? {
+            if let Some(name) = hidden(&name) {
+                let _ = top.remove_all(&name);
             }
         }
         Ok(())
     }
 }
 
+/// The axes that objects of a layer lie along, by key.
+fn axes(layer: &LayerFiles) -> BTreeMap<String, BTreeSet<Entries>> {
+    let mut axes: BTreeMap<String, BTreeSet<Entries>> = BTreeMap::new();
+    for (key, stored) in &layer.entries {
+        let above = key.rfind('/').map_or("", |at| &key[..=at]);
+        let against = stored.as_ref().and_then(|stored| stored.against.as_ref());
+        for (axis, entries) in against.iter().flat_map(|against| &against.along) {
+            let states = axes.entry(format!("{above}{axis}")).or_default();
+            states.insert(entries.clone());
+        }
+    }
+    axes
+}
+
 /// An error if a file of the layer is gone: it would be missing for everybody.
 fn check_files(layer: &LayerFiles) -> Result<()> {
     for (key, stored) in &layer.entries {
-        let Some(path) = stored.as_ref().map(|stored| layer.path(stored)) else {
-            continue;
-        };
-        let is_file = |path: &Path| std::fs::metadata(path).map(|meta| meta.is_file());
-        if !is_file(&path).map_err(|e| Error::from(e).about(path.display()).about(key))? {
-            return Err(Error::damaged("no file").about(path.display()).about(key));
+        if let Some(stored) = stored {
+            let file = layer.dir.metadata(&stored.name());
+            file.map_err(|e| e.about(key))?;
         }
     }
     Ok(())
@@ -188,11 +249,16 @@ fn meet(
 #[cfg(test)]
 mod tests {
     use super::super::checkouts::Opened;
+    use super::super::dir::Dir;
     use super::super::object::NewFile;
     use super::super::storage::Disk;
     use super::super::storage::faulty::Faulty;
     use super::*;
     use crate::h5::Creator;
+    use std::time::SystemTime;
+
+    const FITS: Fitting<'_> = &|_| Ok(Vec::new());
+    const WHOLE: Broken<'_> = &|_| Ok(Vec::new());
 
     /// A place for checkouts of a store that nobody opens.
     fn place() -> (tempfile::TempDir, Checkouts) {
@@ -226,8 +292,22 @@ mod tests {
         }
     }
 
+    fn wish(side: Option<Side>) -> Wish {
+        Wish {
+            side,
+            ..Wish::default()
+        }
+    }
+
     fn commit(checkouts: &Checkouts, name: &str, side: Option<Side>) -> Outcome {
-        checkouts.commit(name, side, false, Arc::new(Disk), &|_, _| false)
+        checkouts.commit(
+            name,
+            &wish(side),
+            Arc::new(Disk),
+            &|_, _| false,
+            FITS,
+            WHOLE,
+        )
     }
 
     /// The objects of each committed layer; a deleted one begins with `-`.
@@ -235,9 +315,10 @@ mod tests {
         let layers = checkouts.committed().unwrap();
         let shown = |layer: &LayerFiles| {
             let entries = layer.entries.iter();
-            let name = |(key, stored): (&String, &Option<_>)| match stored {
+            let name = |(key, stored): (&String, &Option<super::super::index::Stored>)| match stored
+            {
                 Some(stored) => {
-                    assert!(layer.path(stored).is_file());
+                    assert!(layer.dir.metadata(&stored.name()).is_ok());
                     key.clone()
                 }
                 None => format!("-{key}"),
@@ -262,6 +343,7 @@ mod tests {
         assert_eq!(commit(&checkouts, "b", None).unwrap().number, None);
         let listed = checkouts.list().unwrap();
         let shown: Vec<_> = listed
+            .0
             .iter()
             .map(|s| (s.name.as_str(), s.commit.as_ref().map(|(n, _)| *n)))
             .collect();
@@ -317,7 +399,8 @@ mod tests {
         write(&checkouts, "a", &["g", "g/x", "g/y"]);
         write(&checkouts, "b", &["g", "g/y", "g/z"]);
         let is_group: IsGroup<'_> = &|_, key| key == "g";
-        let commit = |name, side| checkouts.commit(name, side, false, Arc::new(Disk), is_group);
+        let commit =
+            |name, side| checkouts.commit(name, &wish(side), Arc::new(Disk), is_group, FITS, WHOLE);
         commit("a", None).unwrap();
         let Err(Refusal::Conflicts(met)) = commit("b", None) else {
             panic!("no conflict");
@@ -356,12 +439,50 @@ mod tests {
     }
 
     #[test]
+    fn what_does_not_fit_is_refused_or_left_out() {
+        let (_dir, checkouts) = place();
+        write(&checkouts, "below", &["x"]);
+        commit(&checkouts, "below", None).unwrap();
+        write(&checkouts, "a", &["x", "y", "z"]);
+        let misfit = |layer, key: &str| Misfit {
+            checkout: "a".into(),
+            layer,
+            key: key.into(),
+            why: "why".into(),
+        };
+        let fitting: Fitting<'_> = &|layers| {
+            assert_eq!(layers.len(), 2);
+            Ok(vec![misfit(0, "x"), misfit(1, "y")])
+        };
+        let commit = |leave_out| {
+            let wish = Wish {
+                leave_out,
+                message: "why not".into(),
+                ..Wish::default()
+            };
+            checkouts.commit("a", &wish, Arc::new(Disk), &|_, _| false, fitting, WHOLE)
+        };
+        let Err(Refusal::Misfits(refused)) = commit(false) else {
+            panic!("committed");
+        };
+        assert_eq!(refused, [misfit(1, "y")]);
+        let done = commit(true).unwrap();
+        assert_eq!((done.objects, done.misfits.len()), (2, 1));
+        assert_eq!(committed(&checkouts)[1], ["x", "z"]);
+        let last = commits::read(&Dir::own(checkouts.dir()))
+            .unwrap()
+            .pop()
+            .unwrap();
+        assert_eq!(last.message, "why not");
+    }
+
+    #[test]
     fn a_file_that_is_gone_is_not_committed() {
         let (_dir, checkouts) = place();
         write(&checkouts, "a", &["x"]);
         let layer = checkouts.find("a").unwrap();
         let stored = layer.changes.entries["x"].clone().unwrap();
-        std::fs::remove_file(super::super::layer::path_in(&layer.dir, &stored)).unwrap();
+        layer.dir.remove(&stored.name()).unwrap();
         let refused = commit(&checkouts, "a", None).unwrap_err().to_string();
         assert!(refused.starts_with("x: "), "{refused}");
         assert!(committed(&checkouts).is_empty());
@@ -378,7 +499,14 @@ mod tests {
             for name in ["a", "b"] {
                 done.push(
                     checkouts
-                        .commit(name, None, false, storage.clone(), &|_, _| false)
+                        .commit(
+                            name,
+                            &wish(None),
+                            storage.clone(),
+                            &|_, _| false,
+                            FITS,
+                            WHOLE,
+                        )
                         .is_ok(),
                 );
             }

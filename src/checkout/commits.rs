@@ -3,17 +3,21 @@
 //! A commit is one line. The directory of the layer stays where it is; from that line on nobody writes in
 //! it any more. Who adds a line holds the lock; who reads needs none.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::path::Path;
+use std::io::Read;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use super::lines::{self, Lines};
+use super::dir::Dir;
+use super::fit::{Entries, StoreIdentity, digest, hex};
+use super::layer::nanoseconds;
+use super::lines::{self, Form, Lines};
 use super::storage::Storage;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// The name of the file; no checkout has this name.
 pub const NAME: &str = "commits";
@@ -21,33 +25,104 @@ pub const NAME: &str = "commits";
 /// The name of the lock file.
 pub const LOCK: &str = ".lock";
 
-const FIRST_LINE: &[u8] = b"npyfs commits 1\n";
+const FORM: Form = Form {
+    name: "npyfs commits",
+    version: 2,
+};
 
-/// One commit.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// Digits of an id.
+const ID: usize = 32;
+
+/// One commit. What the first form did not say is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Commit {
+    /// BLAKE2b-128 of the rest of the record, as it stands in the file.
+    #[serde(default, skip_serializing)]
+    pub id: String,
+    /// The ids of the commits that it was made on: the one before it in the list, if there is one.
+    #[serde(default)]
+    pub parents: Vec<String>,
+    /// Made up for each try to commit: a commit whose answer was lost is known again by it.
+    #[serde(default)]
+    pub write: String,
     /// The directory of the layer, beside this file.
     pub layer: String,
-    /// When, in nanoseconds since 1970.
+    /// When, in nanoseconds since 1970; later than the commit before it.
     pub time: i64,
-    /// Objects of the layer that do not count: another commit's were kept.
+    /// The user's name and the host's.
+    #[serde(default)]
+    pub author: String,
+    #[serde(default)]
+    pub message: String,
+    /// The program that wrote it, with its version.
+    #[serde(default)]
+    pub tool: String,
+    /// Objects of the layer that do not count: another commit's were kept, or they fitted the store no more.
     #[serde(default)]
     pub without: BTreeSet<String>,
+    /// What the stores were that objects were written over, by key.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub base: BTreeMap<String, StoreIdentity>,
+    /// The axes that objects lie along, by key: every state of each that an object was written against.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub axes: BTreeMap<String, BTreeSet<Entries>>,
+    /// What newer versions say of it.
+    #[serde(flatten)]
+    pub other: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Commit {
+    /// The first line of the message.
+    pub fn subject(&self) -> &str {
+        self.message.lines().next().unwrap_or_default()
+    }
+}
+
+/// Splits the id off a record that has one, and answers it with the rest, which it is a digest of.
+fn split_id(json: &str) -> Option<(&str, String)> {
+    let rest = json.strip_prefix("{\"id\":\"")?;
+    let (id, rest) = rest.split_at_checked(ID)?;
+    let rest = rest.strip_prefix("\",")?;
+    Some((id, format!("{{{rest}")))
+}
+
+impl lines::Record for Commit {
+    fn parse(json: &str) -> serde_json::Result<Self> {
+        let mut commit: Self = serde_json::from_str(json)?;
+        // The first form had no ids: they follow from what it says.
+        let rest = match split_id(json) {
+            Some((_, rest)) => rest,
+            None => json.to_owned(),
+        };
+        let id = digest(rest.as_bytes());
+        if !commit.id.is_empty() && commit.id != id {
+            let why = format!("the commit {} is not what its id says", commit.id);
+            return Err(serde::de::Error::custom(why));
+        }
+        commit.id = id;
+        Ok(commit)
+    }
+
+    fn print(&self) -> serde_json::Result<String> {
+        let rest = serde_json::to_string(self)?;
+        let id = digest(rest.as_bytes());
+        let fields = rest.strip_prefix('{').unwrap_or(&rest);
+        Ok(format!("{{\"id\":\"{id}\",{fields}"))
+    }
 }
 
 /// The commits in `dir`.
-pub fn read(dir: &Path) -> Result<Vec<Commit>> {
-    checked(dir, lines::read(&dir.join(NAME), FIRST_LINE)?)
+pub fn read(dir: &Dir) -> Result<Vec<Commit>> {
+    checked(dir, lines::read(dir, NAME, FORM)?)
 }
 
 /// What a line says is believed only if it names a directory beside it.
-fn checked(dir: &Path, commits: Vec<Commit>) -> Result<Vec<Commit>> {
+fn checked(dir: &Dir, commits: Vec<Commit>) -> Result<Vec<Commit>> {
     let plain = |name: &str| !(name.is_empty() || name.starts_with('.') || name.contains('/'));
     match commits.iter().find(|commit| !plain(&commit.layer)) {
         Some(bad) => Err(Error::damaged(format!(
             "{}: {:?} is no name of a layer",
-            dir.join(NAME).display(),
+            dir.path().join(NAME).display(),
             bad.layer
         ))),
         None => Ok(commits),
@@ -63,9 +138,9 @@ pub struct Commits {
 
 impl Commits {
     /// Waits until nobody else commits.
-    pub fn lock(dir: &Path, storage: Arc<dyn Storage>) -> Result<Self> {
+    pub fn lock(dir: &Dir, storage: Arc<dyn Storage>) -> Result<Self> {
         let lock = lock(dir)?;
-        let (lines, all) = Lines::open(&dir.join(NAME), FIRST_LINE, storage, || Ok(()))?;
+        let (lines, all) = Lines::open((dir, NAME), FORM, storage, || Ok(()))?;
         Ok(Self {
             lines,
             all: checked(dir, all)?,
@@ -77,24 +152,139 @@ impl Commits {
         &self.all
     }
 
-    /// Makes a commit happen, durably. On failure nothing is committed.
+    /// Makes a commit happen, durably, on top of the others; says when, by whom and under which id. On failure nothing
+    /// is committed.
     pub fn add(&mut self, commit: Commit) -> Result<()> {
+        let last = self.all.last();
+        let now = nanoseconds(SystemTime::now());
+        let mut commit = Commit {
+            parents: last.map(|last| last.id.clone()).into_iter().collect(),
+            write: write_id()?,
+            // Clocks are set back, and those of two hosts differ.
+            time: last.map_or(now, |last| now.max(last.time.saturating_add(1))),
+            author: author(),
+            tool: concat!("npyfs ", env!("CARGO_PKG_VERSION")).to_owned(),
+            ..commit
+        };
         self.lines.add(&commit)?;
+        let json = serde_json::to_string(&commit).map_err(|e| Error::damaged(e.to_string()))?;
+        commit.id = digest(json.as_bytes());
         self.all.push(commit);
         Ok(())
     }
 }
 
-/// Waits for the right to change which layers there are in `dir`.
-pub fn lock(dir: &Path) -> Result<File> {
-    let path = dir.join(LOCK);
-    let about = |e: std::io::Error| Error::from(e).about(path.display());
-    let file = File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path)
-        .map_err(about)?;
-    flock(&file, FlockOperation::LockExclusive).map_err(|e| about(e.into()))?;
-    Ok(file)
+/// 128 bits that nobody else has made up.
+fn write_id() -> Result<String> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes))?;
+    Ok(hex(&bytes))
+}
+
+/// Who runs this program, and where: `alice@host`.
+fn author() -> String {
+    let named = ["LOGNAME", "USER"].into_iter().find_map(|name| {
+        std::env::var(name)
+            .ok()
+            .filter(|user| !user.trim().is_empty())
+    });
+    let user = named.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match host.trim() {
+        "" => user,
+        host => format!("{user}@{host}"),
+    }
+}
+
+/// Waits for the right to change which layers there are in `dir`; ESTALE if that was removed meanwhile.
+pub fn lock(dir: &Dir) -> Result<File> {
+    let path = dir.path().join(LOCK);
+    loop {
+        let file = dir.write_or_create(LOCK)?;
+        let locked = flock(&file, FlockOperation::LockExclusive);
+        locked.map_err(|e| Error::from(std::io::Error::from(e)).about(path.display()))?;
+        if !dir.is_in_place() {
+            let message = "it was removed by another process";
+            return Err(Error::new(ErrorKind::Stale, message).about(dir.path().display()));
+        }
+        // A lock on a file that was removed since keeps nobody out.
+        if dir.leads_to(LOCK, &file) {
+            return Ok(file);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::storage::Disk;
+    use super::lines::Record as _;
+    use super::*;
+
+    fn commit(layer: &str) -> Commit {
+        Commit {
+            layer: layer.into(),
+            ..Commit::default()
+        }
+    }
+
+    #[test]
+    fn each_commit_names_the_one_before_and_is_what_its_id_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut commits = Commits::lock(&Dir::own(dir.path()), Arc::new(Disk)).unwrap();
+        for (layer, message) in [("a", "first\nand more"), ("b", "\u{1b}[31m")] {
+            let message = message.to_owned();
+            commits
+                .add(Commit {
+                    message,
+                    ..commit(layer)
+                })
+                .unwrap();
+        }
+        let read = read(&Dir::own(dir.path())).unwrap();
+        assert_eq!(read, commits.all());
+        assert_eq!(read[0].subject(), "first");
+        assert!(read[0].parents.is_empty());
+        assert_eq!(read[1].parents, [read[0].id.clone()]);
+        assert!(read[0].write != read[1].write && read[0].write.len() == 32);
+        let text = std::fs::read_to_string(dir.path().join(NAME)).unwrap();
+        let json = text.lines().nth(1).unwrap().split_at(9).1;
+        let (id, rest) = split_id(json).unwrap();
+        assert_eq!(
+            (id, digest(rest.as_bytes())),
+            (&*read[0].id, read[0].id.clone())
+        );
+        let changed = json.replace("first", "other");
+        let refused = Commit::parse(&changed).unwrap_err().to_string();
+        assert!(refused.contains("is not what its id says"), "{refused}");
+    }
+
+    #[test]
+    fn a_list_of_the_first_form_gets_ids_and_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let future = i64::MAX - 5;
+        let json = format!(r#"{{"layer":"a","time":{future},"without":["x"]}}"#);
+        let sum = crc32fast::hash(json.as_bytes());
+        let old = format!("npyfs commits 1\n{sum:08x} {json}\n");
+        std::fs::write(dir.path().join(NAME), &old).unwrap();
+        let before = read(&Dir::own(dir.path())).unwrap();
+        assert_eq!(before[0].id, digest(json.as_bytes()));
+        assert!(before[0].without.contains("x"));
+        let mut commits = Commits::lock(&Dir::own(dir.path()), Arc::new(Disk)).unwrap();
+        commits.add(commit("b")).unwrap();
+        let now = read(&Dir::own(dir.path())).unwrap();
+        assert_eq!(now[0], before[0]);
+        assert_eq!(now[1].parents, [before[0].id.clone()]);
+        // The clock was ahead when the first was made.
+        assert_eq!(now[1].time, future + 1);
+    }
+
+    #[test]
+    fn what_newer_versions_say_of_a_commit_is_kept() {
+        let rest = r#"{"parents":[],"write":"","layer":"a","time":1,"author":"","message":"","tool":"","without":[],"signed":"x"}"#;
+        let id = digest(rest.as_bytes());
+        let json = format!("{{\"id\":\"{id}\",{}", &rest[1..]);
+        let commit = Commit::parse(&json).unwrap();
+        assert_eq!(commit.other["signed"], "x");
+        assert_eq!(commit.print().unwrap(), json);
+    }
 }

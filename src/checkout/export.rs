@@ -14,13 +14,17 @@ use std::path::{Path, PathBuf};
 use super::checkouts::LayerFiles;
 use super::chunked::{self, Chunks};
 use super::compression::{CHUNK, Compression, SMALLEST};
-use super::layer::path_in;
+use super::dir::Dir;
+use super::index::Stored;
+use super::rights::Rights;
+use super::workplace::Workplace;
 use crate::content::Content;
 use crate::error::{Error, ErrorKind, Result};
-use crate::h5::edit::{Editor, ObjectPath, Recodable, Step, source};
+use crate::formats::daf::rules::MARK;
+use crate::h5::edit::{Editor, ObjectPath, Origin, Recodable, Step, source};
 use crate::raw::StoreFile;
 use crate::read::grid::row_piece;
-use crate::tree::name::unescape;
+use crate::tree::name::{self, unescape};
 
 /// Changes that the worker is asked for at a time.
 const STEPS: usize = 64;
@@ -54,8 +58,8 @@ pub struct Export<'a> {
     pub program: &'a Path,
 }
 
-/// What all layers together make of the store: by key, the file and the time of an object; `None`: deleted.
-type Changes = BTreeMap<String, Option<(PathBuf, i64)>>;
+/// What all layers together make of the store: by key, the layer and the file of an object; `None`: deleted.
+type Changes = BTreeMap<String, Option<(Dir, Stored)>>;
 
 impl Export<'_> {
     /// Makes the file; durable on success. On failure there is no file. Answers what could not be carried over,
@@ -72,22 +76,25 @@ impl Export<'_> {
         };
         let base = StoreFile::open(self.base)?;
         let changes = joined(self.layers);
-        let size = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.len());
-        let sizes = changes.values().flatten().map(|(path, _)| size(path));
+        let size = |(dir, stored): &(Dir, Stored)| {
+            let file = dir.metadata(&stored.name());
+            file.map_or(0, |meta| meta.len())
+        };
+        let sizes = changes.values().flatten().map(size);
         progress.begin(base.identity.size + sizes.sum::<u64>());
         // The worker may write in this directory only.
-        let dir = tempfile::Builder::new()
-            .prefix(".npyfs-export-")
-            .tempdir_in(parent)
-            .map_err(|e| Error::from(e).about(parent.display()))?;
+        let dir = Workplace::new_in(parent).map_err(|e| Error::from(e).about(parent.display()))?;
         let part = dir.path().join("part.h5");
         self.copy_base(&base, &part, progress).map_err(about)?;
         if !base.is_unchanged() || !base.is_current() {
             let message = "it changed on disk while it was copied";
             return Err(Error::new(ErrorKind::Stale, message).about(self.base.display()));
         }
-        let mut readable: Vec<PathBuf> =
-            self.layers.iter().map(|layer| layer.dir.clone()).collect();
+        let readable = self
+            .layers
+            .iter()
+            .map(|layer| layer.dir.path_of_descriptor());
+        let mut readable: Vec<PathBuf> = readable.collect();
         readable.dedup();
         let mut editor = Editor::start(self.program, dir.path(), &readable)?;
         let refused = self.change(&mut editor, &base, &part, &changes, progress)?;
@@ -98,15 +105,18 @@ impl Export<'_> {
             Some(compression) => compress(&mut editor, &part, compression, progress)?,
             None => part,
         };
-        let done = File::open(&part).and_then(|file| file.sync_all());
-        done.and_then(|()| rename_new(&part, self.out))
+        let done = File::open(&part).and_then(|file| {
+            Rights::copy_of(self.base)?.settle(&file)?;
+            file.sync_all()
+        });
+        done.and_then(|()| dir.name(&part, self.out))
             .and_then(|()| File::open(parent)?.sync_all())
             .map_err(about)?;
         Ok(refused)
     }
 
     fn copy_base(&self, base: &StoreFile, to: &Path, progress: &dyn Progress) -> io::Result<()> {
-        let mut from = File::open(base.path_of_descriptor())?;
+        let mut from = File::open(base.file()?.path())?;
         let mut to = File::create_new(to)?;
         loop {
             // The system copies without the bytes passing through here, where it can.
@@ -132,13 +142,31 @@ impl Export<'_> {
             let name = String::from_utf8_lossy(&path.join(&b'/')).into_owned();
             all.push((name, 0, Step::Remove { path: path.clone() }));
         }
-        for (key, stored) in changes {
-            let path = object_path(key);
+        let mut refused = Vec::new();
+        // Items need the mark of their store.
+        let is_mark = |key: &str| key.rsplit('/').next() == Some(MARK);
+        let (marks, others): (Vec<_>, Vec<_>) = changes.iter().partition(|(key, _)| is_mark(key));
+        for (key, stored) in marks.into_iter().chain(others) {
+            let path = match object_path(key) {
+                Ok(path) => path,
+                Err(why) => {
+                    refused.push((key.clone(), why));
+                    continue;
+                }
+            };
             let (bytes, step) = match stored {
                 None => (0, Step::Remove { path }),
-                Some((from, time)) => {
-                    let bytes = std::fs::metadata(from).map_or(0, |meta| meta.len());
-                    let (from, time) = (source(from), *time);
+                Some((dir, stored)) => {
+                    let (name, time) = (stored.name(), stored.time);
+                    let meta = match dir.metadata(&name) {
+                        Ok(meta) => meta,
+                        Err(e) => {
+                            refused.push((key.clone(), e.message));
+                            continue;
+                        }
+                    };
+                    let bytes = meta.len();
+                    let from = Origin::new(&dir.path().join(name), &meta);
                     match self.later_part {
                         true => (0, Step::CopyEmpty { from, path, time }),
                         false => (bytes, Step::Copy { from, path, time }),
@@ -147,7 +175,6 @@ impl Export<'_> {
             };
             all.push((key.clone(), bytes, step));
         }
-        let mut refused = Vec::new();
         for batch in all.chunks(STEPS) {
             let steps = batch.iter().map(|(_, _, step)| step.clone()).collect();
             let done = editor.edit(&StoreFile::open(part)?, steps)?;
@@ -287,19 +314,25 @@ fn joined(layers: &[LayerFiles]) -> Changes {
             for key in hidden {
                 changes.remove(&key);
             }
-            let stored = stored.as_ref();
-            let file = stored.map(|stored| (path_in(&layer.dir, stored), stored.time));
-            changes.insert(key.clone(), file);
+            let stored = stored.clone();
+            changes.insert(
+                key.clone(),
+                stored.map(|stored| (layer.dir.clone(), stored)),
+            );
         }
     }
     changes
 }
 
-/// The names in the file that a key stands for.
-fn object_path(key: &str) -> ObjectPath {
-    key.split('/')
-        .map(|name| unescape(name.as_bytes()))
-        .collect()
+/// The names in the file that a key stands for. Refused if it is spelled as no mount spells it, as earlier versions
+/// stored it: it would take the place of the object that is called so.
+fn object_path(key: &str) -> std::result::Result<ObjectPath, String> {
+    let own = |name: &str| {
+        let own = unescape(name.as_bytes());
+        let checked = name::check(name.as_bytes(), "", name::visible(&own, ""));
+        checked.map(|()| own).map_err(|why| why.to_string())
+    };
+    key.split('/').map(own).collect()
 }
 
 /// Gives a file or a directory its name, if nothing has it.
@@ -319,31 +352,27 @@ pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::index::Stored;
     use super::*;
 
-    fn layer(dir: &str, entries: &[(&str, Option<u64>)]) -> LayerFiles {
+    fn layer(dir: &Path, entries: &[(&str, Option<u64>)]) -> LayerFiles {
         let stored = |file: Option<u64>| {
             file.map(|file| Stored {
                 file,
                 time: 1,
-                size: None,
+                ..Stored::default()
             })
         };
-        LayerFiles {
-            dir: dir.into(),
-            entries: entries
-                .iter()
-                .map(|(key, file)| ((*key).to_owned(), stored(*file)))
-                .collect(),
-        }
+        let entries = entries.iter();
+        let entries = entries.map(|(key, file)| ((*key).to_owned(), stored(*file)));
+        LayerFiles::bare(&Dir::own(dir), entries.collect())
     }
 
     #[test]
     fn of_all_layers_the_last_counts_and_a_group_hides_what_was_in_it() {
+        let dirs: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
         let layers = [
             layer(
-                "a",
+                dirs[0].path(),
                 &[
                     ("g", Some(1)),
                     ("g/x", Some(2)),
@@ -351,20 +380,23 @@ mod tests {
                     ("h/x", Some(4)),
                 ],
             ),
-            layer("b", &[("g", None), ("h/x", Some(5))]),
-            layer("c", &[("g/z", Some(6))]),
+            layer(dirs[1].path(), &[("g", None), ("h/x", Some(5))]),
+            layer(dirs[2].path(), &[("g/z", Some(6))]),
         ];
         let changes = joined(&layers);
         let keys: Vec<_> = changes.keys().map(String::as_str).collect();
         assert_eq!(keys, ["g", "g.y", "g/z", "h/x"]);
-        assert_eq!(changes["g"], None);
-        let file = changes["h/x"].as_ref().map(|(path, _)| path.as_path());
-        assert_eq!(file, Some(Path::new("b/0000000000000005.h5")));
+        assert!(changes["g"].is_none());
+        let (dir, stored) = changes["h/x"].as_ref().unwrap();
+        assert_eq!((dir.path(), stored.file), (dirs[1].path(), 5));
     }
 
     #[test]
     fn a_key_names_an_object_by_its_own_name() {
-        let path = object_path("a%2Fb/c%2Enpy/d#e");
+        let path = object_path("a%2Fb/c%2Enpy/d#e").unwrap();
         assert_eq!(path, [b"a/b".to_vec(), b"c.npy".to_vec(), b"d#e".to_vec()]);
+        for two in ["g/%41", "x.npy", "..", "a\tb"] {
+            assert!(object_path(two).is_err(), "{two}");
+        }
     }
 }

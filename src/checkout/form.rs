@@ -6,18 +6,19 @@
 //! written here but scratch files, for arrays whose elements have to be put into another order.
 
 mod archive;
-mod arkouda;
+pub mod arkouda;
 mod array;
-mod daf;
-mod integers;
+pub mod axis;
+pub(crate) mod daf;
+pub mod integers;
 mod key;
 mod mapped;
 mod plain;
-mod sparse;
+pub(crate) mod sparse;
 mod spool;
 #[cfg(test)]
 pub mod store;
-mod text;
+pub(crate) mod text;
 mod times;
 mod turned;
 
@@ -25,11 +26,13 @@ use std::sync::Arc;
 
 use super::object::NewFile;
 use super::scratch::Scratch;
-use super::target::Part;
+use super::target::{Deletion, Part};
 use crate::content::Content;
 use crate::error::{Error, ErrorKind, Result};
+use crate::formats::daf::rules;
+use crate::tree::Node;
 
-pub use array::Array;
+pub use array::{Array, header};
 pub use key::Key;
 pub use spool::Spooled;
 
@@ -48,6 +51,11 @@ pub trait Base {
 
     /// The `.npy` file of an object of that group, by its own name (`cell#`); `None` if there is none.
     fn npy(&self, name: &str) -> Result<Option<Arc<dyn Content>>>;
+
+    /// What the mount shows at own names from that group on, the last with this suffix; nothing where there is no store.
+    fn node(&self, _path: &[String], _suffix: &str) -> Result<Option<Node>> {
+        Ok(None)
+    }
 
     /// An empty scratch file.
     fn scratch(&self) -> Scratch;
@@ -70,13 +78,23 @@ pub fn plan(base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
     planned.map_err(|e| e.about(key.name()))
 }
 
+/// What becomes of the object at `key` when one of its files is deleted; `member` is empty for a file that is the whole
+/// object. An error if the file may not be deleted.
+pub fn deletion(base: &dyn Base, key: &Key, member: &str) -> Result<Deletion> {
+    match base.kind() {
+        // An array is one file. A sparse matrix is nothing without any of its members.
+        Kind::Plain | Kind::Daf => Ok(Deletion::Object),
+        Kind::Arkouda => arkouda::deletion(base, key, member),
+    }
+}
+
 /// How many of the last names of a path belong to one object, the others being groups: 1 for a file that is an
 /// object, more for a member of an object that is a directory. `names` are own names, at least one.
 pub fn depth(kind: Kind, names: &[&str]) -> usize {
     let above = names.split_last().map_or(&[][..], |(_, above)| above);
     match kind {
         Kind::Plain => 1,
-        Kind::Daf if above.last().is_some_and(|name| daf::is_matrix(name)) => 2,
+        Kind::Daf if above.last().is_some_and(|name| rules::is_matrix(name)) => 2,
         Kind::Daf => 1,
         Kind::Arkouda => {
             let members = names
@@ -100,7 +118,7 @@ pub fn group(kind: Kind, key: &Key) -> NewFile {
 }
 
 /// The content, shape or type is wrong.
-fn invalid(why: impl Into<String>) -> Error {
+pub fn invalid(why: impl Into<String>) -> Error {
     Error::new(ErrorKind::Os(libc::EINVAL), why)
 }
 

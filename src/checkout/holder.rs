@@ -5,13 +5,13 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use super::dir::Dir;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The name of the lock file.
@@ -31,33 +31,21 @@ pub struct Holder {
 
 impl Holder {
     /// Takes the layer in `dir`; EBUSY, with the name of the other, if somebody has it.
-    pub fn take(dir: &Path) -> Result<Self> {
-        let path = dir.join(NAME);
+    pub fn take(dir: &Dir) -> Result<Self> {
+        let path = dir.path().join(NAME);
         let about = |e: io::Error| Error::from(e).about(path.display());
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(about)?;
+        let file = dir.write_or_create(NAME)?;
         let take = || lock(&file, FlockOperation::NonBlockingLockExclusive).map_err(about);
         if !take()? {
             std::thread::sleep(MOMENT);
             if !take()? {
-                let busy = ErrorKind::Os(libc::EBUSY);
-                let message = format!("{}: {} writes in this checkout", dir.display(), who(&file));
-                return Err(Error::new(busy, message));
+                return Err(busy(dir, &file));
             }
         }
         // A lock on a file that was deleted since keeps nobody out.
-        let is_there = std::fs::metadata(&path).is_ok_and(|there| {
-            let ours = file.metadata();
-            ours.is_ok_and(|ours| (ours.dev(), ours.ino()) == (there.dev(), there.ino()))
-        });
-        if !is_there {
+        if !dir.is_in_place() || !dir.leads_to(NAME, &file) {
             let message = "it was discarded by another process";
-            return Err(Error::new(ErrorKind::Stale, message).about(dir.display()));
+            return Err(Error::new(ErrorKind::Stale, message).about(dir.path().display()));
         }
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let who = format!("host {}, process {}\n", host.trim(), std::process::id());
@@ -66,18 +54,45 @@ impl Holder {
         Ok(Self { _file: file })
     }
 
-    /// Who has the layer in `dir` now; `None` if nobody has.
-    pub fn look(dir: &Path) -> Result<Option<String>> {
-        let path = dir.join(NAME);
+    /// Keeps the layer in `dir` as it is, together with others who do; EBUSY if somebody writes in it, `None` if
+    /// nobody ever did.
+    pub fn share(dir: &Dir) -> Result<Option<Self>> {
+        let path = dir.path().join(NAME);
         let about = |e: io::Error| Error::from(e).about(path.display());
-        let file = match File::open(&path) {
+        let file = match dir.read(NAME) {
             Ok(file) => file,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(about(e)),
+            Err(e) if e.kind == ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        if !lock(&file, FlockOperation::NonBlockingLockShared).map_err(about)? {
+            return Err(busy(dir, &file));
+        }
+        Ok(Some(Self { _file: file }))
+    }
+
+    /// Who has the layer in `dir` now; `None` if nobody has.
+    pub fn look(dir: &Dir) -> Result<Option<String>> {
+        let path = dir.path().join(NAME);
+        let about = |e: io::Error| Error::from(e).about(path.display());
+        let file = match dir.read(NAME) {
+            Ok(file) => file,
+            Err(e) if e.kind == ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
         };
         let is_free = lock(&file, FlockOperation::NonBlockingLockShared).map_err(about)?;
         Ok((!is_free).then(|| who(&file)))
     }
+}
+
+/// Why a layer cannot be had.
+fn busy(dir: &Dir, file: &File) -> Error {
+    // Those who only read are many, and leave no name.
+    let is_read = lock(file, FlockOperation::NonBlockingLockShared);
+    let message = match is_read {
+        Ok(true) => "this checkout is mounted read-only".to_owned(),
+        _ => format!("{} writes in this checkout", who(file)),
+    };
+    Error::new(ErrorKind::Os(libc::EBUSY), message).about(dir.path().display())
 }
 
 /// Whether the lock was to be had.
@@ -104,24 +119,26 @@ mod tests {
 
     #[test]
     fn the_second_is_told_who_is_first() {
-        let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Holder::look(dir.path()).unwrap(), None);
-        let first = Holder::take(dir.path()).unwrap();
-        let refused = Holder::take(dir.path()).unwrap_err();
+        let top = tempfile::tempdir().unwrap();
+        let dir = Dir::own(top.path());
+        assert_eq!(Holder::look(&dir).unwrap(), None);
+        let first = Holder::take(&dir).unwrap();
+        let refused = Holder::take(&dir).unwrap_err();
         assert_eq!(refused.errno(), libc::EBUSY);
         let process = format!("process {}", std::process::id());
         assert!(
             refused.message.contains(&format!("{process} ")),
             "{refused}"
         );
-        assert!(
-            Holder::look(dir.path())
-                .unwrap()
-                .unwrap()
-                .ends_with(&process)
-        );
+        assert!(Holder::look(&dir).unwrap().unwrap().ends_with(&process));
+        assert_eq!(Holder::share(&dir).unwrap_err().message, refused.message);
         drop(first);
-        assert_eq!(Holder::look(dir.path()).unwrap(), None);
-        Holder::take(dir.path()).unwrap();
+        assert_eq!(Holder::look(&dir).unwrap(), None);
+        let readers = [(); 2].map(|()| Holder::share(&dir).unwrap());
+        let refused = Holder::take(&dir).unwrap_err();
+        assert_eq!(refused.errno(), libc::EBUSY);
+        assert!(refused.message.contains("read-only"), "{refused}");
+        drop(readers);
+        Holder::take(&dir).unwrap();
     }
 }

@@ -1,25 +1,29 @@
 //! Which object each file of a layer is, and what the layer was begun on: a file of records (`lines`).
 //!
 //! Of several records of an object the last counts. Members of an object that is not complete are forgotten
-//! with the next change of the object.
+//! with the next change of the object. A file most of whose lines say nothing any more is written anew.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::lines::{self, Lines};
+use super::dir::Dir;
+use super::fit::{Against, StoreIdentity};
+use super::lines::{self, Form, Lines};
 use super::storage::Storage;
 use crate::error::{Error, Result};
 
 /// The name of the file.
 pub const NAME: &str = "index";
 
-const FIRST_LINE: &[u8] = b"npyfs checkout 1\n";
+const FORM: Form = Form {
+    name: "npyfs checkout",
+    version: 2,
+};
 
 /// A file of the layer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stored {
     /// Its number, which is its name.
     pub file: u64,
@@ -28,14 +32,24 @@ pub struct Stored {
     /// Its size in the mount, if it is shown as one `.npy` file and that is known: a listing need not open it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
+    /// What it was written against; `None`: by a version that did not remember it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<Box<Against>>,
+    /// What newer versions say of it.
+    #[serde(flatten)]
+    pub other: serde_json::Map<String, serde_json::Value>,
 }
+
+/// Lines that are never too many, however little they say.
+const FEW: usize = if cfg!(test) { 16 } else { 1000 };
 
 /// What became of an object: a file, or nothing when it was deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Record {
     /// The path of the object as the mount shows it.
     pub path: String,
+    // Never left out: a record without it is of another kind.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub stored: Option<Stored>,
 }
 
@@ -52,7 +66,6 @@ pub struct Kept {
 
 /// An object that lacks members, or whose members do not fit each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Incomplete {
     /// The path that the object is to have.
     pub object: String,
@@ -74,14 +87,24 @@ pub struct BaseFile {
 
 /// What the changes that follow in the index were made on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Begun {
     /// Committed layers below.
     pub commits: u64,
+    /// The id of the uppermost of them; `None` if there is none, or a version that knew no ids wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<String>,
     /// When, in nanoseconds since 1970.
     pub time: i64,
     /// The files of the base; `None` if they were too many to be remembered.
     pub base: Option<Vec<BaseFile>>,
+}
+
+/// What a store was when the first object was written over it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Store {
+    /// The key of the store; empty if the mount shows nothing else.
+    pub store: String,
+    pub identity: StoreIdentity,
 }
 
 /// A line of the file.
@@ -91,6 +114,17 @@ enum Line {
     Change(Record),
     Incomplete(Incomplete),
     Begun(Begun),
+    Store(Store),
+}
+
+impl lines::Record for Line {
+    fn parse(json: &str) -> serde_json::Result<Self> {
+        serde_json::from_str(json)
+    }
+
+    fn print(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
+    }
 }
 
 /// What an index says.
@@ -102,16 +136,20 @@ pub struct Changes {
     pub begun: Option<Begun>,
     /// Objects that are not complete, by their path.
     pub incomplete: BTreeMap<String, Incomplete>,
+    /// What the stores were, by key.
+    pub stores: BTreeMap<String, StoreIdentity>,
     /// On how many commits each object was changed first.
     seen: BTreeMap<String, u64>,
     /// Commits below what is changed next.
     commits: u64,
+    /// The ids of the uppermost commits, by how many there were.
+    on: BTreeMap<u64, String>,
 }
 
 impl Changes {
     /// What the index of the layer in `dir` says now.
-    pub fn read(dir: &Path) -> Result<Self> {
-        let lines: Vec<Line> = lines::read(&dir.join(NAME), FIRST_LINE)?;
+    pub fn read(dir: &Dir) -> Result<Self> {
+        let lines: Vec<Line> = lines::read(dir, NAME, FORM)?;
         Ok(Self::of(lines))
     }
 
@@ -150,11 +188,72 @@ impl Changes {
                 return old;
             }
             Line::Begun(begun) => {
+                let first = self.begun.as_ref().map(|begun| begun.commits);
+                let is_needed = |commits: u64| {
+                    first == Some(commits) || self.seen.values().any(|&seen| seen == commits)
+                };
+                // Nothing was written on those commits.
+                if !is_needed(self.commits) {
+                    self.on.remove(&self.commits);
+                }
                 self.commits = begun.commits;
+                if let Some(on) = &begun.on {
+                    self.on.insert(begun.commits, on.clone());
+                }
                 self.begun.get_or_insert(begun);
+            }
+            Line::Store(Store { store, identity }) => {
+                self.stores.insert(store, identity);
             }
         }
         Vec::new()
+    }
+
+    /// The fewest lines that say the same.
+    fn lines(&self) -> Vec<Line> {
+        let begun_on = |commits| {
+            Line::Begun(Begun {
+                commits,
+                base: None,
+                on: self.on.get(&commits).cloned(),
+                ..self.begun.clone().unwrap_or_default()
+            })
+        };
+        let mut paths: Vec<(u64, &String)> = self
+            .entries
+            .keys()
+            .map(|path| (self.seen(path), path))
+            .collect();
+        paths.sort();
+        let mut lines = Vec::with_capacity(paths.len());
+        let (mut first, mut now) = (self.begun.as_ref(), 0);
+        let mut begin = |commits: u64, lines: &mut Vec<Line>| {
+            // The first says more than the others, and has the lowest number.
+            if let Some(begun) = first.filter(|begun| begun.commits <= commits) {
+                lines.push(Line::Begun(begun.clone()));
+                (first, now) = (None, begun.commits);
+            }
+            if commits != now {
+                lines.push(begun_on(commits));
+                now = commits;
+            }
+        };
+        for (commits, path) in paths {
+            begin(commits, &mut lines);
+            lines.push(Line::Change(Record {
+                path: path.clone(),
+                stored: self.entries.get(path).cloned().flatten(),
+            }));
+        }
+        begin(self.commits, &mut lines);
+        lines.extend(self.incomplete.values().cloned().map(Line::Incomplete));
+        lines.extend(self.stores.iter().map(|(store, identity)| {
+            Line::Store(Store {
+                store: store.clone(),
+                identity: identity.clone(),
+            })
+        }));
+        lines
     }
 
     /// How many committed layers were below when the object at `path` was first changed here: what later
@@ -168,11 +267,15 @@ impl Changes {
 pub struct Index {
     lines: Lines<Line>,
     changes: Changes,
+    /// Lines of the file.
+    count: usize,
+    /// So many are too many.
+    most: usize,
 }
 
 impl Index {
     /// Reads the index of the layer in `dir`. A new one is made, unless the layer has objects already.
-    pub fn open(dir: &Path, storage: Arc<dyn Storage>, has_objects: bool) -> Result<Self> {
+    pub fn open(dir: &Dir, storage: Arc<dyn Storage>, has_objects: bool) -> Result<Self> {
         let may_make = || {
             if has_objects {
                 let message = "it is gone, but the files of the checkout are there";
@@ -180,11 +283,47 @@ impl Index {
             }
             Ok(())
         };
-        let (lines, records) = Lines::open(&dir.join(NAME), FIRST_LINE, storage, may_make)?;
-        Ok(Self {
+        let (lines, records) = Lines::open((dir, NAME), FORM, storage, may_make)?;
+        let mut index = Self {
             lines,
+            count: records.len(),
             changes: Changes::of(records),
-        })
+            most: 0,
+        };
+        index.compact();
+        Ok(index)
+    }
+
+    /// Writes the file anew if most of its lines say nothing any more.
+    fn compact(&mut self) {
+        let Changes {
+            entries,
+            incomplete,
+            stores,
+            ..
+        } = &self.changes;
+        let said = entries.len() + incomplete.len() + stores.len();
+        let enough = said.saturating_mul(2).saturating_add(FEW);
+        if self.count <= enough.max(self.most) {
+            return;
+        }
+        let lines = self.changes.lines();
+        match self.lines.rewrite(&lines) {
+            Ok(()) => (self.count, self.most) = (lines.len(), 0),
+            // Nothing is lost by a long file: later, perhaps. If nobody knows which file the disk has, the next
+            // change says so.
+            Err(_) => self.most = self.count.saturating_mul(2),
+        }
+    }
+
+    /// Adds lines, durably: on failure none of them. Answers the numbers of members' files that nobody needs any more.
+    fn add(&mut self, lines: Vec<Line>) -> Result<Vec<u64>> {
+        self.lines.add_all(&lines)?;
+        self.count += lines.len();
+        let taken = lines.into_iter().map(|line| self.changes.take(line));
+        let taken = taken.collect::<Vec<_>>().concat();
+        self.compact();
+        Ok(taken)
     }
 
     /// Every object that was changed; `None`: it was deleted.
@@ -197,10 +336,17 @@ impl Index {
         if self.changes.begun.is_some() && self.changes.commits == begun.commits {
             return Ok(());
         }
-        let line = Line::Begun(begun);
-        self.lines.add(&line)?;
-        self.changes.take(line);
-        Ok(())
+        self.add(vec![Line::Begun(begun)]).map(drop)
+    }
+
+    /// Remembers what a store is that objects are written over, durably.
+    pub fn know(&mut self, store: Store) -> Result<()> {
+        self.add(vec![Line::Store(store)]).map(drop)
+    }
+
+    /// What the stores were that objects were written over, by key.
+    pub fn stores(&self) -> &BTreeMap<String, StoreIdentity> {
+        &self.changes.stores
     }
 
     /// Objects that are not complete, by their path.
@@ -211,18 +357,13 @@ impl Index {
     /// Makes changes happen, durably: on failure none of them. Answers the numbers of members' files that nobody
     /// needs any more.
     pub fn add_all(&mut self, records: Vec<Record>) -> Result<Vec<u64>> {
-        let lines: Vec<Line> = records.into_iter().map(Line::Change).collect();
-        self.lines.add_all(&lines)?;
-        let taken = lines.into_iter().map(|line| self.changes.take(line));
-        Ok(taken.collect::<Vec<_>>().concat())
+        self.add(records.into_iter().map(Line::Change).collect())
     }
 
     /// Remembers an object that is not complete, durably, in the place of what was known of it. Answers as
     /// `add_all`.
     pub fn keep(&mut self, object: Incomplete) -> Result<Vec<u64>> {
-        let line = Line::Incomplete(object);
-        self.lines.add(&line)?;
-        Ok(self.changes.take(line))
+        self.add(vec![Line::Incomplete(object)])
     }
 
     /// Whether nothing can be added any more, because a failure could not be taken back.
@@ -233,6 +374,8 @@ impl Index {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::super::storage::Disk;
     use super::*;
 
@@ -240,7 +383,7 @@ mod tests {
         let stored = file.map(|file| Stored {
             file,
             time: -5,
-            size: None,
+            ..Stored::default()
         });
         Record {
             path: path.into(),
@@ -249,7 +392,7 @@ mod tests {
     }
 
     fn open(dir: &Path) -> Result<Index> {
-        Index::open(dir, Arc::new(Disk), false)
+        Index::open(&Dir::own(dir), Arc::new(Disk), false)
     }
 
     #[test]
@@ -279,7 +422,7 @@ mod tests {
                 index.add_all(vec![record(name, None)]).unwrap();
             }
         }
-        let changes = Changes::read(dir.path()).unwrap();
+        let changes = Changes::read(&Dir::own(dir.path())).unwrap();
         let seen = ["a", "b", "c", "d"].map(|name| changes.seen(name));
         assert_eq!(seen, [2, 2, 5, 5]);
         assert_eq!(changes.begun, Some(begun(2)));
@@ -308,10 +451,15 @@ mod tests {
             // The time is set, and another object stored.
             let others = vec![record("a", Some(1)), record("b", Some(5))];
             assert!(index.add_all(others).unwrap().is_empty());
-            let read = Changes::read(dir.path()).unwrap();
+            let read = Changes::read(&Dir::own(dir.path())).unwrap();
             assert_eq!(read.incomplete["a"], kept(&[3, 4]));
             assert_eq!(index.add_all(vec![record("a", change)]).unwrap(), [3, 4]);
-            assert!(Changes::read(dir.path()).unwrap().incomplete.is_empty());
+            assert!(
+                Changes::read(&Dir::own(dir.path()))
+                    .unwrap()
+                    .incomplete
+                    .is_empty()
+            );
             assert!(index.keep(kept(&[6])).unwrap().is_empty());
             assert_eq!(index.keep(kept(&[])).unwrap(), [6]);
             assert!(open(dir.path()).unwrap().incomplete().is_empty());
@@ -319,8 +467,121 @@ mod tests {
     }
 
     #[test]
+    fn one_that_grows_is_written_anew_and_says_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = Dir::own(dir.path());
+        let length = || std::fs::metadata(dir.path().join(NAME)).unwrap().len();
+        let same = |a: &Changes, b: &Changes| {
+            assert_eq!(format!("{a:?}"), format!("{b:?}"));
+        };
+        // In the file that only grows, which is taken as it is.
+        let mut long = Vec::new();
+        let mut index = open(dir.path()).unwrap();
+        let mut add = |index: &mut Index, line: fn(u64) -> Line, n: u64| {
+            long.push(line(n));
+            index.add(vec![line(n)]).unwrap();
+            let all: Vec<Line> =
+                serde_json::from_str(&serde_json::to_string(&long).unwrap()).unwrap();
+            let all = Changes::of(all);
+            same(&index.changes, &all);
+            same(&Changes::read(&own).unwrap(), &all);
+        };
+        for commits in [2, 2, 5, 9] {
+            add(
+                &mut index,
+                |commits| {
+                    Line::Begun(Begun {
+                        commits,
+                        time: 7,
+                        on: Some(format!("id{commits}")),
+                        base: Some(Vec::new()),
+                    })
+                },
+                commits,
+            );
+            let store = |n| {
+                Line::Store(Store {
+                    store: format!("s{n}"),
+                    identity: StoreIdentity {
+                        kind: "daf".into(),
+                        ..StoreIdentity::default()
+                    },
+                })
+            };
+            add(&mut index, store, commits);
+            for n in 0..30 {
+                let change =
+                    |n| Line::Change(record(&format!("o{}", n % 4), (n % 3 > 0).then_some(n)));
+                add(&mut index, change, n + commits);
+            }
+            let kept = |n| {
+                Line::Incomplete(Incomplete {
+                    object: format!("m{n}"),
+                    members: vec![Kept {
+                        name: "x.npy".into(),
+                        file: 1000 + n,
+                        time: 1,
+                    }],
+                    missing: Vec::new(),
+                })
+            };
+            add(&mut index, kept, commits);
+        }
+        assert!(index.count < 60, "{}", index.count);
+        let short = length();
+        // An old one is made short when it is opened.
+        drop(index);
+        let again = open(dir.path()).unwrap();
+        assert!(length() <= short && again.count < 60);
+    }
+
+    #[test]
+    fn an_index_of_the_first_form_is_read_and_gone_on_with() {
+        let dir = tempfile::tempdir().unwrap();
+        let lines = [
+            r#"{"commits":2,"time":5,"base":[{"path":"","size":7,"modified":9}]}"#,
+            r#"{"path":"a","stored":{"file":1,"time":3,"size":144}}"#,
+            r#"{"path":"b","stored":null}"#,
+            r#"{"object":"c","members":[{"name":"data.npy","file":4,"time":8}],"missing":["indices.npy"]}"#,
+        ];
+        let mut text = "npyfs checkout 1\n".to_owned();
+        for line in lines {
+            text += &format!("{:08x} {line}\n", crc32fast::hash(line.as_bytes()));
+        }
+        std::fs::write(dir.path().join(NAME), &text).unwrap();
+        let read = Changes::read(&Dir::own(dir.path())).unwrap();
+        assert_eq!(read.entries["a"].as_ref().unwrap().size, Some(144));
+        assert_eq!(read.entries["b"], None);
+        assert_eq!(read.begun.as_ref().unwrap().commits, 2);
+        assert_eq!(read.incomplete["c"].members[0].file, 4);
+        let mut index = open(dir.path()).unwrap();
+        index.add_all(vec![record("d", Some(9))]).unwrap();
+        let now = std::fs::read_to_string(dir.path().join(NAME)).unwrap();
+        let rest = text.strip_prefix("npyfs checkout 1\n").unwrap();
+        assert!(
+            now.starts_with(&format!("npyfs checkout 2\n{rest}")),
+            "{now}"
+        );
+        assert_eq!(
+            Changes::read(&Dir::own(dir.path())).unwrap().entries.len(),
+            3
+        );
+    }
+
+    #[test]
+    fn what_newer_versions_say_of_an_object_is_kept() {
+        let json = r#"{"path":"a","stored":{"file":1,"time":3,"colour":"red"}}"#;
+        let line: Line = serde_json::from_str(json).unwrap();
+        assert_eq!(serde_json::to_string(&line).unwrap(), json);
+        // Neither is a record, nor the deletion of an object.
+        for json in [r#"{"path":"a"}"#, r#"{"path":"a","moved":"b"}"#] {
+            assert!(serde_json::from_str::<Line>(json).is_err(), "{json}");
+        }
+    }
+
+    #[test]
     fn an_index_that_is_gone_is_not_made_again_over_objects() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(Index::open(dir.path(), Arc::new(Disk), true).is_err());
+        assert!(Index::open(&Dir::own(dir.path()), Arc::new(Disk), true).is_err());
     }
 }

@@ -10,29 +10,37 @@ mod member;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::checkouts::LayerFiles;
+use super::dir::Dir;
+use super::fit::StoreIdentity;
 use super::holder::Holder;
-use super::index::{Begun, Incomplete, Index, Record, Stored};
+use super::index::{Begun, Incomplete, Index, Record, Store, Stored};
 use super::ledger::Ledger;
 use super::object::{self, NewFile};
 use super::scratch::Scratch;
 use super::storage::Storage;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::{Creator, NewAttribute};
+use crate::raw::handle::allowance;
 
-pub use member::{Member, path_of_member};
+pub use member::{Member, name_of_member};
 
 /// Endings of a finished file, of one that is being made, and of a member of an object that is not complete.
 const FINISHED: &str = "h5";
 const UNFINISHED: &str = "part";
 const MEMBER: &str = "member";
 
-/// Most changes that wait to be synced; each may hold a file open.
-const MOST_WAITING: usize = 256;
+/// Most changes that wait to be synced; each may hold a file open, and all of them take a part of the descriptors.
+fn most_waiting() -> usize {
+    const MOST: u64 = 256;
+    const PART: u64 = 8;
+    usize::try_from((allowance() / PART).min(MOST)).unwrap_or(1)
+}
 
 /// A layer that this process writes in. All methods may be called from any thread.
 ///
@@ -42,7 +50,7 @@ const MOST_WAITING: usize = 256;
 /// the object, now and each time it is called, and there are no other changes until the layer is opened again,
 /// which shows what was there before.
 pub struct Layer {
-    dir: PathBuf,
+    dir: Dir,
     storage: Arc<dyn Storage>,
     creator: Creator,
     ledger: Mutex<Ledger>,
@@ -57,16 +65,9 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// Opens the layer in `dir`, which is made if it is not there; EBUSY if another process has it.
-    pub fn open(dir: &Path, storage: Arc<dyn Storage>, creator: Creator) -> Result<Self> {
-        let about = |e: std::io::Error| Error::from(e).about(dir.display());
-        // Without an index nobody may have seen to it that its name survives a loss of power.
-        if !dir.join(super::index::NAME).is_file() {
-            std::fs::create_dir_all(dir).map_err(about)?;
-            if let Some(parent) = dir.parent().filter(|parent| parent.is_dir()) {
-                storage.sync_dir(parent).map_err(about)?;
-            }
-        }
+    /// Opens the layer in `dir`; EBUSY if another process has it.
+    pub fn open(dir: &Dir, storage: Arc<dyn Storage>, creator: Creator) -> Result<Self> {
+        let about = |e: std::io::Error| Error::from(e).about(dir.path().display());
         let holder = Holder::take(dir)?;
         let files = files(dir).map_err(about)?;
         let has_objects = files
@@ -83,11 +84,11 @@ impl Layer {
         for file in files {
             last = last.max(file.number);
             if !named.contains(&(file.number, file.ending)) {
-                storage.remove(&file.path).map_err(about)?;
+                storage.remove(dir, &file.name).map_err(about)?;
             }
         }
         Ok(Self {
-            dir: dir.to_owned(),
+            dir: dir.clone(),
             storage,
             creator,
             ledger: Mutex::new(Ledger::new(index)),
@@ -109,8 +110,19 @@ impl Layer {
         Scratch::new(&self.dir, self.storage.clone())
     }
 
-    pub fn dir(&self) -> &Path {
+    pub fn dir(&self) -> &Dir {
         &self.dir
+    }
+
+    /// The layer as others see it.
+    pub fn files(&self) -> LayerFiles {
+        let ledger = self.ledger();
+        LayerFiles {
+            dir: self.dir.clone(),
+            entries: ledger.now().clone(),
+            stores: ledger.stores().clone(),
+            commit: None,
+        }
     }
 
     /// Every object that was changed, by its path; `None`: it was deleted.
@@ -120,16 +132,24 @@ impl Layer {
 
     /// Where the file of an object is.
     pub fn path(&self, stored: &Stored) -> PathBuf {
-        self.place(stored.file, FINISHED)
-    }
-
-    fn place(&self, number: u64, ending: &str) -> PathBuf {
-        self.dir.join(file_name(number, ending))
+        self.dir.path().join(stored.name())
     }
 
     /// Remembers what the changes from now on are made on.
     pub fn begin(&self, begun: Begun) -> Result<()> {
         self.ledger().begin(begun)
+    }
+
+    /// Remembers what the store at a key is that objects are written over, at once; nothing if that is known already.
+    pub fn know(&self, store: &str, look: impl FnOnce() -> Result<StoreIdentity>) -> Result<()> {
+        if self.ledger().stores().contains_key(store) {
+            return Ok(());
+        }
+        let identity = look()?;
+        self.ledger().know(Store {
+            store: store.to_owned(),
+            identity,
+        })
     }
 
     /// Stores an object. Its file gets the attribute `npyfs_time` with the time of writing, in nanoseconds since
@@ -138,40 +158,65 @@ impl Layer {
     /// On failure the object is what it was, and the error says why: EINVAL and the like if the content is wrong,
     /// EOPNOTSUPP if HDF5 has no form for it.
     pub fn put(&self, path: &str, new: &NewFile, time: SystemTime) -> Result<Stored> {
+        let (stored, file) = self.make(path, new, time)?;
+        self.change(path, Some(stored.clone()), Some(file))?;
+        Ok(stored)
+    }
+
+    /// Stores an object as `put` does, and deletes others with it: durably when it returns. On failure nothing changed.
+    pub fn replace(
+        &self,
+        path: &str,
+        new: &NewFile,
+        time: SystemTime,
+        gone: &[String],
+    ) -> Result<Stored> {
+        let (stored, file) = self.make(path, new, time)?;
+        let mut changes = vec![(path, Some(stored.clone()), Some(file))];
+        changes.extend(gone.iter().map(|gone| (gone.as_str(), None, None)));
+        self.change_now(changes)?;
+        Ok(stored)
+    }
+
+    /// Makes the file of an object, which no change names yet.
+    fn make(&self, path: &str, new: &NewFile, time: SystemTime) -> Result<(Stored, File)> {
         self.ledger().check()?;
-        if self.ledger().waiting() >= MOST_WAITING {
+        if self.ledger().waiting() >= most_waiting() {
             self.sync()?;
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let (part, whole) = (self.place(number, UNFINISHED), self.place(number, FINISHED));
+        let (part, whole) = (file_name(number, UNFINISHED), file_name(number, FINISHED));
         let storage = &*self.storage;
         let mut new = new.clone();
         new.mark_root(NewAttribute::int(object::TIME, nanoseconds(time)));
-        let finished = object::write(&part, &new, &self.creator, storage).and_then(|file| {
-            storage.rename(&part, &whole)?;
+        let dir = &self.dir;
+        let finished = object::write((dir, &part), &new, &self.creator, storage);
+        let finished = finished.and_then(|file| {
+            // Not before: a worker of root's has no right to write what belongs to others.
+            dir.rights().settle(&file)?;
+            storage.rename(dir, &part, &whole)?;
             Ok(file)
         });
         let file = finished.map_err(|e| {
             // What cannot be removed now goes when the layer is next opened.
-            let _ = storage.remove(&part);
-            let _ = storage.remove(&whole);
+            let _ = storage.remove(dir, &part);
+            let _ = storage.remove(dir, &whole);
             e.about(path)
         })?;
         let stored = Stored {
             file: number,
             time: nanoseconds(time),
             size: new.size,
+            against: new.against,
+            ..Stored::default()
         };
-        self.change(path, Some(stored.clone()), Some(file))?;
-        Ok(stored)
+        Ok((stored, file))
     }
 
     /// Deletes an object: it is not there any more, whatever the store below says. Durable when it returns, because
     /// no descriptor is left to be synced.
     pub fn remove(&self, path: &str) -> Result<()> {
-        self.change(path, None, None)?;
-        // What was not deleted must not be deleted later.
-        self.sync().inspect_err(|_| self.ledger().withdraw(path))
+        self.change_now(vec![(path, None, None)])
     }
 
     /// Sets the time of an object of this layer; ENOENT for others.
@@ -196,11 +241,31 @@ impl Layer {
         self.ledger().change(record, file)?;
         self.sync_waiting()
     }
+
+    /// Makes changes and waits until they are durable, together with all others that wait. On failure, none of them
+    /// happens later.
+    fn change_now(&self, changes: Vec<(&str, Option<Stored>, Option<File>)>) -> Result<()> {
+        let mut settled = Vec::with_capacity(changes.len());
+        {
+            let mut ledger = self.ledger();
+            ledger.check()?;
+            for (path, stored, file) in changes {
+                let record = Record {
+                    path: path.to_owned(),
+                    stored,
+                };
+                settled.push(ledger.change(record, file)?);
+            }
+        }
+        self.settle(&settled)
+    }
 }
 
-/// The file of an object in the layer at `dir`.
-pub fn path_in(dir: &Path, stored: &Stored) -> PathBuf {
-    dir.join(file_name(stored.file, FINISHED))
+impl Stored {
+    /// The name of the object's file in its layer.
+    pub fn name(&self) -> String {
+        file_name(self.file, FINISHED)
+    }
 }
 
 fn file_name(number: u64, ending: &str) -> String {
@@ -217,15 +282,14 @@ pub fn nanoseconds(time: SystemTime) -> i64 {
 
 /// A file with a name as layers give them.
 struct Numbered {
-    path: PathBuf,
+    name: String,
     number: u64,
     ending: &'static str,
 }
 
-fn files(dir: &Path) -> std::io::Result<Vec<Numbered>> {
+fn files(dir: &Dir) -> std::io::Result<Vec<Numbered>> {
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(dir)? {
-        let name = entry?.file_name();
+    for (name, _) in dir.names()? {
         let Some((stem, ending)) = name.to_str().and_then(|name| name.split_once('.')) else {
             continue;
         };
@@ -236,7 +300,7 @@ fn files(dir: &Path) -> std::io::Result<Vec<Numbered>> {
             && let Some(ending) = endings.into_iter().find(|known| *known == ending)
         {
             files.push(Numbered {
-                path: dir.join(&name),
+                name: format!("{stem}.{ending}"),
                 number,
                 ending,
             });
@@ -247,6 +311,8 @@ fn files(dir: &Path) -> std::io::Result<Vec<Numbered>> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::super::form::Kind;
     use super::super::form::store::{Memory, plan_one, saved};
     use super::super::storage::Disk;
@@ -257,7 +323,7 @@ mod tests {
     use crate::raw::StoreFile;
 
     fn open(dir: &Path, storage: impl Storage + 'static) -> Result<Layer> {
-        Layer::open(dir, Arc::new(storage), Creator::Local)
+        Layer::open(&Dir::own(dir), Arc::new(storage), Creator::Local)
     }
 
     /// Stores an `.npy` file as the object `group/data`.
@@ -367,7 +433,7 @@ mod tests {
         let wide = saved(&DType::int(1), &[0; 33], &[]);
         assert_eq!(try_put(&wide, inside), libc::EOPNOTSUPP);
         assert_eq!(content(&layer)["a.npy"], Some(vec![1]));
-        assert_eq!(files(dir.path()).unwrap().len(), 1);
+        assert_eq!(files(&Dir::own(dir.path())).unwrap().len(), 1);
     }
 
     type Step = fn(&Layer) -> Result<()>;
@@ -387,7 +453,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let all = {
             let faulty = Arc::new(Faulty::new(u64::MAX, 0, false));
-            let layer = Layer::open(dir.path(), faulty.clone(), Creator::Local).unwrap();
+            let layer = Layer::open(&Dir::own(dir.path()), faulty.clone(), Creator::Local).unwrap();
             for step in STEPS {
                 step(&layer).unwrap();
                 after.push(content(&layer));

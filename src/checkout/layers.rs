@@ -2,12 +2,14 @@
 //! checkout, and the view shows it.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 use std::time::SystemTime;
 
 use serde_json::{Value as Json, json};
 
-use super::checkouts::{Checkouts, LayerFiles, name_of};
+use super::checkouts::{Checkouts, LayerFiles, Opened};
+use super::dir::Dir;
+use super::fit::StoreIdentity;
 use super::form::{self, Base, Key, Kind, Plan};
 use super::index::Kept;
 use super::layer::{Layer, Member};
@@ -16,18 +18,19 @@ use super::scratch::Scratch;
 use super::storage::Disk;
 use super::syncer::Syncer;
 use super::target::{
-    Incomplete, Made, Names, Outcome, Part, Place, Restored, Role, Target, Unstored,
+    self, Deletion, Incomplete, Made, Names, Outcome, Part, Place, Restored, Role, Target, Unstored,
 };
 use super::view::View;
 use crate::content::Content;
 use crate::dtype::{self, DType};
 use crate::error::{Error, ErrorKind, Result};
+use crate::formats::daf::rules;
 use crate::h5::{Creator, NewElement};
 use crate::npy;
 use crate::options::StoreKind;
 use crate::raw::time;
 use crate::store::Context;
-use crate::tree::name::visible_with;
+use crate::tree::name::{self, SUFFIXES, visible_with};
 use crate::tree::{Directory, Node};
 
 /// A view and the layer on top of it that is written to.
@@ -38,6 +41,8 @@ pub struct LayerTarget {
     /// The checkout's name.
     name: String,
     context: Arc<Context>,
+    /// Held alone by who takes an axis away, shared by who stores what may lie along it.
+    axes: RwLock<()>,
 }
 
 impl LayerTarget {
@@ -52,19 +57,15 @@ impl LayerTarget {
             let why = "a Hangar repository keeps its changes itself: no files of HDF5 beside it";
             return Err(refused(libc::EOPNOTSUPP, why));
         }
-        let creator = |dir: &Path| Creator::worker(Path::new("/proc/self/exe"), dir);
-        let opened = checkouts.open(name, Arc::new(Disk), creator)?;
-        let view = over(base, context, &opened.below);
-        Self::new(view, opened.layer, name, context)
-    }
-
-    /// `layer` is shown on top of `view` from now on.
-    fn new(view: Arc<View>, layer: Layer, name: &str, context: &Arc<Context>) -> Result<Self> {
-        view.add_layer(layer.dir(), &layer.entries(), name);
+        let creator =
+            |dir: &Dir| Creator::worker(Path::new("/proc/self/exe"), &dir.path_of_descriptor());
+        let Opened { layer, mut below } = checkouts.open(name, Arc::new(Disk), creator)?;
+        below.push(layer.files());
+        let view = over(base, context, below);
         let layer = Arc::new(layer);
         let (journal, dir) = (context.clone(), layer.dir().to_owned());
         let syncer = Syncer::start(&layer, move |e| {
-            let line = format!("{}: {}", dir.display(), e.message);
+            let line = format!("{}: {}", dir.path().display(), e.message);
             journal.journal.add(&line);
         })?;
         Ok(Self {
@@ -73,6 +74,7 @@ impl LayerTarget {
             _syncer: syncer,
             name: name.to_owned(),
             context: context.clone(),
+            axes: RwLock::default(),
         })
     }
 
@@ -109,11 +111,19 @@ impl LayerTarget {
         }
         for at in depth..path.len() {
             let name = self.view.key_name(&path[at]);
-            if is_matrix(&name) && self.kind(&path[..at])? == Kind::Daf {
+            if std::str::from_utf8(&name).is_ok_and(rules::is_matrix)
+                && self.kind(&path[..at])? == Kind::Daf
+            {
                 return Ok(Some(at + 1));
             }
         }
-        Ok(None)
+        // Text that is too long for a fixed width is shown as a directory.
+        let dir = if path.len() > depth {
+            self.directory(path)?
+        } else {
+            None
+        };
+        Ok(dir.is_some_and(|dir| dir.is_object()).then_some(path.len()))
     }
 
     /// The store that a directory is in, by the number of names that lead to it.
@@ -132,19 +142,103 @@ impl LayerTarget {
         Ok((Key::of_path(&inside.join("/"))?, shown))
     }
 
-    fn put(&self, object: &str, new: &NewFile, time: SystemTime, is_directory: bool) -> Result<()> {
-        let stored = self.layer.put(object, new, time)?;
-        let dir = self.layer.dir();
-        self.view
-            .put(object, dir, &stored, &self.name, is_directory);
+    /// Checks that the mount shows what is called by the names of a path inside a store, the last with `suffix`.
+    fn check_names(&self, names: &Names, suffix: &str) -> Result<()> {
+        let sep = self.context.options.sep;
+        for (at, name) in names.iter().enumerate() {
+            let suffix = if at + 1 == names.len() { suffix } else { "" };
+            let as_shown = visible_with(&name::own(name, sep), suffix, sep);
+            target::check_name(name, suffix, as_shown)?;
+        }
         Ok(())
+    }
+
+    /// Refuses to take an axis away that objects lie along; the log names them.
+    fn check_unused(&self, key: &Key, above: &Names) -> Result<()> {
+        /// Users that are named.
+        const MOST: usize = 100;
+        let Some(axis) = rules::axis(key.name()) else {
+            return Ok(());
+        };
+        let Some(dir) = self.directory(above)? else {
+            return Ok(());
+        };
+        if dir.kind()? != StoreKind::Daf {
+            return Ok(());
+        }
+        let mut users = Vec::new();
+        for (shown, _) in dir.list()?.iter() {
+            let stem = split_suffix(&shown).map_or(&*shown, |(stem, _)| stem);
+            let own = name::own(stem, self.context.options.sep);
+            if std::str::from_utf8(&own).is_ok_and(|own| rules::lies_along(own, axis)) {
+                users.push(String::from_utf8_lossy(&shown).into_owned());
+            }
+        }
+        if users.is_empty() {
+            return Ok(());
+        }
+        let more = users.len().saturating_sub(MOST);
+        users.truncate(MOST);
+        let mut why = format!("the axis {axis} is in use: {}", users.join(", "));
+        if more > 0 {
+            why.push_str(&format!(" and {more} more"));
+        }
+        self.context
+            .journal
+            .add(&format!("{}: {why}", key.path().join("/")));
+        Err(refused(libc::ENOTEMPTY, &why))
+    }
+
+    fn put(&self, object: &str, new: &NewFile, time: SystemTime, is_directory: bool) -> Result<()> {
+        self.know_store(object)?;
+        let stored = self.layer.put(object, new, time)?;
+        self.view.put(object, &stored, is_directory);
+        Ok(())
+    }
+
+    /// Remembers what the store is that an object is written over, if nothing was before.
+    fn know_store(&self, object: &str) -> Result<()> {
+        let depth = self.store_depth(&self.view.shown(object))?;
+        let names: Vec<&str> = object.split('/').take(depth).collect();
+        let store = names.join("/");
+        self.layer.know(&store, || match self.view.store(&store) {
+            Some(dir) => StoreIdentity::of(&dir, &*self.view),
+            None => Err(Error::new(ErrorKind::NotFound, "the store is gone")),
+        })
+    }
+
+    /// What becomes of an object's parts.
+    fn plan(&self, object: &str, parts: &[Part]) -> Result<Planned> {
+        let (key, above) = self.place(object)?;
+        let base = Group {
+            target: self,
+            kind: self.kind(&above)?,
+            dir: self.directory(&above)?,
+        };
+        Ok(match form::plan(&base, &key, parts)? {
+            Plan::Incomplete(missing) => Planned::Incomplete(missing),
+            Plan::Complete(mut new) => {
+                new.size = shown_size(&new).filter(|_| base.kind == Kind::Plain);
+                let file = parts.first().map(|part| &part.content);
+                let against = self.view.against(object, file, base.kind == Kind::Daf)?;
+                new.against = Some(Box::new(against));
+                let single = parts.iter().all(|part| part.place.member.is_empty());
+                let is_directory = !single || base.kind != Kind::Plain;
+                Planned::Complete { new, is_directory }
+            }
+        })
     }
 }
 
-/// Whether a name is that of a matrix of a daf store: `rows,columns#property`.
-fn is_matrix(name: &[u8]) -> bool {
-    let at = name.iter().position(|&b| b == b'#');
-    at.is_some_and(|at| name[..at].contains(&b',') && at + 1 < name.len())
+/// What parts make.
+enum Planned {
+    Complete {
+        new: NewFile,
+        /// It may be shown as a directory.
+        is_directory: bool,
+    },
+    /// Of what these members are missing.
+    Incomplete(Vec<String>),
 }
 
 /// The group that an object is to be stored in.
@@ -171,6 +265,23 @@ impl Base for Group<'_> {
         }
     }
 
+    fn node(&self, path: &[String], suffix: &str) -> Result<Option<Node>> {
+        let sep = self.target.context.options.sep;
+        let Some((last, above)) = path.split_last() else {
+            return Ok(None);
+        };
+        let Some(mut dir) = self.dir.clone() else {
+            return Ok(None);
+        };
+        for name in above {
+            match dir.lookup(&visible_with(name.as_bytes(), "", sep))? {
+                Some(Node::Directory(below)) => dir = below,
+                _ => return Ok(None),
+            }
+        }
+        dir.lookup(&visible_with(last.as_bytes(), suffix, sep))
+    }
+
     fn scratch(&self) -> Scratch {
         self.target.layer.scratch()
     }
@@ -186,17 +297,18 @@ pub fn committed(
     Ok(if layers.is_empty() {
         base
     } else {
-        over(base, context, &layers).root()
+        over(base, context, layers).root()
     })
 }
 
-fn over(base: Arc<dyn Directory>, context: &Arc<Context>, layers: &[LayerFiles]) -> Arc<View> {
+/// A store with layers on top, the lowest first.
+pub fn over(
+    base: Arc<dyn Directory>,
+    context: &Arc<Context>,
+    layers: Vec<LayerFiles>,
+) -> Arc<View> {
     let view = View::new(base, context.clone());
-    for layer in layers {
-        let dir = layer.dir.file_name().unwrap_or_default().to_string_lossy();
-        let name = name_of(&dir).unwrap_or(&dir);
-        view.add_layer(&layer.dir, &layer.entries, name);
-    }
+    view.add_layers(layers);
     view
 }
 
@@ -255,6 +367,7 @@ impl Target for LayerTarget {
             }
             None => names.len(),
         };
+        self.check_names(&names[depth..], suffix)?;
         let (object, member) = names.split_at(inside);
         Ok(Role::Stored(Place {
             object: self.view.key(object)?,
@@ -268,28 +381,63 @@ impl Target for LayerTarget {
     }
 
     fn disk(&self) -> &Path {
-        self.layer.dir()
+        self.layer.dir().path()
     }
 
     fn store(&self, object: &str, parts: &[Part], time: SystemTime) -> Result<Outcome> {
-        let (key, above) = self.place(object)?;
-        let base = Group {
-            target: self,
-            kind: self.kind(&above)?,
-            dir: self.directory(&above)?,
-        };
-        match form::plan(&base, &key, parts)? {
-            Plan::Incomplete(missing) => Ok(Outcome::Incomplete(missing)),
-            Plan::Complete(mut new) => {
-                new.size = shown_size(&new).filter(|_| base.kind == Kind::Plain);
-                let single = parts.iter().all(|part| part.place.member.is_empty());
-                self.put(object, &new, time, !single || base.kind != Kind::Plain)?;
+        let _axes = self.axes.read().unwrap_or_else(|e| e.into_inner());
+        match self.plan(object, parts)? {
+            Planned::Incomplete(missing) => Ok(Outcome::Incomplete(missing)),
+            Planned::Complete { new, is_directory } => {
+                self.put(object, &new, time, is_directory)?;
                 Ok(Outcome::Stored)
             }
         }
     }
 
+    fn replace(
+        &self,
+        object: &str,
+        parts: &[Part],
+        time: SystemTime,
+        gone: &[String],
+    ) -> Result<Outcome> {
+        let _axes = self.axes.read().unwrap_or_else(|e| e.into_inner());
+        match self.plan(object, parts)? {
+            Planned::Incomplete(missing) => Ok(Outcome::Incomplete(missing)),
+            Planned::Complete { new, is_directory } => {
+                self.know_store(object)?;
+                let stored = self.layer.replace(object, &new, time, gone)?;
+                self.view.put(object, &stored, is_directory);
+                gone.iter().for_each(|gone| self.view.remove(gone));
+                Ok(Outcome::Stored)
+            }
+        }
+    }
+
+    fn deletion(&self, place: &Place) -> Result<Deletion> {
+        let (key, above) = self.place(&place.object)?;
+        self.check_unused(&key, &above)?;
+        let base = Group {
+            target: self,
+            kind: self.kind(&above)?,
+            dir: self.directory(&above)?,
+        };
+        form::deletion(&base, &key, &place.member)
+    }
+
     fn remove(&self, object: &str) -> Result<()> {
+        // What is no object of a store is a directory of such, which is empty.
+        let place = self.place(object).ok();
+        let axis = place.filter(|(key, _)| rules::axis(key.name()).is_some());
+        let _alone = match &axis {
+            Some((key, above)) => {
+                let alone = self.axes.write().unwrap_or_else(|e| e.into_inner());
+                self.check_unused(key, above)?;
+                Some(alone)
+            }
+            None => None,
+        };
         self.layer.remove(object)?;
         self.view.remove(object);
         Ok(())
@@ -309,6 +457,7 @@ impl Target for LayerTarget {
     fn make_directory(&self, path: &Names, time: SystemTime) -> Result<Made> {
         let above = path.split_last().map_or(&[][..], |(_, above)| above);
         let depth = self.store_depth(above)?;
+        self.check_names(&path[depth..], "")?;
         if self.composite(depth, path)?.is_some() {
             return Ok(Made::Scratch);
         }
@@ -320,6 +469,10 @@ impl Target for LayerTarget {
     }
 
     fn remove_directory(&self, path: &Names) -> Result<()> {
+        let above = path.split_last().map_or(&[][..], |(_, above)| above);
+        if let Some(depth) = self.view.store_depth(above) {
+            self.check_names(&path[depth..], "")?;
+        }
         self.remove(&self.view.key(path)?)
     }
 
@@ -342,7 +495,11 @@ impl Target for LayerTarget {
         objects
             .map(|kept| {
                 let open = |member: &Kept| {
-                    let path = self.view.shown(&format!("{}/{}", kept.object, member.name));
+                    // A file that is the whole object has but a suffix.
+                    let whole = SUFFIXES.contains(&member.name.as_bytes());
+                    let between = if whole { "" } else { "/" };
+                    let path = format!("{}{between}{}", kept.object, member.name);
+                    let path = self.view.shown(&path);
                     // The index may be of another store, or damaged.
                     match self.role(&path)? {
                         Role::Stored(place) if place.object == kept.object => {}
@@ -376,14 +533,19 @@ impl Target for LayerTarget {
         self.layer.sync()
     }
 
+    fn note(&self, line: &str) {
+        self.context.journal.add(line);
+    }
+
     fn status(&self) -> Json {
         let entries = self.layer.entries();
         let deleted = entries.values().filter(|stored| stored.is_none()).count();
         json!({
             "name": self.name,
-            "dir": self.layer.dir().to_string_lossy(),
+            "dir": self.layer.dir().path().to_string_lossy(),
             "objects": entries.len() - deleted,
             "deleted": deleted,
+            "not_shown": self.view.misfits().len(),
             "lost": self.layer.lost().map(|e| e.message),
         })
     }

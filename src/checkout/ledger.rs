@@ -5,8 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::index::{Begun, Incomplete, Index, Record, Stored};
+use super::fit::StoreIdentity;
+use super::index::{Begun, Incomplete, Index, Record, Store, Stored};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Most objects that a message names.
@@ -29,6 +32,19 @@ pub struct Waiting {
     pub file: Option<File>,
     /// What nobody needs once the change has happened.
     pub old: Option<Stored>,
+    /// What stood there before, if the layer said anything of it.
+    before: Option<Option<Stored>>,
+    settled: Settled,
+}
+
+/// Whether a change happened for good, for who made it.
+#[derive(Clone, Debug, Default)]
+pub struct Settled(Arc<AtomicBool>);
+
+impl Settled {
+    pub fn is(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 impl Ledger {
@@ -55,14 +71,31 @@ impl Ledger {
         self.index.begin(begun)
     }
 
+    pub fn know(&mut self, store: Store) -> Result<()> {
+        self.check()?;
+        self.index.know(store)
+    }
+
+    /// What the stores were that objects were written over, by key.
+    pub fn stores(&self) -> &BTreeMap<String, StoreIdentity> {
+        self.index.stores()
+    }
+
     /// Notes a change.
-    pub fn change(&mut self, record: Record, file: Option<File>) -> Result<()> {
+    pub fn change(&mut self, record: Record, file: Option<File>) -> Result<Settled> {
         self.check()?;
         let new = record.stored.as_ref().map(|stored| stored.file);
         let before = self.now.insert(record.path.clone(), record.stored.clone());
-        let old = before.flatten().filter(|old| Some(old.file) != new);
-        self.waiting.push(Waiting { record, file, old });
-        Ok(())
+        let old = before.clone().flatten();
+        let settled = Settled::default();
+        self.waiting.push(Waiting {
+            old: old.filter(|old| Some(old.file) != new),
+            record,
+            file,
+            before,
+            settled: settled.clone(),
+        });
+        Ok(settled)
     }
 
     /// The failure that left what nobody knows, if there was one.
@@ -92,7 +125,11 @@ impl Ledger {
             return Ok(Vec::new());
         }
         let records = batch.iter().map(|waiting| waiting.record.clone());
-        self.index.add_all(records.collect())
+        let unused = self.index.add_all(records.collect())?;
+        for waiting in batch {
+            waiting.settled.0.store(true, Ordering::Release);
+        }
+        Ok(unused)
     }
 
     /// What could not be settled waits again, before all that came later.
@@ -101,16 +138,19 @@ impl Ledger {
         self.waiting = batch;
     }
 
-    /// Takes back that an object was deleted, if that still waits and is the last that happened to it.
-    pub fn withdraw(&mut self, path: &str) {
-        let last = self.waiting.iter().rposition(|w| w.record.path == path);
-        if let Some(at) = last.filter(|&at| self.waiting[at].record.stored.is_none()) {
-            // What was deleted was of this layer, or of what is below it.
-            match self.waiting.remove(at).old {
-                Some(old) => self.now.insert(path.to_owned(), Some(old)),
-                None => self.now.remove(path),
+    /// Takes back a change that still waits. Answers the file that nobody needs then, if it has one.
+    pub fn withdraw(&mut self, settled: &Settled) -> Option<Stored> {
+        let is_it = |waiting: &Waiting| Arc::ptr_eq(&waiting.settled.0, &settled.0);
+        let at = self.waiting.iter().position(is_it)?;
+        let Waiting { record, before, .. } = self.waiting.remove(at);
+        // What came later counts.
+        if self.now.get(&record.path) == Some(&record.stored) {
+            match before {
+                Some(before) => self.now.insert(record.path, before),
+                None => self.now.remove(&record.path),
             };
         }
+        record.stored
     }
 
     /// Takes back all that the index does not say.

@@ -4,25 +4,94 @@
 //! digits), a space and a record as JSON. A line that is complete and synced is what makes a change happen:
 //! a line cut off at the end never happened, and a bad one in the middle is damage. Who adds lines holds a
 //! lock that this file knows nothing of; who reads needs none.
+//!
+//! `docs/checkout-format.md` has the format byte by byte. A file of an older form is read as it is, and gets the first
+//! line of the current one before anything is added to it. One of a newer form, and a record that says that it
+//! needs what this program does not know, are refused.
 
 use std::fs::File;
-use std::io::{ErrorKind as IoKind, Read};
+use std::io::Read;
 use std::marker::PhantomData;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
 
+use super::dir::Dir;
 use super::storage::Storage;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Longest file that is read, in bytes.
 const LONGEST: u64 = 1 << 30;
 
+/// Ending of the file that is to take the place of another.
+pub const REWRITTEN: &str = ".new";
+
+/// What a file of records is called in its first line, and the newest form that is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Form {
+    pub name: &'static str,
+    /// One digit, so that a first line can be replaced in place.
+    pub version: u8,
+}
+
+impl Form {
+    fn first_line(&self, version: u8) -> String {
+        format!("{} {version}\n", self.name)
+    }
+
+    /// Reads the first line: the version, or `None` if not even this line was written.
+    fn version(&self, bytes: &[u8]) -> Result<Option<u8>> {
+        let known = (1..=self.version).map(|version| (version, self.first_line(version)));
+        for (version, first) in known {
+            if bytes.starts_with(first.as_bytes()) {
+                return Ok(Some(version));
+            }
+            if first.as_bytes().starts_with(bytes) {
+                return Ok(None);
+            }
+        }
+        let first = bytes.split(|&b| b == b'\n').next().unwrap_or_default();
+        let newer = first.strip_prefix(self.name.as_bytes());
+        if let Some(version) = newer.and_then(|rest| rest.strip_prefix(b" "))
+            && !version.is_empty()
+            && version.iter().all(u8::is_ascii_digit)
+        {
+            let version = String::from_utf8_lossy(version);
+            return Err(unknown(format!(
+                "written by a newer npyfs: form {version}, and this one knows forms up to {}",
+                self.version
+            )));
+        }
+        let what = self.first_line(self.version);
+        Err(Error::damaged(format!(
+            "does not begin with {:?}",
+            what.trim_end()
+        )))
+    }
+}
+
+/// A record of a file, as JSON on one line.
+pub trait Record: Sized {
+    /// Reads the JSON of a line whose checksum is right.
+    fn parse(json: &str) -> std::result::Result<Self, serde_json::Error>;
+
+    fn print(&self) -> std::result::Result<String, serde_json::Error>;
+}
+
+/// What any record may say: names of what a reader must know to make sense of it. This version knows none.
+#[derive(Deserialize)]
+struct Needs {
+    #[serde(default)]
+    needs: Vec<String>,
+}
+
 /// A file of records, open to be added to.
 pub struct Lines<T> {
+    dir: Dir,
+    name: String,
     path: PathBuf,
+    form: Form,
     file: File,
     storage: Arc<dyn Storage>,
     /// Bytes that count.
@@ -32,63 +101,75 @@ pub struct Lines<T> {
     _records: PhantomData<fn(&T)>,
 }
 
-/// The records of the file at `path`, in order; none if there is no such file.
-pub fn read<T: DeserializeOwned>(path: &Path, first: &[u8]) -> Result<Vec<T>> {
-    let about = |e: Error| e.about(path.display());
-    let mut file = match File::open(path) {
+/// The records of the file `name`, in order; none if there is no such file.
+pub fn read<T: Record>(dir: &Dir, name: &str, form: Form) -> Result<Vec<T>> {
+    let about = |e: Error| e.about(dir.path().join(name).display());
+    let mut file = match dir.read(name) {
         Ok(file) => file,
-        Err(e) if e.kind() == IoKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(about(e.into())),
+        Err(e) if e.kind == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(e),
     };
     let bytes = content(&mut file).map_err(about)?;
-    if is_cut_off(&bytes, first) {
-        return Ok(Vec::new());
+    match form.version(&bytes).map_err(about)? {
+        None => Ok(Vec::new()),
+        Some(_) => Ok(parse_all(&bytes, form).map_err(about)?.0),
     }
-    Ok(parse_all(&bytes, first).map_err(about)?.0)
 }
 
-impl<T: Serialize + DeserializeOwned> Lines<T> {
-    /// Opens the file at `path` and answers the records in it. A new one is made, with `first` as its
-    /// first line, if `may_make` has nothing against it.
+impl<T: Record> Lines<T> {
+    /// Opens the file `name` and answers the records in it. A new one is made if `may_make` has nothing against
+    /// it; one of an older form becomes one of the current form.
     pub fn open(
-        path: &Path,
-        first: &[u8],
+        (dir, name): (&Dir, &str),
+        form: Form,
         storage: Arc<dyn Storage>,
         may_make: impl FnOnce() -> Result<()>,
     ) -> Result<(Self, Vec<T>)> {
+        let path = dir.path().join(name);
         let about = |e: Error| e.about(path.display());
-        let mut file = match File::options().read(true).write(true).open(path) {
-            Ok(file) => file,
-            Err(e) if e.kind() == IoKind::NotFound => {
-                storage.create(path).map_err(|e| about(e.into()))?
+        let mut file = match dir.write(name) {
+            Err(e) if e.kind == ErrorKind::NotFound => {
+                let file = storage.create(dir, name).map_err(|e| about(e.into()))?;
+                dir.rights().settle(&file).map_err(|e| about(e.into()))?;
+                file
             }
-            Err(e) => return Err(about(e.into())),
+            opened => opened?,
         };
         let bytes = content(&mut file).map_err(about)?;
         let mut lines = Self {
+            dir: dir.clone(),
+            name: name.to_owned(),
+            form,
             file,
             storage,
             len: 0,
             lost: false,
-            path: path.to_owned(),
+            path: path.clone(),
             _records: PhantomData,
         };
-        if is_cut_off(&bytes, first) {
+        let Some(version) = form.version(&bytes).map_err(about)? else {
             may_make().map_err(about)?;
-            lines.write(first)?;
-            if let Some(dir) = path.parent() {
-                let synced = lines.storage.sync_dir(dir);
-                synced.map_err(|e| about(e.into()))?;
-            }
+            lines.write(form.first_line(form.version).as_bytes())?;
+            let synced = lines.storage.sync_dir(dir);
+            synced.map_err(|e| about(e.into()))?;
             return Ok((lines, Vec::new()));
-        }
-        let (records, len) = parse_all(&bytes, first).map_err(about)?;
+        };
+        let (records, len) = parse_all(&bytes, form).map_err(about)?;
         lines.len = len;
         // What was cut off must not be the beginning of the next line.
         if len < bytes.len() as u64 {
             let Self { storage, file, .. } = &lines;
             let cut = storage.set_len(file, len);
             cut.and_then(|()| storage.sync(file))
+                .map_err(|e| about(e.into()))?;
+        }
+        // One byte differs: an older program refuses the file from here on, and a newer one reads it either way.
+        if version < form.version {
+            let Self { storage, file, .. } = &lines;
+            let first = form.first_line(form.version);
+            let written = storage.write_at(file, first.as_bytes(), 0);
+            written
+                .and_then(|()| storage.sync(file))
                 .map_err(|e| about(e.into()))?;
         }
         Ok((lines, records))
@@ -102,12 +183,36 @@ impl<T: Serialize + DeserializeOwned> Lines<T> {
     /// Makes changes happen, durably: on failure none of them. If the process dies meanwhile, the first few
     /// may have happened.
     pub fn add_all(&mut self, records: &[T]) -> Result<()> {
-        let mut lines = String::new();
-        for record in records {
-            let json = serde_json::to_string(record).map_err(|e| Error::damaged(e.to_string()))?;
-            lines += &format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()));
+        self.write(text(records)?.as_bytes())
+    }
+
+    /// Puts records in the place of all that are there, durably. On failure those that were there are there still.
+    pub fn rewrite(&mut self, records: &[T]) -> Result<()> {
+        let about = |e: std::io::Error| Error::from(e).about(self.path.display());
+        let Self { dir, storage, .. } = &*self;
+        let new = format!("{}{REWRITTEN}", self.name);
+        let first = self.form.first_line(self.form.version);
+        let bytes = [first, text(records)?].concat().into_bytes();
+        // What a process that died left is of no use.
+        let _ = storage.remove(dir, &new);
+        let file = storage.create(dir, &new).map_err(about)?;
+        let written = dir
+            .rights()
+            .settle(&file)
+            .and_then(|()| storage.write_at(&file, &bytes, 0))
+            .and_then(|()| storage.sync(&file))
+            .and_then(|()| storage.rename(dir, &new, &self.name));
+        // A call that failed may have been done.
+        if !dir.leads_to(&self.name, &file) {
+            let _ = storage.remove(dir, &new);
+            return written.map_err(about);
         }
-        self.write(lines.as_bytes())
+        let done = written.and_then(|()| storage.sync_dir(dir)).map_err(about);
+        self.file = file;
+        self.len = bytes.len() as u64;
+        // The disk may have either file: what is added to one is not in the other.
+        self.lost = done.is_err();
+        done
     }
 
     /// Whether a failure has left what nobody knows, and nothing can be added any more.
@@ -150,26 +255,29 @@ fn content(file: &mut File) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether not even the first line was written.
-fn is_cut_off(bytes: &[u8], first: &[u8]) -> bool {
-    first.starts_with(bytes) && bytes.len() < first.len()
+fn text<T: Record>(records: &[T]) -> Result<String> {
+    let mut lines = String::new();
+    for record in records {
+        let json = record.print().map_err(|e| Error::damaged(e.to_string()))?;
+        lines += &format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()));
+    }
+    Ok(lines)
 }
 
 /// The records of a whole file, and how many bytes count.
-fn parse_all<T: DeserializeOwned>(bytes: &[u8], first: &[u8]) -> Result<(Vec<T>, u64)> {
-    let lines = bytes.strip_prefix(first).ok_or_else(|| {
-        let what = String::from_utf8_lossy(first);
-        Error::damaged(format!("does not begin with {:?}", what.trim_end()))
-    })?;
-    let mut at = first.len() as u64;
+fn parse_all<T: Record>(bytes: &[u8], form: Form) -> Result<(Vec<T>, u64)> {
+    let first = form.first_line(form.version).len();
+    let lines = bytes.get(first..).unwrap_or_default();
+    let mut at = first as u64;
     let (mut records, mut len, mut bad) = (Vec::new(), at, None);
     for (number, line) in lines.split_inclusive(|&b| b == b'\n').enumerate() {
         at += line.len() as u64;
-        match (parse(line), bad) {
+        match (whole(line), bad) {
             (Some(_), Some(bad)) => {
                 return Err(Error::damaged(format!("line {bad} is damaged")));
             }
-            (Some(record), None) => {
+            (Some(json), None) => {
+                let record = parse(json).map_err(|e| e.about(format!("line {}", number + 2)))?;
                 records.push(record);
                 len = at;
             }
@@ -179,23 +287,117 @@ fn parse_all<T: DeserializeOwned>(bytes: &[u8], first: &[u8]) -> Result<(Vec<T>,
     Ok((records, len))
 }
 
-fn parse<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
+/// The JSON of a line that was written to its end.
+fn whole(line: &[u8]) -> Option<&str> {
     let (sum, json) = line.strip_suffix(b"\n")?.split_at_checked(8)?;
     let json = json.strip_prefix(b" ")?;
     let sum = u32::from_str_radix(std::str::from_utf8(sum).ok()?, 16).ok()?;
     (crc32fast::hash(json) == sum).then_some(())?;
-    serde_json::from_slice(json).ok()
+    std::str::from_utf8(json).ok()
+}
+
+/// A line that somebody wrote to its end, and that means nothing here, is another program's: it must not be taken
+/// for one that never happened.
+fn parse<T: Record>(json: &str) -> Result<T> {
+    let strange = |e: serde_json::Error| unknown(format!("no record that is known: {e}"));
+    let Needs { needs } = serde_json::from_str(json).map_err(strange)?;
+    if !needs.is_empty() {
+        return Err(unknown(format!(
+            "written by a newer npyfs: the record needs {}",
+            needs.join(", ")
+        )));
+    }
+    T::parse(json).map_err(strange)
+}
+
+fn unknown(why: String) -> Error {
+    Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::super::storage::Disk;
     use super::*;
 
-    const FIRST: &[u8] = b"a test 1\n";
+    const FORM: Form = Form {
+        name: "a test",
+        version: 2,
+    };
 
-    fn open(path: &Path) -> Result<(Lines<String>, Vec<String>)> {
-        Lines::open(path, FIRST, Arc::new(Disk), || Ok(()))
+    #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+    struct Text {
+        text: String,
+    }
+
+    impl From<&str> for Text {
+        fn from(text: &str) -> Self {
+            let text = text.to_owned();
+            Self { text }
+        }
+    }
+
+    impl Record for Text {
+        fn parse(json: &str) -> serde_json::Result<Self> {
+            serde_json::from_str(json)
+        }
+
+        fn print(&self) -> serde_json::Result<String> {
+            serde_json::to_string(self)
+        }
+    }
+
+    fn open(path: &Path) -> Result<(Lines<Text>, Vec<Text>)> {
+        let dir = Dir::own(path.parent().unwrap());
+        Lines::open((&dir, "file"), FORM, Arc::new(Disk), || Ok(()))
+    }
+
+    fn read(path: &Path) -> Result<Vec<Text>> {
+        super::read(&Dir::own(path.parent().unwrap()), "file", FORM)
+    }
+
+    fn line(json: &str) -> String {
+        format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()))
+    }
+
+    #[test]
+    fn an_older_form_is_read_and_raised_before_anything_is_added() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let old = line(r#"{"text":"a"}"#);
+        std::fs::write(&path, format!("a test 1\n{old}")).unwrap();
+        assert_eq!(read(&path).unwrap(), [Text::from("a")]);
+        assert!(std::fs::read(&path).unwrap().starts_with(b"a test 1\n"));
+        let (mut lines, records) = open(&path).unwrap();
+        assert_eq!(records, [Text::from("a")]);
+        lines.add(&"b".into()).unwrap();
+        let now = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(now, format!("a test 2\n{old}{}", line(r#"{"text":"b"}"#)));
+    }
+
+    #[test]
+    fn what_a_newer_program_wrote_is_refused_and_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let needs = line(r#"{"text":"a","needs":["wings"]}"#);
+        let strange = line(r#"{"feather":1}"#);
+        for (content, why) in [
+            ("a test 3\n".to_owned(), "form 3"),
+            (format!("a test 2\n{needs}"), "needs wings"),
+            (format!("a test 2\n{strange}"), "line 2"),
+        ] {
+            std::fs::write(&path, &content).unwrap();
+            for error in [open(&path).err(), read(&path).err()] {
+                let error = error.unwrap();
+                assert_eq!(error.errno(), libc::EOPNOTSUPP, "{error}");
+                assert!(error.message.contains(why), "{error}");
+            }
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
+        }
+        let more = line(r#"{"text":"a","colour":"red"}"#);
+        std::fs::write(&path, format!("a test 2\n{more}")).unwrap();
+        assert_eq!(read(&path).unwrap(), [Text::from("a")]);
     }
 
     #[test]
@@ -209,7 +411,7 @@ mod tests {
         let whole = std::fs::read(&path).unwrap();
         for end in 0..=whole.len() {
             std::fs::write(&path, &whole[..end]).unwrap();
-            let seen: Vec<String> = read(&path, FIRST).unwrap();
+            let seen: Vec<Text> = read(&path).unwrap();
             assert_eq!(
                 seen.len() as u64,
                 u64::from(end as u64 >= one) + u64::from(end == whole.len())
@@ -218,7 +420,7 @@ mod tests {
             assert_eq!(records, seen, "{end}");
             lines.add(&"d".into()).unwrap();
             records.push("d".into());
-            assert_eq!(read::<String>(&path, FIRST).unwrap(), records, "{end}");
+            assert_eq!(read(&path).unwrap(), records, "{end}");
         }
     }
 
@@ -230,9 +432,9 @@ mod tests {
         lines.add(&"a".into()).unwrap();
         lines.add(&"b".into()).unwrap();
         let mut bytes = std::fs::read(&path).unwrap();
-        bytes[FIRST.len() + 10] ^= 1;
+        bytes[20] ^= 1;
         std::fs::write(&path, &bytes).unwrap();
-        for error in [open(&path).err(), read::<String>(&path, FIRST).err()] {
+        for error in [open(&path).err(), read(&path).err()] {
             let error = error.unwrap();
             assert!(error.message.contains("line 2 is damaged"), "{error}");
         }
@@ -241,12 +443,55 @@ mod tests {
     }
 
     #[test]
+    fn records_are_replaced_or_not_whatever_fails() {
+        use super::super::storage::faulty::Faulty;
+        let words = |words: &[&str]| {
+            words
+                .iter()
+                .map(|&word| Text::from(word))
+                .collect::<Vec<_>>()
+        };
+        for (at, dead) in (0..8).flat_map(|at| [(at, false), (at, true)]) {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("file");
+            let own = Dir::own(dir.path());
+            open(&path)
+                .unwrap()
+                .0
+                .add_all(&words(&["a", "b", "c"]))
+                .unwrap();
+            let faulty = Arc::new(Faulty::new(at, libc::EIO, dead));
+            let (mut lines, _) =
+                Lines::<Text>::open((&own, "file"), FORM, faulty, || Ok(())).unwrap();
+            let replaced = lines.rewrite(&words(&["c"])).is_ok();
+            let now = read(&path).unwrap();
+            assert!(
+                now == words(&["c"]) || (!replaced && now == words(&["a", "b", "c"])),
+                "{at} {dead}: {now:?}"
+            );
+            // What is added then is added to what is there.
+            if lines.add(&"d".into()).is_ok() {
+                let after = read(&path).unwrap();
+                assert_eq!(after, [now, words(&["d"])].concat(), "{at} {dead}");
+            }
+            assert!(lines.is_lost() || replaced || !dead || at > 0);
+            drop(lines);
+            let mut lines = open(&path).unwrap().0;
+            lines.rewrite(&words(&["e"])).unwrap();
+            assert_eq!(read(&path).unwrap(), words(&["e"]));
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        }
+    }
+
+    #[test]
     fn none_is_made_against_the_will_of_the_caller() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
-        let refused =
-            Lines::<String>::open(&path, FIRST, Arc::new(Disk), || Err(Error::damaged("no")));
+        let own = Dir::own(dir.path());
+        let refused = Lines::<Text>::open((&own, "file"), FORM, Arc::new(Disk), || {
+            Err(Error::damaged("no"))
+        });
         assert!(refused.is_err());
-        assert!(read::<String>(&path, FIRST).unwrap().is_empty());
+        assert!(read(&path).unwrap().is_empty());
     }
 }

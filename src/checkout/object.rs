@@ -7,10 +7,11 @@
 mod given;
 
 use std::fs::File;
-use std::path::Path;
 use std::sync::Arc;
 
 use super::chunked::{self, Chunks};
+use super::dir::Dir;
+use super::fit::Against;
 use super::storage::Storage;
 use crate::content::Content;
 use crate::error::{Error, ErrorKind, Result};
@@ -35,6 +36,8 @@ pub struct NewFile {
     pub data: Vec<Arc<dyn Content>>,
     /// Its size in the mount, if it is shown as one `.npy` file and that is known.
     pub size: Option<u64>,
+    /// What it is written against.
+    pub against: Option<Box<Against>>,
 }
 
 impl NewFile {
@@ -61,15 +64,21 @@ impl NewFile {
     }
 }
 
-/// Makes the file `to`, which is not synced yet.
+/// Makes the file `to`, which is not synced yet, and whose rights are not settled.
 ///
 /// On failure the file may be there, in part.
-pub fn write(to: &Path, new: &NewFile, creator: &Creator, storage: &dyn Storage) -> Result<File> {
+pub fn write(
+    to: (&Dir, &str),
+    new: &NewFile,
+    creator: &Creator,
+    storage: &dyn Storage,
+) -> Result<File> {
     if let Some(file) = given::write(to, new, creator, storage)? {
         return Ok(file);
     }
-    let file = storage.create(to)?;
-    let target = StoreFile::open(to)?;
+    let (dir, name) = to;
+    let file = storage.create(dir, name)?;
+    let target = StoreFile::from_file(&dir.path().join(name), file.try_clone()?)?;
     let addresses = make(&target, &new.outline, creator)?;
     let datasets = new.outline.datasets.iter().zip(&new.data).zip(addresses);
     for ((dataset, data), address) in datasets {
@@ -102,6 +111,7 @@ pub fn write(to: &Path, new: &NewFile, creator: &Creator, storage: &dyn Storage)
 fn make(target: &StoreFile, outline: &Outline, creator: &Creator) -> Result<Vec<u64>> {
     creator.create(target, outline).map_err(|e| match e {
         H5Error::Unsupported(why) => Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why),
+        H5Error::TooLarge(why) => Error::new(ErrorKind::Os(libc::EINVAL), why),
         other => other.into(),
     })
 }

@@ -9,12 +9,12 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
+use super::dir::Dir;
 use super::storage::Storage;
 use crate::content::Content;
 use crate::error::{Error, ErrorKind, Result};
@@ -36,7 +36,7 @@ static IN_MEMORY: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes under construction, on the disk of the layer. All methods may be called from any thread.
 pub struct Scratch {
-    dir: PathBuf,
+    dir: Dir,
     storage: Arc<dyn Storage>,
     backing: RwLock<Backing>,
 }
@@ -64,21 +64,22 @@ struct Unnamed {
 
 impl Scratch {
     /// An empty one; if it needs a disk, the one that `dir` is on.
-    pub fn new(dir: &Path, storage: Arc<dyn Storage>) -> Self {
+    pub fn new(dir: &Dir, storage: Arc<dyn Storage>) -> Self {
         Self {
-            dir: dir.to_owned(),
+            dir: dir.clone(),
             storage,
             backing: RwLock::new(Backing::Memory(Short::default())),
         }
     }
 
     /// One that has the content of a file that was given away, and leaves that as it is.
-    pub fn open(path: &Path, dir: &Path, storage: Arc<dyn Storage>) -> io::Result<Self> {
-        let file = File::open(path)?;
+    pub fn open(dir: &Dir, name: &str, storage: Arc<dyn Storage>) -> Result<Self> {
+        let file = dir.read(name)?;
         let len = file.metadata()?.len().checked_sub(ROOM);
-        let given = Some(len.ok_or(io::ErrorKind::UnexpectedEof)?);
+        let cut_off = || Error::damaged("cut off").about(dir.path().join(name).display());
+        let given = Some(len.ok_or_else(cut_off)?);
         Ok(Self {
-            dir: dir.to_owned(),
+            dir: dir.clone(),
             storage,
             backing: RwLock::new(Backing::Disk(Unnamed { file, given })),
         })
@@ -242,7 +243,7 @@ impl Short {
     }
 
     /// The same content in a file.
-    fn copy(&self, dir: &Path, storage: &dyn Storage) -> io::Result<Unnamed> {
+    fn copy(&self, dir: &Dir, storage: &dyn Storage) -> io::Result<Unnamed> {
         let copy = Unnamed::new(dir)?;
         storage.write_at(&copy.file, &self.bytes, ROOM)?;
         Ok(copy)
@@ -267,13 +268,13 @@ impl Drop for Short {
 }
 
 impl Unnamed {
-    fn new(dir: &Path) -> io::Result<Self> {
-        let file = tempfile::tempfile_in(dir)?;
+    fn new(dir: &Dir) -> io::Result<Self> {
+        let file = dir.unnamed()?;
         Ok(Self { file, given: None })
     }
 
     /// The same content in a file of its own.
-    fn copy(&self, dir: &Path, storage: &dyn Storage) -> io::Result<Self> {
+    fn copy(&self, dir: &Dir, storage: &dyn Storage) -> io::Result<Self> {
         let copy = Self::new(dir)?;
         let mut block = vec![0; BLOCK];
         let mut at = 0;
@@ -363,7 +364,7 @@ mod tests {
     #[test]
     fn holes_read_as_zeros_and_are_passed_over() {
         let dir = tempfile::tempdir().unwrap();
-        let scratch = Scratch::new(dir.path(), Arc::new(Disk));
+        let scratch = Scratch::new(&Dir::own(dir.path()), Arc::new(Disk));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         assert!(scratch.is_empty().unwrap());
         scratch.write_at(b"abc", 0).unwrap();
@@ -390,7 +391,7 @@ mod tests {
     #[test]
     fn what_is_in_memory_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
-        let new = || Scratch::new(dir.path(), Arc::new(Disk));
+        let new = || Scratch::new(&Dir::own(dir.path()), Arc::new(Disk));
         let in_memory = |s: &Scratch| matches!(*s.backing(), Backing::Memory(_));
         let all: Vec<Scratch> = (0..MOST_IN_MEMORY / SHORT + 3).map(|_| new()).collect();
         for (number, scratch) in (0..).zip(&all) {
@@ -418,7 +419,7 @@ mod tests {
     #[test]
     fn what_was_given_away_stays_as_it_is() {
         let dir = tempfile::tempdir().unwrap();
-        let scratch = Scratch::new(dir.path(), Arc::new(Disk));
+        let scratch = Scratch::new(&Dir::own(dir.path()), Arc::new(Disk));
         scratch.write_at(b"abcdef", 0).unwrap();
         // There is no file yet.
         assert!(scratch.give(|_| Ok(true)).unwrap().is_none());

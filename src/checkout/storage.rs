@@ -2,16 +2,16 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
-use rustix::fs::{Advice, AtFlags, CWD, fadvise, linkat};
+use rustix::fs::{Advice, fadvise};
+
+use super::dir::Dir;
 
 /// Every change a layer makes to the disk. A failed call may have been done in part.
 pub trait Storage: Send + Sync {
-    /// Makes a file that did not exist, open for reading and writing.
-    fn create(&self, path: &Path) -> io::Result<File>;
+    /// Makes a file that did not exist, open for reading and writing. Whoever has filled it settles its rights.
+    fn create(&self, dir: &Dir, name: &str) -> io::Result<File>;
 
     /// Writes all of `bytes` at `offset`.
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
@@ -25,27 +25,23 @@ pub trait Storage: Send + Sync {
     fn sync(&self, file: &File) -> io::Result<()>;
 
     /// Gives an open file that has no name a new one.
-    fn link(&self, file: &File, to: &Path) -> io::Result<()>;
+    fn link(&self, file: &File, dir: &Dir, name: &str) -> io::Result<()>;
 
     /// Gives a file another name, in the place of a file that may have it.
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn rename(&self, dir: &Dir, from: &str, to: &str) -> io::Result<()>;
 
     /// Returns once the names in a directory would survive a loss of power.
-    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    fn sync_dir(&self, dir: &Dir) -> io::Result<()>;
 
-    fn remove(&self, path: &Path) -> io::Result<()>;
+    fn remove(&self, dir: &Dir, name: &str) -> io::Result<()>;
 }
 
 /// The disk itself.
 pub struct Disk;
 
 impl Storage for Disk {
-    fn create(&self, path: &Path) -> io::Result<File> {
-        File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(path)
+    fn create(&self, dir: &Dir, name: &str) -> io::Result<File> {
+        dir.create(name)
     }
 
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -65,21 +61,20 @@ impl Storage for Disk {
         file.sync_all()
     }
 
-    fn link(&self, file: &File, to: &Path) -> io::Result<()> {
-        let own = format!("/proc/self/fd/{}", file.as_raw_fd());
-        Ok(linkat(CWD, own, CWD, to, AtFlags::SYMLINK_FOLLOW)?)
+    fn link(&self, file: &File, dir: &Dir, name: &str) -> io::Result<()> {
+        dir.link(file, name)
     }
 
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        std::fs::rename(from, to)
+    fn rename(&self, dir: &Dir, from: &str, to: &str) -> io::Result<()> {
+        dir.rename(from, to)
     }
 
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        File::open(dir)?.sync_all()
+    fn sync_dir(&self, dir: &Dir) -> io::Result<()> {
+        dir.sync()
     }
 
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        std::fs::remove_file(path)
+    fn remove(&self, dir: &Dir, name: &str) -> io::Result<()> {
+        dir.remove(name)
     }
 }
 
@@ -125,9 +120,9 @@ pub mod faulty {
     }
 
     impl Storage for Faulty {
-        fn create(&self, path: &Path) -> io::Result<File> {
+        fn create(&self, dir: &Dir, name: &str) -> io::Result<File> {
             self.judge()?;
-            Disk.create(path)
+            Disk.create(dir, name)
         }
 
         fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -150,24 +145,24 @@ pub mod faulty {
             Disk.sync(file)
         }
 
-        fn link(&self, file: &File, to: &Path) -> io::Result<()> {
+        fn link(&self, file: &File, dir: &Dir, name: &str) -> io::Result<()> {
             self.judge()?;
-            Disk.link(file, to)
+            Disk.link(file, dir, name)
         }
 
-        fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fn rename(&self, dir: &Dir, from: &str, to: &str) -> io::Result<()> {
             self.judge()?;
-            Disk.rename(from, to)
+            Disk.rename(dir, from, to)
         }
 
-        fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        fn sync_dir(&self, dir: &Dir) -> io::Result<()> {
             self.judge()?;
             Disk.sync_dir(dir)
         }
 
-        fn remove(&self, path: &Path) -> io::Result<()> {
+        fn remove(&self, dir: &Dir, name: &str) -> io::Result<()> {
             self.judge()?;
-            Disk.remove(path)
+            Disk.remove(dir, name)
         }
     }
 }

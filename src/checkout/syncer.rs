@@ -67,6 +67,7 @@ mod tests {
     use std::sync::Mutex;
     use std::time::{Instant, UNIX_EPOCH};
 
+    use super::super::dir::Dir;
     use super::super::form::Kind;
     use super::super::form::store::{Memory, plan_one, saved};
     use super::super::storage::faulty::Faulty;
@@ -79,7 +80,7 @@ mod tests {
     const MARK: u8 = 0xa0;
 
     fn open(dir: &Path, storage: Arc<dyn Storage>) -> Result<Arc<Layer>> {
-        Layer::open(dir, storage, Creator::Local).map(Arc::new)
+        Layer::open(&Dir::own(dir), storage, Creator::Local).map(Arc::new)
     }
 
     /// Stores four bytes that are all `MARK + value`, which nothing else in a file is.

@@ -13,10 +13,23 @@ use serde_json::Value as Json;
 use super::scratch::Scratch;
 use crate::content::Content;
 use crate::error::{Error, ErrorKind, Result};
-use crate::tree::Directory;
+use crate::tree::{Directory, name};
 
 /// A path in the mount, from the root down, as its directories show the names.
 pub type Names = [Vec<u8>];
+
+/// Refuses a name that a mount would show otherwise, or not at all; see `tree::name::check`.
+pub fn check_name(stem: &[u8], suffix: &str, as_shown: Vec<u8>) -> Result<()> {
+    let checked = name::check(stem, suffix, as_shown);
+    checked.map_err(|why| {
+        let shown = String::from_utf8_lossy(stem);
+        let why = format!(
+            "the name {:?} cannot be stored: {why}",
+            format!("{shown}{suffix}")
+        );
+        Error::new(ErrorKind::Os(libc::EINVAL), why)
+    })
+}
 
 /// Which part of which object a file is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,12 +60,23 @@ pub enum Made {
     Scratch,
 }
 
+/// What becomes of an object when one of its files is deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    /// It is deleted, too, with all its files.
+    Object,
+    /// It loses a member, the files at and below this path inside it, and is stored anew from all others.
+    Member(String),
+}
+
 /// A file that is to be stored.
 #[derive(Clone)]
 pub struct Part {
     pub place: Place,
     /// Whole and unchanged for as long as the call takes.
     pub content: Arc<dyn Content>,
+    /// It is what is stored already, and nothing that was written now.
+    pub stored: bool,
 }
 
 /// A part of an object that is not complete.
@@ -121,9 +145,25 @@ pub trait Target: Send + Sync {
     /// cannot be such an object.
     fn store(&self, object: &str, parts: &[Part], time: SystemTime) -> Result<Outcome>;
 
+    /// Stores an object as `store` does and, if it is complete, deletes others with it: durably when it returns, and
+    /// nothing is shown before.
+    fn replace(
+        &self,
+        object: &str,
+        parts: &[Part],
+        time: SystemTime,
+        gone: &[String],
+    ) -> Result<Outcome>;
+
     /// Whether `store` takes no longer than reading what is stored.
     fn stores_quickly(&self) -> bool {
         false
+    }
+
+    /// What the deletion of a stored file means for its object. An error, ENOTEMPTY for what others need, if it may not
+    /// be deleted.
+    fn deletion(&self, _place: &Place) -> Result<Deletion> {
+        Ok(Deletion::Object)
     }
 
     /// Deletes an object, in all its forms.
@@ -163,6 +203,9 @@ pub trait Target: Send + Sync {
 
     /// Returns once everything that was stored would survive a loss of power.
     fn sync(&self) -> Result<()>;
+
+    /// Writes a line to the log of the mount: what nobody waits to be told.
+    fn note(&self, _line: &str) {}
 
     /// What `status.json` says of the checkout.
     fn status(&self) -> Json;

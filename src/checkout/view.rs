@@ -4,17 +4,24 @@
 //! path in the mount without the suffix of its last name. A layer's file is opened as a store of its own, and
 //! of its tree the entries are shown that belong to the object; so whatever reads stores reads layers, too.
 //! Nothing is ever written here.
+//!
+//! Objects of layers that do not fit the store any more are not put in (`fits`). The store may change at any time: what
+//! was asked of it is asked again as soon as it is another version, and then all layers are put on anew.
 
 mod directory;
+mod fits;
 mod object;
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
-use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::SystemTime;
 
+use super::checkouts::LayerFiles;
+use super::fit::{Against, Misfit};
+use super::form::axis;
 use super::index::Stored;
 use super::layer;
+use crate::content::Content;
 use crate::error::{Error, ErrorKind, Result};
 use crate::raw::time;
 use crate::store::Context;
@@ -22,6 +29,7 @@ use crate::tree::name::SUFFIXES;
 use crate::tree::{Directory, Node};
 
 use directory::ViewDirectory;
+use fits::Pile;
 pub use object::LayerObject;
 use object::OpenFiles;
 
@@ -30,11 +38,13 @@ pub struct View {
     base: Arc<dyn Directory>,
     context: Arc<Context>,
     files: Arc<OpenFiles>,
+    /// The layers, lowest first, and what was asked of the store for them. Locked before `objects`.
+    pile: Mutex<Pile>,
     objects: RwLock<Objects>,
 }
 
 /// What all layers together say.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Objects {
     /// By key; `None`: what the store has there is deleted.
     by_key: BTreeMap<Vec<u8>, Option<Arc<LayerObject>>>,
@@ -51,6 +61,7 @@ impl View {
             base,
             files: Arc::new(OpenFiles::new(&context)),
             context,
+            pile: Mutex::default(),
             objects: RwLock::default(),
         })
     }
@@ -69,42 +80,120 @@ impl View {
         self.objects.read().unwrap_or_else(|e| e.into_inner())
     }
 
+    fn pile(&self) -> MutexGuard<'_, Pile> {
+        self.pile.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
     fn objects_mut(&self) -> RwLockWriteGuard<'_, Objects> {
         self.objects.write().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Puts the layer in `dir` on top of those that are there.
-    pub fn add_layer(&self, dir: &Path, entries: &BTreeMap<String, Option<Stored>>, name: &str) {
-        for (key, stored) in entries {
-            match stored {
-                Some(stored) => self.put(key, dir, stored, name, true),
-                None => self.remove(key),
+    /// Puts layers on top of those that are there, lowest first. What is put in later (`put`, `remove`) belongs to the
+    /// uppermost one.
+    pub fn add_layers(&self, layers: impl IntoIterator<Item = LayerFiles>) {
+        let mut pile = self.pile();
+        pile.layers.extend(layers);
+        self.lay(&mut pile);
+    }
+
+    /// Objects of layers that do not fit the store as it is now.
+    pub fn misfits(&self) -> Vec<Misfit> {
+        self.pile().misfits.clone()
+    }
+
+    /// Puts all layers on anew if the store that a directory is in is not what it was when that was done last.
+    fn refresh(&self, dir: &[u8]) {
+        let mut pile = self.pile();
+        if pile.is_outdated(&String::from_utf8_lossy(dir)) {
+            self.lay(&mut pile);
+        }
+    }
+
+    /// What an object of the uppermost layer is to be written against, whose content is `file` if it is one; `is_daf`: the
+    /// group that it is in is a daf store.
+    pub fn against(
+        &self,
+        key: &str,
+        file: Option<&Arc<dyn Content>>,
+        is_daf: bool,
+    ) -> Result<Against> {
+        let mut against = Against::default();
+        let (above, name) = key.split_at(key.rfind('/').map_or(0, |at| at + 1));
+        if !is_daf {
+            return Ok(against);
+        }
+        let mut pile = self.pile();
+        for axis in axis::along(name) {
+            let key = format!("{above}{axis}");
+            let said = self.object(key.as_bytes());
+            if let Some(now) = self.axis(&mut pile.known, said, &key)? {
+                against.along.insert(axis, now.entries);
             }
         }
+        if axis::is_axis(name)
+            && let Some(file) = file
+        {
+            let entries = axis::entries(file)?;
+            let said = self.object(key.as_bytes());
+            if let Some(now) = self.axis(&mut pile.known, said, key)? {
+                against.instead_of = now.with_all_before(&entries);
+                let mut below = pile.layers.iter().rev();
+                against.on = below.find_map(|layer| layer.commit.clone());
+            }
+            against.entries = Some(entries);
+        }
+        Ok(against)
     }
 
     /// An object stands at a key from now on, and nothing of what was below it. `is_directory`: it may be shown
     /// as a directory.
-    pub fn put(&self, key: &str, dir: &Path, stored: &Stored, layer: &str, is_directory: bool) {
-        let object = LayerObject {
-            path: layer::path_in(dir, stored),
-            files: self.files.clone(),
-            inside: self.inside(key),
-            time: time(stored.time),
-            layer: layer.into(),
-            size: stored.size,
+    pub fn put(&self, key: &str, stored: &Stored, is_directory: bool) {
+        let mut pile = self.pile();
+        pile.misfits.retain(|misfit| misfit.key != key);
+        let Some((at, layer)) = pile.uppermost() else {
+            return;
         };
+        layer.entries.insert(key.to_owned(), Some(stored.clone()));
+        let object = self.object_of(layer, at, key, stored);
         let time = object.time;
-        self.set(key.as_bytes(), Some(Arc::new(object)), time, is_directory);
+        let mut objects = self.objects_mut();
+        objects.set(key.as_bytes(), Some(Arc::new(object)), time, is_directory);
     }
 
     /// Nothing stands at a key from now on, nor below it.
     pub fn remove(&self, key: &str) {
-        self.set(key.as_bytes(), None, SystemTime::now(), true);
+        let mut pile = self.pile();
+        pile.misfits.retain(|misfit| misfit.key != key);
+        if let Some((_, layer)) = pile.uppermost() {
+            layer.entries.insert(key.to_owned(), None);
+        }
+        self.objects_mut()
+            .set(key.as_bytes(), None, SystemTime::now(), true);
     }
 
-    /// Sets the time of a layer's object.
+    fn object_of(&self, layer: &LayerFiles, at: usize, key: &str, stored: &Stored) -> LayerObject {
+        LayerObject {
+            dir: layer.dir.clone(),
+            file: stored.name(),
+            files: self.files.clone(),
+            inside: self.inside(key),
+            time: time(stored.time),
+            layer: layer.checkout().into(),
+            at,
+            seen: at,
+            against: stored.against.clone().map(Arc::from),
+            size: stored.size,
+        }
+    }
+
+    /// Sets the time of an object of the uppermost layer.
     pub fn set_time(&self, key: &str, time: SystemTime) {
+        let mut pile = self.pile();
+        if let Some((_, layer)) = pile.uppermost()
+            && let Some(Some(stored)) = layer.entries.get_mut(key)
+        {
+            stored.time = layer::nanoseconds(time);
+        }
         let mut objects = self.objects_mut();
         if let Some(Some(object)) = objects.by_key.get_mut(key.as_bytes()) {
             *object = Arc::new(LayerObject {
@@ -115,29 +204,18 @@ impl View {
         }
     }
 
-    fn set(&self, key: &[u8], object: Option<Arc<LayerObject>>, time: SystemTime, directory: bool) {
-        let mut objects = self.objects_mut();
-        let below = [key, b"/"].concat();
-        let old: Vec<_> = objects
-            .by_key
-            .range(below.clone()..)
-            .map(|(key, _)| key)
-            .take_while(|key| key.starts_with(&below))
-            .cloned()
-            .collect();
-        for key in old {
-            objects.by_key.remove(&key);
-        }
-        objects.by_key.insert(key.to_vec(), object);
-        let (parent, _) = split(key);
-        let changed = objects.times.entry(parent.to_vec()).or_insert(time);
-        *changed = time.max(*changed);
-        objects.generation += u64::from(directory);
-    }
-
     /// What the layers say of a key: `None` if nothing.
     fn object(&self, key: &[u8]) -> Option<Option<Arc<LayerObject>>> {
         self.objects().by_key.get(key).cloned()
+    }
+
+    /// Whether a layer's object stands below a key.
+    fn has_below(&self, key: &[u8]) -> bool {
+        let start = join(key, b"");
+        let objects = self.objects();
+        let below = objects.by_key.range(start.clone()..);
+        let mut below = below.take_while(|(key, _)| key.starts_with(&start));
+        below.any(|(_, object)| object.is_some())
     }
 
     /// Whether a layer's object stands at a key.
@@ -194,6 +272,32 @@ impl View {
             }
         }
         dir.is_store().then_some(names.len())
+    }
+}
+
+impl Objects {
+    /// What the layers say of a key: `None` if nothing.
+    fn said(&self, key: &str) -> Option<Option<Arc<LayerObject>>> {
+        self.by_key.get(key.as_bytes()).cloned()
+    }
+
+    fn set(&mut self, key: &[u8], object: Option<Arc<LayerObject>>, time: SystemTime, dir: bool) {
+        let below = [key, b"/"].concat();
+        let old: Vec<_> = self
+            .by_key
+            .range(below.clone()..)
+            .map(|(key, _)| key)
+            .take_while(|key| key.starts_with(&below))
+            .cloned()
+            .collect();
+        for key in old {
+            self.by_key.remove(&key);
+        }
+        self.by_key.insert(key.to_vec(), object);
+        let (parent, _) = split(key);
+        let changed = self.times.entry(parent.to_vec()).or_insert(time);
+        *changed = time.max(*changed);
+        self.generation += u64::from(dir);
     }
 }
 
@@ -254,7 +358,10 @@ mod tests {
     #[test]
     fn times_of_the_index_are_times() {
         for nanoseconds in [i64::MIN, -7, 0, 1_234_567_890_123_456_789, i64::MAX] {
-            assert_eq!(layer::nanoseconds(time(nanoseconds)), nanoseconds);
+            assert_eq!(
+                super::super::layer::nanoseconds(time(nanoseconds)),
+                nanoseconds
+            );
         }
     }
 

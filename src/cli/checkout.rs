@@ -1,5 +1,6 @@
 //! `npyfs checkout`: what was written over a store, and what becomes of it.
 
+mod changes;
 mod diff;
 mod export;
 pub mod hangar;
@@ -8,8 +9,9 @@ mod seen;
 
 use std::path::PathBuf;
 
+use super::output::Format;
 use super::{CliError, umount};
-use crate::checkout::commit::Side;
+use crate::checkout::commit::{Side, Wish};
 use crate::stage::commit::Expected;
 use crate::store::hangar::repository;
 use layers::Which;
@@ -24,7 +26,13 @@ pub struct Args {
 #[derive(clap::Subcommand, Debug)]
 enum Command {
     /// List the checkouts of a store: what is in them, who writes in them, which are committed
+    ///
+    /// -0 gives names alone. JSON is a list of {"name", "objects", "deleted", "waiting", "bytes", "begun", "commit",
+    /// "committed", "in_use"}; times are UTC, and null is what is not so.
     Ls {
+        #[command(flatten)]
+        format: Format,
+
         #[command(flatten)]
         which: Which,
     },
@@ -35,7 +43,14 @@ enum Command {
     },
     /// List what a checkout changes, or what is staged in a Hangar repository: A added, M modified,
     /// D deleted
+    ///
+    /// -0 gives the letter, a blank and the name. JSON is {"changes": [{"change": "added", "modified" or "deleted", "name",
+    /// "description"}], "incomplete": [...], "changed_below": [...]}: objects of which members are missing, and files of the
+    /// store that are not what they were when the checkout was begun.
     Diff {
+        #[command(flatten)]
+        format: Format,
+
         #[command(flatten)]
         which: Which,
 
@@ -44,7 +59,7 @@ enum Command {
     },
     /// Commit a checkout, for all later mounts, or what is staged in a Hangar repository
     Commit {
-        /// Why (Hangar)
+        /// Why; a commit in a Hangar repository needs it
         #[arg(short, long)]
         message: Option<String>,
 
@@ -64,7 +79,8 @@ enum Command {
         #[arg(long)]
         theirs: bool,
 
-        /// Do without objects that are not complete: what there is of them is forgotten
+        /// Do without objects that are not complete: what there is of them is forgotten. And without those that do
+        /// not fit the store any more
         #[arg(long)]
         leave_out: bool,
 
@@ -98,7 +114,8 @@ enum Command {
         )]
         compress: String,
 
-        /// Do without objects that cannot be carried over or are not complete; they are listed
+        /// Do without objects that cannot be carried over, are not complete or do not fit the store any more; they are
+        /// listed
         #[arg(long)]
         leave_out: bool,
 
@@ -124,16 +141,24 @@ enum Command {
 pub fn run(args: Args) -> Result<(), CliError> {
     let is_hangar = |which: &Which| repository::folder(&which.store).is_some();
     match args.command {
-        Command::Ls { which } => {
+        Command::Ls { format, which } => {
             for_layers(&which)?;
-            layers::ls(&which)
+            layers::ls(&which, format)
         }
         Command::Status { store } => hangar::status(&store),
-        Command::Diff { which, name } if is_hangar(&which) => {
+        Command::Diff {
+            format,
+            which,
+            name,
+        } if is_hangar(&which) => {
             no_name(name)?;
-            hangar::diff(&which.store)
+            hangar::diff(&which.store, format)
         }
-        Command::Diff { which, name } => diff::diff(&which, name.as_deref()),
+        Command::Diff {
+            format,
+            which,
+            name,
+        } => diff::diff(&which, name.as_deref(), format),
         Command::Commit {
             message,
             branch,
@@ -167,9 +192,9 @@ pub fn run(args: Args) -> Result<(), CliError> {
             which,
             name,
         } => {
-            if message.is_some() || branch.is_some() || head.is_some() {
+            if branch.is_some() || head.is_some() {
                 return Err(CliError::usage(
-                    "-m, --branch and --head are for Hangar repositories",
+                    "--branch and --head are for Hangar repositories",
                 ));
             }
             let side = match (ours, theirs) {
@@ -177,7 +202,12 @@ pub fn run(args: Args) -> Result<(), CliError> {
                 (_, true) => Some(Side::Theirs),
                 _ => None,
             };
-            layers::commit(&which, name.as_deref(), side, leave_out)
+            let wish = Wish {
+                side,
+                leave_out,
+                message: message.unwrap_or_default(),
+            };
+            layers::commit(&which, name.as_deref(), &wish)
         }
         Command::Discard { which, name } => {
             for_layers(&which)?;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::CliError;
 use crate::demo;
+use crate::printable;
 
 /// Write demonstration stores into a directory; files that are there already are left alone.
 #[derive(clap::Args, Debug)]
@@ -20,7 +21,10 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         .map_err(|e| CliError::store(format!("{}: {e}", digits.display())))?;
     for (path, made) in written.into_iter().chain([(digits, made)]) {
         let what = if made { "written" } else { "left as it is" };
-        println!("{} {what}", path.display());
+        println!(
+            "{} {what}",
+            printable::name(path.as_os_str().as_encoded_bytes())
+        );
     }
     Ok(())
 }

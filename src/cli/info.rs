@@ -8,6 +8,7 @@ use serde_json::Value as Json;
 use crate::cli::CliError;
 use crate::cli::walk::{StoreArgs, find};
 use crate::control::render;
+use crate::printable::line;
 use crate::tree::Node;
 
 /// Describe a store or an object in it, without mounting.
@@ -63,17 +64,25 @@ fn lines(json: &Json, depth: usize, out: &mut String) {
             Json::Array(list) if list.is_empty() && key != "shape" => {}
             Json::Object(map) if map.is_empty() => {}
             Json::Object(_) => {
-                out.push_str(&format!("{indent}{key}:\n"));
+                out.push_str(&format!("{indent}{}:\n", line(key)));
                 lines(value, depth + 1, out);
             }
             Json::Array(list) if list.iter().any(Json::is_object) => {
-                out.push_str(&format!("{indent}{key}:\n"));
+                out.push_str(&format!("{indent}{}:\n", line(key)));
                 for item in list {
-                    out.push_str(&format!("{indent}  {item}\n"));
+                    out.push_str(&format!("{indent}  {}\n", line(&item.to_string())));
                 }
             }
-            Json::String(text) => out.push_str(&format!("{indent}{key}: {text}\n")),
-            other => out.push_str(&format!("{indent}{key}: {other}\n")),
+            Json::String(text) => {
+                out.push_str(&format!("{indent}{}: {}\n", line(key), line(text)));
+            }
+            other => {
+                out.push_str(&format!(
+                    "{indent}{}: {}\n",
+                    line(key),
+                    line(&other.to_string())
+                ));
+            }
         }
     }
 }

@@ -1,24 +1,37 @@
 //! `npyfs ls`: what a directory of a mount would list.
 
+use std::ffi::OsStr;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::cli::CliError;
+use crate::cli::output::{Format, Name, print_json};
 use crate::cli::walk::{StoreArgs, find};
 use crate::journal::utc;
+use crate::printable;
 use crate::tree::{Directory, Node};
 
 /// List a store, without mounting.
+///
+/// Letters that a terminal would act upon, or not show, are spelled \u{NNNN}, bytes that are no UTF-8 \xNN, and a
+/// backslash is doubled; -0 and --json give names as they are. JSON is a list of {"name", "kind": "file", "directory" or
+/// "link", "size", "time", "target" of links}, and "name_hex" for names that are no UTF-8. With -R the names in both are paths.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Kind, size in bytes, time, name
-    #[arg(short)]
+    #[arg(short, conflicts_with_all = ["null", "json"])]
     long: bool,
 
     /// Subdirectories too
     #[arg(short = 'R')]
     recursive: bool,
+
+    #[command(flatten)]
+    format: Format,
 
     #[command(flatten)]
     store: StoreArgs,
@@ -27,9 +40,44 @@ pub struct Args {
     path: Option<PathBuf>,
 }
 
+/// An entry of the JSON list.
+#[derive(Serialize)]
+struct Entry {
+    #[serde(flatten)]
+    name: Name,
+    kind: &'static str,
+    size: u64,
+    time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+}
+
+impl Entry {
+    fn new(name: &[u8], node: &Node) -> Self {
+        let (kind, size, mtime) = match node {
+            Node::Directory(dir) => ("directory", 4096, dir.ownership().mtime),
+            Node::Symlink(link) => ("link", link.target.len() as u64, link.ownership.mtime),
+            Node::File(file) => ("file", file.size().unwrap_or(0), file.ownership().mtime),
+        };
+        let target = match node {
+            Node::Symlink(link) => Some(String::from_utf8_lossy(&link.target).into_owned()),
+            _ => None,
+        };
+        Self {
+            name: Name::new(name),
+            kind,
+            size,
+            time: utc(mtime),
+            target,
+        }
+    }
+}
+
 struct Printer<'a> {
     args: &'a Args,
     out: io::StdoutLock<'static>,
+    /// What the JSON lists.
+    entries: Vec<Entry>,
     /// What could not be listed; the rest is listed all the same.
     failed: Option<String>,
 }
@@ -40,10 +88,11 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let mut printer = Printer {
         args,
         out: io::stdout().lock(),
+        entries: Vec::new(),
         failed: None,
     };
     let printed = match find(&fs, &top, true)? {
-        Node::Directory(dir) => printer.directory(&dir, &top),
+        Node::Directory(dir) => printer.directory(&dir, &top, Path::new("")),
         node => {
             let name = top.file_name().unwrap_or_default().as_encoded_bytes();
             printer.line(name, &node)
@@ -55,38 +104,70 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         }
         _ => {}
     }
-    printer
-        .failed
-        .map_or(Ok(()), |failed| Err(CliError::object(failed)))
+    let Printer {
+        out,
+        entries,
+        failed,
+        ..
+    } = printer;
+    drop(out);
+    if args.format.json {
+        print_json(&entries)?;
+    }
+    failed.map_or(Ok(()), |failed| Err(CliError::object(failed)))
+}
+
+/// A path in the store as messages name it: the root has no name of its own.
+fn named(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
+    }
 }
 
 impl Printer<'_> {
-    fn directory(&mut self, dir: &Arc<dyn Directory>, path: &Path) -> io::Result<()> {
-        if self.args.recursive {
-            let shown = if path.as_os_str().is_empty() {
-                Path::new(".")
-            } else {
-                path
+    /// `path` is that in the store, `below` that from where the listing began.
+    fn directory(&mut self, dir: &Arc<dyn Directory>, path: &Path, below: &Path) -> io::Result<()> {
+        let Format { null, json } = self.args.format;
+        let is_text = !null && !json;
+        if self.args.recursive && is_text {
+            let shown = match path.as_os_str().as_bytes() {
+                b"" => b".",
+                path => path,
             };
-            writeln!(self.out, "{}:", shown.display())?;
+            writeln!(self.out, "{}:", printable::name(shown))?;
         }
         let listing = match dir.list() {
             Ok(listing) => listing,
             Err(e) => {
                 self.failed
-                    .get_or_insert_with(|| format!("{}: {e}", path.display()));
+                    .get_or_insert_with(|| format!("{}: {e}", named(path).display()));
                 return Ok(());
             }
         };
-        for (name, node) in listing.iter() {
-            self.line(&name, &node)?;
+        for why in &listing.damage {
+            self.failed
+                .get_or_insert_with(|| format!("{}: {why}", named(path).display()));
         }
-        if self.args.recursive {
+        for (name, node) in listing.iter() {
+            let here = below.join(OsStr::from_bytes(&name));
+            let shown = if is_text {
+                &*name
+            } else {
+                here.as_os_str().as_bytes()
+            };
+            self.line(shown, &node)?;
+            if let (false, true, Node::Directory(dir)) = (is_text, self.args.recursive, &*node) {
+                self.directory(dir, &path.join(OsStr::from_bytes(&name)), &here)?;
+            }
+        }
+        if self.args.recursive && is_text {
             for (name, node) in listing.iter() {
-                if let Node::Directory(below) = &*node {
-                    use std::os::unix::ffi::OsStrExt;
+                if let Node::Directory(dir) = &*node {
+                    let name = OsStr::from_bytes(&name);
                     writeln!(self.out)?;
-                    self.directory(below, &path.join(std::ffi::OsStr::from_bytes(&name)))?;
+                    self.directory(dir, &path.join(name), &below.join(name))?;
                 }
             }
         }
@@ -94,19 +175,24 @@ impl Printer<'_> {
     }
 
     fn line(&mut self, name: &[u8], node: &Node) -> io::Result<()> {
+        if self.args.format.json {
+            self.entries.push(Entry::new(name, node));
+            return Ok(());
+        }
+        let mut line = Vec::new();
         if self.args.long {
             let (kind, size, mtime) = match node {
                 Node::Directory(dir) => ('d', 4096, dir.ownership().mtime),
                 Node::Symlink(link) => ('l', link.target.len() as u64, link.ownership.mtime),
                 Node::File(file) => ('-', file.size().unwrap_or(0), file.ownership().mtime),
             };
-            write!(self.out, "{kind} {size:>14} {} ", utc(mtime))?;
+            write!(line, "{kind} {size:>14} {} ", utc(mtime))?;
         }
-        self.out.write_all(name)?;
+        self.args.format.push("", name, &mut line);
         if let (true, Node::Symlink(link)) = (self.args.long, node) {
-            self.out.write_all(b" -> ")?;
-            self.out.write_all(&link.target)?;
+            line.pop();
+            writeln!(line, " -> {}", printable::name(&link.target))?;
         }
-        self.out.write_all(b"\n")
+        self.out.write_all(&line)
     }
 }

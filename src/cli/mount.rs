@@ -13,12 +13,14 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::checkout::checkouts::Checkouts;
+use crate::checkout::storage::Disk;
 use crate::cli::options::{self, MountOptions};
 use crate::cli::{CliError, say};
 use crate::fs::{Fs, OpenError};
 use crate::fuse::session::{Appearance, Session};
 use crate::fuse::{table, unmount};
-use crate::h5::{H5, sandbox};
+use crate::h5::H5;
+use crate::h5::permit::Reach;
 use crate::options::FsOptions;
 
 mod background;
@@ -87,8 +89,37 @@ fn serve(args: &Args, options: MountOptions) -> Result<(), CliError> {
         .canonicalize()
         .or_else(|_| std::path::absolute(&args.store))
         .unwrap_or(args.store.clone());
-    let fs = open(args, &store, options.fs)?;
-    let mount_point = check_mount_point(&args.mount_point, &store)?;
+    if options.writable == Some(true) && args.checkout.is_none() {
+        say(
+            "mounted read-only: rw needs --checkout NAME, the checkout that what is written goes to",
+        );
+    }
+    let writable = args.checkout.is_some() && options.writable != Some(false);
+    let checkouts = checkouts(args, &store)?;
+    let Some(name) = args.checkout.as_deref().filter(|_| writable) else {
+        return serve_store(args, options, &store, &checkouts, writable);
+    };
+    let missing = checkouts
+        .missing(name)
+        .map_err(|e| CliError::store(e.message))?;
+    let mounted = serve_store(args, options, &store, &checkouts, writable);
+    // Before there was a mount. Later this removes nothing that anything was written in.
+    if mounted.is_err() {
+        let taken_back = checkouts.take_back(name, &missing);
+        taken_back.unwrap_or_else(|e| say(&e.message));
+    }
+    mounted
+}
+
+fn serve_store(
+    args: &Args,
+    options: MountOptions,
+    store: &Path,
+    checkouts: &Checkouts,
+    writable: bool,
+) -> Result<(), CliError> {
+    let fs = open(args, store, options.fs, checkouts, writable)?;
+    let mount_point = check_mount_point(&args.mount_point, store)?;
     check_rights(options.allow_other)?;
     let appearance = Appearance {
         fsname: options
@@ -96,7 +127,7 @@ fn serve(args: &Args, options: MountOptions) -> Result<(), CliError> {
             .unwrap_or_else(|| store.to_string_lossy().into_owned()),
         allow_other: options.allow_other,
         default_permissions: options.default_permissions,
-        writable: args.checkout.is_some(),
+        writable,
     };
     let failed = |reason: io::Error| {
         CliError::mount(format!(
@@ -124,33 +155,45 @@ fn serve(args: &Args, options: MountOptions) -> Result<(), CliError> {
     })
 }
 
-/// Opens the store, and the checkout that is to be written.
-fn open(args: &Args, store: &Path, options: FsOptions) -> Result<Fs, CliError> {
+/// Where the checkouts of the store are.
+fn checkouts(args: &Args, store: &Path) -> Result<Checkouts, CliError> {
     let given = args.checkouts.as_deref().map(std::path::absolute);
     let given = given
         .transpose()
         .map_err(|e| CliError::usage(e.to_string()))?;
-    let checkouts = Checkouts::of(store, given.as_deref());
-    let readable = sandbox::readable(store, options.external);
-    let own = readable.is_some().then(|| checkouts.dir().to_owned());
+    Checkouts::below(store, given.as_deref()).map_err(|e| CliError::store(e.message))
+}
+
+/// Opens the store, and the checkout that is to be shown, or written.
+fn open(
+    args: &Args,
+    store: &Path,
+    options: FsOptions,
+    checkouts: &Checkouts,
+    writable: bool,
+) -> Result<Fs, CliError> {
+    let h5 = H5::workers(Reach::of(store, options.external).with(checkouts.dir()));
     let refused = |refusal: OpenError| CliError::store(refusal.to_string());
-    let Some(name) = &args.checkout else {
-        let own = own.filter(|dir| dir.is_dir());
-        return Fs::open(
-            store,
-            H5::workers(readable.into_iter().chain(own)),
-            options,
-            &checkouts,
-        )
-        .map_err(refused);
+    let name = match &args.checkout {
+        Some(name) if writable => name,
+        shown => {
+            let opened = match shown {
+                Some(name) => Fs::open_checkout_to_read(store, h5, options, checkouts, name),
+                None => Fs::open(store, h5, options, checkouts),
+            };
+            return opened.map_err(refused);
+        }
     };
     // Workers must find it when they start.
-    std::fs::create_dir_all(checkouts.dir()).map_err(|e| {
-        let dir = checkouts.dir().display();
-        CliError::store(format!("{dir}: no directory for checkouts: {e}"))
+    let dir = checkouts.make(&Disk).map_err(|e| {
+        let message = e.message;
+        CliError::store(format!("no directory for checkouts: {message}"))
     })?;
-    let h5 = H5::workers(readable.into_iter().chain(own));
-    Fs::open_checkout(store, h5, options, &checkouts, name).map_err(refused)
+    let kept = dir.own_metadata().ok();
+    if let Some(why) = kept.and_then(|dir| checkouts.rights().keeps_out_owner(&dir)) {
+        say(&format!("{}: {why}", dir.path().display()));
+    }
+    Fs::open_checkout(store, h5, options, checkouts, name).map_err(refused)
 }
 
 /// Answers the mount point as the mount table will spell it.

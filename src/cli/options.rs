@@ -4,13 +4,17 @@
 
 use std::fmt::Write;
 
-use crate::options::FsOptions;
+use crate::options::{External, FsOptions};
 
 /// What `-o` can say.
 #[derive(Clone, Debug, Default)]
 pub struct MountOptions {
     pub allow_other: bool,
+    /// Whatever the store refers to may be shown to others, too.
+    pub external_for_others: bool,
     pub default_permissions: bool,
+    /// What `rw` or `ro` said.
+    pub writable: Option<bool>,
     pub fsname: Option<String>,
     pub fs: FsOptions,
 }
@@ -34,8 +38,13 @@ enum Set {
 const KNOWN: &[Known] = &[
     Known {
         name: "ro",
-        set: Set::Flag(|_| ()),
-        help: "read-only; every mount is",
+        set: Set::Flag(|to| to.writable = Some(false)),
+        help: "read-only, with --checkout as well: shows that checkout",
+    },
+    Known {
+        name: "rw",
+        set: Set::Flag(|to| to.writable = Some(true)),
+        help: "writable; needs --checkout, and is read-only without",
     },
     Known {
         name: "allow_other",
@@ -92,14 +101,19 @@ const KNOWN: &[Known] = &[
     },
     Known {
         name: "external",
-        set: Set::Value("POLICY", |to, text| match text.parse() {
-            Ok(policy) => {
-                to.fs.external = policy;
-                Ok(())
-            }
-            Err(_) => Err("expected deny, same-dir or allow"),
+        set: Set::Value("POLICY", |to, text| {
+            to.external_for_others = text == FOR_OTHERS;
+            let policy = if to.external_for_others {
+                "allow"
+            } else {
+                text
+            };
+            to.fs.external = policy.parse().map_err(
+                |_| "expected deny, same-dir, allow or, with allow_other, allow-for-others",
+            )?;
+            Ok(())
         }),
-        help: "read files that the store refers to: deny, same-dir or allow [deny]",
+        help: "read files that the store refers to: deny, same-dir, allow or, with allow_other, allow-for-others [deny]",
     },
     Known {
         name: "text_limit",
@@ -121,6 +135,9 @@ const KNOWN: &[Known] = &[
     },
 ];
 
+/// The policy that shows everybody what whoever mounts may read.
+const FOR_OTHERS: &str = "allow-for-others";
+
 /// Reads option lists in the order given; of two equal options the last counts.
 pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<MountOptions, String> {
     let mut options = MountOptions::default();
@@ -129,9 +146,6 @@ pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<MountOption
             Some((name, value)) => (name, Some(value)),
             None => (item.as_str(), None),
         };
-        if name == "rw" {
-            return Err("option rw: mounts are read-only".to_owned());
-        }
         let known = KNOWN
             .iter()
             .find(|known| known.name == name)
@@ -147,6 +161,14 @@ pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<MountOption
                     .map_err(|expected| format!("option {name}={value}: {expected}"))?;
             }
         }
+    }
+    // The permissions that others are held to are those of the store, not those of the files it refers to.
+    if options.allow_other && options.fs.external == External::Allow && !options.external_for_others
+    {
+        return Err(format!(
+            "external=allow with allow_other shows everybody whatever you may read and the store refers to: \
+             say external={FOR_OTHERS} if that is meant"
+        ));
     }
     Ok(options)
 }
@@ -302,6 +324,8 @@ mod tests {
     #[test]
     fn the_last_of_two_counts() {
         assert_eq!(parse(["uid=1,uid=2", "uid=3"]).unwrap().fs.uid, Some(3));
+        assert_eq!(parse(["rw,ro"]).unwrap().writable, Some(false));
+        assert_eq!(parse(["ro", "rw"]).unwrap().writable, Some(true));
     }
 
     #[test]
@@ -351,7 +375,6 @@ mod tests {
             unknown.contains("\"nonsense\"")
                 && KNOWN.iter().all(|known| unknown.contains(known.name))
         );
-        assert!(refusal("rw").contains("read-only"));
         assert_eq!(refusal("xattrs=1"), "option xattrs takes no value");
         assert_eq!(refusal("uid"), "option uid needs a value: uid=N");
         for bad in [
@@ -370,6 +393,23 @@ mod tests {
                 "{bad}"
             );
         }
+    }
+
+    #[test]
+    fn others_see_what_a_store_refers_to_only_where_that_is_said() {
+        for bad in [
+            "allow_other,external=allow",
+            "external=allow-for-others,external=allow,allow_other",
+        ] {
+            assert!(
+                parse([bad]).unwrap_err().contains("allow-for-others"),
+                "{bad}"
+            );
+        }
+        let said = parse(["allow_other,external=allow-for-others"]).unwrap();
+        assert!(said.allow_other && said.fs.external == External::Allow);
+        assert!(parse(["external=allow"]).is_ok());
+        assert!(parse(["allow_other,external=same-dir"]).is_ok());
     }
 
     #[test]

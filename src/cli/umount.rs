@@ -1,7 +1,7 @@
 //! `npyfs umount`: takes away a mount of ours, alive or dead.
 //!
-//! Asks the mount itself for one thing only, and for a limited time: to make durable what was written there. A
-//! dead mount answers only with errors, a stuck one not at all.
+//! Asks the mount itself for two things only, and for a limited time: to make durable what was written there, and what of
+//! it would be lost. A dead mount answers only with errors, a stuck one not at all.
 
 use std::fs::File;
 use std::io;
@@ -9,12 +9,17 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::cli::CliError;
+use serde::Deserialize;
+
+use crate::cli::{CliError, say};
 use crate::fuse::table;
 use crate::fuse::unmount::unmount;
 
 /// How long an accepted unmount may take to show in the mount table.
 const LIMIT: Duration = Duration::from_secs(10);
+
+/// How often files that nothing became of are looked at before they are believed.
+const LOOKS: usize = 25;
 
 /// How long a writable mount may take to store what was written.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -49,14 +54,15 @@ pub fn run(args: Args) -> Result<(), CliError> {
         }
         Some(ours) => ours,
     };
-    if !args.lazy && !mounted.read_only {
-        sync(&path).map_err(|reason| {
+    let unfinished = match mounted.read_only {
+        true => Vec::new(),
+        false => ask(&path, args.lazy).map_err(|reason| {
             CliError::mount(format!(
                 "what was written at {shown} cannot be made durable: {reason} (npyfs umount --lazy {shown} \
                  unmounts all the same)"
             ))
-        })?;
-    }
+        })?,
+    };
     unmount(&path, args.lazy).map_err(|refusal| match refusal.kind() {
         io::ErrorKind::ResourceBusy => CliError::mount(format!(
             "{shown} is busy: a program uses it (npyfs umount --lazy {shown} detaches it)"
@@ -73,34 +79,111 @@ pub fn run(args: Args) -> Result<(), CliError> {
         }
         thread::sleep(Duration::from_millis(20));
     }
-    Ok(())
+    for Unfinished { path, reason, .. } in &unfinished {
+        say(&format!(
+            "{path}: not stored, and gone with the mount: {reason}"
+        ));
+    }
+    let arrays = unfinished.iter().filter(|file| file.is_array).count();
+    match arrays {
+        0 => Ok(()),
+        _ => Err(CliError::object(format!(
+            "{shown} is unmounted, and {arrays} of its files never became arrays"
+        ))),
+    }
 }
 
-/// Has a writable mount store what was written. Who does not answer is taken for stored.
+/// A file that nothing became of.
+#[derive(Deserialize)]
+struct Unfinished {
+    path: String,
+    reason: String,
+    /// By its name it was to become one.
+    is_array: bool,
+}
+
+/// The part of `status.json` that is read here.
+#[derive(Deserialize)]
+struct Status {
+    checkout: Option<Written>,
+}
+
+#[derive(Deserialize)]
+struct Written {
+    #[serde(default)]
+    unfinished: Vec<Unfinished>,
+}
+
+/// Has a writable mount store what was written, unless that may fail, and answers what would be lost. Of a dead mount
+/// there is nothing to be had, and one of another user's says nothing.
+fn ask(path: &Path, may_fail: bool) -> io::Result<Vec<Unfinished>> {
+    let asked = path.to_owned();
+    let answer = within(PATIENCE, move || {
+        sync_now(&asked)?;
+        // The kernel tells of a last close after the program has gone on: what was refused then goes in a moment.
+        for _ in 0..LOOKS {
+            if !unfinished(&asked)?.iter().any(|file| file.is_array) {
+                break;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        unfinished(&asked)
+    });
+    match answer {
+        Err(e) if may_fail || is_out_of_reach(&e) => Ok(Vec::new()),
+        answer => answer,
+    }
+}
+
+/// What would be lost if the mount ended now.
+fn unfinished(mount: &Path) -> io::Result<Vec<Unfinished>> {
+    let status = std::fs::read(mount.join(".npyfs/status.json"))?;
+    let status: Status = serde_json::from_slice(&status)?;
+    let written = status.checkout.map(|written| written.unfinished);
+    Ok(written.unwrap_or_default())
+}
+
+/// Whether a mount could not even be opened: it is dead, or not this user's.
+fn is_out_of_reach(e: &io::Error) -> bool {
+    e.get_ref().is_some_and(|inner| inner.is::<OutOfReach>())
+}
+
+/// The answer to opening a mount point.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+struct OutOfReach(io::Error);
+
+fn sync_now(path: &Path) -> io::Result<()> {
+    let dir = File::open(path).map_err(|e| match e.raw_os_error() {
+        Some(libc::ENOTCONN | libc::ECONNABORTED | libc::EACCES | libc::EPERM) => {
+            io::Error::new(e.kind(), OutOfReach(e))
+        }
+        _ => e,
+    })?;
+    dir.sync_all()
+}
+
+/// Has a writable mount store what was written.
 pub fn sync(path: &Path) -> io::Result<()> {
-    let (sender, answer) = std::sync::mpsc::channel();
     let path = path.to_owned();
+    within(PATIENCE, move || sync_now(&path))
+}
+
+/// Waits for an answer of a mount, but not for ever.
+fn within<T: Send + 'static>(
+    patience: Duration,
+    ask: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (sender, answer) = std::sync::mpsc::channel();
     // A stuck mount keeps this thread for ever; it ends with the process.
     thread::spawn(move || {
-        let synced = File::open(path).and_then(|dir| dir.sync_all());
         // Nobody may wait for it any more.
-        let _ = sender.send(synced);
+        let _ = sender.send(ask());
     });
-    match answer.recv_timeout(PATIENCE) {
-        Ok(Err(e)) => match e.raw_os_error() {
-            // Read-only, dead, not ours to open, or a kernel that cannot.
-            Some(
-                libc::EROFS
-                | libc::ENOTCONN
-                | libc::EACCES
-                | libc::EPERM
-                | libc::ENOSYS
-                | libc::EINVAL
-                | libc::ECONNABORTED,
-            )
-            | None => Ok(()),
-            Some(_) => Err(e),
-        },
-        Ok(Ok(())) | Err(_) => Ok(()),
-    }
+    answer.recv_timeout(patience).unwrap_or_else(|_| {
+        let seconds = patience.as_secs();
+        Err(io::Error::other(format!(
+            "no answer within {seconds} seconds"
+        )))
+    })
 }

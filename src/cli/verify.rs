@@ -1,12 +1,16 @@
 //! `npyfs verify`: reads all of a store and says what is damaged.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cli::walk::StoreArgs;
 use crate::cli::{CliError, say};
 use crate::content::read;
+use crate::error::{Error, ErrorKind};
+use crate::formats::{Depth, arkouda, daf};
+use crate::options::StoreKind;
 use crate::store::hangar::verify::{Report, Summary, verify};
 use crate::tree::{Directory, Node, VirtualFile};
 
@@ -23,7 +27,25 @@ pub struct Args {
 /// Shows progress on a terminal, and each finding as a line.
 struct Bar {
     bar: ProgressBar,
-    wrong: Mutex<u64>,
+    wrong: AtomicU64,
+}
+
+impl Bar {
+    /// Drawn on stderr, and only if that is a terminal.
+    fn new(template: &str) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Self {
+            bar,
+            wrong: AtomicU64::new(0),
+        }
+    }
+
+    fn line(&self, what: &str) {
+        self.bar.suspend(|| say(what));
+    }
 }
 
 impl Report for Bar {
@@ -36,32 +58,46 @@ impl Report for Bar {
     }
 
     fn wrong(&self, why: &str) {
-        *self.wrong.lock().unwrap_or_else(|e| e.into_inner()) += 1;
-        self.bar.suspend(|| say(why));
+        self.wrong.fetch_add(1, Ordering::Relaxed);
+        self.line(why);
     }
 }
 
-/// What was read besides repositories.
+/// What was found besides repositories.
 #[derive(Default)]
 struct Files {
     count: u64,
     bytes: u64,
+    damaged: u64,
+    /// Data elsewhere that the options do not let be read.
+    refused: u64,
+    /// Their filters are not in this build.
+    filters: u64,
+    /// Objects that have no form as a file.
+    left_out: u64,
+    /// The machine had no means for them just now.
+    failed: u64,
+}
+
+/// Goes through a store.
+struct Walk {
+    /// Counts bytes of files.
+    bar: Bar,
+    summary: Summary,
+    files: Files,
 }
 
 pub fn run(args: &Args) -> Result<(), CliError> {
     let fs = args.store.open()?;
-    // Drawn on stderr, and only if that is a terminal.
-    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} {elapsed}, {eta} left") {
-        bar.set_style(style);
-    }
-    let report = Bar {
-        bar,
-        wrong: Mutex::new(0),
+    let mut walk = Walk {
+        bar: Bar::new("{bar:40} {bytes}/{total_bytes} {elapsed}, {eta} left"),
+        summary: Summary::default(),
+        files: Files::default(),
     };
-    let (mut summary, mut files) = (Summary::default(), Files::default());
-    directory(fs.root(), "", &report, &mut summary, &mut files);
-    report.bar.finish_and_clear();
+    walk.directory(fs.root(), "");
+    rules(fs.root(), "", fs.sep(), &walk.bar);
+    walk.files.damaged += walk.bar.wrong.load(Ordering::Relaxed);
+    walk.bar.bar.finish_and_clear();
     let Summary {
         commits,
         schemas,
@@ -69,72 +105,174 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         bytes,
         not_fetched,
         ..
-    } = summary;
+    } = walk.summary;
     if samples + commits + schemas > 0 {
         println!("{commits} commits, {schemas} schemas, {samples} samples ({bytes} bytes)");
     }
     if not_fetched > 0 {
         println!("{not_fetched} samples are not here: they were not fetched from the remote yet");
     }
+    let files = &walk.files;
     if files.count > 0 {
         println!("{} files ({} bytes)", files.count, files.bytes);
     }
-    let wrong = *report.wrong.lock().unwrap_or_else(|e| e.into_inner());
+    if files.refused > 0 {
+        let n = files.refused;
+        println!("{n} not checked: their data lies in files that external= does not allow");
+    }
+    if files.filters > 0 {
+        let n = files.filters;
+        println!("{n} not checked: this build has not got their filters");
+    }
+    if files.left_out > 0 {
+        println!("{} not shown: .npy has no form for them", files.left_out);
+    }
+    if files.failed > 0 {
+        println!("{} could not be read just now", files.failed);
+    }
     println!(
         "{}",
-        match wrong {
+        match files.damaged {
+            0 if files.refused + files.filters + files.failed > 0 => "nothing is damaged".into(),
             0 => "all is well".to_owned(),
             n => format!("{n} damaged"),
         }
     );
-    match wrong {
-        0 => Ok(()),
-        n => Err(CliError::object(format!("{n} damaged"))),
+    match (files.damaged, files.failed) {
+        (0, 0) => Ok(()),
+        (0, n) => Err(CliError::object(format!("{n} could not be read"))),
+        (n, _) => Err(CliError::object(format!("{n} damaged"))),
     }
 }
 
-fn directory(
-    dir: &Arc<dyn Directory>,
-    path: &str,
-    report: &Bar,
-    summary: &mut Summary,
-    files: &mut Files,
-) {
-    if let Some(repository) = dir.repository() {
-        match verify(&repository, report) {
-            Ok(found) => *summary += found,
-            Err(e) => report.wrong(&format!("{path}: {e}")),
+impl Walk {
+    fn directory(&mut self, dir: &Arc<dyn Directory>, path: &str) {
+        if let Some(repository) = dir.repository() {
+            let samples = Bar::new("{bar:40} {pos}/{len} samples {elapsed}, {eta} left");
+            match verify(&repository, &samples) {
+                Ok(found) => self.summary += found,
+                Err(e) => samples.wrong(&format!("{path}: {e}")),
+            }
+            samples.bar.finish_and_clear();
+            self.files.damaged += samples.wrong.into_inner();
+            return;
         }
+        let listing = match dir.list() {
+            Ok(listing) => listing,
+            Err(e) => return self.note(path, &e, None),
+        };
+        for why in &listing.damage {
+            self.note(path, &Error::damaged(why), None);
+        }
+        for (name, why) in &listing.left_out {
+            // What the options refuse has a name all the same.
+            if listing.find(&[name, &b".npy"[..]].concat()).is_none() {
+                self.files.left_out += 1;
+                let name = String::from_utf8_lossy(name);
+                self.bar.line(&format!("{path}/{name}: not shown: {why}"));
+            }
+        }
+        let size = |node: &Node| match node {
+            Node::File(file) => file.size().unwrap_or(0),
+            _ => 0,
+        };
+        self.bar
+            .found(listing.iter().map(|(_, node)| size(&node)).sum());
+        for (name, node) in listing.iter() {
+            let path = format!("{path}/{}", String::from_utf8_lossy(&name));
+            match &*node {
+                Node::Directory(below) => self.directory(below, &path),
+                Node::File(file) => {
+                    let end = self.bar.bar.position().saturating_add(size(&node));
+                    match self.file(file) {
+                        Ok(bytes) => {
+                            self.files.count += 1;
+                            self.files.bytes += bytes;
+                        }
+                        Err(e) => self.note(&path, &e, Some(file)),
+                    }
+                    self.bar.bar.set_position(end);
+                }
+                Node::Symlink(_) => {}
+            }
+        }
+    }
+
+    /// Reads all that is stored of a file; answers its size.
+    fn file(&self, file: &Arc<dyn VirtualFile>) -> crate::error::Result<u64> {
+        let content = file.open()?;
+        let pool = Arc::default();
+        let (start, mut at) = (self.bar.bar.position(), 0);
+        while let Some(range) = content.stored(at) {
+            at = range.start;
+            while at < range.end {
+                let most = usize::try_from(range.end - at).unwrap_or(STEP).min(STEP);
+                at += read(&*content, at, most, &pool)?.as_ref().len() as u64;
+                self.bar.bar.set_position(start.saturating_add(at));
+            }
+        }
+        Ok(content.len())
+    }
+
+    /// Says what is wrong, and counts it as what it is.
+    fn note(&mut self, path: &str, error: &Error, file: Option<&Arc<dyn VirtualFile>>) {
+        let missing = file.filter(|_| error.kind == ErrorKind::Damaged);
+        let missing = missing.map(missing_filters).unwrap_or_default();
+        let (count, why) = match error.kind {
+            _ if !missing.is_empty() => {
+                let why = format!("not checked, no filter {}", missing.join(", "));
+                (&mut self.files.filters, why)
+            }
+            ErrorKind::Denied => (&mut self.files.refused, format!("not checked, {error}")),
+            ErrorKind::Os(_) => (&mut self.files.failed, error.to_string()),
+            _ => (&mut self.files.damaged, error.to_string()),
+        };
+        *count += 1;
+        self.bar.line(&format!("{path}: {why}"));
+    }
+}
+
+/// Checks what the formats of stores demand beyond elements that can be read.
+fn rules(dir: &Arc<dyn Directory>, path: &str, sep: u8, report: &Bar) {
+    let Ok(listing) = dir.list() else { return };
+    if dir.repository().is_some() {
         return;
     }
-    let listing = match dir.list() {
-        Ok(listing) => listing,
-        Err(e) => return report.wrong(&format!("{path}: {e}")),
+    let kind = dir.kind();
+    let broken = match kind {
+        Ok(StoreKind::Daf) => daf::check::broken(&**dir, sep, &|_| true, Depth::Elements),
+        Ok(StoreKind::Arkouda) => arkouda::check::broken(&**dir, sep, &|_| true, Depth::Elements),
+        _ => Ok(Vec::new()),
     };
-    report.found(listing.len() as u64);
+    match broken {
+        Ok(broken) => broken
+            .iter()
+            .for_each(|line| report.wrong(&format!("{path}/{line}"))),
+        Err(e) => report.wrong(&format!("{path}: {e}")),
+    }
+    if kind.is_ok_and(|kind| kind == StoreKind::Arkouda) {
+        // With all groups below.
+        return;
+    }
     for (name, node) in listing.iter() {
-        let path = format!("{path}/{}", String::from_utf8_lossy(&name));
-        match &*node {
-            Node::Directory(below) => directory(below, &path, report, summary, files),
-            Node::File(file) => match file_bytes(file) {
-                Ok(bytes) => {
-                    files.count += 1;
-                    files.bytes += bytes;
-                }
-                Err(e) => report.wrong(&format!("{path}: {e}")),
-            },
-            Node::Symlink(_) => {}
+        if let Node::Directory(below) = &*node {
+            rules(
+                below,
+                &format!("{path}/{}", String::from_utf8_lossy(&name)),
+                sep,
+                report,
+            );
         }
-        report.checked();
     }
 }
 
-fn file_bytes(file: &Arc<dyn VirtualFile>) -> crate::error::Result<u64> {
-    let content = file.open()?;
-    let pool = Arc::default();
-    let mut at = 0;
-    while at < content.len() {
-        at += read(&*content, at, STEP, &pool)?.as_ref().len() as u64;
-    }
-    Ok(at)
+/// The filters of an array that this build has not got.
+fn missing_filters(file: &Arc<dyn VirtualFile>) -> Vec<String> {
+    let info = file.info().unwrap_or_default();
+    let filters = info["filters"].as_array().map_or(&[][..], Vec::as_slice);
+    filters
+        .iter()
+        .filter(|filter| filter["available"] == false)
+        .map(|filter| format!("{} ({})", filter["id"], filter["name"]))
+        .collect()
 }

@@ -4,9 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::checkout::dir::Dir;
 use crate::dtype::{DType, Kind, Order};
 use crate::error::Result;
-use crate::h5::{H5, sandbox};
+use crate::h5::H5;
+use crate::h5::permit::Reach;
 use crate::options::FsOptions;
 use crate::stage::author::Author;
 use crate::stage::checkout::Checkout;
@@ -43,11 +45,12 @@ fn fill(top: &Path, program: &Path) -> Result<()> {
     };
     let folder = create(top, &author, program)?;
     let options = FsOptions::default();
-    let h5 = H5::workers(sandbox::readable(top, options.external));
+    let h5 = H5::workers(Reach::of(top, options.external));
     let context = Arc::new(Context::new(h5, options));
     let repository = Repository::open(&folder, &context)?;
     let scratch = tempfile::tempdir()?;
-    let checkout = Checkout::open(&repository, scratch.path(), "demo", program)?;
+    let dir = Dir::alone(scratch.path())?;
+    let checkout = Checkout::open(&repository, &dir, "demo", program)?;
     for number in 0..COUNT {
         let dtype = DType::scalar(Kind::Uint, 1, Order::Little);
         let sample = Sample::array(dtype, vec![SIDE, SIDE], picture(number))?;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Attr, DirEntry, FileKind, Fs, FsResult, ROOT_INO, kind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::tree::inode::{number, number_of_name};
+use crate::tree::inode::number;
 use crate::tree::{Listing, Node};
 
 /// One handle.
@@ -16,6 +16,8 @@ pub(super) struct OpenDir {
     pub ino: u64,
     pub parent: u64,
     pub listing: Arc<Listing>,
+    /// The places of the entries in the order in which they are told; `None`: that of the listing.
+    pub order: Option<Vec<usize>>,
 }
 
 /// One name of a listing.
@@ -38,14 +40,28 @@ impl Fs {
             .map_err(|e| self.note(ino, "list", e))?;
         let parent = self.inodes().get(ino).map_or(ROOT_INO, |e| e.parent);
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        let order = self.order(&listing);
         let dir = OpenDir {
             ino,
             parent,
             listing,
+            order,
         };
         let mut dirs = self.dirs.write().unwrap_or_else(|e| e.into_inner());
         dirs.insert(handle, Arc::new(dir));
         Ok(handle)
+    }
+
+    /// Puts what is to come last behind everything else.
+    fn order(&self, listing: &Listing) -> Option<Vec<usize>> {
+        if listing.many.is_some() {
+            return None;
+        }
+        let is_last = |&at: &usize| self.comes_last(&listing.entries[at].0);
+        let (last, mut order): (Vec<usize>, Vec<usize>) =
+            (0..listing.entries.len()).partition(is_last);
+        order.extend(&last);
+        (!last.is_empty()).then_some(order)
     }
 
     fn dir(&self, handle: u64) -> Result<Arc<OpenDir>> {
@@ -60,10 +76,19 @@ impl Fs {
         let dots = [(dir.ino, &b"."[..]), (dir.parent, &b".."[..])];
         let dots = dots.into_iter().map(|(ino, name)| Entry::Dot { ino, name });
         let skip = usize::try_from(offset).unwrap_or(usize::MAX);
-        let named = dir
-            .listing
-            .iter_from(skip.saturating_sub(2))
-            .map(|(name, node)| Entry::Named { name, node });
+        let from = skip.saturating_sub(2);
+        let known = if dir.order.is_none() {
+            from
+        } else {
+            usize::MAX
+        };
+        let ordered = dir.order.iter().flatten().skip(from);
+        let ordered = ordered.filter_map(|&at| {
+            let (name, node) = dir.listing.entries.get(at)?;
+            Some((Cow::Borrowed(&name[..]), Cow::Borrowed(node)))
+        });
+        let named = dir.listing.iter_from(known).chain(ordered);
+        let named = named.map(|(name, node)| Entry::Named { name, node });
         dots.skip(skip.min(2))
             .chain(named)
             .zip(offset..)
@@ -88,8 +113,8 @@ impl Fs {
                 },
                 Entry::Named { name, node } => DirEntry {
                     ino: match (&*node, self.is_writable()) {
-                        (Node::File(_), true) => number_of_name(dir.ino, &name),
-                        _ => number(dir.ino, &name, &node),
+                        (Node::File(_), true) => self.shown_number(dir.ino, &name),
+                        _ => number(dir.ino, &name, &node, self.comes_last(&name)),
                     },
                     kind: kind(&node),
                     name: name.into_owned(),
@@ -118,7 +143,8 @@ impl Fs {
                     (ino, name.to_vec(), self.attr(ino, &node), false)
                 }
                 Entry::Named { name, node } => {
-                    let ino = self.inodes().enter(dir.ino, &name, &node);
+                    let last = self.comes_last(&name);
+                    let ino = self.inodes().enter(dir.ino, &name, &node, last);
                     (ino, name.into_owned(), self.attr(ino, &node), true)
                 }
             };
@@ -146,6 +172,24 @@ impl Fs {
 
     pub fn release_dir(&self, handle: u64) {
         let mut dirs = self.dirs.write().unwrap_or_else(|e| e.into_inner());
-        dirs.remove(&handle);
+        let closed = dirs.remove(&handle);
+        let Some(closed) = closed.filter(|closed| dirs.values().all(|dir| dir.ino != closed.ino))
+        else {
+            return;
+        };
+        drop(dirs);
+        if let (Some(writer), Ok(path)) = (&self.writer, self.names(closed.ino)) {
+            writer.forget_remnants(&path);
+        }
+    }
+
+    /// The paths of the directories that somebody has open.
+    pub(super) fn open_directories(&self) -> Vec<Vec<Vec<u8>>> {
+        let dirs = self.dirs.read().unwrap_or_else(|e| e.into_inner());
+        let open: Vec<u64> = dirs.values().map(|dir| dir.ino).collect();
+        drop(dirs);
+        open.into_iter()
+            .filter_map(|ino| self.names(ino).ok())
+            .collect()
     }
 }

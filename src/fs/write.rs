@@ -9,21 +9,29 @@ mod body;
 mod commit;
 mod files;
 mod keep;
+
 mod names;
+mod naming;
 mod pending;
+mod remnants;
+mod twins;
+mod unfinished;
+mod unreadable;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::checkout::target::{Target, describe_incomplete};
+use crate::checkout::target::{Place, Role, Target, describe_incomplete};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tree::{Directory, Node};
 
 pub use body::Maker;
 use body::{Body, ScratchFile};
 pub use names::Replace;
-use pending::{Entry, Pending, PendingDirectory};
+use naming::{Changing, Naming};
+use pending::{Entry, Path, Pending, PendingDirectory};
+use unreadable::Unreadable;
 
 /// Objects that may be stored at the same time.
 const LOCKS: usize = 64;
@@ -38,20 +46,24 @@ pub struct Writer {
     handles: RwLock<HashMap<u64, Handle>>,
     /// One object is stored by one thread at a time; by a hash of its key.
     locks: [Mutex<()>; LOCKS],
-    /// Names change one after the other.
-    naming: Mutex<()>,
+    naming: Naming,
     /// The thread that opened a file last, its process, and when.
     opener: Mutex<Option<(u32, u32, Instant)>>,
     /// Objects that are not complete.
     waiting: Mutex<BTreeMap<String, Waiting>>,
+    /// What is left of objects that went for those who have its directory open.
+    remnants: Mutex<Vec<remnants::Remnant>>,
 }
 
 /// An object that is not complete.
 #[derive(Default)]
 struct Waiting {
+    /// The path of one of its files, and the place of that.
+    place: Option<(Path, Place)>,
     missing: Vec<String>,
-    /// As what its parts were kept for later mounts, if they were.
+    /// As what its parts were kept for later mounts, if they were, and what was said to be missing then.
     kept: Vec<u64>,
+    told: Vec<String>,
 }
 
 /// A handle that may write.
@@ -78,6 +90,8 @@ pub struct Flags {
     pub thread: u32,
     pub truncate: bool,
     pub exclusive: bool,
+    /// It is open to read, too.
+    pub reads: bool,
 }
 
 impl Writer {
@@ -87,9 +101,10 @@ impl Writer {
             pending: Arc::default(),
             handles: RwLock::default(),
             locks: std::array::from_fn(|_| Mutex::default()),
-            naming: Mutex::default(),
+            naming: Naming::default(),
             opener: Mutex::default(),
             waiting: Mutex::default(),
+            remnants: Mutex::default(),
         };
         writer.restore();
         writer
@@ -115,6 +130,7 @@ impl Writer {
                 .iter()
                 .map(|(object, waiting)| describe_incomplete(object, &waiting.missing));
             map.insert("waiting".to_owned(), lines.collect());
+            map.insert("unfinished".to_owned(), self.unfinished());
         }
         status
     }
@@ -137,7 +153,7 @@ impl Writer {
     fn shown(&self, path: &[Vec<u8>]) -> Result<Option<Node>> {
         match self.pending.get(path) {
             Some(Entry::File(body)) => Ok(Some(Node::File(Arc::new(ScratchFile(body))))),
-            Some(Entry::Hidden) => Ok(None),
+            Some(Entry::Hidden | Entry::Unwritten) => Ok(None),
             Some(Entry::Directory(_)) => self.merged(path),
             None => self.stored(path),
         }
@@ -158,7 +174,13 @@ impl Writer {
             gid: own.gid,
             mode: own.mode & 0o666 | 0o200,
         };
-        let (scratch, content) = (self.target.scratch(), file.open()?);
+        let content = match file.open() {
+            Ok(content) => content,
+            Err(e) if e.kind == ErrorKind::Stale => return Err(e),
+            // What cannot be read can be written anew.
+            Err(_) => Arc::new(Unreadable(file.clone())),
+        };
+        let scratch = self.target.scratch();
         let body = Body::new(path.to_vec(), scratch, Some(content), own.mtime, maker);
         let mut entries = self.pending.entries();
         match entries.get(path) {
@@ -193,6 +215,15 @@ impl Writer {
         let process = process_of(thread);
         *last = Some((thread, process, Instant::now()));
         process
+    }
+
+    /// Waits until nobody else changes these names, nor others of the same objects.
+    fn change_names(&self, paths: &[&[Vec<u8>]]) -> Changing<'_> {
+        let of_object = |path: &&[Vec<u8>]| match self.target.role(path) {
+            Ok(Role::Stored(place)) => commit::top(path, &place).to_vec(),
+            _ => path.to_vec(),
+        };
+        self.naming.change(paths.iter().map(of_object).collect())
     }
 
     fn handle(&self, handle: u64) -> Option<Arc<Body>> {

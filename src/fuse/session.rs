@@ -1,7 +1,7 @@
 //! The life of one mount in this process: mount, serve, and end it by a signal or from outside.
 //!
-//! Assumes a resolved mount point that the caller has checked. SIGTERM, SIGINT and SIGHUP belong to
-//! the session from the moment before it mounts. Never leaves a mount behind that nobody serves,
+//! Assumes a resolved mount point that the caller has checked. Signals belong to the session from the moment before
+//! it mounts: those that ask a process to end unmount, and no other that can be caught ends the process. Never leaves a mount behind that nobody serves,
 //! unless killed.
 
 use std::io;
@@ -12,7 +12,10 @@ use std::time::{Duration, Instant};
 
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 use rustix::fs::{Dev, major, minor};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{
+    SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPIPE, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
+    SIGVTALRM, SIGXCPU, SIGXFSZ,
+};
 use signal_hook::iterator::Signals;
 
 use crate::fs::Fs;
@@ -25,6 +28,15 @@ const GRACE: Duration = Duration::from_secs(3);
 
 /// Pause between two attempts to unmount a busy mount.
 const RETRY: Duration = Duration::from_millis(200);
+
+/// Signals that end the mount.
+const ENDING: [i32; 5] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGXCPU];
+
+/// Signals that end a process which does not catch them, and mean nothing to a mount. A file that would become too
+/// large (SIGXFSZ) is an error of that write.
+const OTHERS: [i32; 8] = [
+    SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGPIPE, SIGXFSZ,
+];
 
 /// How a view appears in the tree.
 #[derive(Clone, Debug)]
@@ -184,12 +196,16 @@ fn config(appearance: &Appearance) -> Config {
 }
 
 fn forward_signals(sender: Sender<Event>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    // Caught rather than ignored: a program that is started would go on ignoring them.
+    let of_power = [libc::SIGPWR, libc::SIGSTKFLT];
+    let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
+    let others = OTHERS.into_iter().chain(of_power).chain(real_time);
+    let mut signals = Signals::new(ENDING.into_iter().chain(others))?;
     thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
-            for _ in signals.forever() {
-                if sender.send(Event::Signal).is_err() {
+            for signal in signals.forever() {
+                if ENDING.contains(&signal) && sender.send(Event::Signal).is_err() {
                     return;
                 }
             }

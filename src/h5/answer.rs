@@ -31,6 +31,7 @@ pub enum Answer {
     Attributes(Vec<Attribute>),
     Bytes(Vec<u8>),
     TextMeasure(TextMeasure),
+    TextMeasures(Vec<TextMeasure>),
     Maps(Maps),
     Values(Vec<Option<ByteBuf>>),
     Packed(Packed),
@@ -224,8 +225,13 @@ pub struct Details {
     pub max_shape: Option<Vec<Option<u64>>>,
     pub chunks: Option<Vec<u64>>,
     pub filters: Vec<Filter>,
+    /// `None` where the chunk index cannot be read.
     pub stored_size: Option<u64>,
+    /// Why it cannot be read.
+    pub damage: Option<String>,
     pub fill: Option<Vec<u8>>,
+    /// Members of compounds that are not shown, and why.
+    pub left_out: Vec<(String, String)>,
     /// Names of external raw files or virtual sources.
     pub outside: Vec<Vec<u8>>,
     pub attributes: Vec<Attribute>,

@@ -6,7 +6,7 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use super::ffi::{self, Id, LayoutKind, StoredChunk};
+use super::ffi::{self, ChunkIndex, Id, LayoutKind, StoredChunk};
 use super::{ChunkTable, H5Error, Slot};
 
 /// Places of a table, 32 MiB of memory; a dataset with more is read through libhdf5.
@@ -105,7 +105,8 @@ pub fn table(
     else {
         return Ok(None);
     };
-    let turned = if ffi::has_extensible_array(dataset)? {
+    let index = ffi::chunk_index(dataset)?;
+    let turned = if index == ChunkIndex::ExtensibleArray {
         max.iter().position(|&n| n == u64::MAX).filter(|&u| u > 0)
     } else {
         None
@@ -121,7 +122,22 @@ pub fn table(
         }
     };
     check(&stored, bounds)?;
-    fill(&stored, &grid(shape, chunk), place).map(Some)
+    let table = fill(&stored, &grid(shape, chunk), place)?;
+    if index == ChunkIndex::BTree1 {
+        look_up(dataset, &stored, shape)?;
+    }
+    Ok(Some(table))
+}
+
+/// Refuses a B-tree that lists chunks which a look-up does not find: its keys are out of order, or those of a node
+/// and of the nodes below it disagree. Reading looks chunks up.
+fn look_up(dataset: &Id, stored: &[StoredChunk], shape: &[u64]) -> Result<(), H5Error> {
+    let inside = |start: &[u64]| start.iter().zip(shape).all(|(s, n)| s < n);
+    for chunk in stored.iter().filter(|chunk| inside(&chunk.start)) {
+        ffi::find_chunk(dataset, &chunk.start)
+            .map_err(|why| damaged(&format!("a chunk that is listed is not found: {why}")))?;
+    }
+    Ok(())
 }
 
 /// Refuses a dataset of which a part lies behind the end of the file.
@@ -132,8 +148,10 @@ pub fn check_ends(dataset: &Id, file_size: u64) -> Result<(), H5Error> {
     let complete = match (ffi::layout(&plist)?, space) {
         (LayoutKind::Chunked, Some((shape, _))) => ffi::stored_chunks(dataset, shape.len(), MOST)?
             .is_none_or(|stored| stored.iter().all(|chunk| inside(chunk.addr, chunk.size))),
-        (LayoutKind::Contiguous, _) => ffi::contiguous_addr(dataset)
-            .is_none_or(|addr| inside(addr, ffi::storage_size(dataset))),
+        (LayoutKind::Contiguous, _) => match ffi::contiguous_addr(dataset)? {
+            Some(addr) => inside(addr, ffi::storage_size(dataset)?),
+            None => true,
+        },
         _ => true,
     };
     if complete {

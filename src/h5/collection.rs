@@ -103,7 +103,8 @@ impl Collections {
         let unknown = || H5Error::Damaged("this collection is not open".into());
         ffi::locked(|| match request {
             CollectionRequest::Create(new) => {
-                let path = file.ok_or_else(unknown)?.path_of_descriptor().into_bytes();
+                let held = file.ok_or_else(unknown)?.file().map_err(H5Error::from)?;
+                let path = held.path().into_bytes();
                 self.open.insert(serial, Collection::create(&path, new)?);
                 Ok(())
             }

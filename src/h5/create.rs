@@ -25,6 +25,9 @@ const PAGE: u64 = 4096;
 /// From how many bytes on data may be asked to begin elsewhere.
 pub const LARGE: u64 = 1 << 20;
 
+/// Longest datatype, in bytes: `H5O_MESG_MAX_SIZE`, without what may stand around it.
+const LONGEST_TYPE: usize = (64 << 10) - 64;
+
 /// Most dimensions of a dataset: `H5S_MAX_RANK`.
 const MOST_DIMS: usize = 32;
 
@@ -120,6 +123,19 @@ impl NewAttribute {
         let (name, shape) = (name.to_owned(), shape.to_vec());
         let value = Value { dtype, shape, data };
         Self { name, value }
+    }
+
+    /// Whether it may be too large for an object header, which has room for 64 KiB.
+    fn is_large(&self) -> bool {
+        /// Bytes that a text of variable length takes there at most.
+        const REFERENCE: usize = 16;
+        let bytes = match &self.value.dtype {
+            DType::Scalar {
+                kind: Kind::Text, ..
+            } => count(&self.value.shape).saturating_mul(REFERENCE),
+            _ => self.value.data.len(),
+        };
+        bytes > super::edit::SMALL_ATTRIBUTE
     }
 
     /// A scalar integer of 64 bits.
@@ -238,7 +254,8 @@ pub fn create(file: &StoreFile, new: &Outline) -> Result<Vec<u64>, H5Error> {
         check_path(&link.path)?;
     }
     ffi::locked(|| {
-        let path = file.path_of_descriptor().into_bytes();
+        let held = file.file().map_err(H5Error::from)?;
+        let path = held.path().into_bytes();
         let (from, alignment) = new.large_at.map_or((PAGE, PAGE), |at| (LARGE, at));
         let file = ffi::create_file(&path, from, alignment)?;
         let mut addresses = Vec::with_capacity(new.datasets.len());
@@ -264,7 +281,8 @@ pub fn create(file: &StoreFile, new: &Outline) -> Result<Vec<u64>, H5Error> {
 pub fn write_chunks(file: &StoreFile, new: &NewChunks) -> Result<(), H5Error> {
     check_path(&new.path)?;
     ffi::locked(|| {
-        let file = ffi::open_to_write(&file.path_of_descriptor().into_bytes())?;
+        let held = file.file().map_err(H5Error::from)?;
+        let file = ffi::open_to_write(&held.path().into_bytes())?;
         let dataset = ffi::open_by_name(&file, new.path.join("/").as_bytes())?;
         for chunk in &new.chunks {
             ffi::write_chunk(&dataset, &chunk.start, chunk.mask, &chunk.bytes)?;
@@ -286,21 +304,36 @@ fn check_path(path: &[String]) -> Result<(), H5Error> {
 }
 
 /// Makes a dataset; says where its data lies.
-fn dataset(file: &Id, name: &[u8], new: &NewDataset) -> Result<(Id, u64), TypeError> {
+///
+/// A type that does not fit into the header of an object is too large. How long it is in a file depends on the
+/// form that libhdf5 chooses there, so it is told afterwards, from the longest form.
+fn dataset(file: &Id, name: &[u8], new: &NewDataset) -> Result<(Id, u64), H5Error> {
     let ty = match &new.element {
         NewElement::Array(dtype) => stored_type(dtype)?,
         NewElement::Utf8(size) => ffi::bytes_type(*size, true)?,
     };
+    dataset_of(file, name, new, &ty).map_err(|e| match (&e, ffi::encoded_len(&ty)) {
+        (H5Error::Damaged(_), Ok(len)) if len > LONGEST_TYPE => H5Error::TooLarge(format!(
+            "a type of so many members: it takes up to {len} bytes, and HDF5 keeps a type in {LONGEST_TYPE}"
+        )),
+        _ => e,
+    })
+}
+
+fn dataset_of(file: &Id, name: &[u8], new: &NewDataset, ty: &Id) -> Result<(Id, u64), H5Error> {
     let NewLayout::Chunked { chunk, filters, .. } = &new.layout else {
-        let dataset = ffi::contiguous_dataset(file, name, &ty, &new.shape)?;
+        let dataset = match new.attributes.iter().any(NewAttribute::is_large) {
+            true => ffi::dataset_for_attributes(file, name, ty, &new.shape)?,
+            false => ffi::contiguous_dataset(file, name, ty, &new.shape)?,
+        };
         if new.shape.contains(&0) {
             return Ok((dataset, 0));
         }
-        let address = ffi::contiguous_addr(&dataset);
+        let address = ffi::contiguous_addr(&dataset)?;
         let address = address.ok_or_else(|| ffi::Failure("the data has no room".into()))?;
         return Ok((dataset, address));
     };
-    let dataset = ffi::chunked_dataset(file, name, &ty, &new.shape, chunk, filters)?;
+    let dataset = ffi::chunked_dataset(file, name, ty, &new.shape, chunk, filters)?;
     Ok((dataset, 0))
 }
 

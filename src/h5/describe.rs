@@ -9,7 +9,7 @@ use super::service::{OpenDataset, bounded};
 use super::types::{self, Element, Memo, TypeError};
 use super::{
     Attribute, Dataset, DatasetMap, Details, Direct, Filter, GroupPath, H5Error, Member, Members,
-    RawPart, Resolved, Source, TextForm, Value, text,
+    RawPart, Resolved, Source, TextForm, Value, record, text,
 };
 use crate::dtype::DType;
 use crate::filter::{self, Pipeline};
@@ -83,7 +83,7 @@ fn dataset(id: &Id, addr: u64, outside: bool, memo: &mut Memo) -> Result<Dataset
             "null dataspace: a type without elements".into(),
         ));
     };
-    shape.extend_from_slice(inner(&element));
+    shape.extend_from_slice(element.inner());
     let outside = outside && {
         let plist = ffi::dataset_plist(id)?;
         match ffi::layout(&plist)? {
@@ -98,13 +98,6 @@ fn dataset(id: &Id, addr: u64, outside: bool, memo: &mut Memo) -> Result<Dataset
         shape,
         outside,
     })
-}
-
-fn inner(element: &Element) -> &[u64] {
-    match element {
-        Element::Fixed { inner, .. } => inner,
-        Element::Text { .. } => &[],
-    }
 }
 
 /// Names of the files that hold the data, other than the dataset's own.
@@ -216,18 +209,19 @@ pub fn map(dataset: &OpenDataset, file_size: u64) -> Result<DatasetMap, H5Error>
     };
     let rank = own.len();
     let mut shape = own.clone();
-    shape.extend_from_slice(inner(&dataset.element));
+    shape.extend_from_slice(dataset.element.inner());
     let layout = ffi::layout(&plist)?;
     let fixed = match &dataset.element {
         Element::Fixed { convert, .. } => Some(*convert),
-        Element::Text { .. } => None,
+        Element::Text { .. } | Element::Record { .. } => None,
     };
     let element_size = ffi::size(&dataset.mem_type);
     let fill = || ffi::fill_value(&plist, &dataset.mem_type, element_size);
     let payload = shape_bytes(&own, element_size);
     let raw = ffi::external_files(&plist)?;
+    let stored = ffi::storage_size(id);
     let source = match (layout, fixed) {
-        (LayoutKind::Virtual, Some(_)) => Source::Virtual {
+        (LayoutKind::Virtual, _) => Source::Virtual {
             sources: ffi::virtual_sources(&plist)?,
         },
         (LayoutKind::Contiguous, Some(false)) if !raw.is_empty() => Source::Raw {
@@ -235,9 +229,6 @@ pub fn map(dataset: &OpenDataset, file_size: u64) -> Result<DatasetMap, H5Error>
             fill: fill()?,
         },
         // libhdf5 would look for the raw files itself.
-        (LayoutKind::Virtual, None) => {
-            return Err(H5Error::Unsupported("text in a virtual dataset".into()));
-        }
         _ if !raw.is_empty() => {
             return Err(H5Error::Unsupported(
                 "elements in external raw files that need conversion".into(),
@@ -246,47 +237,44 @@ pub fn map(dataset: &OpenDataset, file_size: u64) -> Result<DatasetMap, H5Error>
         (LayoutKind::Compact, Some(_)) => {
             bounded(&own, element_size)?;
             let zeros = vec![0; rank];
-            Source::Compact(ffi::read_block(
-                id,
-                &dataset.mem_type,
-                &zeros,
-                &own,
-                element_size,
-            )?)
+            Source::Compact(dataset.read(&zeros, &own)?)
         }
-        (LayoutKind::Contiguous, Some(convert)) => match ffi::contiguous_addr(id) {
+        (LayoutKind::Contiguous, Some(convert)) => match ffi::contiguous_addr(id)? {
             None => Source::Fill(fill()?),
             Some(_) if convert => Source::Library,
-            Some(_) if payload.is_none_or(|len| ffi::storage_size(id) < len) => {
+            Some(_) if payload.is_none_or(|len| !stored.as_ref().is_ok_and(|&n| n >= len)) => {
                 return Err(H5Error::Damaged(
                     "less data stored than the shape needs".into(),
                 ));
             }
             Some(addr) => Source::Contiguous { addr },
         },
+        (LayoutKind::Chunked, Some(_)) if stored.as_ref().is_ok_and(|&n| n == 0) => {
+            Source::Fill(fill()?)
+        }
         (LayoutKind::Chunked, Some(_)) => {
-            if ffi::storage_size(id) == 0 {
-                Source::Fill(fill()?)
-            } else {
-                let chunk = ffi::chunk_shape(&plist, rank)?;
-                let (direct, refused) = match direct(dataset, &plist, &chunk, file_size) {
-                    Ok(direct) => (direct, None),
-                    Err(why) => (None, Some(why.to_string())),
-                };
-                Source::Chunked {
-                    chunk,
-                    direct,
-                    refused,
-                    crowded: false,
-                }
+            let chunk = ffi::chunk_shape(&plist, rank)?;
+            let table = match stored {
+                Ok(_) => direct(dataset, &plist, &chunk, file_size),
+                Err(why) => Err(H5Error::Damaged(format!("chunk index: {why}"))),
+            };
+            let (direct, refused) = match table {
+                Ok(direct) => (direct, None),
+                Err(why) => (None, Some(why.to_string())),
+            };
+            Source::Chunked {
+                chunk,
+                direct,
+                refused,
+                crowded: false,
             }
         }
         (LayoutKind::Compact, None) => Source::Library,
         (LayoutKind::Contiguous | LayoutKind::Chunked, None) => {
-            if ffi::storage_size(id) == 0 {
-                Source::Fill(Vec::new())
-            } else {
-                Source::Library
+            // Of an index that cannot be read, libhdf5 reads what it can, and says what is wrong with the rest.
+            match stored {
+                Ok(0) => Source::Fill(Vec::new()),
+                _ => Source::Library,
             }
         }
     };
@@ -363,7 +351,9 @@ pub fn details(id: &Id) -> Result<Details, H5Error> {
             chunks: None,
             filters: Vec::new(),
             stored_size: None,
+            damage: None,
             fill: None,
+            left_out: Vec::new(),
             outside: Vec::new(),
             attributes,
         });
@@ -377,6 +367,11 @@ pub fn details(id: &Id) -> Result<Details, H5Error> {
         _ => None,
     };
     let stored = ffi::dataset_type(id)?;
+    let left_out = types::left_out(&stored);
+    let (stored_size, damage) = match ffi::storage_size(id) {
+        Ok(size) => (Some(size), None),
+        Err(why) => (None, Some(why.0)),
+    };
     let fill = match types::element(&stored) {
         Ok(Element::Fixed { dtype, convert, .. }) => {
             let mem_type = types::memory_type(&dtype, convert, stored)?;
@@ -407,14 +402,21 @@ pub fn details(id: &Id) -> Result<Details, H5Error> {
                 id,
                 name,
                 parameters,
-                available: filter::is_known(id) || ffi::filter_available(id),
+                available: is_available(id),
             })
             .collect(),
-        stored_size: Some(ffi::storage_size(id)),
+        stored_size,
+        damage,
         fill,
+        left_out,
         outside: files_outside(&plist)?,
         attributes,
     })
+}
+
+/// Whether this build can undo a filter.
+pub fn is_available(filter: i32) -> bool {
+    filter::is_known(filter) || ffi::filter_available(filter)
 }
 
 /// The attributes of an object; one that cannot be shown says why.
@@ -461,6 +463,12 @@ fn value(attr: &Id) -> Result<Value, H5Error> {
                 dtype,
                 shape,
             })
+        }
+        Element::Record { part, inner } => {
+            let read = record::of_attribute(attr, &stored, (&part, &inner), elements);
+            shape.extend(inner);
+            let (dtype, data) = read?;
+            Ok(Value { dtype, shape, data })
         }
         Element::Text { fixed, utf8 } => {
             let texts = match fixed {

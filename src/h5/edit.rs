@@ -3,7 +3,11 @@
 //! Objects are copied as they are stored: chunks are not decoded, types and attributes stay what they are. The
 //! file that is changed is nobody's yet; the files that are copied from are only read.
 
+use std::ffi::OsStr;
+use std::fs::{File, Metadata};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +19,7 @@ pub use super::ffi::Filter;
 use super::ffi::{self, Failure, Id};
 use super::pool::Worker;
 use super::{Answer, Dataset, Element, H5Error, Member, NewChunk, NewChunks, Request, Source};
+use crate::dtype::DType;
 use crate::raw::StoreFile;
 
 /// Attribute of an object: when it was written, in nanoseconds since 1970 (I64).
@@ -26,6 +31,9 @@ pub const TIMES: &[u8] = b"npyfs_times";
 /// The dataset whose attributes are the 0-D items of a daf store.
 const ITEMS: &[u8] = b"__daf__";
 
+/// Bytes of an attribute that every object has room for: its header holds 64 KiB.
+pub const SMALL_ATTRIBUTE: usize = 60_000;
+
 /// What is being made stands here until it takes the place of what it is made from.
 const WORKPLACE: &[u8] = b"npyfs_export";
 
@@ -35,6 +43,38 @@ const DEEPEST: usize = 16;
 /// Names from the root group to an object.
 pub type ObjectPath = Vec<Vec<u8>>;
 
+/// A file that is copied from: its path, as the system spells it, and which one it is, as the path may lead elsewhere
+/// by the time it is opened.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Origin {
+    path: Vec<u8>,
+    identity: (u64, u64),
+}
+
+impl Origin {
+    /// The file at `path`, which was opened and found to be this.
+    pub fn new(path: &Path, found: &Metadata) -> Self {
+        Self {
+            path: path.as_os_str().as_bytes().to_vec(),
+            identity: (found.dev(), found.ino()),
+        }
+    }
+
+    fn open(&self) -> Result<Id, Failure> {
+        let path = OsStr::from_bytes(&self.path);
+        let failed = |e: std::io::Error| Failure(format!("{}: {e}", path.display()));
+        let plain = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = File::options().read(true).custom_flags(plain).open(path);
+        let file = file.map_err(failed)?;
+        let meta = file.metadata().map_err(failed)?;
+        if (meta.dev(), meta.ino()) != self.identity || !meta.is_file() {
+            let other = std::io::Error::other("it was replaced by another file");
+            return Err(failed(other));
+        }
+        ffi::open_source(format!("/proc/self/fd/{}", file.as_raw_fd()).as_bytes())
+    }
+}
+
 /// One change to the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Step {
@@ -42,8 +82,7 @@ pub enum Step {
     Remove { path: ObjectPath },
     /// Copies the object at a path of another file to the same path, in the place of what is there.
     Copy {
-        /// Path of the file, as the system spells it.
-        from: Vec<u8>,
+        from: Origin,
         path: ObjectPath,
         /// When the object was written, in nanoseconds since 1970.
         time: i64,
@@ -51,8 +90,7 @@ pub enum Step {
     /// Makes the object at a path of another file at the same path, with all groups and attributes, and datasets
     /// that have no elements: one of rank 1 for each of any rank.
     CopyEmpty {
-        /// As in `Copy`.
-        from: Vec<u8>,
+        from: Origin,
         path: ObjectPath,
         time: i64,
     },
@@ -156,11 +194,17 @@ impl Editor {
                 }) = member
                 {
                     let (size, inner) = match element {
+                        // What is not shown may be addresses, which cannot be written again.
+                        Element::Fixed {
+                            dtype: DType::Struct { .. },
+                            convert: true,
+                            ..
+                        } if self.leaves_out(file, addr)? => continue,
                         Element::Fixed { dtype, inner, .. } => (dtype.size(), inner),
                         Element::Text {
                             fixed: Some(size), ..
                         } => (size, Vec::new()),
-                        Element::Text { fixed: None, .. } => continue,
+                        Element::Text { fixed: None, .. } | Element::Record { .. } => continue,
                     };
                     let mut path = above.clone();
                     path.push(name);
@@ -177,6 +221,14 @@ impl Editor {
             }
         }
         Ok(found)
+    }
+
+    /// Whether members of a dataset's elements are not shown.
+    fn leaves_out(&mut self, file: &StoreFile, object: u64) -> Result<bool, H5Error> {
+        match self.ask(file, &Request::Describe { object })? {
+            Answer::Details(details) => Ok(!details.left_out.is_empty()),
+            _ => Err(H5Error::Damaged("answer to another request".into())),
+        }
     }
 
     /// Where the elements of a dataset begin; `None` if they do not lie together, as they are.
@@ -206,7 +258,8 @@ impl Editor {
 /// Changes `file` in this process.
 pub fn edit(file: &StoreFile, steps: &[Step]) -> Result<Vec<Result<(), String>>, H5Error> {
     ffi::locked(|| {
-        let path = file.path_of_descriptor();
+        let held = file.file().map_err(H5Error::from)?;
+        let path = held.path();
         let target = match file.identity.size {
             0 => ffi::create_empty(path.as_bytes())?,
             _ => ffi::open_to_write(path.as_bytes())?,
@@ -243,13 +296,17 @@ fn apply(target: &Id, step: &Step) -> Result<Result<(), String>, Failure> {
     match step {
         Step::Remove { path } => remove(target, path).map(Ok),
         Step::Copy { from, path, time } => {
-            let source = match ffi::open_source(from) {
+            let source = match from.open() {
                 Ok(source) => source,
                 Err(e) => return Ok(Err(e.0)),
             };
             if ffi::exists(&source, path)? {
                 remove(target, path)?;
                 ffi::copy_object(&source, path, target, path)?;
+                // What it has are items, and daf would take this for one.
+                if path.last().is_some_and(|name| name == ITEMS) {
+                    return Ok(Ok(()));
+                }
                 return ffi::set_number(&ffi::open_at(target, path)?, TIME, *time).map(Ok);
             }
             let Some((items, name)) = item(&source, path)? else {
@@ -260,10 +317,18 @@ fn apply(target: &Id, step: &Step) -> Result<Result<(), String>, Failure> {
                 return Ok(Err("not in a daf store".into()));
             }
             remove(target, path)?;
-            ffi::copy_attribute(&items, &ffi::open_at(target, &home)?, name).map(Ok)
+            if ffi::attribute_bytes(&items, name)? > SMALL_ATTRIBUTE {
+                make_room(target, &home)?;
+            }
+            let home = ffi::open_at(target, &home)?;
+            // Exports of earlier versions left it.
+            if ffi::number(&home, TIME)?.is_some() {
+                ffi::remove_attribute(&home, TIME)?;
+            }
+            ffi::copy_attribute(&items, &home, name).map(Ok)
         }
         Step::CopyEmpty { from, path, time } => {
-            let source = match ffi::open_source(from) {
+            let source = match from.open() {
                 Ok(source) => source,
                 Err(e) => return Ok(Err(e.0)),
             };
@@ -322,6 +387,33 @@ fn copy_empty(from: &Id, to: &Id, path: &ObjectPath, deeper: usize) -> Result<()
         ffi::copy_attribute(&old, &new, &name)?;
     }
     Ok(())
+}
+
+/// Makes the small dataset at a path anew, so that it has room for large attributes.
+fn make_room(target: &Id, path: &ObjectPath) -> Result<(), Failure> {
+    /// Bytes of the dataset.
+    const LARGEST: usize = 1 << 16;
+    let old = ffi::open_at(target, path)?;
+    let place = free_workplace(target)?;
+    let ty = ffi::dataset_type(&old)?;
+    let Some((shape, _)) = ffi::extent(&ffi::dataset_space(&old)?)? else {
+        return Err(Failure("a dataset without elements".into()));
+    };
+    let start = vec![0; shape.len()];
+    let elements = shape.iter().try_fold(1_u64, |n, &d| n.checked_mul(d));
+    let bytes = elements.and_then(|n| n.checked_mul(ffi::size(&ty) as u64));
+    if bytes.is_none_or(|bytes| bytes > LARGEST as u64) {
+        return Err(Failure("it is no mark of a daf store".into()));
+    }
+    let data = ffi::read_block(&old, &ty, &start, &shape, ffi::size(&ty))?;
+    let new = ffi::dataset_for_attributes(target, &place.join(&b'/'), &ty, &shape)?;
+    ffi::write_all(&new, &ty, &shape, &data)?;
+    for (name, _) in ffi::attributes(&old)? {
+        ffi::copy_attribute(&old, &new, &name)?;
+    }
+    drop((old, new));
+    ffi::unlink(target, path)?;
+    ffi::rename(target, &place, path)
 }
 
 fn recode(

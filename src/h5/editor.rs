@@ -17,7 +17,7 @@ use super::create::write_chunks;
 use super::edit::edit;
 use super::service::Service;
 use super::wire::{Reply, Wire};
-use super::{Answer, H5Error, Request, sandbox};
+use super::{Answer, H5Error, Request, descriptors, sandbox};
 use crate::raw::StoreFile;
 
 /// The argument that makes the program an editing worker; the directory that it may write in follows, then
@@ -28,13 +28,15 @@ pub const ARGUMENT: &str = "h5-editor";
 pub fn run() -> io::Result<()> {
     // It must not outlive its master.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let closed = descriptors::close_inherited();
     let mut dirs = std::env::args_os().skip(2).map(PathBuf::from);
     let dir = dirs.next().ok_or(ErrorKind::InvalidInput)?;
     let readable: Vec<_> = dirs.collect();
-    let sandbox = sandbox::enter_to_edit(&dir, &readable);
+    let mut sandbox = sandbox::enter_to_edit(&dir, &readable);
+    sandbox.note("descriptors", closed);
     let stdin = io::stdin().as_fd().try_clone_to_owned()?;
     let wire = Wire::new(UnixStream::from(stdin));
-    wire.send_reply(Reply::Hello(sandbox))?;
+    wire.send_reply(Reply::Hello(sandbox, Vec::new()))?;
     loop {
         let (envelope, descriptor) = match wire.receive_request() {
             Ok(received) => received,

@@ -15,6 +15,7 @@ mod edit;
 mod link;
 mod plist;
 mod recode;
+mod records;
 
 pub use attribute::*;
 pub use collection::*;
@@ -25,6 +26,7 @@ pub use edit::*;
 pub use link::*;
 pub use plist::*;
 pub use recode::*;
+pub use records::*;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -52,7 +54,7 @@ pub fn locked<T>(work: impl FnOnce() -> T) -> T {
                 h5pl::H5PLset_loading_state(&raw mut none as *mut _);
                 h5e::H5Eset_auto2(h5e::H5E_DEFAULT, None, ptr::null_mut());
             }
-            super::szip::register();
+            super::decoders::register();
         });
         work()
     })
@@ -99,10 +101,14 @@ fn failure(call: &str) -> Failure {
         h5e::H5Eclear2(h5e::H5E_DEFAULT);
     }
     lines.dedup();
+    // What stands in front of it says only that no plug-in was loaded.
+    let filter = lines
+        .iter()
+        .find(|line| line.starts_with("required filter"));
     match lines.as_slice() {
         [] => Failure(format!("{call} failed")),
         [only] => Failure(only.clone()),
-        [cause, .., effect] => Failure(format!("{effect}: {cause}")),
+        [cause, .., effect] => Failure(format!("{effect}: {}", filter.unwrap_or(cause))),
     }
 }
 

@@ -15,7 +15,7 @@ use super::budget::Budget;
 use super::pool::Worker;
 use super::tables::{BRANCHES, Outcome, Step, Tables, TablesRequest};
 use super::wire::{Reply, Wire};
-use super::{Answer, H5Error, Request, sandbox};
+use super::{Answer, H5Error, Request, descriptors, sandbox};
 use crate::raw::StoreFile;
 
 /// The argument that makes the program such a worker; the directory of the tables follows.
@@ -23,16 +23,18 @@ pub const ARGUMENT: &str = "lmdb-writer";
 
 /// Serves until the other side goes away.
 pub fn run() -> io::Result<()> {
+    let closed = descriptors::close_inherited();
     let dir = std::env::args_os().nth(2).map(PathBuf::from);
     let dir = dir.ok_or(ErrorKind::InvalidInput)?;
     // A terminal's Ctrl-C is for the daemon.
     let _ = rustix::process::setsid();
     // It reads the name of the host, which it may not later.
     let mut tables = Tables::new(&dir);
-    let sandbox = sandbox::enter_to_write(&dir);
+    let mut sandbox = sandbox::enter_to_write_tables(&dir);
+    sandbox.note("descriptors", closed);
     let stdin = io::stdin().as_fd().try_clone_to_owned()?;
     let wire = Wire::new(UnixStream::from(stdin));
-    wire.send_reply(Reply::Hello(sandbox))?;
+    wire.send_reply(Reply::Hello(sandbox, Vec::new()))?;
     let ended = serve(&wire, &mut tables);
     // Nobody is left who could be told of a failure.
     let _ = tables.release();

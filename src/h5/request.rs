@@ -70,6 +70,19 @@ pub enum Request {
         shape: Vec<u64>,
         form: TextForm,
     },
+    /// The measures of the texts inside the first `shape` of a dataset's elements, taken in blocks of `rows`.
+    MeasureRecord {
+        dataset: u64,
+        shape: Vec<u64>,
+        rows: u64,
+    },
+    /// A block of a dataset with text inside its elements, each text in its form.
+    Record {
+        dataset: u64,
+        start: Vec<u64>,
+        shape: Vec<u64>,
+        forms: Vec<TextForm>,
+    },
     /// Maps of datasets of the root group, all of them if no names are given; the file may be growing.
     Maps { names: Vec<Vec<u8>> },
     /// About a file that is LMDB.
@@ -105,6 +118,11 @@ impl Request {
         matches!(self, Self::Maps { .. } | Self::Lmdb(_))
     }
 
+    /// Whether libhdf5 opens sources of virtual datasets by their names.
+    pub(super) fn reads_sources(&self) -> bool {
+        matches!(self, Self::Block { outside: true, .. })
+    }
+
     /// The library that answers.
     pub(super) fn library(&self) -> &'static str {
         match self {
@@ -137,6 +155,8 @@ impl Request {
             | Self::Block { dataset, .. }
             | Self::Chunk { dataset, .. }
             | Self::MeasureText { dataset, .. }
+            | Self::MeasureRecord { dataset, .. }
+            | Self::Record { dataset, .. }
             | Self::Text { dataset, .. } => *dataset,
             Self::Describe { object } | Self::Attributes { object } => *object,
         }

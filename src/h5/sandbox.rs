@@ -1,11 +1,10 @@
 //! What a worker gives up before it looks at a file: all that reading does not need.
 //!
-//! Landlock forbids writing, and reading outside the store; seccomp forbids writing as well, every kind of
-//! socket, other programs and processes, and the corners of the kernel that few programs use. Both hold for
-//! the calling thread and all it starts, and cannot be undone. A kernel that lacks one of them leaves the
-//! others; what is missing is reported, never silently skipped.
+//! Landlock forbids writing, and reading anything but the store (`permit`); seccomp allows the calls that reading
+//! takes, and no others (`calls`). Both hold for the calling thread and all it starts, and cannot be undone. A kernel
+//! that lacks one of them leaves the others; what is missing is reported, never silently skipped.
 
-use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,12 +15,9 @@ use landlock::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use rustix::time::{ClockId, clock_gettime};
-use seccompiler::{
-    SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-};
 use serde::{Deserialize, Serialize};
 
-use crate::options::External;
+use super::calls::{self, Role};
 
 /// Address space of a worker, in bytes.
 const ADDRESS_SPACE: u64 = 6 << 30;
@@ -39,7 +35,12 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    fn note(&mut self, what: &str, done: Result<(), String>) {
+    /// Whether this holds.
+    pub fn has(&self, what: &str) -> bool {
+        self.enforced.iter().any(|held| held == what)
+    }
+
+    pub fn note(&mut self, what: &str, done: Result<(), String>) {
         match done {
             Ok(()) => self.enforced.push(what.into()),
             Err(why) => self.missing.push(format!("{what}: {why}")),
@@ -47,48 +48,52 @@ impl Sandbox {
     }
 }
 
-/// The directory below which workers may read; `None` if files anywhere may have to be read.
-///
-/// For a store that is one file this is the directory it is in: the file may be replaced.
-pub fn readable(store: &Path, external: External) -> Option<PathBuf> {
-    match external {
-        External::Allow => None,
-        _ if store.is_dir() => Some(store.to_owned()),
-        _ => store.parent().map(Path::to_owned),
-    }
-}
-
-/// Gives everything up; files are read below `readable` only, unless it is empty.
-pub fn enter(readable: &[PathBuf]) -> Sandbox {
-    let mut sandbox = Sandbox::default();
-    sandbox.note("limits", set_limits(true));
-    sandbox.note("capabilities", drop_capabilities());
-    let read = AccessFs::ReadFile | AccessFs::ReadDir;
-    sandbox.note("landlock", restrict_files(&allow(readable, read)));
-    sandbox.note("seccomp", restrict_calls(true));
-    sandbox
+/// Gives everything up but reading these files; `None`: any.
+pub fn enter(files: Option<Vec<OwnedFd>>) -> Sandbox {
+    let read = |file| (file, AccessFs::ReadFile.into());
+    let rights = files.map(|files| files.into_iter().map(read).collect());
+    confine(Role::Read, Ok(rights))
 }
 
 /// Gives everything up but reading and writing files that exist below `dir`; none can be made, renamed or
 /// removed. Landlock alone keeps it from other files.
 pub fn enter_to_write(dir: &Path) -> Sandbox {
-    let mut sandbox = Sandbox::default();
-    sandbox.note("limits", set_limits(false));
-    sandbox.note("capabilities", drop_capabilities());
-    sandbox.note("landlock", restrict_files(&[(dir.to_owned(), writing())]));
-    sandbox.note("seccomp", restrict_calls(false));
-    sandbox
+    confine(Role::Write, rights(dir, &[]))
 }
 
 /// The same; and files below `readable` can be read.
 pub fn enter_to_edit(dir: &Path, readable: &[PathBuf]) -> Sandbox {
+    confine(Role::Write, rights(dir, readable))
+}
+
+/// The same as writing; and files can be locked.
+pub fn enter_to_write_tables(dir: &Path) -> Sandbox {
+    confine(Role::Tables, rights(dir, &[]))
+}
+
+/// Files and directories, and what may be done with them and below them.
+type Rights = Vec<(OwnedFd, BitFlags<AccessFs>)>;
+
+fn rights(dir: &Path, readable: &[PathBuf]) -> Result<Option<Rights>, String> {
+    let open = |path: &Path| {
+        PathFd::new(path)
+            .map(|fd| fd.as_fd().try_clone_to_owned())
+            .map_err(|e| e.to_string())?
+            .map_err(|e| e.to_string())
+    };
+    let mut rights = vec![(open(dir)?, writing())];
+    for dir in readable {
+        rights.push((open(dir)?, AccessFs::ReadFile | AccessFs::ReadDir));
+    }
+    Ok(Some(rights))
+}
+
+fn confine(role: Role, rights: Result<Option<Rights>, String>) -> Sandbox {
     let mut sandbox = Sandbox::default();
-    sandbox.note("limits", set_limits(false));
+    sandbox.note("limits", set_limits(role == Role::Read));
     sandbox.note("capabilities", drop_capabilities());
-    let mut rights = allow(readable, AccessFs::ReadFile | AccessFs::ReadDir);
-    rights.push((dir.to_owned(), writing()));
-    sandbox.note("landlock", restrict_files(&rights));
-    sandbox.note("seccomp", restrict_calls(false));
+    sandbox.note("landlock", rights.and_then(restrict_files));
+    sandbox.note("seccomp", calls::restrict(role));
     sandbox
 }
 
@@ -96,15 +101,19 @@ fn writing() -> BitFlags<AccessFs> {
     AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate
 }
 
-fn allow(dirs: &[PathBuf], rights: BitFlags<AccessFs>) -> Vec<(PathBuf, BitFlags<AccessFs>)> {
-    dirs.iter().map(|dir| (dir.clone(), rights)).collect()
-}
-
 fn limit(n: u64) -> Rlimit {
     Rlimit {
         current: Some(n),
         maximum: Some(n),
     }
+}
+
+/// Lets the process open as many files as it may.
+pub fn raise_descriptors() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let current = Some(maximum.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS)));
+    // It cannot fail: the soft limit is within the hard one.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum });
 }
 
 fn set_limits(read_only: bool) -> Result<(), String> {
@@ -149,13 +158,13 @@ fn drop_capabilities() -> Result<(), String> {
     set_capabilities(None, sets).map_err(said)
 }
 
-/// Writing, TCP, and (unless `below` is empty) reading; below those paths there are these rights.
-fn restrict_files(below: &[(PathBuf, BitFlags<AccessFs>)]) -> Result<(), String> {
+/// Forbids writing and TCP, and (unless `rights` is `None`) reading; what is listed there may be done.
+fn restrict_files(rights: Option<Rights>) -> Result<(), String> {
     let abi = ABI::V6;
     let said = |e: landlock::RulesetError| e.to_string();
-    let access = match below {
-        [_, ..] => AccessFs::from_all(abi),
-        [] => AccessFs::from_write(abi),
+    let access = match rights {
+        Some(_) => AccessFs::from_all(abi),
+        None => AccessFs::from_write(abi),
     };
     let mut rules = Ruleset::default()
         .handle_access(access)
@@ -163,10 +172,9 @@ fn restrict_files(below: &[(PathBuf, BitFlags<AccessFs>)]) -> Result<(), String>
         .and_then(|rules| rules.scope(Scope::from_all(abi)))
         .and_then(|rules| rules.create())
         .map_err(said)?;
-    for (path, rights) in below {
-        let below = PathFd::new(path).map_err(|e| e.to_string())?;
+    for (below, rights) in rights.into_iter().flatten() {
         rules = rules
-            .add_rule(PathBeneath::new(below, *rights))
+            .add_rule(PathBeneath::new(below, rights))
             .map_err(said)?;
     }
     match rules.restrict_self().map_err(said)?.ruleset {
@@ -174,153 +182,6 @@ fn restrict_files(below: &[(PathBuf, BitFlags<AccessFs>)]) -> Result<(), String>
         RulesetStatus::PartiallyEnforced => Err("only in part: the kernel is older".into()),
         RulesetStatus::NotEnforced => Err("not in this kernel".into()),
     }
-}
-
-/// System calls that are refused with EPERM whatever their arguments.
-const REFUSED: &[i64] = &[
-    // Network and sockets of every family; the one on standard input is there already.
-    libc::SYS_socket,
-    libc::SYS_socketpair,
-    libc::SYS_connect,
-    libc::SYS_bind,
-    libc::SYS_listen,
-    libc::SYS_accept,
-    libc::SYS_accept4,
-    // Other programs and processes.
-    libc::SYS_execve,
-    libc::SYS_execveat,
-    libc::SYS_clone,
-    libc::SYS_clone3,
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_process_madvise,
-    libc::SYS_kcmp,
-    libc::SYS_kill,
-    libc::SYS_tkill,
-    libc::SYS_rt_sigqueueinfo,
-    libc::SYS_rt_tgsigqueueinfo,
-    libc::SYS_pidfd_open,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_pidfd_send_signal,
-    // Changing files: Landlock forbids most of it, but not modes, owners, attributes and times.
-    libc::SYS_openat2,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_truncate,
-    libc::SYS_unlinkat,
-    libc::SYS_renameat2,
-    libc::SYS_linkat,
-    libc::SYS_symlinkat,
-    libc::SYS_mkdirat,
-    libc::SYS_mknodat,
-    libc::SYS_fchmod,
-    libc::SYS_fchmodat,
-    libc::SYS_fchown,
-    libc::SYS_fchownat,
-    libc::SYS_utimensat,
-    libc::SYS_setxattr,
-    libc::SYS_lsetxattr,
-    libc::SYS_fsetxattr,
-    libc::SYS_removexattr,
-    libc::SYS_lremovexattr,
-    libc::SYS_fremovexattr,
-    // The system as a whole, and doors that few programs use and many exploits do.
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_pivot_root,
-    libc::SYS_chroot,
-    libc::SYS_unshare,
-    libc::SYS_setns,
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_kexec_load,
-    libc::SYS_reboot,
-    libc::SYS_bpf,
-    libc::SYS_perf_event_open,
-    libc::SYS_userfaultfd,
-    libc::SYS_io_uring_setup,
-    libc::SYS_io_uring_enter,
-    libc::SYS_io_uring_register,
-    libc::SYS_add_key,
-    libc::SYS_request_key,
-    libc::SYS_keyctl,
-];
-
-/// Older spellings that only this architecture has.
-#[cfg(target_arch = "x86_64")]
-const REFUSED_HERE: &[i64] = &[
-    libc::SYS_fork,
-    libc::SYS_vfork,
-    libc::SYS_creat,
-    libc::SYS_unlink,
-    libc::SYS_rmdir,
-    libc::SYS_rename,
-    libc::SYS_renameat,
-    libc::SYS_link,
-    libc::SYS_symlink,
-    libc::SYS_mkdir,
-    libc::SYS_mknod,
-    libc::SYS_chmod,
-    libc::SYS_chown,
-    libc::SYS_lchown,
-    libc::SYS_utime,
-    libc::SYS_utimes,
-    libc::SYS_futimesat,
-];
-/// `renameat`, which the `libc` crate does not list for this architecture (asm-generic/unistd.h).
-#[cfg(target_arch = "aarch64")]
-const REFUSED_HERE: &[i64] = &[38];
-
-/// `open` with its place in the arguments of the flags.
-#[cfg(target_arch = "x86_64")]
-const OPENS: &[(i64, u8)] = &[(libc::SYS_openat, 2), (libc::SYS_open, 1)];
-#[cfg(target_arch = "aarch64")]
-const OPENS: &[(i64, u8)] = &[(libc::SYS_openat, 2)];
-
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
-
-fn rules(read_only: bool) -> Result<Rules, seccompiler::BackendError> {
-    let mut rules: Rules = REFUSED
-        .iter()
-        .chain(REFUSED_HERE)
-        .map(|&call| (call, Vec::new()))
-        .collect();
-    // The same calls under the numbers of the x32 interface, should the kernel have it.
-    if cfg!(target_arch = "x86_64") {
-        const X32: i64 = 0x4000_0000;
-        let plain: Vec<i64> = rules.keys().copied().chain([libc::SYS_openat, 2]).collect();
-        let own = 512..=547;
-        rules.extend(plain.into_iter().chain(own).map(|n| (n | X32, Vec::new())));
-    }
-    let argument = |index, operator, value| {
-        let condition = SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, value)?;
-        SeccompRule::new(vec![condition])
-    };
-    let bits = |n: i32| n.unsigned_abs().into();
-    for &(open, flags) in OPENS.iter().filter(|_| read_only) {
-        let set = |n| argument(flags, SeccompCmpOp::MaskedEq(bits(n)), bits(n));
-        let all = [libc::O_WRONLY, libc::O_RDWR, libc::O_CREAT, libc::O_TRUNC];
-        let any: Result<_, _> = all.into_iter().map(set).collect();
-        rules.insert(open, any?);
-    }
-    // A process that aborts signals itself, and one that limits itself names itself as 0.
-    let me = std::process::id().into();
-    rules.insert(libc::SYS_tgkill, vec![argument(0, SeccompCmpOp::Ne, me)?]);
-    rules.insert(libc::SYS_prlimit64, vec![argument(0, SeccompCmpOp::Ne, 0)?]);
-    Ok(rules)
-}
-
-fn restrict_calls(read_only: bool) -> Result<(), String> {
-    let arch = std::env::consts::ARCH
-        .try_into()
-        .map_err(|_| "not on this architecture".to_owned())?;
-    let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    let program: seccompiler::BpfProgram = rules(read_only)
-        .and_then(|rules| SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch))
-        .and_then(TryInto::try_into)
-        .map_err(|e| e.to_string())?;
-    seccompiler::apply_filter(&program).map_err(|e| e.to_string())
 }
 
 #[cfg(test)]
@@ -366,11 +227,11 @@ mod tests {
         for path in [&path, &elsewhere] {
             std::fs::write(path, b"data").unwrap();
         }
-        let sandbox = enter(std::slice::from_ref(&store));
+        let sandbox = enter(Some(vec![File::open(&path).unwrap().into()]));
         for missing in &sandbox.missing {
             eprintln!("NOT TESTED on this kernel: {missing}");
         }
-        let has = |what: &str| sandbox.enforced.iter().any(|held| held == what);
+        let has = |what: &str| sandbox.has(what);
         assert!(has("limits") && has("capabilities"), "{sandbox:?}");
         assert_eq!(std::fs::read(&path).unwrap(), b"data");
         let denied = |result: std::io::Result<()>| {
@@ -413,8 +274,7 @@ mod tests {
                     .map_err(Into::into),
             );
         }
-        let kept = capabilities(None).unwrap().effective;
-        assert!((kept - CapabilitySet::DAC_READ_SEARCH).is_empty());
+        // Capabilities cannot be asked for any more: tests/test_workers.py looks at them from outside.
         assert_eq!(getrlimit(Resource::Fsize).current, Some(0));
         assert!(setrlimit(Resource::Fsize, limit(1)).is_err());
     }
@@ -443,7 +303,7 @@ mod tests {
         for missing in &sandbox.missing {
             eprintln!("NOT TESTED on this kernel: {missing}");
         }
-        let has = |what: &str| sandbox.enforced.iter().any(|held| held == what);
+        let has = |what: &str| sandbox.has(what);
         assert!(has("limits") && has("capabilities"), "{sandbox:?}");
         let denied = |result: std::io::Result<()>| {
             assert_eq!(result.unwrap_err().kind(), PermissionDenied);
@@ -485,16 +345,5 @@ mod tests {
         loop {
             std::hint::spin_loop();
         }
-    }
-
-    #[test]
-    fn what_workers_may_read_is_the_store_and_what_replaces_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("x.h5");
-        let below = Some(dir.path().to_owned());
-        assert_eq!(readable(dir.path(), External::Deny), below);
-        assert_eq!(readable(&file, External::Deny), below);
-        assert_eq!(readable(&file, External::SameDir), below);
-        assert_eq!(readable(&file, External::Allow), None);
     }
 }

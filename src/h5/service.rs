@@ -5,6 +5,7 @@
 //! answer; and an answer is only given if the file was not written to meanwhile.
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
 use lru::LruCache;
@@ -12,12 +13,24 @@ use lru::LruCache;
 use super::ffi::{self, Failure, Id};
 use super::lmdb::Environments;
 use super::types::{self, Element, TypeError};
-use super::{Answer, H5Error, Request, chunks, describe, survey, text, times};
+use super::{Answer, H5Error, Request, chunks, describe, record, survey, text, times};
+use crate::raw::handle::{Handle, allowance, is_short};
 use crate::raw::{Identity, StoreFile};
 use crate::read::chunked;
 
-/// Files that are kept open.
-pub const OPEN_FILES: usize = 64;
+/// Files that are kept open at the most.
+const OPEN_FILES: u64 = 64;
+
+/// Descriptors of this process that are not store files: the way to the daemon, LMDB, sources of virtual datasets.
+const OTHERS: u64 = 16;
+
+/// Files that are kept open: for each there are the descriptor that came with the request, and libhdf5's own two, with
+/// and without virtual sources.
+pub fn open_files() -> NonZeroUsize {
+    let files = allowance().saturating_sub(OTHERS) / 3;
+    let files = usize::try_from(files.clamp(2, OPEN_FILES)).unwrap_or(2);
+    NonZeroUsize::new(files).unwrap_or(NonZeroUsize::MIN)
+}
 
 /// Most bytes that one answer may hold.
 pub const LARGEST_BLOCK: u64 = 1 << 30;
@@ -38,6 +51,8 @@ pub struct OpenDataset {
     pub element: Element,
     /// The type to read with; for text of variable length a pointer.
     pub mem_type: Id,
+    /// Bytes of an element that are gaps, and zeros whatever is stored there.
+    gaps: Vec<Range<usize>>,
 }
 
 /// The open files, by the serial number of the store file and whether virtual sources may be followed.
@@ -49,7 +64,7 @@ pub struct Service {
 impl Default for Service {
     fn default() -> Self {
         Self {
-            open: LruCache::new(NonZeroUsize::new(OPEN_FILES).unwrap_or(NonZeroUsize::MIN)),
+            open: LruCache::new(open_files()),
             lmdb: Environments::default(),
         }
     }
@@ -181,6 +196,22 @@ impl Service {
                 shape,
                 form,
             } => Answer::Bytes(text::render(open.dataset(*dataset)?, start, shape, *form)?),
+            Request::MeasureRecord {
+                dataset,
+                shape,
+                rows,
+            } => Answer::TextMeasures(record::measure(open.dataset(*dataset)?, shape, *rows)?),
+            Request::Record {
+                dataset,
+                start,
+                shape,
+                forms,
+            } => Answer::Bytes(record::render(
+                open.dataset(*dataset)?,
+                start,
+                shape,
+                forms,
+            )?),
             Request::Maps { .. } | Request::Lmdb(_) => {
                 return Err(H5Error::Damaged("not a request about one version".into()));
             }
@@ -190,7 +221,10 @@ impl Service {
     /// Maps of datasets in a file that a SWMR writer may be appending to. What libhdf5 remembers of it may
     /// be old, so it is opened anew when it has changed.
     fn maps(&mut self, file: &StoreFile, names: &[Vec<u8>]) -> Result<Answer, H5Error> {
-        let now = file.file().metadata().map(|meta| Identity::of(&meta));
+        let now = file
+            .file()
+            .and_then(|file| file.metadata())
+            .map(|meta| Identity::of(&meta));
         let now = now.map_err(|e| H5Error::Damaged(e.to_string()))?;
         let key = (file.serial, false);
         if self
@@ -224,6 +258,23 @@ impl Service {
         Ok(Answer::Maps(maps))
     }
 
+    /// Has libhdf5 open a file. Where it cannot because there are no descriptors left, all other files are closed first.
+    fn open_file(&mut self, path: &[u8], held: &Handle) -> Result<(Id, bool), H5Error> {
+        let failure = match ffi::open_file(path) {
+            Ok(opened) => return Ok(opened),
+            Err(failure) => failure,
+        };
+        let probe = || std::fs::File::open(held.path()).err().filter(is_short);
+        if probe().is_none() {
+            return Err(failure.into());
+        }
+        self.open.clear();
+        ffi::open_file(path).map_err(|failure| match probe() {
+            Some(short) => H5Error::of_system("libhdf5 cannot open the file", &short),
+            None => failure.into(),
+        })
+    }
+
     fn open(&mut self, file: &StoreFile, follow: bool) -> Result<&mut Open, H5Error> {
         let key = (file.serial, follow);
         if !self.open.contains(&key) {
@@ -239,6 +290,7 @@ impl Service {
             for key in stale {
                 self.open.pop(&key);
             }
+            let held = file.file().map_err(H5Error::from)?;
             // Sources of a virtual dataset are looked for beside the name the file was opened by.
             let path = if follow {
                 if !file.is_current() {
@@ -246,9 +298,9 @@ impl Service {
                 }
                 file.path.as_os_str().as_bytes().to_vec()
             } else {
-                file.path_of_descriptor().into_bytes()
+                held.path().into_bytes()
             };
-            let (id, endless) = ffi::open_file(&path)?;
+            let (id, endless) = self.open_file(&path, &held)?;
             if follow && !file.is_current() {
                 return Err(H5Error::Stale);
             }
@@ -267,6 +319,41 @@ impl Service {
 }
 
 impl OpenDataset {
+    /// Reads a block of elements of a fixed size; the caller has bounded it.
+    pub fn read(&self, start: &[u64], shape: &[u64]) -> Result<Vec<u8>, H5Error> {
+        let size = ffi::size(&self.mem_type);
+        let mut bytes = ffi::read_block(&self.id, &self.mem_type, start, shape, size)
+            .map_err(|e| self.failed(e))?;
+        if let (Element::Fixed { dtype, .. }, false) = (&self.element, self.gaps.is_empty()) {
+            for element in bytes.chunks_exact_mut(dtype.size().max(1)) {
+                for gap in &self.gaps {
+                    if let Some(gap) = element.get_mut(gap.clone()) {
+                        gap.fill(0);
+                    }
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Why reading elements failed: for want of a filter, if one is missing.
+    pub fn failed(&self, failure: Failure) -> H5Error {
+        let missing = ffi::dataset_plist(&self.id).and_then(|plist| ffi::filters(&plist));
+        let missing: Vec<String> = missing
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|(id, ..)| !describe::is_available(*id))
+            .map(|(id, name, _)| match name.as_str() {
+                "" => format!("filter {id} is not known"),
+                name => format!("filter {id} ({name}) is not known"),
+            })
+            .collect();
+        match missing.is_empty() {
+            true => failure.into(),
+            false => H5Error::Unsupported(missing.join(", ")),
+        }
+    }
+
     /// The address it was opened by.
     pub fn addr(&self) -> u64 {
         self.addr
@@ -283,18 +370,21 @@ impl Open {
             }
             let stored = ffi::dataset_type(&id)?;
             let element = text::of_dataset(&id, types::element(&stored)?)?;
+            let gaps = types::gaps(&stored);
             let mem_type = match &element {
                 Element::Fixed { dtype, convert, .. } => {
                     types::memory_type(dtype, *convert, stored)?
                 }
                 Element::Text { fixed: None, utf8 } => ffi::variable_string(*utf8)?,
                 Element::Text { fixed: Some(_), .. } => ffi::null_padded(&stored)?,
+                Element::Record { part, .. } => record::memory_type(part, &stored)?,
             };
             self.last = Some(OpenDataset {
                 addr,
                 id,
                 element,
                 mem_type,
+                gaps,
             });
         }
         self.last.as_ref().ok_or(H5Error::Stale)
@@ -305,13 +395,7 @@ impl Open {
 fn block(dataset: &OpenDataset, start: &[u64], shape: &[u64]) -> Result<Vec<u8>, H5Error> {
     let size = ffi::size(&dataset.mem_type);
     bounded(shape, size)?;
-    Ok(ffi::read_block(
-        &dataset.id,
-        &dataset.mem_type,
-        start,
-        shape,
-        size,
-    )?)
+    dataset.read(start, shape)
 }
 
 /// Refuses a block that is larger than one answer may be.

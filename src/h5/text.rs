@@ -13,44 +13,65 @@ const MOST_ELEMENTS: u64 = 1 << 32;
 pub fn measure(dataset: &OpenDataset, rows: u64) -> Result<TextMeasure, H5Error> {
     let space = ffi::dataset_space(&dataset.id)?;
     let (shape, _) = ffi::extent(&space)?.unwrap_or_default();
+    let mut found = TextMeasure::none();
+    let mut total = 0_u64;
+    in_blocks(&shape, rows, |start, count| {
+        for text in read(dataset, start, count)? {
+            total += text.len() as u64;
+            found.see(&text);
+        }
+        found.ends.push(total);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Calls `look` with start and shape of each block of `rows` along the first dimension. Very many elements are refused.
+pub fn in_blocks(
+    shape: &[u64],
+    rows: u64,
+    mut look: impl FnMut(&[u64], &[u64]) -> Result<(), H5Error>,
+) -> Result<(), H5Error> {
     let elements = shape.iter().try_fold(1_u64, |n, &d| n.checked_mul(d));
-    if elements.is_none_or(|n| n > MOST_ELEMENTS) {
+    if elements.is_none_or(|n| n > MOST_ELEMENTS) && !shape.contains(&0) {
         return Err(H5Error::TooLarge(format!(
             "text dataset of shape {shape:?}: more than {MOST_ELEMENTS} elements"
         )));
     }
-    let mut found = TextMeasure {
-        utf8: true,
-        ascii: true,
-        ..TextMeasure::default()
-    };
-    let mut total = 0_u64;
-    let mut see = |texts: Vec<Vec<u8>>| {
-        for text in &texts {
-            total += text.len() as u64;
-            found.bytes = found.bytes.max(text.len());
-            found.ascii &= text.is_ascii();
-            match std::str::from_utf8(text) {
-                Ok(text) => found.chars = found.chars.max(text.chars().count()),
-                Err(_) => found.utf8 = false,
-            }
-        }
-        found.ends.push(total);
-    };
     let Some(&first) = shape.first() else {
-        see(read(dataset, &[], &[])?);
-        return Ok(found);
+        return look(&[], &[]);
     };
-    if elements == Some(0) {
-        return Ok(found);
+    if shape.contains(&0) {
+        return Ok(());
     }
-    let (mut start, mut count) = (vec![0; shape.len()], shape.clone());
+    let (mut start, mut count) = (vec![0; shape.len()], shape.to_vec());
     while start[0] < first {
         count[0] = rows.max(1).min(first - start[0]);
-        see(read(dataset, &start, &count)?);
+        look(&start, &count)?;
         start[0] += count[0];
     }
-    Ok(found)
+    Ok(())
+}
+
+impl TextMeasure {
+    /// The measure before the first text.
+    pub fn none() -> Self {
+        Self {
+            utf8: true,
+            ascii: true,
+            ..Self::default()
+        }
+    }
+
+    /// Takes in a text.
+    pub fn see(&mut self, text: &[u8]) {
+        self.bytes = self.bytes.max(text.len());
+        self.ascii &= text.is_ascii();
+        match std::str::from_utf8(text) {
+            Ok(text) => self.chars = self.chars.max(text.chars().count()),
+            Err(_) => self.utf8 = false,
+        }
+    }
 }
 
 /// Attribute of a dataset of fixed width that was written as `<U`: how many characters wide (I64).
@@ -143,19 +164,16 @@ fn read(dataset: &OpenDataset, start: &[u64], shape: &[u64]) -> Result<Vec<Vec<u
             fixed: Some(size), ..
         } => {
             bounded(shape, size)?;
-            let bytes = ffi::read_block(&dataset.id, &dataset.mem_type, start, shape, size)?;
-            Ok(split(&bytes, size))
+            Ok(split(&dataset.read(start, shape)?, size))
         }
         Element::Text { fixed: None, .. } => {
             bounded(shape, size_of::<usize>())?;
-            Ok(ffi::read_strings(
-                &dataset.id,
-                &dataset.mem_type,
-                start,
-                shape,
-            )?)
+            ffi::read_strings(&dataset.id, &dataset.mem_type, start, shape)
+                .map_err(|e| dataset.failed(e))
         }
-        Element::Fixed { .. } => Err(H5Error::Unsupported("not a text dataset".into())),
+        Element::Fixed { .. } | Element::Record { .. } => {
+            Err(H5Error::Unsupported("not a text dataset".into()))
+        }
     }
 }
 

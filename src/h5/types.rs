@@ -3,10 +3,15 @@
 //! `element` decides how a dataset's elements appear; `memory_type` gives the HDF5 type to read them
 //! with. Types follow h5py: an enum shows as its base integer, FALSE/TRUE as a boolean, (r, i) as complex.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
+use super::compound;
 use super::ffi::{self, Class, Failure, Id};
+use super::record::Part;
 use crate::dtype::{DType, Field, Kind, Order};
+use crate::npy;
 
 /// How the elements of a dataset or attribute appear.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +30,26 @@ pub enum Element {
         fixed: Option<usize>,
         utf8: bool,
     },
+    /// Elements with text of variable length inside, in members of compounds or in arrays.
+    Record {
+        part: Part,
+        /// Dimensions of an array datatype, which join the shape of the dataset.
+        inner: Vec<u64>,
+    },
 }
+
+impl Element {
+    /// Dimensions of an array datatype.
+    pub fn inner(&self) -> &[u64] {
+        match self {
+            Self::Fixed { inner, .. } | Self::Record { inner, .. } => inner,
+            Self::Text { .. } => &[],
+        }
+    }
+}
+
+/// A member of a compound, by its path, and why it is not shown.
+pub type LeftOut = (String, String);
 
 /// Why a type has no `.npy` form, or that libhdf5 failed on it.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +60,7 @@ pub enum TypeError {
     Failure(#[from] Failure),
 }
 
-fn unsupported<T>(reason: impl Into<String>) -> Result<T, TypeError> {
+pub(super) fn unsupported<T>(reason: impl Into<String>) -> Result<T, TypeError> {
     Err(TypeError::Unsupported(reason.into()))
 }
 
@@ -55,14 +79,22 @@ pub fn element(ty: &Id) -> Result<Element, TypeError> {
             utf8: true,
         }),
         _ => {
-            let (dtype, inner, convert) = with_dims(ty, 0)?;
-            Ok(Element::Fixed {
-                dtype,
-                inner,
-                convert,
+            let (shown, inner) = with_dims(ty, 0)?;
+            Ok(match shown.part {
+                Part::Plain(dtype) => Element::Fixed {
+                    dtype,
+                    inner,
+                    convert: shown.convert,
+                },
+                part => Element::Record { part, inner },
             })
         }
     }
+}
+
+/// The members of compounds in a datatype that `.npy` cannot hold; none if all of it is left out.
+pub fn left_out(ty: &Id) -> Vec<LeftOut> {
+    with_dims(ty, 0).map_or(Vec::new(), |(shown, _)| shown.left_out)
 }
 
 /// The last type that was looked at: the datasets of a group mostly share one.
@@ -72,7 +104,7 @@ pub struct Memo(Option<(Id, Element)>);
 impl Memo {
     /// The element form of a datatype.
     ///
-    /// Not for text: types that differ in their character set only are equal to libhdf5.
+    /// Not for text, nor for what has text inside: types that differ in their character set only are equal to libhdf5.
     pub fn element(&mut self, ty: Id) -> Result<Element, TypeError> {
         if ffi::class(&ty) == Class::H5T_STRING {
             return element(&ty);
@@ -83,7 +115,9 @@ impl Memo {
             return Ok(element.clone());
         }
         let found = element(&ty)?;
-        self.0 = Some((ty, found.clone()));
+        if !matches!(found, Element::Record { .. }) {
+            self.0 = Some((ty, found.clone()));
+        }
         Ok(found)
     }
 }
@@ -102,6 +136,10 @@ fn converted(dtype: &DType, stored: &Id) -> Result<Id, Failure> {
         let base = converted(dtype, &ffi::super_type(stored)?)?;
         return ffi::array_type(&base, &ffi::array_dims(stored)?);
     }
+    // What is served as it is stored is carried along: not every type has a conversion.
+    if matches!(single(stored, 0), Ok(shown) if !shown.convert) {
+        return ffi::same(stored);
+    }
     match dtype {
         DType::Scalar {
             kind, size, order, ..
@@ -111,12 +149,16 @@ fn converted(dtype: &DType, stored: &Id) -> Result<Id, Failure> {
                 Kind::Int => ffi::int_type(*size, true, big),
                 Kind::Uint => ffi::int_type(*size, false, big),
                 Kind::Float => ffi::float_type(*size, big),
+                Kind::Complex => {
+                    let half = size / 2;
+                    let part = |name: &[u8], offset| {
+                        ffi::float_type(half, big).map(|ty| (name.to_vec(), offset, ty))
+                    };
+                    ffi::compound_type(*size, &[part(b"r", 0)?, part(b"i", half)?])
+                }
                 Kind::Bool => ffi::bool_type(),
                 Kind::Bytes => ffi::null_padded(stored),
-                // These are never converted themselves, only carried along in a structure.
-                Kind::Complex | Kind::Text | Kind::Void | Kind::Datetime | Kind::Timedelta => {
-                    ffi::same(stored)
-                }
+                Kind::Text | Kind::Void | Kind::Datetime | Kind::Timedelta => ffi::same(stored),
             }
         }
         DType::Struct { fields, size } => {
@@ -132,22 +174,73 @@ fn converted(dtype: &DType, stored: &Id) -> Result<Id, Failure> {
     }
 }
 
-/// The type without its array dimensions, the dimensions, and whether it needs conversion.
-fn with_dims(ty: &Id, depth: usize) -> Result<(DType, Vec<u64>, bool), TypeError> {
+/// How a type is shown.
+pub(super) struct Shown {
+    pub part: Part,
+    /// The stored bytes are not the served ones: libhdf5 must convert.
+    pub convert: bool,
+    /// h5py reads it as another type than is stored, though the bytes are the same: a compound around it is then
+    /// put together anew, with zeros in its gaps.
+    pub foreign: bool,
+    /// Bytes of gaps that are zeros for that reason, whatever is stored there.
+    pub gaps: Vec<Range<usize>>,
+    pub left_out: Vec<LeftOut>,
+}
+
+impl Shown {
+    pub fn new(part: Part, convert: bool) -> Self {
+        Self {
+            part,
+            convert,
+            foreign: false,
+            gaps: Vec::new(),
+            left_out: Vec::new(),
+        }
+    }
+}
+
+/// Gaps in the elements of a datatype that are zeros whatever is stored there, in bytes of the shown element.
+pub fn gaps(ty: &Id) -> Vec<Range<usize>> {
+    with_dims(ty, 0).map_or(Vec::new(), |(shown, _)| shown.gaps)
+}
+
+/// The type without its array dimensions, and the dimensions.
+pub(super) fn with_dims(ty: &Id, depth: usize) -> Result<(Shown, Vec<u64>), TypeError> {
     if depth > DEEPEST {
         return unsupported("datatype nested too deeply");
     }
     if ffi::class(ty) == Class::H5T_ARRAY {
         let mut dims = ffi::array_dims(ty)?;
-        let (dtype, inner, convert) = with_dims(&ffi::super_type(ty)?, depth + 1)?;
+        let (shown, inner) = with_dims(&ffi::super_type(ty)?, depth + 1)?;
         dims.extend(inner);
-        return Ok((dtype, dims, convert));
+        return Ok((shown, dims));
     }
-    let (dtype, convert) = single(ty, depth)?;
-    Ok((dtype, Vec::new(), convert))
+    Ok((single(ty, depth)?, Vec::new()))
 }
 
-fn single(ty: &Id, depth: usize) -> Result<(DType, bool), TypeError> {
+fn single(ty: &Id, depth: usize) -> Result<Shown, TypeError> {
+    match ffi::class(ty) {
+        Class::H5T_STRING if ffi::is_variable_string(ty) => {
+            let utf8 = ffi::is_utf8(ty);
+            Ok(Shown::new(Part::Text { utf8 }, true))
+        }
+        Class::H5T_COMPOUND => compound::shown(ty, depth),
+        class => {
+            let (dtype, convert) = scalar(ty, depth)?;
+            let foreign = match class {
+                Class::H5T_BITFIELD | Class::H5T_COMPLEX => true,
+                Class::H5T_ENUM => !ffi::is_bool_enum(ty),
+                _ => false,
+            };
+            Ok(Shown {
+                foreign,
+                ..Shown::new(Part::Plain(dtype), convert)
+            })
+        }
+    }
+}
+
+fn scalar(ty: &Id, depth: usize) -> Result<(DType, bool), TypeError> {
     let size = ffi::size(ty);
     match ffi::class(ty) {
         Class::H5T_INTEGER => integer(ty, size),
@@ -156,18 +249,14 @@ fn single(ty: &Id, depth: usize) -> Result<(DType, bool), TypeError> {
             1 | 2 | 4 | 8 => Ok((DType::scalar(Kind::Uint, size, byte_order(ty)?), false)),
             _ => unsupported(format!("bitfield of {size} bytes")),
         },
-        Class::H5T_STRING if ffi::is_variable_string(ty) => {
-            unsupported("variable-length text inside another type")
-        }
         Class::H5T_STRING => Ok((DType::bytes(size), !ffi::is_null_padded(ty))),
         Class::H5T_OPAQUE => Ok((opaque(&ffi::tag(ty), size), false)),
         Class::H5T_ENUM => {
             if ffi::is_bool_enum(ty) {
                 return Ok((DType::scalar(Kind::Bool, 1, Order::None), size != 1));
             }
-            single(&ffi::super_type(ty)?, depth + 1)
+            scalar(&ffi::super_type(ty)?, depth + 1)
         }
-        Class::H5T_COMPOUND => compound(ty, size, depth),
         Class::H5T_COMPLEX => complex(ty, size, depth),
         Class::H5T_ARRAY => unsupported("array type"),
         Class::H5T_VLEN => unsupported("variable-length sequences"),
@@ -223,41 +312,17 @@ fn float(ty: &Id, size: usize) -> Result<(DType, bool), TypeError> {
     Ok((DType::scalar(Kind::Float, shown, order), true))
 }
 
-/// h5py stores datetimes as opaque bytes with the tag `NUMPY:<dtype>`.
+/// h5py stores what HDF5 has no type for as opaque bytes with the tag `NUMPY:<dtype>`.
 fn opaque(tag: &str, size: usize) -> DType {
-    let time = tag.strip_prefix("NUMPY:").and_then(|descr| {
-        let (order, rest) = descr.split_at_checked(1)?;
-        let order = match order {
-            "<" => Order::Little,
-            ">" => Order::Big,
-            _ => return None,
-        };
-        let (kind, rest) = rest.split_at_checked(1)?;
-        let kind = match kind {
-            "M" => Kind::Datetime,
-            "m" => Kind::Timedelta,
-            _ => return None,
-        };
-        let unit = rest.strip_prefix('8')?;
-        let sane = unit.is_empty()
-            || (unit.starts_with('[')
-                && unit.ends_with(']')
-                && unit[1..unit.len() - 1]
-                    .chars()
-                    .all(|c| c.is_ascii_alphanumeric()));
-        (sane && size == 8).then(|| DType::Scalar {
-            kind,
-            size,
-            order,
-            unit: unit.to_owned(),
-        })
-    });
-    time.unwrap_or_else(|| DType::scalar(Kind::Void, size, Order::None))
+    tag.strip_prefix("NUMPY:")
+        .and_then(|name| npy::parse::scalar(name).ok())
+        .filter(|dtype| dtype.size() == size)
+        .unwrap_or_else(|| DType::scalar(Kind::Void, size, Order::None))
 }
 
 /// The native complex class of HDF5 2.0: two floats, real part first.
 fn complex(ty: &Id, size: usize, depth: usize) -> Result<(DType, bool), TypeError> {
-    let (part, convert) = single(&ffi::super_type(ty)?, depth + 1)?;
+    let (part, convert) = scalar(&ffi::super_type(ty)?, depth + 1)?;
     if convert {
         return unsupported("complex numbers of an unusual float");
     }
@@ -268,7 +333,7 @@ fn complex(ty: &Id, size: usize, depth: usize) -> Result<(DType, bool), TypeErro
 }
 
 /// NumPy has complex types of 8, 16 and 32 bytes; other pairs stay structures.
-fn pair(part: DType, size: usize, names: [&str; 2]) -> DType {
+pub(super) fn pair(part: DType, size: usize, names: [&str; 2]) -> DType {
     match &part {
         DType::Scalar {
             kind: Kind::Float,
@@ -288,64 +353,4 @@ fn pair(part: DType, size: usize, names: [&str; 2]) -> DType {
             size,
         },
     }
-}
-
-fn compound(ty: &Id, size: usize, depth: usize) -> Result<(DType, bool), TypeError> {
-    let mut fields = Vec::new();
-    let mut convert = false;
-    for (name, offset, member) in ffi::members(ty)? {
-        let Ok(name) = String::from_utf8(name) else {
-            return unsupported("compound member with a name that is not UTF-8");
-        };
-        let (dtype, shape, convert_member) = match with_dims(&member, depth + 1) {
-            Err(TypeError::Unsupported(why)) => {
-                return unsupported(format!("member {name}: {why}"));
-            }
-            other => other?,
-        };
-        convert |= convert_member;
-        fields.push(Field {
-            name,
-            offset,
-            dtype,
-            shape,
-        });
-    }
-    if let [r, i] = fields.as_slice()
-        && (r.name.as_str(), i.name.as_str()) == ("r", "i")
-        && r.dtype == i.dtype
-        && (r.shape.is_empty() && i.shape.is_empty() && !convert)
-        && (r.offset, i.offset, size) == (0, r.dtype.size(), 2 * r.dtype.size())
-        && matches!(
-            r.dtype,
-            DType::Scalar {
-                kind: Kind::Float,
-                ..
-            }
-        )
-    {
-        return Ok((pair(r.dtype.clone(), size, ["r", "i"]), false));
-    }
-    fields.sort_by_key(|f| f.offset);
-    let mut end = 0_usize;
-    for field in &mut fields {
-        let Some(len) = field.size() else {
-            return unsupported(format!("member {} is too large", field.name));
-        };
-        if convert {
-            // Members may have been widened: pack them.
-            field.offset = end;
-        } else if field.offset < end {
-            return unsupported(format!("member {} overlaps another", field.name));
-        }
-        let Some(next) = field.offset.checked_add(len) else {
-            return unsupported(format!("member {} is too large", field.name));
-        };
-        end = next;
-    }
-    let size = if convert { end } else { size };
-    if end > size {
-        return unsupported("members larger than the compound");
-    }
-    Ok((DType::Struct { fields, size }, convert))
 }

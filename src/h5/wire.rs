@@ -20,6 +20,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::budget::Budget;
+use super::permit::{Inode, Permit};
 use super::sandbox::Sandbox;
 use super::service::LARGEST_BLOCK;
 use super::{Answer, ChunkTable, DatasetMap, H5Error, Request, Sink, Slot, Source, chunks};
@@ -68,8 +69,8 @@ pub struct Envelope {
 /// What a worker says.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// The first word of a worker, unasked.
-    Hello(Sandbox),
+    /// The first word of a worker, unasked, and what a reading one may open.
+    Hello(Sandbox, Vec<Inode>),
     /// The file of this number is not known (any more): send the request again with a descriptor.
     NeedFile,
     Done(Result<Answer, H5Error>),
@@ -191,6 +192,15 @@ impl Wire {
         let mut frame = vec![0; usize::try_from(len).map_err(invalid)?];
         self.read_exact(&mut frame, &mut file)?;
         Ok((postcard::from_bytes(&frame).map_err(invalid)?, file))
+    }
+
+    pub fn send_permit(&self, permit: &Permit, first: Option<&File>) -> io::Result<()> {
+        self.send(permit, first)
+    }
+
+    pub fn receive_permit(&self) -> io::Result<(Permit, Option<File>)> {
+        let (permit, first) = self.receive()?;
+        Ok((permit, first.map(File::from)))
     }
 
     pub fn send_request(&self, envelope: &Envelope, file: Option<&File>) -> io::Result<()> {

@@ -16,7 +16,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use super::collection::Collections;
 use super::create::{create, write_chunks};
 use super::wire::{Reply, Wire};
-use super::{Answer, H5Error, Request, sandbox};
+use super::{Answer, H5Error, Request, descriptors, sandbox};
 use crate::raw::StoreFile;
 
 /// The argument that makes the program a writing worker; the directory that it may write in follows.
@@ -26,12 +26,14 @@ pub const ARGUMENT: &str = "h5-writer";
 pub fn run() -> io::Result<()> {
     // It must not outlive its daemon.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let closed = descriptors::close_inherited();
     let dir = std::env::args_os().nth(2).map(PathBuf::from);
     let dir = dir.ok_or(ErrorKind::InvalidInput)?;
-    let sandbox = sandbox::enter_to_write(&dir);
+    let mut sandbox = sandbox::enter_to_write(&dir);
+    sandbox.note("descriptors", closed);
     let stdin = io::stdin().as_fd().try_clone_to_owned()?;
     let wire = Wire::new(UnixStream::from(stdin));
-    wire.send_reply(Reply::Hello(sandbox))?;
+    wire.send_reply(Reply::Hello(sandbox, Vec::new()))?;
     let mut collections = Collections::default();
     loop {
         let (envelope, descriptor) = match wire.receive_request() {

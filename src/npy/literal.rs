@@ -150,7 +150,10 @@ impl Reader<'_> {
         match word.as_str() {
             "True" => Ok(Literal::Bool(true)),
             "False" => Ok(Literal::Bool(false)),
-            _ => Err(format!("the unknown word {word:?}")),
+            _ => Err(format!(
+                "the unknown word {:?}",
+                super::bounds::quote(&word)
+            )),
         }
     }
 

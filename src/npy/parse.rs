@@ -4,6 +4,7 @@
 //! length has a limit, and nothing is evaluated. Says what the file claims; whether a store can hold
 //! it is decided elsewhere.
 
+use super::bounds::{self, MOST_FIELDS, quote};
 use super::literal::{self, Literal};
 use super::{MAGIC, payload_len};
 use crate::dtype::{DType, Field, Kind, Order};
@@ -52,6 +53,12 @@ pub enum NpyError {
     Pickled,
     #[error("the element type {0} cannot be stored")]
     Unsupported(String),
+    #[error("a type of more than {MOST_FIELDS} members")]
+    Members,
+    #[error("elements of {0} bytes: NumPy has none of more than 2 GiB")]
+    Element(usize),
+    #[error("{0} elements of no bytes: nothing was sent that could be stored")]
+    Empty(u64),
     #[error("an array of this shape is larger than a file can be")]
     TooLarge,
     #[error("truncated: {have} bytes where the .npy header asks for {want}")]
@@ -140,7 +147,7 @@ fn header(literal: Literal, start: usize) -> Result<Header> {
             "descr" => &mut descr,
             "fortran_order" => &mut fortran_order,
             "shape" => &mut shape,
-            _ => return syntax(format!("the unknown key {key:?}")),
+            _ => return syntax(format!("the unknown key {:?}", quote(&key))),
         };
         if place.replace(value).is_some() {
             return syntax(format!("{key} is there twice"));
@@ -153,7 +160,8 @@ fn header(literal: Literal, start: usize) -> Result<Header> {
         return syntax("fortran_order is neither True nor False");
     };
     let shape = dims(&shape)?;
-    let dtype = dtype(&descr, 0)?;
+    let dtype = dtype(&descr, 0, &mut 0)?;
+    bounds::check(&dtype, &shape)?;
     let len = payload_len(&dtype, &shape).ok_or(NpyError::TooLarge)?;
     let start = start as u64;
     if start.checked_add(len).is_none_or(|n| n > i64::MAX as u64) {
@@ -182,17 +190,22 @@ fn dims(literal: &Literal) -> Result<Vec<u64>> {
     dims.collect()
 }
 
-fn dtype(descr: &Literal, depth: usize) -> Result<DType> {
+/// The type that a `descr` spells; `members` counts those of all structured types on the way.
+fn dtype(descr: &Literal, depth: usize, members: &mut usize) -> Result<DType> {
     match descr {
         Literal::Text(name) => scalar(name),
-        Literal::List(items) if depth < DEEPEST => structure(items, depth),
+        Literal::List(items) if depth < DEEPEST => structure(items, depth, members),
         Literal::List(_) => Err(NpyError::Unsupported("(nested too deeply)".into())),
         _ => syntax("a descr that is neither a string nor a list"),
     }
 }
 
 /// NumPy's `dtype.descr`: `(name, type)` or `(name, type, shape)`; no name and raw bytes are padding.
-fn structure(items: &[Literal], depth: usize) -> Result<DType> {
+fn structure(items: &[Literal], depth: usize, members: &mut usize) -> Result<DType> {
+    *members = members.saturating_add(items.len());
+    if *members > MOST_FIELDS {
+        return Err(NpyError::Members);
+    }
     let mut fields: Vec<Field> = Vec::new();
     let mut names = std::collections::HashSet::new();
     let mut end = 0_usize;
@@ -211,7 +224,7 @@ fn structure(items: &[Literal], depth: usize) -> Result<DType> {
         let field = Field {
             name: name.clone(),
             offset: end,
-            dtype: dtype(descr, depth + 1)?,
+            dtype: dtype(descr, depth + 1, members)?,
             shape,
         };
         let size = field.size().ok_or(NpyError::TooLarge)?;
@@ -227,7 +240,7 @@ fn structure(items: &[Literal], depth: usize) -> Result<DType> {
             continue;
         }
         if !names.insert(name.clone()) {
-            return syntax(format!("the member {name:?} is there twice"));
+            return syntax(format!("the member {:?} is there twice", quote(name)));
         }
         fields.push(field);
     }
@@ -238,8 +251,8 @@ fn structure(items: &[Literal], depth: usize) -> Result<DType> {
 }
 
 /// NumPy's `dtype.str`: byte order, kind, number, and the unit of a time.
-fn scalar(name: &str) -> Result<DType> {
-    let unsupported = || NpyError::Unsupported(name.to_owned());
+pub fn scalar(name: &str) -> Result<DType> {
+    let unsupported = || NpyError::Unsupported(quote(name));
     let (order, rest) = match name.split_at_checked(1) {
         Some(("<", rest)) => (Order::Little, rest),
         Some((">", rest)) => (Order::Big, rest),

@@ -26,6 +26,8 @@ pub struct Chunks {
     chunk: Vec<u64>,
     element: u64,
     chunk_len: usize,
+    /// Stored bytes of the largest chunk.
+    largest: usize,
     direct: Direct,
 }
 
@@ -104,7 +106,9 @@ impl Chunks {
             .iter()
             .try_fold(element, |n, &d| n.checked_mul(d))
             .filter(|&n| n <= LARGEST)?;
+        let stored = direct.table.slots.iter().map(|slot| slot.size).max();
         Some(Self {
+            largest: usize::try_from(stored.unwrap_or(0)).ok()?,
             shape: shape.to_vec(),
             chunk: chunk.to_vec(),
             element,
@@ -119,10 +123,15 @@ impl Chunks {
     }
 
     /// What decoding a block of so many bytes takes.
-    pub fn need(&self, start: &[u64], len: usize) -> Need {
-        let stored = self
-            .slot(&self.first(start))
-            .map_or(0, |slot| slot.size as usize);
+    pub fn need(&self, start: &[u64], shape: &[u64], len: usize) -> Need {
+        let one = shape.iter().zip(&self.chunk).all(|(n, c)| n <= c);
+        // Any chunk of a block may be the one that is stored in more bytes than the others.
+        let stored = match one {
+            true => self
+                .slot(&self.first(start))
+                .map_or(0, |slot| slot.size as usize),
+            false => self.largest,
+        };
         let steps = self
             .direct
             .pipeline
@@ -132,6 +141,26 @@ impl Chunks {
             len,
             beside: stored.saturating_add(self.chunk_len.saturating_mul(steps)),
             passes: false,
+        }
+    }
+
+    /// Whether any chunk of a block of the dataset is stored; `start` is at a corner of a chunk.
+    pub fn has_any(&self, start: &[u64], shape: &[u64]) -> bool {
+        let first = self.first(start);
+        let last: Vec<u64> = (0..shape.len())
+            .map(|k| (start[k] + shape[k]).div_ceil(self.chunk[k]))
+            .collect();
+        let mut place = first.clone();
+        loop {
+            // What is not in the table is left to reading to say.
+            if self.slot(&place).map_or(true, |slot| slot.size != 0) {
+                return true;
+            }
+            let Some(k) = (0..place.len()).rev().find(|&k| place[k] + 1 < last[k]) else {
+                return false;
+            };
+            place[k] += 1;
+            place[k + 1..].copy_from_slice(&first[k + 1..]);
         }
     }
 

@@ -4,6 +4,7 @@
 //! the cache, or, where the pieces that a reader of rows comes back to are too many for it, in a temporary
 //! file. A read never decodes more than the pieces it touches.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -127,6 +128,8 @@ impl Payload {
         let mut held: Vec<Option<Held>> = Vec::new();
         let mut bytes = 0;
         let mut done = 0;
+        // A piece that cannot be decoded whole: the rest of it is read chunk by chunk, too.
+        let mut broken = None;
         let _begun = (band.pieces == 1 && !buf.is_empty()).then(|| {
             let first = pieces.grid.run_at(offset).piece;
             self.begin(pieces, first + 1..pieces.grid.run_at(end - 1).piece + 1)
@@ -148,18 +151,24 @@ impl Payload {
                 done += n;
                 continue;
             }
-            // Of a band the request wants at most these rows.
+            // Of a band the request wants at most these rows, and never more than it still lacks itself.
             let rows = (end - at) / band.row.max(1) + 2;
-            let part = match self.part(pieces, band, run.piece, run.at, rows) {
-                Err(e) if e.kind == ErrorKind::Damaged => match pieces.chunks {
-                    Some(chunks) => {
-                        done += self
-                            .0
-                            .read_chunk(chunks, pieces.form, at, &mut buf[done..])?;
-                        continue;
-                    }
-                    None => return Err(e),
-                },
+            let wanted = rows
+                .saturating_mul(band.piece_row)
+                .clamp(n as u64, end - at);
+            if let Some(chunks) = pieces.chunks
+                && broken == Some(run.piece)
+            {
+                done += self
+                    .0
+                    .read_chunk(chunks, pieces.form, at, &mut buf[done..])?;
+                continue;
+            }
+            let part = match self.part(pieces, band, run.piece, run.at, wanted) {
+                Err(e) if e.kind == ErrorKind::Damaged && pieces.chunks.is_some() => {
+                    broken = Some(run.piece);
+                    continue;
+                }
                 part => part?,
             };
             out.copy_from_slice(slice(&part.bytes, run.at - part.from, n)?);
@@ -197,22 +206,21 @@ impl Payload {
         begun
     }
 
-    /// A piece, or of one in the spill what `rows` rows of the band take from `at` on.
+    /// A piece, or of one in the spill the `wanted` bytes from `at` on: it may be larger than all memory.
     fn part(
         &self,
         pieces: Pieces<'_>,
         band: Band,
         number: u64,
         at: u64,
-        rows: u64,
+        wanted: u64,
     ) -> Result<Held> {
         let inner = &self.0;
         self.look_ahead(pieces.grid, band, pieces.form, number);
         if let Some(spill) = inner.spill(pieces.grid, band, number)? {
             let left = pieces.grid.bytes_of(number) - at;
-            let len = left.min(rows.saturating_mul(band.piece_row));
-            let len = usize::try_from(len).map_err(|_| short())?;
-            let mut bytes = inner.store.context.cache.pool().take(len.min(1 << 30));
+            let len = usize::try_from(left.min(wanted)).map_err(|_| short())?;
+            let mut bytes = inner.store.context.cache.pool().take(len);
             inner.read_spilled(spill, pieces, number, at, &mut bytes)?;
             return Ok(Held {
                 piece: number,
@@ -301,6 +309,35 @@ impl Content for Payload {
         Ok(())
     }
 
+    fn stored(&self, from: u64) -> Option<Range<u64>> {
+        let all = from..self.0.len;
+        match &*self.0.backing {
+            Backing::Fill(_) => None,
+            Backing::Pieces {
+                grid,
+                direct: Some(chunks),
+                ..
+            } => {
+                // A band is all that lies between two offsets of the payload.
+                let mut at = from;
+                while at < self.0.len {
+                    let (number, range) = grid.band_at(at);
+                    let pieces = grid.band().pieces;
+                    let has = |piece| {
+                        let (start, shape) = grid.block(piece);
+                        chunks.has_any(&start, &shape)
+                    };
+                    if (number * pieces..(number + 1) * pieces).any(has) {
+                        return Some(at..range.end);
+                    }
+                    at = range.end;
+                }
+                None
+            }
+            _ => (!all.is_empty()).then_some(all),
+        }
+    }
+
     fn is_costly(&self) -> bool {
         matches!(&*self.0.backing, Backing::Pieces { .. })
     }
@@ -326,8 +363,7 @@ impl Content for Payload {
             return Ok(None);
         }
         let band = grid.band();
-        let rows = (len as u64).div_ceil(band.piece_row.max(1));
-        let part = match self.part(pieces, band, run.piece, run.at, rows) {
+        let part = match self.part(pieces, band, run.piece, run.at, len as u64) {
             // `read_at` finds out which of the chunks is damaged.
             Err(e) if chunks.is_some() && e.kind == ErrorKind::Damaged => return Ok(None),
             part => part?,

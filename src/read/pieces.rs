@@ -32,7 +32,7 @@ pub struct Reader {
     pub(super) backing: Arc<Backing>,
     pub(super) sequence: Arc<Sequence>,
     /// Where decoded pieces go that the cache cannot hold; `None` if there is no room for them.
-    pub(super) spill: OnceLock<Option<Spill>>,
+    pub(super) spill: OnceLock<Spill>,
     /// Held while a piece is decoded that only the spill has room for.
     pub(super) spilling: Mutex<()>,
 }
@@ -62,7 +62,10 @@ impl Reader {
             Backing::Pieces {
                 direct: Some(chunks),
                 ..
-            } => chunks.need(&grid.block(number).0, len),
+            } => {
+                let (start, shape) = grid.block(number);
+                chunks.need(&start, &shape, len)
+            }
             // The answer of a worker.
             _ => Need {
                 len,
@@ -167,10 +170,32 @@ impl Reader {
         buf: &mut [u8],
     ) -> Result<usize> {
         let run = chunks.run_at(offset);
-        let piece = self.decoded(chunks, form, SINGLE, run.piece)?;
         let n = usize::try_from(run.len)
             .unwrap_or(usize::MAX)
             .min(buf.len());
+        let need = self.need(chunks, run.piece)?;
+        if (need.len as u64).saturating_add(need.beside as u64) > self.store.context.cache.limit() {
+            // It lies in more bytes than there is memory for, whatever it decodes to.
+            let pieces = Pieces {
+                grid: chunks,
+                chunks: None,
+                form,
+            };
+            let wanted = run.at..run.at.saturating_add(n as u64);
+            self.decode_elsewhere(pieces, run.piece, &mut |at, part| {
+                let end = at.saturating_add(part.len() as u64).min(wanted.end);
+                let from = at.max(wanted.start);
+                if from < end {
+                    // Both ranges lie in memory.
+                    let (here, there) = ((from - at) as usize, (from - wanted.start) as usize);
+                    let len = (end - from) as usize;
+                    buf[there..there + len].copy_from_slice(&part[here..here + len]);
+                }
+                Ok(())
+            })?;
+            return Ok(n);
+        }
+        let piece = self.decoded(chunks, form, SINGLE, run.piece)?;
         buf[..n].copy_from_slice(slice(&piece, run.at, n)?);
         Ok(n)
     }
@@ -195,21 +220,24 @@ impl Reader {
         if !large && !self.is_wide(band) {
             return Ok(None);
         }
-        let spill = self.spill.get_or_init(|| {
-            let bands = grid.bands_within(self.store.context.window.under_way());
-            Spill::new(grid.piece_bytes(), band.pieces, bands.min(MOST_BANDS))
-                .inspect_err(|e| {
-                    let path = self.store.file.path.display();
-                    let note = format!("{path}: decoding again and again: no temporary file: {e}");
-                    self.store.context.journal.add(&note);
-                })
-                .ok()
-        });
-        Ok(spill.as_ref())
+        if let Some(spill) = self.spill.get() {
+            return Ok(Some(spill));
+        }
+        let bands = grid.bands_within(self.store.context.window.under_way());
+        match Spill::new(grid.piece_bytes(), band.pieces, bands.min(MOST_BANDS)) {
+            Ok(spill) => Ok(Some(self.spill.get_or_init(|| spill))),
+            // Tried again for the next piece.
+            Err(e) => {
+                let path = self.store.file.path.display();
+                let note = format!("{path}: decoding again and again: no temporary file: {e}");
+                self.store.context.journal.add(&note);
+                Ok(None)
+            }
+        }
     }
 
     pub(super) fn is_spilled(&self, number: u64) -> bool {
-        matches!(self.spill.get(), Some(Some(spill)) if spill.has(number))
+        self.spill.get().is_some_and(|spill| spill.has(number))
     }
 
     /// Fills `buf` from a piece that is in the spill, or is put there now.

@@ -11,6 +11,8 @@ use std::path::PathBuf;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::raw::handle::make_room;
+
 /// Room that a spill leaves to others on the disk, in bytes.
 const LEAVE: u64 = 256 << 20;
 
@@ -54,7 +56,13 @@ impl Spill {
         if room.f_bavail.saturating_mul(room.f_frsize) < need.saturating_add(LEAVE) {
             return Err(about(io::ErrorKind::StorageFull.into()));
         }
-        let file = tempfile::tempfile_in(&dir).map_err(about)?;
+        let file = tempfile::tempfile_in(&dir)
+            // Its error does not say whether descriptors are what is missing.
+            .or_else(|_| {
+                make_room();
+                tempfile::tempfile_in(&dir)
+            })
+            .map_err(about)?;
         let words = usize::try_from(pieces.div_ceil(64)).map_err(io::Error::other)?;
         let kept = |_| {
             RwLock::new(Kept {

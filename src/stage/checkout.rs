@@ -7,7 +7,7 @@
 mod sync;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::SystemTime;
@@ -16,13 +16,15 @@ use super::Stage;
 use super::data::Lanes;
 use super::sample::Sample;
 use super::schema::{NewColumn, NewSamples};
-use crate::checkout::holder::Holder;
+use crate::checkout::checkouts::{remove_empty, remove_with};
+use crate::checkout::dir::Dir;
+use crate::checkout::holder::{self, Holder};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::hangar::column::{Column, Layout};
 use crate::store::hangar::commit::Commit;
 use crate::store::hangar::record::Record;
 use crate::store::hangar::repository::Repository;
-use crate::store::hangar::schema::Schema;
+use crate::store::hangar::schema::{Samples, Schema};
 
 /// Held bytes that are worth a write, and held samples.
 const ENOUGH: u64 = 2 << 20;
@@ -35,7 +37,7 @@ const MOST_HELD: u64 = 16 << 20;
 pub struct Checkout {
     pub stage: Stage,
     pub name: String,
-    pub dir: PathBuf,
+    pub dir: Dir,
     /// The branch whose staging area this is.
     branch: String,
     queue: Arc<Queue>,
@@ -126,11 +128,10 @@ impl Checkout {
     /// Opens the checkout whose own directory is `dir`; EBUSY if another process has it.
     pub fn open(
         repository: &Arc<Repository>,
-        dir: &Path,
+        dir: &Dir,
         name: &str,
         program: &Path,
     ) -> Result<Arc<Self>> {
-        std::fs::create_dir_all(dir).map_err(|e| Error::from(e).about(dir.display()))?;
         let holder = Holder::take(dir)?;
         let stage = Stage::open(repository, program)?;
         let (branch, _) = stage.head()?;
@@ -138,7 +139,7 @@ impl Checkout {
         let checkout = Arc::new(Self {
             stage,
             name: name.to_owned(),
-            dir: dir.to_owned(),
+            dir: dir.clone(),
             branch,
             queue: Arc::default(),
             data: Mutex::new(Data {
@@ -366,7 +367,14 @@ impl Checkout {
             None => self.repository().length(&staged, at)?,
         };
         let hash = *staged.hash(at);
-        let sample = Sample::known(&schema, staged.kind, hash, record.shape(), length)?;
+        let shape = match (&record, &schema.samples) {
+            // Not fetched yet: the record says nothing of it.
+            (Record::Remote { .. }, Samples::Arrays { shape, fixed, .. }) if *fixed => {
+                Some(&shape[..])
+            }
+            _ => record.shape(),
+        };
+        let sample = Sample::known(&schema, staged.kind, hash, shape, length)?;
         Ok(Some(Entry {
             sample: Arc::new(sample),
             time: SystemTime::now(),
@@ -401,8 +409,16 @@ impl Checkout {
 impl Drop for Checkout {
     fn drop(&mut self) {
         // Who cared has synced; a failure was told then, or nobody is left who could be told.
-        let _ = self.sync();
+        let synced = self.sync();
         self.data().writer.close();
+        // What is left has to be known to the next one who opens it.
+        if synced.is_ok() && self.data().writer.leaves_nothing() {
+            let files = [super::data::MADE, holder::NAME];
+            let gone = remove_with(&self.dir, &files);
+            if let (Ok(()), Some(above)) = (gone, self.dir.above()) {
+                let _ = remove_empty(above);
+            }
+        }
     }
 }
 

@@ -7,10 +7,10 @@
 mod lanes;
 mod numpy;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
-use std::io::Write;
+use std::io::{Read, Seek, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +26,7 @@ pub use lanes::Lanes;
 
 use super::Stage;
 use super::schema::Compression;
+use crate::checkout::dir::Dir;
 use crate::error::{Error, ErrorKind, Result};
 use crate::h5::collection::{CollectionRequest, CollectionWriter, Row};
 use crate::h5::tables::{Op, Outcome, Step};
@@ -38,7 +39,7 @@ use crate::store::hangar::schema::{Samples, Schema};
 const ROW_KEY: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// The list of files that were made, in the directory of the checkout.
-const MADE: &str = "files";
+pub const MADE: &str = "files";
 
 /// A sample, and its bytes.
 pub struct Held {
@@ -89,13 +90,12 @@ fn full(what: &str) -> Error {
 impl DataWriter {
     /// `folder` is the directory with the tables, `dir` that of the checkout. Removes the files that an earlier
     /// process made and did not live to stage.
-    pub fn open(folder: &Path, dir: &Path, program: &Path) -> Result<Self> {
-        let path = dir.join(MADE);
+    pub fn open(folder: &Path, dir: &Dir, program: &Path) -> Result<Self> {
+        let path = dir.path().join(MADE);
         let about = |e: std::io::Error| Error::from(e).about(path.display());
-        let text = match std::fs::read_to_string(&path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
-            text => text.map_err(about)?,
-        };
+        let mut made = dir.write_or_create(MADE)?;
+        let mut text = String::new();
+        made.read_to_string(&mut text).map_err(about)?;
         for line in text.lines() {
             let Some((backend, uid)) = line.split_once(' ') else {
                 continue;
@@ -111,11 +111,8 @@ impl DataWriter {
                 file.remove(folder)?;
             }
         }
-        let made = File::options()
-            .create(true)
-            .write(true)
-            .truncate(true)
-            .open(&path)
+        made.set_len(0)
+            .and_then(|()| made.rewind())
             .map_err(about)?;
         Ok(Self {
             folder: folder.to_owned(),
@@ -198,6 +195,15 @@ impl DataWriter {
         for (_, open) in std::mem::take(&mut self.open) {
             self.close_file(open);
         }
+    }
+
+    /// Whether no file has to be looked for by the next one who opens the checkout: all are Hangar's, or gone.
+    pub fn leaves_nothing(&self) -> bool {
+        self.unstaged.iter().all(|file| {
+            file.is_staged(&self.folder)
+                || file.is_stored(&self.folder)
+                || !file.path(&self.folder).exists()
+        })
     }
 
     fn close_file(&self, open: Open) {
@@ -343,7 +349,7 @@ impl DataWriter {
                 let done = self.collections.ask(file, request);
                 done.map_err(|e| about(e.into()))?;
                 self.dirty
-                    .insert(open.name.clone(), file.file().try_clone()?);
+                    .insert(open.name.clone(), file.file()?.try_clone()?);
             }
             OpenKind::Numpy { file, shape } => {
                 for ((Held { sample, bytes }, sum), row) in samples.iter().zip(sums).zip(first..) {
@@ -405,8 +411,18 @@ impl DataWriter {
         Ok(())
     }
 
-    /// Marks the files as staged; under the writer lock, before any record names them.
-    pub fn mark(&mut self) -> Result<()> {
+    /// Marks the files as staged, and those of `committed` as committed; under the writer lock, before any record
+    /// names them.
+    pub fn mark(&mut self, committed: &BTreeSet<DataFile>) -> Result<()> {
+        let own = |file: &&DataFile| {
+            self.unstaged.contains(file) || self.open.values().any(|open| open.name == **file)
+        };
+        let stored: Vec<DataFile> = committed.iter().filter(own).cloned().collect();
+        super::markers::store(&self.folder, &stored)?;
+        for file in &stored {
+            file.unstage(&self.folder)?;
+        }
+        self.unstaged.retain(|file| !stored.contains(file));
         for file in &self.unstaged {
             file.stage(&self.folder)?;
         }

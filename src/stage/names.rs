@@ -1,8 +1,9 @@
 //! Names of columns and keys of samples, as a mount shows them and as Hangar takes them.
 
+use crate::checkout::target;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::hangar::key;
-use crate::tree::name::unescape;
+use crate::tree::name::{unescape, visible};
 
 /// Longest key, and longest name of a column (`utils.py`, `is_suitable_user_key`).
 const LONGEST: usize = 64;
@@ -49,6 +50,19 @@ pub fn check_name(name: &[u8], what: &str) -> Result<()> {
     Ok(())
 }
 
+/// Checks that the mount shows column and keys by the names behind `stage`, the last with `suffix`.
+pub fn check_shown(names: &[Vec<u8>], suffix: &str) -> Result<()> {
+    for (at, name) in names.iter().enumerate() {
+        let suffix = if at + 1 == names.len() { suffix } else { "" };
+        let as_shown = match at {
+            0 => visible(&unescape(name), suffix),
+            _ => key::shown(&key::stored(name), suffix),
+        };
+        target::check_name(name, suffix, as_shown)?;
+    }
+    Ok(())
+}
+
 /// The names of a column and, behind it, of a sample, as they are stored.
 pub fn stored_names(names: &[Vec<u8>]) -> (Vec<u8>, Vec<Vec<u8>>) {
     let (column, keys) = names
@@ -63,6 +77,29 @@ pub fn stored_names(names: &[Vec<u8>]) -> (Vec<u8>, Vec<Vec<u8>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_stands_for_another_is_refused() {
+        let path = |path: &str| -> Vec<Vec<u8>> {
+            path.split('/')
+                .map(|name| name.as_bytes().to_vec())
+                .collect()
+        };
+        for good in ["a/5", "a/%35", "a%2Enpy/x%2Enpy/7", "a/00012", "a/-1"] {
+            assert!(check_shown(&path(good), ".npy").is_ok(), "{good}");
+        }
+        for bad in [
+            "a/x.npy",
+            "a/%41",
+            "a/..",
+            "a.npy/5",
+            "a/%310x",
+            "a/x.txt/5",
+        ] {
+            let refused = check_shown(&path(bad), ".npy").unwrap_err();
+            assert_eq!(refused.errno(), libc::EINVAL, "{bad}");
+        }
+    }
 
     #[test]
     fn what_hangar_refuses_is_refused() {

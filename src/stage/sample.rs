@@ -224,9 +224,13 @@ fn turned(payload: &[u8], shape: &[u64], size: usize) -> Vec<u8> {
         .collect();
     let mut strides = vec![size; dims.len()];
     for axis in 1..dims.len() {
-        strides[axis] = strides[axis - 1] * dims[axis - 1];
+        // No overflow where there are elements: the payload is in memory.
+        strides[axis] = strides[axis - 1].saturating_mul(dims[axis - 1]);
     }
     let mut out = Vec::with_capacity(payload.len());
+    if payload.is_empty() {
+        return out;
+    }
     let mut index = vec![0; dims.len()];
     while out.len() < payload.len() {
         let at: usize = index.iter().zip(&strides).map(|(i, s)| i * s).sum();

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use serde_json::{Value as Json, json};
 
 use super::checkout::Checkout;
-use super::names::{At, at, check_name, stored_names};
+use super::names::{At, at, check_name, check_shown, stored_names};
 use super::sample::Sample;
 use super::tree::{Root, STAGE};
 use crate::checkout::scratch::Scratch;
@@ -87,6 +87,7 @@ impl Target for StageTarget {
             ));
         }
         let names = [above, &[stem.to_vec()]].concat();
+        check_shown(&names, suffix)?;
         let place = at(&names)?;
         if let Some(schema) = self.checkout.schema(&place.column)? {
             if suffix != schema.schema.suffix() {
@@ -119,7 +120,7 @@ impl Target for StageTarget {
     }
 
     fn disk(&self) -> &Path {
-        &self.checkout.dir
+        self.checkout.dir.path()
     }
 
     fn store(&self, object: &str, parts: &[Part], time: SystemTime) -> Result<Outcome> {
@@ -131,6 +132,19 @@ impl Target for StageTarget {
         let checkout = &self.checkout;
         checkout.put(&at.column, &at.key, at.nested, sample, time)?;
         Ok(Outcome::Stored)
+    }
+
+    fn replace(
+        &self,
+        object: &str,
+        parts: &[Part],
+        time: SystemTime,
+        gone: &[String],
+    ) -> Result<Outcome> {
+        let stored = self.store(object, parts, time)?;
+        gone.iter().try_for_each(|gone| self.remove(gone))?;
+        self.sync()?;
+        Ok(stored)
     }
 
     fn stores_quickly(&self) -> bool {
@@ -166,6 +180,7 @@ impl Target for StageTarget {
 
     fn make_directory(&self, path: &Names, _time: SystemTime) -> Result<Made> {
         let names = self.inside(path)?;
+        check_shown(names, "")?;
         let (column, keys) = stored_names(names);
         check_name(&column, "column")?;
         match &keys[..] {
@@ -206,7 +221,7 @@ impl Target for StageTarget {
         let (columns, rows, held) = self.checkout.waiting();
         json!({
             "name": self.checkout.name,
-            "dir": self.checkout.dir.to_string_lossy(),
+            "dir": self.checkout.dir.path().to_string_lossy(),
             "columns_not_staged": columns,
             "samples_not_staged": rows,
             "bytes_held": held,

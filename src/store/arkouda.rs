@@ -6,7 +6,7 @@
 
 mod array;
 mod directory;
-mod kind;
+pub mod kind;
 mod labels;
 mod limbs;
 pub mod marks;
@@ -21,6 +21,7 @@ pub mod rows;
 mod scan;
 mod segments;
 mod set;
+mod stored;
 mod strings;
 
 use std::path::Path;
@@ -44,8 +45,10 @@ pub fn is_set(context: &Arc<Context>, place: &Place, top: &Path) -> Result<bool>
     }
     let parts = place.parts(top, context.options.external)?;
     for path in parts.into_values().flatten().flatten() {
-        if let Ok(store) = OpenStore::open(context, &path) {
-            return is_arkouda(&store);
+        match OpenStore::open(context, &path) {
+            Ok(store) => return is_arkouda(&store),
+            Err(e) if e.is_shortage() => return Err(e),
+            Err(_) => {}
         }
     }
     Ok(false)

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Value as Json, json};
 
 use super::opened::OpenStore;
+use super::record::{self, RecordBytes};
 use super::{external, text};
 use crate::content::{Concat, Content, Literal};
 use crate::dtype::DType;
@@ -50,6 +51,7 @@ impl ArrayFile {
                 let (dtype, form) = text::shown_as(&self.dataset.element, &measured);
                 Ok((dtype, Some(form)))
             }
+            Element::Record { .. } => Ok((record::dtype(&self.store, &self.dataset)?, None)),
         }
     }
 
@@ -66,8 +68,11 @@ impl ArrayFile {
         })
     }
 
-    /// The elements, without the header.
+    /// The elements, without the header. Not for elements with text inside.
     pub fn payload(&self) -> Result<Payload> {
+        if let Element::Record { .. } = self.dataset.element {
+            return Err(Error::damaged("text inside elements"));
+        }
         let (dtype, form) = self.dtype()?;
         let len = self.payload_len(&dtype)?;
         let store = &self.store;
@@ -83,11 +88,7 @@ impl ArrayFile {
             };
             Ok((backing?, !crowded))
         })?;
-        let inner = match &self.dataset.element {
-            Element::Fixed { inner, .. } => inner.len(),
-            Element::Text { .. } => 0,
-        };
-        let rank = self.dataset.shape.len() - inner;
+        let rank = self.dataset.shape.len() - self.dataset.element.inner().len();
         Ok(Payload::new(
             store.clone(),
             self.dataset.addr,
@@ -115,10 +116,18 @@ impl ArrayFile {
             Source::Fill(fill) => Ok(Backing::Fill(fill)),
             Source::Compact(bytes) => Ok(Backing::Memory(Arc::new(bytes))),
             Source::Contiguous { addr } => Ok(Backing::Contiguous(addr)),
-            Source::Raw { files, fill } => Ok(Backing::Raw {
-                parts: external::raw_files(&self.store, &files)?,
-                fill,
-            }),
+            Source::Raw { files, fill } => {
+                let parts = external::raw_files(&self.store, &files)?;
+                let len = self.payload_len(dtype)?;
+                for why in external::short_files(&files, &parts, len)? {
+                    self.store.context.journal.add(&format!(
+                        "{}: {}: {why}",
+                        self.store.file.path.display(),
+                        self.path()
+                    ));
+                }
+                Ok(Backing::Raw { parts, fill })
+            }
             Source::Chunked {
                 chunk,
                 direct,
@@ -227,9 +236,16 @@ impl VirtualFile for ArrayFile {
     fn open(&self) -> Result<Arc<dyn Content>> {
         let (dtype, _) = self.dtype()?;
         let header = npy::header(&dtype, &self.dataset.shape);
+        let elements: Arc<dyn Content> = match self.dataset.element {
+            Element::Record { .. } => {
+                let len = self.payload_len(&dtype)?;
+                Arc::new(RecordBytes::new(self, len)?)
+            }
+            _ => Arc::new(self.payload()?),
+        };
         Ok(Arc::new(Concat::new([
             Arc::new(Literal(header)) as Arc<dyn Content>,
-            Arc::new(self.payload()?),
+            elements,
         ])))
     }
 
@@ -263,6 +279,14 @@ impl VirtualFile for ArrayFile {
                     && e.kind == ErrorKind::Denied
                 {
                     map.insert("denied".into(), json!(e.message));
+                }
+                let len = dtype
+                    .as_ref()
+                    .ok()
+                    .and_then(|dtype| self.payload_len(&dtype.0).ok());
+                let short = len.map(|len| external::short_of(&self.store, self.dataset.addr, len));
+                if let Some(short) = short.filter(|short| !short.is_empty()) {
+                    map.insert("short".into(), json!(short));
                 }
                 info::details(&details, dtype.ok().as_ref().map(|(d, _)| d), &mut map);
             }

@@ -10,10 +10,11 @@ use std::collections::HashMap;
 use super::opened::OpenStore;
 use crate::dtype::{DType, Kind, Order};
 use crate::error::Result;
+use crate::formats::daf::rules;
 use crate::h5::{Attribute, Dataset, Element, Member, Members, Request, Resolved, Value};
 
 /// Name of the dataset that marks a store.
-pub const MARK: &[u8] = b"__daf__";
+pub const MARK: &[u8] = rules::MARK.as_bytes();
 
 /// A group seen as a daf store.
 #[derive(Default)]
@@ -49,8 +50,11 @@ pub fn view(
         notes.push(format!("{why}: shown as plain HDF5"));
         return Ok(None);
     }
+    let mut items = store.context.h5.attributes(&store.file, mark.addr)?;
+    // Earlier versions left the time of an export there.
+    items.retain(|item| !rules::is_note(&item.name));
     let mut view = DafView {
-        items: store.context.h5.attributes(&store.file, mark.addr)?,
+        items,
         sparse: HashMap::new(),
     };
     let axes: HashMap<&[u8], u64> = members

@@ -54,9 +54,11 @@ pub fn open(store: &OpenStore, name: &[u8]) -> Result<(PathBuf, File)> {
     match file {
         Ok(file) => {
             let file = File::from(file);
-            if !file.metadata()?.is_file() {
+            let meta = file.metadata()?;
+            if !meta.is_file() {
                 return Err(denied(name, "not a regular file"));
             }
+            store.context.h5.permit_source(&wanted, &meta);
             Ok((wanted, file))
         }
         // XDEV: it leaves the directory. LOOP: a symbolic link on the way.
@@ -85,6 +87,39 @@ pub fn raw_files(store: &OpenStore, parts: &[RawPart]) -> Result<Vec<RawFile>> {
         .collect()
 }
 
+/// Says which raw files end before the `len` bytes of the dataset that lie in them: the rest reads as zeros, as it does in
+/// libhdf5.
+pub fn short_files(parts: &[RawPart], files: &[RawFile], len: u64) -> Result<Vec<String>> {
+    let mut short = Vec::new();
+    let mut start = 0;
+    for (part, raw) in parts.iter().zip(files) {
+        let wanted = raw.end.min(len).saturating_sub(start);
+        start = raw.end;
+        let has = raw.file.metadata()?.len().saturating_sub(raw.offset);
+        if has < wanted {
+            let name = String::from_utf8_lossy(&part.name);
+            let missing = wanted - has;
+            short.push(format!(
+                "external file '{name}' is too short: the last {missing} of {wanted} bytes read as zeros"
+            ));
+        }
+    }
+    Ok(short)
+}
+
+/// What `short_files` says of a dataset of `len` bytes; nothing of one whose data is not in raw files that may be read.
+pub fn short_of(store: &OpenStore, dataset: u64, len: u64) -> Vec<String> {
+    let Ok(map) = store.context.h5.map(&store.file, dataset) else {
+        return Vec::new();
+    };
+    let Source::Raw { files, .. } = map.source else {
+        return Vec::new();
+    };
+    raw_files(store, &files)
+        .and_then(|opened| short_files(&files, &opened, len))
+        .unwrap_or_default()
+}
+
 /// Whether the policy lets a dataset be read; the reason if not.
 pub fn check(store: &Arc<OpenStore>, dataset: u64) -> Result<()> {
     match store.context.h5.map(&store.file, dataset)?.source {
@@ -104,9 +139,22 @@ pub fn open_store(store: &OpenStore, name: &[u8]) -> Result<Arc<OpenStore>> {
 /// Checks the sources of a virtual dataset and everything below them.
 ///
 /// True if some of them are in other files. Refused are: what the policy forbids, and ways on which
-/// libhdf5 would open files by rules of its own (external links, external raw data).
+/// libhdf5 would open files by rules of its own (external raw data). External links are followed under the policy: where
+/// they lead is checked as a source file is.
 pub fn check_virtual(store: &Arc<OpenStore>, sources: &[(Vec<u8>, Vec<u8>)]) -> Result<bool> {
-    check_below(store, sources, DEEPEST)
+    let outside = check_below(store, sources, DEEPEST)?;
+    let external = store.context.options.external;
+    if outside && external == External::SameDir && !store.context.h5.is_confined() {
+        let name = sources
+            .iter()
+            .map(|(file, _)| file)
+            .find(|file| *file != b".");
+        return Err(denied(
+            name.map_or(b".".as_slice(), Vec::as_slice),
+            "external=same-dir, and without Landlock in the kernel a link put in its place would be followed",
+        ));
+    }
+    Ok(outside)
 }
 
 fn check_below(
@@ -178,8 +226,18 @@ fn check_source(
     let h5 = &store.context.h5;
     let dataset = match h5.resolve(&store.file, store.root, path)? {
         Resolved::Member(Member::Dataset(dataset)) => dataset,
-        Resolved::External { file, .. } => {
-            return Err(denied(&file, "an external link below a virtual dataset"));
+        Resolved::External { file, path } => {
+            // libhdf5 will follow the link by its name, as it opens source files.
+            *outside = true;
+            if depth == 0 {
+                return Err(Error::damaged("external links that lead on and on"));
+            }
+            let other = match open_store(store, &file) {
+                // What is missing reads as the fill value.
+                Err(e) if e.kind == ErrorKind::NotFound => return Ok(false),
+                other => other?,
+            };
+            return check_source(&other, &path, depth - 1, outside);
         }
         Resolved::Missing => return Ok(false),
         Resolved::Member(_) => return Ok(true),

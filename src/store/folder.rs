@@ -23,7 +23,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::h5::Attribute;
 use crate::info;
 use crate::options::{External, StoreKind};
-use crate::raw::{Identity, Ownership, has_hdf5_signature};
+use crate::raw::handle::{is_short, with_room};
+use crate::raw::{Identity, Ownership, StoreFile, has_hdf5_signature};
 use crate::tree::{Directory, Listing, Node, Symlink};
 
 /// Directories below each other that are searched for a first store before mounting.
@@ -113,7 +114,7 @@ impl Folder {
         let path = self.path.join(OsStr::from_bytes(name));
         let meta = std::fs::symlink_metadata(&path)?;
         if meta.is_symlink() {
-            return Ok(self.link(&path, name));
+            return self.link(&path, name);
         }
         if meta.is_dir() {
             if is_checkouts(&path) {
@@ -129,30 +130,34 @@ impl Folder {
                 Node::Directory(Arc::new(Folder::new(&self.top, &path, &self.context)))
             })));
         }
-        Ok(self.store(&path, name, &meta))
+        self.store(&path, name, &meta)
     }
 
-    fn link(&self, path: &Path, name: &[u8]) -> std::result::Result<Node, Option<String>> {
+    fn link(
+        &self,
+        path: &Path,
+        name: &[u8],
+    ) -> io::Result<std::result::Result<Node, Option<String>>> {
         let Ok(target) = path.canonicalize() else {
-            return Err(None);
+            return Ok(Err(None));
         };
         let inside = target.starts_with(&self.top);
         if !inside && self.context.options.external != External::Allow {
-            return Err(Some(
+            return Ok(Err(Some(
                 "symbolic link that leads out of the mounted directory (external=allow shows it)"
                     .into(),
-            ));
+            )));
         }
         let Ok(meta) = std::fs::metadata(&target) else {
-            return Err(None);
+            return Ok(Err(None));
         };
         if !meta.is_dir() {
             return self.store(path, name, &meta);
         }
         if !inside {
-            return Err(Some(
+            return Ok(Err(Some(
                 "symbolic link to a directory outside the mounted one".into(),
-            ));
+            )));
         }
         // A link inside stays a link, spelled relative to where it stands.
         let depth = self
@@ -164,10 +169,10 @@ impl Folder {
         if shown.as_os_str().is_empty() {
             shown.push(".");
         }
-        Ok(Node::Symlink(Arc::new(Symlink {
+        Ok(Ok(Node::Symlink(Arc::new(Symlink {
             target: shown.into_os_string().into_vec(),
             ownership: Ownership::of(&meta),
-        })))
+        }))))
     }
 
     fn store(
@@ -175,20 +180,23 @@ impl Folder {
         path: &Path,
         name: &[u8],
         meta: &std::fs::Metadata,
-    ) -> std::result::Result<Node, Option<String>> {
+    ) -> io::Result<std::result::Result<Node, Option<String>>> {
         if !meta.is_file() {
-            return Err(None);
+            return Ok(Err(None));
         }
         let identity = Identity::of(meta);
         let mut looked_at = self.looked_at.lock().unwrap_or_else(|e| e.into_inner());
         let store = match looked_at.get(name) {
             Some((known, store)) if *known == identity => *store,
             _ => {
-                let store = match is_store(path) {
+                let store = match with_room(|| is_store(path)) {
                     Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                        return Err(Some(format!("cannot be read: {e}")));
+                        return Ok(Err(Some(format!("cannot be read: {e}"))));
                     }
-                    store => store.unwrap_or(false),
+                    // A file that ends before its signature is no store.
+                    Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => false,
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Err(None)),
+                    store => store?,
                 };
                 looked_at.insert(name.to_vec(), (identity, store));
                 store
@@ -196,11 +204,11 @@ impl Folder {
         };
         drop(looked_at);
         if !store {
-            return Err(None);
+            return Ok(Err(None));
         }
-        Ok(self.kept(name, Sort::Store, || {
+        Ok(Ok(self.kept(name, Sort::Store, || {
             Node::Directory(Arc::new(StoreRoot::new(path, &self.context)))
-        }))
+        })))
     }
 
     /// The distributed set at a place whose first part that is HDF5 is among `paths`, under the name it is
@@ -209,32 +217,48 @@ impl Folder {
         &self,
         place: &Place,
         paths: impl IntoIterator<Item = PathBuf>,
-    ) -> Option<(Vec<u8>, Node)> {
-        let first = paths.into_iter().find_map(|path| {
-            let meta = std::fs::metadata(&path).ok()?;
-            is_store(&path)
-                .is_ok_and(|is| is)
-                .then(|| Identity::of(&meta))
-        })?;
+    ) -> io::Result<Option<(Vec<u8>, Node)>> {
+        let mut first = None;
+        for path in paths {
+            let Ok(meta) = std::fs::metadata(&path) else {
+                continue;
+            };
+            match with_room(|| is_store(&path)) {
+                Ok(true) => {
+                    first = Some(Identity::of(&meta));
+                    break;
+                }
+                Err(e) if is_short(&e) => return Err(e),
+                Ok(false) | Err(_) => {}
+            }
+        }
+        let Some(first) = first else {
+            return Ok(None);
+        };
         let mut sets = self.sets.lock().unwrap_or_else(|e| e.into_inner());
         let known = sets.get(place).filter(|(known, _)| *known == first);
         let is_set = match known {
             Some((_, is_set)) => *is_set,
             None => {
-                let is_set = arkouda::is_set(&self.context, place, &self.top).unwrap_or(false);
+                let is_set = match arkouda::is_set(&self.context, place, &self.top) {
+                    Err(e) if e.is_shortage() => {
+                        return Err(io::Error::from_raw_os_error(e.errno()));
+                    }
+                    is_set => is_set.unwrap_or(false),
+                };
                 sets.insert(place.clone(), (first, is_set));
                 is_set
             }
         };
         drop(sets);
         let name = place.visible();
-        is_set.then(|| {
+        Ok(is_set.then(|| {
             let node = self.kept(&name, Sort::Set, || {
                 let root = SetRoot::new(place.clone(), &self.top, &self.context);
                 Node::Directory(Arc::new(root))
             });
             (name, node)
-        })
+        }))
     }
 
     /// What a name stands for because of distributed sets: a set, or for one of its files a link to it.
@@ -242,7 +266,7 @@ impl Folder {
         let external = self.context.options.external;
         let set = |place: &Place| -> io::Result<_> {
             let parts = place.parts(&self.top, external)?;
-            Ok(self.set(place, parts.into_values().flatten().flatten()))
+            self.set(place, parts.into_values().flatten().flatten())
         };
         if let Some(part) = PartName::parse(name) {
             let set = set(&Place::of(&self.path, &part))?;
@@ -281,7 +305,7 @@ impl Directory for Folder {
         let about = |e: io::Error| Error::from(e).about(self.path.display());
         let (mut entries, mut left_out) = (Vec::new(), Vec::new());
         let (mut names, mut sets) = (Vec::new(), BTreeMap::<Place, Vec<_>>::new());
-        for entry in std::fs::read_dir(&self.path).map_err(about)? {
+        for entry in with_room(|| std::fs::read_dir(&self.path)).map_err(about)? {
             let name = entry.map_err(about)?.file_name().into_vec();
             match PartName::parse(&name) {
                 Some(part) => {
@@ -298,7 +322,7 @@ impl Directory for Folder {
                 .iter()
                 .map(|(_, name)| self.path.join(OsStr::from_bytes(name)))
                 .filter(|path| !arkouda::leads_out(path, &self.top, external));
-            match self.set(&place, paths) {
+            match self.set(&place, paths).map_err(about)? {
                 Some(set) => entries.push(set),
                 None => names.extend(parts.into_iter().map(|(_, name)| name)),
             }
@@ -307,8 +331,12 @@ impl Directory for Folder {
             match self.node(&name) {
                 Ok(Ok(node)) => entries.push((name, node)),
                 Ok(Err(Some(reason))) => left_out.push((name, reason)),
-                // Not a store, or gone since the directory was read.
-                Ok(Err(None)) | Err(_) => {}
+                // Not a store.
+                Ok(Err(None)) => {}
+                Err(e) if is_short(&e) => return Err(about(e)),
+                // Gone since the directory was read.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => left_out.push((name, format!("cannot be read: {e}"))),
             }
         }
         Ok(Arc::new(Listing::new(entries, left_out, Vec::new())))
@@ -343,9 +371,14 @@ impl Directory for Folder {
     }
 }
 
+/// Opens a file.
+pub type Opener = dyn Fn() -> Result<File> + Send + Sync;
+
 /// The root of the store in a file, whatever version of it is on disk.
 pub struct StoreRoot {
     path: PathBuf,
+    /// `None`: the file is opened by its path.
+    open: Option<Arc<Opener>>,
     context: Arc<Context>,
     current: Mutex<Option<Arc<dyn Directory>>>,
 }
@@ -354,8 +387,17 @@ impl StoreRoot {
     pub fn new(path: &Path, context: &Arc<Context>) -> Self {
         Self {
             path: path.to_owned(),
+            open: None,
             context: context.clone(),
             current: Mutex::default(),
+        }
+    }
+
+    /// The same for a file that is not opened by its path alone.
+    pub fn opened_by(path: &Path, context: &Arc<Context>, open: Arc<Opener>) -> Self {
+        Self {
+            open: Some(open),
+            ..Self::new(path, context)
         }
     }
 
@@ -368,7 +410,14 @@ impl StoreRoot {
             return Ok(root.clone());
         }
         *current = None;
-        let store = OpenStore::open(&self.context, &self.path)?;
+        let store = match &self.open {
+            Some(open) => {
+                let file = StoreFile::from_file(&self.path, open()?);
+                let file = file.map_err(|e| Error::from(e).about(self.path.display()))?;
+                OpenStore::from_file(&self.context, file)?
+            }
+            None => OpenStore::open(&self.context, &self.path)?,
+        };
         let root: Arc<dyn Directory> = if arkouda::is_arkouda(&store)? {
             let set = Arc::new(LocaleSet::single(store));
             Arc::new(ObjectDirectory::root(set)?)

@@ -57,6 +57,8 @@ struct Building {
     notes: Vec<String>,
     others: Vec<Arc<OpenStore>>,
     kind: &'static str,
+    /// What the machine was short of: the listing would say what is not so.
+    shortage: Option<Error>,
 }
 
 impl GroupDirectory {
@@ -125,8 +127,12 @@ impl GroupDirectory {
         {
             return Ok(known.clone());
         }
+        let h5 = &self.store.context.h5;
+        let before = h5.shortages();
         let made = self.build()?;
-        *listed = Some(made.clone());
+        if h5.shortages() == before {
+            *listed = Some(made.clone());
+        }
         Ok(made)
     }
 
@@ -139,12 +145,14 @@ impl GroupDirectory {
             notes: Vec::new(),
             others: Vec::new(),
             kind: "plain",
+            shortage: None,
         };
-        if let Some(damage) = &members.damage {
-            to.notes.push(format!(
-                "the group is damaged, some members are missing: {damage}"
-            ));
-        }
+        let damage = members
+            .damage
+            .iter()
+            .map(|why| format!("the group is damaged, some members are missing: {why}"));
+        let damage: Vec<_> = damage.collect();
+        to.notes.extend(damage.iter().cloned());
         let daf = if self.store.context.options.kind == StoreKind::Plain {
             None
         } else {
@@ -161,13 +169,16 @@ impl GroupDirectory {
             }
             self.add(&name, member, daf.as_ref(), &mut to);
         }
+        if let Some(shortage) = to.shortage {
+            return Err(shortage);
+        }
         let journal = &self.store.context.journal;
         let about = format!("{}: {}/", self.store.file.path.display(), self.group);
         for note in &to.notes {
             journal.add(&format!("{about}{note}"));
         }
         Ok(Listed {
-            listing: Arc::new(Listing::new(to.entries, to.left_out, to.notes)),
+            listing: Arc::new(Listing::new(to.entries, to.left_out, to.notes).with_damage(damage)),
             others: to.others,
             is_daf: daf.is_some(),
         })
@@ -220,6 +231,10 @@ impl GroupDirectory {
 
     fn add_broken(&self, name: &[u8], error: Error, to: &mut Building) {
         let path = format!("{}/{}", self.group, String::from_utf8_lossy(name));
+        if error.is_shortage() || error.kind == ErrorKind::Stale {
+            to.shortage = Some(error);
+            return;
+        }
         if error.kind == ErrorKind::Denied {
             to.left_out.push((name.to_vec(), error.message.clone()));
         }
@@ -280,6 +295,7 @@ impl GroupDirectory {
                 Ok(npz) => to
                     .entries
                     .push((self.visible(name, ".npz"), Node::File(Arc::new(npz)))),
+                Err(e) if e.is_shortage() => to.shortage = Some(e),
                 Err(e) => {
                     to.notes
                         .push(format!("{}: {}", String::from_utf8_lossy(name), e.message))
@@ -340,6 +356,7 @@ impl GroupDirectory {
                 to.entries
                     .push((self.visible(name, ""), Node::Directory(directory)));
             }
+            Err(e) if e.is_shortage() => to.shortage = Some(e),
             // A text dataset that cannot be measured says so when it is opened.
             Ok(false) | Err(_) => to
                 .entries

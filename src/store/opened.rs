@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use super::Context;
 use super::text::Measured;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::h5::{GroupPath, Request, Times};
 use crate::raw::{Ownership, StoreFile, missing_end, time};
 use crate::read::backing::{Backing, Form};
@@ -25,7 +25,7 @@ pub struct OpenStore {
     seen: Mutex<HashMap<u64, GroupPath>>,
     measures: Mutex<HashMap<u64, Result<Arc<Measured>>>>,
     /// When objects were written, if the file says it.
-    times: OnceLock<Option<Times>>,
+    times: OnceLock<Arc<Option<Times>>>,
 }
 
 impl OpenStore {
@@ -37,11 +37,12 @@ impl OpenStore {
 
     pub fn from_file(context: &Arc<Context>, file: StoreFile) -> Result<Arc<Self>> {
         let about = |e: Error| e.about(file.path.display());
-        if let Some(end) = missing_end(file.file()).map_err(|e| about(e.into()))? {
+        if let Some(end) = missing_end(&*file.file()?).map_err(|e| about(e.into()))? {
             let has = file.identity.size;
             let why = format!("truncated file: {has} bytes of {end}");
             return Err(about(Error::damaged(why)));
         }
+        file.share();
         let root = context.h5.root(&file).map_err(|e| about(e.into()))?;
         context.stores_opened.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(Self {
@@ -58,9 +59,12 @@ impl OpenStore {
     /// Owner and permissions of the file, and the time of the object at an address.
     pub fn ownership(&self, object: u64) -> Ownership {
         let own = self.file.ownership;
-        // A file that cannot be asked says so when it is listed.
-        let ask = || self.context.h5.times(&self.file).unwrap_or_default();
-        match self.times.get_or_init(ask) {
+        // A file that cannot be asked now says so when it is listed, and is asked again the next time.
+        let times = self.times.get().cloned().or_else(|| {
+            let times = Arc::new(self.context.h5.times(&self.file).ok()?);
+            Some(self.times.get_or_init(|| times).clone())
+        });
+        match times.as_deref().and_then(Option::as_ref) {
             Some(times) => Ownership {
                 mtime: time(times.own.get(&object).copied().unwrap_or(times.all)),
                 ..own
@@ -159,6 +163,12 @@ impl OpenStore {
             return measured;
         }
         let measured = take().map(Arc::new);
+        // What is not a fact about the file is asked again.
+        if let Err(e) = &measured
+            && e.kind != ErrorKind::Damaged
+        {
+            return measured;
+        }
         let mut measures = self.measures.lock().unwrap_or_else(|e| e.into_inner());
         measures.insert(object, measured.clone());
         measured

@@ -93,7 +93,7 @@ impl VirtualFile for BrokenFile {
     fn mode(&self) -> u32 {
         match self.error.kind {
             ErrorKind::Denied => 0,
-            _ => 0o444,
+            _ => 0o666,
         }
     }
 

@@ -9,6 +9,7 @@ use serde_json::{Value as Json, json};
 
 use super::array::ArrayFile;
 use super::opened::OpenStore;
+use super::{external, record};
 use crate::buffer::Buffer;
 use crate::cache::{Key, Piece};
 use crate::content::{Concat, Content, Literal};
@@ -23,13 +24,30 @@ use crate::tree::{Directory, Listing, Node, VirtualFile};
 /// Elements per block that text is measured and read in.
 const BLOCK_ELEMENTS: u64 = 8192;
 
-/// What is known of a text dataset after one look at all of it.
+/// What is known of a dataset with text after one look at all of it.
+#[derive(Default)]
 pub struct Measured {
     pub measure: TextMeasure,
+    /// How elements with text inside are shown.
+    record: Option<record::Shown>,
     /// The characters that it says it was written with.
     pub chars: Option<usize>,
     /// The element that stands everywhere, if nothing was ever written.
     pub constant: Option<Vec<u8>>,
+}
+
+impl Measured {
+    pub fn of_record(shown: record::Shown) -> Self {
+        Self {
+            record: Some(shown),
+            ..Self::default()
+        }
+    }
+
+    pub fn record(&self) -> Result<&record::Shown> {
+        let none = || Error::damaged("no text inside its elements");
+        self.record.as_ref().ok_or_else(none)
+    }
 }
 
 /// Rows along the first dimension that make a block.
@@ -53,12 +71,13 @@ pub fn measure(store: &Arc<OpenStore>, dataset: &Dataset) -> Result<Arc<Measured
             _ => None,
         };
         let map = h5.map(&store.file, dataset.addr)?;
+        stays_inside(store, &map.source)?;
         if !matches!(map.source, Source::Fill(_)) {
             let measure = h5.measure_text(&store.file, dataset.addr, rows(&dataset.shape))?;
             return Ok(Measured {
                 measure,
                 chars,
-                constant: None,
+                ..Measured::default()
             });
         }
         let element = if dataset.shape.contains(&0) {
@@ -83,8 +102,19 @@ pub fn measure(store: &Arc<OpenStore>, dataset: &Dataset) -> Result<Arc<Measured
             },
             chars,
             constant: Some(element),
+            record: None,
         })
     })
+}
+
+/// Refuses text that is composed of datasets in other files.
+pub fn stays_inside(store: &Arc<OpenStore>, source: &Source) -> Result<()> {
+    match source {
+        Source::Virtual { sources } if external::check_virtual(store, sources)? => Err(
+            Error::damaged("text in a virtual dataset whose sources are in other files"),
+        ),
+        _ => Ok(()),
+    }
 }
 
 fn written_chars(attributes: &[Attribute]) -> Option<usize> {
@@ -115,7 +145,7 @@ pub fn shown_as(element: &Element, measured: &Measured) -> (DType, TextForm) {
     }
     let (fixed, utf8) = match element {
         Element::Text { fixed, utf8 } => (*fixed, *utf8 && measure.utf8),
-        Element::Fixed { .. } => (None, false),
+        Element::Fixed { .. } | Element::Record { .. } => (None, false),
     };
     if utf8 && !(measure.ascii && fixed.is_some()) {
         let width = measure.chars.max(1);
@@ -181,6 +211,10 @@ impl Directory for TextDirectory {
                 elements(&self.file.dataset)
             )],
         )))
+    }
+
+    fn is_object(&self) -> bool {
+        true
     }
 
     fn is_current(&self) -> bool {

@@ -29,8 +29,8 @@ pub struct Table {
     entries: HashMap<u64, Box<Entry>>,
 }
 
-/// The number a node gets unless it is taken.
-pub fn number(parent: u64, name: &[u8], node: &Node) -> u64 {
+/// The number a node gets unless it is taken. `last`: as for `number_of_name`.
+pub fn number(parent: u64, name: &[u8], node: &Node, last: bool) -> u64 {
     if let Node::File(file) = node
         && let Some(own) = file.number()
     {
@@ -44,23 +44,31 @@ pub fn number(parent: u64, name: &[u8], node: &Node) -> u64 {
     };
     hash.update(&version.to_le_bytes());
     hash.update(name);
-    // 0 means "no entry" to the kernel, 1 is the root; some programs read numbers as signed.
-    (hash.digest() >> 1).max(2)
+    placed(hash.digest(), last)
 }
 
-/// The number of a path for programs, whatever version of a file stands there.
-pub fn number_of_name(parent: u64, name: &[u8]) -> u64 {
+/// The number of a path for programs, whatever version of a file stands there. `last`: higher than all others, for
+/// programs that delete in order of numbers.
+pub fn number_of_name(parent: u64, name: &[u8], last: bool) -> u64 {
     let mut hash = Xxh3::new();
     hash.update(&parent.to_le_bytes());
     hash.update(b"name");
     hash.update(name);
-    (hash.digest() >> 1).max(2)
+    placed(hash.digest(), last)
+}
+
+/// Set in the numbers that are higher than all others.
+const LAST: u64 = 1 << 62;
+
+/// 0 means "no entry" to the kernel, 1 is the root; some programs read numbers as signed.
+fn placed(hash: u64, last: bool) -> u64 {
+    (hash >> 2).max(2) | if last { LAST } else { 0 }
 }
 
 impl Table {
     /// The number of a node, which is in the table afterwards, with no reference if it is new.
-    pub fn enter(&mut self, parent: u64, name: &[u8], node: &Node) -> u64 {
-        let mut ino = number(parent, name, node);
+    pub fn enter(&mut self, parent: u64, name: &[u8], node: &Node, last: bool) -> u64 {
+        let mut ino = number(parent, name, node, last);
         // Two paths with one hash: the second takes the next free number.
         while let Some(entry) = self.entries.get_mut(&ino) {
             if entry.parent == parent && *entry.name == *name && same_sort(&entry.node, node) {
@@ -195,18 +203,30 @@ mod tests {
     #[test]
     fn numbers_follow_from_the_path() {
         let (mut a, mut b) = (Table::default(), Table::default());
-        b.enter(ROOT_INO, b"other", &node());
-        let dir = a.enter(ROOT_INO, b"dir", &node());
-        assert_eq!(dir, b.enter(ROOT_INO, b"dir", &node()));
-        let file = a.enter(dir, b"file", &node());
+        b.enter(ROOT_INO, b"other", &node(), false);
+        let dir = a.enter(ROOT_INO, b"dir", &node(), false);
+        assert_eq!(dir, b.enter(ROOT_INO, b"dir", &node(), false));
+        let file = a.enter(dir, b"file", &node(), false);
         assert_ne!(dir, file);
         assert_eq!(a.path(file), b"dir/file");
     }
 
     #[test]
+    fn what_is_to_be_last_has_the_highest_number() {
+        let high = number_of_name(ROOT_INO, b"cell#.npy", true);
+        let entered = number(ROOT_INO, b"gene#.npy", &node(), true);
+        assert!(high < 1 << 63 && entered < 1 << 63);
+        let high = high.min(entered);
+        for name in [&b"a"[..], b"b", b"c", b"d", b"e", b"f", b"g"] {
+            assert!(number_of_name(ROOT_INO, name, false) < high);
+            assert!(number(ROOT_INO, name, &node(), false) < high);
+        }
+    }
+
+    #[test]
     fn an_entry_lives_as_long_as_it_is_referred_to() {
         let mut table = Table::default();
-        let ino = table.enter(ROOT_INO, b"a", &node());
+        let ino = table.enter(ROOT_INO, b"a", &node(), false);
         table.hold(ino);
         table.hold(ino);
         table.forget(ino, 1);
@@ -218,7 +238,7 @@ mod tests {
     #[test]
     fn a_taken_number_is_passed_over() {
         let mut table = Table::default();
-        let wanted = number(ROOT_INO, b"a", &node());
+        let wanted = number(ROOT_INO, b"a", &node(), false);
         table.entries.insert(
             wanted,
             Box::new(Entry {
@@ -229,8 +249,8 @@ mod tests {
                 opened: false,
             }),
         );
-        let ino = table.enter(ROOT_INO, b"a", &node());
+        let ino = table.enter(ROOT_INO, b"a", &node(), false);
         assert_eq!(ino, wanted + 1);
-        assert_eq!(table.enter(ROOT_INO, b"a", &node()), ino);
+        assert_eq!(table.enter(ROOT_INO, b"a", &node(), false), ino);
     }
 }

@@ -105,6 +105,39 @@ pub fn unescape(name: &[u8]) -> Vec<u8> {
     out
 }
 
+/// The own name that a visible name without its suffix stands for, with `sep` shown in place of `#`.
+pub fn own(shown: &[u8], sep: u8) -> Vec<u8> {
+    let hash = |&byte: &u8| if byte == sep { b'#' } else { byte };
+    unescape(&shown.iter().map(hash).collect::<Vec<u8>>())
+}
+
+/// Why an object cannot be called by a name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unshown {
+    /// The object that it stands for has another name in a mount.
+    #[error("a mount would show this object as {:?}: use that name", String::from_utf8_lossy(.0))]
+    As(Vec<u8>),
+    /// It may be the beginning of a longer name.
+    #[error(
+        "names that end in ~ and 16 digits stand for longer ones, which are cut: it cannot be told which object this is"
+    )]
+    Cut,
+}
+
+/// Checks that an object is shown by the name it is given, the file `stem` with `suffix`: `as_shown` is what the
+/// mount makes of it. A name that fails this would be stored and never seen again.
+pub fn check(stem: &[u8], suffix: &str, as_shown: Vec<u8>) -> Result<(), Unshown> {
+    let name = [stem, suffix.as_bytes()].concat();
+    if as_shown != name {
+        return Err(Unshown::As(as_shown));
+    }
+    // `whole_letters` takes up to three bytes more away.
+    let is_cut = name.len() + 3 >= NAME_MAX
+        && matches!(stem.split_last_chunk::<17>(), Some((_, [b'~', hash @ ..]))
+            if hash.iter().all(u8::is_ascii_hexdigit));
+    if is_cut { Err(Unshown::Cut) } else { Ok(()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,15 +145,6 @@ mod tests {
 
     fn shown(own: &str) -> String {
         String::from_utf8(visible(own.as_bytes(), "")).unwrap()
-    }
-
-    /// Undoes `escape` with any separator.
-    fn unescape_with(name: &[u8], sep: u8) -> Vec<u8> {
-        let back: Vec<u8> = name
-            .iter()
-            .map(|&b| if b == sep { b'#' } else { b })
-            .collect();
-        unescape(&back)
     }
 
     #[test]
@@ -160,13 +184,48 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_name_that_is_not_its_own_escape_is_refused_with_the_one_that_is() {
+        let checked = |stem: &str| {
+            let stem = stem.as_bytes();
+            check(stem, ".npy", visible(&own(stem, b'#'), ".npy"))
+        };
+        for good in [
+            "a",
+            "a%2Enpy",
+            "...",
+            "50%",
+            "%2541",
+            "~0123456789abcdef",
+            "\u{e9}",
+            "a.npyx",
+        ] {
+            assert_eq!(checked(good), Ok(()), "{good}");
+        }
+        for (bad, works) in [
+            ("x.npy", "x%2Enpy.npy"),
+            ("%41", "A.npy"),
+            ("..", "%2E%2E.npy"),
+            ("counts.txt", "counts%2Etxt.npy"),
+            ("a\tb", "a%09b.npy"),
+            ("a%2enpy", "a%2Enpy.npy"),
+        ] {
+            assert_eq!(checked(bad), Err(Unshown::As(works.into())), "{bad}");
+        }
+        let cut = visible(&[b'n'; 300], "");
+        assert_eq!(check(&cut[..], "", cut.clone()), Err(Unshown::Cut));
+        let at = |stem: &[u8]| check(stem, ".npy", visible_with(&own(stem, b'@'), ".npy", b'@'));
+        assert_eq!(at(b"cell@x"), Ok(()));
+        assert_eq!(at(b"cell#x"), Err(Unshown::As(b"cell@x.npy".to_vec())));
+    }
+
     proptest! {
         #[test]
         fn every_escape_can_be_undone(own in proptest::collection::vec(any::<u8>(), 1..80), at in any::<bool>()) {
             let sep = if at { b'@' } else { b'#' };
             let name = visible_with(&own, "", sep);
             prop_assert!(!name.contains(&b'/') && !name.contains(&0));
-            prop_assert_eq!(unescape_with(&name, sep), own);
+            prop_assert_eq!(super::own(&name, sep), own);
         }
     }
 }

@@ -78,13 +78,13 @@ def put_array(store, path, array, object_type=PDARRAY):
     stored, more = as_bool(array)
     stored = stored.view("<i8") if array.dtype.kind in "mM" else stored
     store.plain(path, stored, object_type=object_type, **more)
-    return {f"{path}.npy": array}
+    return {f"{path}.npy": array} | ({f"{path}/IPv4.npy": array} if object_type == IPV4 else {})
 
 
 def put_view(store, path, array):
     """An n-d array as older releases wrote it: flat, with its shape in attributes."""
     store.plain(path, array.ravel(), object_type=ARRAYVIEW, Rank=array.ndim, Shape=array.shape)
-    return {f"{path}.npy": array}
+    return {f"{path}.npy": array, f"{path}/ArrayView.npy": array}
 
 
 def limbs_of(numbers, count=None):
@@ -100,12 +100,18 @@ def write_limbs(group, limbs, version, max_bits):
         mark(group.create_dataset(f"Limb_{k}", data=np.ascontiguousarray(limbs[:, k])), PDARRAY, version)
 
 
+def shown_limbs(path, limbs, max_bits):
+    """The members of a large number: all bits that are stored."""
+    shown = {f"{path}/Limb_{k}.npy": np.ascontiguousarray(limbs[:, k]) for k in range(limbs.shape[1])}
+    return shown | ({f"{path}/MaxBits.npy": np.array(max_bits, "<i8")} if max_bits >= 0 else {})
+
+
 def put_bigint(store, path, numbers, max_bits=-1):
     limbs = limbs_of(numbers)
     for file, (start, stop) in zip(store.files, store.cut(len(numbers))):
         write_limbs(file.create_group(path), limbs[start:stop], store.version, max_bits)
     shown = limbs_of([number & (1 << max_bits) - 1 for number in numbers], limbs.shape[1]) if max_bits > 0 else limbs
-    return {f"{path}.npy": shown}
+    return {f"{path}.npy": shown} | shown_limbs(path, limbs, max_bits)
 
 
 def flat(strings):
@@ -181,7 +187,7 @@ def put_segarray(store, path, rows, dtype=None):
     if not rows and not store.single and dtype in ("bigint", "strings"):  # no file says what the values would be
         return shown | {f"{path}/values.npy": np.zeros(0, empty)}
     if dtype == "bigint":
-        return shown | {f"{path}/values.npy": limbs_of(values)}
+        return shown | {f"{path}/values.npy": limbs_of(values)} | shown_limbs(f"{path}/values", limbs_of(values), -1)
     if dtype == "strings":
         return shown | shown_strings(f"{path}/values", values)
     return shown | {f"{path}/values.npy": np.array(values, dtype)}
@@ -239,3 +245,122 @@ def put_dataframe(store, path, columns, index):
     for name, put in columns.items():
         shown |= put(store, f"{path}/{name}")
     return shown
+
+
+def faults(file):
+    """What breaks Arkouda's rules in one file, by h5py. A file of several holds slices of objects: of these it tells only what
+    concerns each dataset by itself."""
+    found = []
+    alone = int(file.attrs["File_Format"]) == 0
+
+    def wrong(item, why):
+        found.append(f"{item.name}: {why}")
+
+    def starts(item, segments, count):
+        values = segments[()].tolist()
+        if values and values[0] != 0 or values != sorted(values) or any(start > count for start in values) or count and not values:
+            wrong(item, f"segments {values[:9]} of {count} values")
+
+    def vector(item, name):
+        if not isinstance(item.get(name), h5py.Dataset) or item[name].ndim != 1:
+            wrong(item, f"{name} is no vector")
+            return np.zeros(0, "i8")
+        return item[name][()]
+
+    def same(item, lengths):
+        if alone and len(set(lengths.values())) > 1:
+            wrong(item, f"lengths differ: {lengths}")
+
+    def inside(item, name, values, count):
+        if alone and len(values) and not (0 <= values.min() and values.max() < count):
+            wrong(item, f"{name} outside of {count}")
+
+    def grouping(item, count):
+        order, first = vector(item, "permutation"), vector(item, "segments")
+        if alone:
+            same(item, {"permutation": len(order), "elements": count})
+            inside(item, "permutation", order, count)
+            starts(item, first, len(order)) if len(order) else None
+        return first
+
+    def strings(item):
+        values = vector(item, "values")
+        ends = (np.flatnonzero(values == 0) + 1).tolist()
+        if values.dtype != "u1" and len(values) or len(values) and values[-1] != 0:
+            wrong(item, "values are no bytes that end in a zero")
+        if "segments" in item and item["segments"][()].tolist() != ([0, *ends])[:len(ends)]:
+            wrong(item, "segments are not where strings begin")
+        return len(ends)
+
+    def numbered(item, prefix, count):
+        names = [name for name in item if name.startswith(prefix)]
+        if int(item.attrs.get(count, -1)) != len(names) or {*names} != {f"{prefix}{i}" for i in range(len(names))} or not names:
+            wrong(item, f"{count} is {item.attrs.get(count)}, there are {names}")
+        rows = {name: length(item[name]) for name in names}
+        same(item, rows)
+        return next(iter(rows.values()), 0)
+
+    def length(item):
+        """Checks an object; how many elements it has."""
+        kind = item.attrs.get("ObjType")
+        if isinstance(item, h5py.Dataset):
+            kind = PDARRAY if kind is None else int(kind)
+            if kind not in (ARRAYVIEW, PDARRAY, DATETIME, TIMEDELTA, IPV4):
+                wrong(item, f"ObjType {kind} of a dataset")
+            if item.ndim != 1 or item.dtype.kind not in "iuf":
+                wrong(item, f"{item.dtype} of shape {item.shape}")
+            if kind in (DATETIME, TIMEDELTA) and item.dtype != "i8" or kind == IPV4 and item.dtype != "u8":
+                wrong(item, f"{item.dtype} for ObjType {kind}")
+            if kind == ARRAYVIEW or "Shape" in item.attrs:
+                shape = np.atleast_1d(item.attrs.get("Shape", [-1]))
+                if len(shape) != item.attrs.get("Rank") or alone and np.prod(shape, dtype=object) != item.size:
+                    wrong(item, f"Shape {shape}, Rank {item.attrs.get('Rank')}, {item.size} elements")
+            return item.size
+        if kind is None and "values" in item:
+            kind = STRINGS
+        if kind is None:
+            for member in item.values():
+                length(member)
+            return 0
+        if kind == STRINGS:
+            return strings(item)
+        if kind == PDARRAY:
+            limbs = [item[name] for name in item]
+            if {*item} != {f"Limb_{i}" for i in range(len(limbs))} or any(limb.dtype != "u8" for limb in limbs):
+                wrong(item, f"limbs {[*item]}")
+            same(item, {limb.name: limb.size for limb in limbs})
+            if not {"isBigInt", "MaxBits"} <= {*item.attrs} or item.attrs.get("NumLimbs") != len(limbs):
+                wrong(item, f"{dict(item.attrs)} of {len(limbs)} limbs")
+            return limbs[0].size if limbs else 0
+        if kind == SEGARRAY:
+            count = length(item["values"])
+            starts(item, item["segments"], count)
+            return item["segments"].size
+        if kind == CATEGORICAL:
+            count, codes = length(item["categories"]), vector(item, "codes")
+            vector(item, "NA_Codes")
+            inside(item, "codes", codes, count)
+            if "permutation" in item and "segments" in item:
+                grouping(item, len(codes))
+            return len(codes)
+        if kind == GROUPBY:
+            rows = numbered(item, "KEY_", "NumKeys")
+            first, unique = grouping(item, rows), vector(item, "unique_key_idx")
+            inside(item, "unique_key_idx", unique, rows)
+            same(item, {"segments": len(first), "unique_key_idx": len(unique)})
+            return rows
+        if kind in (INDEX, MULTIINDEX):
+            return numbered(item, "IDX_", "NumIdx")
+        if kind == DATAFRAME:
+            columns = {name: length(item[name]) for name in item}
+            if "Index" not in columns or int(item.attrs.get("NumCols", -1)) != len(columns) - 1:
+                wrong(item, f"NumCols {item.attrs.get('NumCols')} of {[*columns]}")
+            same(item, columns)
+            return columns.get("Index", 0)
+        wrong(item, f"ObjType {kind} of a group")
+        return 0
+
+    for name, member in file.items():
+        if name != "_arkouda_metadata" and (alone or isinstance(member, h5py.Dataset)):
+            length(member)
+    return found

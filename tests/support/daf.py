@@ -1,5 +1,6 @@
 """Small daf stores written by h5py after the rules of daf's own writer, and what they must show."""
 
+import h5py
 import numpy as np
 import scipy.sparse
 
@@ -66,3 +67,48 @@ def equal(loaded, truth):
 def read_sparse(group):
     """A csr matrix from a sparse group, by h5py."""
     return scipy.sparse.csr_matrix(tuple(group[part][()] for part in PARTS), shape=tuple(group.attrs["shape"]))
+
+
+def faults(group):
+    """What breaks daf's rules in a store, by h5py: axes of unique non-empty ASCII strings; vectors and dense matrices as long as
+    their axes, of strings or numbers; sparse ones as well, with the columns of each row in order."""
+    found, axes = [], {}
+    for name, item in group.items():
+        axis, hash_, rest = name.partition("#")
+        if hash_ and not rest and axis and "," not in axis:
+            if not isinstance(item, h5py.Dataset) or item.ndim != 1 or item.dtype.kind not in "SO":
+                found.append(f"{name}: no vector of strings")
+                continue
+            entries = [value if isinstance(value, bytes) else str(value).encode() for value in item[()]]
+            axes[axis] = len(entries)
+            if len(set(entries)) != len(entries) or b"" in entries or not all(entry.isascii() for entry in entries):
+                found.append(f"{name}: entries are not unique, not empty, ASCII")
+    for name, item in group.items():
+        left, hash_, prop = name.partition("#")
+        along = left.split(",")
+        if not hash_ or not prop or "" in along or len(along) > 2:
+            continue
+        if missing := [axis for axis in along if axis not in axes]:
+            found.append(f"{name}: no axis {missing}")
+            continue
+        shape = tuple(axes[axis] for axis in along)
+        if isinstance(item, h5py.Dataset):
+            if item.shape != shape or item.dtype.kind not in "biufSO":
+                found.append(f"{name}: {item.dtype} of shape {item.shape}, its axes have {shape}")
+        elif len(along) == 2 and {*PARTS} <= {*item}:
+            found += [f"{name}: {why}" for why in sparse_faults(item, shape)]
+    return found
+
+
+def sparse_faults(group, shape):
+    data, indices, indptr = (group[part][()] for part in PARTS)
+    if tuple(group.attrs["shape"]) != shape:
+        return [f"shape {group.attrs['shape']}, its axes have {shape}"]
+    if len(indptr) != shape[0] + 1 or len(data) != len(indices) or indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
+        return ["rows that do not fit data and indices"]
+    if len(indices) and not (0 <= indices.min() and indices.max() < shape[1]):
+        return ["columns outside"]
+    same_row = np.repeat(np.arange(shape[0]), np.diff(indptr))
+    if ((np.diff(indices.astype("i8")) <= 0) & (np.diff(same_row) == 0)).any():
+        return ["columns of a row that are not in order"]
+    return []

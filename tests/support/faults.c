@@ -21,7 +21,7 @@ enum { LOGGED = 4096 };
 /* As support/faults.py packs it: who tests writes the first five, the library the others. */
 struct control {
     _Atomic int64_t at;      /* which call fails, from 0 on; -1: none */
-    _Atomic int64_t error;   /* with which errno */
+    _Atomic int64_t error;   /* with which errno; below 0: it takes so many microseconds, and succeeds */
     _Atomic int64_t forever; /* and every later one */
     _Atomic int64_t counts;  /* calls are counted at all */
     _Atomic int64_t only;    /* those of this kind; 0: of every kind */
@@ -52,6 +52,10 @@ static int fails(char kind) {
     int64_t call = atomic_fetch_add(&control->calls, 1), at = control->at;
     if (call < LOGGED) control->kinds[call] = kind;
     if (at < 0 || call < at || (call > at && !control->forever)) return 0;
+    if (control->error < 0) { /* a slow disk */
+        usleep((useconds_t)-control->error);
+        return 0;
+    }
     errno = (int)control->error;
     return 1;
 }
@@ -89,6 +93,9 @@ int fdatasync(int file) { return ours(file) && fails('s') ? -1 : REAL(fdatasync)
 int ftruncate(int file, off_t size) { return ours(file) && fails('t') ? -1 : REAL(ftruncate)(file, size); }
 int ftruncate64(int file, off64_t size) { return ours(file) && fails('t') ? -1 : REAL(ftruncate64)(file, size); }
 int rename(const char *from, const char *to) { return fails('r') ? -1 : REAL(rename)(from, to); }
+int renameat(int from_dir, const char *from, int to_dir, const char *to) {
+    return fails('r') ? -1 : REAL(renameat)(from_dir, from, to_dir, to);
+}
 
 /* The environment of a worker, and these two. */
 static char **more(char *const *given, char **list, int room) {

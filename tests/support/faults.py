@@ -34,7 +34,7 @@ class Faults:
 
     def start(self, at=-1, error=0, forever=False, only="\0"):
         """Counts from now on, all calls or only those of one kind (see `stop`); call `at` (the first is 0) fails with the errno
-        `error`, and with `forever` all that follow."""
+        `error`, and with `forever` all that follow. An `error` of -n makes the call take n microseconds, and succeed."""
         HEAD.pack_into(self.control, 0, at, error, forever, 1, ord(only), 0)
 
     def stop(self):

@@ -3,6 +3,7 @@
 Hangar needs old versions of NumPy and h5py, so it lives in an environment of its own and is driven by scripts that
 run there. `tests/run` makes the environment and names its Python in NPYFS_HANGAR_PYTHON."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -96,6 +97,30 @@ def start(text, *arguments):
         pytest.skip("NPYFS_HANGAR_PYTHON is not set (tests/run sets it): NOT TESTED against real Hangar")
     command = [PYTHON, "-B", "-u", "-c", PRELUDE + textwrap.dedent(text), *map(str, arguments)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+@contextlib.contextmanager
+def served(path):
+    """Hangar's own server of the repositories that are pushed to it; yields its address."""
+    server = start('''
+from hangar.remote.server import serve
+with contextlib.redirect_stdout(io.StringIO()):
+    server, service, channel = serve(sys.argv[1], True, channel_address="localhost:0")
+port = server.add_insecure_port("localhost:0")
+server.start()
+print(port, flush=True)
+sys.stdin.readline()
+server.stop(0.1)
+service.close()
+''', path)
+    try:
+        port = server.stdout.readline().strip()
+        assert port, "Hangar's server did not start"
+        yield f"localhost:{port}"
+    finally:
+        with server:
+            server.stdin.close()
+            server.wait(60)
 
 
 def told(path):

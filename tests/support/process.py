@@ -8,13 +8,13 @@ from pathlib import Path
 NPYFS = os.environ.get("NPYFS_BIN", "")
 
 
-def run(command, *, timeout=60, check=False, text=True, env=None, cwd=None, stdin=subprocess.DEVNULL):
+def run(command, *, timeout=60, check=False, text=True, env=None, cwd=None, stdin=subprocess.DEVNULL, pass_fds=()):
     """Run `command` to its end. Output goes to files, so a child that keeps a pipe open cannot hang the caller.
 
     Returns a CompletedProcess with `stdout` and `stderr` filled in; raises AssertionError when time is up."""
     command = [os.fspath(part) for part in command]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(command, stdin=stdin, stdout=out, stderr=err, env=env, cwd=cwd, start_new_session=True)
+        process = subprocess.Popen(command, stdin=stdin, stdout=out, stderr=err, env=env, cwd=cwd, start_new_session=True, pass_fds=pass_fds)
         try:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -32,8 +32,14 @@ def run(command, *, timeout=60, check=False, text=True, env=None, cwd=None, stdi
     return done
 
 
-def npyfs(*arguments, **keywords):
-    return run([NPYFS, *arguments], **keywords)
+def npyfs(*arguments, judged=True, **keywords):
+    """What every export writes is judged by the rules of its format, unless a test exports what breaks them already."""
+    done = run([NPYFS, *arguments], **keywords)
+    if judged and arguments[:2] == ("checkout", "export") and done.returncode == 0:
+        from .judge import judge
+        external = {key: keywords[key] for key in ("env", "cwd") if key in keywords}
+        judge(Path(external.get("cwd") or ".") / arguments[-1], lambda out: run([NPYFS, "verify", out], timeout=300, **external))
+    return done
 
 
 def one_line(stderr):

@@ -45,12 +45,51 @@ def text_array(values, shape, utf8):
     return np.array(values, dtype=f"|S{max([1, *map(len, values)])}").reshape(shape)
 
 
+def in_order(dtype):
+    """The same dtype with its members in the order in which they lie, as np.save demands."""
+    if dtype.subdtype:
+        return np.dtype((in_order(dtype.subdtype[0]), dtype.subdtype[1]))
+    if not dtype.names:
+        return dtype
+    names = sorted(dtype.names, key=lambda name: dtype.fields[name][1])
+    return np.dtype({"names": names, "formats": [in_order(dtype.fields[name][0]) for name in names],
+                     "offsets": [dtype.fields[name][1] for name in names], "itemsize": dtype.itemsize})
+
+
+def visible_members(array):
+    """What h5py reads of a compound, texts at a fixed width and without what .npy cannot hold: packed if that changes
+    anything. None: nothing of it can be shown."""
+    if not array.dtype.names:
+        if not array.dtype.hasobject:
+            return array
+        text = h5py.check_string_dtype(array.dtype)
+        if text is None:
+            return None  # references, sequences
+        flat = [value if isinstance(value, bytes) else (value or "").encode("utf-8", "surrogateescape") for value in array.ravel()]
+        return text_array(flat, array.shape, text.encoding == "utf-8")
+    if not array.dtype.hasobject:
+        return array
+    columns = {name: visible_members(array[name]) for name in in_order(array.dtype).names}
+    columns = {name: column for name, column in columns.items() if column is not None}
+    if not columns:
+        return None
+    shown = np.zeros(array.shape, [(name, column.dtype, column.shape[array.ndim:]) for name, column in columns.items()])
+    for name, column in columns.items():
+        shown[name] = column
+    return shown
+
+
 def visible_array(dataset):
-    """The array that a dataset shows as, read by h5py."""
+    """The array that a dataset shows as, read by h5py; None if nothing of it can be shown."""
     text = h5py.check_string_dtype(dataset.dtype)
     if text is None:
         array = np.asarray(dataset[...])
-        return np.ascontiguousarray(array).reshape(array.shape).view(without_metadata(array.dtype))
+        if array.dtype.hasobject and not array.dtype.names:  # h5py forgets what the objects are
+            array = array.astype(dataset.dtype.base)
+        array = visible_members(array)
+        if array is None:
+            return None
+        return np.ascontiguousarray(array).reshape(array.shape).view(in_order(without_metadata(array.dtype)))
     utf8 = text.encoding == "utf-8"
     if text.length is None:
         values = np.asarray(dataset[()], dtype=object)

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use zip::result::ZipError;
 use zip::{CompressionMethod, ZipArchive};
@@ -11,12 +12,17 @@ use super::spool::Spool;
 use super::{Base, invalid, unsupported};
 use crate::content::{Content, Slice};
 use crate::error::{Error, Result};
+use crate::npy::parse;
 
 /// Most members that are looked at.
 const MOST: usize = 64;
 
-/// Bytes that are inflated at a time.
-const BLOCK: usize = 1 << 20;
+/// Most bytes that are read to find the members: the list is kept in memory, and may be as long as the file.
+const LONGEST_LIST: u64 = 4 << 20;
+
+/// Bytes that are inflated at a time; at least as many as the longest header takes.
+const BLOCK: usize = 2 << 20;
+const _: () = assert!(BLOCK >= parse::LONGEST_HEADER);
 
 impl From<ZipError> for Error {
     fn from(error: ZipError) -> Self {
@@ -27,24 +33,31 @@ impl From<ZipError> for Error {
     }
 }
 
-/// The members by name without `.npy`. Stored ones are parts of the file, others are inflated to scratch files.
+/// Those members that are among `wanted`, by name without `.npy`. Stored ones are parts of the file, others are
+/// inflated to scratch files.
 pub fn members(
     base: &dyn Base,
     file: &Arc<dyn Content>,
+    wanted: &[&str],
 ) -> Result<HashMap<String, Arc<dyn Content>>> {
+    let room = Arc::new(AtomicU64::new(LONGEST_LIST));
     let mut archive = ZipArchive::new(Cursor {
         content: file.clone(),
         at: 0,
+        room: room.clone(),
     })?;
+    room.store(u64::MAX, Ordering::Relaxed);
     if archive.len() > MOST {
         return Err(invalid(format!("an .npz of more than {MOST} members")));
     }
     let mut members = HashMap::new();
     for number in 0..archive.len() {
         let mut member = archive.by_index(number)?;
-        let Some(name) = member.name()?.strip_suffix(".npy").map(str::to_owned) else {
+        let name = member.name()?.into_owned();
+        let name = name.strip_suffix(".npy").unwrap_or_default().to_owned();
+        if !wanted.contains(&name.as_str()) {
             continue;
-        };
+        }
         let content: Arc<dyn Content> = match member.compression() {
             CompressionMethod::Stored => {
                 let start = member
@@ -56,20 +69,8 @@ pub fn members(
                 Arc::new(Slice::new(file.clone(), start, len))
             }
             CompressionMethod::Deflated => {
-                let mut spool = Spool::new(base);
-                let mut block = vec![0; BLOCK];
-                loop {
-                    let n = member.read(&mut block).map_err(damaged)?;
-                    if n == 0 {
-                        break;
-                    }
-                    spool.push(block.get(..n).unwrap_or_default())?;
-                    // A member larger than it claims would fill the disk.
-                    if spool.len() > member.size() {
-                        return Err(invalid(format!("{name} is longer than the .npz says")));
-                    }
-                }
-                spool.finish()?
+                let size = member.size();
+                inflate(base, &mut member, size).map_err(|e| e.about(&name))?
             }
             other => {
                 return Err(unsupported(format!(
@@ -80,6 +81,29 @@ pub fn members(
         members.insert(name, content);
     }
     Ok(members)
+}
+
+/// Inflates a member of `size` bytes to a scratch file, if its header says that it has as many: what it claims
+/// besides would only fill the disk.
+fn inflate(base: &dyn Base, member: &mut impl Read, size: u64) -> Result<Arc<dyn Content>> {
+    let mut spool = Spool::new(base);
+    let mut block = Vec::with_capacity(BLOCK);
+    loop {
+        block.clear();
+        let mut part = member.by_ref().take(BLOCK as u64);
+        part.read_to_end(&mut block).map_err(damaged)?;
+        if block.is_empty() {
+            break;
+        }
+        if spool.len() == 0 {
+            parse::parse(&block)?.check_len(size)?;
+        }
+        spool.push(&block)?;
+        if spool.len() > size {
+            return Err(invalid("it is longer than the .npz says"));
+        }
+    }
+    spool.finish()
 }
 
 fn damaged(error: io::Error) -> Error {
@@ -93,6 +117,8 @@ fn damaged(error: io::Error) -> Error {
 struct Cursor {
     content: Arc<dyn Content>,
     at: u64,
+    /// Bytes that may still be read.
+    room: Arc<AtomicU64>,
 }
 
 impl Read for Cursor {
@@ -100,6 +126,11 @@ impl Read for Cursor {
         let left = self.content.len().saturating_sub(self.at);
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
         let place = buf.get_mut(..len).unwrap_or_default();
+        let room = self.room.load(Ordering::Relaxed);
+        let Some(room) = room.checked_sub(len as u64) else {
+            return Err(io::Error::other("its list of members is too long"));
+        };
+        self.room.store(room, Ordering::Relaxed);
         let read = self.content.read_at(self.at, place);
         read.map_err(|e| io::Error::from_raw_os_error(e.errno()))?;
         self.at += len as u64;

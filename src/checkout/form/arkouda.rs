@@ -5,7 +5,11 @@
 //! form for, such as an array of several dimensions, is stored so that it reads the flat elements.
 
 mod composite;
+mod deletion;
+pub mod grouping;
+mod limbs;
 mod strings;
+mod was;
 
 use std::sync::Arc;
 
@@ -20,10 +24,13 @@ use crate::error::Result;
 use crate::h5::{NewAttribute, NewDataset};
 
 pub use composite::is_member;
+pub use deletion::deletion;
 
 /// `ObjType`, `src/ServerConfig.chpl` lines 25 to 40.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Type {
+    /// As older releases write arrays of several dimensions; today's know the number, and do not read them.
+    ArrayView = 0,
     Pdarray = 1,
     Strings = 2,
     SegArray = 3,
@@ -32,6 +39,7 @@ enum Type {
     DataFrame = 6,
     Datetime = 7,
     Timedelta = 8,
+    IPv4 = 9,
     Index = 12,
     MultiIndex = 13,
 }
@@ -62,7 +70,7 @@ pub fn plan(base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
     let mut new = NewFile::default();
     if let Ok(part) = single(parts) {
         let array = Array::open(base, &part.content)?;
-        add(&mut new, base, key.path(), &array)?;
+        composite::add_file(&mut new, base, key, &array)?;
     } else if let Err(missing) = composite::add(&mut new, base, key, parts)? {
         return Ok(Plan::Incomplete(missing));
     }
@@ -118,7 +126,8 @@ fn numbers(
     if array.kind() == Some(Kind::Bool) {
         attributes.push(NewAttribute::int("isBool", 1));
     }
-    if let rank @ (0 | 2..) = array.shape.len() {
+    let rank = array.shape.len();
+    if rank != 1 || object == Type::ArrayView {
         let dims = array.shape.iter().flat_map(|n| n.to_le_bytes()).collect();
         attributes.push(NewAttribute::int("Rank", rank as i64));
         attributes.push(NewAttribute::new(

@@ -49,6 +49,17 @@ pub fn header(file: &dyn Content) -> Result<Header> {
 }
 
 impl Array {
+    /// The array of an `.npy` file that a mount shows: it is in C order.
+    pub fn shown(file: &Arc<dyn Content>) -> Result<Self> {
+        let header = header(&**file)?;
+        let payload = Slice::new(file.clone(), header.start, header.len);
+        Ok(Self {
+            dtype: header.dtype,
+            shape: header.shape,
+            data: Arc::new(payload),
+        })
+    }
+
     /// The array of a whole `.npy` file.
     pub fn open(base: &dyn Base, file: &Arc<dyn Content>) -> Result<Self> {
         let header = header(&**file)?;

@@ -7,49 +7,16 @@
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::array::Array;
-use super::{Base, Key, Plan, invalid, plain, single, sparse, text, unsupported};
+use super::{Base, Key, Plan, array, invalid, single, sparse, text, unsupported};
 use crate::checkout::object::NewFile;
 use crate::checkout::target::Part;
 use crate::dtype::{DType, Kind};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::formats::daf::rules::{self, MARK, Meaning, meaning};
 use crate::h5::{NewAttribute, NewDataset};
 
-/// The dataset that marks a store.
-const MARK: &str = "__daf__";
-
-/// Longest item in bytes: HDF5 keeps attributes in 64 KiB.
-const LONGEST_ITEM: u64 = 60_000;
-
-/// What a name means.
-#[derive(Debug, PartialEq, Eq)]
-enum Meaning<'a> {
-    Axis,
-    /// One or two axes.
-    Property(Vec<&'a str>),
-    Item,
-    /// daf does not look at it.
-    Other,
-}
-
-fn meaning(name: &str) -> Meaning<'_> {
-    let Some((left, property)) = name.split_once('#') else {
-        return Meaning::Item;
-    };
-    let axes: Vec<&str> = left.split(',').collect();
-    if axes.contains(&"") || axes.len() > 2 {
-        return Meaning::Other;
-    }
-    match (property.is_empty(), axes.len()) {
-        (true, 1) => Meaning::Axis,
-        (true, _) => Meaning::Other,
-        (false, _) => Meaning::Property(axes),
-    }
-}
-
-/// Whether a directory of this name holds the parts of a sparse matrix.
-pub fn is_matrix(name: &str) -> bool {
-    matches!(meaning(name), Meaning::Property(axes) if axes.len() == 2)
-}
+/// Bytes of the largest item: as many as are read of an attribute. Text takes four a character on its way there.
+const LARGEST_ITEM: u64 = 16 << 20;
 
 pub fn plan(base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
     let mut new = NewFile::default();
@@ -58,13 +25,20 @@ pub fn plan(base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
         Meaning::Axis => {
             let array = Array::open(base, &single(parts)?.content)?;
             check_axis(base, name, &array)?;
-            add_text(&mut new, key.path(), &array);
+            add_text(&mut new, key.path(), &array)?;
         }
         Meaning::Property(axes) => {
-            let lengths = add_axes(&mut new, base, key, &axes)?;
-            if let Ok(part) = single(parts)
-                && part.place.suffix != ".npz"
-            {
+            let part = single(parts)
+                .ok()
+                .filter(|part| part.place.suffix != ".npz");
+            if part.is_none() && axes.len() != 2 {
+                return Err(invalid("a vector is one .npy file"));
+            }
+            let lengths = match add_axes(&mut new, base, key, &axes)? {
+                Ok(lengths) => lengths,
+                Err(missing) => return without_axes(base, parts, part, &axes, missing),
+            };
+            if let Some(part) = part {
                 let array = Array::open(base, &part.content)?;
                 check_shape(&array, &lengths)?;
                 add(&mut new, key.path(), &array)?;
@@ -74,22 +48,19 @@ pub fn plan(base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
                     Err(missing) => return Ok(Plan::Incomplete(missing)),
                 };
                 sparse::add(&mut new, base, key, members, (rows, columns))?;
-            } else {
-                return Err(invalid("a vector is one .npy file"));
             }
         }
         Meaning::Item => {
             let array = Array::open(base, &single(parts)?.content)?;
-            if array.shape.len() <= 1 && array.data.len() <= LONGEST_ITEM {
-                let item = item(name, &array)?;
-                add_mark(&mut new, key, vec![item]);
-                return Ok(Plan::Complete(new));
-            }
-            plain::add(&mut new, key.path(), &array)?;
+            let item = item(name, &array)?;
+            add_mark(&mut new, key, vec![item]);
+            return Ok(Plan::Complete(new));
         }
         Meaning::Other => {
-            let array = Array::open(base, &single(parts)?.content)?;
-            plain::add(&mut new, key.path(), &array)?;
+            return Err(invalid(
+                "daf has no object of such a name: an axis is axis#, what lies along one or two axis#property and rows,columns#property, \
+                 and an item has no # in its name",
+            ));
         }
     }
     add_mark(&mut new, key, Vec::new());
@@ -120,9 +91,19 @@ fn check_axis(base: &dyn Base, name: &str, array: &Array) -> Result<()> {
             )));
         }
     }
+    check_entries(array)
+}
+
+/// Each entry is there once.
+pub fn check_entries(array: &Array) -> Result<()> {
     let mut seen: Vec<u128> = Vec::new();
-    text::each(array, |_, entry| {
-        seen.push(xxh3_128(entry));
+    text::each(array, |number, entry| {
+        let hash = xxh3_128(entry);
+        // A hole of any length ends here, and not in memory.
+        if seen.last() == Some(&hash) {
+            return Err(twice_there(number, entry));
+        }
+        seen.push(hash);
         Ok(())
     })?;
     seen.sort_unstable();
@@ -131,32 +112,81 @@ fn check_axis(base: &dyn Base, name: &str, array: &Array) -> Result<()> {
     };
     text::each(array, |number, entry| {
         if xxh3_128(entry) == twice[0] {
-            let entry = String::from_utf8_lossy(entry);
-            return Err(invalid(format!(
-                "the entry {entry:?} (number {number}) is there twice"
-            )));
+            return Err(twice_there(number, entry));
         }
         Ok(())
     })
 }
 
-/// Adds a copy of each axis; their lengths.
-fn add_axes(new: &mut NewFile, base: &dyn Base, key: &Key, axes: &[&str]) -> Result<Vec<u64>> {
-    let mut lengths = Vec::new();
+fn twice_there(number: u64, entry: &[u8]) -> Error {
+    let entry = String::from_utf8_lossy(entry);
+    invalid(format!(
+        "the entry {entry:?} (number {number}) is there twice"
+    ))
+}
+
+/// What an object waits for whose axes are not all there. What can be said against it without them is said now.
+fn without_axes(
+    base: &dyn Base,
+    parts: &[Part],
+    file: Option<&Part>,
+    axes: &[&str],
+    mut missing: Vec<String>,
+) -> Result<Plan> {
+    match file {
+        Some(file) => {
+            let header = array::header(&*file.content)?;
+            let rank = header.shape.len();
+            if rank != axes.len() {
+                let shape = header.shape;
+                return Err(invalid(format!(
+                    "shape {shape:?} does not fit {} axes",
+                    axes.len()
+                )));
+            }
+            let kind = Array {
+                dtype: header.dtype,
+                shape: header.shape,
+                data: file.content.clone(),
+            };
+            if !text::is_text(&kind) {
+                numbers(&kind)?;
+            }
+        }
+        None => missing.extend(sparse::members(base, parts)?.err().into_iter().flatten()),
+    }
+    Ok(Plan::Incomplete(missing))
+}
+
+/// Adds a copy of each axis. Their lengths, or the names of those that are missing.
+fn add_axes(
+    new: &mut NewFile,
+    base: &dyn Base,
+    key: &Key,
+    axes: &[&str],
+) -> Result<std::result::Result<Vec<u64>, Vec<String>>> {
+    let (mut lengths, mut missing) = (Vec::new(), Vec::new());
     for (number, axis) in axes.iter().enumerate() {
         let name = format!("{axis}#");
-        let missing = || invalid(format!("there is no axis {axis}: write {name}.npy first"));
-        let file = base.npy(&name)?.ok_or_else(missing)?;
+        let first = !axes[..number].contains(axis);
+        let Some(file) = base.npy(&name)? else {
+            missing.extend(first.then_some(name));
+            continue;
+        };
         let array = Array::open(base, &file).map_err(|e| e.about(&name))?;
         let &[length] = array.shape.as_slice() else {
             return Err(invalid(format!("{name} is no vector")));
         };
         lengths.push(length);
-        if !axes[..number].contains(axis) {
-            add_text(new, &key.beside(&name), &array);
+        if first {
+            add_text(new, &key.beside(&name), &array)?;
         }
     }
-    Ok(lengths)
+    Ok(if missing.is_empty() {
+        Ok(lengths)
+    } else {
+        Err(missing)
+    })
 }
 
 pub fn check_shape(array: &Array, lengths: &[u64]) -> Result<()> {
@@ -169,18 +199,18 @@ pub fn check_shape(array: &Array, lengths: &[u64]) -> Result<()> {
     )))
 }
 
-fn add_text(new: &mut NewFile, path: &[String], array: &Array) {
-    let (width, data) = text::ascii(array);
+fn add_text(new: &mut NewFile, path: &[String], array: &Array) -> Result<()> {
+    let (width, data) = text::ascii(array)?;
     let mut dataset = NewDataset::new(path, DType::bytes(width), &array.shape);
     text::mark(&mut dataset, array);
     new.add(dataset, data);
+    Ok(())
 }
 
 /// Adds an array of a type that daf has.
 fn add(new: &mut NewFile, path: &[String], array: &Array) -> Result<()> {
     if text::is_text(array) {
-        add_text(new, path, array);
-        return Ok(());
+        return add_text(new, path, array);
     }
     let array = numbers(array)?;
     new.add(NewDataset::new(path, array.dtype, &array.shape), array.data);
@@ -204,6 +234,17 @@ pub fn numbers(array: &Array) -> Result<Array> {
 fn item(name: &str, array: &Array) -> Result<NewAttribute> {
     if name.is_empty() || name.contains('\0') {
         return Err(unsupported(format!("HDF5 cannot hold the name {name:?}")));
+    }
+    if name == MARK || rules::is_note(name.as_bytes()) {
+        return Err(invalid(
+            "no item can have this name: daf or npyfs use it themselves",
+        ));
+    }
+    if array.data.len() > LARGEST_ITEM {
+        let bytes = array.data.len();
+        return Err(unsupported(format!(
+            "an item may have {LARGEST_ITEM} bytes, this has {bytes}: give it an axis and call it axis#property"
+        )));
     }
     let len = usize::try_from(array.data.len()).unwrap_or(0);
     let mut data = vec![0; len];
@@ -242,20 +283,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_mean_what_daf_takes_them_for() {
-        assert_eq!(meaning("cell#"), Meaning::Axis);
-        assert_eq!(meaning("cell#age"), Meaning::Property(vec!["cell"]));
-        assert_eq!(
-            meaning("cell,gene#a,b#c"),
-            Meaning::Property(vec!["cell", "gene"])
-        );
-        assert_eq!(meaning("title"), Meaning::Item);
-        for name in ["a,b,c#x", "#x", "a,#x", "a,b#", ",#"] {
-            assert_eq!(meaning(name), Meaning::Other, "{name}");
-        }
-    }
-
-    #[test]
     fn what_breaks_a_rule_is_refused_with_its_name() {
         let mut base = Memory::new(super::super::Kind::Daf);
         let s1 = DType::bytes(1);
@@ -273,9 +300,27 @@ mod tests {
         for (key, file, errno, why) in [
             (
                 "gene#x",
-                saved(&int, &[3], b"123"),
+                saved(&int, &[3, 1], b"123"),
                 libc::EINVAL,
-                "no axis gene",
+                "[3, 1]",
+            ),
+            (
+                "a,b,c#x",
+                saved(&int, &[1], b"1"),
+                libc::EINVAL,
+                "no object",
+            ),
+            (
+                "__daf__",
+                saved(&int, &[1], b"1"),
+                libc::EINVAL,
+                "this name",
+            ),
+            (
+                "npyfs_time",
+                saved(&int, &[1], b"1"),
+                libc::EINVAL,
+                "this name",
             ),
             ("cell#x", saved(&int, &[2], b"12"), libc::EINVAL, "[2]"),
             (

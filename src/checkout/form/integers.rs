@@ -46,6 +46,10 @@ impl Integers {
         self.array.elements()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Whether it is stored in this type already.
     pub fn is(&self, dtype: &DType) -> bool {
         self.array.dtype == *dtype

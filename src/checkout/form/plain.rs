@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::array::Array;
 use super::spool::Zeros;
-use super::{Base, Key, Plan, single, text};
+use super::{Base, Key, Plan, single, text, unsupported};
 use crate::checkout::object::NewFile;
 use crate::checkout::target::Part;
 use crate::dtype::{DType, Kind};
@@ -12,6 +12,11 @@ use crate::error::Result;
 use crate::h5::{NewDataset, NewElement};
 
 pub fn plan(base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
+    if parts.iter().any(|part| !part.place.member.is_empty()) {
+        return Err(unsupported(
+            "text that is shown in parts cannot be written in parts",
+        ));
+    }
     let array = Array::open(base, &single(parts)?.content)?;
     let mut new = NewFile::default();
     add(&mut new, key.path(), &array)?;

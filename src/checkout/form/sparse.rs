@@ -14,10 +14,13 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::h5::{NewAttribute, NewDataset};
 
-const MEMBERS: [&str; 4] = ["data", "indices", "indptr", "shape"];
+pub const MEMBERS: [&str; 4] = ["data", "indices", "indptr", "shape"];
+
+/// What is looked at in an `.npz`.
+const FILES: [&str; 5] = ["data", "indices", "indptr", "shape", "format"];
 
 /// The members of a matrix: data, indices, indptr and shape.
-pub struct Members([Array; 4]);
+pub struct Members(pub [Array; 4]);
 
 /// Finds the members, or says which are missing.
 pub fn members(
@@ -27,7 +30,7 @@ pub fn members(
     let find = |name: &str| parts.iter().find(|part| part.place.member == name);
     let single = find("").filter(|_| parts.len() == 1);
     if let Some(part) = single {
-        let mut files = archive::members(base, &part.content)?;
+        let mut files = archive::members(base, &part.content, &FILES)?;
         if let Some(format) = files.remove("format") {
             let format = Array::open(base, &format)?;
             let mut is_csr = format.elements() == 1;
@@ -79,29 +82,14 @@ pub fn add(
     members: Members,
     (rows, columns): (u64, u64),
 ) -> Result<()> {
-    let [data, indices, indptr, shape] = members.0;
-    let data = numbers(&data).map_err(|e| e.about("data"))?;
-    if data.shape.len() != 1 {
-        return Err(invalid(format!("data of shape {:?}", data.shape)));
-    }
-    let indices = Integers::new("indices", indices)?;
-    let indptr = Integers::new("indptr", indptr)?;
-    let shape = Integers::new("shape", shape)?;
-    check_shape(&shape, rows, columns)?;
+    let Checked {
+        data,
+        indices,
+        indptr,
+        sorted,
+    } = check(members, (rows, columns))?;
     let values = data.elements();
-    if indices.len() != values {
-        let have = indices.len();
-        return Err(invalid(format!(
-            "{values} values and {have} column indices"
-        )));
-    }
-    if rows.checked_add(1) != Some(indptr.len()) {
-        let have = indptr.len();
-        return Err(invalid(format!("{rows} rows and {have} row pointers")));
-    }
-    check_pointers(&indptr, values)?;
     let narrow = DType::int(4);
-    let sorted = check_columns(&indptr, &indices, columns)?;
     let (dtype, data, indices) = if sorted && indices.is(&narrow) {
         (narrow.clone(), data.clone(), indices.data().clone())
     } else if sorted {
@@ -133,6 +121,59 @@ pub fn add(
     Ok(())
 }
 
+/// A matrix whose members fit each other.
+pub struct Checked {
+    data: Array,
+    indices: Integers,
+    indptr: Integers,
+    /// The columns of every row are sorted, and there once.
+    pub sorted: bool,
+}
+
+/// Checks the members of a matrix against each other and its axes. The error names the member that does not fit.
+pub fn check(members: Members, (rows, columns): (u64, u64)) -> Result<Checked> {
+    let [data, indices, indptr, shape] = members.0;
+    let data = numbers(&data).map_err(|e| e.about("data"))?;
+    if data.shape.len() != 1 {
+        return Err(invalid(format!("data is of shape {:?}", data.shape)));
+    }
+    let indices = Integers::new("indices", indices)?;
+    let indptr = Integers::new("indptr", indptr)?;
+    let shape = Integers::new("shape", shape)?;
+    check_shape(&shape, rows, columns)?;
+    if rows.checked_add(1) != Some(indptr.len()) {
+        let have = indptr.len();
+        return Err(invalid(format!(
+            "indptr has {have} elements, for {rows} rows"
+        )));
+    }
+    let (values, columns_of) = (data.elements(), indices.len());
+    let end = check_pointers(&indptr)?;
+    if values == columns_of && values != end {
+        let why = format!("indptr is for {end} values, data and indices have {values} elements");
+        return Err(invalid(why));
+    }
+    for (name, have) in [("data", values), ("indices", columns_of)] {
+        if have != end {
+            return Err(invalid(format!(
+                "{name} has {have} elements, indptr is for {end}"
+            )));
+        }
+    }
+    let sorted = check_columns(&indptr, &indices, columns)?;
+    Ok(Checked {
+        data,
+        indices,
+        indptr,
+        sorted,
+    })
+}
+
+/// Checks that a matrix says the lengths of its axes.
+pub fn check_dims(shape: Array, (rows, columns): (u64, u64)) -> Result<()> {
+    check_shape(&Integers::new("shape", shape)?, rows, columns)
+}
+
 fn check_shape(shape: &Integers, rows: u64, columns: u64) -> Result<()> {
     let mut found = Vec::new();
     if shape.len() == 2 {
@@ -147,28 +188,23 @@ fn check_shape(shape: &Integers, rows: u64, columns: u64) -> Result<()> {
         return Ok(());
     }
     Err(invalid(format!(
-        "shape {found:?} does not fit axes of length [{rows}, {columns}]"
+        "shape is {found:?}, the axes are of length [{rows}, {columns}]"
     )))
 }
 
-/// Row pointers start at 0, never fall, and end at the number of values.
-fn check_pointers(indptr: &Integers, values: u64) -> Result<()> {
+/// Row pointers start at 0 and never fall; answers where they end.
+fn check_pointers(indptr: &Integers) -> Result<u64> {
     let mut before = 0;
     indptr.each(|row, pointer| {
         if pointer < before || (row == 0 && pointer != 0) {
             return Err(invalid(format!(
-                "row pointer {row} is {pointer}, the one before {before}"
+                "indptr is wrong: row pointer {row} is {pointer}, the one before {before}"
             )));
         }
         before = pointer;
         Ok(())
     })?;
-    if u64::try_from(before) == Ok(values) {
-        return Ok(());
-    }
-    Err(invalid(format!(
-        "row pointers end at {before}, there are {values} values"
-    )))
+    u64::try_from(before).map_err(|_| invalid("indptr is wrong"))
 }
 
 /// Whether the columns of every row are sorted and there once; all are within the matrix.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Base, Key, Kind, Plan, plan};
+use crate::checkout::dir::Dir;
 use crate::checkout::object::NewFile;
 use crate::checkout::scratch::Scratch;
 use crate::checkout::storage::Disk;
@@ -40,7 +41,7 @@ impl Base for Memory {
     }
 
     fn scratch(&self) -> Scratch {
-        Scratch::new(self.dir.path(), Arc::new(Disk))
+        Scratch::new(&Dir::own(self.dir.path()), Arc::new(Disk))
     }
 }
 
@@ -52,7 +53,11 @@ pub fn part(member: &str, suffix: &'static str, content: Arc<dyn Content>) -> Pa
         member,
         suffix,
     };
-    Part { place, content }
+    Part {
+        place,
+        content,
+        stored: false,
+    }
 }
 
 /// An `.npy` file in C order.

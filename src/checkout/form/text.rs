@@ -14,6 +14,9 @@ use crate::h5::{CHARS, NewAttribute, NewDataset};
 /// Bytes that are looked at at a time.
 const STEP: usize = 1 << 20;
 
+/// Widest text that is looked at, in bytes: an element is in memory as a whole.
+const WIDEST: usize = 64 << 20;
+
 /// One element of `<U` in UTF-8, without its padding, appended.
 pub fn encode(element: &[u8], order: Order, out: &mut Vec<u8>) -> Result<()> {
     let mut end = out.len();
@@ -44,6 +47,7 @@ pub fn each(array: &Array, mut see: impl FnMut(u64, &[u8]) -> Result<()>) -> Res
     let Some((kind @ (Kind::Bytes | Kind::Text), size, order)) = array.scalar() else {
         return Err(invalid(format!("{} is no text", array.dtype.name())));
     };
+    check_width(size)?;
     if size == 0 {
         return (0..array.elements()).try_for_each(|number| see(number, b""));
     }
@@ -63,6 +67,15 @@ pub fn each(array: &Array, mut see: impl FnMut(u64, &[u8]) -> Result<()>) -> Res
         }
         Ok(())
     })
+}
+
+fn check_width(size: usize) -> Result<()> {
+    if size <= WIDEST {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "text of {size} bytes an element: at most {WIDEST} can be stored"
+    )))
 }
 
 /// Hands on an array in windows of whole elements of `size` bytes.
@@ -103,12 +116,13 @@ pub fn utf8(array: &Array) -> Result<(usize, Arc<dyn Content>)> {
 }
 
 /// Text as ASCII of fixed width, which is that of the array. Others are refused while they are copied.
-pub fn ascii(array: &Array) -> (usize, Arc<dyn Content>) {
+pub fn ascii(array: &Array) -> Result<(usize, Arc<dyn Content>)> {
     let width = match array.scalar() {
         Some((Kind::Text, size, _)) => size / 4,
         Some((_, size, _)) => size,
         None => 0,
     };
+    check_width(width)?;
     let width = width.max(1);
     let check = |text: &[u8]| {
         if text.is_ascii() {
@@ -119,7 +133,7 @@ pub fn ascii(array: &Array) -> (usize, Arc<dyn Content>) {
             "{text:?} is not ASCII: daf cannot read it"
         )))
     };
-    (width, fixed(array, width, check))
+    Ok((width, fixed(array, width, check)))
 }
 
 /// Elements that fit, padded with NUL.

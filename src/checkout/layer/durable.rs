@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::index::Stored;
-use super::super::ledger::{Ledger, Waiting};
+use super::super::ledger::{Ledger, Settled, Waiting};
 use super::Layer;
 use crate::error::{Error, Result};
 
@@ -27,6 +27,28 @@ impl Layer {
         self.sync_waiting()
     }
 
+    /// Waits until changes are durable; what is not is taken back.
+    pub(super) fn settle(&self, changes: &[Settled]) -> Result<()> {
+        let _one = self.only_one();
+        let are_settled = || changes.iter().all(Settled::is);
+        // By whoever synced while this thread waited.
+        if are_settled() {
+            return Ok(());
+        }
+        let synced = self.sync_waiting();
+        if are_settled() {
+            return Ok(());
+        }
+        let mut ledger = self.ledger();
+        for change in changes {
+            if let Some(stored) = ledger.withdraw(change) {
+                let _ = self.storage.remove(&self.dir, &stored.name());
+            }
+        }
+        synced.and_then(|()| ledger.check())?;
+        Err(Error::damaged("a change was lost"))
+    }
+
     pub(super) fn sync_waiting(&self) -> Result<()> {
         let batch = self.ledger().take();
         if batch.is_empty() {
@@ -38,7 +60,7 @@ impl Layer {
         let deferred = self.deferred.load(Ordering::Acquire);
         let remove = |stored: Option<&Stored>| {
             if let Some(stored) = stored {
-                let _ = self.storage.remove(&self.path(stored));
+                let _ = self.storage.remove(&self.dir, &stored.name());
             }
         };
         if let Ok(members) = &settled {
@@ -111,7 +133,10 @@ impl Layer {
             None => true,
         };
         let (lost, good) = batch.into_iter().partition(is_bad);
-        (good, Some((lost, Error::from(e).about(self.dir.display()))))
+        (
+            good,
+            Some((lost, Error::from(e).about(self.dir.path().display()))),
+        )
     }
 
     /// The failure since which nothing can be changed, if there was one.

@@ -4,12 +4,12 @@
 //! that. Its content begins behind the room of scratch files. The index names it, and a change of the object ends it.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use super::{Incomplete, Layer, MEMBER, nanoseconds};
+use crate::checkout::dir::Dir;
 use crate::checkout::index::Kept;
 use crate::checkout::object;
 use crate::checkout::scratch::{ROOM, Scratch};
@@ -35,9 +35,8 @@ impl Layer {
 
     /// A member that was kept, to go on with.
     pub fn open_member(&self, member: &Kept) -> Result<Scratch> {
-        let path = self.place(member.file, MEMBER);
-        Scratch::open(&path, &self.dir, self.storage.clone())
-            .map_err(|e| Error::from(e).about(path.display()))
+        let name = name_of_member(member);
+        Scratch::open(&self.dir, &name, self.storage.clone())
     }
 
     /// Keeps the members of an object that is not complete, in the place of those that were kept before; without
@@ -81,9 +80,10 @@ impl Layer {
                 Some(file) => file,
                 None => {
                     let number = self.next.fetch_add(1, Ordering::Relaxed);
-                    let path = self.place(number, MEMBER);
-                    let file = give_name(&*member.content, &path, &*self.storage);
-                    let file = file.inspect_err(|_| drop(self.storage.remove(&path)))?;
+                    let name = super::file_name(number, MEMBER);
+                    let file = give_name(&*member.content, (&self.dir, &name), &*self.storage);
+                    let undo = |_: &Error| drop(self.storage.remove(&self.dir, &name));
+                    let file = file.inspect_err(undo)?;
                     new.push((number, file));
                     number
                 }
@@ -95,7 +95,7 @@ impl Layer {
             });
         }
         if !new.is_empty() {
-            let about = |e: std::io::Error| Error::from(e).about(self.dir.display());
+            let about = |e: std::io::Error| Error::from(e).about(self.dir.path().display());
             new.iter()
                 .try_for_each(|(_, file)| self.storage.sync(file))
                 .and_then(|()| self.storage.sync_dir(&self.dir))
@@ -107,32 +107,45 @@ impl Layer {
     /// Removes files that the index does not name any more; who has them open reads on.
     pub(super) fn remove_members(&self, numbers: &[u64]) {
         for &number in numbers {
-            let _ = self.storage.remove(&self.place(number, MEMBER));
+            let _ = self
+                .storage
+                .remove(&self.dir, &super::file_name(number, MEMBER));
         }
     }
 }
 
-/// The file of a member in the layer at `dir`.
-pub fn path_of_member(dir: &Path, member: &Kept) -> PathBuf {
-    dir.join(super::file_name(member.file, MEMBER))
+/// The name of a member's file in its layer.
+pub fn name_of_member(member: &Kept) -> String {
+    super::file_name(member.file, MEMBER)
 }
 
 /// Gives a content the name `to`, or a copy of it.
-fn give_name(content: &dyn Content, to: &Path, storage: &dyn Storage) -> Result<File> {
-    if let Some((scratch, 0)) = content.scratch()
-        && let Some(file) = scratch.give(|file| Ok(storage.link(file, to).is_ok()))?
-    {
-        return Ok(file);
-    }
-    let file = storage.create(to)?;
-    object::copy(content, &file, ROOM, storage)?;
-    storage.set_len(&file, ROOM.saturating_add(content.len()))?;
+fn give_name(
+    content: &dyn Content,
+    (dir, to): (&Dir, &str),
+    storage: &dyn Storage,
+) -> Result<File> {
+    let given = match content.scratch() {
+        Some((scratch, 0)) => scratch.give(|file| Ok(storage.link(file, dir, to).is_ok()))?,
+        _ => None,
+    };
+    let file = match given {
+        Some(file) => file,
+        None => {
+            let file = storage.create(dir, to)?;
+            object::copy(content, &file, ROOM, storage)?;
+            storage.set_len(&file, ROOM.saturating_add(content.len()))?;
+            file
+        }
+    };
+    dir.rights().settle(&file)?;
     Ok(file)
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::path::Path;
 
     use super::super::UNIX_EPOCH;
     use super::*;
@@ -142,7 +155,7 @@ mod tests {
     use crate::h5::Creator;
 
     fn open(dir: &Path, storage: impl Storage + 'static) -> Result<Layer> {
-        Layer::open(dir, Arc::new(storage), Creator::Local)
+        Layer::open(&Dir::own(dir), Arc::new(storage), Creator::Local)
     }
 
     fn member(layer: &Layer, name: &str) -> Result<Member> {
@@ -208,7 +221,7 @@ mod tests {
         let mut after = vec![BTreeMap::new()];
         let dir = tempfile::tempdir().unwrap();
         let faulty = Arc::new(Faulty::new(u64::MAX, 0, false));
-        let layer = Layer::open(dir.path(), faulty.clone(), Creator::Local).unwrap();
+        let layer = Layer::open(&Dir::own(dir.path()), faulty.clone(), Creator::Local).unwrap();
         for step in STEPS {
             step(&layer).unwrap();
             after.push(content(&layer));

@@ -6,9 +6,9 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
 use super::{NewFile, check_len, make};
+use crate::checkout::dir::Dir;
 use crate::checkout::scratch::ROOM;
 use crate::checkout::storage::Storage;
 use crate::error::Result;
@@ -26,7 +26,7 @@ const PAGE: usize = 4096;
 
 /// Makes the file `to`, which is not synced yet; `None` if this is not the way.
 pub fn write(
-    to: &Path,
+    (dir, to): (&Dir, &str),
     new: &NewFile,
     creator: &Creator,
     storage: &dyn Storage,
@@ -47,27 +47,30 @@ pub fn write(
         return Ok(None);
     }
     check_len(dataset, &**data)?;
-    let head = to.with_extension(ENDING);
+    let stem = to.split_once('.').map_or(to, |(stem, _)| stem);
+    let head = format!("{stem}.{ENDING}");
     let mut outline = new.outline.clone();
     outline.large_at = Some(address);
     scratch.give(|file| {
         // Not every file system can name a file that has no name.
-        if storage.link(file, to).is_err() {
+        if storage.link(file, dir, to).is_err() {
             return Ok(false);
         }
         let end = address.saturating_add(len);
         let done = storage
-            .create(&head)
+            .create(dir, &head)
             .map_err(Into::into)
             .and_then(|head_file| {
-                if make(&StoreFile::open(&head)?, &outline, creator)? != [address] {
+                let path = dir.path().join(&head);
+                let target = StoreFile::from_file(&path, head_file.try_clone()?)?;
+                if make(&target, &outline, creator)? != [address] {
                     return Ok(false);
                 }
                 surround(file, &head_file, (address - start, address, end), storage)
             });
-        let _ = storage.remove(&head);
+        let _ = storage.remove(dir, &head);
         if !matches!(done, Ok(true)) {
-            let _ = storage.remove(to);
+            let _ = storage.remove(dir, to);
             storage.set_len(file, end)?;
         }
         done

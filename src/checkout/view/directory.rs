@@ -137,6 +137,7 @@ impl Directory for ViewDirectory {
     }
 
     fn list(&self) -> Result<Arc<Listing>> {
+        self.view.refresh(&self.key);
         let listing = self.listing()?;
         let keys = self.keys();
         let said: HashSet<&[u8]> = keys.iter().map(|(key, _)| key.as_slice()).collect();
@@ -165,14 +166,14 @@ impl Directory for ViewDirectory {
                 entries.push((shown, self.directory(join(&self.key, &name), None, None)));
             }
         }
-        Ok(Arc::new(Listing::new(
-            entries,
-            left_out,
-            listing.notes.clone(),
-        )))
+        Ok(Arc::new(
+            Listing::new(entries, left_out, listing.notes.clone())
+                .with_damage(listing.damage.clone()),
+        ))
     }
 
     fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
+        self.view.refresh(&self.key);
         let whole = join(&self.key, &self.view.key_name(name));
         let stem = join(&self.key, stem(&self.view.key_name(name)));
         let by_stem = (stem != whole).then(|| self.view.object(&stem)).flatten();
@@ -199,11 +200,8 @@ impl Directory for ViewDirectory {
                 return Ok(Some(self.shown(key, node, self.object.as_ref())));
             }
         }
-        let own = self.view.key_name(name);
-        Ok(self
-            .implied()
-            .contains(&own)
-            .then(|| self.directory(whole, None, None)))
+        let implied = self.view.has_below(&whole);
+        Ok(implied.then(|| self.directory(whole, None, None)))
     }
 
     fn is_current(&self) -> bool {
@@ -213,6 +211,10 @@ impl Directory for ViewDirectory {
 
     fn is_store(&self) -> bool {
         self.below.as_ref().is_some_and(|below| below.is_store())
+    }
+
+    fn is_object(&self) -> bool {
+        self.below.as_ref().is_some_and(|below| below.is_object())
     }
 
     fn kind(&self) -> Result<StoreKind> {

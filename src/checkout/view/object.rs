@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
@@ -11,6 +11,8 @@ use serde_json::{Value as Json, json};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::stem;
+use crate::checkout::dir::Dir;
+use crate::checkout::fit::Against;
 use crate::content::Content;
 use crate::error::{Error, Result};
 use crate::h5::Attribute;
@@ -37,17 +39,24 @@ impl OpenFiles {
         }
     }
 
-    fn root(&self, path: &Path) -> Arc<StoreRoot> {
+    fn root(&self, dir: &Dir, file: &str) -> Arc<StoreRoot> {
+        let path = dir.path().join(file);
         let mut roots = self.roots.lock().unwrap_or_else(|e| e.into_inner());
-        let make = || Arc::new(StoreRoot::new(path, &self.context));
-        roots.get_or_insert_ref(path, make).clone()
+        let make = || {
+            let (dir, file) = (dir.clone(), file.to_owned());
+            let open = move || dir.read(&file);
+            Arc::new(StoreRoot::opened_by(&path, &self.context, Arc::new(open)))
+        };
+        roots.get_or_insert(path.clone(), make).clone()
     }
 }
 
 /// An object in a file of its own.
 #[derive(Clone)]
 pub struct LayerObject {
-    pub path: PathBuf,
+    /// The directory of the layer, and the name of the file in it.
+    pub dir: Dir,
+    pub file: String,
     pub files: Arc<OpenFiles>,
     /// The names that lead to it in that file.
     pub inside: Vec<Vec<u8>>,
@@ -55,6 +64,12 @@ pub struct LayerObject {
     pub time: SystemTime,
     /// The checkout it was written in.
     pub layer: Arc<str>,
+    /// The place of its layer, from 0 on, lowest first.
+    pub at: usize,
+    /// How many layers who wrote it saw below; counts for axes.
+    pub seen: usize,
+    /// What it was written against, if that was remembered.
+    pub against: Option<Arc<Against>>,
     /// Its size, if it is shown as one `.npy` file and that is known.
     pub size: Option<u64>,
 }
@@ -63,12 +78,16 @@ pub struct LayerObject {
 type InDirectory<'a> = (Arc<dyn Directory>, &'a [u8]);
 
 impl LayerObject {
+    fn path(&self) -> PathBuf {
+        self.dir.path().join(&self.file)
+    }
+
     /// The directory of the file that the object is in, and its name there.
     fn place(&self) -> Result<Option<InDirectory<'_>>> {
         let Some((last, above)) = self.inside.split_last() else {
             return Ok(None);
         };
-        let mut dir: Arc<dyn Directory> = self.files.root(&self.path).current()?;
+        let mut dir: Arc<dyn Directory> = self.files.root(&self.dir, &self.file).current()?;
         for name in above {
             match dir.lookup(name)? {
                 Some(Node::Directory(below)) => dir = below,
@@ -76,6 +95,18 @@ impl LayerObject {
             }
         }
         Ok(Some((dir, last)))
+    }
+
+    /// The file of another object that is stored along with this one, by its name as it is shown.
+    pub fn beside(&self, name: &[u8]) -> Result<Option<Arc<dyn VirtualFile>>> {
+        let found = match self.place()? {
+            Some((dir, _)) => dir.lookup(name)?,
+            None => None,
+        };
+        Ok(match found {
+            Some(Node::File(file)) => Some(file),
+            _ => None,
+        })
     }
 
     /// All forms that the object is shown in.
@@ -152,8 +183,8 @@ impl UnopenedFile {
         match found {
             Some(Node::File(file)) if file.size()? == self.size => Ok(file),
             _ => {
-                let path = self.object.path.display();
-                let why = format!("{path}: not the file that the index says");
+                let path = self.object.path();
+                let why = format!("{}: not the file that the index says", path.display());
                 Err(Error::damaged(why))
             }
         }
@@ -162,7 +193,10 @@ impl UnopenedFile {
 
 impl VirtualFile for UnopenedFile {
     fn ownership(&self) -> Ownership {
-        std::fs::metadata(&self.object.path).map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
+        self.object
+            .dir
+            .metadata(&self.object.file)
+            .map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
     }
 
     fn size(&self) -> Result<u64> {
@@ -175,11 +209,11 @@ impl VirtualFile for UnopenedFile {
 
     fn version(&self) -> u64 {
         // A file of a layer is never changed, and its name is not given again while the layer is open.
-        xxh3_64(self.object.path.as_os_str().as_bytes())
+        xxh3_64(self.object.path().as_os_str().as_bytes())
     }
 
     fn is_current(&self) -> bool {
-        self.object.path.is_file()
+        self.object.dir.metadata(&self.object.file).is_ok()
     }
 
     fn info(&self) -> Result<Json> {

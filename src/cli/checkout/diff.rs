@@ -1,84 +1,119 @@
 //! `npyfs checkout diff`: what a checkout makes of the store.
 
-use std::fmt::Write as _;
+use std::collections::HashSet;
 
-use super::layers::{Which, line_of, print, refused};
+use super::changes::{Changes, Kind};
+use super::layers::{Which, line_of, refused, tell_misfits};
 use super::seen::{Seen, describe, forms};
 use crate::checkout::checkouts::{LayerFiles, base_files};
 use crate::checkout::index::{BaseFile, Begun};
+use crate::cli::output::Format;
 use crate::cli::{CliError, say};
 
 /// Files of the base that are named, at most.
 const MOST_FILES: usize = 20;
 
-pub fn diff(which: &Which, name: Option<&str>) -> Result<(), CliError> {
+pub fn diff(which: &Which, name: Option<&str>, format: Format) -> Result<(), CliError> {
     let found = which.find(name)?;
     let checkouts = &found.checkouts;
     let summary = checkouts.find(found.name()?).map_err(refused)?;
     let seen = Seen::open(checkouts)?;
     let mut layers = checkouts.committed().map_err(refused)?;
     let below = seen.with(&layers).root();
-    layers.push(LayerFiles {
-        dir: summary.dir.clone(),
-        entries: summary.changes.entries.clone(),
-    });
-    let above = seen.with(&layers).root();
-    let mut text = String::new();
+    layers.push(LayerFiles::of(&summary.dir, summary.changes.clone()));
+    let above = seen.with(&layers);
+    let misfits = above.misfits();
+    let above = above.root();
+    let own = misfits
+        .iter()
+        .filter(|misfit| misfit.layer + 1 == layers.len());
+    let own: HashSet<&str> = own.map(|misfit| misfit.key.as_str()).collect();
+    let mut changes = Changes::new(format);
+    // Those of which something cannot be read: the others are listed all the same.
+    let mut unread = 0;
     for (key, stored) in &summary.changes.entries {
-        let before = forms(&below, key).map_err(refused)?;
-        let (letter, shown) = match (stored, before.is_empty()) {
+        if own.contains(key.as_str()) {
+            continue;
+        }
+        let before = match forms(&below, key) {
+            Ok(before) => before,
+            Err(e) => {
+                unread += 1;
+                let kind = match stored {
+                    Some(_) => Kind::Modified,
+                    None => Kind::Deleted,
+                };
+                let why = format!("what was there cannot be read: {e}");
+                changes.add(kind, key.as_bytes(), Some(why));
+                continue;
+            }
+        };
+        let (kind, shown) = match (stored, before.is_empty()) {
             // It was made and deleted here.
             (None, true) => continue,
-            (None, false) => ('D', before),
+            (None, false) => (Kind::Deleted, before),
             (Some(_), is_new) => {
-                let now = forms(&above, key).map_err(refused)?;
-                (if is_new { 'A' } else { 'M' }, now)
-            }
-        };
-        // Writing to a String cannot fail.
-        let _ = match shown.first() {
-            None => writeln!(text, "{letter} {key}"),
-            Some(_) if letter == 'D' => {
-                let paths: Vec<_> = shown.iter().map(|(path, _)| path.as_str()).collect();
-                writeln!(text, "{letter} {}", paths.join(", "))
-            }
-            Some(_) => {
-                for (path, node) in &shown {
-                    let _ = writeln!(text, "{letter} {path}  {}", describe(node));
+                let kind = if is_new { Kind::Added } else { Kind::Modified };
+                let file = stored
+                    .as_ref()
+                    .map(|stored| summary.dir.metadata(&stored.name()));
+                let there = file.transpose().map(drop);
+                match there.and_then(|()| forms(&above, key)) {
+                    Ok(now) => (kind, now),
+                    Err(e) => {
+                        unread += 1;
+                        changes.add(kind, key.as_bytes(), Some(format!("cannot be read: {e}")));
+                        continue;
+                    }
                 }
-                Ok(())
             }
         };
+        if shown.is_empty() {
+            changes.add(kind, key.as_bytes(), None);
+        }
+        for (path, node) in &shown {
+            let described = (kind != Kind::Deleted).then(|| describe(node));
+            changes.add(kind, path.as_bytes(), described);
+        }
     }
-    print(&text)?;
+    tell_misfits(&misfits);
     let waiting = found.waiting.unwrap_or_else(|| {
         let kept = summary.changes.incomplete.values();
         kept.map(line_of).collect()
     });
-    for waiting in &waiting {
+    changes.incomplete = waiting;
+    if let Some(begun) = &summary.changes.begun {
+        changes.changed_below = changed_base(begun, base_files(checkouts.store()));
+    }
+    changes.print()?;
+    for waiting in &changes.incomplete {
         say(&format!("not complete: {waiting}"));
     }
-    if let Some(begun) = &summary.changes.begun {
-        tell_base(begun, base_files(checkouts.store()));
+    tell_base(&changes.changed_below);
+    match unread {
+        0 => Ok(()),
+        n => Err(CliError::object(format!("{n} objects cannot be read"))),
     }
-    Ok(())
 }
 
-/// Says which files of the base are not what they were when the checkout was begun.
-fn tell_base(begun: &Begun, now: Option<Vec<BaseFile>>) {
+/// Files of the base that are not what they were when the checkout was begun.
+fn changed_base(begun: &Begun, now: Option<Vec<BaseFile>>) -> Vec<String> {
     let (Some(before), Some(now)) = (&begun.base, now) else {
-        return;
+        return Vec::new();
     };
     let changed = before.iter().filter(|file| !now.contains(file));
-    for file in changed.clone().take(MOST_FILES) {
-        let what = if file.path.is_empty() {
-            "the store"
-        } else {
-            &file.path
-        };
+    let name = |file: &BaseFile| match file.path.as_str() {
+        "" => "the store".to_owned(),
+        path => path.to_owned(),
+    };
+    changed.map(name).collect()
+}
+
+fn tell_base(changed: &[String]) {
+    for what in changed.iter().take(MOST_FILES) {
         say(&format!("{what} was changed after the checkout was begun"));
     }
-    let more = changed.count().saturating_sub(MOST_FILES);
+    let more = changed.len().saturating_sub(MOST_FILES);
     if more > 0 {
         say(&format!("and {more} more files"));
     }

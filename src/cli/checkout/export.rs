@@ -4,16 +4,21 @@
 mod plan;
 mod room;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::layers::{Found, Which, line_of, print, refused};
+use super::seen::Seen;
 use crate::checkout::checkouts::LayerFiles;
 use crate::checkout::compression::Compression;
 use crate::checkout::export::{Export, Progress};
 use crate::checkout::index::Incomplete;
+use crate::checkout::result;
+use crate::checkout::workplace::remove_on_signals;
 use crate::cli::{CliError, say};
+use crate::printable;
 use plan::{Shape, plan};
 use room::Room;
 
@@ -45,10 +50,32 @@ pub fn export(
     let mut layers = found.checkouts.committed().map_err(refused)?;
     let (own, incomplete) = own(&found)?;
     layers.extend(own);
+    let misfits = Seen::open(&found.checkouts)?.with(&layers).misfits();
+    for misfit in &misfits {
+        layers[misfit.layer].entries.remove(&misfit.key);
+    }
     let plan = plan(&found, &layers, out)?;
+    let keys: BTreeSet<&str> = layers
+        .iter()
+        .flat_map(|layer| layer.entries.keys().map(String::as_str))
+        .collect();
+    let view = plan.seen.with(&layers);
+    let broken = result::broken(&view, plan.seen.context.options.sep, keys.into_iter());
+    let broken = broken.map_err(refused)?;
+    if !broken.is_empty() {
+        broken.iter().for_each(|line| say(line));
+        return Err(CliError::object(format!(
+            "{}: not written: it would break the rules of its format",
+            out.display()
+        )));
+    }
+    let unfit = misfits
+        .iter()
+        .map(|misfit| format!("{}: {}", misfit.key, misfit.why));
     let lost = incomplete
         .iter()
         .map(line_of)
+        .chain(unfit)
         .chain(plan.lost.iter().map(|(what, why)| format!("{what}: {why}")));
     let lost: Vec<String> = lost.collect();
     lost.iter().for_each(|line| say(line));
@@ -68,6 +95,7 @@ pub fn export(
         bar.set_style(style);
     }
     let bar = Bar(bar);
+    remove_on_signals().map_err(|e| CliError::object(e.to_string()))?;
     let place = Room::open(&plan, out)?;
     let mut not_carried: Vec<(String, String)> = Vec::new();
     let mut bytes = 0;
@@ -107,7 +135,8 @@ pub fn export(
         (_, 1) => "1 file, ".to_owned(),
         (_, files) => format!("{files} files, "),
     };
-    print(&format!("{}: {count}{bytes} bytes\n", out.display()))
+    let out = printable::name(out.as_os_str().as_encoded_bytes());
+    print(&format!("{out}: {count}{bytes} bytes\n"))
 }
 
 /// The layer of the checkout, if one is named, and what is not complete in it; without a name only what is
@@ -117,14 +146,9 @@ fn own(found: &Found) -> Result<(Option<LayerFiles>, Vec<Incomplete>), CliError>
         return Ok((None, Vec::new()));
     };
     let summary = found.checkouts.find(name).map_err(refused)?;
-    let layer = LayerFiles {
-        dir: summary.dir,
-        entries: summary.changes.entries,
-    };
-    Ok((
-        Some(layer),
-        summary.changes.incomplete.into_values().collect(),
-    ))
+    let incomplete = summary.changes.incomplete.values().cloned().collect();
+    let layer = LayerFiles::of(&summary.dir, summary.changes);
+    Ok((Some(layer), incomplete))
 }
 
 /// What `--compress` says.

@@ -1,14 +1,17 @@
 //! The commands of a checkout on a Hangar repository: they are about its staging area.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use super::changes::{Changes, Kind};
 use crate::cli::CliError;
+use crate::cli::output::{Format, print};
 use crate::error::Error;
-use crate::h5::{H5, sandbox};
+use crate::h5::H5;
+use crate::h5::permit::Reach;
 use crate::options::FsOptions;
+use crate::printable;
 use crate::stage::commit::Expected;
 use crate::stage::difference::{Change, difference};
 use crate::stage::{Stage, State};
@@ -30,18 +33,10 @@ pub fn open(store: &Path) -> Result<Stage, CliError> {
     let store = store.canonicalize().map_err(|e| fail(&e))?;
     let folder = repository::folder(&store).ok_or_else(|| fail(&"no Hangar repository"))?;
     let options = FsOptions::default();
-    let h5 = H5::workers(sandbox::readable(&store, options.external));
+    let h5 = H5::workers(Reach::of(&store, options.external));
     let context = Arc::new(Context::new(h5, options));
     let open = Repository::open(&folder, &context).map_err(|e| CliError::store(e.message))?;
     Stage::open(&open, Path::new(PROGRAM)).map_err(|e| CliError::store(e.message))
-}
-
-/// Writes lines; a reader that went away is no error.
-fn print(lines: &str) -> Result<(), CliError> {
-    match io::stdout().write_all(lines.as_bytes()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(CliError::object(e.to_string())),
-        _ => Ok(()),
-    }
 }
 
 #[derive(Default)]
@@ -70,9 +65,10 @@ pub fn status(store: &Path) -> Result<(), CliError> {
         }
     });
     let head = state.head.as_deref().unwrap_or("no commit yet");
-    let mut out = format!("branch {}, {head}\n", state.branch);
+    let branch = printable::line(&state.branch);
+    let mut out = format!("branch {branch}, {head}\n");
     if let Some(holder) = holder {
-        out += &format!("{holder}\n");
+        out += &format!("{}\n", printable::line(&holder.to_string()));
     }
     if !state.is_changed() {
         out += "nothing is staged\n";
@@ -83,44 +79,39 @@ pub fn status(store: &Path) -> Result<(), CliError> {
             modified,
             deleted,
         } = count;
-        let column = String::from_utf8_lossy(&column);
+        let column = printable::name(&column);
         out += &format!("{column}: {added} added, {modified} modified, {deleted} deleted\n");
     }
-    print(&out)
+    print(out.as_bytes())
 }
 
-pub fn diff(store: &Path) -> Result<(), CliError> {
+pub fn diff(store: &Path, format: Format) -> Result<(), CliError> {
     let stage = open(store)?;
     let state = stage.state().map_err(refused)?;
     let names = Names::new(&stage, &state);
-    let mut out = Vec::new();
+    let mut changes = Changes::new(format);
     difference(&state.base, &state.staged, |key, change| {
-        let letter = match change {
-            Change::Added(_) => b'A',
-            Change::Changed(_) => b'M',
-            Change::Removed(_) => b'D',
+        let kind = match change {
+            Change::Added(_) => Kind::Added,
+            Change::Changed(_) => Kind::Modified,
+            Change::Removed(_) => Kind::Deleted,
         };
-        out.extend([letter, b' ']);
-        out.extend(names.of(key));
-        out.push(b'\n');
+        changes.add(kind, &names.of(key), None);
     });
-    match io::stdout().write_all(&out) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(CliError::object(e.to_string())),
-        _ => Ok(()),
-    }
+    changes.print()
 }
 
 pub fn commit(store: &Path, message: &str, expected: &Expected) -> Result<(), CliError> {
     let digest = open(store)?.commit(message, expected).map_err(refused)?;
-    print(&format!("{digest}\n"))
+    print(format!("{digest}\n").as_bytes())
 }
 
 pub fn reset(store: &Path) -> Result<(), CliError> {
     let removed = open(store)?.reset().map_err(refused)?;
     let (records, samples, files) = (removed.records, removed.samples, removed.files);
-    print(&format!(
-        "{records} records set back, {samples} samples and {files} data files removed\n"
-    ))
+    let text =
+        format!("{records} records set back, {samples} samples and {files} data files removed\n");
+    print(text.as_bytes())
 }
 
 /// Kind, column and key of a record; no key for that of the column itself.

@@ -2,27 +2,34 @@
 
 use std::cell::LazyCell;
 use std::fmt::Write as _;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::Value as Json;
 
 use super::seen::Seen;
 use crate::checkout::checkouts::{Checkouts, LayerFiles, Summary};
-use crate::checkout::commit::{Committed, Refusal, Side};
+use crate::checkout::commit::{Committed, Refusal, Wish};
 use crate::checkout::conflict::Conflict;
-use crate::checkout::index::Incomplete;
+use crate::checkout::fit::Misfit;
+use crate::checkout::index::{Incomplete, Stored};
+use crate::checkout::result;
 use crate::checkout::storage::Disk;
 use crate::checkout::target::describe_incomplete;
+use crate::cli::output::{self, Format, print_json};
 use crate::cli::{CliError, say};
 use crate::error::{Error, ErrorKind};
 use crate::fuse::table;
 use crate::journal::utc;
+use crate::printable;
 use crate::raw::time;
 
 /// Conflicts that are printed, at most.
 const MOST_SHOWN: usize = 100;
+
+/// Digits of a commit's id that are shown.
+const SHORT_ID: usize = 12;
 
 /// Which checkout, as the command line says it.
 #[derive(clap::Args, Debug)]
@@ -55,10 +62,18 @@ impl Which {
         }
         let store = self.store.canonicalize().map_err(|e| fail(&e))?;
         Ok(Found {
-            checkouts: Checkouts::of(&store, self.checkouts.as_deref()),
+            checkouts: self.checkouts_of(&store)?,
             name: name.map(str::to_owned),
             waiting: None,
         })
+    }
+
+    fn checkouts_of(&self, store: &Path) -> Result<Checkouts, CliError> {
+        let dir = self.checkouts.as_deref().map(std::path::absolute);
+        let dir = dir
+            .transpose()
+            .map_err(|e| CliError::usage(e.to_string()))?;
+        Checkouts::below(store, dir.as_deref()).map_err(refused)
     }
 
     /// What the mount at `path` says of itself.
@@ -68,12 +83,14 @@ impl Which {
         let status = std::fs::read(path.join(".npyfs/status.json")).map_err(|e| fail(&e))?;
         let status: Json = serde_json::from_slice(&status).map_err(|e| fail(&e))?;
         let store = status["store"].as_str().ok_or_else(|| fail(&"no store"))?;
+        let store = Path::new(store);
         let layer = status["checkout"]["dir"].as_str().map(Path::new);
-        let beside = layer.and_then(Path::parent);
-        let dir = self.checkouts.as_deref().or(beside);
         let own = status["checkout"]["name"].as_str();
         Ok(Found {
-            checkouts: Checkouts::of(Path::new(store), dir),
+            checkouts: match layer.and_then(Path::parent) {
+                Some(dir) if self.checkouts.is_none() => Checkouts::of(store, Some(dir)),
+                _ => self.checkouts_of(store)?,
+            },
             name: name.or(own).map(str::to_owned),
             waiting: (name.is_none() || name == own).then(|| waiting(&status["checkout"])),
         })
@@ -118,54 +135,150 @@ pub fn refused(error: Error) -> CliError {
 
 /// Writes to the standard output; a reader that went away is no error.
 pub fn print(text: &str) -> Result<(), CliError> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(CliError::object(format!("standard output: {e}")))
+    output::print(text.as_bytes())
+}
+
+pub fn ls(which: &Which, format: Format) -> Result<(), CliError> {
+    let checkouts = which.find(None)?.checkouts;
+    let (all, strange) = checkouts.list().map_err(refused)?;
+    if format.json {
+        print_json(&all.iter().map(Listed::new).collect::<Vec<_>>())?;
+    } else if format.null {
+        let mut names = Vec::new();
+        for summary in &all {
+            format.push("", summary.name.as_bytes(), &mut names);
         }
-        _ => Ok(()),
+        output::print(&names)?;
+    } else if !all.is_empty() {
+        print(&listed(&all))?;
+    }
+    if !all.is_empty() {
+        match misfits(&checkouts, &all) {
+            Ok(misfits) => tell_misfits(&misfits),
+            Err(e) => say(&format!(
+                "whether it all fits the store is not known: {}",
+                e.message
+            )),
+        }
+    }
+    strange.iter().for_each(|e| say(&e.message));
+    match strange.len() {
+        0 => Ok(()),
+        n => Err(CliError::object(format!("{n} checkouts are not shown"))),
     }
 }
 
-pub fn ls(which: &Which) -> Result<(), CliError> {
-    let all = which.find(None)?.checkouts.list().map_err(refused)?;
-    if all.is_empty() {
-        return Ok(());
-    }
+fn listed(all: &[Summary]) -> String {
     let head = [
-        "NAME", "OBJECTS", "DELETED", "WAITING", "BYTES", "BEGUN", "STATE",
+        "NAME", "OBJECTS", "DELETED", "WAITING", "BYTES", "BEGUN", "STATE", "COMMIT", "MESSAGE",
     ];
     let head = head.map(str::to_owned);
     let mut rows = vec![head];
-    for summary in &all {
+    for summary in all {
         rows.push(row(summary));
     }
-    print(&table_text(&rows))
+    table_text(&rows)
 }
 
-fn row(summary: &Summary) -> [String; 7] {
-    let entries = &summary.changes.entries;
-    let stored = entries.values().flatten().count();
-    let size = |path: PathBuf| std::fs::metadata(path).map_or(0, |meta| meta.len());
-    let files = entries.values().flatten();
-    let bytes: u64 = files.map(|stored| size(summary.path(stored))).sum();
-    let begun = summary.changes.begun.as_ref();
-    let waiting = match summary.commit {
-        Some(_) => 0,
-        None => summary.changes.incomplete.len(),
-    };
-    let state = match (&summary.commit, &summary.holder) {
-        (Some((number, commit)), _) => format!("commit {number}, {}", utc(time(commit.time))),
-        (None, Some(holder)) => format!("in use: {holder}"),
-        (None, None) => "open".to_owned(),
+/// A checkout, as JSON has it.
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    objects: usize,
+    deleted: usize,
+    waiting: usize,
+    bytes: u64,
+    begun: Option<String>,
+    commit: Option<usize>,
+    committed: Option<String>,
+    id: Option<String>,
+    author: Option<String>,
+    message: Option<String>,
+    in_use: Option<String>,
+}
+
+impl Listed {
+    fn new(summary: &Summary) -> Self {
+        let entries = &summary.changes.entries;
+        let stored = entries.values().flatten().count();
+        let size = |stored: &Stored| {
+            let file = summary.dir.metadata(&stored.name());
+            file.map_or(0, |meta| meta.len())
+        };
+        let commit = summary.commit.as_ref();
+        let begun = summary.changes.begun.as_ref();
+        Self {
+            name: summary.name.clone(),
+            objects: stored,
+            deleted: entries.len() - stored,
+            waiting: match commit {
+                Some(_) => 0,
+                None => summary.changes.incomplete.len(),
+            },
+            bytes: entries.values().flatten().map(size).sum(),
+            begun: begun.map(|begun| utc(time(begun.time))),
+            commit: commit.map(|(number, _)| *number),
+            committed: commit.map(|(_, commit)| utc(time(commit.time))),
+            id: commit.map(|(_, commit)| commit.id.clone()),
+            author: commit.map(|(_, commit)| commit.author.clone()),
+            message: commit.map(|(_, commit)| commit.message.clone()),
+            in_use: summary.holder.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+/// Objects of all checkouts that do not fit the store as it is now.
+fn misfits(checkouts: &Checkouts, all: &[Summary]) -> Result<Vec<Misfit>, Error> {
+    let seen = Seen::look(checkouts)?;
+    let committed = checkouts.committed()?;
+    let mut misfits = seen.with(&committed).misfits();
+    for summary in all.iter().filter(|summary| summary.commit.is_none()) {
+        let own = LayerFiles::of(&summary.dir, summary.changes.clone());
+        let found = seen.with(committed.iter().chain([&own])).misfits();
+        let own = found
+            .into_iter()
+            .filter(|misfit| misfit.layer == committed.len());
+        misfits.extend(own);
+    }
+    Ok(misfits)
+}
+
+/// Says which objects are not shown, why, and how to go on.
+pub fn tell_misfits(misfits: &[Misfit]) {
+    for misfit in misfits.iter().take(MOST_SHOWN) {
+        say(&misfit.to_string());
+    }
+    if misfits.len() > MOST_SHOWN {
+        say(&format!("and {} more", misfits.len() - MOST_SHOWN));
+    }
+    if !misfits.is_empty() {
+        say(
+            "with the store as it was they are shown again; commit and export do without them with --leave-out, \
+             discard forgets a checkout that is not committed",
+        );
+    }
+}
+
+fn row(summary: &Summary) -> [String; 9] {
+    let of = Listed::new(summary);
+    let commit = summary.commit.as_ref().map(|(_, commit)| commit);
+    let state = match (of.commit, of.committed, of.in_use) {
+        (Some(number), Some(time), _) => format!("commit {number}, {time}"),
+        (_, _, Some(holder)) => format!("in use: {}", printable::line(&holder)),
+        _ => "open".to_owned(),
     };
     [
-        summary.name.clone(),
-        stored.to_string(),
-        (entries.len() - stored).to_string(),
-        waiting.to_string(),
-        bytes.to_string(),
-        begun.map_or_else(|| "-".to_owned(), |begun| utc(time(begun.time))),
+        printable::name(of.name.as_bytes()),
+        of.objects.to_string(),
+        of.deleted.to_string(),
+        of.waiting.to_string(),
+        of.bytes.to_string(),
+        of.begun.unwrap_or_else(|| "-".to_owned()),
         state,
+        commit.map_or_else(String::new, |commit| {
+            commit.id.chars().take(SHORT_ID).collect()
+        }),
+        commit.map_or_else(String::new, |commit| printable::line(commit.subject())),
     ]
 }
 
@@ -189,30 +302,54 @@ fn table_text<const N: usize>(rows: &[[String; N]]) -> String {
     text
 }
 
-pub fn commit(
-    which: &Which,
-    name: Option<&str>,
-    side: Option<Side>,
-    leave_out: bool,
-) -> Result<(), CliError> {
+pub fn commit(which: &Which, name: Option<&str>, wish: &Wish) -> Result<(), CliError> {
     let found = which.find(name)?;
     let (checkouts, name) = (&found.checkouts, found.name()?);
     // Opened only if there is a question that it answers.
-    let seen = LazyCell::new(|| Seen::open(checkouts).ok());
+    let seen = LazyCell::new(|| Seen::look(checkouts));
     let is_group = |layer: &LayerFiles, key: &str| {
         let seen = LazyCell::force(&seen).as_ref();
-        seen.is_some_and(|seen| seen.is_group(layer, key))
+        seen.is_ok_and(|seen| seen.is_group(layer, key))
     };
-    let done = checkouts.commit(name, side, leave_out, Arc::new(Disk), &is_group);
+    let fitting = |layers: &[LayerFiles]| match LazyCell::force(&seen) {
+        Ok(seen) => Ok(seen.with(layers).misfits()),
+        Err(e) => Err(e.clone()),
+    };
+    let broken = |layers: &[LayerFiles]| {
+        let Some((new, _)) = layers.split_last() else {
+            return Ok(Vec::new());
+        };
+        let keys = new.entries.keys().map(String::as_str);
+        match LazyCell::force(&seen) {
+            Ok(seen) => result::broken(&seen.with(layers), seen.context.options.sep, keys),
+            Err(e) => Err(e.clone()),
+        }
+    };
+    let disk = Arc::new(Disk);
+    let done = checkouts.commit(name, wish, disk, &is_group, &fitting, &broken);
     let Committed {
         number,
         objects,
         dropped,
         incomplete,
+        misfits,
     } = match done {
         Ok(done) => done,
         Err(Refusal::Failed(e)) => return Err(in_use(e, "commit")),
         Err(Refusal::Conflicts(met)) => return Err(conflicts(checkouts, &met)),
+        Err(Refusal::Broken(lines)) => {
+            return Err(CliError::object(format!(
+                "nothing was committed: the store would break the rules of its format: {}",
+                lines.join("; ")
+            )));
+        }
+        Err(Refusal::Misfits(misfits)) => {
+            tell_misfits(&misfits);
+            return Err(CliError::object(format!(
+                "nothing was committed: {} objects do not fit the store any more",
+                misfits.len()
+            )));
+        }
         Err(Refusal::Incomplete(objects)) => {
             let lines: Vec<_> = objects.iter().map(line_of).collect();
             return Err(CliError::object(format!(
@@ -226,18 +363,25 @@ pub fn commit(
         return print("nothing to commit\n");
     };
     let mut text = String::new();
+    for misfit in &misfits {
+        let _ = writeln!(
+            text,
+            "left out: {}",
+            printable::line(&format!("{}: {}", misfit.key, misfit.why))
+        );
+    }
     for key in &dropped {
-        let _ = writeln!(text, "left out: {key}");
+        let _ = writeln!(text, "left out: {}", printable::line(key));
     }
     for object in &incomplete {
-        let _ = writeln!(text, "left out: {}", line_of(object));
+        let _ = writeln!(text, "left out: {}", printable::line(&line_of(object)));
     }
     print(&format!("{text}commit {number}: {objects} changes\n"))
 }
 
 /// Says for each conflict what both sides did, and then how to go on.
 fn conflicts(checkouts: &Checkouts, met: &[Conflict]) -> CliError {
-    let listed = checkouts.list().unwrap_or_default();
+    let (listed, _) = checkouts.list().unwrap_or_default();
     for conflict in met.iter().take(MOST_SHOWN) {
         let Conflict {
             ours,
@@ -286,6 +430,7 @@ pub fn discard(which: &Which, name: Option<&str>) -> Result<(), CliError> {
     let done = found.checkouts.discard(name, &Disk);
     done.map_err(|e| in_use(e, "discard"))?;
     let objects = summary.changes.entries.len();
+    let name = printable::name(name.as_bytes());
     print(&format!("discarded {name}: {objects} changes\n"))
 }
 

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::checkout::checkouts::{Checkouts, LayerFiles, name_of};
+use crate::checkout::checkouts::{Checkouts, LayerFiles};
 use crate::checkout::index::Stored;
 use crate::checkout::view::View;
 use crate::cli::CliError;
 use crate::content::Content;
 use crate::error::Result;
-use crate::h5::{H5, sandbox};
+use crate::h5::H5;
+use crate::h5::permit::Reach;
 use crate::npy::parse::{self, LONGEST_HEADER};
 use crate::options::FsOptions;
 use crate::store::{self, Context};
@@ -30,32 +31,30 @@ pub struct Seen {
 
 impl Seen {
     pub fn open(checkouts: &Checkouts) -> std::result::Result<Self, CliError> {
+        Self::look(checkouts).map_err(|e| CliError::store(e.message))
+    }
+
+    pub fn look(checkouts: &Checkouts) -> Result<Self> {
         let options = FsOptions::default();
-        let readable = sandbox::readable(checkouts.store(), options.external);
-        let layers = readable.is_some().then(|| checkouts.dir().to_owned());
-        let layers = layers.filter(|dir| dir.is_dir());
-        let h5 = H5::workers(readable.into_iter().chain(layers));
+        let reach = Reach::of(checkouts.store(), options.external).with(checkouts.dir());
+        let h5 = H5::workers(reach);
         let context = Arc::new(Context::new(h5, options));
-        let base = store::open(checkouts.store(), &context);
-        let base = base.map_err(|e| CliError::store(e.message))?;
+        let base = store::open(checkouts.store(), &context)?;
         Ok(Self { context, base })
     }
 
     /// The store with layers on top, lowest first.
     pub fn with<'a>(&self, layers: impl IntoIterator<Item = &'a LayerFiles>) -> Arc<View> {
         let view = View::new(self.base.clone(), self.context.clone());
-        for layer in layers {
-            let dir = layer.dir.file_name().unwrap_or_default().to_string_lossy();
-            view.add_layer(&layer.dir, &layer.entries, name_of(&dir).unwrap_or(&dir));
-        }
+        view.add_layers(layers.into_iter().cloned());
         view
     }
 
     /// Whether the object of a layer is a group with nothing in it.
     pub fn is_group(&self, layer: &LayerFiles, key: &str) -> bool {
-        let alone = |stored: &Option<Stored>| LayerFiles {
-            dir: layer.dir.clone(),
-            entries: BTreeMap::from([(key.to_owned(), stored.clone())]),
+        let alone = |stored: &Option<Stored>| {
+            let entries = BTreeMap::from([(key.to_owned(), stored.clone())]);
+            LayerFiles::bare(&layer.dir, entries)
         };
         let Some(layer) = layer.entries.get(key).map(alone) else {
             return false;

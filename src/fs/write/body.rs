@@ -29,6 +29,7 @@ pub struct Body {
     /// Whoever changes the content holds it shared; who needs it to stay as it is, alone.
     still: RwLock<()>,
     changes: AtomicU64,
+    began_as_stored: bool,
     /// Its length when its space was given back.
     last_len: AtomicU64,
     state: Mutex<State>,
@@ -50,8 +51,12 @@ pub struct State {
     mtime: SystemTime,
     /// The time was set and is not stored yet.
     timed: bool,
+    /// Some writer since it was last truncated could map it: what such a one leaves may be completed through memory.
+    pub is_mappable: bool,
     /// Number of changes that are stored.
     stored: Option<u64>,
+    /// Number of changes after which it was a whole member of an object that is not complete.
+    whole: Option<u64>,
     /// How it was kept for later mounts, if it was.
     kept: Option<Kept>,
     /// Why a change failed: then what is there is not what was to be written.
@@ -65,7 +70,7 @@ pub struct Kept {
     pub file: u64,
     pub mtime: SystemTime,
     /// After how many changes.
-    changes: u64,
+    pub changes: u64,
 }
 
 /// Who makes a file, and with which permissions.
@@ -93,6 +98,7 @@ impl Body {
             source: RwLock::new(source),
             still: RwLock::default(),
             changes: AtomicU64::new(0),
+            began_as_stored: stored.is_some(),
             last_len: AtomicU64::new(0),
             state: Mutex::new(State {
                 path: Some(path),
@@ -104,7 +110,9 @@ impl Body {
                 gid: maker.gid,
                 mtime,
                 timed: false,
+                is_mappable: false,
                 stored,
+                whole: None,
                 kept: None,
                 failed: None,
             }),
@@ -171,6 +179,16 @@ impl Body {
         state.timed = state.timed && state.mtime != mtime;
     }
 
+    /// Its state after `changes` changes is a whole member of an object.
+    pub fn is_whole(&self, changes: u64) {
+        self.state().whole = Some(changes);
+    }
+
+    /// Nobody has changed it since it was a whole member.
+    pub fn stays_whole(&self) -> bool {
+        self.state().whole == Some(self.changes())
+    }
+
     /// Its state after `changes` changes is kept as `file`, with time `mtime`.
     pub fn is_kept(&self, file: u64, changes: u64, mtime: SystemTime) {
         self.state().kept = Some(Kept {
@@ -180,10 +198,14 @@ impl Body {
         });
     }
 
-    /// How it is kept, if it was not changed since.
+    /// What was kept of it is there no more.
+    pub fn forget_kept(&self) {
+        self.state().kept = None;
+    }
+
+    /// How it was kept last.
     pub fn kept(&self) -> Option<Kept> {
-        let kept = self.state().kept;
-        kept.filter(|kept| kept.changes == self.changes())
+        self.state().kept
     }
 
     /// What is stored of it, if anything, is at another path.
@@ -255,6 +277,11 @@ impl Body {
         scratch.set_len(end)?;
         *source = None;
         Ok(())
+    }
+
+    /// Nobody has changed it since it was made of what stood at its path.
+    pub fn is_copy(&self) -> bool {
+        self.began_as_stored && self.changes() == 0 && !self.state().timed
     }
 
     /// Makes the content its own, to be stored under another name or time.

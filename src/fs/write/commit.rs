@@ -1,22 +1,24 @@
 //! Storing what was written: which files make an object, and what becomes of them.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard};
 use std::time::SystemTime;
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::body::{Body, Written};
-use super::pending::Entry;
-use super::{LOCKS, Writer, refused};
+use super::pending::{Entry, Path};
+use super::twins::{is_replaced, twins};
+use super::{LOCKS, Waiting, Writer, refused};
 use crate::checkout::target::{Outcome, Part, Place, Role};
 use crate::content::Content;
 use crate::error::Result;
-use crate::npy::parse::{self, LONGEST_HEADER};
+use crate::npy::parse::{self, Header, LONGEST_HEADER, NpyError};
 use crate::tree::{Directory, Node};
 
 /// What a file is at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub enum State {
     /// It is stored as it is now.
     Stored,
     /// A part of an object that is not complete, or a name that nobody stores.
@@ -49,11 +51,70 @@ impl Writer {
     }
 
     /// Stores a file if it makes its object complete. An error if it can never be such an object.
-    pub fn commit(&self, body: &Arc<Body>) -> Result<()> {
-        self.try_commit(body).map(drop)
+    pub fn commit(&self, body: &Arc<Body>) -> Result<State> {
+        self.commit_with(body, None)
     }
 
-    fn try_commit(&self, body: &Arc<Body>) -> Result<State> {
+    /// Stores a file as `commit` does; where `gone` is given durably, and together with the deletion of these objects.
+    pub(super) fn commit_with(&self, body: &Arc<Body>, gone: Option<&[String]>) -> Result<State> {
+        let mut stored = None;
+        let state = self.try_once(body, gone, &mut stored)?;
+        if let Some(object) = stored {
+            self.complete_waiting(&object);
+        }
+        Ok(state)
+    }
+
+    /// Stores what waited for an object that is stored now, as vectors wait for their axis.
+    fn complete_waiting(&self, object: &str) {
+        let (group, name) = object.rsplit_once('/').unwrap_or(("", object));
+        let is_beside =
+            |other: &str| other.rsplit_once('/').map_or("", |(group, _)| group) == group;
+        let waits = |(other, waiting): (&String, &Waiting)| {
+            let waits = is_beside(other) && waiting.missing.iter().any(|missing| missing == name);
+            waits.then(|| other.clone())
+        };
+        let waiting: Vec<String> = self.waiting().iter().filter_map(waits).collect();
+        if waiting.is_empty() {
+            return;
+        }
+        let mut members = match self.members(&[]) {
+            Ok(members) => members,
+            Err(e) => {
+                return self
+                    .target
+                    .note(&format!("{object}: what waits for it: {e}"));
+            }
+        };
+        for other in waiting {
+            for (_, body) in members.remove(&other).unwrap_or_default() {
+                // Who writes it stores it.
+                if body.state().writers > 0 || !body.is_dirty() {
+                    continue;
+                }
+                match self.commit(&body) {
+                    Ok(State::Stored) => self.pending.drop_idle(&body),
+                    Ok(_) => {}
+                    Err(e) => {
+                        // It was said to be kept: it goes on waiting.
+                        if let Some(waiting) = self.waiting().get_mut(&other) {
+                            waiting.missing.clear();
+                        }
+                        let why = format!("{other} waited for {name} and cannot be stored: {e}");
+                        self.target.note(&why);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tries once; says which object was stored.
+    fn try_once(
+        &self,
+        body: &Arc<Body>,
+        gone: Option<&[String]>,
+        done: &mut Option<String>,
+    ) -> Result<State> {
         let Some(path) = body.path() else {
             return Ok(State::Gone);
         };
@@ -89,34 +150,67 @@ impl Writer {
             .map(|body| (body.changes(), body.mtime()))
             .collect();
         let time = body.mtime();
-        let outcome = match self.target.store(&place.object, &gathered.parts, time) {
+        let before = match place.member.is_empty() {
+            true => BTreeSet::new(),
+            false => self.shown_below(top(&path, &place))?,
+        };
+        let (object, parts) = (&place.object, &gathered.parts);
+        let stored = match gone {
+            None => self.target.store(object, parts, time),
+            Some(gone) => {
+                // What it takes the place of goes without being deleted.
+                let others = gone.iter().filter(|gone| *gone != object);
+                let others: Vec<String> = others.cloned().collect();
+                self.target.replace(object, parts, time, &others)
+            }
+        };
+        let outcome = match stored {
             // Parts that are stored are of the old object: this one may be the first of those that replace them.
-            Err(e) if e.errno() == libc::EINVAL && gathered.mixed() && is_whole(body)? => {
+            Err(e)
+                if e.errno() == libc::EINVAL && gathered.mixed() && check_whole(body).is_ok() =>
+            {
                 Outcome::Incomplete(Vec::new())
             }
             outcome => outcome?,
         };
+        if matches!(outcome, Outcome::Incomplete(_)) {
+            // Nobody has looked at it, if what is missing was clear from names.
+            if place.suffix == ".npy" {
+                check_whole(body)?;
+            }
+            body.is_whole(body.changes());
+        }
         drop(still);
         match &outcome {
-            Outcome::Stored => drop(self.waiting().remove(&place.object)),
+            Outcome::Stored => {
+                let waited = self.waiting().remove(&place.object).is_some();
+                // What was kept of others of its files ended with this.
+                if waited {
+                    for (_, other) in self.members_beside(&path, &place)? {
+                        other.forget_kept();
+                    }
+                }
+            }
             Outcome::Incomplete(missing) => {
                 let mut waiting = self.waiting();
                 let object = waiting.entry(place.object.clone()).or_default();
+                object.place = Some((path.clone(), place.clone()));
                 object.missing.clone_from(missing);
             }
         }
         match outcome {
             Outcome::Stored => {
+                *done = Some(place.object.clone());
                 for (part, (changes, mtime)) in gathered.bodies.iter().zip(times) {
                     part.is_stored(changes, mtime);
                     if part.number != body.number {
                         self.pending.drop_idle(part);
                     }
                 }
-                let depth = path.len() - depth_inside(&place);
                 let parent = &path[..path.len().saturating_sub(1)];
                 if !place.member.is_empty() {
-                    self.pending.settle(&path[..depth]);
+                    self.pending.settle_stored(top(&path, &place));
+                    self.leave_unseen(top(&path, &place), &before)?;
                 } else if matches!(self.pending.get(parent), Some(Entry::Directory(_))) {
                     // Something is stored in it now.
                     self.pending.renew();
@@ -131,39 +225,109 @@ impl Writer {
     fn gather(&self, path: &[Vec<u8>], place: &Place, body: &Arc<Body>) -> Result<Gathered> {
         let own = |body: &Arc<Body>, place: Place| -> Result<Part> {
             let content = Arc::new(Written::new(body)?);
-            Ok(Part { place, content })
+            Ok(Part {
+                place,
+                content,
+                stored: false,
+            })
         };
         if place.member.is_empty() {
+            let whole = twins(path, path.len().saturating_sub(1)).next();
+            let parts = match whole {
+                Some(top)
+                    if matches!(self.stored(&top)?, Some(Node::Directory(_)))
+                        && self.is_unchanged(path, body)? =>
+                {
+                    self.parts_of(&top, place)?
+                }
+                _ => Vec::new(),
+            };
             return Ok(Gathered {
-                parts: vec![own(body, place.clone())?],
+                // The same again says less than the members, if there are any.
+                parts: match parts.is_empty() {
+                    true => vec![own(body, place.clone())?],
+                    false => parts,
+                },
                 bodies: vec![body.clone()],
             });
         }
-        let top = &path[..path.len() - depth_inside(place)];
+        let top = top(path, place);
+        let own_number = body.number;
         let mut parts = Vec::new();
         let mut bodies = Vec::new();
+        let mut written = BTreeSet::new();
         let pending = self.pending.below(top);
         for (at, entry) in &pending {
             if let Entry::File(body) = entry
                 && body.len()? > 0
                 && let Role::Stored(other) = self.target.role(at)?
                 && other.object == place.object
+                // What somebody is writing is not there yet.
+                && (body.number == own_number || body.stays_whole())
+                && !self.is_left_over(at, top, body, &pending)?
             {
-                parts.push(own(body, other)?);
+                let mut part = own(body, other)?;
+                part.stored = self.is_unchanged(at, body)?;
+                if !part.stored {
+                    written.insert(at.clone());
+                }
+                parts.push(part);
                 bodies.push(body.clone());
             }
         }
         bodies.sort_by_key(|body| body.number);
         if let Some(Node::Directory(dir)) = self.stored(top)? {
             let mut path = top.to_vec();
-            let covered = |at: &[Vec<u8>]| pending.iter().any(|(known, _)| known == at);
+            let depth = path.len();
+            let covered = |at: &[Vec<u8>]| {
+                let known = pending.binary_search_by(|(known, _)| known.as_slice().cmp(at));
+                known.is_ok() || is_replaced(at, depth, &written)
+            };
             self.add_stored(&*dir, &mut path, &place.object, &covered, &mut parts)?;
         }
         Ok(Gathered { parts, bodies })
     }
 
+    /// Whether a scratch file is only left of a member that was deleted, of which nothing was written since: it is no
+    /// part of the object, which goes on without the member.
+    fn is_left_over(
+        &self,
+        at: &[Vec<u8>],
+        top: &[Vec<u8>],
+        body: &Arc<Body>,
+        pending: &[(Path, Entry)],
+    ) -> Result<bool> {
+        let is_old = |body: &Arc<Body>| body.is_untouched() && !body.is_dirty();
+        if !is_old(body) || self.stored(top)?.is_none() || self.stored(at)?.is_some() {
+            return Ok(false);
+        }
+        let member = |at: &[Vec<u8>]| {
+            let name = at.get(top.len()).map(Vec::as_slice).unwrap_or_default();
+            name.strip_suffix(b".npy").unwrap_or(name).to_vec()
+        };
+        let written = pending.iter().any(|(other, entry)| {
+            matches!(entry, Entry::File(body) if !is_old(body)) && member(other) == member(at)
+        });
+        Ok(!written)
+    }
+
+    /// What is stored of an object in the directory at a path.
+    fn parts_of(&self, top: &[Vec<u8>], place: &Place) -> Result<Vec<Part>> {
+        let mut parts = Vec::new();
+        if let Some(Node::Directory(dir)) = self.stored(top)? {
+            self.add_stored(
+                &*dir,
+                &mut top.to_vec(),
+                &place.object,
+                &|_| false,
+                &mut parts,
+            )?;
+        }
+        Ok(parts)
+    }
+
     /// The parts that are stored already.
-    fn add_stored(
+    pub(super) fn add_stored(
         &self,
         dir: &dyn Directory,
         path: &mut Vec<Vec<u8>>,
@@ -179,7 +343,11 @@ impl Writer {
                         && place.object == object
                     {
                         let content = file.open()?;
-                        parts.push(Part { place, content });
+                        parts.push(Part {
+                            place,
+                            content,
+                            stored: true,
+                        });
                     }
                 }
                 Node::Directory(below) => {
@@ -194,7 +362,7 @@ impl Writer {
 
     /// The last writer of a file is gone: what is stored, or never will be, is no scratch file any longer.
     pub fn finish(&self, body: &Arc<Body>) -> Result<()> {
-        let state = self.try_commit(body);
+        let state = self.commit(body);
         if body.state().writers > 0 {
             return state.map(drop);
         }
@@ -235,33 +403,48 @@ impl Writer {
     }
 }
 
-/// Whether a file is empty, or a header without its elements (as `open_memmap` leaves it before it maps it).
+/// Whether a file of nothing is a value: a sample of text or bytes. No array is.
+fn may_be_empty(place: &Place) -> bool {
+    matches!(place.suffix, ".txt" | ".bin")
+}
+
+/// Whether a file is empty, or a header without its elements that whoever wrote it can still map (as `open_memmap` leaves it
+/// before it opens it again). Who could only write has ended with the header: that is a truncated file.
 fn is_begun(body: &Arc<Body>, place: &Place) -> Result<bool> {
     let len = body.len()?;
-    if len == 0 || place.suffix != ".npy" || len > LONGEST_HEADER as u64 {
-        return Ok(len == 0);
-    }
-    let content = Written::new(body)?;
-    let mut head = [0; parse::PREAMBLE];
-    let known = head.len().min(usize::try_from(len).unwrap_or(head.len()));
-    content.read_at(0, &mut head[..known])?;
-    if parse::start(&head[..known]) != Some(len) {
+    if may_be_empty(place) {
         return Ok(false);
     }
-    let mut head = vec![0; usize::try_from(len).unwrap_or(0)];
-    content.read_at(0, &mut head)?;
-    let header = parse::parse(&head);
+    if len == 0 || place.suffix != ".npy" || !body.state().is_mappable {
+        return Ok(len == 0);
+    }
+    let header = header(&Written::new(body)?)?;
     Ok(header.is_ok_and(|header| header.start == len && header.len > 0))
 }
 
-/// Whether a file is a whole `.npy`.
-fn is_whole(body: &Arc<Body>) -> Result<bool> {
+/// Checks that a file is a whole `.npy`; EINVAL if it is not.
+fn check_whole(body: &Arc<Body>) -> Result<()> {
     let content = Written::new(body)?;
-    let size = content.len().min(LONGEST_HEADER as u64);
-    let mut head = vec![0; usize::try_from(size).unwrap_or(LONGEST_HEADER)];
-    content.read_at(0, &mut head)?;
-    let header = parse::parse(&head);
-    Ok(header.is_ok_and(|header| header.check_len(content.len()).is_ok()))
+    let checked = header(&content)?.and_then(|header| header.check_len(content.len()));
+    checked.map_err(|e| refused(libc::EINVAL, &e.to_string()))
+}
+
+/// The header that a file begins with.
+fn header(content: &dyn Content) -> Result<std::result::Result<Header, NpyError>> {
+    let read = |len: u64| -> Result<Vec<u8>> {
+        let mut head = vec![0; usize::try_from(len.min(content.len())).unwrap_or(0)];
+        content.read_at(0, &mut head)?;
+        Ok(head)
+    };
+    let preamble = read(parse::PREAMBLE as u64)?;
+    let len = parse::start(&preamble).unwrap_or(0);
+    let len = len.clamp(parse::PREAMBLE as u64, LONGEST_HEADER as u64);
+    Ok(parse::parse(&read(len)?))
+}
+
+/// The part of a path that leads to its object.
+pub(super) fn top<'a>(path: &'a [Vec<u8>], place: &Place) -> &'a [Vec<u8>] {
+    &path[..path.len() - depth_inside(place)]
 }
 
 /// How many names of a path are inside its object.

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use super::body::{Body, Maker, ScratchFile, Written};
+use super::commit::State;
 use super::pending::{Entry, Path};
 use super::{Change, Flags, Handle, Writer, process_of, refused};
 use crate::checkout::target::Role;
@@ -37,7 +38,7 @@ impl Fs {
     }
 
     /// The names that lead to an inode.
-    pub(super) fn names(&self, ino: u64) -> Result<Path> {
+    pub(in crate::fs) fn names(&self, ino: u64) -> Result<Path> {
         if ino == ROOT_INO {
             return Ok(Vec::new());
         }
@@ -81,7 +82,7 @@ impl Fs {
         let name = path.last().map_or(&[][..], Vec::as_slice);
         let node = Node::File(Arc::new(ScratchFile(body.clone())));
         let mut inodes = self.inodes();
-        let ino = inodes.enter(parent, name, &node);
+        let ino = inodes.enter(parent, name, &node, self.comes_last(name));
         inodes.hold(ino);
         ino
     }
@@ -89,7 +90,7 @@ impl Fs {
     /// Opens a scratch file; `None` if it is none any more.
     fn open_body(&self, ino: u64, body: &Arc<Body>, flags: Flags) -> Result<Option<Opened>> {
         let writer = self.writer()?;
-        if writer.pending.add_writer(body, flags.thread).is_none() {
+        if writer.pending.add_writer(body, flags).is_none() {
             return Ok(None);
         }
         if flags.truncate
@@ -140,7 +141,7 @@ impl Fs {
             let writer = self.writer()?;
             let path = self.path_in(parent, name)?;
             let role = writer.target.role(&path)?;
-            let _naming = writer.naming.lock().unwrap_or_else(|e| e.into_inner());
+            let _changing = writer.change_names(&[&path]);
             let there = self.child(parent, name.as_bytes())?;
             let is_new = there.is_none();
             let body = match there {
@@ -239,7 +240,11 @@ impl Fs {
         let Some(body) = writer.handle(handle) else {
             return Ok(());
         };
-        writer.commit(&body).or_else(|e| {
+        let committed = writer.commit(&body).and_then(|state| match state {
+            State::Begun if writer.is_emptied(&body)? => Err(writer.begun(&body)),
+            _ => Ok(()),
+        });
+        committed.or_else(|e| {
             let handles = writer.handles.read().unwrap_or_else(|e| e.into_inner());
             let opener = handles.get(&handle).map(|handle| handle.opener);
             drop(handles);
@@ -249,13 +254,19 @@ impl Fs {
             if e.errno() == libc::EINVAL && (others || opener != Some(process_of(thread))) {
                 return Ok(());
             }
+            // A shell closes a copy of the descriptor before the command has written anything: the last close tells.
+            if body.len().is_ok_and(|len| len == 0) {
+                return Err(e.into());
+            }
             Err(self.note_path(&body.path().unwrap_or_default(), "close", e))
         })
     }
 
     /// Stores the file durably.
     pub fn fsync(&self, handle: u64) -> FsResult<()> {
-        let writer = self.writer()?;
+        let Some(writer) = &self.writer else {
+            return Ok(());
+        };
         let Some(body) = writer.handle(handle) else {
             return self.sync_dir();
         };
@@ -271,15 +282,14 @@ impl Fs {
 
     /// The mount is gone: all that was stored is made durable.
     pub fn close(&self) -> FsResult<()> {
-        match &self.writer {
-            Some(_) => self.sync_dir(),
-            None => Ok(()),
-        }
+        self.sync_dir()
     }
 
     /// Makes all that was stored durable, and all names.
     pub fn sync_dir(&self) -> FsResult<()> {
-        let writer = self.writer()?;
+        let Some(writer) = &self.writer else {
+            return Ok(());
+        };
         let kept = writer.keep_all();
         let synced = writer.target.sync().and(kept);
         synced.map_err(|e| self.note_path(&[b".".to_vec()], "sync", e))
@@ -287,7 +297,11 @@ impl Fs {
 
     fn store(&self, body: &Arc<Body>, what: &str) -> FsResult<()> {
         let writer = self.writer()?;
-        writer.commit(body).map_err(|e| {
+        let committed = writer.commit(body).and_then(|state| match state {
+            State::Begun => Err(writer.begun(body)),
+            _ => Ok(()),
+        });
+        committed.map_err(|e| {
             let path = body.path().unwrap_or_default();
             self.note_path(&path, what, e)
         })
@@ -402,10 +416,11 @@ impl Fs {
 
     /// Notes a failure about a path. What a program asks to find out is an answer and no failure.
     pub(super) fn note_path(&self, path: &[Vec<u8>], what: &str, error: Error) -> FsError {
-        let asked = [libc::EEXIST, libc::ENOTEMPTY, libc::EXDEV, libc::EROFS];
-        if !matches!(error.kind, ErrorKind::NotFound | ErrorKind::Stale)
-            && !asked.contains(&error.errno())
-        {
+        let asked = [libc::EEXIST, libc::ENOTEMPTY, libc::EXDEV];
+        // What is stored goes to a disk; that it became read-only is a failure.
+        let stores = matches!(what, "close" | "fsync" | "sync");
+        let is_answer = asked.contains(&error.errno()) || (error.errno() == libc::EROFS && !stores);
+        if !matches!(error.kind, ErrorKind::NotFound | ErrorKind::Stale) && !is_answer {
             self.context.journal.add(&format!(
                 "{}: {}: {what}: {}",
                 self.store.display(),

@@ -1,21 +1,22 @@
 //! Objects that are not complete: their members outlive the mount, and the last one may come in a later mount.
 //!
-//! A member is kept once it was synced or renamed to its name, and when the mount ends.
+//! A member is kept once it was synced or renamed to its name, and when the mount ends; whole, as it was last closed, synced or
+//! renamed. While it is being written again, what was kept of it before counts.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
-use std::time::SystemTime;
 
 use super::body::{Body, Maker, Written};
 use super::commit::depth_inside;
-use super::pending::Entry;
+use super::pending::{Entry, Path};
 use super::{Waiting, Writer};
 use crate::checkout::target::{Part, Place, Restored, Role, Unstored};
 use crate::error::Result;
 use crate::tree::Node;
+use crate::tree::name::SUFFIXES;
 
 /// The scratch files of one object.
-type Members = Vec<(Place, Arc<Body>)>;
+pub(super) type Members = Vec<(Place, Arc<Body>)>;
 
 /// The lock of an object that is not complete, a place in it, and its members.
 type Incomplete<'a> = (MutexGuard<'a, ()>, Place, Members);
@@ -25,12 +26,23 @@ impl Writer {
     pub(super) fn restore(&self) {
         for object in self.target.kept() {
             let files = object.parts.iter().map(|part| part.kept).collect();
-            object.parts.into_iter().for_each(|part| self.show(part));
             let waiting = Waiting {
+                told: object.missing.clone(),
+                place: self.place_of(&object.parts),
                 missing: object.missing,
                 kept: files,
             };
+            object.parts.into_iter().for_each(|part| self.show(part));
             self.waiting().insert(object.object, waiting);
+        }
+    }
+
+    /// One of the files of an object, and its place.
+    fn place_of(&self, parts: &[Restored]) -> Option<(Path, Place)> {
+        let path = &parts.first()?.path;
+        match self.target.role(path) {
+            Ok(Role::Stored(place)) => Some((path.clone(), place)),
+            _ => None,
         }
     }
 
@@ -50,6 +62,7 @@ impl Writer {
         }
         let body = Body::new(part.path.clone(), part.content, None, part.time, maker);
         body.is_kept(part.kept, 0, part.time);
+        body.is_whole(0);
         let entry = Entry::File(Arc::new(body));
         self.pending.entries().insert(part.path, entry);
     }
@@ -62,13 +75,21 @@ impl Writer {
         self.keep_members(&place.object, members)
     }
 
-    /// Keeps every object that is not complete.
+    /// Keeps every object that is not complete. One that cannot be kept does not keep the others from it.
     pub fn keep_all(&self) -> Result<()> {
-        for (object, members) in self.members(&[])? {
-            let _one = self.lock(&object);
-            self.keep_members(&object, members)?;
+        let objects: Vec<(Path, Place)> = {
+            let waiting = self.waiting();
+            let places = waiting.values();
+            places.filter_map(|waiting| waiting.place.clone()).collect()
+        };
+        let mut all = Ok(());
+        for (path, place) in objects {
+            let _one = self.lock(&place.object);
+            // Not before: what another thread keeps meanwhile would be missing from the list, and forgotten.
+            let members = self.members_beside(&path, &place);
+            all = all.and(members.and_then(|m| self.keep_members(&place.object, m)));
         }
-        Ok(())
+        all
     }
 
     /// A file was taken away from a path: a member of an object that is not complete is missing now, and if it was
@@ -80,7 +101,8 @@ impl Writer {
         let was_kept = {
             let mut waiting = self.waiting();
             let object = waiting.entry(place.object.clone()).or_default();
-            if !object.missing.contains(&place.member) {
+            object.place = Some((path.to_vec(), place.clone()));
+            if !place.member.is_empty() && !object.missing.contains(&place.member) {
                 object.missing.push(place.member.clone());
             }
             let was_kept = !object.kept.is_empty();
@@ -104,19 +126,43 @@ impl Writer {
         if !self.waiting().contains_key(&place.object) {
             return Ok(None);
         }
-        let top = &path[..path.len() - depth_inside(&place)];
-        let members = self.members(top)?.remove(&place.object);
-        Ok(Some((lock, place, members.unwrap_or_default())))
+        let members = self.members_beside(path, &place)?;
+        Ok(Some((lock, place, members)))
     }
 
-    /// The scratch files at a path and below that make objects of several, by object.
-    fn members(&self, top: &[Vec<u8>]) -> Result<BTreeMap<String, Members>> {
+    /// All scratch files of the object that the file at a path is of: those in its directory, and files that are the
+    /// whole object.
+    pub(super) fn members_beside(&self, path: &[Vec<u8>], place: &Place) -> Result<Members> {
+        let mut top = path[..path.len() - depth_inside(place)].to_vec();
+        if place.member.is_empty()
+            && let Some(last) = top.last_mut()
+        {
+            last.truncate(last.len().saturating_sub(place.suffix.len()));
+        }
+        let mut members = self
+            .members(&top)?
+            .remove(&place.object)
+            .unwrap_or_default();
+        for suffix in SUFFIXES {
+            let mut whole = top.clone();
+            if let Some(last) = whole.last_mut() {
+                last.extend_from_slice(suffix);
+            }
+            let more = self.members(&whole)?.remove(&place.object);
+            members.extend(more.into_iter().flatten());
+        }
+        Ok(members)
+    }
+
+    /// The scratch files at a path and below that are to be stored, by object.
+    pub(super) fn members(&self, top: &[Vec<u8>]) -> Result<BTreeMap<String, Members>> {
         let mut objects: BTreeMap<String, Members> = BTreeMap::new();
         for (at, entry) in self.pending.below(top) {
+            // Of a file that nothing can be said of now, nothing must be forgotten either.
             if let Entry::File(body) = entry
-                && let Ok(Role::Stored(place)) = self.target.role(&at)
-                && !place.member.is_empty()
-                && body.len()? > 0
+                && let Role::Stored(place) = self.target.role(&at)?
+                // One that was just cut off, to be written again, was kept before.
+                && (body.len()? > 0 || body.kept().is_some())
             {
                 let members = objects.entry(place.object.clone()).or_default();
                 members.push((place, body));
@@ -130,44 +176,60 @@ impl Writer {
         let known = {
             let waiting = self.waiting();
             let object = waiting.get(object);
-            object.map(|object| (object.missing.clone(), object.kept.clone()))
+            object.map(|object| {
+                let same = object.missing == object.told;
+                (object.missing.clone(), object.kept.clone(), same)
+            })
         };
-        let Some((missing, before)) = known else {
+        let Some((missing, before, same)) = known else {
             return Ok(());
         };
-        let mut parts = Vec::with_capacity(members.len());
-        let mut states: Vec<(u64, SystemTime)> = Vec::with_capacity(members.len());
-        let mut same = members.len() == before.len();
-        for ((place, body), before) in members
-            .iter()
-            .zip(before.iter().map(Some).chain(std::iter::repeat(None)))
-        {
+        for (_, body) in &members {
             body.copy()?;
-            let (changes, time, kept) = (body.changes(), body.mtime(), body.kept());
-            same &= kept.is_some_and(|kept| kept.mtime == time && Some(&kept.file) == before);
+        }
+        // Nobody changes them until they are kept.
+        let still: Vec<_> = members.iter().map(|(_, body)| body.hold_still()).collect();
+        let (mut parts, mut states) = (Vec::new(), Vec::new());
+        for (place, body) in &members {
+            let (changes, now, kept) = (body.changes(), body.mtime(), body.kept());
+            let (changes, time, kept) = match kept {
+                _ if body.stays_whole() => {
+                    (changes, now, kept.filter(|kept| kept.changes == changes))
+                }
+                // It is being written: until it is whole again, what was kept of it counts.
+                Some(kept) => (kept.changes, kept.mtime, Some(kept)),
+                None => continue,
+            };
             let content = Arc::new(Written::new(body)?);
             parts.push(Unstored {
                 part: Part {
                     place: place.clone(),
                     content,
+                    stored: false,
                 },
                 time,
                 kept: kept.map(|kept| kept.file),
             });
-            states.push((changes, time));
+            states.push((body, changes, time, kept.map(|kept| kept.mtime)));
         }
-        if same {
+        let same_files = parts
+            .iter()
+            .map(|part| part.kept)
+            .eq(before.into_iter().map(Some));
+        if same && same_files && states.iter().all(|(_, _, time, kept)| Some(*time) == *kept) {
             return Ok(());
         }
         let files = self.target.keep(object, &parts, &missing)?;
-        for (((_, body), (changes, time)), &file) in members.iter().zip(states).zip(&files) {
+        for ((body, changes, time, _), &file) in states.into_iter().zip(&files) {
             body.is_kept(file, changes, time);
         }
+        drop(still);
         let mut waiting = self.waiting();
         if files.is_empty() {
             waiting.remove(object);
         } else if let Some(waiting) = waiting.get_mut(object) {
             waiting.kept = files;
+            waiting.told = missing;
         }
         Ok(())
     }

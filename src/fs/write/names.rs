@@ -4,13 +4,22 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::body::Body;
+use super::body::{Body, Maker};
+use super::commit::{State, depth_inside};
 use super::pending::{Entry, Path};
+use super::unreadable::Unreadable;
 use super::{Writer, refused};
-use crate::checkout::target::{Made, Place, Role};
+use crate::checkout::target::{Deletion, Made, Outcome, Place, Role};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fs::{Attr, Fs, FsResult};
-use crate::tree::Node;
+use crate::tree::{Directory, Node};
+
+/// What is still shown of an object that is deleted, or of a member.
+#[derive(Default)]
+struct Leftovers {
+    files: Vec<(Path, Place, Arc<Body>)>,
+    directories: Vec<Path>,
+}
 
 impl Writer {
     /// Deletes the file at a path.
@@ -50,29 +59,162 @@ impl Writer {
         Ok(())
     }
 
-    /// Deletes what is stored at a path: the object, or a part of it from view.
+    /// Deletes what is stored at a path: the object, or what of it goes with the file.
     fn take_away(&self, path: &[Vec<u8>], role: &Role) -> Result<()> {
-        match role {
-            Role::Stored(Place { object, member, .. }) if member.is_empty() => {
-                self.target.remove(object)?;
-                self.pending.renew();
+        let Role::Stored(place) = role else {
+            // A link to a group, whose name has no suffix.
+            return self.target.remove_directory(path);
+        };
+        match self.target.deletion(place)? {
+            Deletion::Object => self.remove_object(path, place),
+            Deletion::Member(member) => self.remove_member(path, place, &member),
+        }
+    }
+
+    /// Deletes an object of which the file at a path is a part. Its other files in the same directory stay as scratch files:
+    /// whoever deletes a directory finds them, and may delete them.
+    fn remove_object(&self, path: &[Vec<u8>], place: &Place) -> Result<()> {
+        let _one = self.lock(&place.object);
+        if self.stored(path)?.is_none() {
+            // It went with another of its files meanwhile.
+            if let Some(left) = self.pending.body(path) {
+                self.pending.drop_body(&left);
             }
-            _ => {
-                let mut entries = self.pending.entries();
-                entries.insert(path.to_vec(), Entry::Hidden);
+            return Ok(());
+        }
+        let left = self.leftovers(path, place)?;
+        self.target.remove(&place.object)?;
+        self.leave(path, place, left);
+        Ok(())
+    }
+
+    /// Stores an object anew without a member; what else is shown of that stays as above.
+    fn remove_member(&self, path: &[Vec<u8>], place: &Place, member: &str) -> Result<()> {
+        let of_member = |of: &str| {
+            of.strip_prefix(member)
+                .is_some_and(|r| r.is_empty() || r.starts_with('/'))
+        };
+        let _one = self.lock(&place.object);
+        let mut left = self.leftovers(path, place)?;
+        left.files.retain(|(_, place, _)| of_member(&place.member));
+        left.directories.retain(|at| {
+            let top = path.len() - depth_inside(place);
+            let inside: Vec<_> = at[top..]
+                .iter()
+                .map(|name| String::from_utf8_lossy(name))
+                .collect();
+            of_member(&inside.join("/"))
+        });
+        let top = &path[..path.len() - depth_inside(place)];
+        let mut parts = Vec::new();
+        if let Some(Node::Directory(dir)) = self.stored(top)? {
+            let mut at = top.to_vec();
+            self.add_stored(&*dir, &mut at, &place.object, &|_| false, &mut parts)?;
+        }
+        parts.retain(|part| !of_member(&part.place.member));
+        match self
+            .target
+            .store(&place.object, &parts, SystemTime::now())?
+        {
+            Outcome::Stored => {}
+            Outcome::Incomplete(missing) => {
+                let why = format!(
+                    "the object cannot be without it: {} missing",
+                    missing.join(", ")
+                );
+                return Err(refused(libc::EINVAL, &why));
             }
         }
+        self.leave(path, place, left);
         Ok(())
+    }
+
+    /// The stored files of the object of `place` but the one at `path`, as scratch files, and their directories.
+    fn leftovers(&self, path: &[Vec<u8>], place: &Place) -> Result<Leftovers> {
+        let mut left = Leftovers::default();
+        if place.member.is_empty() {
+            return Ok(left);
+        }
+        let top = &path[..path.len() - depth_inside(place)];
+        if let Some(Node::Directory(dir)) = self.stored(top)? {
+            let mut at = top.to_vec();
+            left.directories.push(top.to_vec());
+            self.add_leftovers(&*dir, &mut at, path, place, &mut left)?;
+        }
+        Ok(left)
+    }
+
+    fn add_leftovers(
+        &self,
+        dir: &dyn Directory,
+        at: &mut Path,
+        without: &[Vec<u8>],
+        of: &Place,
+        left: &mut Leftovers,
+    ) -> Result<()> {
+        for (name, node) in dir.list()?.iter() {
+            at.push(name.to_vec());
+            match &*node {
+                Node::File(file) if at.as_slice() != without && self.pending.get(at).is_none() => {
+                    if let Role::Stored(place) = self.target.role(at)?
+                        && place.object == of.object
+                    {
+                        let content = file
+                            .open()
+                            .unwrap_or_else(|_| Arc::new(Unreadable(file.clone())));
+                        let own = file.ownership();
+                        let maker = Maker {
+                            uid: own.uid,
+                            gid: own.gid,
+                            mode: own.mode & 0o666 | 0o200,
+                        };
+                        let body = Body::new(
+                            at.clone(),
+                            self.target.scratch(),
+                            Some(content),
+                            own.mtime,
+                            maker,
+                        );
+                        body.is_whole(body.changes());
+                        left.files.push((at.clone(), place, Arc::new(body)));
+                    }
+                }
+                Node::Directory(below) => {
+                    left.directories.push(at.clone());
+                    self.add_leftovers(&**below, at, without, of, left)?;
+                }
+                _ => {}
+            }
+            at.pop();
+        }
+        Ok(())
+    }
+
+    /// Shows what is left of an object, or of a member.
+    fn leave(&self, path: &[Vec<u8>], place: &Place, left: Leftovers) {
+        if !place.member.is_empty() {
+            self.pending
+                .settle(&path[..path.len() - depth_inside(place)]);
+        }
+        let now = SystemTime::now();
+        let mut entries = self.pending.entries();
+        for at in left.directories {
+            entries.entry(at).or_insert(Entry::Directory(now));
+        }
+        for (at, _, body) in left.files {
+            entries.entry(at).or_insert(Entry::File(body));
+        }
+        drop(entries);
+        self.pending.renew();
     }
 
     /// What was renamed away from a path is deleted or stored elsewhere now: it goes from its old place.
     fn settle_origin(&self, origin: &[Vec<u8>]) -> Result<()> {
         let hidden = matches!(self.pending.get(origin), Some(Entry::Hidden));
         if hidden && self.stored(origin)?.is_some() {
-            if let Role::Stored(place) = self.target.role(origin)? {
-                self.target.remove(&place.object)?;
-            }
+            let role = self.target.role(origin)?;
             self.pending.entries().remove(origin);
+            self.take_away(origin, &role)?;
             self.pending.renew();
         }
         Ok(())
@@ -150,6 +292,10 @@ impl Writer {
             Some(Node::File(_)) => {}
         }
         let stored = self.stored(from)?.is_some();
+        if let (true, Role::Stored(place)) = (stored, &was) {
+            // What may not be taken away must not be stored elsewhere first.
+            self.target.deletion(place)?;
+        }
         let body = self.pending.body(from);
         if stored
             && body.is_none()
@@ -161,43 +307,28 @@ impl Writer {
         {
             self.displace(to);
             self.pending.renew();
-            return Ok(());
+            return self.target.sync();
         }
         let body = match body {
             Some(body) => body,
             None => self.edit(from)?,
         };
+        let origin = body.state().origin.clone();
         let displaced = self.put(&body, from, to);
-        if matches!(becomes, Role::Stored(_)) {
-            // It is to be stored whatever it was before, with the time it has.
-            body.copy()?;
-            body.forget_stored();
-            let done = match body.len()? {
-                0 if stored => Err(refused(libc::EINVAL, "it is empty")),
-                _ => self.finish_renamed(&body),
-            };
-            if let Err(e) = done {
-                self.put_back(&body, from, to, displaced);
-                return Err(e);
-            }
-            if let Some(Entry::File(old)) = displaced {
-                old.state().path = None;
-                old.retire();
-            }
-            if stored {
-                self.take_away(from, &was)?;
-            }
-            let origin = body.state().origin.take();
-            if let Some(origin) = origin {
-                self.settle_origin(&origin)?;
-            }
-            return Ok(());
+        let done = match becomes {
+            Role::Stored(_) => self.store_renamed(&body, from, to, stored.then_some(&was)),
+            Role::Scratch => self.keep_without(from),
+        };
+        if let Err(e) = done {
+            body.state().origin = origin;
+            self.put_back(&body, from, to, displaced);
+            return Err(e);
         }
         if let Some(Entry::File(old)) = displaced {
             old.state().path = None;
             old.retire();
         }
-        if stored {
+        if stored && becomes == Role::Scratch {
             // It is not gone before what it becomes is stored, or deleted as well.
             self.pending.entries().insert(from.to_vec(), Entry::Hidden);
             body.state().origin = Some(from.to_vec());
@@ -205,12 +336,68 @@ impl Writer {
         Ok(())
     }
 
-    fn finish_renamed(&self, body: &Arc<Body>) -> Result<()> {
-        self.commit(body)?;
+    /// Stores a file under the path `to`, durably, and takes away what stood at its old ones. `was`: what is stored at
+    /// `from`, if anything is. On failure it is not stored.
+    fn store_renamed(
+        &self,
+        body: &Arc<Body>,
+        from: &[Vec<u8>],
+        to: &[Vec<u8>],
+        was: Option<&Role>,
+    ) -> Result<()> {
+        let origin = body.state().origin.take();
+        let origin = match origin {
+            Some(origin) if self.is_hidden(&origin)? => Some(origin),
+            _ => None,
+        };
+        let origin_role = origin.as_deref().map(|at| self.target.role(at));
+        let origin_role = origin_role.transpose()?;
+        if let Some(Role::Stored(place)) = &origin_role {
+            self.target.deletion(place)?;
+        }
+        // Objects go in the moment in which they are stored elsewhere. Members of others follow.
+        let single = |role: Option<&Role>| match role {
+            Some(Role::Stored(place)) if place.member.is_empty() => Some(place.object.clone()),
+            _ => None,
+        };
+        let leaving = [single(was), single(origin_role.as_ref())];
+        let gone: Vec<String> = leaving.iter().flatten().cloned().collect();
+        // It is to be stored whatever it was before, with the time it has.
+        body.copy()?;
+        body.forget_stored();
+        let state = self.commit_with(body, Some(&gone))?;
+        if state == State::Begun && body.state().writers == 0 {
+            return Err(self.begun(body));
+        }
+        // What was synced under its old name is expected to last under the new one.
+        self.keep(to)?;
+        self.keep_without(from)?;
         if !body.is_dirty() {
             self.pending.drop_idle(body);
         }
+        for (at, role, single) in [
+            (Some(from), was, &leaving[0]),
+            (origin.as_deref(), origin_role.as_ref(), &leaving[1]),
+        ] {
+            if let (Some(at), Some(role)) = (at, role)
+                && (single.is_none() || state != State::Stored)
+            {
+                self.take_away(at, role)?;
+            }
+        }
+        if let Some(origin) = origin {
+            self.pending.entries().remove(&origin);
+        }
+        if !gone.is_empty() {
+            self.pending.renew();
+        }
         Ok(())
+    }
+
+    /// Whether something is stored at a path that was renamed away from there.
+    fn is_hidden(&self, path: &[Vec<u8>]) -> Result<bool> {
+        let hidden = matches!(self.pending.get(path), Some(Entry::Hidden));
+        Ok(hidden && self.stored(path)?.is_some())
     }
 
     /// A scratch file that another takes the place of has no name any more.
@@ -236,6 +423,11 @@ impl Writer {
         };
         body.state().path = Some(from.to_vec());
         entries.insert(from.to_vec(), Entry::File(body.clone()));
+        drop(entries);
+        if body.is_copy() {
+            // It is what is stored there.
+            self.pending.drop_idle(body);
+        }
     }
 }
 
@@ -252,7 +444,7 @@ impl Fs {
         let make = || {
             let writer = self.writer()?;
             let path = self.path_in(parent, name)?;
-            let _naming = writer.naming.lock().unwrap_or_else(|e| e.into_inner());
+            let _changing = writer.change_names(&[&path]);
             writer.make_directory(&path)
         };
         make().map_err(|e| self.note_name(parent, name, "mkdir", e))?;
@@ -263,7 +455,7 @@ impl Fs {
         let remove = || {
             let writer = self.writer()?;
             let path = self.path_in(parent, name)?;
-            let _naming = writer.naming.lock().unwrap_or_else(|e| e.into_inner());
+            let _changing = writer.change_names(&[&path]);
             writer.remove_directory(&path)
         };
         remove().map_err(|e| self.note_name(parent, name, "rmdir", e))
@@ -273,8 +465,11 @@ impl Fs {
         let unlink = || {
             let writer = self.writer()?;
             let path = self.path_in(parent, name)?;
-            let _naming = writer.naming.lock().unwrap_or_else(|e| e.into_inner());
+            let open = self.open_directories();
+            let _changing = writer.change_names(&[&path]);
+            let remnants = writer.remnants(&path, &open)?;
             writer.delete(&path)?;
+            writer.leave_remnants(remnants)?;
             writer.pending.touch_above(&path);
             Ok(())
         };
@@ -291,7 +486,7 @@ impl Fs {
             let writer = self.writer()?;
             let from: Path = self.path_in(parent, name)?;
             let to: Path = self.path_in(new_parent, new_name)?;
-            let _naming = writer.naming.lock().unwrap_or_else(|e| e.into_inner());
+            let _changing = writer.change_names(&[&from, &to]);
             if replace == Replace::No && writer.shown(&to)?.is_some() {
                 return Err(refused(libc::EEXIST, "it exists"));
             }
@@ -305,10 +500,7 @@ impl Fs {
             if let (Some(ino), Some(name)) = (number, to.last()) {
                 self.inodes().rename(ino, new_parent, name);
             }
-            // What was synced under its old name is expected to last under the new one.
-            writer.keep(&to)?;
-            writer.keep_without(&from)?;
-            writer.target.sync()
+            Ok(())
         };
         rename().map_err(|e| self.note_name(new_parent, new_name, "rename", e))
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value as Json, json};
 
+use super::Flags;
 use super::body::{Body, ScratchFile, State};
 use crate::checkout::target::Target;
 use crate::error::Result;
@@ -28,6 +29,8 @@ pub enum Entry {
     Directory(SystemTime),
     /// Nothing: a part of an object was deleted, or renamed to a name that nobody stores.
     Hidden,
+    /// Nothing: it is stored, but as another form of something that was written in this mount.
+    Unwritten,
 }
 
 /// All of them. Any thread may use it.
@@ -59,12 +62,13 @@ impl Pending {
     }
 
     /// Counts one more writer of the file at a path, in a thread; `None` if it is another file, or none, by now.
-    pub fn add_writer(&self, body: &Body, thread: u32) -> Option<()> {
+    pub fn add_writer(&self, body: &Body, flags: Flags) -> Option<()> {
         let _entries = self.entries();
         let mut state = body.state();
         state.path.as_ref()?;
+        state.is_mappable = flags.reads || (state.is_mappable && !flags.truncate);
         state.writers += 1;
-        state.awaited.retain(|(other, _)| *other != thread);
+        state.awaited.retain(|(other, _)| *other != flags.thread);
         Some(())
     }
 
@@ -111,6 +115,15 @@ impl Pending {
     pub fn settle(&self, path: &[Vec<u8>]) {
         let gone =
             |at: &Path, entry: &Entry| at.starts_with(path) && !matches!(entry, Entry::File(_));
+        self.entries().retain(|at, entry| !gone(at, entry));
+        self.renew();
+    }
+
+    /// The same where something is stored now: forms of it that nobody wrote stay as they are.
+    pub fn settle_stored(&self, path: &[Vec<u8>]) {
+        let gone = |at: &Path, entry: &Entry| {
+            at.starts_with(path) && matches!(entry, Entry::Hidden | Entry::Directory(_))
+        };
         self.entries().retain(|at, entry| !gone(at, entry));
         self.renew();
     }
@@ -202,7 +215,7 @@ impl PendingDirectory {
     fn shown(&self, path: Path, entry: Option<Entry>, stored: Option<Node>) -> Option<Node> {
         match (entry, stored) {
             (Some(Entry::File(body)), _) => Some(Node::File(Arc::new(ScratchFile(body)))),
-            (Some(Entry::Hidden), _) => None,
+            (Some(Entry::Hidden | Entry::Unwritten), _) => None,
             (_, Some(Node::Directory(below))) => Some(self.directory(path, Some(below))),
             (Some(Entry::Directory(_)), _) => Some(self.directory(path, None)),
             (None, stored) => stored,
@@ -253,11 +266,10 @@ impl Directory for PendingDirectory {
                 entries.push((name, node));
             }
         }
-        Ok(Arc::new(Listing::new(
-            entries,
-            listing.left_out.clone(),
-            listing.notes.clone(),
-        )))
+        Ok(Arc::new(
+            Listing::new(entries, listing.left_out.clone(), listing.notes.clone())
+                .with_damage(listing.damage.clone()),
+        ))
     }
 
     fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {

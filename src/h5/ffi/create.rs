@@ -32,6 +32,17 @@ fn copy_of_c_string() -> Result<Id> {
     id(unsafe { h5t::H5Tcopy(*h5t::H5T_C_S1) }, "H5Tcopy")
 }
 
+/// Bytes that a type takes in a file.
+pub fn encoded_len(ty: &Id) -> Result<usize> {
+    let mut len = 0;
+    // SAFETY: without a buffer the call only says how long it would have to be; the pointer is to a live integer.
+    done(
+        unsafe { h5t::H5Tencode(ty.0, ptr::null_mut(), &raw mut len) },
+        "H5Tencode",
+    )?;
+    Ok(len)
+}
+
 /// Raw bytes with a tag.
 pub fn opaque_type(size: usize, tag: &str) -> Result<Id> {
     let tag = cstring(tag.as_bytes())?;
@@ -182,8 +193,51 @@ fn space(shape: &[u64]) -> Result<Id> {
 
 /// A contiguous dataset whose room is part of the file, and nothing is written there.
 pub fn contiguous_dataset(file: &Id, name: &[u8], ty: &Id, shape: &[u64]) -> Result<Id> {
+    dataset(file, name, ty, shape, &contiguous()?)
+}
+
+/// The same, and its attributes may be larger than the 64 KiB that an object header of the first version holds: those of
+/// the second version move to a heap. Only objects that track the order of their attributes get one in files that
+/// every version of libhdf5 reads.
+pub fn dataset_for_attributes(file: &Id, name: &[u8], ty: &Id, shape: &[u64]) -> Result<Id> {
+    let plist = contiguous()?;
+    // SAFETY: plain call on an identifier made here.
+    let tracked = unsafe { h5p::H5Pset_attr_creation_order(plist.0, h5p::H5P_CRT_ORDER_TRACKED) };
+    done(tracked, "H5Pset_attr_creation_order")?;
+    dataset(file, name, ty, shape, &plist)
+}
+
+/// Writes all elements of a small dataset.
+pub fn write_all(dataset: &Id, ty: &Id, shape: &[u64], bytes: &[u8]) -> Result<()> {
+    let elements = shape
+        .iter()
+        .try_fold(1_usize, |n, &d| n.checked_mul(usize::try_from(d).ok()?));
+    let (Some((have, _)), Some(len)) = (
+        extent(&dataset_space(dataset)?)?,
+        elements.and_then(|n| n.checked_mul(size(ty))),
+    ) else {
+        return Err(Failure("data of another size".into()));
+    };
+    if have != shape || len != bytes.len() {
+        return Err(Failure("data of another size".into()));
+    }
+    // SAFETY: the buffer holds the elements of the whole dataspace in the type.
+    let written = unsafe {
+        h5d::H5Dwrite(
+            dataset.0,
+            ty.0,
+            h5s::H5S_ALL,
+            h5s::H5S_ALL,
+            h5p::H5P_DEFAULT,
+            bytes.as_ptr().cast(),
+        )
+    };
+    done(written, "H5Dwrite")
+}
+
+fn contiguous() -> Result<Id> {
     // SAFETY: plain calls on an identifier made here.
-    let plist = unsafe {
+    unsafe {
         let plist = id(h5p::H5Pcreate(*h5p::H5P_CLS_DATASET_CREATE), "H5Pcreate")?;
         done(
             h5p::H5Pset_layout(plist.0, h5d::H5D_layout_t::H5D_CONTIGUOUS),
@@ -197,9 +251,8 @@ pub fn contiguous_dataset(file: &Id, name: &[u8], ty: &Id, shape: &[u64]) -> Res
             h5p::H5Pset_fill_time(plist.0, h5d::H5D_fill_time_t::H5D_FILL_TIME_NEVER),
             "H5Pset_fill_time",
         )?;
-        plist
-    };
-    dataset(file, name, ty, shape, &plist)
+        Ok(plist)
+    }
 }
 
 /// A dataset without chunks yet; its filters (number and parameters) are declared, not run.

@@ -20,21 +20,37 @@ pub fn dataset_plist(dataset: &Id) -> Result<Id> {
     )
 }
 
-/// Bytes the dataset occupies in its file.
-pub fn storage_size(dataset: &Id) -> u64 {
-    // SAFETY: as above.
-    unsafe { h5d::H5Dget_storage_size(dataset.0) }
+/// Bytes the dataset occupies in its file; 0 proves that nothing was ever written.
+///
+/// libhdf5 answers 0 as well where it cannot read the chunk index, and tells that on its error stack alone.
+pub fn storage_size(dataset: &Id) -> Result<u64> {
+    // SAFETY: as above; every call but those about the stack itself begins with an empty stack.
+    let (size, errors) = unsafe {
+        let size = h5d::H5Dget_storage_size(dataset.0);
+        (size, h5e::H5Eget_num(h5e::H5E_DEFAULT))
+    };
+    if errors != 0 {
+        return Err(failure("H5Dget_storage_size"));
+    }
+    Ok(size)
 }
 
-/// Address of contiguous data in the file, the user block included.
-pub fn contiguous_addr(dataset: &Id) -> Option<u64> {
-    // SAFETY: as above; an undefined address is all ones, and leaves an error on the stack.
-    let addr = unsafe { h5d::H5Dget_offset(dataset.0) };
-    if addr == u64::MAX {
-        let _ = failure("H5Dget_offset");
-        return None;
+/// Address of contiguous data in the file, the user block included; `None` if it was never written.
+pub fn contiguous_addr(dataset: &Id) -> Result<Option<u64>> {
+    let mut status = h5d::H5D_space_status_t::H5D_SPACE_STATUS_ERROR;
+    // SAFETY: a live integer; what libhdf5 writes there after success is one of the values of the type.
+    done(
+        unsafe { h5d::H5Dget_space_status(dataset.0, &raw mut status) },
+        "H5Dget_space_status",
+    )?;
+    if status == h5d::H5D_space_status_t::H5D_SPACE_STATUS_NOT_ALLOCATED {
+        return Ok(None);
     }
-    Some(addr)
+    // SAFETY: plain call on an open identifier; an undefined address is all ones.
+    match unsafe { h5d::H5Dget_offset(dataset.0) } {
+        u64::MAX => Err(failure("H5Dget_offset")),
+        addr => Ok(Some(addr)),
+    }
 }
 
 /// The current shape and the maximum one (`u64::MAX`: unlimited). `None`: a null dataspace.
@@ -184,8 +200,17 @@ pub struct StoredChunk {
     pub mask: u32,
 }
 
-/// Whether the chunks are indexed by an extensible array.
-pub fn has_extensible_array(dataset: &Id) -> Result<bool> {
+/// What finds the chunks of a dataset, as far as it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChunkIndex {
+    /// A B-tree of version 1: the only one without checksums.
+    BTree1,
+    ExtensibleArray,
+    Other,
+}
+
+pub fn chunk_index(dataset: &Id) -> Result<ChunkIndex> {
+    const BTREE_1: h5d::H5D_chunk_index_t = 0;
     const EXTENSIBLE_ARRAY: h5d::H5D_chunk_index_t = 4;
     let mut kind = 0;
     // SAFETY: a live integer.
@@ -193,7 +218,30 @@ pub fn has_extensible_array(dataset: &Id) -> Result<bool> {
         unsafe { h5d::H5Dget_chunk_index_type(dataset.0, &raw mut kind) },
         "H5Dget_chunk_index_type",
     )?;
-    Ok(kind == EXTENSIBLE_ARRAY)
+    Ok(match kind {
+        BTREE_1 => ChunkIndex::BTree1,
+        EXTENSIBLE_ARRAY => ChunkIndex::ExtensibleArray,
+        _ => ChunkIndex::Other,
+    })
+}
+
+unsafe extern "C" {
+    // Of libhdf5 since 1.10.2 (H5Dpublic.h); hdf5-sys does not name it.
+    fn H5Dget_chunk_storage_size(
+        dataset: hid_t,
+        offset: *const hsize_t,
+        chunk_bytes: *mut hsize_t,
+    ) -> c_int;
+}
+
+/// Checks that libhdf5 finds a chunk when it looks for it, as reading does; `start` has the dataset's rank.
+pub fn find_chunk(dataset: &Id, start: &[u64]) -> Result<()> {
+    let mut size = 0;
+    // SAFETY: as many coordinates as the rank, which the caller knows, and a live integer.
+    done(
+        unsafe { H5Dget_chunk_storage_size(dataset.0, start.as_ptr(), &raw mut size) },
+        "H5Dget_chunk_storage_size",
+    )
 }
 
 /// The stored chunks of a dataset of this rank, at most `most` of them (`None` if there are more).

@@ -185,10 +185,24 @@ pub fn set_number(object: &Id, name: &[u8], value: i64) -> Result<()> {
     }
 }
 
+/// Bytes that an attribute takes in an object header, or in its place.
+pub fn attribute_bytes(object: &Id, name: &[u8]) -> Result<usize> {
+    let name = cstring(name)?;
+    // SAFETY: plain calls on identifiers made here; the name is a live C string.
+    unsafe {
+        let attribute = id(
+            h5a::H5Aopen(object.0, name.as_ptr(), h5p::H5P_DEFAULT),
+            "H5Aopen",
+        )?;
+        let size = h5a::H5Aget_storage_size(attribute.0);
+        usize::try_from(size).map_err(|_| Failure("attribute too large".into()))
+    }
+}
+
 /// Copies an attribute from one object to another, in the place of one of that name.
 pub fn copy_attribute(from: &Id, to: &Id, name: &[u8]) -> Result<()> {
-    /// An attribute lies in an object header of 64 KiB; text of variable length may be longer.
-    const LARGEST: usize = 1 << 20;
+    /// Most lie in object headers of 64 KiB. Larger ones are items of daf.
+    const LARGEST: usize = 64 << 20;
     if has_attribute(to, name)? {
         remove_attribute(to, name)?;
     }

@@ -1,6 +1,6 @@
 //! From memory to data files, and from there into the tables.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,6 +11,7 @@ use crate::stage::data::Held;
 use crate::stage::markers::DataFile;
 use crate::stage::sample::{Place, Sample};
 use crate::store::hangar::column::Layout;
+use crate::store::hangar::record::Record;
 
 /// Samples that are written at once, and their bytes.
 const BATCH: usize = 1024;
@@ -65,7 +66,8 @@ impl Checkout {
         let mut groups: Vec<(&Arc<ColumnSchema>, Vec<Held>)> = Vec::new();
         for ((schema, sample), known) in batch.iter().zip(&known) {
             let digest = sample.digest();
-            if known.is_some() || data.written.contains_key(&digest) || !seen.insert(digest) {
+            let here = known.as_ref().is_some_and(|record| is_here(record));
+            if here || data.written.contains_key(&digest) || !seen.insert(digest) {
                 continue;
             }
             let Some(bytes) = sample.held() else {
@@ -132,8 +134,8 @@ impl Checkout {
                 ),
             ));
         }
-        let steps = self.steps(&mut data, &columns)?;
-        data.writer.mark()?;
+        let (steps, committed) = self.steps(&mut data, &columns)?;
+        data.writer.mark(&committed)?;
         self.stage.write(&mut locked, steps)?;
         drop(locked);
         self.repository().look_again();
@@ -173,11 +175,14 @@ impl Checkout {
 
     /// The rows of changes, in an order in which Hangar can take over after each step: `stage_hash.lmdb`, which only
     /// says what a reset forgets, then `hash.lmdb`, then the list.
+    ///
+    /// A sample that commits have already, and whose bytes were only at the remote, is here from now on whatever
+    /// becomes of the staging area: no reset may forget it. The second answer is the files that hold such samples.
     fn steps(
         &self,
         data: &mut Data,
         columns: &BTreeMap<Vec<u8>, ColumnChange>,
-    ) -> Result<Vec<Step>> {
+    ) -> Result<(Vec<Step>, BTreeSet<DataFile>)> {
         let folder = &self.repository().folder;
         let samples: BTreeMap<Vec<u8>, &Arc<Sample>> = columns
             .values()
@@ -188,14 +193,16 @@ impl Checkout {
             .repository()
             .hashes
             .values(samples.keys().cloned().collect())?;
-        let mut hashes = Vec::new();
+        let (mut new, mut fetched) = (Vec::new(), Vec::new());
+        let mut committed = BTreeSet::new();
         let mut lost = Vec::new();
         let mut there: HashMap<DataFile, bool> = HashMap::new();
         for ((key, sample), known) in samples.iter().zip(&known) {
-            if known.is_some() {
-                continue;
-            }
             let record = data.written.get(&sample.digest());
+            match known {
+                Some(text) if is_here(text) || record.is_none() => continue,
+                Some(_) | None => {}
+            }
             let is_there = record.is_some_and(|record| {
                 let file = record.uid().map(|uid| DataFile::new(record.backend(), uid));
                 file.is_some_and(|file| {
@@ -203,17 +210,25 @@ impl Checkout {
                     *there.entry(file).or_insert_with(|| path.exists())
                 })
             });
-            match record.filter(|_| is_there) {
-                Some(record) => hashes.push((key.clone(), record.to_string())),
-                None => lost.push(key.clone()),
+            let Some(record) = record.filter(|_| is_there) else {
+                lost.push(key.clone());
+                continue;
+            };
+            let row = Op::put(key.clone(), record.to_string().as_bytes());
+            match known {
+                None => new.push(row),
+                Some(_) => {
+                    let uid = record.uid();
+                    committed.extend(uid.map(|uid| DataFile::new(record.backend(), uid)));
+                    fetched.push(row);
+                }
             }
         }
         if !lost.is_empty() {
             return Err(self.give_up(&lost));
         }
-        let put = |(key, record): &(Vec<u8>, String)| Op::put(key.clone(), record.as_bytes());
-        let stage_hash: Vec<Op> = hashes.iter().map(put).collect();
-        let mut hash: Vec<Op> = stage_hash.clone();
+        let stage_hash: Vec<Op> = new;
+        let mut hash: Vec<Op> = stage_hash.iter().cloned().chain(fetched).collect();
         let mut list = Vec::new();
         for (name, change) in columns {
             if change.removed
@@ -254,7 +269,8 @@ impl Checkout {
             ("hash.lmdb", hash),
             ("stage_ref.lmdb", list),
         ];
-        Ok(steps.map(|(table, ops)| Step::new(table, ops)).into())
+        let steps = steps.map(|(table, ops)| Step::new(table, ops)).into();
+        Ok((steps, committed))
     }
 
     /// Forgets samples whose data somebody removed: Hangar's reset takes what is not committed.
@@ -271,6 +287,12 @@ impl Checkout {
             lost.len()
         ))
     }
+}
+
+/// Whether a record of `hash.lmdb` says where the bytes are in this repository, and not that a remote has them.
+fn is_here(record: &[u8]) -> bool {
+    let record = Record::parse(&String::from_utf8_lossy(record));
+    !matches!(record, Ok(Record::Remote { .. }))
 }
 
 fn hash_key(sample: &Sample) -> Vec<u8> {

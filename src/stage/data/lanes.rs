@@ -1,13 +1,16 @@
 //! Data files written side by side: each lane has files and a worker of its own, so that compression, which libhdf5
 //! does, runs on several cores. Only what takes long to compress is divided among them.
 
+use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::path::Path;
 use std::thread;
 
 use super::{DataWriter, Held};
+use crate::checkout::dir::Dir;
 use crate::error::{Error, Result};
 use crate::stage::Stage;
+use crate::stage::markers::DataFile;
 use crate::store::hangar::record::Record;
 use crate::store::hangar::schema::Schema;
 use crate::thread::anywhere;
@@ -23,7 +26,7 @@ pub struct Lanes(Vec<DataWriter>);
 
 impl Lanes {
     /// As `DataWriter::open`, which says what the arguments are.
-    pub fn open(folder: &Path, dir: &Path, program: &Path) -> Result<Self> {
+    pub fn open(folder: &Path, dir: &Dir, program: &Path) -> Result<Self> {
         let first = DataWriter::open(folder, dir, program)?;
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let others: Vec<DataWriter> = (1..cores.min(MOST))
@@ -70,8 +73,14 @@ impl Lanes {
         self.0.iter_mut().try_for_each(DataWriter::sync)
     }
 
-    pub fn mark(&mut self) -> Result<()> {
-        self.0.iter_mut().try_for_each(DataWriter::mark)
+    /// As `DataWriter::leaves_nothing`.
+    pub fn leaves_nothing(&self) -> bool {
+        self.0.iter().all(DataWriter::leaves_nothing)
+    }
+
+    /// As `DataWriter::mark`.
+    pub fn mark(&mut self, committed: &BTreeSet<DataFile>) -> Result<()> {
+        self.0.iter_mut().try_for_each(|lane| lane.mark(committed))
     }
 
     pub fn close(&mut self) {

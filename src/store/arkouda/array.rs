@@ -6,6 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::object::{Joined, Object};
 use super::set::LocaleSet;
+use super::stored;
 use crate::content::{Concat, Content, Literal};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
@@ -157,7 +158,18 @@ impl VirtualFile for ArrayNode {
         if let Some(note) = self.array.note() {
             map.insert("note".into(), json!(note));
         }
-        let locales = self.origin.set.locales(|part| self.array.part(part));
+        let (set, joined) = (&self.origin.set, &self.origin.joined);
+        let stored: Vec<_> = (0..set.parts.len())
+            .map(|part| stored::datasets(set, joined, part))
+            .collect();
+        stored::summary(&stored, &mut map);
+        let locales = set.locales(|number| {
+            let mut part = self.array.part(number);
+            if let (Json::Object(part), Some(datasets)) = (&mut part, stored.get(number)) {
+                part.insert("datasets".into(), json!(datasets));
+            }
+            part
+        });
         map.insert("locales".into(), locales);
         let attributes = self.attributes().unwrap_or_default();
         map.insert("attributes".into(), info::attributes(&attributes));

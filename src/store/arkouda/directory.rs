@@ -88,6 +88,8 @@ impl ObjectDirectory {
         match self.kind {
             Kind::Strings => self.strings_members(&group, &mut to),
             Kind::SegArray => self.segarray(&group, &mut to),
+            Kind::Bigint => self.limbs(&group, &mut to)?,
+            Kind::IPv4 | Kind::ArrayView => self.named(&group, &mut to)?,
             _ => {
                 for member in group.members() {
                     if is_root && member.name() == METADATA {
@@ -104,11 +106,12 @@ impl ObjectDirectory {
         for note in &to.notes {
             journal.add(&format!("{}: {}/{note}", set.path.display(), group.path()));
         }
-        if let Some(fault) = set.fault().filter(|_| is_root) {
+        let fault: Vec<_> = set.fault().filter(|_| is_root).into_iter().collect();
+        for fault in &fault {
             journal.add(&format!("{}: {fault}", set.path.display()));
-            to.notes.push(fault);
+            to.notes.push(fault.clone());
         }
-        Ok(Listing::new(to.entries, to.left_out, to.notes))
+        Ok(Listing::new(to.entries, to.left_out, to.notes).with_damage(fault))
     }
 }
 

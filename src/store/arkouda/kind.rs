@@ -32,6 +32,28 @@ pub enum Kind {
 }
 
 impl Kind {
+    const ALL: [Self; 14] = [
+        Self::ArrayView,
+        Self::Pdarray,
+        Self::Bigint,
+        Self::Strings,
+        Self::SegArray,
+        Self::Categorical,
+        Self::GroupBy,
+        Self::DataFrame,
+        Self::Datetime,
+        Self::Timedelta,
+        Self::IPv4,
+        Self::Index,
+        Self::MultiIndex,
+        Self::Group,
+    ];
+
+    /// The kind of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
     /// Arkouda's name for it.
     pub fn name(self) -> &'static str {
         match self {
@@ -53,7 +75,7 @@ impl Kind {
     }
 
     /// The kind that `ObjType` says, for a group or for a dataset.
-    fn of_type(number: i64, is_group: bool) -> Option<Self> {
+    pub fn of_type(number: i64, is_group: bool) -> Option<Self> {
         Some(match (number, is_group) {
             (0, false) => Self::ArrayView,
             (1, false) => Self::Pdarray,

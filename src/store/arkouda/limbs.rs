@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use super::array::{Array, Origin};
 use super::object::{Joined, Object, total};
 use super::rows::in_rows;
-use crate::content::{Concat, Content};
+use crate::content::{Concat, Content, Literal};
 use crate::dtype::{DType, Kind, Order};
 use crate::error::{Error, Result};
 use crate::store::array::ArrayFile;
@@ -91,6 +91,11 @@ impl Limbs {
             width,
             masks,
         })
+    }
+
+    /// Limbs of each number.
+    pub fn width(&self) -> usize {
+        self.width
     }
 
     fn rows(&self, part: usize) -> u64 {
@@ -180,6 +185,65 @@ impl Array for Limbs {
     }
 }
 
+/// One limb of all numbers, as it is stored: bits above `MaxBits`, which are no part of the numbers, are in it.
+pub struct Limb {
+    pub limbs: Arc<Limbs>,
+    pub number: usize,
+}
+
+impl Array for Limb {
+    fn form(&self) -> Result<(DType, Vec<u64>)> {
+        let (dtype, shape) = self.limbs.form()?;
+        Ok((dtype, shape.into_iter().take(1).collect()))
+    }
+
+    fn payload(&self) -> Result<Arc<dyn Content>> {
+        let parts = self.limbs.parts.iter().enumerate();
+        let parts = parts
+            .filter(|(part, _)| self.limbs.rows(*part) > 0)
+            .map(|(part, limbs)| match limbs.get(self.number) {
+                Some(limb) => Ok(Arc::new(limb.payload()?) as Arc<dyn Content>),
+                None => Ok(Arc::new(Missing(self.limbs.rows(part).saturating_mul(8))) as _),
+            });
+        Ok(Arc::new(Concat::new(parts.collect::<Result<Vec<_>>>()?)))
+    }
+
+    fn part(&self, part: usize) -> Json {
+        json!({ "elements": self.limbs.rows(part) })
+    }
+}
+
+/// A limb that is zero in all numbers of a part; so many bytes.
+struct Missing(u64);
+
+impl Content for Missing {
+    fn len(&self) -> u64 {
+        self.0
+    }
+
+    fn read_at(&self, _offset: u64, buf: &mut [u8]) -> Result<()> {
+        buf.fill(0);
+        Ok(())
+    }
+}
+
+/// The bits of each number, where they are limited.
+pub struct MaxBits(pub i64);
+
+impl Array for MaxBits {
+    fn form(&self) -> Result<(DType, Vec<u64>)> {
+        Ok((DType::int(8), Vec::new()))
+    }
+
+    fn payload(&self) -> Result<Arc<dyn Content>> {
+        Ok(Arc::new(Literal(self.0.to_le_bytes().to_vec())))
+    }
+
+    fn part(&self, _number: usize) -> Json {
+        json!({})
+    }
+}
+
 /// Columns of 64-bit numbers as the rows of a matrix; as many columns as there are masks.
 struct Interleaved {
     columns: Vec<Arc<dyn Content>>,
@@ -222,7 +286,7 @@ impl Content for Interleaved {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::content::{Literal, read};
+    use crate::content::read;
 
     #[test]
     fn limbs_stand_side_by_side_and_missing_ones_are_zero() {

@@ -99,7 +99,8 @@ pub fn integer(bytes: &[u8], kind: Kind, order: Order) -> Option<i64> {
     i64::try_from(wide).ok()
 }
 
-fn scalar(value: &Value) -> Option<i64> {
+/// The one integer of a value.
+pub fn scalar(value: &Value) -> Option<i64> {
     match numbers(value)?.as_slice() {
         &[number] => Some(number),
         _ => None,

@@ -103,7 +103,9 @@ pub fn datasets(origin: &Origin, joined: &Joined) -> Result<Vec<Option<ArrayFile
 fn dtype(part: &ArrayFile) -> Result<DType> {
     match &part.dataset.element {
         Element::Fixed { dtype, .. } => Ok(dtype.clone()),
-        Element::Text { .. } => Err(Error::damaged("text where numbers should be")),
+        Element::Text { .. } | Element::Record { .. } => {
+            Err(Error::damaged("text where numbers should be"))
+        }
     }
 }
 

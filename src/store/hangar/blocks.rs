@@ -381,7 +381,7 @@ fn stored<'b>(
         }
     }
     let bytes = &mut buffer[..len];
-    file.file().read_exact_at(bytes, start)?;
+    file.file()?.read_exact_at(bytes, start)?;
     Ok(bytes)
 }
 

@@ -100,7 +100,7 @@ impl Files {
             return Ok(open.clone());
         }
         let file = self.open(backend, uid)?;
-        if !has_hdf5_signature(file.file())? {
+        if !has_hdf5_signature(&*file.file()?)? {
             let why = format!("{}: not an HDF5 file", file.path.display());
             return Err(Error::damaged(why));
         }
@@ -175,7 +175,7 @@ impl Files {
     /// Maps datasets, all if none are named; answers the last one.
     fn map(&self, of: &Collection, names: Vec<Vec<u8>>) -> Result<Option<Arc<Rows>>> {
         let many = names.len() != 1;
-        let version = Identity::of(&of.file.file().metadata()?);
+        let version = Identity::of(&of.file.file()?.metadata()?);
         let mut last = None;
         for (name, map) in self.context.h5.maps(&of.file, names)? {
             let text = String::from_utf8_lossy(&name);
@@ -215,7 +215,9 @@ impl Collection {
         const MOST: u64 = 16 << 20;
         if self.file.identity.size <= MOST {
             // Only about speed.
-            let _ = rustix::fs::fadvise(self.file.file(), 0, None, rustix::fs::Advice::WillNeed);
+            if let Ok(file) = self.file.file() {
+                let _ = rustix::fs::fadvise(&**file, 0, None, rustix::fs::Advice::WillNeed);
+            }
         }
     }
 
@@ -230,7 +232,7 @@ impl Collection {
 
     /// Whether the file was written to since a map was made.
     pub fn is_newer(&self, rows: &Rows) -> bool {
-        let now = self.file.file().metadata();
+        let now = self.file.file().and_then(|file| file.metadata());
         now.is_ok_and(|meta| Identity::of(&meta) != rows.version)
     }
 }

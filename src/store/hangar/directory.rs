@@ -240,6 +240,7 @@ impl ColumnDirectory {
             })),
             left_out,
             notes,
+            damage: Vec::new(),
         }
     }
 }

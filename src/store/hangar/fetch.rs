@@ -206,7 +206,7 @@ impl Repository {
             };
             let pool = self.context.cache.pool();
             let mut bytes = pool.take(stored.slot.size as usize);
-            let file = file.file.file();
+            let file = file.file.file()?;
             file.read_exact_at(&mut bytes, stored.slot.addr)?;
             rows.decode(&bytes, stored.slot.mask, out, pool)?;
             check(out, *checksum)?;

@@ -26,13 +26,13 @@ impl Header {
         let about = |why: &str| Error::damaged(format!("{}: {why}", file.path.display()));
         let mut head = [0; 10];
         let short = |_| about("not an .npy file");
-        file.file().read_exact_at(&mut head, 0).map_err(short)?;
+        file.file()?.read_exact_at(&mut head, 0).map_err(short)?;
         if head[..8] != *b"\x93NUMPY\x01\x00" {
             return Err(about("not an .npy file of version 1.0"));
         }
         let mut text = vec![0; usize::from(u16::from_le_bytes([head[8], head[9]]))];
         let start = (head.len() + text.len()) as u64;
-        file.file().read_exact_at(&mut text, 10).map_err(short)?;
+        file.file()?.read_exact_at(&mut text, 10).map_err(short)?;
         Self::parse(&text, start).ok_or_else(|| about("an .npy header that Hangar does not write"))
     }
 
@@ -71,7 +71,7 @@ impl Header {
             .and_then(|n| n.checked_add(self.start))
             .ok_or_else(outside)?;
         let mut stored = vec![0; usize::try_from(whole).map_err(|_| outside())?];
-        file.file()
+        file.file()?
             .read_exact_at(&mut stored, at)
             .map_err(|e| Error::damaged(format!("{}: {e}", file.path.display())))?;
         if shape == inner {

@@ -12,7 +12,7 @@ use super::rows::Rows;
 use super::schema::npy_size;
 use crate::content::{Concat, Content, Lazy, Literal};
 use crate::error::{Error, Result};
-use crate::h5::{Attribute, Value};
+use crate::h5::{Attribute, H5Error, Value};
 use crate::info;
 use crate::npy;
 use crate::raw::Ownership;
@@ -38,9 +38,11 @@ pub fn root(store: &Arc<OpenStore>) -> Result<Option<Arc<dyn Directory>>> {
         return Ok(None);
     }
     let h5 = &store.context.h5;
-    // A file whose attributes cannot be read is no collection.
-    let Ok(attributes) = h5.attributes(&store.file, store.root) else {
-        return Ok(None);
+    let attributes = match h5.attributes(&store.file, store.root) {
+        Ok(attributes) => attributes,
+        Err(e @ (H5Error::Machine(..) | H5Error::Stale)) => return Err(e.into()),
+        // A file whose attributes cannot be read is no collection.
+        Err(_) => return Ok(None),
     };
     let value = |name: &[u8]| attributes.iter().find(|a| a.name == name);
     let marked = MARKS.iter().all(|name| value(name).is_some());

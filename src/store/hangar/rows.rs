@@ -192,7 +192,7 @@ impl Rows {
                 let at = row.checked_mul(stride).and_then(|n| n.checked_add(*addr));
                 let at = at.ok_or_else(|| Error::damaged("rows too far behind"))?;
                 let mut whole = vec![0; bytes(&self.shape[1..], self.element)?];
-                file.file().read_exact_at(&mut whole, at)?;
+                file.file()?.read_exact_at(&mut whole, at)?;
                 self.crop(&whole, count, len).map(Some)
             }
             Backing::Chunked {
@@ -324,11 +324,11 @@ fn read_chunk(file: &StoreFile, slot: Slot) -> Result<Vec<u8>> {
         return Err(Error::damaged("a stored chunk of more than 1 GiB"));
     }
     let end = slot.addr.saturating_add(u64::from(slot.size));
-    if end > file.file().metadata()?.len() {
+    if end > file.file()?.metadata()?.len() {
         return Err(Error::damaged("a chunk behind the end of the file"));
     }
     let mut stored = vec![0; slot.size as usize];
-    file.file().read_exact_at(&mut stored, slot.addr)?;
+    file.file()?.read_exact_at(&mut stored, slot.addr)?;
     Ok(stored)
 }
 

@@ -14,6 +14,8 @@ use crate::cache::Piece;
 use crate::content::{Concat, Content, Data, Literal};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::h5::{Element, Member, Resolved};
+use crate::info;
 use crate::npy;
 use crate::raw::Ownership;
 use crate::tree::VirtualFile;
@@ -246,6 +248,37 @@ pub fn describe(repository: &Repository, record: &Record, map: &mut Map<String, 
     if let Record::Hdf5 { dataset, row, .. } = record {
         map.insert("path".into(), json!(format!("/{dataset}")));
         map.insert("row".into(), json!(row));
+        if let Err(e) = stored(repository, record, *dataset, map) {
+            map.insert("error".into(), json!(e.message));
+        }
+    }
+}
+
+/// How the dataset is stored that holds the row of a sample. A collection that is being written to says so.
+fn stored(
+    repository: &Repository,
+    record: &Record,
+    dataset: u32,
+    map: &mut Map<String, Json>,
+) -> Result<()> {
+    let Record::Hdf5 { backend, uid, .. } = record else {
+        return Ok(());
+    };
+    let (files, h5) = (&repository.files, &repository.context.h5);
+    // A file of its own: what is open already may be older than what is on disk.
+    let file = files.open(backend, uid)?;
+    let root = h5.root(&file)?;
+    match h5.resolve(&file, root, dataset.to_string().as_bytes())? {
+        Resolved::Member(Member::Dataset(dataset)) => {
+            let details = h5.describe(&file, dataset.addr)?;
+            let dtype = match &dataset.element {
+                Element::Fixed { dtype, .. } => Some(dtype),
+                _ => None,
+            };
+            info::details(&details, dtype, map);
+            Ok(())
+        }
+        _ => Err(Error::damaged(format!("no dataset {dataset} in {uid}"))),
     }
 }
 

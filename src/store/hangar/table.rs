@@ -103,7 +103,9 @@ impl Table {
             && file.identity.size <= MOST
         {
             // Only about speed.
-            let _ = rustix::fs::fadvise(file.file(), 0, None, rustix::fs::Advice::WillNeed);
+            if let Ok(file) = file.file() {
+                let _ = rustix::fs::fadvise(&**file, 0, None, rustix::fs::Advice::WillNeed);
+            }
         }
     }
 

@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use super::{Type, add as add_array, marks, numbers, strings, vector};
+use super::grouping;
+use super::limbs::{MAX_BITS, limb};
+use super::was::{Was, recode, type_over};
+use super::{Type, add as add_array, marks, numbers, strings};
 use crate::checkout::form::array::Array;
 use crate::checkout::form::integers::Integers;
-use crate::checkout::form::mapped::Mapped;
 use crate::checkout::form::{Base, Key, invalid};
 use crate::checkout::object::NewFile;
 use crate::checkout::target::Part;
-use crate::dtype::{DType, Kind, Order};
+use crate::dtype::{DType, Kind};
 use crate::error::Result;
 use crate::h5::{NewAttribute, NewDataset};
 
 /// Names of members without a number.
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 10] = [
     "values",
     "segments",
     "codes",
@@ -22,13 +24,19 @@ const NAMES: [&str; 7] = [
     "NA_Codes",
     "permutation",
     "unique_key_idx",
+    MAX_BITS,
+    "IPv4",
+    "ArrayView",
 ];
+
+/// The members of a Categorical; the last two are there both or not at all.
+pub const CATEGORICAL: [&str; 5] = ["codes", "categories", "NA_Codes", "permutation", "segments"];
+
+/// What a GroupBy has besides its keys.
+pub const GROUPED: [&str; 3] = ["segments", "permutation", "unique_key_idx"];
 
 /// The member that only a DataFrame has.
 const INDEX: &str = "Index";
-
-/// Limbs of a number, at most.
-const LIMBS: usize = 1024;
 
 /// What comes before a number.
 const NUMBERED: [&str; 3] = ["KEY_", "IDX_", "Limb_"];
@@ -44,20 +52,47 @@ pub fn is_member(name: &str) -> bool {
 
 /// A member: an array, or an object that has members itself. It may come in both forms.
 #[derive(Default)]
-struct Member<'a> {
+pub struct Member<'a> {
     file: Option<&'a Part>,
     below: Members<'a>,
 }
 
-type Members<'a> = BTreeMap<&'a str, Member<'a>>;
+impl Member<'_> {
+    /// Whether it is what is stored, with nothing that was written since.
+    fn is_stored(&self) -> bool {
+        self.file.is_none_or(|file| file.stored) && self.below.values().all(Self::is_stored)
+    }
+
+    /// Whether the members say more of it than the file that stands for all of them.
+    fn is_more_than_its_file(&self) -> bool {
+        let mut names = self.below.keys();
+        names.any(|name| {
+            matches!(*name, "codes" | "IPv4" | "ArrayView") || name.starts_with("Limb_")
+        })
+    }
+}
+
+pub type Members<'a> = BTreeMap<&'a str, Member<'a>>;
 
 /// What is missing, if anything is.
-type Complete = std::result::Result<(), Vec<String>>;
+pub type Complete = std::result::Result<(), Vec<String>>;
 
 /// Adds the object that its members make.
 pub fn add(new: &mut NewFile, base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Complete> {
+    let was = Was::of(base, &[key.name().to_owned()])?;
+    let first = |part: &Part| {
+        part.place
+            .member
+            .split('/')
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let mut new_names = parts.iter().filter(|part| !part.stored).map(first);
+    // Members of an object of another kind are none of the new one.
+    let goes_on = new_names.all(|name| name.is_empty() || was.may_have(&name));
     let mut members = Members::new();
-    for part in parts {
+    for part in parts.iter().filter(|part| goes_on || !part.stored) {
         let Some((first, rest)) = names(&part.place.member) else {
             // The object's other form, from before it was a directory.
             continue;
@@ -68,12 +103,20 @@ pub fn add(new: &mut NewFile, base: &dyn Base, key: &Key, parts: &[Part]) -> Res
         }
         member.file = Some(part);
     }
-    let mut writer = Writer { new, base };
+    let above = key.group().len();
+    let mut writer = Writer { new, base, above };
     // A DataFrame has columns of any name, and is no part of another object.
     if members.contains_key(INDEX) || !members.keys().any(|name| is_member(name)) {
         return writer.data_frame(key.path(), &members);
     }
     writer.object(key.path(), &members)
+}
+
+/// Adds the object that is one file, of the kind of what stands there if its elements leave that open.
+pub fn add_file(new: &mut NewFile, base: &dyn Base, key: &Key, array: &Array) -> Result<()> {
+    let was = Was::of(base, &[key.name().to_owned()])?;
+    let above = key.group().len();
+    Writer { new, base, above }.add(key.path(), array, &was)
 }
 
 fn names(member: &str) -> Option<(&str, impl Iterator<Item = &str>)> {
@@ -82,9 +125,11 @@ fn names(member: &str) -> Option<(&str, impl Iterator<Item = &str>)> {
     Some((first, names))
 }
 
-struct Writer<'a> {
-    new: &'a mut NewFile,
+pub struct Writer<'a> {
+    pub new: &'a mut NewFile,
     base: &'a dyn Base,
+    /// How many names lead to the group of the object.
+    above: usize,
 }
 
 /// Members that an object cannot do without.
@@ -99,7 +144,7 @@ fn missing(members: &Members<'_>, names: &[&str]) -> Complete {
 }
 
 /// `PREFIX_0` to the last, without a gap. At least one.
-fn numbered(members: &Members<'_>, prefix: &str) -> std::result::Result<u64, Vec<String>> {
+pub fn numbered(members: &Members<'_>, prefix: &str) -> std::result::Result<u64, Vec<String>> {
     let numbers = members
         .keys()
         .filter_map(|name| name.strip_prefix(prefix)?.parse::<u32>().ok());
@@ -137,6 +182,12 @@ impl Writer<'_> {
             self.index(path, members)
         } else if starts("Limb_") {
             self.bigint(path, members)
+        } else if has("IPv4") {
+            self.named(path, members, "IPv4", Type::IPv4)
+        } else if has("ArrayView") {
+            self.named(path, members, "ArrayView", Type::ArrayView)
+        } else if has(MAX_BITS) {
+            Ok(Err(vec!["Limb_0".into()]))
         } else if has("permutation") {
             Ok(Err(vec!["unique_key_idx".into(), "KEY_0".into()]))
         } else {
@@ -151,7 +202,31 @@ impl Writer<'_> {
         Array::open(self.base, &part.content).map_err(|e| e.about(name))
     }
 
-    fn array(&self, members: &Members<'_>, name: &str) -> Result<Array> {
+    /// Numbers in a file whose name says what they are.
+    fn named(
+        &mut self,
+        path: &[String],
+        members: &Members<'_>,
+        name: &str,
+        object: Type,
+    ) -> Result<Complete> {
+        self.only(members, &[name], "")?;
+        let array = self.array(members, name)?;
+        let was = Was {
+            object_type: Some(object as i64),
+            ..Was::default()
+        };
+        if type_over(&was, &array).is_none() {
+            let (dtype, shape) = (array.dtype.name(), &array.shape);
+            return Err(invalid(format!(
+                "{name} cannot be {dtype} of shape {shape:?}"
+            )));
+        }
+        numbers(self.new, path, &array.little(), object, array.little().data)?;
+        Ok(Ok(()))
+    }
+
+    pub fn array(&self, members: &Members<'_>, name: &str) -> Result<Array> {
         match members.get(name) {
             Some(member) => self.open(member, name),
             None => Err(invalid(format!("{name} is missing"))),
@@ -159,7 +234,7 @@ impl Writer<'_> {
     }
 
     /// Only these members.
-    fn only(&self, members: &Members<'_>, names: &[&str], prefix: &str) -> Result<()> {
+    pub fn only(&self, members: &Members<'_>, names: &[&str], prefix: &str) -> Result<()> {
         let other = members
             .keys()
             .find(|name| !names.contains(name) && (prefix.is_empty() || !name.starts_with(prefix)));
@@ -177,14 +252,16 @@ impl Writer<'_> {
         };
         // Both forms say the same; the file is the simpler one, but labels lose their codes.
         let done = match member.file {
-            Some(_) if !member.below.contains_key("codes") => {
+            Some(_) if !member.is_more_than_its_file() => {
                 let array = self.open(member, name)?;
+                let was = self.was(&path)?;
                 match array.shape.as_slice() {
                     // A part of an object has one dimension: this is how big integers are shown.
-                    &[len, limbs] if array.dtype == limb() => {
-                        self.columns(&path, &array, (len, limbs)).map(Ok)
+                    &[len, limbs] if array.dtype == limb() && !was.is(Type::ArrayView) => {
+                        let bits = if was.is_bigint { was.max_bits } else { -1 };
+                        self.columns(&path, &array, (len, limbs), bits).map(Ok)
                     }
-                    _ => add_array(self.new, self.base, &path, &array).map(Ok),
+                    _ => self.add(&path, &array, &was).map(Ok),
                 }
             }
             _ => self.object(&path, &member.below),
@@ -196,13 +273,49 @@ impl Writer<'_> {
         }))
     }
 
+    /// What stands at a path.
+    fn was(&self, path: &[String]) -> Result<Was> {
+        Was::of(self.base, path.get(self.above..).unwrap_or_default())
+    }
+
+    /// An array, of the kind of what stands there if its elements leave that open.
+    pub fn add(&mut self, path: &[String], array: &Array, was: &Was) -> Result<()> {
+        if let Some(object) = type_over(was, array) {
+            let array = array.little();
+            return numbers(self.new, path, &array, object, array.data.clone());
+        }
+        match (array.kind(), array.shape.as_slice()) {
+            (Some(Kind::Uint), &[len, limbs])
+                if was.is_bigint && array.little().dtype == limb() =>
+            {
+                self.columns(path, array, (len, limbs), was.max_bits)
+            }
+            (Some(Kind::Uint), &[len]) if was.is_bigint && array.little().dtype == limb() => {
+                self.columns(path, array, (len, 1), was.max_bits)
+            }
+            (Some(Kind::Bytes | Kind::Text), &[_]) if was.is(Type::Categorical) => {
+                let inside = path.get(self.above..).unwrap_or_default();
+                recode(self.new, self.base, (path, inside), array)
+            }
+            _ => add_array(self.new, self.base, path, array),
+        }
+    }
+
+    fn vector(&self, members: &Members<'_>, name: &str) -> Result<Integers> {
+        Integers::new(name, self.array(members, name)?)
+    }
+
     /// A vector of 64-bit integers.
     fn integers(&mut self, path: &[String], name: &str, array: Array) -> Result<Integers> {
         let integers = Integers::new(name, array)?;
+        self.put_integers(path, name, &integers);
+        Ok(integers)
+    }
+
+    fn put_integers(&mut self, path: &[String], name: &str, integers: &Integers) {
         let mut dataset = NewDataset::new(&below(path, name), DType::int(8), &[integers.len()]);
         dataset.attributes = marks(Type::Pdarray);
         self.new.add(dataset, integers.wide());
-        Ok(integers)
     }
 
     /// Strings, if the values are bytes; else a SegArray.
@@ -250,11 +363,12 @@ impl Writer<'_> {
     }
 
     fn categorical(&mut self, path: &[String], members: &Members<'_>) -> Result<Complete> {
-        complete!(missing(members, &["codes", "categories", "NA_Codes"]));
-        let known = ["codes", "categories", "NA_Codes", "permutation", "segments"];
-        self.only(members, &known, "")?;
-        if members.contains_key("permutation") != members.contains_key("segments") {
-            return Ok(missing(members, &["permutation", "segments"]));
+        complete!(missing(members, &CATEGORICAL[..3]));
+        self.only(members, &CATEGORICAL, "")?;
+        let mut grouping = CATEGORICAL[3..].iter().filter_map(|name| members.get(name));
+        let stored = grouping.by_ref().all(Member::is_stored);
+        if members.contains_key("permutation") != members.contains_key("segments") && !stored {
+            return Ok(missing(members, &CATEGORICAL[3..]));
         }
         complete!(self.any(path, members, "categories")?);
         let (count, _) = self.stored(&below(path, "categories"));
@@ -268,18 +382,44 @@ impl Writer<'_> {
                 "code {number} is {code}, there are {count} categories"
             )))
         })?;
-        for name in ["NA_Codes", "permutation", "segments"] {
-            if members.contains_key(name) {
-                let array = self.array(members, name)?;
-                self.integers(path, name, array)?;
+        let na = self.array(members, "NA_Codes")?;
+        self.integers(path, "NA_Codes", na)?;
+        let new_codes = members.get("codes").is_some_and(|codes| !codes.is_stored());
+        match CATEGORICAL[3..]
+            .iter()
+            .filter(|name| members.contains_key(**name))
+            .count()
+        {
+            2 => {
+                let permutation = self.vector(members, "permutation")?;
+                let segments = self.vector(members, "segments")?;
+                // What is stored says how the old codes were grouped.
+                let stale =
+                    stored && new_codes && !grouping::fits(&codes, &permutation, &segments)?;
+                if !stale {
+                    grouping::check(codes.len(), "codes", &permutation, &segments)?;
+                    self.put_integers(path, "permutation", &permutation);
+                    self.put_integers(path, "segments", &segments);
+                }
             }
+            // The other one was deleted: Arkouda reads neither.
+            1 if !new_codes => {
+                for name in CATEGORICAL[3..]
+                    .iter()
+                    .filter(|name| members.contains_key(**name))
+                {
+                    let left = self.vector(members, name)?;
+                    self.put_integers(path, name, &left);
+                }
+            }
+            _ => {}
         }
         self.new.mark(path, marks(Type::Categorical));
         Ok(Ok(()))
     }
 
     fn group_by(&mut self, path: &[String], members: &Members<'_>) -> Result<Complete> {
-        let parts = ["segments", "permutation", "unique_key_idx"];
+        let parts = GROUPED;
         let mut absent = missing(members, &parts).err().unwrap_or_default();
         let keys = numbered(members, "KEY_");
         absent.extend(keys.as_ref().err().into_iter().flatten().cloned());
@@ -296,7 +436,17 @@ impl Writer<'_> {
             lengths.push(self.integers(path, name, array)?);
         }
         if let [segments, permutation, unique] = lengths.as_slice() {
-            check_starts(segments, permutation.len())?;
+            for number in 0..keys {
+                let name = format!("KEY_{number}");
+                let rows = self.rows(&below(path, &name)).unwrap_or(0);
+                if rows != permutation.len() {
+                    let all = permutation.len();
+                    let why = format!("{name} has {rows} elements, permutation {all}");
+                    return Err(invalid(why));
+                }
+            }
+            grouping::check(permutation.len(), "the keys", permutation, segments)?;
+            grouping::within("unique_key_idx", unique, permutation.len())?;
             if segments.len() != unique.len() {
                 let (a, b) = (segments.len(), unique.len());
                 return Err(invalid(format!("{a} segments and {b} unique keys")));
@@ -312,8 +462,16 @@ impl Writer<'_> {
     fn index(&mut self, path: &[String], members: &Members<'_>) -> Result<Complete> {
         let levels = complete!(numbered(members, "IDX_"));
         self.only(members, &[], "IDX_")?;
+        let mut rows = None;
         for number in 0..levels {
-            complete!(self.any(path, members, &format!("IDX_{number}"))?);
+            let name = format!("IDX_{number}");
+            complete!(self.any(path, members, &name)?);
+            let here = self.rows(&below(path, &name)).unwrap_or(0);
+            let first = *rows.get_or_insert(here);
+            if first != here {
+                let why = format!("{name} has {here} elements, IDX_0 {first}");
+                return Err(invalid(why));
+            }
         }
         let object = if levels == 1 {
             Type::Index
@@ -383,79 +541,16 @@ impl Writer<'_> {
         let dataset = find(path).or_else(|| counted.iter().find_map(|path| find(path)))?;
         dataset.shape.first().copied()
     }
-
-    /// Limbs of equal length, the lowest first.
-    fn bigint(&mut self, path: &[String], members: &Members<'_>) -> Result<Complete> {
-        let limbs = complete!(numbered(members, "Limb_"));
-        self.only(members, &[], "Limb_")?;
-        let mut length = None;
-        for number in 0..limbs {
-            let name = format!("Limb_{number}");
-            let array = self.array(members, &name)?;
-            if array.dtype != limb() {
-                let dtype = array.dtype.name();
-                return Err(invalid(format!("{name} is {dtype}, and must be <u8")));
-            }
-            let here = vector(&name, &array)?;
-            if *length.get_or_insert(here) != here {
-                return Err(invalid(format!("{name} has another length than Limb_0")));
-            }
-            let data = array.data.clone();
-            numbers(self.new, &below(path, &name), &array, Type::Pdarray, data)?;
-        }
-        self.mark_bigint(path, limbs);
-        Ok(Ok(()))
-    }
-
-    /// Limbs that stand side by side, the lowest first.
-    fn columns(&mut self, path: &[String], array: &Array, (len, limbs): (u64, u64)) -> Result<()> {
-        let count = usize::try_from(limbs)
-            .ok()
-            .filter(|n| (1..=LIMBS).contains(n));
-        let count = count.ok_or_else(|| invalid(format!("big integers of {limbs} limbs")))?;
-        for number in 0..count {
-            let take = move |_, from: &[u8], to: &mut [u8]| {
-                let rows = from.chunks_exact(8 * count).zip(to.chunks_exact_mut(8));
-                for (row, place) in rows {
-                    place.copy_from_slice(row.get(8 * number..8 * number + 8).unwrap_or(&[0; 8]));
-                }
-                Ok(())
-            };
-            let column = Array {
-                dtype: limb(),
-                shape: vec![len],
-                data: Mapped::content(array.data.clone(), 8 * count, 8, take),
-            };
-            let path = below(path, &format!("Limb_{number}"));
-            let data = column.data.clone();
-            numbers(self.new, &path, &column, Type::Pdarray, data)?;
-        }
-        self.mark_bigint(path, limbs);
-        Ok(())
-    }
-
-    fn mark_bigint(&mut self, path: &[String], limbs: u64) {
-        let mut attributes = marks(Type::Pdarray);
-        attributes.push(NewAttribute::int("isBigInt", 1));
-        attributes.push(NewAttribute::int("MaxBits", -1));
-        attributes.push(NewAttribute::int("NumLimbs", limbs as i64));
-        self.new.mark(path, attributes);
-    }
 }
 
-/// The type of a limb.
-fn limb() -> DType {
-    DType::scalar(Kind::Uint, 8, Order::Little)
-}
-
-fn below(path: &[String], name: &str) -> Vec<String> {
+pub fn below(path: &[String], name: &str) -> Vec<String> {
     let mut path = path.to_vec();
     path.push(name.to_owned());
     path
 }
 
 /// Starts never fall, and stay within what they point into.
-fn check_starts(segments: &Integers, len: u64) -> Result<()> {
+pub fn check_starts(segments: &Integers, len: u64) -> Result<()> {
     let mut before = 0;
     segments.each(|number, start| {
         if start < before || u64::try_from(start).is_ok_and(|start| start > len) {

@@ -35,9 +35,10 @@ pub fn add(new: &mut NewFile, base: &dyn Base, path: &[String], array: &Array) -
     Ok(())
 }
 
-type Member = (u64, std::sync::Arc<dyn crate::content::Content>, DType);
+pub type Member = (u64, std::sync::Arc<dyn crate::content::Content>, DType);
 
-fn put(new: &mut NewFile, path: &[String], [values, segments]: [Member; 2]) {
+/// Adds the group of strings with its two members.
+pub fn put(new: &mut NewFile, path: &[String], [values, segments]: [Member; 2]) {
     for (name, (len, data, dtype)) in [("values", values), ("segments", segments)] {
         let mut path = path.to_vec();
         path.push(name.to_owned());

@@ -63,13 +63,14 @@ pub struct Plan {
     pub links: Vec<(PathBuf, PathBuf)>,
     /// What cannot be carried over, and why.
     pub lost: Vec<(String, String)>,
+    /// The store, opened.
+    pub seen: Seen,
 }
 
 /// What is to be done to write a store with layers to `out`.
 pub fn plan(found: &Found, layers: &[LayerFiles], out: &Path) -> Result<Plan, CliError> {
     let base = found.checkouts.store();
     let mut planner = Planner {
-        seen: Seen::open(&found.checkouts)?,
         layers,
         // Beside the store, names of other files lead where they did.
         beside: base.is_file() && directory(base).is_some() && directory(base) == directory(out),
@@ -80,9 +81,10 @@ pub fn plan(found: &Found, layers: &[LayerFiles], out: &Path) -> Result<Plan, Cl
             folders: Vec::new(),
             links: Vec::new(),
             lost: Vec::new(),
+            seen: Seen::open(&found.checkouts)?,
         },
     };
-    let root = planner.seen.base.clone();
+    let root = planner.plan.seen.base.clone();
     if root.is_store() {
         let files = files_of(&root, base).map_err(refused)?;
         planner.plan.shape = match files.len() {
@@ -140,7 +142,6 @@ fn files_of(store: &Arc<dyn Directory>, path: &Path) -> error::Result<Vec<(Optio
 }
 
 struct Planner<'a> {
-    seen: Seen,
     layers: &'a [LayerFiles],
     beside: bool,
     plan: Plan,
@@ -237,7 +238,7 @@ impl Planner<'_> {
         let failed =
             |e: &dyn std::fmt::Display| CliError::store(format!("{}: {e}", path.display()));
         let file = StoreFile::open(path).map_err(|e| failed(&e))?;
-        let h5 = &self.seen.context.h5;
+        let h5 = &self.plan.seen.context.h5;
         let mut lost = Vec::new();
         for (group, path) in h5.groups(&file).map_err(|e| failed(&e))? {
             let members = h5.list(&file, group, true).map_err(|e| failed(&e))?;

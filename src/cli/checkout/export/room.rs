@@ -7,13 +7,11 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use super::plan::{Plan, Shape, directory};
-use crate::checkout::export::rename_new;
+use crate::checkout::rights::Rights;
+use crate::checkout::workplace::{WHOLE, Workplace};
 use crate::cli::CliError;
 use crate::options::External;
 use crate::store::arkouda::{PartName, Place};
-
-/// The directory in the workplace that becomes the exported one.
-const WHOLE: &str = "whole";
 
 /// A place for new files. What is left in it goes with it.
 pub struct Room {
@@ -21,7 +19,7 @@ pub struct Room {
     /// The directory that the result is to be in.
     parent: PathBuf,
     /// `None` for one file, which has its own.
-    workplace: Option<tempfile::TempDir>,
+    workplace: Option<Workplace>,
     /// Where files are made.
     dir: PathBuf,
 }
@@ -47,10 +45,7 @@ impl Room {
             return Ok(room);
         }
         room.check(plan)?;
-        let temporary = tempfile::Builder::new()
-            .prefix(".npyfs-export-")
-            .tempdir_in(&room.parent)
-            .map_err(|e| failed(&room.parent, &e))?;
+        let temporary = Workplace::new_in(&room.parent).map_err(|e| failed(&room.parent, &e))?;
         room.dir = temporary.path().join(WHOLE);
         room.workplace = Some(temporary);
         let dirs = plan.folders.iter().map(|folder| room.dir.join(folder));
@@ -113,27 +108,26 @@ impl Room {
         for (link, target) in &plan.links {
             symlink(target, self.dir.join(link))?;
         }
-        for folder in &plan.folders {
-            File::open(self.dir.join(folder))?.sync_all()?;
+        let top = Path::new("");
+        for folder in plan.folders.iter().map(PathBuf::as_path).chain([top]) {
+            let dir = File::open(self.dir.join(folder))?;
+            if let Some(base) = &plan.top {
+                Rights::copy_of(&base.join(folder))?.settle(&dir)?;
+            }
+            dir.sync_all()?;
         }
-        File::open(&self.dir)?.sync_all()?;
-        rename_new(&self.dir, &self.out)?;
+        if let Some(workplace) = &self.workplace {
+            workplace.name(&self.dir, &self.out)?;
+        }
         File::open(&self.parent)?.sync_all()
     }
 
     /// The first file comes last: without it nobody takes the others for a set.
     fn finish_set(&self, plan: &Plan) -> io::Result<()> {
         let files = plan.stores.iter().flat_map(|store| &store.files);
-        let mut named: Vec<PathBuf> = Vec::new();
-        for file in files.rev() {
-            let to = self.parent.join(&file.name);
-            if let Err(e) = rename_new(&self.dir.join(&file.name), &to) {
-                for path in &named {
-                    let _ = std::fs::remove_file(path);
-                }
-                return Err(e);
-            }
-            named.push(to);
+        let names: Vec<&Path> = files.rev().map(|file| &*file.name).collect();
+        if let Some(workplace) = &self.workplace {
+            workplace.name_all(&names)?;
         }
         File::open(&self.parent)?.sync_all()
     }

@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
+use super::show::numbers;
 use super::{Building, ObjectDirectory};
 use crate::content::{Concat, Content};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::store::arkouda::array::Array;
+use crate::store::arkouda::array::{Array, ArrayNode, Origin};
 use crate::store::arkouda::kind::{Kind, kind};
-use crate::store::arkouda::limbs;
-use crate::store::arkouda::numbers::{Segments, Values};
+use crate::store::arkouda::limbs::{self, Limb, Limbs, MaxBits};
+use crate::store::arkouda::numbers::{Meaning, Segments, Values};
 use crate::store::arkouda::object::{Joined, elements, total};
 use crate::store::arkouda::strings::{Strings, values_dtype};
+use crate::tree::Node;
 
 impl ObjectDirectory {
     /// Members that an object of this kind must have, under the names they would be shown by.
@@ -109,6 +111,41 @@ impl ObjectDirectory {
             Ok(array) => self.file(&segments, Kind::Pdarray, Arc::new(array), to),
             Err(e) => self.broken(&segments, e, to),
         }
+    }
+
+    /// The limbs of whole numbers, and how many bits each number has, if that is limited.
+    pub(super) fn limbs(&self, group: &Joined, to: &mut Building) -> Result<()> {
+        let origin = self.origin_of(group, Kind::Bigint);
+        let limbs = Arc::new(Limbs::new(&origin, group)?);
+        for number in 0..limbs.width() {
+            let array = Limb {
+                limbs: limbs.clone(),
+                number,
+            };
+            self.entry(&format!("Limb_{number}"), &origin, Arc::new(array), to);
+        }
+        let bits = group.objects().find_map(|object| object.marks.max_bits);
+        if let Some(bits) = bits.and_then(|bits| i64::try_from(bits).ok()) {
+            self.entry("MaxBits", &origin, Arc::new(MaxBits(bits)), to);
+        }
+        Ok(())
+    }
+
+    /// The array itself, under a name that says what it is: its elements do not.
+    pub(super) fn named(&self, joined: &Joined, to: &mut Building) -> Result<()> {
+        let origin = self.origin_of(joined, self.kind);
+        let array = numbers(&origin, Meaning::AsStored)?;
+        self.entry(self.kind.name(), &origin, array, to);
+        Ok(())
+    }
+
+    fn entry(&self, name: &str, of: &Arc<Origin>, array: Arc<dyn Array>, to: &mut Building) {
+        let node = ArrayNode {
+            origin: of.clone(),
+            array,
+        };
+        let name = self.visible(name.as_bytes(), ".npy");
+        to.entries.push((name, Node::File(Arc::new(node))));
     }
 
     /// How many values of a SegArray each part has.

@@ -112,6 +112,9 @@ impl ObjectDirectory {
                     None => numbers(&origin, meaning(group, member))?,
                 };
                 self.file_at(origin, array, to);
+                if kind != Kind::Pdarray {
+                    self.directory(member, kind, None, to);
+                }
             }
             Kind::Datetime | Kind::Timedelta => {
                 let meaning = match kind {
@@ -124,6 +127,7 @@ impl ObjectDirectory {
             Kind::Bigint => {
                 let array = Limbs::new(&origin, member)?;
                 self.file(member, kind, Arc::new(array), to);
+                self.directory(member, kind, None, to);
             }
             Kind::Strings => {
                 let strings = Arc::new(Strings::new(&origin, member)?);
@@ -154,7 +158,10 @@ impl ObjectDirectory {
             return None;
         };
         let file = Arc::new(origin.dataset(0, object, member)?);
-        if !matches!(file.dataset.element, Element::Text { .. }) {
+        if !matches!(
+            file.dataset.element,
+            Element::Text { .. } | Element::Record { .. }
+        ) {
             return None;
         }
         Some(match text::is_over_limit(&file.store, &file.dataset) {
@@ -230,7 +237,7 @@ impl ObjectDirectory {
 
 /// A joined array of numbers, once it is known that its parts fit. A file may hold very many: what follows
 /// from the origin is not kept.
-fn numbers(origin: &Arc<Origin>, meaning: Meaning) -> Result<Arc<dyn Array>> {
+pub(super) fn numbers(origin: &Arc<Origin>, meaning: Meaning) -> Result<Arc<dyn Array>> {
     Numbers::new(origin, &origin.joined, meaning)?;
     Ok(Arc::new(NumbersOf(origin.clone(), meaning)))
 }

@@ -1,0 +1,220 @@
+//! One array of a store.
+
+use std::sync::Arc;
+
+use ndarray::{Dimension, IxDyn, SliceInfoElem};
+
+use super::element::{Element, lies_as_served};
+use super::error::Error;
+use super::region::{Misfit, Region};
+use crate::content::Content;
+use crate::dtype::DType;
+use crate::npy::parse::{Header, LONGEST_HEADER, PREAMBLE, parse, start};
+
+/// Bytes that are asked for at a time: enough for several chunks to be decoded side by side.
+const STEP: usize = 4 << 20;
+
+/// An array of a store. Opening it reads its header only; its elements are read when they are asked for.
+pub struct Array {
+    path: String,
+    content: Arc<dyn Content>,
+    dtype: DType,
+    shape: Vec<usize>,
+    /// Where the elements begin.
+    start: u64,
+}
+
+impl Array {
+    pub(super) fn open(path: &str, content: Arc<dyn Content>) -> Result<Self, Error> {
+        let none = || Error::NotAnArray {
+            path: path.to_owned(),
+        };
+        let header = header(&*content).map_err(|e| Error::of(path, e))?;
+        let Header {
+            dtype,
+            shape,
+            start,
+            ..
+        } = header.ok_or_else(none)?;
+        let shape = shape.iter().map(|&n| usize::try_from(n));
+        let shape = shape.collect::<Result<_, _>>().map_err(|_| none())?;
+        Ok(Self {
+            path: path.to_owned(),
+            content,
+            dtype,
+            shape,
+            start,
+        })
+    }
+
+    /// Returns the path in the store.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Returns the type of the elements.
+    pub fn dtype(&self) -> &DType {
+        &self.dtype
+    }
+
+    /// Returns the number of entries along each axis; empty for a 0-d array.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Reads all elements.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongType`] and [`Error::WrongRank`] if the array is none of `T` with `D` axes, and whatever
+    /// keeps the bytes from being read.
+    pub fn read<T: Element, D: Dimension>(&self) -> Result<ndarray::Array<T, D>, Error> {
+        self.region(&Region::whole(&self.shape))
+    }
+
+    /// Reads the part that `selection` selects, as `ndarray`'s `slice` would of the whole array; `D` is the
+    /// dimension of the result. Only chunks that hold a selected element are decoded.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), npyfs::Error> {
+    /// use ndarray::{Ix2, s};
+    /// let store = npyfs::Store::open("cells.h5df")?;
+    /// let some = store.array("cell,gene#score")?.slice::<f32, Ix2>(s![10..20, ..])?;
+    /// assert_eq!(some.nrows(), 10);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`read`](Self::read), and [`Error::OutOfRange`] where `ndarray` would panic.
+    pub fn slice<T: Element, D: Dimension>(
+        &self,
+        selection: impl AsRef<[SliceInfoElem]>,
+    ) -> Result<ndarray::Array<T, D>, Error> {
+        let region =
+            Region::of(selection.as_ref(), &self.shape).map_err(|misfit| match misfit {
+                Misfit::Rank(wanted) => Error::WrongRank {
+                    path: self.path.clone(),
+                    found: self.shape.len(),
+                    wanted,
+                },
+                Misfit::Range(axis, selection) => Error::OutOfRange {
+                    path: self.path.clone(),
+                    selection,
+                    axis,
+                    len: self.shape.get(axis).copied().unwrap_or(0),
+                },
+            })?;
+        self.region(&region)
+    }
+
+    fn region<T: Element, D: Dimension>(
+        &self,
+        region: &Region,
+    ) -> Result<ndarray::Array<T, D>, Error> {
+        if !T::fits(&self.dtype) {
+            return Err(Error::WrongType {
+                path: self.path.clone(),
+                found: self.dtype.to_string(),
+                wanted: T::NAME,
+            });
+        }
+        let found = region.shape.len();
+        let rank = |wanted| Error::WrongRank {
+            path: self.path.clone(),
+            found,
+            wanted,
+        };
+        if let Some(wanted) = D::NDIM.filter(|&wanted| wanted != found) {
+            return Err(rank(wanted));
+        }
+        let elements = self.elements::<T>(region)?;
+        ndarray::Array::from_shape_vec(IxDyn(&region.shape), elements)
+            .and_then(|array| array.into_dimensionality::<D>())
+            .map_err(|_| rank(D::NDIM.unwrap_or(found)))
+    }
+
+    /// The selected elements in C order.
+    fn elements<T: Element>(&self, region: &Region) -> Result<Vec<T>, Error> {
+        let size = self.dtype.size();
+        let too_large = |count: Option<usize>| Error::TooLarge {
+            path: self.path.clone(),
+            bytes: count.unwrap_or(usize::MAX) as u128 * size_of::<T>() as u128,
+        };
+        let count = region.len().ok_or_else(|| too_large(None))?;
+        let mut elements = Vec::new();
+        elements
+            .try_reserve_exact(count)
+            .map_err(|_| too_large(Some(count)))?;
+        let offset = |element: u64| {
+            element
+                .saturating_mul(size as u64)
+                .saturating_add(self.start)
+        };
+        let as_served = lies_as_served(&self.dtype) && size == size_of::<T>();
+        let mut bytes = Vec::new();
+        region.runs(&self.shape, |first, len| {
+            let per_step = (STEP / size.max(1)).max(1);
+            let mut done = 0;
+            while done < len {
+                let now = per_step.min(len - done);
+                let at = offset(first + done as u64);
+                let begun = elements.len();
+                if as_served {
+                    elements.resize(begun + now, T::blank());
+                    if let Some(memory) = T::memory(&mut elements[begun..]) {
+                        self.fill(at, memory)?;
+                        done += now;
+                        continue;
+                    }
+                    elements.truncate(begun);
+                }
+                bytes.resize(now * size, 0);
+                self.fill(at, &mut bytes)?;
+                for place in 0..now {
+                    let one = &bytes[place * size..(place + 1) * size];
+                    let decoded = T::decode(one, &self.dtype);
+                    elements.push(decoded.map_err(|reason| Error::Element {
+                        path: self.path.clone(),
+                        index: begun + place,
+                        reason,
+                    })?);
+                }
+                done += now;
+            }
+            Ok(())
+        })?;
+        Ok(elements)
+    }
+
+    fn fill(&self, at: u64, buf: &mut [u8]) -> Result<(), Error> {
+        let read = self.content.read_at(at, buf);
+        read.map_err(|e| Error::of(&self.path, e))
+    }
+}
+
+impl std::fmt::Debug for Array {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Array");
+        shown.field("path", &self.path).field("shape", &self.shape);
+        shown.field("dtype", &self.dtype.to_string()).finish()
+    }
+}
+
+/// The header of an `.npy` content; `None` if it is none.
+fn header(content: &dyn Content) -> crate::error::Result<Option<Header>> {
+    let read = |len: usize| {
+        let len = usize::try_from(content.len())
+            .unwrap_or(usize::MAX)
+            .min(len);
+        let mut bytes = vec![0; len];
+        content.read_at(0, &mut bytes)?;
+        Ok::<_, crate::error::Error>(bytes)
+    };
+    let Some(start) = start(&read(PREAMBLE)?) else {
+        return Ok(None);
+    };
+    let len = usize::try_from(start).unwrap_or(usize::MAX);
+    Ok(parse(&read(len.min(LONGEST_HEADER))?).ok())
+}

@@ -1,0 +1,119 @@
+//! What a program is told when an array cannot be had.
+
+use crate::error::ErrorKind;
+
+/// Why a store, an array or a part of one cannot be read. Each message names what it is about.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The store cannot be opened, or an object in it is damaged, refused by policy or of a kind that
+    /// cannot be read.
+    #[error("{message}")]
+    Store {
+        /// The line that `npyfs` would print.
+        message: String,
+        /// The errno that a mount would answer with.
+        errno: i32,
+    },
+    /// Nothing has this path in the store.
+    #[error("{path}: no such path in the store")]
+    NotFound {
+        /// The path that was asked for.
+        path: String,
+    },
+    /// The path leads to a directory, a text or raw bytes.
+    #[error("{path}: not an array")]
+    NotAnArray {
+        /// The path that was asked for.
+        path: String,
+    },
+    /// The elements are of another type than the one asked for.
+    #[error("{path}: elements of type {found} cannot be read as {wanted}")]
+    WrongType {
+        /// The array.
+        path: String,
+        /// Its element type, as NumPy spells it.
+        found: String,
+        /// The Rust type asked for.
+        wanted: &'static str,
+    },
+    /// The array, or the part of it that was selected, has another number of axes than was asked for.
+    #[error("{path}: {found} axes, where {wanted} are wanted")]
+    WrongRank {
+        /// The array.
+        path: String,
+        /// Axes of what is there.
+        found: usize,
+        /// Axes that were asked for.
+        wanted: usize,
+    },
+    /// A selection reaches beyond the array.
+    #[error("{path}: {selection} is outside of axis {axis}, which has {len} entries")]
+    OutOfRange {
+        /// The array.
+        path: String,
+        /// What was selected.
+        selection: String,
+        /// Number of the axis, from 0.
+        axis: usize,
+        /// Entries of that axis.
+        len: usize,
+    },
+    /// One element does not fit the type asked for: text that is not UTF-8, for one.
+    #[error("{path}: element {index}: {reason}")]
+    Element {
+        /// The array.
+        path: String,
+        /// Number of the element in C order, within what was read.
+        index: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// There is not enough memory for the array.
+    #[error("{path}: no memory for {bytes} bytes")]
+    TooLarge {
+        /// The array.
+        path: String,
+        /// Bytes that it would take.
+        bytes: u128,
+    },
+    /// No program is known to start the sandboxed worker processes from.
+    #[error("no worker program: {reason}; call npyfs::worker_hook() first thing in main, or install npyfs {} in PATH", env!("CARGO_PKG_VERSION"))]
+    NoWorker {
+        /// What was looked for.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// Returns the errno that a mount would answer with.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Store { errno, .. } => *errno,
+            Self::NotFound { .. } => libc::ENOENT,
+            Self::TooLarge { .. } => libc::ENOMEM,
+            Self::NoWorker { .. } => libc::ENOEXEC,
+            _ => libc::EINVAL,
+        }
+    }
+
+    /// Puts the path of an object in front of what went wrong with it.
+    pub(super) fn of(path: &str, error: crate::error::Error) -> Self {
+        match error.kind {
+            ErrorKind::NotFound => Self::NotFound {
+                path: path.to_owned(),
+            },
+            _ => Self::Store {
+                errno: error.errno(),
+                message: format!("{path}: {}", error.message),
+            },
+        }
+    }
+}
+
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> Self {
+        let kind = Self::from_raw_os_error(error.errno()).kind();
+        Self::new(kind, error)
+    }
+}

@@ -1,0 +1,234 @@
+//! A store, opened for reading.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::array::Array;
+use super::entry::{Entries, Entry};
+use super::error::Error;
+use super::file::File;
+use super::worker;
+use crate::checkout::checkouts::Checkouts;
+use crate::fs::Fs;
+use crate::h5::H5;
+use crate::h5::permit::Reach;
+use crate::options::{External, FsOptions};
+use crate::tree::path::{NotThere, find};
+use crate::tree::{Directory, Node, VirtualFile};
+
+/// An HDF5 file, a daf or Arkouda store, a Hangar repository, or a directory that holds such: what can be
+/// mounted. Shows what a mount would show, with everything that is committed.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ndarray::{Array1, Array2};
+/// use ndarray_npy::ReadNpyExt;
+///
+/// npyfs::worker_hook();
+/// let store = npyfs::Store::open("cells.h5df")?;
+/// let scores: Array2<f32> = store.array("cell,gene#score")?.read()?;
+/// let ages = Array1::<i32>::read_npy(store.file("cell#age.npy")?)?;
+/// for entry in store.entries("/")? {
+///     println!("{} {} {:?}", entry.path, entry.dtype, entry.shape);
+/// }
+/// # let _ = (scores, ages);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Store {
+    fs: Fs,
+    path: PathBuf,
+}
+
+/// How a store is opened; see [`Store::options`].
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    fs: FsOptions,
+    worker: Option<PathBuf>,
+    checkouts: Option<PathBuf>,
+}
+
+impl OpenOptions {
+    /// Bounds the memory for decoded chunks, in bytes (256 MiB).
+    pub fn cache_size(mut self, bytes: u64) -> Self {
+        self.fs.cache_size = bytes;
+        self
+    }
+
+    /// Lets files inside the store name files beside or below them (external raw data, external links,
+    /// sources of virtual datasets). By default nothing outside a file is read because the file says so.
+    pub fn external_same_dir(mut self) -> Self {
+        self.fs.external = External::SameDir;
+        self
+    }
+
+    /// Bounds the fixed-width form of variable-length text, in bytes (4 GiB); past it, the text is a
+    /// directory of `values` and `offsets`.
+    pub fn text_limit(mut self, bytes: u64) -> Self {
+        self.fs.text_limit = Some(bytes);
+        self
+    }
+
+    /// Starts worker processes from this `npyfs`, unless the program has its own
+    /// ([`worker_hook`](super::worker_hook)) or has opened a store before.
+    pub fn worker(mut self, program: impl Into<PathBuf>) -> Self {
+        self.worker = Some(program.into());
+        self
+    }
+
+    /// Looks for committed checkouts below this directory instead of beside the store.
+    pub fn checkouts(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.checkouts = Some(dir.into());
+        self
+    }
+
+    /// Opens the store at `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`] if it is no store or cannot be read, [`Error::NoWorker`] if there is no program to start
+    /// the worker processes from.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Store, Error> {
+        let path = path.as_ref();
+        worker::ensure(self.worker.as_deref())?;
+        let about = |e: std::io::Error| Error::Store {
+            errno: e.raw_os_error().unwrap_or(libc::EIO),
+            message: format!("{}: {e}", path.display()),
+        };
+        let path = path.canonicalize().map_err(about)?;
+        let refused = |e: crate::error::Error| Error::Store {
+            errno: e.errno(),
+            message: e.message,
+        };
+        let checkouts = Checkouts::below(&path, self.checkouts.as_deref()).map_err(refused)?;
+        let reach = Reach::of(&path, self.fs.external).with(checkouts.dir());
+        let h5 = H5::workers(reach);
+        let fs = Fs::open(&path, h5, self.fs, &checkouts).map_err(|refusal| Error::Store {
+            errno: libc::EIO,
+            message: refusal.to_string(),
+        })?;
+        Ok(Store { fs, path })
+    }
+}
+
+impl Store {
+    /// Opens the store at `path` with default options.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`OpenOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::options().open(path)
+    }
+
+    /// Returns options to open a store with.
+    pub fn options() -> OpenOptions {
+        OpenOptions::default()
+    }
+
+    /// Returns the array at `path`, a name of the mount with or without its `.npy`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`], [`Error::NotAnArray`], or what keeps it from being opened.
+    pub fn array(&self, path: &str) -> Result<Array, Error> {
+        let missing = match self.file_at(path) {
+            Ok(file) => return open(path, &*file),
+            Err(missing @ (Error::NotFound { .. } | Error::NotAnArray { .. })) => missing,
+            Err(e) => return Err(e),
+        };
+        // A directory of members may stand beside the array: `name/` beside `name.npy`.
+        let path = format!("{path}.npy");
+        match self.file_at(&path) {
+            Ok(file) => open(&path, &*file),
+            Err(Error::NotFound { .. }) => Err(missing),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Opens the file at `path`, a name of the mount with its suffix, to read its bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`], or what keeps it from being opened.
+    pub fn file(&self, path: &str) -> Result<File, Error> {
+        let file = self.file_at(path)?;
+        let content = file.open().map_err(|e| Error::of(path, e))?;
+        Ok(File::new(path, content))
+    }
+
+    /// Returns the arrays of the directory at `path` (`/` is the store itself), not of those below it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`], or what keeps the directory from being listed. An array that cannot be opened is
+    /// no error: [`Entries::left_out`] has it.
+    pub fn entries(&self, path: &str) -> Result<Entries, Error> {
+        let Node::Directory(dir) = self.find(path)? else {
+            return Err(Error::NotFound {
+                path: path.to_owned(),
+            });
+        };
+        let listing = dir.list().map_err(|e| Error::of(path, e))?;
+        let full = |name: &[u8]| {
+            let name = String::from_utf8_lossy(name);
+            match path.trim_matches('/') {
+                "" => name.into_owned(),
+                above => format!("{above}/{name}"),
+            }
+        };
+        let left_out = listing.left_out.iter();
+        let mut left_out: Vec<_> = left_out.map(|(n, why)| (full(n), why.clone())).collect();
+        let (mut entries, mut directories) = (Vec::new(), Vec::new());
+        for (name, node) in listing.iter() {
+            let path = full(&name);
+            match &*node {
+                Node::Directory(_) => directories.push(path),
+                Node::File(file) if name.ends_with(b".npy") => match open(&path, &**file) {
+                    Ok(array) => entries.push(Entry {
+                        path,
+                        dtype: array.dtype().clone(),
+                        shape: array.shape().to_vec(),
+                    }),
+                    Err(e) => left_out.push((path, e.to_string())),
+                },
+                Node::File(_) | Node::Symlink(_) => {}
+            }
+        }
+        Ok(Entries {
+            entries: entries.into_iter(),
+            directories,
+            left_out,
+        })
+    }
+
+    fn find(&self, path: &str) -> Result<Node, Error> {
+        let root: &Arc<dyn Directory> = self.fs.root();
+        find(root, None, path.as_bytes(), true).map_err(|not| match not {
+            NotThere::Missing => Error::NotFound {
+                path: path.to_owned(),
+            },
+            NotThere::Failed(e) => Error::of(path, e),
+        })
+    }
+
+    fn file_at(&self, path: &str) -> Result<Arc<dyn VirtualFile>, Error> {
+        match self.find(path)? {
+            Node::File(file) => Ok(file),
+            _ => Err(Error::NotAnArray {
+                path: path.to_owned(),
+            }),
+        }
+    }
+}
+
+fn open(path: &str, file: &dyn VirtualFile) -> Result<Array, Error> {
+    let content = file.open().map_err(|e| Error::of(path, e))?;
+    Array::open(path, content)
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("path", &self.path).finish()
+    }
+}

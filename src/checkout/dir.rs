@@ -1,0 +1,579 @@
+//! A directory of checkouts, held open: all that is below it is reached from its descriptor, one name at a time.
+//!
+//! Others may be able to write beside a store. So no name is followed that is a link, what was opened is looked at
+//! before it is used, and what belongs to strangers (`rights`) is refused by name. A file with several names is
+//! refused, too: another of them may be anywhere.
+
+use std::ffi::OsString;
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{
+    AtFlags, CWD, Dir as Entries, FileType, Mode, OFlags, ResolveFlags, fsync, linkat, mkdirat,
+    openat, openat2, renameat, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::rights::Rights;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Flags of every file that is opened: no link, and a FIFO or a terminal holds nobody up.
+const PLAIN: OFlags = OFlags::NOFOLLOW
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY);
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// A directory that is trusted. A copy is the same.
+#[derive(Clone, Debug)]
+pub struct Dir(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// For messages, and to ask whether it is still there.
+    path: PathBuf,
+    rights: Rights,
+    /// `None`: it is opened each time it is wanted.
+    held: Option<OwnedFd>,
+    /// The directory it is in, unless it was opened by its path, and its name there.
+    above: Option<(Dir, String)>,
+}
+
+impl Dir {
+    /// Opens the directory at `path`, whose last name is no link unless `follow`; ENOENT if there is none.
+    pub fn open(path: &Path, rights: &Rights, follow: bool) -> Result<Self> {
+        let flags = match follow {
+            true => DIRECTORY.difference(OFlags::NOFOLLOW),
+            false => DIRECTORY,
+        };
+        let opened = openat(CWD, path, flags, Mode::empty());
+        let is_link = || path.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
+        let fd = opened.map_err(|e| refusal(e, path, is_link))?;
+        Self::checked(fd, path, rights, None)
+    }
+
+    fn checked(
+        fd: OwnedFd,
+        path: &Path,
+        rights: &Rights,
+        above: Option<(Dir, String)>,
+    ) -> Result<Self> {
+        let file = File::from(fd);
+        let meta = file.metadata().map_err(|e| about(e.into(), path))?;
+        if let Some(why) = rights.distrusts(&meta) {
+            return Err(about(Error::new(ErrorKind::Denied, why), path));
+        }
+        Ok(Self(Arc::new(Inner {
+            path: path.to_owned(),
+            rights: rights.clone(),
+            held: Some(file.into()),
+            above,
+        })))
+    }
+
+    /// The same, and it is made if it is not there; says whether it was.
+    pub fn make_at(path: &Path, rights: &Rights, follow: bool) -> Result<(Self, bool)> {
+        let failed = |e: io::Error| about(e.into(), path);
+        let made = match mkdirat(CWD, path, rights.first_mode(true)) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
+            Err(e) => return Err(failed(e.into())),
+        };
+        let dir = Self::open(path, rights, follow)?;
+        if made {
+            dir.with(|fd| rights.settle(fd)).map_err(failed)?;
+        }
+        Ok((dir, made))
+    }
+
+    /// A directory that is beside no store, and is made if it is not there: what is in it is as private as it is.
+    pub fn alone(path: &Path) -> Result<Self> {
+        Ok(Self::make_at(path, &Rights::of(path), false)?.0)
+    }
+
+    #[cfg(test)]
+    pub fn own(path: &Path) -> Self {
+        Self::alone(path).unwrap()
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    pub fn rights(&self) -> &Rights {
+        &self.0.rights
+    }
+
+    /// The directory it was opened in, if it was not opened by its path.
+    pub fn above(&self) -> Option<&Dir> {
+        self.0.above.as_ref().map(|(above, _)| above)
+    }
+
+    /// Owner and permissions.
+    pub fn own_metadata(&self) -> io::Result<Metadata> {
+        self.with(|fd| File::from(fd.try_clone()?).metadata())
+    }
+
+    /// The last name of its path.
+    pub fn name(&self) -> String {
+        let name = self.0.path.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
+    /// Does something with its descriptor.
+    fn with<T>(&self, act: impl FnOnce(&OwnedFd) -> io::Result<T>) -> io::Result<T> {
+        match (&self.0.held, &self.0.above) {
+            (Some(held), _) => act(held),
+            (None, Some((above, name))) => {
+                let opened = above.below(name).map_err(into_io)?;
+                opened.with(act)
+            }
+            (None, None) => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// A path by which a process of the same user finds it, whatever its own leads to by now. Good for as long as
+    /// this is held.
+    pub fn path_of_descriptor(&self) -> PathBuf {
+        match &self.0.held {
+            Some(held) => {
+                let (process, number) = (std::process::id(), held.as_raw_fd());
+                format!("/proc/{process}/fd/{number}").into()
+            }
+            None => self.0.path.clone(),
+        }
+    }
+
+    /// Whether its path, or its name in the directory above, still leads to it.
+    pub fn is_in_place(&self) -> bool {
+        let identity = |dir: &Dir| {
+            dir.with(|fd| {
+                let meta = File::from(fd.try_clone()?).metadata()?;
+                Ok((meta.dev(), meta.ino()))
+            })
+        };
+        let now = match &self.0.above {
+            Some((above, name)) => above.below(name),
+            None => Dir::open(&self.0.path, &self.0.rights, true),
+        };
+        let (Ok(now), Ok(own)) = (now.map(|now| identity(&now)), identity(self)) else {
+            return false;
+        };
+        now.is_ok_and(|now| now == own)
+    }
+
+    /// The directory of a name in it; ENOENT if there is none.
+    pub fn below(&self, name: &str) -> Result<Self> {
+        let path = self.path().join(name);
+        let opened = self.with(|fd| beneath(fd, name, DIRECTORY));
+        let fd = opened.map_err(|e| self.refused(e, name))?;
+        let above = Some((self.clone(), name.to_owned()));
+        Self::checked(fd, &path, self.rights(), above)
+    }
+
+    /// The same, and it is opened again each time it is wanted.
+    pub fn below_unheld(&self, name: &str) -> Result<Self> {
+        self.below(name)?;
+        Ok(Self(Arc::new(Inner {
+            path: self.path().join(name),
+            rights: self.rights().clone(),
+            held: None,
+            above: Some((self.clone(), name.to_owned())),
+        })))
+    }
+
+    /// The directory of a name in it, which is made if it is not there; says whether it was.
+    pub fn make(&self, name: &str) -> Result<(Self, bool)> {
+        let about = |e: io::Error| Error::from(e).about(self.path().join(name).display());
+        let mode = self.rights().first_mode(true);
+        let made = self.with(|fd| Ok(mkdirat(fd, plain(name)?, mode)?));
+        let made = match made {
+            Ok(()) => true,
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => false,
+            Err(e) => return Err(about(e)),
+        };
+        let dir = self.below(name)?;
+        if made {
+            dir.with(|fd| self.rights().settle(fd)).map_err(about)?;
+        }
+        Ok((dir, made))
+    }
+
+    /// Opens a file to be read; ENOENT if there is none.
+    pub fn read(&self, name: &str) -> Result<File> {
+        self.open_file(name, OFlags::RDONLY)
+    }
+
+    /// Opens a file to be written and read; ENOENT if there is none.
+    pub fn write(&self, name: &str) -> Result<File> {
+        self.open_file(name, OFlags::RDWR)
+    }
+
+    /// The same, and one is made if there is none.
+    pub fn write_or_create(&self, name: &str) -> Result<File> {
+        loop {
+            match self.write(name) {
+                Err(e) if e.kind == ErrorKind::NotFound => {}
+                opened => return opened,
+            }
+            let about = |e: io::Error| Error::from(e).about(self.path().join(name).display());
+            match self.create(name) {
+                // Somebody was faster.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                created => {
+                    let file = created.map_err(about)?;
+                    self.rights().settle(&file).map_err(about)?;
+                    return Ok(file);
+                }
+            }
+        }
+    }
+
+    fn open_file(&self, name: &str, flags: OFlags) -> Result<File> {
+        let opened = self.with(|fd| beneath(fd, name, flags.union(PLAIN)));
+        let file = File::from(opened.map_err(|e| self.refused(e, name))?);
+        let path = self.path().join(name);
+        let meta = file.metadata().map_err(|e| about(e.into(), &path))?;
+        self.check(&meta).map_err(|e| about(e, &path))?;
+        Ok(file)
+    }
+
+    fn check(&self, meta: &Metadata) -> Result<()> {
+        let why = match (meta.is_file(), self.rights().distrusts(meta)) {
+            (false, _) => "no regular file".to_owned(),
+            (_, Some(why)) => why,
+            (true, None) if meta.nlink() > 1 => {
+                "it has another name somewhere (a hard link): not trusted".to_owned()
+            }
+            (true, None) => return Ok(()),
+        };
+        Err(Error::new(ErrorKind::Denied, why))
+    }
+
+    /// What a file that may be opened is; ENOENT if there is none.
+    pub fn metadata(&self, name: &str) -> Result<Metadata> {
+        let opened = self.with(|fd| beneath(fd, name, OFlags::PATH.union(PLAIN)));
+        let file = File::from(opened.map_err(|e| self.refused(e, name))?);
+        let path = self.path().join(name);
+        let meta = file.metadata().map_err(|e| about(e.into(), &path))?;
+        if meta.is_symlink() {
+            return Err(about(Error::new(ErrorKind::Denied, LINK), &path));
+        }
+        self.check(&meta).map_err(|e| about(e, &path))?;
+        Ok(meta)
+    }
+
+    /// Whether a name in it leads to an open file.
+    pub fn leads_to(&self, name: &str, file: &File) -> bool {
+        let identity = |meta: Metadata| (meta.dev(), meta.ino());
+        let there = self.metadata(name).map(identity);
+        there.is_ok_and(|there| file.metadata().is_ok_and(|own| identity(own) == there))
+    }
+
+    /// Makes a file that did not exist, open to be read and written. The caller settles its rights.
+    pub fn create(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = self.rights().first_mode(false);
+        self.with(|fd| Ok(File::from(openat(fd, plain(name)?, flags, mode)?)))
+    }
+
+    /// Makes a file that has no name.
+    pub fn unnamed(&self) -> io::Result<File> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let mode = self.rights().first_mode(false);
+        match self.with(|fd| Ok(openat(fd, ".", flags, mode)?)) {
+            Ok(fd) => Ok(fd.into()),
+            // Not every file system has such.
+            Err(e)
+                if matches!(
+                    e.raw_os_error(),
+                    Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)
+                ) =>
+            {
+                let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+                let name = format!(".scratch-{}-{number}", std::process::id());
+                let file = self.create(&name)?;
+                self.remove(&name)?;
+                Ok(file)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Gives an open file that has no name one.
+    pub fn link(&self, file: &File, name: &str) -> io::Result<()> {
+        let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+        self.with(|fd| Ok(linkat(CWD, own, fd, plain(name)?, AtFlags::SYMLINK_FOLLOW)?))
+    }
+
+    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.with(|fd| Ok(renameat(fd, plain(from)?, fd, plain(to)?)?))
+    }
+
+    /// Removes the name of a file.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        self.with(|fd| Ok(unlinkat(fd, plain(name)?, AtFlags::empty())?))
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_dir(&self, name: &str) -> io::Result<()> {
+        self.with(|fd| Ok(unlinkat(fd, plain(name)?, AtFlags::REMOVEDIR)?))
+    }
+
+    /// Removes a directory with all that is in it.
+    pub fn remove_all(&self, name: &str) -> Result<()> {
+        self.below(name)?;
+        self.with(|fd| {
+            let path = format!("/proc/self/fd/{}/{}", fd.as_raw_fd(), plain(name)?);
+            // Links are removed, not followed.
+            std::fs::remove_dir_all(path)
+        })
+        .map_err(|e| about(e.into(), &self.path().join(name)))
+    }
+
+    /// Returns once the names in it would survive a loss of power.
+    pub fn sync(&self) -> io::Result<()> {
+        self.with(|fd| Ok(fsync(fd)?))
+    }
+
+    /// All names in it, and what each is.
+    pub fn names(&self) -> io::Result<Vec<(OsString, FileType)>> {
+        self.with(|fd| {
+            let mut names = Vec::new();
+            for entry in Entries::read_from(fd)? {
+                let entry = entry?;
+                let name = entry.file_name().to_bytes().to_vec();
+                if matches!(&*name, b"." | b"..") {
+                    continue;
+                }
+                let stat = || statat(fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+                let kind = match entry.file_type() {
+                    FileType::Unknown => stat().map_or(FileType::Unknown, |stat| {
+                        FileType::from_raw_mode(stat.st_mode)
+                    }),
+                    kind => kind,
+                };
+                names.push((OsString::from_vec(name), kind));
+            }
+            Ok(names)
+        })
+    }
+
+    /// The reason why a name could not be opened.
+    fn refused(&self, error: io::Error, name: &str) -> Error {
+        let path = self.path().join(name);
+        let is_link = || {
+            let stat = |fd: &OwnedFd| Ok(statat(fd, name, AtFlags::SYMLINK_NOFOLLOW)?);
+            let stat = self.with(stat);
+            stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_symlink())
+        };
+        match error.raw_os_error() {
+            Some(errno) => refusal(Errno::from_raw_os_error(errno), &path, is_link),
+            None => about(error.into(), &path),
+        }
+    }
+}
+
+const LINK: &str = "a symbolic link: none is followed in a directory of checkouts";
+
+fn about(error: Error, path: &Path) -> Error {
+    error.about(path.display())
+}
+
+fn refusal(errno: Errno, path: &Path, is_link: impl Fn() -> bool) -> Error {
+    let error = match errno {
+        Errno::LOOP => Error::new(ErrorKind::Denied, LINK),
+        Errno::NOTDIR if is_link() => Error::new(ErrorKind::Denied, LINK),
+        Errno::NOTDIR => Error::new(ErrorKind::NotDirectory, "no directory"),
+        Errno::NXIO => Error::new(ErrorKind::Denied, "no regular file"),
+        errno => io::Error::from(errno).into(),
+    };
+    about(error, path)
+}
+
+/// The error comes out again where this one is turned into one of npyfs.
+fn into_io(error: Error) -> io::Error {
+    match error.kind {
+        ErrorKind::NotFound => io::Error::from_raw_os_error(libc::ENOENT),
+        _ => io::Error::other(error),
+    }
+}
+
+/// The name itself, if it is one, and not a way to somewhere else.
+fn plain(name: &str) -> io::Result<&str> {
+    match name.is_empty() || matches!(name, "." | "..") || name.contains('/') {
+        true => Err(io::ErrorKind::InvalidInput.into()),
+        false => Ok(name),
+    }
+}
+
+/// Opens one name in a directory.
+fn beneath(dir: &OwnedFd, name: &str, flags: OFlags) -> io::Result<OwnedFd> {
+    let name = plain(name)?;
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    // A link that is to be looked at, not followed, is none to this call.
+    if !flags.contains(OFlags::PATH) {
+        match openat2(dir.as_fd(), name, flags, Mode::empty(), how) {
+            // Kernels before 5.6, some sandboxes, and names that are changed at this moment. One name that is no
+            // link leads nowhere else without it.
+            Err(Errno::NOSYS | Errno::PERM | Errno::AGAIN | Errno::INVAL) => {}
+            opened => return Ok(opened?),
+        }
+    }
+    Ok(openat(dir.as_fd(), name, flags, Mode::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::process::Command;
+
+    use super::*;
+
+    fn place() -> (tempfile::TempDir, Dir) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("in")).unwrap();
+        std::fs::write(dir.path().join("victim"), "theirs").unwrap();
+        let own = Dir::own(&dir.path().join("in"));
+        (dir, own)
+    }
+
+    /// Every way to open a name refuses it, saying why.
+    fn refuses(dir: &Dir, name: &str, why: &str) {
+        let opened = [
+            dir.read(name).err(),
+            dir.write(name).err(),
+            dir.write_or_create(name).err(),
+            dir.metadata(name).err(),
+        ];
+        for error in opened {
+            let error = error.unwrap();
+            let path = dir.path().join(name);
+            assert!(error.message.contains(why), "{error}");
+            assert!(error.message.contains(path.to_str().unwrap()), "{error}");
+        }
+        assert!(dir.create(name).is_err());
+    }
+
+    #[test]
+    fn links_fifos_and_second_names_are_refused() {
+        let (top, dir) = place();
+        let (victim, inside) = (top.path().join("victim"), dir.path());
+        symlink(&victim, inside.join("link")).unwrap();
+        symlink("../victim", inside.join("relative")).unwrap();
+        symlink("/nowhere", inside.join("dangling")).unwrap();
+        std::fs::hard_link(&victim, inside.join("hard")).unwrap();
+        let fifo = Command::new("mkfifo").arg(inside.join("fifo")).status();
+        assert!(fifo.unwrap().success());
+        std::fs::create_dir(inside.join("folder")).unwrap();
+        for name in ["link", "relative", "dangling"] {
+            refuses(&dir, name, "a symbolic link");
+        }
+        refuses(&dir, "hard", "a hard link");
+        refuses(&dir, "fifo", "no regular file");
+        assert!(dir.read("folder").is_err() && dir.metadata("folder").is_err());
+        assert_eq!(dir.read("none").unwrap_err().errno(), libc::ENOENT);
+        assert_eq!(std::fs::read(&victim).unwrap(), b"theirs");
+        // What is removed is the link.
+        dir.remove("link").unwrap();
+        assert!(victim.is_file());
+        for name in ["..", ".", "", "a/b", "../victim", "/etc/passwd"] {
+            assert!(
+                dir.read(name).is_err() && dir.create(name).is_err(),
+                "{name:?}"
+            );
+            assert!(
+                dir.remove(name).is_err() && dir.below(name).is_err(),
+                "{name:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_directory_that_is_a_link_is_not_entered_nor_emptied() {
+        let (top, dir) = place();
+        let away = top.path().join("away");
+        std::fs::create_dir(&away).unwrap();
+        std::fs::write(away.join("file"), "theirs").unwrap();
+        symlink(&away, dir.path().join("layer")).unwrap();
+        for refused in [
+            dir.below("layer").map(drop),
+            dir.make("layer").map(drop),
+            dir.remove_all("layer"),
+            Dir::open(&dir.path().join("layer"), dir.rights(), false).map(drop),
+        ] {
+            assert!(refused.unwrap_err().message.contains("a symbolic link"));
+        }
+        let (own, made) = dir.make("own").unwrap();
+        assert!(made && !dir.make("own").unwrap().1 && own.is_in_place());
+        symlink(&away, own.path().join("link")).unwrap();
+        // What it was opened as counts, whatever its path leads to now.
+        std::fs::rename(own.path(), dir.path().join("moved")).unwrap();
+        symlink(&away, own.path()).unwrap();
+        assert!(own.create("file").is_ok() && !own.is_in_place());
+        dir.remove_all("moved").unwrap();
+        assert_eq!(std::fs::read(away.join("file")).unwrap(), b"theirs");
+    }
+
+    #[test]
+    fn what_belongs_to_strangers_is_refused() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("NOT TESTED: only root can give files away");
+            return;
+        }
+        let (_top, dir) = place();
+        let give = |name: &str| {
+            let path = dir.path().join(name);
+            std::os::unix::fs::chown(path, Some(12345), Some(12345)).unwrap();
+        };
+        dir.create("file").unwrap();
+        dir.make("layer").unwrap();
+        give("file");
+        give("layer");
+        for error in [
+            dir.read("file").err(),
+            dir.metadata("file").err(),
+            dir.below("layer").err(),
+            dir.make("layer").err(),
+        ] {
+            let error = error.unwrap();
+            assert_eq!(error.errno(), libc::EACCES);
+            assert!(error.message.contains("user 12345"), "{error}");
+        }
+    }
+
+    #[test]
+    fn one_that_is_not_held_is_checked_each_time() {
+        let (_top, dir) = place();
+        let (own, _) = dir.make("own").unwrap();
+        own.create("file").unwrap();
+        let unheld = dir.below_unheld("own").unwrap();
+        assert!(unheld.read("file").is_ok() && unheld.is_in_place());
+        std::fs::rename(own.path(), dir.path().join("moved")).unwrap();
+        symlink(dir.path().join("moved"), own.path()).unwrap();
+        assert!(unheld.read("file").is_err());
+    }
+
+    #[test]
+    fn a_file_without_a_name_gets_one() {
+        let (_top, dir) = place();
+        let file = dir.unnamed().unwrap();
+        assert!(dir.names().unwrap().is_empty());
+        dir.link(&file, "named").unwrap();
+        assert!(dir.leads_to("named", &file));
+        assert_eq!(
+            dir.names().unwrap(),
+            [("named".into(), FileType::RegularFile)]
+        );
+    }
+}

@@ -1,0 +1,232 @@
+//! What a store was when the first object was written over it, and whether the one that is there now is that store.
+//!
+//! Stores are copied, moved, and extended by the programs that own them, so neither name, inode, time nor length say
+//! anything. A store is known again by what is in it: by the entries of its daf axes if it has any, else by type,
+//! shape and first elements of a few of its arrays.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Entries, digest};
+use crate::checkout::form::{axis, header};
+use crate::content::Content;
+use crate::error::{ErrorKind, Result};
+use crate::options::StoreKind;
+use crate::tree::{Directory, Node, VirtualFile};
+
+/// Arrays and axes that are remembered, at most.
+const MOST_ARRAYS: usize = 16;
+const MOST_AXES: usize = 64;
+
+/// Groups that are looked into, at most.
+const MOST_GROUPS: usize = 64;
+
+/// Bytes of the first elements that are remembered.
+const START: u64 = 4096;
+
+/// Of so many arrays that a store had, one must be what it was.
+const ONE_OF: usize = 4;
+
+/// How names are spelled in keys, and how the store shows them.
+pub trait Spelling {
+    fn key(&self, shown: &[u8]) -> Vec<u8>;
+
+    fn shown(&self, key: &[u8]) -> Vec<u8>;
+}
+
+/// What a store is known again by.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreIdentity {
+    /// By which rules it is shown: `plain`, `daf` or `arkouda`. For people.
+    pub kind: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub axes: Vec<Axis>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arrays: Vec<Array>,
+    /// What newer versions say of it.
+    #[serde(flatten)]
+    pub other: serde_json::Map<String, serde_json::Value>,
+}
+
+/// An axis of a daf store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Axis {
+    /// Its key below that of the store.
+    pub path: String,
+    pub entries: Entries,
+}
+
+/// An array.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Array {
+    /// Its key below that of the store.
+    pub path: String,
+    pub dtype: String,
+    pub shape: Vec<u64>,
+    /// How many bytes of its elements, in C order, were looked at, and their digest.
+    pub bytes: u64,
+    pub start: String,
+}
+
+impl StoreIdentity {
+    /// Looks at the store in `dir`, whose layers are not shown.
+    pub fn of(dir: &Arc<dyn Directory>, spelling: &dyn Spelling) -> Result<Self> {
+        let kind = match dir.kind()? {
+            StoreKind::Daf => "daf",
+            StoreKind::Arkouda => "arkouda",
+            _ => "plain",
+        };
+        let mut identity = Self {
+            kind: kind.to_owned(),
+            ..Self::default()
+        };
+        let mut scalars = Vec::new();
+        let mut groups = VecDeque::from([(String::new(), dir.clone())]);
+        for _ in 0..MOST_GROUPS {
+            let Some((above, dir)) = groups.pop_front() else {
+                break;
+            };
+            let is_daf = dir.kind()? == StoreKind::Daf;
+            for (name, node) in dir.list()?.iter() {
+                let Ok(own) = String::from_utf8(spelling.key(&name)) else {
+                    continue;
+                };
+                let path = |own: &str| match above.as_str() {
+                    "" => own.to_owned(),
+                    above => format!("{above}/{own}"),
+                };
+                match &*node {
+                    Node::Directory(dir) => {
+                        if groups.len() < MOST_GROUPS {
+                            groups.push_back((path(&own), dir.clone()));
+                        }
+                    }
+                    Node::File(file) => {
+                        let Some(own) = own.strip_suffix(".npy") else {
+                            continue;
+                        };
+                        if is_daf && axis::is_axis(own) {
+                            if identity.axes.len() < MOST_AXES
+                                && let Ok(entries) =
+                                    file.open().and_then(|file| axis::entries(&file))
+                            {
+                                let path = path(own);
+                                identity.axes.push(Axis { path, entries });
+                            }
+                        } else if identity.arrays.len() < MOST_ARRAYS
+                            // What cannot be read is nothing to know the store by.
+                            && let Ok(array) = Array::of(path(own), &**file)
+                        {
+                            match array.shape.iter().all(|&n| n < 2) {
+                                true => scalars.push(array),
+                                false => identity.arrays.push(array),
+                            }
+                        }
+                    }
+                    Node::Symlink(_) => {}
+                }
+                if identity.arrays.len() >= MOST_ARRAYS && !is_daf {
+                    break;
+                }
+            }
+        }
+        if identity.arrays.is_empty() {
+            scalars.truncate(MOST_ARRAYS);
+            identity.arrays = scalars;
+        }
+        if !identity.axes.is_empty() {
+            identity.arrays.clear();
+        }
+        Ok(identity)
+    }
+
+    /// Whether the store in `dir` is this one, as far as can be told: arrays that `is_hidden` below layers, and what
+    /// cannot be read now, say nothing.
+    pub fn is_still(
+        &self,
+        dir: &Arc<dyn Directory>,
+        spelling: &dyn Spelling,
+        is_hidden: &dyn Fn(&str) -> bool,
+    ) -> bool {
+        let find = |path: &str| -> Result<Option<Arc<dyn VirtualFile>>> {
+            let (above, last) = path.rsplit_once('/').unwrap_or(("", path));
+            let mut dir = dir.clone();
+            for name in above.split('/').filter(|name| !name.is_empty()) {
+                match dir.lookup(&spelling.shown(name.as_bytes()))? {
+                    Some(Node::Directory(below)) => dir = below,
+                    _ => return Ok(None),
+                }
+            }
+            let name = [&spelling.shown(last.as_bytes()), &b".npy"[..]].concat();
+            match dir.lookup(&name)? {
+                Some(Node::File(file)) => Ok(Some(file)),
+                _ => Ok(None),
+            }
+        };
+        let known = |found: Result<bool>| match found {
+            Ok(same) => Some(same),
+            Err(e) if e.kind == ErrorKind::NotFound => Some(false),
+            Err(_) => None,
+        };
+        let same_axis = |axis: &Axis| {
+            let Some(file) = find(&axis.path)? else {
+                return Ok(false);
+            };
+            // What is no axis any more is another one.
+            Ok(axis::entries(&file.open()?).is_ok_and(|now| now == axis.entries))
+        };
+        let axes = self.axes.iter().filter(|axis| !is_hidden(&axis.path));
+        let axes: Vec<bool> = axes.filter_map(|axis| known(same_axis(axis))).collect();
+        if !axes.is_empty() {
+            return axes.contains(&true);
+        }
+        let same_array = |array: &Array| match find(&array.path)? {
+            Some(file) => array.is_start_of(&*file),
+            None => Ok(false),
+        };
+        let arrays = self.arrays.iter().filter(|array| !is_hidden(&array.path));
+        let arrays: Vec<bool> = arrays
+            .filter_map(|array| known(same_array(array)))
+            .collect();
+        let same = arrays.iter().filter(|&&same| same).count();
+        same * ONE_OF >= arrays.len()
+    }
+}
+
+impl Array {
+    fn of(path: String, file: &dyn VirtualFile) -> Result<Self> {
+        let file = file.open()?;
+        let header = header(&*file)?;
+        let bytes = header.len.min(START);
+        Ok(Self {
+            path,
+            dtype: header.dtype.name(),
+            start: start(&*file, header.start, bytes)?,
+            shape: header.shape,
+            bytes,
+        })
+    }
+
+    /// Whether a file has these elements; there may be more of them behind along the first dimension.
+    fn is_start_of(&self, file: &dyn VirtualFile) -> Result<bool> {
+        let file = file.open()?;
+        let header = header(&*file)?;
+        let fits = match (header.shape.split_first(), self.shape.split_first()) {
+            (Some((now, rest)), Some((before, inner))) => now >= before && rest == inner,
+            (now, before) => now.is_none() && before.is_none(),
+        };
+        Ok(fits
+            && header.dtype.name() == self.dtype
+            && header.len >= self.bytes
+            && start(&*file, header.start, self.bytes)? == self.start)
+    }
+}
+
+/// The digest of the first bytes of elements.
+fn start(file: &dyn Content, at: u64, bytes: u64) -> Result<String> {
+    let mut start = vec![0; usize::try_from(bytes.min(START)).unwrap_or(0)];
+    file.read_at(at, &mut start)?;
+    Ok(digest(&start))
+}

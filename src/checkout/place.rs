@@ -1,0 +1,273 @@
+//! Where the checkouts of a store are: beside it, or in a directory of their own below one that is given.
+//!
+//! A given directory may have checkouts of many stores. Each store has a directory there, and a file in it says of
+//! which store it is. Before that was so, checkouts lay in the given directory itself: such a one is the store's
+//! whose files its checkouts were begun on.
+
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::CWD;
+
+use super::checkouts::{base_files, name_of};
+use super::commits;
+use super::dir::Dir;
+use super::index::Changes;
+use super::rights::Rights;
+use super::storage::Storage;
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::arkouda::PartName;
+
+/// Ending of the directory beside a store.
+pub const SUFFIX: &str = ".checkouts";
+
+/// The file that says whose checkouts a directory has: the path of the store, and a newline.
+pub const OWNER: &str = ".store";
+
+/// Longest path that is read.
+const LONGEST: u64 = 1 << 16;
+
+/// A directory of checkouts. It need not exist.
+#[derive(Clone, Debug)]
+pub struct Place {
+    dir: PathBuf,
+    /// The last name may be a link: the caller has said it.
+    follow: bool,
+    /// What its file is to say of the store, if it does not yet.
+    mark: Option<Vec<u8>>,
+}
+
+impl Place {
+    /// Beside the store.
+    pub fn beside(store: &Path) -> Self {
+        let mut dir = whole(store).into_os_string();
+        dir.push(SUFFIX);
+        Self {
+            dir: dir.into(),
+            follow: false,
+            mark: None,
+        }
+    }
+
+    /// In `dir` itself.
+    pub fn at(dir: &Path) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            follow: true,
+            mark: None,
+        }
+    }
+
+    /// In the directory below `dir` that is the store's; a new one if there is none.
+    pub fn below(store: &Path, dir: &Path, rights: &Rights) -> Result<Self> {
+        let store = whole(store);
+        let name = store.file_name().unwrap_or_default();
+        let own = store.as_os_str().as_bytes();
+        let mut free = None;
+        for number in 1_u64.. {
+            let mut name = name.to_owned();
+            if number > 1 {
+                name.push(format!("~{number}"));
+            }
+            name.push(SUFFIX);
+            let path = dir.join(name);
+            let found = match Dir::open(&path, rights, false) {
+                Ok(found) => found,
+                Err(e) if e.kind == ErrorKind::NotFound => {
+                    free = Some(path);
+                    break;
+                }
+                Err(e) => return Err(e),
+            };
+            if owner(&found)?.as_deref() == Some(own) {
+                return Ok(Self {
+                    dir: path,
+                    follow: false,
+                    mark: None,
+                });
+            }
+        }
+        if let Some(old) = Self::old(&store, dir, rights)? {
+            return Ok(old);
+        }
+        Ok(Self {
+            dir: free.unwrap_or_default(),
+            follow: false,
+            mark: Some(own.to_vec()),
+        })
+    }
+
+    /// `dir` itself, if checkouts of the store lie there.
+    fn old(store: &Path, dir: &Path, rights: &Rights) -> Result<Option<Self>> {
+        let is_there = |name: &str| dir.join(name).symlink_metadata().is_ok();
+        if !is_there(commits::LOCK) && !is_there(commits::NAME) {
+            return Ok(None);
+        }
+        let own = store.as_os_str().as_bytes();
+        let opened = Dir::open(dir, rights, true)?;
+        let this = |mark| {
+            Some(Self {
+                dir: dir.to_owned(),
+                follow: true,
+                mark,
+            })
+        };
+        match owner(&opened)? {
+            Some(other) => return Ok(this(None).filter(|_| other == own)),
+            None if begun_on(&opened, store)? => {}
+            None => {
+                let (dir, store) = (dir.display(), store.display());
+                let message = format!(
+                    "{dir}: it has checkouts of a store that is not named, and the files of {store} are not those \
+                     that they were begun on; if they are its own, write {store} into {dir}/{OWNER}"
+                );
+                return Err(Error::new(ErrorKind::Os(libc::EINVAL), message));
+            }
+        }
+        Ok(this(Some(own.to_vec())))
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Opens the directory; ENOENT if it is not there.
+    pub fn open(&self, rights: &Rights) -> Result<Dir> {
+        Dir::open(&self.dir, rights, self.follow)
+    }
+
+    /// Opens the directory, which is made if it is not there.
+    pub fn make(&self, rights: &Rights, storage: &dyn Storage) -> Result<Dir> {
+        let about = |e: std::io::Error| Error::from(e).about(self.dir.display());
+        let Some(mark) = &self.mark else {
+            // Until it has the lock file, nobody may have seen to it that the directory survives a loss of power.
+            match self.open(rights) {
+                Err(e) if e.kind == ErrorKind::NotFound => {}
+                Ok(dir) if dir.metadata(commits::LOCK).is_err() => {}
+                opened => return opened,
+            }
+            let (dir, _) = Dir::make_at(&self.dir, rights, self.follow)?;
+            sync_parent(&self.dir).map_err(about)?;
+            return Ok(dir);
+        };
+        let written = |dir: &Dir| -> std::io::Result<()> {
+            let file = match storage.create(dir, OWNER) {
+                // Somebody was faster.
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
+                file => file?,
+            };
+            let line = [mark, &b"\n"[..]].concat();
+            rights.settle(&file)?;
+            storage.write_at(&file, &line, 0)?;
+            storage.sync(&file)?;
+            storage.sync_dir(dir)
+        };
+        let opened = match self.open(rights) {
+            Err(e) if e.kind == ErrorKind::NotFound => self.make_marked(rights, written)?,
+            Ok(dir) => {
+                written(&dir).map_err(about)?;
+                dir
+            }
+            Err(e) => return Err(e),
+        };
+        match owner(&opened)? {
+            Some(owner) if owner == *mark => Ok(opened),
+            _ => {
+                let message = "another store has just begun to use it: once more, please";
+                let busy = ErrorKind::Os(libc::EBUSY);
+                Err(Error::new(busy, message).about(self.dir.display()))
+            }
+        }
+    }
+
+    /// Makes a directory that has its file from the beginning.
+    fn make_marked(
+        &self,
+        rights: &Rights,
+        write: impl FnOnce(&Dir) -> std::io::Result<()>,
+    ) -> Result<Dir> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let about = |e: std::io::Error| Error::from(e).about(self.dir.display());
+        let above = self.dir.parent().unwrap_or(Path::new("/"));
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(rights.mode(true));
+        builder.create(above).map_err(about)?;
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let new = above.join(format!(".new-{}-{number}", std::process::id()));
+        let (dir, _) = Dir::make_at(&new, rights, false)?;
+        let done = write(&dir).and_then(|()| {
+            // Nothing but an empty directory is replaced.
+            Ok(rustix::fs::renameat(CWD, &new, CWD, &self.dir)?)
+        });
+        if let Err(e) = done {
+            let _ = dir.remove(OWNER);
+            let _ = std::fs::remove_dir(&new);
+            if !matches!(e.raw_os_error(), Some(libc::EEXIST | libc::ENOTEMPTY)) {
+                return Err(about(e));
+            }
+        }
+        sync_parent(&self.dir).map_err(about)?;
+        self.open(rights)
+    }
+}
+
+fn sync_parent(dir: &Path) -> std::io::Result<()> {
+    let parent = match dir.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    File::open(parent)?.sync_all()
+}
+
+/// A store's path; all files of a distributed set are one store.
+fn whole(store: &Path) -> PathBuf {
+    let name = store.file_name().unwrap_or_default().as_bytes();
+    match PartName::parse(name) {
+        Some(part) => {
+            let name = [part.prefix, b"_LOCALE", part.extension].concat();
+            store.with_file_name(OsStr::from_bytes(&name))
+        }
+        None => store.to_owned(),
+    }
+}
+
+/// The store whose checkouts a directory has, if its file says it.
+fn owner(dir: &Dir) -> Result<Option<Vec<u8>>> {
+    let file = match dir.read(OWNER) {
+        Err(e) if e.kind == ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let mut path = Vec::new();
+    let read = file.take(LONGEST).read_to_end(&mut path);
+    read.map_err(|e| Error::from(e).about(dir.path().join(OWNER).display()))?;
+    Ok(path.strip_suffix(b"\n").map(<[u8]>::to_vec).or(Some(path)))
+}
+
+/// Whether a checkout in a directory was begun on the files of a store, or nothing tells.
+fn begun_on(dir: &Dir, store: &Path) -> Result<bool> {
+    let now = base_files(store);
+    let mut told = false;
+    let about = |e: std::io::Error| Error::from(e).about(dir.path().display());
+    for (name, kind) in dir.names().map_err(about)? {
+        let layer = name
+            .to_str()
+            .filter(|name| kind.is_dir() && name_of(name).is_some());
+        let Some(layer) = layer else {
+            continue;
+        };
+        let begun = Changes::read(&dir.below(layer)?)?.begun;
+        let before = begun.and_then(|begun| begun.base).unwrap_or_default();
+        if let Some(now) = &now {
+            told |= !before.is_empty();
+            if before.iter().any(|file| now.contains(file)) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(!told)
+}

@@ -1,0 +1,446 @@
+//! Which objects of layers fit the store as it is now.
+//!
+//! An object does not fit if its store was replaced by another one, or if an axis that it lies along has other entries
+//! than it had, or has them in another order. An axis that a layer puts in the place of another one is different: what its
+//! writer saw along the old entries lies along the new ones, and so does what the store itself has.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::{LayerObject, Objects, View};
+use crate::checkout::checkouts::LayerFiles;
+use crate::checkout::fit::{Entries, Misfit, Spelling, other_entries};
+use crate::checkout::form::axis;
+use crate::checkout::index::Stored;
+use crate::error::Result;
+use crate::raw::time;
+use crate::tree::name::visible_with;
+use crate::tree::{Directory, Node, VirtualFile};
+
+/// States of an axis that are remembered, at most.
+const MOST_BEFORE: usize = 64;
+
+/// The layers of a view, lowest first, and what was asked of the store for them.
+#[derive(Default)]
+pub struct Pile {
+    pub layers: Vec<LayerFiles>,
+    pub misfits: Vec<Misfit>,
+    pub known: Known,
+}
+
+/// What was asked of the store.
+#[derive(Default)]
+pub struct Known {
+    /// By key and version of the file.
+    entries: HashMap<String, (u64, Entries)>,
+    /// What a later version of the store does not have.
+    files: HashMap<String, Arc<dyn VirtualFile>>,
+    /// Roots of stores that were looked into, and when they had changed last.
+    stores: BTreeMap<String, (Arc<dyn Directory>, SystemTime)>,
+}
+
+/// An axis as a view shows it.
+pub struct Axis {
+    pub entries: Entries,
+    /// What it took the place of, the latest first.
+    before: Vec<Entries>,
+    /// The place of its layer, and how many layers its writer saw below; `None`: it is the store's.
+    layer: Option<(usize, usize)>,
+}
+
+impl Axis {
+    /// Whether an object of the layer at a place, which was written along some entries, lies along these.
+    fn takes(&self, entries: &Entries, at: usize) -> bool {
+        let seen = self.layer.is_some_and(|(own, seen)| at == own || at < seen);
+        *entries == self.entries || (seen && self.before.contains(entries))
+    }
+
+    /// What an axis of other entries takes the place of together with this one.
+    pub fn with_all_before(self, new: &Entries) -> Vec<Entries> {
+        let mut all = self.before;
+        all.insert(0, self.entries);
+        all.retain(|entries| entries != new);
+        all.truncate(MOST_BEFORE);
+        all
+    }
+}
+
+impl Pile {
+    /// Whether what was asked of the store that a directory is in may have another answer now.
+    pub fn is_outdated(&self, dir: &str) -> bool {
+        let mut stores = self.known.stores.iter();
+        let changed = |(store, (root, time)): (&String, &(Arc<dyn Directory>, SystemTime))| {
+            is_in_or_at(dir, store) && root.ownership().mtime != *time
+        };
+        let mut files = self.known.files.iter();
+        let gone = |(key, file): (&String, &Arc<dyn VirtualFile>)| {
+            let above = split(key).0.trim_end_matches('/');
+            is_in_or_at(dir, above) && !file.is_current()
+        };
+        stores.any(changed) || files.any(gone)
+    }
+
+    /// The layer that is written to, and its place.
+    pub fn uppermost(&mut self) -> Option<(usize, &mut LayerFiles)> {
+        let at = self.layers.len().checked_sub(1)?;
+        Some((at, self.layers.last_mut()?))
+    }
+}
+
+impl Spelling for View {
+    fn key(&self, shown: &[u8]) -> Vec<u8> {
+        self.key_name(shown)
+    }
+
+    fn shown(&self, key: &[u8]) -> Vec<u8> {
+        self.shown_name(key)
+    }
+}
+
+/// The directory of a key, with its slash, and the last name.
+fn split(key: &str) -> (&str, &str) {
+    key.split_at(key.rfind('/').map_or(0, |at| at + 1))
+}
+
+impl View {
+    /// Puts all layers on the store as it is now.
+    pub(super) fn lay(&self, pile: &mut Pile) {
+        pile.known.files.clear();
+        pile.known.stores.clear();
+        let before = self.objects().generation;
+        let mut objects = Objects::default();
+        let mut misfits = Vec::new();
+        let stores = self.check_stores(pile, &mut misfits);
+        // Axes first: those of later layers say where the objects of earlier ones lie.
+        let is_along = |key: &str| !axis::along(split(key).1).is_empty();
+        for (at, layer) in pile.layers.iter().enumerate() {
+            for (key, stored) in layer.entries.iter().filter(|(key, _)| !is_along(key)) {
+                if !stores[at].takes(key) {
+                    continue;
+                }
+                let object = stored
+                    .as_ref()
+                    .map(|stored| Arc::new(self.object_of(layer, at, key, stored)));
+                let object = match object {
+                    Some(object) if axis::is_axis(split(key).1) => {
+                        match self.axis_fits(&mut pile.known, &objects, key, object, &pile.layers) {
+                            Ok(object) => Some(Arc::new(object)),
+                            Err(why) => {
+                                misfits.push(misfit(layer, at, key, why));
+                                continue;
+                            }
+                        }
+                    }
+                    object => object,
+                };
+                objects.set(key.as_bytes(), object, time_of(stored), true);
+            }
+        }
+        for (at, layer) in pile.layers.iter().enumerate() {
+            for (key, stored) in layer.entries.iter().filter(|(key, _)| is_along(key)) {
+                let later = &pile.layers[at + 1..];
+                if !stores[at].takes(key) || is_below(key, later, &stores[at + 1..]) {
+                    continue;
+                }
+                let object = stored
+                    .as_ref()
+                    .map(|stored| Arc::new(self.object_of(layer, at, key, stored)));
+                if let Some(object) = &object
+                    && let Err(why) = self.property_fits(&mut pile.known, &objects, key, object)
+                {
+                    misfits.push(misfit(layer, at, key, why));
+                    continue;
+                }
+                objects.set(key.as_bytes(), object, time_of(stored), true);
+            }
+        }
+        // What a later layer replaces or deletes is shown nowhere in any case.
+        let all: HashSet<(usize, String)> = misfits
+            .iter()
+            .map(|misfit| (misfit.layer, misfit.key.clone()))
+            .collect();
+        misfits.retain(|misfit| {
+            let later = pile.layers.iter().enumerate().skip(misfit.layer + 1);
+            let mut by = later.filter(|(_, layer)| layer.entries.contains_key(&misfit.key));
+            !by.any(|(at, _)| !all.contains(&(at, misfit.key.clone())))
+        });
+        misfits.sort_by(|a, b| (a.layer, &a.key).cmp(&(b.layer, &b.key)));
+        self.tell(&pile.misfits, &misfits);
+        pile.misfits = misfits;
+        objects.generation = before + 1;
+        *self.objects_mut() = objects;
+    }
+
+    /// Writes into the log what is not shown from now on.
+    fn tell(&self, before: &[Misfit], now: &[Misfit]) {
+        for misfit in now.iter().filter(|misfit| !before.contains(misfit)) {
+            self.context.journal.add(&misfit.to_string());
+        }
+    }
+
+    /// For each layer, the stores that are not those that it was written over.
+    fn check_stores(&self, pile: &mut Pile, misfits: &mut Vec<Misfit>) -> Vec<Stores> {
+        let mut all = Vec::new();
+        for (at, layer) in pile.layers.iter().enumerate() {
+            let mut stores = Stores::default();
+            for (store, identity) in &layer.stores {
+                let Some(dir) = self.store(store) else {
+                    continue;
+                };
+                let time = dir.ownership().mtime;
+                pile.known.stores.insert(store.clone(), (dir.clone(), time));
+                let key = |path: &str| below(store, path);
+                let is_hidden = |path: &str| {
+                    let layers = pile.layers.iter();
+                    layers
+                        .into_iter()
+                        .any(|layer| layer.entries.contains_key(&key(path)))
+                };
+                if identity.is_still(&dir, self, &is_hidden) {
+                    continue;
+                }
+                stores.others.push(below(store, ""));
+                let own = layer.entries.iter().filter(|(key, _)| is_in(key, store));
+                misfits.extend(own.map(|(key, _)| {
+                    let which = match store.as_str() {
+                        "" => "the store".to_owned(),
+                        store => store.to_owned(),
+                    };
+                    let why =
+                        format!("{which} is not the one that it was written over, but another");
+                    misfit(layer, at, key, why)
+                }));
+            }
+            all.push(stores);
+        }
+        all
+    }
+
+    /// The store at a key, without layers.
+    pub fn store(&self, key: &str) -> Option<Arc<dyn Directory>> {
+        let mut dir = self.base.clone();
+        for name in self.shown(key).iter().filter(|name| !name.is_empty()) {
+            match dir.lookup(name) {
+                Ok(Some(Node::Directory(below))) => dir = below,
+                _ => return None,
+            }
+        }
+        dir.is_store().then_some(dir)
+    }
+
+    /// The axis at a key, if one is there; `said`: what the layers say of the key.
+    pub(super) fn axis(
+        &self,
+        known: &mut Known,
+        said: Option<Option<Arc<LayerObject>>>,
+        key: &str,
+    ) -> Result<Option<Axis>> {
+        let name = visible_with(split(key).1.as_bytes(), ".npy", self.sep());
+        if let Some(object) = said {
+            let Some(object) = object else {
+                return Ok(None);
+            };
+            let (entries, before, seen) = match object.against.as_deref() {
+                Some(against) if against.entries.is_some() => {
+                    let entries = against.entries.clone();
+                    (entries, against.instead_of.clone(), object.seen)
+                }
+                _ => match object.beside(&name)? {
+                    Some(file) => (Some(axis::entries(&file.open()?)?), Vec::new(), object.seen),
+                    None => (None, Vec::new(), 0),
+                },
+            };
+            return Ok(entries.map(|entries| Axis {
+                entries,
+                before,
+                layer: Some((object.at, seen)),
+            }));
+        }
+        let mut dir = self.base.clone();
+        let shown = self.shown(key);
+        for name in shown.split_last().map_or(&[][..], |(_, above)| above) {
+            match dir.lookup(name)? {
+                Some(Node::Directory(below)) => dir = below,
+                _ => return Ok(None),
+            }
+        }
+        let Some(Node::File(file)) = dir.lookup(&name)? else {
+            return Ok(None);
+        };
+        let version = file.version();
+        let entries = match known.entries.get(key) {
+            Some((of, entries)) if *of == version => entries.clone(),
+            _ => {
+                let entries = axis::entries(&file.open()?)?;
+                known
+                    .entries
+                    .insert(key.to_owned(), (version, entries.clone()));
+                entries
+            }
+        };
+        known.files.insert(key.to_owned(), file);
+        Ok(Some(Axis {
+            entries,
+            before: Vec::new(),
+            layer: None,
+        }))
+    }
+
+    /// Checks an axis of a layer against the one that it takes the place of. Answers it with what it stands for.
+    fn axis_fits(
+        &self,
+        known: &mut Known,
+        objects: &Objects,
+        key: &str,
+        object: Arc<LayerObject>,
+        layers: &[LayerFiles],
+    ) -> std::result::Result<LayerObject, String> {
+        let mut object = LayerObject::clone(&object);
+        let Ok(below) = self.axis(known, objects.said(key), key) else {
+            // What cannot be read now says nothing.
+            return Ok(object);
+        };
+        let name = split(key).1;
+        let Some(against) = object.against.clone() else {
+            // An older version did not remember what it replaced: only the length was checked.
+            object.seen = object.at;
+            let own = self.own_entries(&object, name);
+            if let (Some(own), Some(below)) = (own, below) {
+                if own.count() != below.entries.count() {
+                    return Err(other_entries(name, &own, Some(&below.entries)));
+                }
+                let against = crate::checkout::fit::Against {
+                    instead_of: below.with_all_before(&own),
+                    entries: Some(own),
+                    ..Default::default()
+                };
+                object.against = Some(Arc::new(against));
+            }
+            return Ok(object);
+        };
+        object.seen = seen(layers, object.at, against.on.as_deref());
+        let Some((below, own)) = below.zip(against.entries.as_ref()) else {
+            return Ok(object);
+        };
+        if below.entries == *own || against.instead_of.contains(&below.entries) {
+            return Ok(object);
+        }
+        Err(match against.instead_of.first() {
+            Some(before) => format!(
+                "it was written in the place of an axis with {} entries, and the one there now, with {}, is another",
+                before.count(),
+                below.entries.count()
+            ),
+            None => format!(
+                "it was written as a new axis, and there is one with {} entries now",
+                below.entries.count()
+            ),
+        })
+    }
+
+    /// Checks an object against the axes that it lies along.
+    fn property_fits(
+        &self,
+        known: &mut Known,
+        objects: &Objects,
+        key: &str,
+        object: &LayerObject,
+    ) -> std::result::Result<(), String> {
+        let (above, name) = split(key);
+        let along: Vec<(String, Entries)> = match &object.against {
+            Some(against) => against.along.clone().into_iter().collect(),
+            // Files of layers hold a copy of each axis.
+            None => axis::along(name)
+                .into_iter()
+                .filter_map(|axis| Some((axis.clone(), self.own_entries(object, &axis)?)))
+                .collect(),
+        };
+        for (axis, entries) in along {
+            let axis_key = format!("{above}{axis}");
+            match self.axis(known, objects.said(&axis_key), &axis_key) {
+                Ok(Some(now)) if now.takes(&entries, object.at) => {}
+                Ok(now) => {
+                    let now = now.map(|now| now.entries);
+                    return Err(other_entries(&axis, &entries, now.as_ref()));
+                }
+                // What cannot be read now says nothing.
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The entries of an axis in the file of an object.
+    fn own_entries(&self, object: &LayerObject, axis: &str) -> Option<Entries> {
+        let name = visible_with(axis.as_bytes(), ".npy", self.sep());
+        let file = object.beside(&name).ok()??;
+        axis::entries(&file.open().ok()?).ok()
+    }
+}
+
+/// How many layers who wrote in the layer at a place saw below, if the commit `on` was the uppermost.
+fn seen(layers: &[LayerFiles], at: usize, on: Option<&str>) -> usize {
+    let below = layers.get(..at).unwrap_or_default();
+    let of = below
+        .iter()
+        .position(|layer| on.is_some() && layer.commit.as_deref() == on);
+    of.map_or(0, |of| of + 1)
+}
+
+/// Stores that a layer was not written over, as keys with a slash behind.
+#[derive(Default)]
+struct Stores {
+    others: Vec<String>,
+}
+
+impl Stores {
+    /// Whether an object was written over the store that is there.
+    fn takes(&self, key: &str) -> bool {
+        !self
+            .others
+            .iter()
+            .any(|other| key.starts_with(other.as_str()))
+    }
+}
+
+/// The key of what is below another one.
+fn below(store: &str, path: &str) -> String {
+    match store {
+        "" => path.to_owned(),
+        store => format!("{store}/{path}"),
+    }
+}
+
+/// Whether a directory is that one or below it.
+fn is_in_or_at(dir: &str, above: &str) -> bool {
+    dir == above || is_in(dir, above)
+}
+
+fn is_in(key: &str, store: &str) -> bool {
+    key.starts_with(&below(store, ""))
+}
+
+/// Whether a later layer replaced or deleted a group that a key is in.
+fn is_below(key: &str, later: &[LayerFiles], stores: &[Stores]) -> bool {
+    let mut above = key.match_indices('/').map(|(at, _)| &key[..at]);
+    above.any(|above| {
+        let mut later = later.iter().zip(stores);
+        later.any(|(layer, stores)| layer.entries.contains_key(above) && stores.takes(above))
+    })
+}
+
+fn misfit(layer: &LayerFiles, at: usize, key: &str, why: String) -> Misfit {
+    Misfit {
+        checkout: layer.checkout(),
+        layer: at,
+        key: key.to_owned(),
+        why,
+    }
+}
+
+fn time_of(stored: &Option<Stored>) -> SystemTime {
+    stored
+        .as_ref()
+        .map_or_else(SystemTime::now, |stored| time(stored.time))
+}

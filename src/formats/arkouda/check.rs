@@ -1,0 +1,422 @@
+//! Checks Arkouda's objects, as they are shown, by Arkouda's rules. What makes an object unreadable is found out where it
+//! is opened or read, in `store::arkouda`; here is what can be read and is wrong all the same.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::rules::{self, INDEX, Numbered};
+use crate::checkout::form::arkouda::grouping;
+use crate::checkout::form::integers::Integers;
+use crate::checkout::form::text::windows;
+use crate::checkout::form::{Array, invalid};
+use crate::dtype::Kind as Element;
+use crate::error::{ErrorKind, Result};
+use crate::formats::Depth;
+use crate::h5::Attribute;
+use crate::store::arkouda::kind::Kind;
+use crate::store::arkouda::marks::{Marks, scalar};
+use crate::tree::name;
+use crate::tree::{Directory, Node, VirtualFile};
+
+/// An object in the forms it is shown in.
+#[derive(Default)]
+struct Shown {
+    file: Option<Arc<dyn VirtualFile>>,
+    dir: Option<Arc<dyn Directory>>,
+}
+
+/// Objects by their own names.
+struct Members(BTreeMap<String, Shown>);
+
+/// The kind of object that one is a member of.
+type Above = Option<Kind>;
+
+struct Check {
+    sep: u8,
+    depth: Depth,
+    broken: Vec<String>,
+}
+
+/// What breaks Arkouda's rules in a group and all below, a line for each object, of those objects of the group that are
+/// `concerned`. `sep` stands for `#` in the names of the directory.
+pub fn broken(
+    dir: &dyn Directory,
+    sep: u8,
+    concerned: &dyn Fn(&str) -> bool,
+    depth: Depth,
+) -> Result<Vec<String>> {
+    let mut check = Check {
+        sep,
+        depth,
+        broken: Vec::new(),
+    };
+    for (own, shown) in &Members::of(dir, sep)?.0 {
+        if concerned(own) {
+            check.object(own, shown, None)?;
+        }
+    }
+    Ok(check.broken)
+}
+
+impl Check {
+    fn object(&mut self, path: &str, shown: &Shown, above: Above) -> Result<()> {
+        let Err(e) = self.check(path, shown, above) else {
+            return Ok(());
+        };
+        match e.kind {
+            ErrorKind::Os(libc::EINVAL | libc::EOPNOTSUPP) => {}
+            // It cannot be read, which is for others to say.
+            _ if self.depth == Depth::Elements => return Ok(()),
+            ErrorKind::Damaged | ErrorKind::TooLarge => {}
+            _ => return Err(e.about(path)),
+        }
+        self.broken.push(format!("{path}: {}", e.message));
+        Ok(())
+    }
+
+    fn check(&mut self, path: &str, shown: &Shown, above: Above) -> Result<()> {
+        let Some(dir) = &shown.dir else {
+            return match &shown.file {
+                // An array alone cannot fail to fit anything, and there may be very many; what cannot be shown has no size.
+                Some(file) if self.depth == Depth::Outline && file.size()? > 0 => Ok(()),
+                Some(file) => check_array(file),
+                None => Ok(()),
+            };
+        };
+        if let (Depth::Outline, Some(file)) = (self.depth, &shown.file) {
+            file.open()?;
+        }
+        let info = dir.info()?;
+        let Some(kind) = info["type"].as_str().and_then(Kind::named) else {
+            return Ok(());
+        };
+        let attributes = dir.attributes()?;
+        let members = Members::of(&**dir, self.sep)?;
+        if !matches!(kind, Kind::IPv4 | Kind::ArrayView | Kind::Bigint) {
+            for (own, member) in &members.0 {
+                let within = (kind != Kind::Group).then_some(kind);
+                self.object(&format!("{path}/{own}"), member, within)?;
+            }
+        }
+        match kind {
+            Kind::IPv4 => check_address(&members.array("IPv4")?),
+            Kind::ArrayView => check_shape(&attributes, &members.array("ArrayView")?),
+            Kind::Bigint => check_bigint(&attributes, above),
+            Kind::Strings => self.check_strings(&members),
+            Kind::SegArray => {
+                let is_marked = Marks::of(&attributes).object_type.is_some();
+                if !is_marked && above != Some(Kind::DataFrame) {
+                    return Err(invalid("no ObjType: Arkouda takes it for Strings"));
+                }
+                check_starts(&members, members.rows("values", self.sep)?)
+            }
+            Kind::Categorical => self.check_categorical(&members, shown),
+            Kind::GroupBy => self.check_group_by(&members, &attributes),
+            Kind::Index | Kind::MultiIndex => self.check_index(&members, &attributes, kind),
+            Kind::DataFrame => self.check_data_frame(&members, &attributes),
+            Kind::Pdarray | Kind::Datetime | Kind::Timedelta | Kind::Group => Ok(()),
+        }
+    }
+
+    /// A string begins where the one before it ends, and nowhere else.
+    fn check_strings(&self, members: &Members) -> Result<()> {
+        let values = members.array("values")?;
+        check_starts(members, values.elements())?;
+        if self.depth == Depth::Outline {
+            return Ok(());
+        }
+        let segments = members.integers("segments")?;
+        let (mut ends, mut at) = (Ends::new(&segments), 0);
+        windows(&values, 1, |block| {
+            for (byte, place) in block.iter().zip(at..) {
+                if *byte == 0 {
+                    ends.found(place + 1)?;
+                }
+            }
+            at += block.len() as u64;
+            Ok(())
+        })?;
+        ends.finish()
+    }
+
+    fn check_categorical(&self, members: &Members, shown: &Shown) -> Result<()> {
+        let codes = members.integers("codes")?;
+        let count = members.rows("categories", self.sep)?;
+        members.integers("NA_Codes")?;
+        // Who reads the labels looks each of them up.
+        if shown.file.is_none() || self.depth == Depth::Outline {
+            codes.each(|number, code| match u64::try_from(code) {
+                Ok(code) if code < count => Ok(()),
+                _ => Err(invalid(format!(
+                    "code {number} is {code}, there are {count} categories"
+                ))),
+            })?;
+        }
+        // Arkouda reads both or neither.
+        if members.has("permutation") && members.has("segments") {
+            let permutation = members.integers("permutation")?;
+            let segments = members.integers("segments")?;
+            grouping::check(codes.len(), "codes", &permutation, &segments)?;
+        }
+        Ok(())
+    }
+
+    fn check_group_by(&self, members: &Members, attributes: &[Attribute]) -> Result<()> {
+        let rows = self.check_numbered(members, attributes, Kind::GroupBy)?;
+        let permutation = members.integers("permutation")?;
+        let segments = members.integers("segments")?;
+        let unique = members.integers("unique_key_idx")?;
+        grouping::check(rows, "the keys", &permutation, &segments)?;
+        grouping::within("unique_key_idx", &unique, rows)?;
+        if segments.len() != unique.len() {
+            let (a, b) = (segments.len(), unique.len());
+            return Err(invalid(format!("{a} segments and {b} unique keys")));
+        }
+        Ok(())
+    }
+
+    fn check_index(&self, members: &Members, attributes: &[Attribute], kind: Kind) -> Result<()> {
+        self.check_numbered(members, attributes, kind).map(drop)
+    }
+
+    /// The rows of each of the members that are numbered: all have as many.
+    fn check_numbered(
+        &self,
+        members: &Members,
+        attributes: &[Attribute],
+        kind: Kind,
+    ) -> Result<u64> {
+        let Some(of) = rules::numbered(kind) else {
+            return Ok(0);
+        };
+        let Numbered { prefix, count, .. } = of;
+        let names = || members.0.keys().filter(|name| of.number(name).is_some());
+        let there = names().count();
+        match number(attributes, count) {
+            Some(claimed) if usize::try_from(claimed).ok() != Some(there) => {
+                return Err(invalid(format!("{count} is {claimed}, there are {there}")));
+            }
+            None if of.needed => return Err(invalid(format!("no attribute {count}"))),
+            _ => {}
+        }
+        let first_name = format!("{prefix}0");
+        let rows = members.rows(&first_name, self.sep)?;
+        for name in names() {
+            let here = members.rows(name, self.sep)?;
+            if here != rows {
+                let why = format!("{name} has {here} elements, {first_name} {rows}");
+                return Err(invalid(why));
+            }
+        }
+        Ok(rows)
+    }
+
+    fn check_data_frame(&self, members: &Members, attributes: &[Attribute]) -> Result<()> {
+        let columns = || members.0.keys().filter(|name| *name != INDEX);
+        let there = columns().count();
+        if let Some(claimed) = number(attributes, "NumCols")
+            && usize::try_from(claimed).ok() != Some(there)
+        {
+            return Err(invalid(format!("NumCols is {claimed}, there are {there}")));
+        }
+        let kind = members.array(INDEX)?.kind();
+        if !rules::is_index(kind) {
+            return Err(invalid("Index must be numbers or strings"));
+        }
+        let rows = members.rows(INDEX, self.sep)?;
+        for name in columns() {
+            let here = members.rows(name, self.sep)?;
+            if here != rows {
+                return Err(invalid(format!("{name} has {here} rows, Index {rows}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Members {
+    fn of(dir: &dyn Directory, sep: u8) -> Result<Self> {
+        let mut members: BTreeMap<String, Shown> = BTreeMap::new();
+        for (shown, node) in dir.list()?.iter() {
+            let stem = match &*node {
+                Node::Directory(_) => &*shown,
+                _ => shown.strip_suffix(b".npy").unwrap_or(&shown),
+            };
+            let Ok(own) = String::from_utf8(name::own(stem, sep)) else {
+                continue;
+            };
+            let member = members.entry(own).or_default();
+            match node.into_owned() {
+                Node::Directory(below) => member.dir = Some(below),
+                Node::File(file) => member.file = Some(file),
+                Node::Symlink(_) => {}
+            }
+        }
+        Ok(Self(members))
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    fn array(&self, name: &str) -> Result<Array> {
+        let file = self.0.get(name).and_then(|member| member.file.as_ref());
+        let file = file.ok_or_else(|| invalid(format!("no array {name}")))?;
+        Array::shown(&file.open()?)
+    }
+
+    fn integers(&self, name: &str) -> Result<Integers> {
+        Integers::new(name, self.array(name)?)
+    }
+
+    /// How many elements a member has that may be an object itself.
+    fn rows(&self, name: &str, sep: u8) -> Result<u64> {
+        let Some(member) = self.0.get(name) else {
+            return Err(invalid(format!("{name} is missing")));
+        };
+        if let Some(dir) = &member.dir {
+            let below = Self::of(&**dir, sep)?;
+            for counted in ["codes", "segments", "Limb_0"] {
+                if below.has(counted) {
+                    return Ok(below.array(counted)?.elements());
+                }
+            }
+        }
+        let shape = self.array(name)?.shape;
+        Ok(shape.first().copied().unwrap_or(0))
+    }
+}
+
+/// An array that Arkouda is to read, and so is marked.
+fn check_array(file: &Arc<dyn VirtualFile>) -> Result<()> {
+    let content = file.open()?;
+    let attributes = file.attributes()?;
+    if Marks::of(&attributes).object_type.is_none() {
+        return Ok(());
+    }
+    let array = Array::shown(&content)?;
+    if !rules::is_element(array.kind()) {
+        let dtype = array.dtype.name();
+        return Err(invalid(format!("Arkouda has no elements of type {dtype}")));
+    }
+    let is_flat = |a: &Attribute| !matches!(a.name.as_slice(), b"Rank" | b"Shape");
+    if !attributes.iter().all(is_flat) {
+        return check_shape(&attributes, &array);
+    }
+    match array.shape.len() {
+        1 => Ok(()),
+        n => Err(invalid(format!("{n} dimensions, Arkouda reads one"))),
+    }
+}
+
+fn check_shape(attributes: &[Attribute], array: &Array) -> Result<()> {
+    match Marks::of(attributes).shape {
+        Some(shape) if shape == array.shape => Ok(()),
+        Some(shape) => {
+            let all = array.elements();
+            let why = format!("Shape is {shape:?}, there are {all} elements");
+            Err(invalid(why))
+        }
+        None => Err(invalid("Rank and Shape do not say one shape")),
+    }
+}
+
+fn check_address(array: &Array) -> Result<()> {
+    match array.scalar() {
+        Some((Element::Uint, 8, _)) if array.shape.len() == 1 => Ok(()),
+        _ => {
+            let (dtype, shape) = (array.dtype.name(), &array.shape);
+            let why = format!("IPv4 is a vector of <u8, this is {dtype} of shape {shape:?}");
+            Err(invalid(why))
+        }
+    }
+}
+
+/// An empty part of a SegArray has another form.
+fn check_bigint(attributes: &[Attribute], above: Above) -> Result<()> {
+    if above == Some(Kind::SegArray) || Marks::of(attributes).is_bigint {
+        return Ok(());
+    }
+    Err(invalid("limbs without the attribute isBigInt"))
+}
+
+/// The first start is 0; that they rise and stay inside is seen when they are opened.
+fn check_starts(members: &Members, values: u64) -> Result<()> {
+    let segments = members.integers("segments")?;
+    if segments.is_empty() {
+        return match values {
+            0 => Ok(()),
+            n => Err(invalid(format!("{n} values and no segments"))),
+        };
+    }
+    let mut first = [0];
+    segments.read(0, &mut first)?;
+    match first {
+        [0] => Ok(()),
+        [start] => Err(invalid(format!("segment 0 is {start}, not 0"))),
+    }
+}
+
+/// Compares the places behind zero bytes with the starts that are stored; a window of them is in memory.
+struct Ends<'a> {
+    segments: &'a Integers,
+    /// How many strings were met, and those of the window.
+    met: u64,
+    window: Vec<i64>,
+    from: u64,
+}
+
+impl<'a> Ends<'a> {
+    const WINDOW: u64 = 1 << 16;
+
+    fn new(segments: &'a Integers) -> Self {
+        Self {
+            segments,
+            met: 0,
+            window: Vec::new(),
+            from: 0,
+        }
+    }
+
+    /// A string ends here.
+    fn found(&mut self, end: u64) -> Result<()> {
+        self.met += 1;
+        if self.met >= self.segments.len() {
+            return Ok(());
+        }
+        let at = self.met;
+        if at >= self.from + self.window.len() as u64 {
+            let count = (self.segments.len() - at).min(Self::WINDOW);
+            // At most a window.
+            self.window.resize(count as usize, 0);
+            self.segments.read(at, &mut self.window)?;
+            self.from = at;
+        }
+        let start = self.window.get((at - self.from) as usize).copied();
+        match start.map(u64::try_from) {
+            Some(Ok(start)) if start == end => Ok(()),
+            _ => Err(invalid(format!(
+                "segment {at} is {}, string {} ends before {end}",
+                start.unwrap_or_default(),
+                at - 1
+            ))),
+        }
+    }
+
+    fn finish(self) -> Result<()> {
+        let (met, there) = (self.met, self.segments.len());
+        if met == there {
+            return Ok(());
+        }
+        Err(invalid(format!(
+            "{there} segments, values hold the ends of {met} strings"
+        )))
+    }
+}
+
+/// The integer that an attribute holds.
+fn number(attributes: &[Attribute], name: &str) -> Option<i64> {
+    let mut attributes = attributes.iter();
+    let attribute = attributes.find(|a| a.name == name.as_bytes())?;
+    scalar(attribute.value.as_ref().ok()?)
+}

@@ -1,0 +1,52 @@
+//! What Arkouda demands of its objects: which members and which attributes each kind has.
+//!
+//! Source: Arkouda, `src/HDF5Msg.chpl` lines 389 to 655 (attributes), 765 to 2627 (what is written) and 3150 to 3838 (what
+//! is asked for when reading).
+
+use crate::dtype::Kind as Element;
+use crate::store::arkouda::kind::Kind;
+
+/// The index of a DataFrame.
+pub const INDEX: &str = "Index";
+
+/// What is numbered in an object, and the attribute that counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbered {
+    pub prefix: &'static str,
+    pub count: &'static str,
+    /// Arkouda asks for the attribute when it reads.
+    pub needed: bool,
+}
+
+/// What is numbered in objects of a kind.
+pub fn numbered(kind: Kind) -> Option<Numbered> {
+    let (prefix, count, needed) = match kind {
+        Kind::GroupBy => ("KEY_", "NumKeys", true),
+        Kind::Index | Kind::MultiIndex => ("IDX_", "NumIdx", false),
+        _ => return None,
+    };
+    Some(Numbered {
+        prefix,
+        count,
+        needed,
+    })
+}
+
+impl Numbered {
+    /// The number in a name.
+    pub fn number(&self, name: &str) -> Option<u32> {
+        name.strip_prefix(self.prefix)?.parse().ok()
+    }
+}
+
+/// Whether an array may have such elements: Arkouda reads integers and floats, which times and booleans are, too.
+pub fn is_element(kind: Option<Element>) -> bool {
+    use Element::{Bool, Datetime, Float, Int, Timedelta, Uint};
+    matches!(kind, Some(Bool | Int | Uint | Float | Datetime | Timedelta))
+}
+
+/// Whether the index of a DataFrame may have such elements: `HDF5Msg.chpl` lines 1911 to 1946.
+pub fn is_index(kind: Option<Element>) -> bool {
+    use Element::{Bytes, Float, Int, Uint};
+    matches!(kind, Some(Int | Uint | Float | Bytes))
+}

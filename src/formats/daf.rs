@@ -1,0 +1,4 @@
+//! daf: matrices over axes.
+
+pub mod check;
+pub mod rules;

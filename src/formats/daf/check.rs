@@ -1,0 +1,165 @@
+//! Checks a daf store, as it is shown, by daf's rules.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::rules::{Meaning, meaning};
+use crate::checkout::form::{Array, daf, sparse, text};
+use crate::error::{Error, ErrorKind, Result};
+use crate::formats::Depth;
+use crate::tree::name;
+use crate::tree::{Directory, Node, VirtualFile};
+
+/// The objects of a store by their own names.
+struct Store {
+    objects: BTreeMap<String, Node>,
+    depth: Depth,
+}
+
+/// What breaks daf's rules in a store, a line for each object, of those objects that are `concerned` or lie along an
+/// axis that is. `sep` stands for `#` in the names of the directory.
+pub fn broken(
+    dir: &dyn Directory,
+    sep: u8,
+    concerned: &dyn Fn(&str) -> bool,
+    depth: Depth,
+) -> Result<Vec<String>> {
+    let mut objects = BTreeMap::new();
+    for (shown, node) in dir.list()?.iter() {
+        let stem = match &*node {
+            Node::Directory(_) => &*shown,
+            _ => match shown.strip_suffix(b".npy") {
+                Some(stem) => stem,
+                // A matrix has a directory, too.
+                None => continue,
+            },
+        };
+        if let Ok(own) = String::from_utf8(name::own(stem, sep)) {
+            objects.insert(own, node.into_owned());
+        }
+    }
+    let store = Store { objects, depth };
+    let mut broken = Vec::new();
+    for (own, node) in &store.objects {
+        let is_concerned = concerned(own)
+            || matches!(meaning(own), Meaning::Property(axes)
+                if axes.iter().any(|axis| concerned(&format!("{axis}#"))));
+        if is_concerned && let Err(e) = store.check(own, node) {
+            match e.kind {
+                ErrorKind::Os(libc::EINVAL | libc::EOPNOTSUPP) => {
+                    broken.push(format!("{own}: {}", e.message));
+                }
+                // It cannot be read, which is for others to say.
+                _ if depth == Depth::Elements => {}
+                _ => return Err(e.about(own)),
+            }
+        }
+    }
+    Ok(broken)
+}
+
+impl Store {
+    fn check(&self, own: &str, node: &Node) -> Result<()> {
+        match (meaning(own), node) {
+            (Meaning::Axis, Node::File(file)) => self.check_axis(&opened(file)?),
+            (Meaning::Property(axes), node) => self.check_property(&axes, node),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_axis(&self, array: &Array) -> Result<()> {
+        if array.shape.len() != 1 || !text::is_text(array) {
+            let (dtype, shape) = (array.dtype.name(), &array.shape);
+            return Err(invalid(format!(
+                "an axis is a vector of strings, this is {dtype} of shape {shape:?}"
+            )));
+        }
+        if self.depth == Depth::Outline {
+            return Ok(());
+        }
+        check_letters(array)?;
+        daf::check_entries(array)
+    }
+
+    fn check_property(&self, axes: &[&str], node: &Node) -> Result<()> {
+        let mut lengths = Vec::new();
+        for axis in axes {
+            match self.objects.get(&format!("{axis}#")) {
+                Some(Node::File(file)) => match opened(file)?.shape.as_slice() {
+                    &[length] => lengths.push(length),
+                    shape => return Err(invalid(format!("its axis {axis} has shape {shape:?}"))),
+                },
+                // A link to an axis is one; where it leads is not looked at.
+                Some(Node::Symlink(_)) => return Ok(()),
+                _ => return Err(invalid(format!("there is no axis {axis}"))),
+            }
+        }
+        match node {
+            Node::File(file) => {
+                let array = opened(file)?;
+                daf::check_shape(&array, &lengths)?;
+                match text::is_text(&array) {
+                    true if self.depth == Depth::Elements => check_letters(&array),
+                    true => Ok(()),
+                    false => daf::numbers(&array).map(drop),
+                }
+            }
+            Node::Directory(dir) => match lengths.as_slice() {
+                &[rows, columns] => self.check_sparse(&**dir, (rows, columns)),
+                // daf does not look at it.
+                _ => Ok(()),
+            },
+            Node::Symlink(_) => Ok(()),
+        }
+    }
+
+    fn check_sparse(&self, dir: &dyn Directory, lengths: (u64, u64)) -> Result<()> {
+        if self.depth == Depth::Outline {
+            return match dir.lookup(b"shape.npy")? {
+                Some(Node::File(file)) => sparse::check_dims(opened(&file)?, lengths),
+                // It is shown as plain HDF5, for a reason that the log has.
+                _ => Ok(()),
+            };
+        }
+        let mut members = Vec::with_capacity(sparse::MEMBERS.len());
+        for name in sparse::MEMBERS {
+            match dir.lookup(format!("{name}.npy").as_bytes())? {
+                Some(Node::File(file)) => members.push(opened(&file)?),
+                _ if name == "shape" => {
+                    return Err(invalid("a sparse matrix whose parts do not fit its axes"));
+                }
+                // daf does not take such a group for a matrix.
+                _ => return Ok(()),
+            }
+        }
+        let Ok(members) = members.try_into() else {
+            return Ok(());
+        };
+        let checked = sparse::check(sparse::Members(members), lengths)?;
+        if !checked.sorted {
+            let why = "rows whose columns are not sorted, or twice there";
+            return Err(invalid(why));
+        }
+        Ok(())
+    }
+}
+
+fn opened(file: &Arc<dyn VirtualFile>) -> Result<Array> {
+    Array::shown(&file.open()?)
+}
+
+/// daf reads ASCII.
+fn check_letters(array: &Array) -> Result<()> {
+    text::each(array, |number, element| {
+        if element.is_ascii() {
+            return Ok(());
+        }
+        Err(invalid(format!(
+            "element {number} is no ASCII, which daf cannot read"
+        )))
+    })
+}
+
+fn invalid(why: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Os(libc::EINVAL), why)
+}

@@ -1,0 +1,89 @@
+//! What daf demands of a store: which names mean what, and what must fit what.
+//!
+//! Source: tanaylab daf 0.2.0-dev.1, `storage/h5fs.py`. A vector or matrix whose axis is missing makes the whole store
+//! unreadable.
+
+/// The dataset that marks a store; its attributes are the items.
+pub const MARK: &str = "__daf__";
+
+/// Attributes of the mark that are no items: what npyfs notes in files that it exports, as it once did here, too.
+const NOTES: [&str; 2] = ["npyfs_time", "npyfs_times"];
+
+/// Whether an attribute of the mark is no item.
+pub fn is_note(name: &[u8]) -> bool {
+    NOTES.iter().any(|note| note.as_bytes() == name)
+}
+
+/// What a name means.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Meaning<'a> {
+    Axis,
+    /// One or two axes.
+    Property(Vec<&'a str>),
+    Item,
+    /// daf does not look at it.
+    Other,
+}
+
+/// What an object of this name is to daf.
+pub fn meaning(name: &str) -> Meaning<'_> {
+    let Some((left, property)) = name.split_once('#') else {
+        return Meaning::Item;
+    };
+    let axes: Vec<&str> = left.split(',').collect();
+    if axes.contains(&"") || axes.len() > 2 {
+        return Meaning::Other;
+    }
+    match (property.is_empty(), axes.len()) {
+        (true, 1) => Meaning::Axis,
+        (true, _) => Meaning::Other,
+        (false, _) => Meaning::Property(axes),
+    }
+}
+
+/// Whether a directory of this name holds the parts of a sparse matrix.
+pub fn is_matrix(name: &str) -> bool {
+    matches!(meaning(name), Meaning::Property(axes) if axes.len() == 2)
+}
+
+/// The axis that an object of this name is.
+pub fn axis(name: &str) -> Option<&str> {
+    match meaning(name) {
+        Meaning::Axis => name.strip_suffix('#'),
+        _ => None,
+    }
+}
+
+/// Whether an object of this name lies along an axis.
+pub fn lies_along(name: &str, axis: &str) -> bool {
+    matches!(meaning(name), Meaning::Property(axes) if axes.contains(&axis))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_mean_what_daf_takes_them_for() {
+        assert_eq!(meaning("cell#"), Meaning::Axis);
+        assert_eq!(meaning("cell#age"), Meaning::Property(vec!["cell"]));
+        assert_eq!(
+            meaning("cell,gene#a,b#c"),
+            Meaning::Property(vec!["cell", "gene"])
+        );
+        assert_eq!(meaning("title"), Meaning::Item);
+        for name in ["a,b,c#x", "#x", "a,#x", "a,b#", ",#"] {
+            assert_eq!(meaning(name), Meaning::Other, "{name}");
+        }
+    }
+
+    #[test]
+    fn objects_lie_along_the_axes_that_they_name() {
+        assert!(lies_along("cell,gene#UMIs", "gene") && lies_along("cell#age", "cell"));
+        assert!(!lies_along("cell#", "cell") && !lies_along("cells#age", "cell"));
+        assert_eq!(
+            (axis("cell#"), axis("cell#age"), axis("title")),
+            (Some("cell"), None, None)
+        );
+    }
+}

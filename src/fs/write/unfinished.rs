@@ -1,0 +1,64 @@
+//! Files that nothing became of: they are forgotten when the mount ends, and told before.
+
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+
+use super::body::Body;
+use super::pending::Entry;
+use super::{Writer, refused};
+use crate::checkout::target::Role;
+use crate::error::{Error, Result};
+
+/// Most files that are named.
+const NAMED: usize = 1000;
+
+impl Writer {
+    /// Why a file is no array that only begins.
+    pub(super) fn begun(&self, body: &Body) -> Error {
+        refused(libc::EINVAL, why(body))
+    }
+
+    /// Whether a file is empty where something is stored that has a content.
+    pub(super) fn is_emptied(&self, body: &Body) -> Result<bool> {
+        Ok(match body.path() {
+            Some(path) if body.len()? == 0 => self.stored(&path)?.is_some(),
+            _ => false,
+        })
+    }
+
+    /// What `status.json` says of files that would be lost now. `is_array`: by its name it was to become one.
+    pub(super) fn unfinished(&self) -> Json {
+        let mut found = Vec::new();
+        for (path, entry) in self.pending.below(&[]) {
+            let Entry::File(body) = entry else { continue };
+            let reason = match self.target.role(&path) {
+                Ok(Role::Scratch) => "no array has such a name",
+                Ok(Role::Stored(_)) if is_settled(&body) => continue,
+                // What the target cannot say now is not stored either.
+                Ok(Role::Stored(_)) | Err(_) => why(&body),
+            };
+            if found.len() < NAMED {
+                found.push(json!({
+                    "path": String::from_utf8_lossy(&path.join(&b'/')),
+                    "reason": reason,
+                    "is_array": !matches!(self.target.role(&path), Ok(Role::Scratch)),
+                }));
+            }
+        }
+        found.into()
+    }
+}
+
+/// Whether a file is stored as it is, or waits for others of its object.
+fn is_settled(body: &Arc<Body>) -> bool {
+    body.is_untouched() || !body.is_dirty() || body.stays_whole()
+}
+
+fn why(body: &Body) -> &'static str {
+    match body.len() {
+        Ok(0) => "it is empty",
+        _ if body.state().writers > 0 => "it is being written",
+        _ => "only its header was written",
+    }
+}

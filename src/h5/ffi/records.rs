@@ -1,0 +1,149 @@
+//! Elements with strings of variable length in them: libhdf5 leaves a pointer at the place of each string.
+
+use super::dataset::read_block;
+use super::*;
+
+/// Elements as libhdf5 read them; the strings are its own, and go back to it in the end.
+pub struct Records {
+    buf: Vec<u8>,
+    mem_type: Id,
+    /// Bytes of an element.
+    size: usize,
+    /// Where the strings of an element are, in order.
+    places: Vec<usize>,
+}
+
+/// Reads a block of a dataset, as `read_block` does. An element may hold `most` strings.
+pub fn read_records(
+    dataset: &Id,
+    mem_type: &Id,
+    start: &[u64],
+    shape: &[u64],
+    most: usize,
+) -> Result<Records> {
+    let mut records = Records::empty(mem_type, most)?;
+    records.buf = read_block(dataset, mem_type, start, shape, records.size)?;
+    Ok(records)
+}
+
+/// Reads a whole attribute of `elements` elements; the caller has bounded their number.
+pub fn read_attribute_records(
+    attr: &Id,
+    mem_type: &Id,
+    elements: usize,
+    most: usize,
+) -> Result<Records> {
+    let mut records = Records::empty(mem_type, most)?;
+    records.buf = read_attribute(attr, mem_type, elements)?;
+    Ok(records)
+}
+
+impl Records {
+    fn empty(mem_type: &Id, most: usize) -> Result<Self> {
+        let size = size(mem_type);
+        let mut places = Vec::new();
+        find_strings(mem_type, 0, most, &mut places)?;
+        let sane = |place: &usize| {
+            place
+                .checked_add(size_of::<usize>())
+                .is_some_and(|end| end <= size)
+        };
+        if size == 0 || !places.iter().all(sane) {
+            return Err(Failure("impossible places of strings".into()));
+        }
+        Ok(Self {
+            buf: Vec::new(),
+            mem_type: same(mem_type)?,
+            size,
+            places,
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.buf.len() / self.size
+    }
+
+    /// The bytes of an element; where strings are they mean nothing.
+    pub fn bytes(&self, element: usize) -> Option<&[u8]> {
+        self.buf.chunks_exact(self.size).nth(element)
+    }
+
+    /// A string of an element, the first is 0; a null pointer is an empty string.
+    pub fn string(&self, element: usize, number: usize) -> Option<&[u8]> {
+        let place = *self.places.get(number)?;
+        let raw = self.bytes(element)?.get(place..)?.first_chunk()?;
+        let text = ptr::with_exposed_provenance::<c_char>(usize::from_ne_bytes(*raw));
+        if text.is_null() {
+            return Some(&[]);
+        }
+        // SAFETY: libhdf5 filled the buffer with elements of `mem_type`, which has a string of variable length at
+        // each of `places`; the string ends in NUL and lives until `drop` gives it back.
+        Some(unsafe { CStr::from_ptr(text) }.to_bytes())
+    }
+}
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        let len = self.len() as hsize_t;
+        if len == 0 {
+            return;
+        }
+        // SAFETY: type, count and buffer are those of the read. What cannot be given back is lost memory of this
+        // process, nothing else.
+        unsafe {
+            if let Ok(space) = id(
+                h5s::H5Screate_simple(1, &raw const len, ptr::null()),
+                "H5Screate_simple",
+            ) {
+                h5t::H5Treclaim(
+                    self.mem_type.0,
+                    space.0,
+                    h5p::H5P_DEFAULT,
+                    self.buf.as_mut_ptr().cast(),
+                );
+            }
+        }
+    }
+}
+
+/// Adds the offsets of the strings of variable length in an element that begins at `base`.
+fn find_strings(ty: &Id, base: usize, most: usize, places: &mut Vec<usize>) -> Result<()> {
+    match class(ty) {
+        Class::H5T_STRING if is_variable_string(ty) => {
+            if places.len() >= most {
+                return Err(Failure("too many strings in an element".into()));
+            }
+            places.push(base);
+            Ok(())
+        }
+        Class::H5T_COMPOUND => members(ty)?
+            .into_iter()
+            .try_for_each(|(_, offset, member)| {
+                find_strings(&member, base.saturating_add(offset), most, places)
+            }),
+        Class::H5T_ARRAY => {
+            let inner = super_type(ty)?;
+            let mut first = Vec::new();
+            find_strings(&inner, 0, most, &mut first)?;
+            if first.is_empty() {
+                return Ok(());
+            }
+            let count = array_dims(ty)?
+                .into_iter()
+                .try_fold(1_u64, |n, d| n.checked_mul(d));
+            for i in 0..count.unwrap_or(u64::MAX) {
+                if places.len().saturating_add(first.len()) > most {
+                    return Err(Failure("too many strings in an element".into()));
+                }
+                let at = usize::try_from(i)
+                    .unwrap_or(usize::MAX)
+                    .saturating_mul(size(&inner));
+                places.extend(
+                    (first.iter()).map(|place| base.saturating_add(at).saturating_add(*place)),
+                );
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,100 @@
+//! Text from files, as a terminal may be shown it: what would move the cursor, change the order of letters or not be
+//! seen at all is spelled out.
+
+use std::fmt::Write;
+
+use unicode_general_category::{GeneralCategory as G, get_general_category};
+
+/// A name or path, of any bytes: `\xNN` is a byte that is no UTF-8, `\u{NNNN}` a character that is not shown as it is,
+/// `\\` a backslash.
+pub fn name(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\\' => out.push_str("\\\\"),
+                c => push(c, &mut out),
+            }
+        }
+        for byte in chunk.invalid() {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "\\x{byte:02x}");
+        }
+    }
+    out
+}
+
+/// A message, in one line: breaks and tabs become spaces.
+pub fn line(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\r' | '\t' => out.push(' '),
+            c => push(c, &mut out),
+        }
+    }
+    out
+}
+
+fn push(c: char, out: &mut String) {
+    if is_shown(c) {
+        out.push(c);
+    } else {
+        let _ = write!(out, "{}", c.escape_unicode());
+    }
+}
+
+/// Whether a character is seen where it stands, and changes nothing else.
+fn is_shown(c: char) -> bool {
+    if c.is_ascii() {
+        return !c.is_ascii_control();
+    }
+    let hidden = matches!(
+        get_general_category(c),
+        G::Control
+            | G::Format
+            | G::LineSeparator
+            | G::ParagraphSeparator
+            | G::Surrogate
+            | G::PrivateUse
+            | G::Unassigned
+    );
+    // `Default_Ignorable_Code_Point` of other categories: fillers, joiners, variation selectors.
+    let ignored = matches!(u32::from(c),
+        0x34f | 0x115f..=0x1160 | 0x17b4..=0x17b5 | 0x180b..=0x180f | 0x3164 | 0xfe00..=0xfe0f | 0xffa0
+        | 0xe0000..=0xe0fff);
+    !(hidden || ignored)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_act_upon_is_spelled_out() {
+        assert_eq!(name("Größe 😀 é".as_bytes()), "Größe 😀 é");
+        assert_eq!(name(b"a\x1b[31m\n\\"), "a\\u{1b}[31m\\u{a}\\\\");
+        assert_eq!(name(b"\xff\xc3"), "\\xff\\xc3");
+        for c in [
+            '\u{7f}',
+            '\u{9b}',
+            '\u{85}',
+            '\u{202e}',
+            '\u{2066}',
+            '\u{200b}',
+            '\u{200d}',
+            '\u{feff}',
+            '\u{ad}',
+            '\u{2028}',
+            '\u{3164}',
+            '\u{fe0f}',
+            '\u{e0041}',
+            '\u{e000}',
+        ] {
+            let shown = name(c.to_string().as_bytes());
+            assert_eq!(shown, format!("\\u{{{:x}}}", u32::from(c)));
+            assert_eq!(line(&c.to_string()), shown);
+        }
+        assert_eq!(line("a\nb\tc\\"), "a b c\\");
+    }
+}

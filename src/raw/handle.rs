@@ -1,0 +1,279 @@
+//! Descriptors of files: a bounded resource that all open files of the process share.
+//!
+//! A file that is shared gives its descriptors back when others need them, the one used longest ago first, and is opened
+//! again by its path when it is next wanted, if the same version still stands there. What the process is short of just
+//! now says nothing about a file.
+
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+
+use rustix::fs::{Advice, Mode, OFlags, fadvise};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::Identity;
+use super::direct::Direct;
+
+/// Descriptors that are left to everything else: workers, the kernel's device, scratch and temporary files.
+const RESERVED: u64 = 40;
+
+/// Descriptors of one file: its own, one for direct reads, one for reads without read-ahead.
+const EACH: u64 = 3;
+
+/// Files that may be open at the least.
+const LEAST: u64 = 4;
+
+/// Descriptors that are asked of the system.
+const WANTED: u64 = 1 << 16;
+
+/// Whether an error says that the machine, or this process, is short of something, and nothing about a file.
+pub fn is_shortage(errno: i32) -> bool {
+    matches!(
+        errno,
+        libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN
+    )
+}
+
+/// Whether an error is a shortage.
+pub fn is_short(error: &io::Error) -> bool {
+    error.raw_os_error().is_some_and(is_shortage)
+}
+
+/// Does something that takes descriptors; if there are none left, closes what it can and tries again.
+pub fn with_room<T>(mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    match work() {
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+            make_room();
+            work()
+        }
+        outcome => outcome,
+    }
+}
+
+/// Closes all descriptors of shared files that nobody uses at the moment.
+pub fn make_room() {
+    close_older(0);
+}
+
+/// Descriptors that this process may have; asks for more first.
+pub fn allowance() -> u64 {
+    static ALLOWANCE: OnceLock<u64> = OnceLock::new();
+    *ALLOWANCE.get_or_init(|| {
+        let limit = getrlimit(Resource::Nofile);
+        let wanted = limit.maximum.map_or(WANTED, |most| most.min(WANTED));
+        let more = Rlimit {
+            current: Some(wanted),
+            maximum: limit.maximum,
+        };
+        if limit.current.is_some_and(|now| now < wanted)
+            && setrlimit(Resource::Nofile, more).is_ok()
+        {
+            return wanted;
+        }
+        limit.current.unwrap_or(WANTED)
+    })
+}
+
+/// The descriptors of one open file.
+#[derive(Debug)]
+pub struct Handle {
+    file: File,
+    /// For direct reads; made when the first is wanted, `None` where there are none.
+    direct: OnceLock<Option<Direct>>,
+    /// The same file, of which the kernel reads nothing ahead; made when it is first wanted.
+    alone: OnceLock<Option<File>>,
+}
+
+impl Handle {
+    fn new(file: File) -> Self {
+        Self {
+            file,
+            direct: OnceLock::new(),
+            alone: OnceLock::new(),
+        }
+    }
+
+    pub fn direct(&self) -> Option<&Direct> {
+        self.direct
+            .get_or_init(|| Direct::open(&self.file))
+            .as_ref()
+    }
+
+    /// The file, to read parts of that nothing follows.
+    pub fn alone(&self) -> &File {
+        let alone = self.alone.get_or_init(|| {
+            let file = File::open(self.path()).ok()?;
+            fadvise(&file, 0, None, Advice::Random).ok()?;
+            Some(file)
+        });
+        alone.as_ref().unwrap_or(&self.file)
+    }
+
+    /// A name by which this process can open the same file again, whatever its path leads to, for as long as it holds
+    /// this.
+    pub fn path(&self) -> String {
+        format!("/proc/self/fd/{}", self.file.as_raw_fd())
+    }
+}
+
+impl Deref for Handle {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
+/// One version of a file, whose descriptors may be closed while nobody uses them.
+#[derive(Debug)]
+pub struct Shared {
+    path: PathBuf,
+    identity: Identity,
+    handle: Mutex<Option<Arc<Handle>>>,
+    /// When it was last used: a number that grows with each use of any file.
+    used: AtomicU64,
+}
+
+/// Files that are shared.
+static SHARED: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Shared {
+    /// A file that stays open until it is dropped.
+    pub fn pinned(path: &Path, identity: Identity, file: File) -> Arc<Self> {
+        Arc::new(Self {
+            path: path.to_owned(),
+            identity,
+            handle: Mutex::new(Some(Arc::new(Handle::new(file)))),
+            used: AtomicU64::new(0),
+        })
+    }
+
+    /// From here on its descriptors may be closed.
+    pub fn share(self: &Arc<Self>) {
+        self.touch();
+        lock(&SHARED).push(Arc::downgrade(self));
+        close_older(most());
+    }
+
+    fn touch(&self) {
+        static NOW: AtomicU64 = AtomicU64::new(1);
+        let now = NOW.fetch_add(1, Ordering::Relaxed);
+        self.used.store(now, Ordering::Relaxed);
+    }
+
+    /// Its descriptors, opened again if they were closed. An error of ESTALE says that another version stands at the path.
+    pub fn handle(&self) -> io::Result<Arc<Handle>> {
+        self.touch();
+        if let Some(handle) = &*lock(&self.handle) {
+            return Ok(handle.clone());
+        }
+        close_older(most().saturating_sub(1));
+        let handle = Arc::new(Handle::new(with_room(|| self.open())?));
+        Ok(lock(&self.handle).get_or_insert(handle).clone())
+    }
+
+    /// Whether its descriptors are open; then they need no path.
+    pub fn is_open(&self) -> bool {
+        lock(&self.handle).is_some()
+    }
+
+    fn open(&self) -> io::Result<File> {
+        let stale = || io::Error::from_raw_os_error(libc::ESTALE);
+        let is_same = |meta: io::Result<std::fs::Metadata>| match meta {
+            Ok(meta) => Ok(Identity::of(&meta) == self.identity),
+            Err(e) if is_short(&e) => Err(e),
+            Err(_) => Ok(false),
+        };
+        // Looked at first: a pipe that stands there now must not be opened.
+        if !is_same(std::fs::metadata(&self.path))? {
+            return Err(stale());
+        }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = File::from(rustix::fs::open(&self.path, flags, Mode::empty())?);
+        match is_same(file.metadata())? {
+            true => Ok(file),
+            false => Err(stale()),
+        }
+    }
+}
+
+/// Shared files that may be open at the same time.
+fn most() -> usize {
+    let files = allowance().saturating_sub(RESERVED) / EACH;
+    usize::try_from(files.max(LEAST)).unwrap_or(usize::MAX)
+}
+
+/// Closes the descriptors of the shared files used longest ago until so many are open; those in use stay.
+fn close_older(most: usize) {
+    let mut shared = lock(&SHARED);
+    let mut open: Vec<(u64, Arc<Shared>)> = Vec::new();
+    shared.retain(|file| {
+        let file = file.upgrade();
+        if let Some(file) = &file
+            && file.is_open()
+        {
+            open.push((file.used.load(Ordering::Relaxed), file.clone()));
+        }
+        file.is_some()
+    });
+    if open.len() <= most {
+        return;
+    }
+    open.sort_by_key(|(used, _)| *used);
+    for (_, file) in &open[..open.len() - most] {
+        let mut handle = lock(&file.handle);
+        if handle
+            .as_ref()
+            .is_some_and(|handle| Arc::strong_count(handle) == 1)
+        {
+            *handle = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::fs::FileExt;
+
+    fn shared(path: &Path) -> Arc<Shared> {
+        let file = File::open(path).unwrap();
+        let identity = Identity::of(&file.metadata().unwrap());
+        let shared = Shared::pinned(path, identity, file);
+        lock(&SHARED).push(Arc::downgrade(&shared));
+        shared
+    }
+
+    #[test]
+    fn a_closed_file_is_opened_again_unless_another_version_stands_there() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"first").unwrap();
+        let shared = shared(file.path());
+        let held = shared.handle().unwrap();
+        close_older(0);
+        assert!(shared.is_open(), "it is in use");
+        drop(held);
+        close_older(0);
+        assert!(!shared.is_open());
+        let mut bytes = [0; 5];
+        shared
+            .handle()
+            .unwrap()
+            .read_exact_at(&mut bytes, 0)
+            .unwrap();
+        assert_eq!(&bytes, b"first");
+        close_older(0);
+        file.write_all(b" and more").unwrap();
+        let refused = shared.handle().unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::ESTALE));
+    }
+}

@@ -1,0 +1,75 @@
+//! Paths of a tree without a kernel: names one after the other, symbolic links followed.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::{Directory, Node};
+use crate::error::{Error, ErrorKind};
+
+/// Symbolic links that a path may lead through.
+const MOST_LINKS: usize = 40;
+
+/// Why a path leads nowhere.
+#[derive(Clone, Debug)]
+pub enum NotThere {
+    /// Nothing has this path.
+    Missing,
+    /// It could not be followed to its end.
+    Failed(Error),
+}
+
+/// Returns the node that a path leads to from `root`, from which no path leads up. Links are followed, the last
+/// one only if `follow_last`. `hidden` is a directory of the root that its listing does not have.
+pub fn find(
+    root: &Arc<dyn Directory>,
+    hidden: Option<(&[u8], &Arc<dyn Directory>)>,
+    path: &[u8],
+    follow_last: bool,
+) -> Result<Node, NotThere> {
+    let parts = |bytes: &[u8]| -> Vec<Vec<u8>> {
+        bytes
+            .split(|&b| b == b'/')
+            .filter(|part| !part.is_empty() && *part != b".")
+            .map(<[u8]>::to_vec)
+            .collect()
+    };
+    let mut above: Vec<Arc<dyn Directory>> = vec![root.clone()];
+    let mut left: VecDeque<Vec<u8>> = parts(path).into();
+    let mut links = 0;
+    while let Some(name) = left.pop_front() {
+        if name == b".." {
+            if above.len() > 1 {
+                above.pop();
+            }
+            continue;
+        }
+        let here = above.last().ok_or(NotThere::Missing)?;
+        let found = match hidden {
+            Some((known, dir)) if above.len() == 1 && name == known => {
+                Some(Node::Directory(dir.clone()))
+            }
+            _ => here.lookup(&name).map_err(NotThere::Failed)?,
+        };
+        match found {
+            None => return Err(NotThere::Missing),
+            Some(Node::Directory(dir)) => above.push(dir),
+            Some(Node::Symlink(link)) if !left.is_empty() || follow_last => {
+                links += 1;
+                if links > MOST_LINKS {
+                    let e = Error::new(ErrorKind::Os(libc::ELOOP), "too many links");
+                    return Err(NotThere::Failed(e));
+                }
+                for part in parts(&link.target).into_iter().rev() {
+                    left.push_front(part);
+                }
+            }
+            Some(node) if left.is_empty() => return Ok(node),
+            Some(_) => {
+                let e = Error::new(ErrorKind::NotDirectory, "not a directory");
+                return Err(NotThere::Failed(e));
+            }
+        }
+    }
+    let last = above.pop().map(Node::Directory);
+    last.ok_or(NotThere::Missing)
+}

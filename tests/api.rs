@@ -1,0 +1,194 @@
+//! The public API on a demonstration store: what it reads, against `ndarray-npy` on the same virtual files.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ndarray::{Array1, Array2, ArrayD, Ix0, Ix1, Ix2, IxDyn, s};
+use ndarray_npy::{ReadNpyExt, ReadableElement};
+use npyfs::{Element, Error, Store};
+use tempfile::TempDir;
+
+fn npyfs() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_npyfs"))
+}
+
+/// The stores that `npyfs demo` writes.
+fn demo() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let stores = dir.path().join("stores");
+    let done = Command::new(npyfs()).arg("demo").arg(&stores).output();
+    let done = done.unwrap();
+    assert!(done.status.success(), "{done:?}");
+    (dir, stores)
+}
+
+fn open(path: impl AsRef<Path>) -> Store {
+    Store::options().worker(npyfs()).open(path).unwrap()
+}
+
+/// Reads an array both ways; `true` if it is of this type.
+fn agrees<T: Element + ReadableElement + PartialEq + std::fmt::Debug>(
+    store: &Store,
+    path: &str,
+) -> bool {
+    let array = store.array(path).unwrap();
+    match array.read::<T, IxDyn>() {
+        Ok(read) if array.dtype().to_string().contains('[') => {
+            // ndarray-npy knows no times: they are the integers at the end of the file.
+            let mut bytes = Vec::new();
+            store.file(path).unwrap().read_to_end(&mut bytes).unwrap();
+            let payload = bytes.split_off(bytes.len() - 8 * read.len());
+            let times = payload
+                .chunks_exact(8)
+                .map(|b| i64::from_le_bytes(b.try_into().unwrap()));
+            let found = store.array(path).unwrap().read::<i64, IxDyn>().unwrap();
+            assert_eq!(
+                found.into_raw_vec_and_offset().0,
+                times.collect::<Vec<_>>(),
+                "{path}"
+            );
+            true
+        }
+        Ok(read) => {
+            let judge = ArrayD::<T>::read_npy(store.file(path).unwrap()).unwrap();
+            assert_eq!(read, judge, "{path}");
+            true
+        }
+        Err(Error::WrongType { .. }) => false,
+        Err(e) => panic!("{path}: {e}"),
+    }
+}
+
+#[test]
+fn every_number_of_every_demonstration_store_is_what_ndarray_npy_reads() {
+    let (_dir, stores) = demo();
+    let store = open(&stores);
+    let mut directories = vec!["/".to_owned()];
+    let (mut numbers, mut texts) = (0, 0);
+    while let Some(directory) = directories.pop() {
+        let entries = store.entries(&directory).unwrap();
+        // A commit shows the samples of its branch again.
+        let below = entries.directories().iter();
+        directories.extend(below.filter(|d| !d.contains("/commits")).cloned());
+        for entry in entries {
+            let path = &entry.path;
+            let known = agrees::<f32>(&store, path)
+                || agrees::<f64>(&store, path)
+                || agrees::<i64>(&store, path)
+                || agrees::<i32>(&store, path)
+                || agrees::<u8>(&store, path)
+                || agrees::<u16>(&store, path)
+                || agrees::<u32>(&store, path)
+                || agrees::<u64>(&store, path)
+                || agrees::<i16>(&store, path)
+                || agrees::<bool>(&store, path);
+            if known {
+                numbers += 1;
+                continue;
+            }
+            let text = store.array(path).unwrap().read::<String, IxDyn>();
+            let text = text.unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(text.shape(), entry.shape, "{path}");
+            texts += 1;
+        }
+    }
+    assert!(numbers > 100 && texts > 3, "{numbers} {texts}");
+}
+
+#[test]
+fn the_first_page_of_the_documentation_holds() {
+    let (_dir, stores) = demo();
+    let store = open(stores.join("cells.h5df"));
+    let scores: Array2<f32> = store.array("cell,gene#score").unwrap().read().unwrap();
+    assert_eq!(scores.dim(), (1000, 200));
+    let array = store.array("cell,gene#score.npy").unwrap();
+    let some = array.slice::<f32, Ix2>(s![10..20, ..]).unwrap();
+    assert_eq!(some, scores.slice(s![10..20, ..]));
+    let some = array.slice::<f32, Ix1>(s![-1, ..;-7]).unwrap();
+    assert_eq!(some, scores.slice(s![-1, ..;-7]));
+    let one = array.slice::<f32, Ix0>(s![3, 4]).unwrap();
+    assert_eq!(one.into_scalar(), scores[(3, 4)]);
+    let none = array.slice::<f32, Ix2>(s![5..5, ..]).unwrap();
+    assert_eq!(none.dim(), (0, 200));
+    let names: Array1<String> = store.array("cell#").unwrap().read().unwrap();
+    let raw: Array1<Vec<u8>> = store.array("cell#").unwrap().read().unwrap();
+    assert_eq!(names.len(), 1000);
+    assert_eq!(names.mapv(String::into_bytes), raw);
+    let title = store.array("title").unwrap().read::<String, Ix0>();
+    assert!(!title.unwrap().into_scalar().is_empty());
+}
+
+#[test]
+fn what_is_asked_for_wrongly_is_named() {
+    let (_dir, stores) = demo();
+    let store = open(stores.join("cells.h5df"));
+    let scores = store.array("cell,gene#score").unwrap();
+    let said = |e: Error| e.to_string();
+    assert_eq!(
+        said(scores.read::<i32, Ix2>().unwrap_err()),
+        "cell,gene#score.npy: elements of type <f4 cannot be read as i32"
+    );
+    assert_eq!(
+        said(scores.read::<f32, Ix1>().unwrap_err()),
+        "cell,gene#score.npy: 2 axes, where 1 are wanted"
+    );
+    assert_eq!(
+        said(scores.slice::<f32, Ix2>(s![.., 0..201]).unwrap_err()),
+        "cell,gene#score.npy: ..201 is outside of axis 1, which has 200 entries"
+    );
+    assert_eq!(
+        said(store.array("nothing").unwrap_err()),
+        "nothing: no such path in the store"
+    );
+    assert!(matches!(
+        store.array("cell,gene#UMIs").unwrap_err(),
+        Error::NotAnArray { .. }
+    ));
+    let absent = Store::options()
+        .worker(npyfs())
+        .open(stores.join("absent.h5"));
+    assert_eq!(absent.unwrap_err().errno(), libc::ENOENT);
+}
+
+#[test]
+fn a_store_is_shared_between_threads() {
+    fn shared<T: Send + Sync>(value: T) -> T {
+        value
+    }
+    let (_dir, stores) = demo();
+    let store = shared(open(stores.join("cells.h5df")));
+    let all: Array2<f32> = store.array("cell,gene#score").unwrap().read().unwrap();
+    std::thread::scope(|scope| {
+        for row in 0..8 {
+            let (store, all) = (&store, &all);
+            scope.spawn(move || {
+                let array = store.array("cell,gene#score").unwrap();
+                let read = array.slice::<f32, Ix1>(s![row * 100, ..]).unwrap();
+                assert_eq!(read, all.row(row * 100));
+            });
+        }
+    });
+}
+
+/// A program that links the library becomes its own worker program, and libhdf5 stays out of it.
+#[test]
+fn the_example_is_its_own_worker_program() {
+    let (_dir, stores) = demo();
+    let example = npyfs().with_file_name("examples").join("read");
+    let built = "cargo test builds it, unless it is told which targets to take";
+    assert!(example.is_file(), "{}: {built}", example.display());
+    let run = |argument: &str| {
+        let mut command = Command::new(&example);
+        // Nothing that could stand in.
+        command.env_clear().arg(stores.join("cells.h5df"));
+        let done = command
+            .args((!argument.is_empty()).then_some(argument))
+            .output();
+        let done = done.unwrap();
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8(done.stdout).unwrap()
+    };
+    assert!(run("").contains("cell,gene#score.npy <f4 [1000, 200]"));
+    assert!(run("cell,gene#score").starts_with("<f4 [1000, 200]: mean Some("));
+}

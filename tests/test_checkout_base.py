@@ -1,0 +1,411 @@
+"""What was written over a store that is not there any more: made anew with other cells, in another order, or another store
+altogether. It is not shown, the commands name it and say why, and with the old store everything is back. Copies of a store, and
+stores that their own programs extended, are the same store. Judges: NumPy through mounts, h5py on exported files, hashlib on lists."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import zlib
+
+import h5py
+import numpy as np
+import pytest
+
+from support import daf
+from support.mount import Mount, until
+from support.process import npyfs, one_line
+
+OBJECT, USAGE = 3, 1
+CELLS = [b"a", b"b", b"c", b"d"]
+GENES = [b"x", b"y", b"z"]
+
+
+def write_daf(path, cells=CELLS, genes=GENES, seed=1):
+    """A daf store; what lies along the axes depends on the seed."""
+    random = np.random.default_rng(seed)
+    with h5py.File(path, "w") as file:
+        daf.start(file)["title"] = f"made with {seed}"
+        file["cell#"], file["gene#"] = np.array(cells), np.array(genes)
+        file["cell#age"] = random.integers(0, 90, len(cells))
+        file["cell,gene#UMIs"] = random.integers(0, 9, (len(cells), len(genes)))
+
+
+def write_plain(path, seed=1, names=("a", "b", "g/c")):
+    random = np.random.default_rng(seed)
+    with h5py.File(path, "w") as file:
+        for name in names:
+            file[name] = random.normal(size=(5, 3))
+
+
+def checkout(command, *arguments, code=0):
+    done = npyfs("checkout", command, *arguments)
+    assert done.returncode == code, f"{done.returncode}: {done.stdout}{done.stderr}"
+    return done
+
+
+def save(store, name, arrays, commit=True, message=None):
+    with Mount(store, checkout=name) as mount:
+        for path, array in arrays.items():
+            os.makedirs(os.path.dirname(mount / path), exist_ok=True)
+            np.save(mount / path, array)
+    if commit:
+        checkout("commit", store, name, *(["-m", message] if message else []))
+
+
+def names(mount):
+    return sorted(os.listdir(mount.path))
+
+
+def lines(path):
+    """The records of a list, each with its checksum checked."""
+    first, *rest = path.read_text().splitlines()
+    for line in rest:
+        assert int(line[:8], 16) == zlib.crc32(line[9:].encode()), line
+    return first, [json.loads(line[9:]) for line in rest]
+
+
+def old_lines(first, *records):
+    texts = [json.dumps(record, separators=(",", ":")) for record in records]
+    return "".join([first + "\n", *(f"{zlib.crc32(text.encode()):08x} {text}\n" for text in texts)])
+
+
+def entries(axis):
+    """The entries of an axis as docs/checkout-format.md says that they are remembered."""
+    whole = b"".join(len(entry).to_bytes(4, "little") + entry for entry in axis)
+    return f"{len(axis)}:{hashlib.blake2b(whole, digest_size=16).hexdigest()}"
+
+
+SCORE = np.array([0.5, 1.5, 2.5, 3.5])
+
+
+@pytest.mark.parametrize("made_anew, why", [
+    (dict(cells=CELLS[::-1]), "are others now, or in another order"),
+    (dict(cells=[b"a", b"b", b"q", b"d"]), "are others now, or in another order"),
+    (dict(cells=CELLS + [b"e"]), "with 4 entries, which has 5 now"),
+    (dict(cells=CELLS[:3]), "with 4 entries, which has 3 now"),
+], ids=["order", "entry", "longer", "shorter"])
+@pytest.mark.parametrize("committed", [True, False])
+def test_what_lies_along_an_axis_that_is_another_is_not_shown(tmp_path, made_anew, why, committed):
+    store, old, out = tmp_path / "x.h5", tmp_path / "old.h5", tmp_path / "out.h5"
+    write_daf(store)
+    arrays = {"cell#score.npy": SCORE, "gene#known.npy": np.array([True, False, True]), "cell#age.npy": np.arange(4) + 50,
+              "cell,gene#norm.npy": np.ones((4, 3)), "batch#.npy": np.array(["one", "two"]), "note.npy": np.array(7)}
+    save(store, "work", arrays, committed)
+    shutil.copy2(store, old)
+    write_daf(store, **made_anew, seed=2)
+    with h5py.File(store) as file:
+        now = {name: file[name][()] for name in ("cell#age", "cell#", "cell,gene#UMIs")}
+    gone = ["cell#age", "cell#score", "cell,gene#norm"]
+    with Mount(store, **({} if committed else {"checkout": "work"})) as mount:
+        assert not {"cell#score.npy", "cell,gene#norm.npy"} & set(names(mount))
+        assert not (mount / "cell#score.npy").exists()
+        for name, array in now.items():
+            np.testing.assert_array_equal(np.load(mount / f"{name}.npy"), array)
+        for name in ("gene#known", "batch#", "note"):
+            np.testing.assert_array_equal(np.load(mount / f"{name}.npy"), arrays[f"{name}.npy"])
+        log = (mount / ".npyfs/errors.log").read_text()
+        for name in gone:
+            assert re.search(rf"{re.escape(name)}: not shown, though it is in work: .*{why}", log), log
+        assert "gene#known" not in log
+        if not committed:
+            assert mount.status()["checkout"]["not_shown"] == 3
+    listed = checkout("ls", store)
+    assert all(re.search(rf"{re.escape(name)}: .*{why}", listed.stderr) for name in gone), listed.stderr
+    assert "discard" in listed.stderr and "gene#known" not in listed.stderr
+    if not committed:
+        told = checkout("diff", store, "work")
+        assert "cell#score" not in told.stdout and "A gene#known.npy  |b1 (3,)\n" in told.stdout
+        assert re.search(rf"cell#score: .*{why}", told.stderr)
+        refused = checkout("commit", store, "work", code=OBJECT).stderr
+        assert re.search(rf"cell#score: .*{why}", refused) and "nothing was committed: 3 objects" in refused
+    name = [] if committed else ["work"]
+    refused = checkout("export", store, *name, out, code=OBJECT).stderr
+    assert re.search(rf"cell#score: .*{why}", refused) and "--leave-out" in refused and not out.exists()
+    checkout("export", "--leave-out", store, *name, out)
+    with h5py.File(out) as file:
+        assert "cell#score" not in file and "cell,gene#norm" not in file and "gene#known" in file
+        np.testing.assert_array_equal(file["cell#age"][()], now["cell#age"])
+        np.testing.assert_array_equal(file["cell#"][()], now["cell#"])
+    # With the store as it was, all is back, in place and as a copy.
+    for put_back in (shutil.copyfile, shutil.copy2, os.replace):
+        put_back(old, store)
+        with Mount(store, **({} if committed else {"checkout": "work"})) as mount:
+            for path, array in arrays.items():
+                np.testing.assert_array_equal(np.load(mount / path), array)
+            assert "not shown" not in (mount / ".npyfs/errors.log").read_text()
+    assert not checkout("ls", store).stderr
+
+
+def test_a_commit_does_without_what_does_not_fit(tmp_path):
+    store = tmp_path / "x.h5"
+    write_daf(store)
+    save(store, "work", {"cell#score.npy": SCORE, "gene#n.npy": np.arange(3)}, commit=False)
+    write_daf(store, cells=CELLS[::-1])
+    done = checkout("commit", "--leave-out", store, "work").stdout
+    assert done.splitlines()[0].startswith("left out: cell#score: ") and done.endswith("commit 1: 1 changes\n")
+    assert lines(tmp_path / "x.h5.checkouts/commits")[1][0]["without"] == ["cell#score"]
+    with Mount(store) as mount:
+        assert (mount / "gene#n.npy").exists() and not (mount / "cell#score.npy").exists()
+    assert not checkout("ls", store).stderr
+
+
+def test_what_does_not_fit_is_written_again_along_the_new_axis(tmp_path):
+    store = tmp_path / "x.h5"
+    write_daf(store)
+    save(store, "one", {"cell#score.npy": SCORE})
+    write_daf(store, cells=CELLS + [b"e"])
+    save(store, "two", {"cell#score.npy": np.arange(5.0)}, commit=False)
+    assert checkout("diff", store, "two").stdout == "A cell#score.npy  <f8 (5,)\n"
+    checkout("commit", store, "two")
+    with Mount(store) as mount:
+        np.testing.assert_array_equal(np.load(mount / "cell#score.npy"), np.arange(5.0))
+    # The first is hidden by the second, which fits.
+    assert not checkout("ls", store).stderr
+    checkout("export", store, tmp_path / "out.h5")
+
+
+def test_a_living_mount_follows(tmp_path):
+    store, old, new = tmp_path / "x.h5", tmp_path / "old.h5", tmp_path / "new.h5"
+    write_daf(store)
+    write_daf(new, cells=CELLS[::-1], seed=3)
+    save(store, "work", {"cell#score.npy": SCORE})
+    shutil.copyfile(store, old)
+    with Mount(store) as plain, Mount(store, checkout="next") as writable:
+        for mount in (plain, writable):
+            np.testing.assert_array_equal(np.load(mount / "cell#score.npy"), SCORE)
+        for source, is_there in ((new, False), (old, True), (new, False)):
+            shutil.copyfile(source, tmp_path / "temporary")
+            os.replace(tmp_path / "temporary", store)
+            for mount in (plain, writable):
+                until(lambda: (mount / "cell#score.npy").exists() == is_there, "what is shown")
+                assert ("cell#score.npy" in names(mount)) == is_there
+                with h5py.File(store) as file:
+                    np.testing.assert_array_equal(np.load(mount / "cell#.npy"), file["cell#"][()])
+        np.save(writable / "cell#score.npy", np.arange(4))
+        np.testing.assert_array_equal(np.load(writable / "cell#score.npy"), np.arange(4))
+
+
+@pytest.mark.parametrize("write", [write_daf, write_plain])
+def test_another_store_hides_all_of_it(tmp_path, write):
+    store = tmp_path / "x.h5"
+    write(store)
+    save(store, "work", {"note.npy": np.arange(3), "a.npy": np.arange(4)})
+    shutil.move(store, tmp_path / "old.h5")
+    if write is write_daf:
+        write_daf(store, cells=[b"k", b"l"], genes=[b"x"], seed=9)
+    else:
+        write_plain(store, seed=9)
+    before = store.read_bytes()
+    with Mount(store) as mount:
+        assert not (mount / "note.npy").exists() and "note.npy" not in names(mount)
+        if write is write_plain:
+            with h5py.File(store) as file:
+                np.testing.assert_array_equal(np.load(mount / "a.npy"), file["a"][()])
+        log = (mount / ".npyfs/errors.log").read_text()
+        assert "note: not shown, though it is in work: the store is not the one that it was written over" in log
+    assert "note: not shown" in checkout("ls", store).stderr
+    assert "note: the store is not the one" in checkout("export", store, tmp_path / "out.h5", code=OBJECT).stderr
+    assert store.read_bytes() == before
+    os.replace(tmp_path / "old.h5", store)
+    with Mount(store) as mount:
+        assert len(np.load(mount / "note.npy")) == 3 and len(np.load(mount / "a.npy")) == 4
+
+
+def test_another_store_in_a_directory_of_stores(tmp_path):
+    folder = tmp_path / "stores"
+    (folder / "sub").mkdir(parents=True)
+    for number, name in enumerate(["one.h5", "sub/two.h5"]):
+        write_plain(folder / name, seed=number)
+    save(folder, "work", {"one.h5/note.npy": np.arange(3), "sub/two.h5/note.npy": np.arange(3)})
+    write_plain(folder / "sub/two.h5", seed=9)
+    with Mount(folder) as mount:
+        assert (mount / "one.h5/note.npy").exists() and not (mount / "sub/two.h5/note.npy").exists()
+        log = (mount / ".npyfs/errors.log").read_text()
+        assert "sub/two.h5/note: not shown, though it is in work: sub/two.h5 is not the one" in log and "one.h5/note" not in log
+
+
+def test_a_store_that_its_own_programs_change_is_the_same(tmp_path):
+    plain, cells = tmp_path / "plain.h5", tmp_path / "cells.h5"
+    write_plain(plain)
+    with h5py.File(plain, "a") as file:
+        file.create_dataset("grows", data=np.arange(2000.0), maxshape=(None,), chunks=(500,))
+    write_daf(cells)
+    save(plain, "work", {"note.npy": np.arange(3), "a.npy": np.arange(4)})
+    save(cells, "work", {"cell#score.npy": SCORE, "note.npy": np.array(1)})
+    with h5py.File(plain, "a") as file:
+        file["new"] = np.arange(9)
+        file["b"][...] = 0
+        del file["g"]
+        file["grows"].resize((3000,))
+    with h5py.File(cells, "a") as file:
+        file["cell#new"] = np.arange(4)
+        file["cell#age"][...] = 0
+        del file["cell,gene#UMIs"]
+        # The same entries, stored wider.
+        del file["cell#"]
+        file["cell#"] = np.array(CELLS, "S9")
+    for store, there in ((plain, {"note", "a", "new", "grows"}), (cells, {"cell#score", "note", "cell#new"})):
+        with Mount(store) as mount:
+            assert {f"{name}.npy" for name in there} <= set(names(mount))
+            assert "not shown" not in (mount / ".npyfs/errors.log").read_text()
+        assert not checkout("ls", store).stderr
+    with Mount(plain) as mount:
+        assert len(np.load(mount / "a.npy")) == 4
+
+
+def test_a_store_that_becomes_its_own_export_goes_on(tmp_path):
+    store, out = tmp_path / "x.h5", tmp_path / "out.h5"
+    write_daf(store)
+    arrays = {"cell#.npy": np.array([b"a", b"b", b"c", b"D"]), "cell#score.npy": SCORE, "cell#age.npy": np.arange(4)}
+    save(store, "work", arrays)
+    checkout("export", store, out)
+    os.replace(out, store)
+    with Mount(store) as mount:
+        for path, array in arrays.items():
+            np.testing.assert_array_equal(np.load(mount / path), array)
+    assert not checkout("ls", store).stderr
+
+
+def test_an_axis_that_is_written_anew_takes_along_what_its_writer_saw(tmp_path):
+    store = tmp_path / "x.h5"
+    write_daf(store)
+    other = np.array([b"a", b"b", b"c", b"Dd"])
+    save(store, "one", {"cell#score.npy": SCORE})
+    save(store, "two", {"cell#own.npy": SCORE + 1, "cell#.npy": other})
+    save(store, "three", {"cell#late.npy": SCORE + 2})
+    with Mount(store) as mount:
+        np.testing.assert_array_equal(np.load(mount / "cell#.npy"), other)
+        for number, name in enumerate(["score", "own", "late"]):
+            np.testing.assert_array_equal(np.load(mount / f"cell#{name}.npy"), SCORE + number)
+    assert not checkout("ls", store).stderr
+    # The store's own axis is another: the new one was never its.
+    write_daf(store, cells=CELLS[::-1])
+    with Mount(store) as mount:
+        np.testing.assert_array_equal(np.load(mount / "cell#.npy"), np.array(CELLS[::-1]))
+        assert [name for name in names(mount) if name.startswith("cell#")] == ["cell#.npy", "cell#age.npy"]
+    told = checkout("ls", store).stderr
+    assert "cell#: not shown, though it is in two: it was written in the place of an axis with 4 entries" in told
+    assert all(f"cell#{name}: not shown" in told for name in ("score", "own", "late"))
+
+
+def test_an_axis_does_not_take_along_what_its_writer_did_not_see(tmp_path):
+    store = tmp_path / "x.h5"
+    write_daf(store)
+    save(store, "order", {"cell#.npy": np.array(CELLS[::-1])}, commit=False)
+    save(store, "one", {"cell#score.npy": SCORE})
+    refused = checkout("commit", store, "order", code=OBJECT).stderr
+    assert "cell#score was changed by commit 1" in refused
+    checkout("commit", "--ours", store, "order")
+    with Mount(store) as mount:
+        np.testing.assert_array_equal(np.load(mount / "cell#.npy"), np.array(CELLS[::-1]))
+        assert not (mount / "cell#score.npy").exists()
+    assert "cell#score: not shown, though it is in one: it was written along cell#" in checkout("ls", store).stderr
+
+
+def test_what_a_list_and_an_index_say(tmp_path):
+    store = tmp_path / "x.h5"
+    write_daf(store)
+    save(store, "one", {"cell#score.npy": SCORE}, message="a score\nfor each cell")
+    save(store, "two", {"note.npy": np.arange(3)}, message="\x1b[31mred\u202e")
+    directory = tmp_path / "x.h5.checkouts"
+    first, commits = lines(directory / "commits")
+    assert first == "npyfs commits 2"
+    for text in (directory / "commits").read_text().splitlines()[1:]:
+        json_text = text[9:]
+        identifier, rest = json_text[7:39], "{" + json_text[41:]
+        assert json_text.startswith('{"id":"') and hashlib.blake2b(rest.encode(), digest_size=16).hexdigest() == identifier
+    one, two = commits
+    assert one["parents"] == [] and two["parents"] == [one["id"]] and one["write"] != two["write"]
+    assert one["message"] == "a score\nfor each cell" and one["time"] < two["time"]
+    assert re.fullmatch(r"npyfs \d.*", one["tool"]) and "@" in one["author"]
+    assert one["axes"] == {"cell#": [entries(CELLS)]}
+    assert one["base"][""]["axes"] == [{"path": "cell#", "entries": entries(CELLS)}, {"path": "gene#", "entries": entries(GENES)}]
+    first, records = lines(directory / "one/index")
+    assert first == "npyfs checkout 2"
+    stored = [record for record in records if "path" in record]
+    assert stored[0]["stored"]["against"]["along"] == {"cell#": entries(CELLS)}
+    listed = checkout("ls", store).stdout.splitlines()
+    assert listed[0].split()[-2:] == ["COMMIT", "MESSAGE"]
+    assert listed[1].endswith(f"{one['id'][:12]}  a score") and two["id"][:12] in listed[2]
+    assert "red" in listed[2] and "\x1b" not in listed[2] and "\u202e" not in listed[2]
+
+
+def as_of_the_first_form(directory):
+    """Writes lists and indexes as the first form had them: what came later is left out."""
+    _, commits = lines(directory / "commits")
+    old = [{key: commit[key] for key in ("layer", "time", "without")} for commit in commits]
+    (directory / "commits").write_text(old_lines("npyfs commits 1", *old))
+    for index in directory.glob("*/index"):
+        _, records = lines(index)
+        kept = []
+        for record in records:
+            if "path" in record:
+                stored = record["stored"] and {key: record["stored"][key] for key in ("file", "time", "size") if key in record["stored"]}
+                kept.append({"path": record["path"], "stored": stored})
+            elif "commits" in record:
+                kept.append({key: record[key] for key in ("commits", "time", "base")})
+        index.write_text(old_lines("npyfs checkout 1", *kept))
+
+
+def test_lists_of_the_first_form_go_on_to_work(tmp_path):
+    store = tmp_path / "x.h5"
+    directory = tmp_path / "x.h5.checkouts"
+    write_daf(store)
+    save(store, "one", {"cell#score.npy": SCORE, "note.npy": np.arange(3)})
+    save(store, "two", {"gene#n.npy": np.arange(3)}, commit=False)
+    as_of_the_first_form(directory)
+    before = {path: path.read_bytes() for path in [directory / "commits", *directory.glob("*/index")]}
+    with Mount(store) as mount:
+        np.testing.assert_array_equal(np.load(mount / "cell#score.npy"), SCORE)
+    assert re.search(r"^one .* commit 1, .*Z  [0-9a-f]{12}$", checkout("ls", store).stdout, re.M)
+    assert before == {path: path.read_bytes() for path in before}, "who only reads changes nothing"
+    # Files of layers hold the axes: what does not fit is found without a record, too.
+    shutil.copyfile(store, tmp_path / "old.h5")
+    write_daf(store, cells=CELLS[::-1])
+    with Mount(store) as mount:
+        assert not (mount / "cell#score.npy").exists() and (mount / "note.npy").exists()
+        assert "cell#score: not shown" in (mount / ".npyfs/errors.log").read_text()
+    os.replace(tmp_path / "old.h5", store)
+    save(store, "two", {"cell#late.npy": SCORE})
+    first, commits = lines(directory / "commits")
+    assert first == "npyfs commits 2" and list(commits[0]) == ["layer", "time", "without"]
+    text = (directory / "commits").read_text().splitlines()[1][9:]
+    assert commits[1]["parents"] == [hashlib.blake2b(text.encode(), digest_size=16).hexdigest()]
+    assert lines(directory / "two/index")[0] == "npyfs checkout 2"
+    with Mount(store) as mount:
+        for name in ("cell#score", "note", "gene#n", "cell#late"):
+            assert (mount / f"{name}.npy").exists()
+
+
+def test_what_a_newer_version_wrote_is_refused_by_name(tmp_path):
+    store = tmp_path / "x.h5"
+    directory = tmp_path / "x.h5.checkouts"
+    write_plain(store)
+    save(store, "one", {"note.npy": np.arange(3)})
+    commits = directory / "commits"
+    good = commits.read_text()
+    newer = old_lines("npyfs commits 2", {"layer": "one", "time": 1, "without": [], "needs": ["shadows"]})
+    for content, why in ((good.replace("commits 2", "commits 3", 1), "form 3"), (newer, "needs shadows")):
+        commits.write_text(content)
+        refused = checkout("ls", store, code=OBJECT).stderr
+        assert "commits" in refused and "newer npyfs" in refused and why in refused
+        one_line(refused)
+        mounted = npyfs("mount", store, tmp_path)
+        assert mounted.returncode and why in mounted.stderr
+        assert commits.read_text() == content
+    commits.write_text(good)
+    with Mount(store) as mount:
+        assert (mount / "note.npy").exists()
+
+
+def test_commit_times_never_run_backwards(tmp_path):
+    store = tmp_path / "x.h5"
+    write_plain(store)
+    save(store, "one", {"note.npy": np.arange(3)})
+    commits = tmp_path / "x.h5.checkouts/commits"
+    future = 4_000_000_000_000_000_000
+    commits.write_text(old_lines("npyfs commits 1", {"layer": "one", "time": future, "without": []}))
+    save(store, "two", {"more.npy": np.arange(3)})
+    assert [commit["time"] for commit in lines(commits)[1]] == [future, future + 1]
