@@ -2,21 +2,19 @@
 array that fsync confirmed is there, whole and right; nothing half is; the store is byte for byte what it was; h5py opens every
 file of the layer."""
 
-import contextlib
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
 from support.mount import Mount, clear, make_point, until
-from support.process import npyfs, run
+from support.process import signal_all, workers
 
 ROUNDS = int(os.environ.get("NPYFS_CRASH_ROUNDS", "200"))
 NAMES = [f"{group}{n}" for group in ("", "g/") for n in range(4)]
@@ -64,10 +62,6 @@ def content(mount):
     return found
 
 
-def children(pid):
-    return [int(child) for thread in Path(f"/proc/{pid}/task").iterdir() for child in (thread / "children").read_text().split()]
-
-
 @pytest.mark.timeout(60 + 3 * ROUNDS)
 def test_what_fsync_confirmed_is_there_after_kill_9(tmp_path):
     store = tmp_path / "x.h5"
@@ -89,10 +83,7 @@ def test_what_fsync_confirmed_is_there_after_kill_9(tmp_path):
             time.sleep(rng.random() * 0.4)
             # the daemon first, or one of its workers and then the daemon
             if rng.random() < 0.5:
-                for child in children(m.pid):
-                    # It may have ended by itself.
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(child, signal.SIGKILL)
+                signal_all(workers(m.pid), signal.SIGKILL)
                 time.sleep(rng.random() * 0.05)
             os.kill(m.pid, signal.SIGKILL)
             until(lambda: not m.alive(), "the end of the daemon")

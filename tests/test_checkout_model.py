@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -18,6 +17,7 @@ import pytest
 
 from support import daf
 from support.mount import Mount, clear, make_point, until
+from support.process import signal_all, workers
 
 ROUNDS = int(os.environ.get("NPYFS_CRASH_ROUNDS", "20"))
 ARRAYS = ["0", "1", "g/0", "g/1"]
@@ -171,10 +171,6 @@ def content(mount):
     return found
 
 
-def children(pid):
-    return [int(child) for thread in Path(f"/proc/{pid}/task").iterdir() for child in (thread / "children").read_text().split()]
-
-
 def one_round(store, number, rng, log):
     """Writes until the daemon is killed; answers the lines of the writer."""
     point = make_point()
@@ -191,8 +187,7 @@ def one_round(store, number, rng, log):
             time.sleep(rng.random() * 0.6)
             # the daemon first, or its workers and then the daemon
             if rng.random() < 0.3:
-                for child in children(m.pid):
-                    os.kill(child, signal.SIGKILL)
+                signal_all(workers(m.pid), signal.SIGKILL)
                 time.sleep(rng.random() * 0.05)
             os.kill(m.pid, signal.SIGKILL)
             until(lambda: not m.alive(), "the end of the daemon")

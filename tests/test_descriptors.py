@@ -8,10 +8,9 @@ import signal
 
 import h5py
 import numpy as np
-import pytest
 
 from support.mount import Mount
-from support.process import npyfs
+from support.process import npyfs, signal_all, workers
 from support.truth import np_save, read
 
 FILES = 150
@@ -76,11 +75,6 @@ def test_many_arrays_are_written_with_few_descriptors(tmp_path):
         assert read(mount / "large.npy") == np_save(np.arange(1 << 20))
 
 
-def children(pid):
-    with open(f"/proc/{pid}/task/{pid}/children") as listed:
-        return [int(child) for child in listed.read().split()]
-
-
 def test_a_full_table_of_descriptors_is_not_remembered(tmp_path):
     """The limit of the running daemon is set below what it has open: nothing can be opened, no worker started."""
     write_files(tmp_path / "tree")
@@ -108,8 +102,7 @@ def test_workers_that_were_killed_are_held_against_nobody(tmp_path):
     write_files(tmp_path / "tree")
     with Mount(tmp_path / "tree") as mount:
         for i in range(40):
-            for child in children(mount.pid):
-                os.kill(child, signal.SIGKILL)
+            signal_all(workers(mount.pid), signal.SIGKILL)
             assert np.load(mount / f"f{i:03}.h5/t.npy").tolist() == [f"text {i}".encode()] * 3
 
 

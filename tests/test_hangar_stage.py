@@ -12,10 +12,9 @@ import pytest
 
 from support import hangar
 from support.mount import Mount
-from support.process import npyfs, run
+from support.process import npyfs, run, signal_all, workers
 from support.truth import np_save
 from test_hangar_commit import STAGE, commit, files, judge
-from test_workers import workers
 
 TYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64", "longdouble"]
 
@@ -233,8 +232,7 @@ def test_a_request_that_waits_holds_up_no_other(tmp_path):
             write(m / f"stage/a/before{i}.npy", np.full((5, 4), i, "f4"))
         stopped = workers(m.pid)
         assert stopped
-        for worker in stopped:
-            os.kill(worker, signal.SIGSTOP)
+        assert signal_all(stopped, signal.SIGSTOP)
         waiting = threading.Thread(target=os.stat, args=(m / "commits" / first,))
         try:
             waiting.start()
@@ -244,8 +242,7 @@ def test_a_request_that_waits_holds_up_no_other(tmp_path):
                 m.status()
             assert waiting.is_alive(), "nothing waited"
         finally:
-            for worker in stopped:
-                os.kill(worker, signal.SIGCONT)
+            signal_all(stopped, signal.SIGCONT)
         waiting.join(60)
         assert not waiting.is_alive()
 

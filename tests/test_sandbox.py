@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from support.mount import Mount, until
-from support.process import NPYFS, npyfs, run
-from test_workers import workers
+from support.process import NPYFS, npyfs, run, workers
 
 REFUSED = [errno.EPERM, errno.EACCES]
 MARKED = 77  # a descriptor that a shell left open

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from support.mount import Mount, until
+from support.process import signal_all, workers
 
 CHUNKS, CHUNK = 32, 512 * 512 * 4
 
@@ -33,28 +34,6 @@ def store(tmp_path_factory):
         space = h5py.h5s.create_simple(values.shape)
         h5py.Dataset(h5py.h5d.create(file.id, b"x", h5py.h5t.IEEE_F32LE, space, plist))[...] = values
     return path, values
-
-
-def workers(pid):
-    """The worker processes of a daemon: its children that still run."""
-    found = []
-    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        try:
-            found += [int(child) for child in (task / "children").read_text().split()]
-        except OSError:
-            pass
-    return found
-
-
-def signal_all(pids, number):
-    sent = 0
-    for pid in pids:
-        try:
-            os.kill(pid, number)
-            sent += 1
-        except ProcessLookupError:
-            pass
-    return sent
 
 
 def read_somewhere(mount, values):

@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from .process import NPYFS, npyfs, process_start, peak_memory, run
+from .process import NPYFS, npyfs, process_start, peak_memory, run, signal_all
 
 POINTS = []  # every mount point this session made; conftest.py looks at them when it ends
 
@@ -143,7 +143,7 @@ class Mount:
             self.guard.wait(20)
         clear(self.path)
         if self.alive():
-            os.kill(self.pid, signal.SIGKILL)
+            signal_all([self.pid], signal.SIGKILL)
         if self.front:
             self.front.wait(20)
         if self.own_point and not mounted(self.path):

@@ -58,6 +58,29 @@ def process_start(pid):
     return None if fields[0] in "ZX" else int(fields[19])
 
 
+def workers(pid):
+    """The worker processes of a daemon: its children that still run. Threads and children may end while they are listed."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            found += [int(child) for child in (task / "children").read_text().split()]
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return found
+
+
+def signal_all(pids, number):
+    """Sends a signal to those processes that there still are; returns how many these were."""
+    sent = 0
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+            sent += 1
+        except ProcessLookupError:
+            pass
+    return sent
+
+
 def peak_memory(pid):
     """Highest resident size so far, in bytes."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
