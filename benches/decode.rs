@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use npyfs::buffer::Pool;
-use npyfs::filter::{Means, Pipeline};
+use npyfs::codec::{Means, Pipeline};
+use npyfs::io::buffer::Pool;
 
 const PASSES: usize = 25;
 

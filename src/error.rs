@@ -2,9 +2,9 @@
 
 use std::io;
 
-use crate::h5::H5Error;
-use crate::raw::RawError;
-use crate::raw::handle::is_shortage;
+use crate::hdf5::H5Error;
+use crate::io::file::RawError;
+use crate::io::file::handle::is_shortage;
 
 /// The kind of a failure, as far as a program cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,19 @@
-//! What the file formats themselves demand of a store, whoever reads or writes it.
+//! Stores: what an HDF5 file or a directory of them looks like as files.
 
 pub mod arkouda;
 pub mod daf;
+pub mod demo;
+pub mod folder;
+pub mod hangar;
+pub mod plain;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::dataset::context::Context;
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::file;
+use crate::tree::Directory;
 
 /// What is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,4 +22,39 @@ pub enum Depth {
     Outline,
     /// Elements, too.
     Elements,
+}
+
+/// The root directory of a store: a file, or a directory with stores in it.
+///
+/// A file is opened, so that what is no HDF5 is refused here; stores in a directory are opened when
+/// somebody looks into them.
+pub fn open(path: &Path, context: &Arc<Context>) -> Result<Arc<dyn Directory>> {
+    let about = |e: Error| e.about(path.display());
+    let meta = std::fs::metadata(path).map_err(|e| about(e.into()))?;
+    if let Some(folder) = hangar::folder(path, context.options.kind) {
+        let repository = hangar::repository::Repository::open(&folder, context)?;
+        return Ok(Arc::new(hangar::root::RootDirectory::new(repository)));
+    }
+    if meta.is_dir() {
+        if !folder::holds_a_store(path).map_err(|e| about(e.into()))? {
+            return Err(about(Error::damaged(
+                "no HDF5 file in this directory or below it",
+            )));
+        }
+        return Ok(Arc::new(folder::Folder::new(path, path, context)));
+    }
+    if !meta.is_file() {
+        return Err(about(Error::damaged("neither a file nor a directory")));
+    }
+    let file = std::fs::File::open(path).map_err(|e| about(e.into()))?;
+    if !file::has_hdf5_signature(&file).map_err(|e| about(e.into()))? {
+        return Err(about(Error::new(ErrorKind::Damaged, "not an HDF5 file")));
+    }
+    if let Some(set) = folder::set_of(path, context)? {
+        set.current()?;
+        return Ok(Arc::new(set));
+    }
+    let store = folder::StoreRoot::new(path, context);
+    store.current()?;
+    Ok(Arc::new(store))
 }

@@ -3,35 +3,20 @@
 #![deny(unsafe_code)]
 
 mod api;
-mod arena;
-pub mod buffer;
-pub mod cache;
 pub mod checkout;
 pub mod cli;
-pub mod content;
-pub mod control;
-pub mod demo;
-pub mod dtype;
+pub mod codec;
+pub mod dataset;
 pub mod error;
-pub mod filter;
 pub mod formats;
-pub mod fs;
-pub mod fuse;
-pub mod h5;
-pub mod hex;
-pub mod info;
+pub mod hdf5;
+pub mod io;
 pub mod journal;
-pub mod memory;
+pub mod mount;
 pub mod npy;
 pub mod options;
 pub mod printable;
-pub mod raw;
-pub mod read;
-pub mod stage;
-pub mod store;
-pub mod team;
-pub mod thread;
 pub mod tree;
 
+pub use crate::npy::dtype::DType;
 pub use api::{Array, Element, Entries, Entry, Error, File, OpenOptions, Store, worker_hook};
-pub use dtype::DType;

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use npyfs::cli::{self, Cli};
-use npyfs::h5::{editor, keeper, probe, worker, writer};
-use npyfs::memory;
+use npyfs::hdf5::{editor, keeper, probe, worker, writer};
+use npyfs::io::heap;
 
 fn main() -> ExitCode {
     let first = std::env::args_os().nth(1).unwrap_or_default();
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
             };
         }
     }
-    memory::return_large_blocks();
+    heap::return_large_blocks();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(refusal) if refusal.use_stderr() => {

@@ -4,11 +4,12 @@
 //! first axis to grow to 21 digits). Data is always in C order.
 
 pub mod bounds;
+pub mod dtype;
 pub mod literal;
 pub mod parse;
 pub mod repr;
 
-use crate::dtype::DType;
+use crate::npy::dtype::DType;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 const ALIGN: usize = 64;
@@ -87,7 +88,7 @@ fn assemble(text: &[u8], version: u8, len_field: &[u8], len: usize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtype::{Field, Kind, Order};
+    use crate::npy::dtype::{Field, Kind, Order};
 
     #[test]
     fn a_plain_header_is_numpys() {

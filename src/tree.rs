@@ -3,6 +3,8 @@
 //! Stores implement these traits; `fs` serves them. A node belongs to one version of its store: once the
 //! file on disk changed, `is_current` says so, and the node is looked up again by its path.
 
+pub mod control;
+pub mod info;
 pub mod inode;
 pub mod name;
 pub mod path;
@@ -10,11 +12,11 @@ pub mod path;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::content::Content;
 use crate::error::Result;
-use crate::h5::Attribute;
+use crate::hdf5::Attribute;
+use crate::io::content::Content;
+use crate::io::file::Ownership;
 use crate::options::StoreKind;
-use crate::raw::Ownership;
 
 /// Something that has a name in a directory.
 #[derive(Clone)]
@@ -165,7 +167,7 @@ pub trait Directory: Send + Sync {
     fn info(&self) -> Result<serde_json::Value>;
 
     /// The repository that this directory is the root of.
-    fn repository(&self) -> Option<Arc<crate::store::hangar::repository::Repository>> {
+    fn repository(&self) -> Option<Arc<crate::formats::hangar::repository::Repository>> {
         None
     }
 

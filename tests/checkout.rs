@@ -10,15 +10,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use npyfs::checkout::dir::Dir;
-use npyfs::checkout::form::{self, Base, Key, Kind, Plan, Spooled};
+use npyfs::checkout::encode;
+use npyfs::checkout::encode::{Base, Key, Kind, Plan, Spooled};
 use npyfs::checkout::index::Stored;
 use npyfs::checkout::layer::Layer;
-use npyfs::checkout::scratch::Scratch;
-use npyfs::checkout::storage::Disk;
 use npyfs::checkout::target::{Part, Place};
-use npyfs::content::Content;
 use npyfs::error;
-use npyfs::h5::Creator;
+use npyfs::hdf5::Creator;
+use npyfs::io::content::Content;
+use npyfs::io::scratch::Scratch;
+use npyfs::io::storage::Disk;
 
 /// A plain store with nothing in it.
 struct Empty<'a>(&'a Layer);
@@ -51,7 +52,7 @@ fn put(layer: &Layer, path: &str, scratch: Scratch, time: SystemTime) -> error::
         content,
         stored: false,
     }];
-    match form::plan(&Empty(layer), &Key::of_path(path)?, &parts)? {
+    match encode::plan(&Empty(layer), &Key::of_path(path)?, &parts)? {
         Plan::Complete(new) => layer.put(path, &new, time),
         Plan::Incomplete(missing) => panic!("{missing:?}"),
     }
@@ -187,7 +188,7 @@ fn an_array_larger_than_the_workers_memory_is_stored_and_stays_sparse() {
     let layer = Layer::open(&Dir::alone(dir.path()).unwrap(), Arc::new(Disk), creator).unwrap();
     let scratch = layer.scratch();
     let len: u64 = 20 << 30;
-    let head = npyfs::npy::header(&npyfs::dtype::DType::int(1), &[len]);
+    let head = npyfs::npy::header(&npyfs::npy::dtype::DType::int(1), &[len]);
     scratch.write_at(&head, 0).unwrap();
     scratch
         .write_at(b"here", head.len() as u64 + (15 << 30))
@@ -207,7 +208,7 @@ const DIRECTORY: &str = "NPYFS_TEST_DIRECTORY";
 fn store(layer: &Layer, number: u8, value: u8) -> error::Result<()> {
     let len = 20_000 * (u64::from(number) + 1);
     let scratch = layer.scratch();
-    let head = npyfs::npy::header(&npyfs::dtype::DType::int(1), &[len]);
+    let head = npyfs::npy::header(&npyfs::npy::dtype::DType::int(1), &[len]);
     scratch.write_at(&head, 0)?;
     let payload = vec![value; usize::try_from(len).unwrap()];
     scratch.write_at(&payload, head.len() as u64)?;

@@ -4,13 +4,13 @@
 use std::ffi::OsStr;
 
 use npyfs::checkout::checkouts::Checkouts;
-use npyfs::fs::{FileKind, Fs, ROOT_INO};
-use npyfs::h5::H5;
+use npyfs::hdf5::H5;
+use npyfs::mount::fs::{FileKind, Fs, ROOT_INO};
 use npyfs::options::FsOptions;
 
 fn demo() -> (tempfile::TempDir, Fs) {
     let dir = tempfile::tempdir().unwrap();
-    npyfs::demo::write(dir.path()).unwrap();
+    npyfs::formats::demo::write(dir.path()).unwrap();
     let fs = Fs::open(
         dir.path(),
         H5::local(),
@@ -21,7 +21,7 @@ fn demo() -> (tempfile::TempDir, Fs) {
     (dir, fs)
 }
 
-fn walk(fs: &Fs, path: &str) -> npyfs::fs::Attr {
+fn walk(fs: &Fs, path: &str) -> npyfs::mount::fs::Attr {
     path.split('/')
         .fold(fs.getattr(ROOT_INO).unwrap(), |at, name| {
             fs.lookup(at.ino, OsStr::new(name)).unwrap()

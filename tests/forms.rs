@@ -12,14 +12,15 @@ use std::time::{Duration, UNIX_EPOCH};
 use npyfs::checkout::chunked;
 use npyfs::checkout::compression::Compression;
 use npyfs::checkout::dir::Dir;
-use npyfs::checkout::form::{self, Base, Key, Kind, Plan, Spooled};
+use npyfs::checkout::encode;
+use npyfs::checkout::encode::{Base, Key, Kind, Plan, Spooled};
 use npyfs::checkout::layer::Layer;
-use npyfs::checkout::scratch::Scratch;
-use npyfs::checkout::storage::Disk;
 use npyfs::checkout::target::{Part, Place};
-use npyfs::content::Content;
 use npyfs::error::Result;
-use npyfs::h5::Creator;
+use npyfs::hdf5::Creator;
+use npyfs::io::content::Content;
+use npyfs::io::scratch::Scratch;
+use npyfs::io::storage::Disk;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -70,7 +71,7 @@ impl Store<'_> {
             });
         }
         let key = Key::of_path(&self.case.key)?;
-        match form::plan(self, &key, &parts)? {
+        match encode::plan(self, &key, &parts)? {
             Plan::Incomplete(missing) => Ok(Err(missing)),
             Plan::Complete(mut new) => {
                 if let Some(chunk) = &self.case.chunk {

@@ -5,23 +5,21 @@
 #![allow(dead_code, reason = "the targets use a part of each module")]
 
 // Where the other modules look for them.
-#[path = "../../src/arena.rs"]
-mod arena;
-#[path = "../../src/buffer.rs"]
-mod buffer;
-#[path = "../../src/team.rs"]
-mod team;
-#[path = "../../src/thread.rs"]
-mod thread;
+#[path = "../../src/io"]
+mod io {
+    mod arena;
+    pub mod buffer;
+    pub mod thread;
+}
 
 #[path = "../../src"]
 mod sources {
-    pub mod filter;
-    pub mod h5 {
+    pub mod codec;
+    pub mod hdf5 {
         pub mod aec;
     }
 }
 
-pub use buffer::Pool;
-pub use sources::filter;
-pub use sources::h5::aec;
+pub use io::buffer::Pool;
+pub use sources::codec;
+pub use sources::hdf5::aec;

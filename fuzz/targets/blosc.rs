@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use npyfs_fuzz::filter::{Means, PartsError, blosc};
+use npyfs_fuzz::codec::{Means, PartsError, blosc};
 
 /// Longest data asked for.
 const LONGEST: usize = 1 << 18;

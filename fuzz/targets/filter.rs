@@ -6,7 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 use npyfs_fuzz::{
     Pool,
-    filter::{Means, Pipeline, alone},
+    codec::{Means, Pipeline, alone},
 };
 use std::sync::Arc;
 

@@ -7,8 +7,8 @@ use ndarray::{Dimension, IxDyn, SliceInfoElem};
 use super::element::{Element, lies_as_served};
 use super::error::Error;
 use super::region::{Misfit, Region};
-use crate::content::Content;
-use crate::dtype::DType;
+use crate::io::content::Content;
+use crate::npy::dtype::DType;
 use crate::npy::parse::{Header, LONGEST_HEADER, PREAMBLE, parse, start};
 
 /// Bytes that are asked for at a time: enough for several chunks to be decoded side by side.

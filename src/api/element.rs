@@ -3,7 +3,7 @@
 use half::f16;
 use num_complex::Complex;
 
-use crate::dtype::{DType, Kind, Order};
+use crate::npy::dtype::{DType, Kind, Order};
 
 /// A type that elements of a store can be read as, without loss and without guessing:
 ///
@@ -22,7 +22,7 @@ pub trait Element: Sized + Send + sealed::Decode {}
 impl<T: sealed::Decode + Sized + Send> Element for T {}
 
 pub(super) mod sealed {
-    use crate::dtype::DType;
+    use crate::npy::dtype::DType;
 
     /// How elements come out of their bytes.
     pub trait Decode: Clone {

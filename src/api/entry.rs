@@ -1,6 +1,6 @@
 //! The arrays of a directory of a store.
 
-use crate::dtype::DType;
+use crate::npy::dtype::DType;
 
 /// An array of a store, as [`Store::entries`](super::Store::entries) finds it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
 use super::error::Error;
-use crate::content::Content;
+use crate::io::content::Content;
 
 /// The bytes of a virtual file: what a mount would show, `.npy` header included.
 ///

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::error::Error;
-use crate::h5::{program, worker};
+use crate::hdf5::{program, worker};
 
 /// The environment variable that names the program to start workers from.
 const VARIABLE: &str = "NPYFS_WORKER";

@@ -19,10 +19,10 @@ use super::index::{self, BaseFile, Begun, Changes, Stored};
 use super::layer::{Layer, nanoseconds};
 use super::place::{self, Place, SUFFIX};
 use super::rights::Rights;
-use super::storage::{Disk, Storage};
 use crate::error::{Error, ErrorKind, Result};
-use crate::h5::Creator;
-use crate::raw::Identity;
+use crate::hdf5::Creator;
+use crate::io::file::Identity;
+use crate::io::storage::{Disk, Storage};
 
 /// Longest name of a checkout.
 const LONGEST_NAME: usize = 200;

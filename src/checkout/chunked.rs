@@ -6,10 +6,10 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 
-use crate::content::Content;
+use crate::codec::Encoding;
 use crate::error::{Error, ErrorKind, Result};
-use crate::filter::Encoding;
-use crate::h5::{NewChunk, NewLayout};
+use crate::hdf5::{NewChunk, NewLayout};
+use crate::io::content::Content;
 
 /// Bytes of encoded chunks that go to the worker in one go.
 const BATCH: usize = 8 << 20;

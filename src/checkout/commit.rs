@@ -10,8 +10,8 @@ use super::fit::{Entries, Misfit};
 use super::holder::Holder;
 use super::index::{Changes, Incomplete};
 use super::layer::name_of_member;
-use super::storage::Storage;
 use crate::error::{Error, Result};
+use crate::io::storage::Storage;
 
 /// Beginning of the name of a layer that is being removed.
 const DISCARDED: &str = ".discarded-";
@@ -251,10 +251,10 @@ mod tests {
     use super::super::checkouts::Opened;
     use super::super::dir::Dir;
     use super::super::object::NewFile;
-    use super::super::storage::Disk;
-    use super::super::storage::faulty::Faulty;
     use super::*;
-    use crate::h5::Creator;
+    use crate::hdf5::Creator;
+    use crate::io::storage::Disk;
+    use crate::io::storage::faulty::Faulty;
     use std::time::SystemTime;
 
     const FITS: Fitting<'_> = &|_| Ok(Vec::new());

@@ -16,8 +16,8 @@ use super::dir::Dir;
 use super::fit::{Entries, StoreIdentity, digest, hex};
 use super::layer::nanoseconds;
 use super::lines::{self, Form, Lines};
-use super::storage::Storage;
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::storage::Storage;
 
 /// The name of the file; no checkout has this name.
 pub const NAME: &str = "commits";
@@ -216,9 +216,9 @@ pub fn lock(dir: &Dir) -> Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::storage::Disk;
     use super::lines::Record as _;
     use super::*;
+    use crate::io::storage::Disk;
 
     fn commit(layer: &str) -> Commit {
         Commit {

@@ -4,9 +4,9 @@
 
 use std::str::FromStr;
 
-use crate::filter::Encoding;
-use crate::filter::encode::Codec;
-use crate::h5::edit::Filter;
+use crate::codec::Encoding;
+use crate::codec::encode::Codec;
+use crate::hdf5::edit::Filter;
 
 /// Bytes of a chunk, or a little less.
 pub const CHUNK: u64 = 1 << 20;

@@ -18,12 +18,12 @@ use super::dir::Dir;
 use super::index::Stored;
 use super::rights::Rights;
 use super::workplace::Workplace;
-use crate::content::Content;
+use crate::dataset::grid::row_piece;
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::daf::rules::MARK;
-use crate::h5::edit::{Editor, ObjectPath, Origin, Recodable, Step, source};
-use crate::raw::StoreFile;
-use crate::read::grid::row_piece;
+use crate::hdf5::edit::{Editor, ObjectPath, Origin, Recodable, Step, source};
+use crate::io::content::Content;
+use crate::io::file::StoreFile;
 use crate::tree::name::{self, unescape};
 
 /// Changes that the worker is asked for at a time.

@@ -12,7 +12,7 @@ use std::fmt;
 use blake2b_simd::Params;
 use serde::{Deserialize, Serialize};
 
-use crate::hex::push_hex;
+use crate::io::hex::push_hex;
 
 pub use identity::{Spelling, StoreIdentity};
 

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::dir::Dir;
 use super::fit::{Against, StoreIdentity};
 use super::lines::{self, Form, Lines};
-use super::storage::Storage;
 use crate::error::{Error, Result};
+use crate::io::storage::Storage;
 
 /// The name of the file.
 pub const NAME: &str = "index";
@@ -376,8 +376,8 @@ impl Index {
 mod tests {
     use std::path::Path;
 
-    use super::super::storage::Disk;
     use super::*;
+    use crate::io::storage::Disk;
 
     fn record(path: &str, file: Option<u64>) -> Record {
         let stored = file.map(|file| Stored {

@@ -22,11 +22,11 @@ use super::holder::Holder;
 use super::index::{Begun, Incomplete, Index, Record, Store, Stored};
 use super::ledger::Ledger;
 use super::object::{self, NewFile};
-use super::scratch::Scratch;
-use super::storage::Storage;
 use crate::error::{Error, ErrorKind, Result};
-use crate::h5::{Creator, NewAttribute};
-use crate::raw::handle::allowance;
+use crate::hdf5::{Creator, NewAttribute};
+use crate::io::file::handle::allowance;
+use crate::io::scratch::Scratch;
+use crate::io::storage::Storage;
 
 pub use member::{Member, name_of_member};
 
@@ -313,14 +313,14 @@ fn files(dir: &Dir) -> std::io::Result<Vec<Numbered>> {
 mod tests {
     use std::path::Path;
 
-    use super::super::form::Kind;
-    use super::super::form::store::{Memory, plan_one, saved};
-    use super::super::storage::Disk;
-    use super::super::storage::faulty::Faulty;
     use super::*;
-    use crate::dtype::DType;
-    use crate::h5::{H5, Member, Resolved, Source};
-    use crate::raw::StoreFile;
+    use crate::checkout::encode::Kind;
+    use crate::checkout::encode::store::{Memory, plan_one, saved};
+    use crate::hdf5::{H5, Member, Resolved, Source};
+    use crate::io::file::StoreFile;
+    use crate::io::storage::Disk;
+    use crate::io::storage::faulty::Faulty;
+    use crate::npy::dtype::DType;
 
     fn open(dir: &Path, storage: impl Storage + 'static) -> Result<Layer> {
         Layer::open(&Dir::own(dir), Arc::new(storage), Creator::Local)
@@ -421,7 +421,7 @@ mod tests {
         assert_eq!(try_put(&whole[..131], inside), libc::EINVAL);
         assert_eq!(try_put(&whole, "a%2Fb"), libc::EOPNOTSUPP);
         let none = DType::Struct {
-            fields: vec![crate::dtype::Field {
+            fields: vec![crate::npy::dtype::Field {
                 name: "none".into(),
                 offset: 0,
                 dtype: DType::int(4),

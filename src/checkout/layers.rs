@@ -10,26 +10,28 @@ use serde_json::{Value as Json, json};
 use super::checkouts::{Checkouts, LayerFiles, Opened};
 use super::dir::Dir;
 use super::fit::StoreIdentity;
-use super::form::{self, Base, Key, Kind, Plan};
 use super::index::Kept;
 use super::layer::{Layer, Member};
 use super::object::NewFile;
-use super::scratch::Scratch;
-use super::storage::Disk;
 use super::syncer::Syncer;
 use super::target::{
     self, Deletion, Incomplete, Made, Names, Outcome, Part, Place, Restored, Role, Target, Unstored,
 };
 use super::view::View;
-use crate::content::Content;
-use crate::dtype::{self, DType};
+use crate::checkout::encode;
+use crate::checkout::encode::{Base, Key, Kind, Plan};
+use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::daf::rules;
-use crate::h5::{Creator, NewElement};
+use crate::hdf5::{Creator, NewElement};
+use crate::io::content::Content;
+use crate::io::file::time;
+use crate::io::scratch::Scratch;
+use crate::io::storage::Disk;
 use crate::npy;
+use crate::npy::dtype;
+use crate::npy::dtype::DType;
 use crate::options::StoreKind;
-use crate::raw::time;
-use crate::store::Context;
 use crate::tree::name::{self, SUFFIXES, visible_with};
 use crate::tree::{Directory, Node};
 
@@ -215,7 +217,7 @@ impl LayerTarget {
             kind: self.kind(&above)?,
             dir: self.directory(&above)?,
         };
-        Ok(match form::plan(&base, &key, parts)? {
+        Ok(match encode::plan(&base, &key, parts)? {
             Plan::Incomplete(missing) => Planned::Incomplete(missing),
             Plan::Complete(mut new) => {
                 new.size = shown_size(&new).filter(|_| base.kind == Kind::Plain);
@@ -423,7 +425,7 @@ impl Target for LayerTarget {
             kind: self.kind(&above)?,
             dir: self.directory(&above)?,
         };
-        form::deletion(&base, &key, &place.member)
+        encode::deletion(&base, &key, &place.member)
     }
 
     fn remove(&self, object: &str) -> Result<()> {
@@ -463,7 +465,7 @@ impl Target for LayerTarget {
         }
         let object = self.view.key(path)?;
         let (key, above) = self.place(&object)?;
-        let new = form::group(self.kind(&above)?, &key);
+        let new = encode::group(self.kind(&above)?, &key);
         self.put(&object, &new, time, true)?;
         Ok(Made::Stored)
     }

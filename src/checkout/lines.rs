@@ -18,8 +18,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::dir::Dir;
-use super::storage::Storage;
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::storage::Storage;
 
 /// Longest file that is read, in bytes.
 const LONGEST: u64 = 1 << 30;
@@ -318,8 +318,8 @@ fn unknown(why: String) -> Error {
 mod tests {
     use std::path::Path;
 
-    use super::super::storage::Disk;
     use super::*;
+    use crate::io::storage::Disk;
 
     const FORM: Form = Form {
         name: "a test",
@@ -444,7 +444,7 @@ mod tests {
 
     #[test]
     fn records_are_replaced_or_not_whatever_fails() {
-        use super::super::storage::faulty::Faulty;
+        use crate::io::storage::faulty::Faulty;
         let words = |words: &[&str]| {
             words
                 .iter()

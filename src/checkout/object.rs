@@ -12,13 +12,13 @@ use std::sync::Arc;
 use super::chunked::{self, Chunks};
 use super::dir::Dir;
 use super::fit::Against;
-use super::storage::Storage;
-use crate::content::Content;
 use crate::error::{Error, ErrorKind, Result};
-use crate::h5::{
+use crate::hdf5::{
     Creator, H5Error, NewAttribute, NewChunks, NewDataset, NewGroup, NewLayout, Outline,
 };
-use crate::raw::StoreFile;
+use crate::io::content::Content;
+use crate::io::file::StoreFile;
+use crate::io::storage::Storage;
 
 /// The attribute that says when an object was written, in nanoseconds since 1970.
 pub const TIME: &str = "npyfs_time";

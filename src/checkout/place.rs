@@ -19,9 +19,9 @@ use super::commits;
 use super::dir::Dir;
 use super::index::Changes;
 use super::rights::Rights;
-use super::storage::Storage;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::arkouda::PartName;
+use crate::formats::arkouda::PartName;
+use crate::io::storage::Storage;
 
 /// Ending of the directory beside a store.
 pub const SUFFIX: &str = ".checkouts";

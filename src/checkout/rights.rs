@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{Gid, Mode, Uid, fchmod, fchown};
 
-use crate::raw::has_hdf5_signature;
+use crate::io::file::has_hdf5_signature;
 
 /// Files of a store that are asked for their permissions, at most.
 const MOST_FILES: usize = 10_000;

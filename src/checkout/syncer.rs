@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::layer::Layer;
 use crate::error::{Error, Result};
-use crate::thread::anywhere;
+use crate::io::thread::anywhere;
 
 /// How long changes may wait for others, and how long after a failure it is tried again.
 const DELAY: Duration = Duration::from_millis(200);
@@ -68,13 +68,13 @@ mod tests {
     use std::time::{Instant, UNIX_EPOCH};
 
     use super::super::dir::Dir;
-    use super::super::form::Kind;
-    use super::super::form::store::{Memory, plan_one, saved};
-    use super::super::storage::faulty::Faulty;
-    use super::super::storage::{Disk, Storage};
     use super::*;
-    use crate::dtype::DType;
-    use crate::h5::Creator;
+    use crate::checkout::encode::Kind;
+    use crate::checkout::encode::store::{Memory, plan_one, saved};
+    use crate::hdf5::Creator;
+    use crate::io::storage::faulty::Faulty;
+    use crate::io::storage::{Disk, Storage};
+    use crate::npy::dtype::DType;
 
     const ERRNO: i32 = libc::EIO;
     const MARK: u8 = 0xa0;

@@ -10,9 +10,9 @@ use std::time::SystemTime;
 
 use serde_json::Value as Json;
 
-use super::scratch::Scratch;
-use crate::content::Content;
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::content::Content;
+use crate::io::scratch::Scratch;
 use crate::tree::{Directory, name};
 
 /// A path in the mount, from the root down, as its directories show the names.

@@ -18,13 +18,13 @@ use std::time::SystemTime;
 
 use super::checkouts::LayerFiles;
 use super::fit::{Against, Misfit};
-use super::form::axis;
 use super::index::Stored;
 use super::layer;
-use crate::content::Content;
+use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
-use crate::raw::time;
-use crate::store::Context;
+use crate::formats::daf::axis;
+use crate::io::content::Content;
+use crate::io::file::time;
 use crate::tree::name::SUFFIXES;
 use crate::tree::{Directory, Node};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::cli::CliError;
 use crate::cli::walk::{StoreArgs, find};
-use crate::content::read;
+use crate::io::content::read;
 use crate::tree::Node;
 
 /// Bytes that are read at a time.

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use super::output::Format;
 use super::{CliError, umount};
 use crate::checkout::commit::{Side, Wish};
-use crate::stage::commit::Expected;
-use crate::store::hangar::repository;
+use crate::formats::hangar::repository;
+use crate::formats::hangar::stage::commit::Expected;
 use layers::Which;
 
 /// Show what was written, and commit it or take it back.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::checkout::hangar::open;
 use super::{CliError, EXIT_OBJECT};
 use crate::error::Error;
-use crate::stage::schema::{Compression, NewColumn, NewSamples, dtype_named};
+use crate::formats::hangar::stage::schema::{Compression, NewColumn, NewSamples, dtype_named};
 
 /// Work with the columns of a Hangar repository.
 #[derive(clap::Args, Debug)]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::cli::CliError;
-use crate::demo;
+use crate::formats::{demo, hangar};
 use crate::printable;
 
 /// Write demonstration stores into a directory; files that are there already are left alone.
@@ -17,7 +17,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let written = demo::write(&args.dir)
         .map_err(|e| CliError::store(format!("{}: {e}", args.dir.display())))?;
     let digits = args.dir.join("digits");
-    let made = demo::hangar::write(&digits, Path::new("/proc/self/exe"))
+    let made = hangar::demo::write(&digits, Path::new("/proc/self/exe"))
         .map_err(|e| CliError::store(format!("{}: {e}", digits.display())))?;
     for (path, made) in written.into_iter().chain([(digits, made)]) {
         let what = if made { "written" } else { "left as it is" };

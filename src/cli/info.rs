@@ -7,9 +7,9 @@ use serde_json::Value as Json;
 
 use crate::cli::CliError;
 use crate::cli::walk::{StoreArgs, find};
-use crate::control::render;
 use crate::printable::line;
 use crate::tree::Node;
+use crate::tree::control::render;
 
 /// Describe a store or an object in it, without mounting.
 #[derive(clap::Args, Debug)]

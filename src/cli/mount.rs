@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::checkout::checkouts::Checkouts;
-use crate::checkout::storage::Disk;
 use crate::cli::options::{self, MountOptions};
 use crate::cli::{CliError, say};
-use crate::fs::{Fs, OpenError};
-use crate::fuse::session::{Appearance, Session};
-use crate::fuse::{table, unmount};
-use crate::h5::H5;
-use crate::h5::permit::Reach;
+use crate::hdf5::H5;
+use crate::hdf5::permit::Reach;
+use crate::io::storage::Disk;
+use crate::mount::fs::{Fs, OpenError};
+use crate::mount::fuse::session::{Appearance, Session};
+use crate::mount::fuse::{table, unmount};
 use crate::options::FsOptions;
 
 mod background;

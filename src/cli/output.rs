@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::CliError;
-use crate::hex;
+use crate::io::hex;
 use crate::printable;
 
 /// How a list is printed.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use crate::cli::{CliError, say};
-use crate::fuse::table;
-use crate::fuse::unmount::unmount;
+use crate::mount::fuse::table;
+use crate::mount::fuse::unmount::unmount;
 
 /// How long an accepted unmount may take to show in the mount table.
 const LIMIT: Duration = Duration::from_secs(10);

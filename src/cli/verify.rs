@@ -7,11 +7,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cli::walk::StoreArgs;
 use crate::cli::{CliError, say};
-use crate::content::read;
 use crate::error::{Error, ErrorKind};
+use crate::formats::hangar::verify::{Report, Summary, verify};
 use crate::formats::{Depth, arkouda, daf};
+use crate::io::content::read;
 use crate::options::StoreKind;
-use crate::store::hangar::verify::{Report, Summary, verify};
 use crate::tree::{Directory, Node, VirtualFile};
 
 /// Bytes that are read at a time.

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use crate::checkout::checkouts::Checkouts;
 use crate::cli::{CliError, options};
-use crate::control;
-use crate::fs::Fs;
-use crate::h5::H5;
-use crate::h5::permit::Reach;
+use crate::hdf5::H5;
+use crate::hdf5::permit::Reach;
+use crate::mount::fs::Fs;
 use crate::tree::Node;
+use crate::tree::control;
 use crate::tree::path::{self, NotThere};
 
 /// The store and the view options of a subcommand that reads without mounting.

@@ -1,4 +1,332 @@
-//! daf: matrices over axes.
+//! What makes a group a daf store, and which of its objects keep daf's rules.
+//!
+//! Source: tanaylab daf 0.2.0-dev.1, `storage/h5fs.py`: a group is a store if it holds a dataset `__daf__` of
+//! two integers, the first of them 1; `axis#` is an axis, `axis#name` a vector, `rows,columns#name` a matrix,
+//! or a group of CSR parts with an attribute `shape`; attributes of `__daf__` are the 0-D items.
+//! What breaks a rule is shown as plain HDF5 with a note that says why.
 
+pub(crate) mod archive;
+pub mod axis;
 pub mod check;
+pub(crate) mod encode;
+pub mod npz;
 pub mod rules;
+pub(crate) mod sparse;
+
+use std::collections::HashMap;
+
+use crate::dataset::opened::OpenStore;
+use crate::error::Result;
+use crate::hdf5::{Attribute, Dataset, Element, Member, Members, Request, Resolved, Value};
+use crate::npy::dtype::{DType, Kind, Order};
+
+/// Name of the dataset that marks a store.
+pub const MARK: &[u8] = rules::MARK.as_bytes();
+
+/// A group seen as a daf store.
+#[derive(Default)]
+pub struct DafView {
+    /// 0-D items: name and value, or why there is none.
+    pub items: Vec<Attribute>,
+    /// Sparse matrices, by the address of their group.
+    pub sparse: HashMap<u64, Sparse>,
+}
+
+/// The parts of a sparse matrix in a group of its own.
+pub struct Sparse {
+    /// The attribute `shape`.
+    pub shape: Value,
+}
+
+/// The view of a group that holds `__daf__`; `None`, with a note, if it is not a store after all.
+pub fn view(
+    store: &OpenStore,
+    group: u64,
+    members: &Members,
+    notes: &mut Vec<String>,
+) -> Result<Option<DafView>> {
+    let find = |name: &[u8]| members.members.iter().find(|(n, _)| n == name);
+    let Some((_, mark)) = find(MARK) else {
+        return Ok(None);
+    };
+    let Member::Dataset(mark) = mark else {
+        notes.push("__daf__ is not a dataset: shown as plain HDF5".into());
+        return Ok(None);
+    };
+    if let Err(why) = check_version(store, mark) {
+        notes.push(format!("{why}: shown as plain HDF5"));
+        return Ok(None);
+    }
+    let mut items = store.context.h5.attributes(&store.file, mark.addr)?;
+    // Earlier versions left the time of an export there.
+    items.retain(|item| !rules::is_note(&item.name));
+    let mut view = DafView {
+        items,
+        sparse: HashMap::new(),
+    };
+    let axes: HashMap<&[u8], u64> = members
+        .members
+        .iter()
+        .filter_map(|(name, member)| {
+            let axis = name.strip_suffix(b"#").filter(|a| !a.contains(&b'#'))?;
+            let followed;
+            let member = match member {
+                Member::Soft(target) => {
+                    followed = store.context.h5.resolve(&store.file, group, target).ok()?;
+                    match &followed {
+                        Resolved::Member(member) => member,
+                        _ => return None,
+                    }
+                }
+                member => member,
+            };
+            match member {
+                Member::Dataset(Dataset { shape, .. }) if shape.len() == 1 => {
+                    Some((axis, shape[0]))
+                }
+                _ => None,
+            }
+        })
+        .collect();
+    for (name, member) in &members.members {
+        let Some((left, _)) = split(name) else {
+            continue;
+        };
+        let shown = String::from_utf8_lossy(name);
+        let wanted: Vec<&[u8]> = left.split(|&b| b == b',').collect();
+        let lengths = wanted
+            .iter()
+            .map(|axis| {
+                axes.get(axis).copied().ok_or_else(|| {
+                    format!(
+                        "{shown}: there is no axis {}",
+                        String::from_utf8_lossy(axis)
+                    )
+                })
+            })
+            .collect::<std::result::Result<Vec<_>, _>>();
+        let checked = lengths.and_then(|lengths| match (member, lengths.len()) {
+            (_, 3..) => Ok(()),
+            (Member::Dataset(dataset), _) if dataset.shape != lengths => Err(format!(
+                "{shown}: shape {:?} does not fit axes of length {lengths:?}",
+                dataset.shape
+            )),
+            (Member::Group { addr, .. }, 2) => {
+                let sparse =
+                    sparse(store, *addr, &lengths).map_err(|why| format!("{shown}: {why}"))?;
+                view.sparse.insert(*addr, sparse);
+                Ok(())
+            }
+            _ => Ok(()),
+        });
+        if let Err(why) = checked {
+            notes.push(format!("{why}: shown as plain HDF5"));
+        }
+    }
+    Ok(Some(view))
+}
+
+/// Splits `axis#property` and `rows,columns#property`; `None` for axes and names without `#`.
+fn split(name: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = name.iter().position(|&b| b == b'#')?;
+    let (axes, property) = (&name[..at], &name[at + 1..]);
+    (!property.is_empty()).then_some((axes, property))
+}
+
+fn check_version(store: &OpenStore, mark: &Dataset) -> std::result::Result<(), String> {
+    let Element::Fixed { dtype, .. } = &mark.element else {
+        return Err("invalid daf version: not integers".into());
+    };
+    let DType::Scalar {
+        kind: Kind::Int | Kind::Uint,
+        order: Order::Little | Order::None,
+        size,
+        ..
+    } = dtype
+    else {
+        return Err(format!(
+            "invalid daf version: {} is no native integer",
+            dtype.name()
+        ));
+    };
+    if mark.shape != [2] {
+        return Err(format!("invalid daf version: shape {:?}", mark.shape));
+    }
+    let bytes = block(store, mark, 0, 2)?;
+    let (major, minor) = bytes.split_at(*size);
+    if little(major) != 1 {
+        return Err(format!(
+            "unsupported daf version {}.{}",
+            little(major),
+            little(minor)
+        ));
+    }
+    Ok(())
+}
+
+/// Elements of a 1-D dataset.
+fn block(
+    store: &OpenStore,
+    dataset: &Dataset,
+    start: u64,
+    count: u64,
+) -> std::result::Result<Vec<u8>, String> {
+    let request = Request::Block {
+        dataset: dataset.addr,
+        start: vec![start],
+        shape: vec![count],
+        outside: false,
+    };
+    // Data in other files is not looked at for a check.
+    let h5 = &store.context.h5;
+    match h5.map(&store.file, dataset.addr) {
+        Ok(map)
+            if matches!(
+                map.source,
+                crate::hdf5::Source::Raw { .. } | crate::hdf5::Source::Virtual { .. }
+            ) =>
+        {
+            Err("data outside its own dataset".into())
+        }
+        Ok(_) => h5.bytes(&store.file, request).map_err(|e| e.to_string()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+fn little(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b))
+}
+
+/// Checks the parts of a sparse matrix against each other and against the axes.
+fn sparse(store: &OpenStore, group: u64, lengths: &[u64]) -> std::result::Result<Sparse, String> {
+    let h5 = &store.context.h5;
+    let members = h5
+        .list(&store.file, group, false)
+        .map_err(|e| e.to_string())?;
+    let part = |name: &str| {
+        members
+            .members
+            .iter()
+            .find_map(|(n, member)| match member {
+                Member::Dataset(dataset) if n == name.as_bytes() => Some(dataset),
+                _ => None,
+            })
+            .filter(|dataset| dataset.shape.len() == 1)
+            .ok_or_else(|| format!("sparse matrix without a vector {name}"))
+    };
+    let (data, indices, indptr) = (part("data")?, part("indices")?, part("indptr")?);
+    for (name, dataset) in [("indices", indices), ("indptr", indptr)] {
+        if !is_integer(&dataset.element) {
+            return Err(format!("sparse matrix with {name} that are no integers"));
+        }
+    }
+    let attributes = h5
+        .attributes(&store.file, group)
+        .map_err(|e| e.to_string())?;
+    let shape = attributes
+        .into_iter()
+        .find(|a| a.name == b"shape")
+        .and_then(|a| a.value.ok())
+        .filter(|v| {
+            v.shape == [2]
+                && matches!(
+                    v.dtype,
+                    DType::Scalar {
+                        kind: Kind::Int | Kind::Uint,
+                        ..
+                    }
+                )
+        })
+        .ok_or("sparse matrix without an attribute shape of two integers")?;
+    let dims: Vec<u64> = shape
+        .data
+        .chunks_exact(shape.dtype.size().max(1))
+        .map(little)
+        .collect();
+    if dims != lengths {
+        return Err(format!(
+            "sparse shape {dims:?} does not fit axes of length {lengths:?}"
+        ));
+    }
+    if lengths.first().and_then(|rows| rows.checked_add(1)) != indptr.shape.first().copied() {
+        return Err(format!(
+            "sparse matrix of {} rows with {} row pointers",
+            lengths[0], indptr.shape[0]
+        ));
+    }
+    if data.shape != indices.shape {
+        return Err(format!(
+            "sparse matrix with {} values and {} column indices",
+            data.shape[0], indices.shape[0]
+        ));
+    }
+    check_row_pointers(store, indptr, data.shape[0])?;
+    Ok(Sparse { shape })
+}
+
+/// Row pointers start at 0, never fall, and end at the number of values.
+fn check_row_pointers(
+    store: &OpenStore,
+    indptr: &Dataset,
+    values: u64,
+) -> std::result::Result<(), String> {
+    const STEP: u64 = 1 << 17;
+    let (len, mut at, mut before) = (indptr.shape[0], 0, 0);
+    while at < len {
+        let count = STEP.min(len - at);
+        let bytes = block(store, indptr, at, count)?;
+        let size = bytes.len() / usize::try_from(count).unwrap_or(usize::MAX).max(1);
+        for (i, pointer) in bytes.chunks_exact(size.max(1)).enumerate() {
+            let pointer = little_end(indptr, pointer);
+            let row = at + i as u64;
+            if pointer < before || (row == 0 && pointer != 0) {
+                return Err(format!(
+                    "row pointer {row} is {pointer}, the one before {before}"
+                ));
+            }
+            before = pointer;
+        }
+        at += count;
+    }
+    if before != values {
+        return Err(format!(
+            "row pointers end at {before}, there are {values} values"
+        ));
+    }
+    Ok(())
+}
+
+fn little_end(dataset: &Dataset, bytes: &[u8]) -> u64 {
+    match &dataset.element {
+        Element::Fixed {
+            dtype: DType::Scalar {
+                order: Order::Big, ..
+            },
+            ..
+        } => bytes.iter().fold(0, |n, &b| n << 8 | u64::from(b)),
+        _ => little(bytes),
+    }
+}
+
+fn is_integer(element: &Element) -> bool {
+    matches!(
+        element,
+        Element::Fixed { dtype: DType::Scalar { kind: Kind::Int | Kind::Uint, .. }, inner, .. } if inner.is_empty()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_split_at_the_first_hash() {
+        assert_eq!(split(b"cell#age"), Some((&b"cell"[..], &b"age"[..])));
+        assert_eq!(
+            split(b"cell,gene#a#b"),
+            Some((&b"cell,gene"[..], &b"a#b"[..]))
+        );
+        assert_eq!(split(b"cell#"), None);
+        assert_eq!(split(b"title"), None);
+    }
+}

@@ -3,7 +3,7 @@
 //! A header of 128 bytes can claim 10^12 elements of no bytes each, for which no payload has to follow.
 
 use super::parse::NpyError;
-use crate::dtype::DType;
+use crate::npy::dtype::DType;
 
 /// Most members of structured types in one header, nested ones included. HDF5 keeps a datatype in 64 KiB, which is
 /// less than half as many.

@@ -7,7 +7,7 @@
 use super::bounds::{self, MOST_FIELDS, quote};
 use super::literal::{self, Literal};
 use super::{MAGIC, payload_len};
-use crate::dtype::{DType, Field, Kind, Order};
+use crate::npy::dtype::{DType, Field, Kind, Order};
 
 /// Longest text of a header, in bytes; HDF5 keeps a datatype in 64 KiB.
 const LONGEST: usize = 1 << 20;

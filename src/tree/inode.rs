@@ -184,7 +184,7 @@ fn same_sort(a: &Node, b: &Node) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::raw::Ownership;
+    use crate::io::file::Ownership;
     use crate::tree::Symlink;
     use std::sync::Arc;
 

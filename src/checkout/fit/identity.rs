@@ -10,9 +10,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{Entries, digest};
-use crate::checkout::form::{axis, header};
-use crate::content::Content;
+use crate::checkout::encode::header;
 use crate::error::{ErrorKind, Result};
+use crate::formats::daf::axis;
+use crate::io::content::Content;
 use crate::options::StoreKind;
 use crate::tree::{Directory, Node, VirtualFile};
 

@@ -12,10 +12,10 @@ use super::{Incomplete, Layer, MEMBER, nanoseconds};
 use crate::checkout::dir::Dir;
 use crate::checkout::index::Kept;
 use crate::checkout::object;
-use crate::checkout::scratch::{ROOM, Scratch};
-use crate::checkout::storage::Storage;
-use crate::content::Content;
 use crate::error::{Error, Result};
+use crate::io::content::Content;
+use crate::io::scratch::{ROOM, Scratch};
+use crate::io::storage::Storage;
 
 /// A member that is to be kept.
 pub struct Member {
@@ -150,9 +150,9 @@ mod tests {
     use super::super::UNIX_EPOCH;
     use super::*;
     use crate::checkout::object::NewFile;
-    use crate::checkout::storage::Disk;
-    use crate::checkout::storage::faulty::Faulty;
-    use crate::h5::Creator;
+    use crate::hdf5::Creator;
+    use crate::io::storage::Disk;
+    use crate::io::storage::faulty::Faulty;
 
     fn open(dir: &Path, storage: impl Storage + 'static) -> Result<Layer> {
         Layer::open(&Dir::own(dir), Arc::new(storage), Creator::Local)

@@ -9,11 +9,11 @@ use std::os::unix::fs::FileExt;
 
 use super::{NewFile, check_len, make};
 use crate::checkout::dir::Dir;
-use crate::checkout::scratch::ROOM;
-use crate::checkout::storage::Storage;
 use crate::error::Result;
-use crate::h5::{Creator, LARGE, NewLayout};
-use crate::raw::StoreFile;
+use crate::hdf5::{Creator, LARGE, NewLayout};
+use crate::io::file::StoreFile;
+use crate::io::scratch::ROOM;
+use crate::io::storage::Storage;
 
 /// The ending of the file that the worker makes.
 pub const ENDING: &str = "head";

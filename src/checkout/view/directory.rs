@@ -8,9 +8,9 @@ use serde_json::{Value as Json, json};
 
 use super::{LayerObject, View, join, stem};
 use crate::error::Result;
-use crate::h5::Attribute;
+use crate::hdf5::Attribute;
+use crate::io::file::Ownership;
 use crate::options::StoreKind;
-use crate::raw::Ownership;
 use crate::tree::{Directory, Listing, Node};
 
 /// A directory at one path.
@@ -241,7 +241,7 @@ impl Directory for ViewDirectory {
         }
     }
 
-    fn repository(&self) -> Option<Arc<crate::store::hangar::repository::Repository>> {
+    fn repository(&self) -> Option<Arc<crate::formats::hangar::repository::Repository>> {
         self.below.as_ref()?.repository()
     }
 }

@@ -11,10 +11,10 @@ use std::time::SystemTime;
 use super::{LayerObject, Objects, View};
 use crate::checkout::checkouts::LayerFiles;
 use crate::checkout::fit::{Entries, Misfit, Spelling, other_entries};
-use crate::checkout::form::axis;
 use crate::checkout::index::Stored;
 use crate::error::Result;
-use crate::raw::time;
+use crate::formats::daf::axis;
+use crate::io::file::time;
 use crate::tree::name::visible_with;
 use crate::tree::{Directory, Node, VirtualFile};
 

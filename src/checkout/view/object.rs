@@ -13,12 +13,12 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::stem;
 use crate::checkout::dir::Dir;
 use crate::checkout::fit::Against;
-use crate::content::Content;
+use crate::dataset::context::Context;
 use crate::error::{Error, Result};
-use crate::h5::Attribute;
-use crate::raw::Ownership;
-use crate::store::Context;
-use crate::store::folder::StoreRoot;
+use crate::formats::folder::StoreRoot;
+use crate::hdf5::Attribute;
+use crate::io::content::Content;
+use crate::io::file::Ownership;
 use crate::tree::{Directory, Node, VirtualFile};
 
 /// Files of layers that are kept open, at most.

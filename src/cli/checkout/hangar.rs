@@ -7,17 +7,18 @@ use std::sync::Arc;
 use super::changes::{Changes, Kind};
 use crate::cli::CliError;
 use crate::cli::output::{Format, print};
+use crate::dataset::context::Context;
 use crate::error::Error;
-use crate::h5::H5;
-use crate::h5::permit::Reach;
+use crate::formats::hangar::key::shown;
+use crate::formats::hangar::repository;
+use crate::formats::hangar::repository::Repository;
+use crate::formats::hangar::stage::commit::Expected;
+use crate::formats::hangar::stage::difference::{Change, difference};
+use crate::formats::hangar::stage::{Stage, State};
+use crate::hdf5::H5;
+use crate::hdf5::permit::Reach;
 use crate::options::FsOptions;
 use crate::printable;
-use crate::stage::commit::Expected;
-use crate::stage::difference::{Change, difference};
-use crate::stage::{Stage, State};
-use crate::store::Context;
-use crate::store::hangar::key::shown;
-use crate::store::hangar::repository::{self, Repository};
 use crate::tree::name::visible;
 
 /// What a worker is started from: this program.

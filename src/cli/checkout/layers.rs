@@ -15,15 +15,15 @@ use crate::checkout::conflict::Conflict;
 use crate::checkout::fit::Misfit;
 use crate::checkout::index::{Incomplete, Stored};
 use crate::checkout::result;
-use crate::checkout::storage::Disk;
 use crate::checkout::target::describe_incomplete;
 use crate::cli::output::{self, Format, print_json};
 use crate::cli::{CliError, say};
 use crate::error::{Error, ErrorKind};
-use crate::fuse::table;
+use crate::io::file::time;
+use crate::io::storage::Disk;
 use crate::journal::utc;
+use crate::mount::fuse::table;
 use crate::printable;
-use crate::raw::time;
 
 /// Conflicts that are printed, at most.
 const MOST_SHOWN: usize = 100;

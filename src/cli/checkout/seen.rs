@@ -7,13 +7,14 @@ use crate::checkout::checkouts::{Checkouts, LayerFiles};
 use crate::checkout::index::Stored;
 use crate::checkout::view::View;
 use crate::cli::CliError;
-use crate::content::Content;
+use crate::dataset::context::Context;
 use crate::error::Result;
-use crate::h5::H5;
-use crate::h5::permit::Reach;
+use crate::formats;
+use crate::hdf5::H5;
+use crate::hdf5::permit::Reach;
+use crate::io::content::Content;
 use crate::npy::parse::{self, LONGEST_HEADER};
 use crate::options::FsOptions;
-use crate::store::{self, Context};
 use crate::tree::name::SUFFIXES;
 use crate::tree::{Directory, Node};
 
@@ -39,7 +40,7 @@ impl Seen {
         let reach = Reach::of(checkouts.store(), options.external).with(checkouts.dir());
         let h5 = H5::workers(reach);
         let context = Arc::new(Context::new(h5, options));
-        let base = store::open(checkouts.store(), &context)?;
+        let base = formats::open(checkouts.store(), &context)?;
         Ok(Self { context, base })
     }
 

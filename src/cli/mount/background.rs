@@ -19,8 +19,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::Args;
 use crate::cli::CliError;
-use crate::fuse::table;
-use crate::fuse::unmount::unmount;
+use crate::mount::fuse::table;
+use crate::mount::fuse::unmount::unmount;
 
 /// How long a mount may take to answer.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::rules::{self, INDEX, Numbered};
-use crate::checkout::form::arkouda::grouping;
-use crate::checkout::form::integers::Integers;
-use crate::checkout::form::text::windows;
-use crate::checkout::form::{Array, invalid};
-use crate::dtype::Kind as Element;
+use crate::checkout::encode::integers::Integers;
+use crate::checkout::encode::text::windows;
+use crate::checkout::encode::{Array, invalid};
 use crate::error::{ErrorKind, Result};
 use crate::formats::Depth;
-use crate::h5::Attribute;
-use crate::store::arkouda::kind::Kind;
-use crate::store::arkouda::marks::{Marks, scalar};
+use crate::formats::arkouda::encode::grouping;
+use crate::formats::arkouda::kind::Kind;
+use crate::formats::arkouda::marks::{Marks, scalar};
+use crate::hdf5::Attribute;
+use crate::npy::dtype::Kind as Element;
 use crate::tree::name;
 use crate::tree::{Directory, Node, VirtualFile};
 

@@ -3,8 +3,8 @@
 //! Source: Arkouda, `src/HDF5Msg.chpl` lines 389 to 655 (attributes), 765 to 2627 (what is written) and 3150 to 3838 (what
 //! is asked for when reading).
 
-use crate::dtype::Kind as Element;
-use crate::store::arkouda::kind::Kind;
+use crate::formats::arkouda::kind::Kind;
+use crate::npy::dtype::Kind as Element;
 
 /// The index of a DataFrame.
 pub const INDEX: &str = "Index";

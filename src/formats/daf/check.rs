@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::rules::{Meaning, meaning};
-use crate::checkout::form::{Array, daf, sparse, text};
+use crate::checkout::encode::{Array, text};
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::Depth;
+use crate::formats::daf::{encode, sparse};
 use crate::tree::name;
 use crate::tree::{Directory, Node, VirtualFile};
 
@@ -78,7 +79,7 @@ impl Store {
             return Ok(());
         }
         check_letters(array)?;
-        daf::check_entries(array)
+        encode::check_entries(array)
     }
 
     fn check_property(&self, axes: &[&str], node: &Node) -> Result<()> {
@@ -97,11 +98,11 @@ impl Store {
         match node {
             Node::File(file) => {
                 let array = opened(file)?;
-                daf::check_shape(&array, &lengths)?;
+                encode::check_shape(&array, &lengths)?;
                 match text::is_text(&array) {
                     true if self.depth == Depth::Elements => check_letters(&array),
                     true => Ok(()),
-                    false => daf::numbers(&array).map(drop),
+                    false => encode::numbers(&array).map(drop),
                 }
             }
             Node::Directory(dir) => match lengths.as_slice() {

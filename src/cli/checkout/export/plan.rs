@@ -10,10 +10,10 @@ use crate::cli::CliError;
 use crate::cli::checkout::layers::{Found, refused};
 use crate::cli::checkout::seen::Seen;
 use crate::error::{self, Error};
-use crate::h5::edit::ObjectPath;
-use crate::h5::{GroupPath, Member};
-use crate::raw::StoreFile;
-use crate::store::arkouda::{PartName, Place};
+use crate::formats::arkouda::{PartName, Place};
+use crate::hdf5::edit::ObjectPath;
+use crate::hdf5::{GroupPath, Member};
+use crate::io::file::StoreFile;
 use crate::tree::{Directory, Node};
 
 /// What the new files make together.

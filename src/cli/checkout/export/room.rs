@@ -10,8 +10,8 @@ use super::plan::{Plan, Shape, directory};
 use crate::checkout::rights::Rights;
 use crate::checkout::workplace::{WHOLE, Workplace};
 use crate::cli::CliError;
+use crate::formats::arkouda::{PartName, Place};
 use crate::options::External;
-use crate::store::arkouda::{PartName, Place};
 
 /// A place for new files. What is left in it goes with it.
 pub struct Room {

@@ -1,0 +1,107 @@
+//! Bytes that have to be made before they can be copied: in a scratch file on the disk of the layer.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Base;
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::content::Content;
+use crate::io::scratch::Scratch;
+
+/// Bytes that are written at a time.
+const BLOCK: usize = 1 << 20;
+
+/// A scratch file that is written from its start on, then read.
+pub struct Spool {
+    scratch: Scratch,
+    waiting: Vec<u8>,
+    written: u64,
+}
+
+impl Spool {
+    pub fn new(base: &dyn Base) -> Self {
+        Self {
+            scratch: base.scratch(),
+            waiting: Vec::new(),
+            written: 0,
+        }
+    }
+
+    /// Bytes so far.
+    pub fn len(&self) -> u64 {
+        self.written + self.waiting.len() as u64
+    }
+
+    pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
+        self.waiting.extend_from_slice(bytes);
+        if self.waiting.len() >= BLOCK {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.scratch.write_at(&self.waiting, self.written)?;
+        self.written += self.waiting.len() as u64;
+        self.waiting.clear();
+        Ok(())
+    }
+
+    pub fn finish(mut self) -> Result<Arc<dyn Content>> {
+        self.flush()?;
+        let len = self.written;
+        Ok(Arc::new(Spooled::new(self.scratch, len)))
+    }
+}
+
+/// A scratch file that is not written any more.
+pub struct Spooled {
+    scratch: Scratch,
+    len: u64,
+}
+
+impl Spooled {
+    pub fn new(scratch: Scratch, len: u64) -> Self {
+        Self { scratch, len }
+    }
+}
+
+impl Content for Spooled {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if self.scratch.read_at(buf, offset)? < buf.len() {
+            return Err(Error::new(ErrorKind::Stale, "it was cut off meanwhile"));
+        }
+        Ok(())
+    }
+
+    fn written(&self, from: u64) -> Result<Option<Range<u64>>> {
+        let found = self.scratch.written(from)?;
+        Ok(found.map(|range| range.start..range.end.min(self.len)))
+    }
+
+    fn scratch(&self) -> Option<(&Scratch, u64)> {
+        Some((&self.scratch, 0))
+    }
+}
+
+/// Zeros, which nobody has to write.
+pub struct Zeros(pub u64);
+
+impl Content for Zeros {
+    fn len(&self) -> u64 {
+        self.0
+    }
+
+    fn read_at(&self, _offset: u64, buf: &mut [u8]) -> Result<()> {
+        buf.fill(0);
+        Ok(())
+    }
+
+    fn written(&self, _from: u64) -> Result<Option<Range<u64>>> {
+        Ok(None)
+    }
+}

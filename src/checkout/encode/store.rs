@@ -1,0 +1,75 @@
+//! A store below that is held in memory, for tests.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{Base, Key, Kind, Plan, plan};
+use crate::checkout::dir::Dir;
+use crate::checkout::object::NewFile;
+use crate::checkout::target::{Part, Place};
+use crate::error::Result;
+use crate::io::content::{Content, Literal};
+use crate::io::scratch::Scratch;
+use crate::io::storage::Disk;
+use crate::npy;
+use crate::npy::dtype::DType;
+
+pub struct Memory {
+    pub kind: Kind,
+    pub npy: HashMap<String, Vec<u8>>,
+    dir: tempfile::TempDir,
+}
+
+impl Memory {
+    pub fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            npy: HashMap::new(),
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+}
+
+impl Base for Memory {
+    fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn npy(&self, name: &str) -> Result<Option<Arc<dyn Content>>> {
+        let found = self.npy.get(name).cloned();
+        Ok(found.map(|bytes| Arc::new(Literal(bytes)) as Arc<dyn Content>))
+    }
+
+    fn scratch(&self) -> Scratch {
+        Scratch::new(&Dir::own(self.dir.path()), Arc::new(Disk))
+    }
+}
+
+/// A file of an object.
+pub fn part(member: &str, suffix: &'static str, content: Arc<dyn Content>) -> Part {
+    let (object, member) = (String::new(), member.to_owned());
+    let place = Place {
+        object,
+        member,
+        suffix,
+    };
+    Part {
+        place,
+        content,
+        stored: false,
+    }
+}
+
+/// An `.npy` file in C order.
+pub fn saved(dtype: &DType, shape: &[u64], payload: &[u8]) -> Vec<u8> {
+    [npy::header(dtype, shape).as_slice(), payload].concat()
+}
+
+/// What becomes of one `.npy` file.
+pub fn plan_one(base: &Memory, key: &str, file: &[u8]) -> Result<NewFile> {
+    let content = Arc::new(Literal(file.to_vec()));
+    match plan(base, &Key::of_path(key)?, &[part("", ".npy", content)])? {
+        Plan::Complete(new) => Ok(new),
+        Plan::Incomplete(missing) => panic!("{missing:?}"),
+    }
+}

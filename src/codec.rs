@@ -1,0 +1,314 @@
+//! The filter pipeline of a chunk, undone: one module per filter, each with a bound on its output.
+//!
+//! A pipeline is taken on only if every step is known here; the others are left to libhdf5. Sizes are
+//! computed from the chunk's own before anything is decoded, so a damaged chunk cannot ask for memory.
+
+mod alone;
+mod bitshuffle;
+pub mod blosc;
+mod deflate;
+pub mod encode;
+mod fletcher32;
+mod lz4;
+mod lz77;
+mod lzf;
+pub mod pool;
+mod shuffle;
+mod simd;
+mod zstd;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+pub use alone::alone;
+pub use encode::Encoding;
+
+use bitshuffle::Bitshuffle;
+use serde::{Deserialize, Serialize};
+
+use crate::codec::pool::{Effort, Team};
+use crate::io::buffer::{Buffer, Pool};
+
+/// Numbers of the filters in HDF5's registry.
+const DEFLATE: i32 = 1;
+const SHUFFLE: i32 = 2;
+const FLETCHER32: i32 = 3;
+const LZF: i32 = 32000;
+const BLOSC: i32 = 32001;
+pub const LZ4: i32 = 32004;
+pub const BITSHUFFLE: i32 = 32008;
+pub const ZSTD: i32 = 32015;
+
+/// Whether a filter can be undone here, by its number.
+pub fn is_known(id: i32) -> bool {
+    matches!(
+        id,
+        DEFLATE | SHUFFLE | FLETCHER32 | LZF | BLOSC | LZ4 | BITSHUFFLE | ZSTD
+    )
+}
+
+/// One step, in the order of writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Step {
+    Deflate,
+    /// Size of an element.
+    Shuffle(NonZeroUsize),
+    Fletcher32,
+    Lzf,
+    Blosc,
+    Lz4,
+    Bitshuffle(Bitshuffle),
+    Zstd,
+}
+
+impl Step {
+    fn compresses(self) -> bool {
+        match self {
+            Self::Deflate | Self::Lzf | Self::Blosc | Self::Lz4 | Self::Zstd => true,
+            Self::Bitshuffle(step) => step.compresses(),
+            Self::Shuffle(_) | Self::Fletcher32 => false,
+        }
+    }
+
+    /// Undoes the step on `data`, which must fill `out`.
+    fn undo(self, data: &[u8], out: &mut [u8], means: Means<'_>) -> Result<(), FilterError> {
+        match self {
+            Self::Deflate => deflate::into(data, out),
+            Self::Shuffle(size) => shuffle::into(data, out, size.get(), means),
+            Self::Fletcher32 => copy(fletcher32::check(data)?, out),
+            Self::Lzf => lzf::into(data, out),
+            Self::Blosc => blosc::into(data, out, means),
+            Self::Lz4 => lz4::into(data, out),
+            Self::Bitshuffle(step) => step.into(data, out, means.pool),
+            Self::Zstd => zstd::into(data, out),
+        }
+    }
+}
+
+/// What decoding may use.
+#[derive(Clone, Copy)]
+pub struct Means<'a> {
+    pub pool: &'a Arc<Pool>,
+    /// Who helps with one chunk; `None`: the caller decodes it alone.
+    pub team: Option<&'a Team>,
+}
+
+impl Means<'_> {
+    /// Does something with each item: in order, or at the same time by all who may help.
+    pub fn each<T: Send, E: Send>(
+        self,
+        effort: Effort,
+        mut items: impl Iterator<Item = T> + Send,
+        work: impl Fn(T) -> Result<(), E> + Sync,
+    ) -> Result<(), E> {
+        match self.team {
+            Some(team) => team.each(effort, items, work),
+            None => items.try_for_each(work),
+        }
+    }
+}
+
+/// A pipeline whose every step can be undone here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pipeline {
+    steps: Vec<Step>,
+}
+
+/// Why a chunk could not be decoded.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FilterError {
+    #[error("deflate: {0}")]
+    Deflate(String),
+    #[error("lzf: damaged data")]
+    Lzf,
+    #[error("blosc: {0}")]
+    Blosc(&'static str),
+    #[error("lz4: damaged data")]
+    Lz4,
+    #[error("bitshuffle: damaged data")]
+    Bitshuffle,
+    #[error("zstd: {0}")]
+    Zstd(String),
+    #[error("filter {0} is not known")]
+    Unknown(i32),
+    #[error("fletcher32: checksum does not match")]
+    Checksum,
+    #[error("{have} bytes after decoding, a chunk has {want}")]
+    Size { have: usize, want: usize },
+}
+
+/// Why a chunk could not be read and decoded at the same time.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PartsError<E> {
+    #[error("it could not be read")]
+    Read(E),
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+}
+
+impl Pipeline {
+    /// The pipeline for filters as a file lists them (number and parameters); `None` if one is not
+    /// known here, or if two of them compress, so that a size in between is unknown.
+    pub fn new(filters: &[(i32, Vec<u32>)]) -> Option<Self> {
+        let steps: Vec<Step> = filters
+            .iter()
+            .map(|(id, parameters)| match *id {
+                DEFLATE => Some(Step::Deflate),
+                SHUFFLE => {
+                    let size = usize::try_from(*parameters.first()?).ok()?;
+                    NonZeroUsize::new(size).map(Step::Shuffle)
+                }
+                FLETCHER32 => Some(Step::Fletcher32),
+                LZF => Some(Step::Lzf),
+                BLOSC => Some(Step::Blosc),
+                LZ4 => Some(Step::Lz4),
+                BITSHUFFLE => Bitshuffle::new(parameters).map(Step::Bitshuffle),
+                ZSTD => Some(Step::Zstd),
+                _ => None,
+            })
+            .collect::<Option<_>>()?;
+        (steps.iter().filter(|step| step.compresses()).count() <= 1).then_some(Self { steps })
+    }
+
+    /// Further buffers of a chunk's size that decoding takes.
+    pub fn buffers(&self) -> usize {
+        let has_blocks = |step: &Step| matches!(step, Step::Blosc | Step::Bitshuffle(_));
+        let between = self.steps.len().saturating_sub(1).min(2);
+        between + usize::from(self.steps.iter().any(has_blocks))
+    }
+
+    /// Decodes a stored chunk to exactly `len` bytes. Bit `i` of `mask` set: step `i` was not applied.
+    pub fn decode(&self, stored: Vec<u8>, mask: u32, len: usize) -> Result<Vec<u8>, FilterError> {
+        let mut out = vec![0; len];
+        self.decode_into(&stored, mask, &mut out)?;
+        Ok(out)
+    }
+
+    /// The same into a buffer, which it fills; after an error its content means nothing.
+    pub fn decode_into(&self, stored: &[u8], mask: u32, out: &mut [u8]) -> Result<(), FilterError> {
+        let pool = &Arc::default();
+        self.decode_with(Means { pool, team: None }, stored, mask, out)
+    }
+
+    /// Reads and decodes a chunk of `available` stored bytes at the same time, if that is worth it; otherwise nothing is done,
+    /// and the answer is `false`. `read` reads bytes from a place in the chunk on, in several threads.
+    pub fn decode_parts<E: Send>(
+        &self,
+        means: Means<'_>,
+        available: usize,
+        mask: u32,
+        read: impl Fn(usize, &mut [u8]) -> Result<(), E> + Sync,
+        out: &mut [u8],
+    ) -> Result<bool, PartsError<E>> {
+        let worth_it = means.team.is_some() && out.len() >= blosc::WORTH_HELP;
+        match (self.steps.as_slice(), mask & 1) {
+            ([Step::Blosc], 0) if worth_it => blosc::read(available, read, out, means),
+            _ => Ok(false),
+        }
+    }
+
+    /// The same with more means.
+    pub fn decode_with(
+        &self,
+        means: Means<'_>,
+        stored: &[u8],
+        mask: u32,
+        out: &mut [u8],
+    ) -> Result<(), FilterError> {
+        let applied = |i: usize| i >= 32 || mask >> i & 1 == 0;
+        // What the step before gave; at first there is what is stored. The first `kept` bytes of it count.
+        let mut held: Option<Buffer> = None;
+        let mut kept = stored.len();
+        for (i, step) in self.steps.iter().enumerate().rev() {
+            if !applied(i) {
+                continue;
+            }
+            let data = &held.as_deref().unwrap_or(stored)[..kept];
+            if *step == Step::Fletcher32 {
+                kept = fletcher32::check(data)?.len();
+                continue;
+            }
+            let before = || (0..i).filter(|j| applied(*j)).map(|j| self.steps[j]);
+            if before().next().is_none() {
+                return step.undo(data, out, means);
+            }
+            // What this step was given when it was written. Only one step compresses: before that there was the
+            // chunk, with the checksums that had been added; other steps keep the length, wherever they stand.
+            let given = if step.compresses() {
+                let checksums = before().filter(|step| *step == Step::Fletcher32).count();
+                out.len() + checksums * fletcher32::LEN
+            } else {
+                data.len()
+            };
+            let mut next = means.pool.take(given);
+            step.undo(data, &mut next, means)?;
+            kept = next.len();
+            held = Some(next);
+        }
+        copy(&held.as_deref().unwrap_or(stored)[..kept], out)
+    }
+}
+
+/// Copies data that must fill `out`.
+fn copy(data: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
+    let (have, want) = (data.len(), out.len());
+    if have != want {
+        return Err(FilterError::Size { have, want });
+    }
+    out.copy_from_slice(data);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pipeline(filters: &[(i32, u32)]) -> Option<Pipeline> {
+        let filters: Vec<_> = filters.iter().map(|(id, p)| (*id, vec![*p])).collect();
+        Pipeline::new(&filters)
+    }
+
+    #[test]
+    fn unknown_and_doubly_compressing_pipelines_are_left_to_libhdf5() {
+        assert!(pipeline(&[(SHUFFLE, 4), (DEFLATE, 4), (FLETCHER32, 0)]).is_some());
+        assert!(pipeline(&[(32013, 0)]).is_none());
+        assert!(pipeline(&[(LZF, 4), (DEFLATE, 4)]).is_none());
+        assert!(pipeline(&[(SHUFFLE, 0)]).is_none());
+    }
+
+    #[test]
+    fn a_masked_step_is_passed_over() {
+        let p = pipeline(&[(SHUFFLE, 2), (LZF, 0)]).unwrap();
+        assert_eq!(p.decode(vec![1, 3, 2, 4], 0b10, 4).unwrap(), [1, 2, 3, 4]);
+        assert_eq!(p.decode(vec![1, 3, 2, 4], 0b11, 4).unwrap(), [1, 3, 2, 4]);
+        let wrong = p.decode(vec![1, 2, 3], 0b11, 4).unwrap_err();
+        assert_eq!(wrong, FilterError::Size { have: 3, want: 4 });
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_chunks_end_in_an_error_or_in_the_right_size(
+            stored in proptest::collection::vec(any::<u8>(), 0..300),
+            kind in 0_usize..8,
+            len in 0_usize..2000,
+        ) {
+            let bits = |codec| vec![(BITSHUFFLE, vec![0, 4, 2, 8, codec])];
+            let plain = |steps: &[(i32, u32)]| steps.iter().map(|(id, p)| (*id, vec![*p])).collect::<Vec<_>>();
+            let filters = [
+                plain(&[(DEFLATE, 6)]),
+                plain(&[(SHUFFLE, 4), (LZF, 0)]),
+                plain(&[(SHUFFLE, 8), (DEFLATE, 6), (FLETCHER32, 0)]),
+                plain(&[(FLETCHER32, 0), (LZF, 0)]),
+                plain(&[(LZ4, 0)]),
+                plain(&[(ZSTD, 0)]),
+                bits(0),
+                bits(2),
+            ];
+            let p = Pipeline::new(&filters[kind]).unwrap();
+            if let Ok(data) = p.decode(stored, 0, len) {
+                prop_assert_eq!(data.len(), len);
+            }
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! From a byte range of an array's payload to the pieces that hold it.
+
+pub mod ahead;
+pub mod backing;
+pub mod block;
+pub mod cache;
+pub mod chunked;
+pub mod context;
+pub mod external;
+pub mod grid;
+pub mod opened;
+pub mod payload;
+mod pieces;
+pub(crate) mod record;
+pub mod sequence;
+pub mod spill;
+pub mod stored;
+pub mod text;
+pub mod window;

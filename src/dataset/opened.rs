@@ -1,0 +1,176 @@
+//! One version of one HDF5 file, and what has been learnt about it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use super::text::Measured;
+use crate::dataset::backing::{Backing, Form};
+use crate::dataset::context::Context;
+use crate::error::{Error, ErrorKind, Result};
+use crate::hdf5::{GroupPath, Request, Times};
+use crate::io::file::{Ownership, StoreFile, missing_end, time};
+
+/// An HDF5 file that is open.
+pub struct OpenStore {
+    pub context: Arc<Context>,
+    pub file: StoreFile,
+    /// Address of the root group.
+    pub root: u64,
+    /// The first path to each group, by its address; made when a group claims several links.
+    canonical: OnceLock<HashMap<u64, GroupPath>>,
+    /// Where each group was seen first, for groups that claim one link only.
+    seen: Mutex<HashMap<u64, GroupPath>>,
+    measures: Mutex<HashMap<u64, Result<Arc<Measured>>>>,
+    /// When objects were written, if the file says it.
+    times: OnceLock<Arc<Option<Times>>>,
+}
+
+impl OpenStore {
+    /// Opens the file at `path`.
+    pub fn open(context: &Arc<Context>, path: &Path) -> Result<Arc<Self>> {
+        let file = StoreFile::open(path).map_err(|e| Error::from(e).about(path.display()))?;
+        Self::from_file(context, file)
+    }
+
+    pub fn from_file(context: &Arc<Context>, file: StoreFile) -> Result<Arc<Self>> {
+        let about = |e: Error| e.about(file.path.display());
+        if let Some(end) = missing_end(&*file.file()?).map_err(|e| about(e.into()))? {
+            let has = file.identity.size;
+            let why = format!("truncated file: {has} bytes of {end}");
+            return Err(about(Error::damaged(why)));
+        }
+        file.share();
+        let root = context.h5.root(&file).map_err(|e| about(e.into()))?;
+        context.stores_opened.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(Self {
+            context: context.clone(),
+            file,
+            root,
+            canonical: OnceLock::new(),
+            seen: Mutex::default(),
+            measures: Mutex::default(),
+            times: OnceLock::new(),
+        }))
+    }
+
+    /// Owner and permissions of the file, and the time of the object at an address.
+    pub fn ownership(&self, object: u64) -> Ownership {
+        let own = self.file.ownership;
+        // A file that cannot be asked now says so when it is listed, and is asked again the next time.
+        let times = self.times.get().cloned().or_else(|| {
+            let times = Arc::new(self.context.h5.times(&self.file).ok()?);
+            Some(self.times.get_or_init(|| times).clone())
+        });
+        match times.as_deref().and_then(Option::as_ref) {
+            Some(times) => Ownership {
+                mtime: time(times.own.get(&object).copied().unwrap_or(times.all)),
+                ..own
+            },
+            None => own,
+        }
+    }
+
+    /// What a block of a dataset in a form is asked for with.
+    pub fn block_request(object: u64, start: &[u64], shape: &[u64], form: Form) -> Request {
+        let (dataset, start, shape) = (object, start.to_vec(), shape.to_vec());
+        match form {
+            Form::Text(form) => Request::Text {
+                dataset,
+                start,
+                shape,
+                form,
+            },
+            Form::Elements | Form::Virtual => Request::Block {
+                dataset,
+                start,
+                shape,
+                outside: form == Form::Virtual,
+            },
+        }
+    }
+
+    /// A block of a dataset in a form, decoded.
+    pub fn block(&self, object: u64, start: &[u64], shape: &[u64], form: Form) -> Result<Vec<u8>> {
+        let request = Self::block_request(object, start, shape, form);
+        Ok(self.context.h5.bytes(&self.file, request)?)
+    }
+
+    /// The path under which a group is shown, if that is not `path`.
+    ///
+    /// A group with several hard links is shown at its first path, breadth first by name. A header may
+    /// lie about its links: a group that claims one but turns up again stays where it was seen first.
+    pub fn first_path(
+        &self,
+        group: u64,
+        links: u32,
+        path: &GroupPath,
+    ) -> Result<Option<GroupPath>> {
+        let first = if links > 1 || group == self.root {
+            if self.canonical.get().is_none() {
+                let groups = self.context.h5.groups(&self.file)?;
+                let _ = self.canonical.set(groups.into_iter().collect());
+            }
+            self.canonical
+                .get()
+                .and_then(|paths| paths.get(&group))
+                .cloned()
+        } else {
+            let mut seen = self.seen.lock().unwrap_or_else(|e| e.into_inner());
+            match seen.entry(group) {
+                Entry::Occupied(entry) => Some(entry.get().clone()),
+                Entry::Vacant(entry) => {
+                    entry.insert(path.clone());
+                    None
+                }
+            }
+        };
+        Ok(first.filter(|first| first != path))
+    }
+
+    /// Where the bytes of a dataset are; found once for as long as it is opened again and again.
+    ///
+    /// `find` says with it whether it is worth keeping. What depends on other files is never kept: they may
+    /// change while this one does not.
+    pub fn backing(
+        &self,
+        object: u64,
+        find: impl FnOnce() -> Result<(Backing, bool)>,
+    ) -> Result<Arc<Backing>> {
+        let known = &self.context.backings;
+        let key = (self.file.serial, object);
+        if let Some(backing) = known.get(key) {
+            return Ok(backing);
+        }
+        let (backing, lasting) = find()?;
+        let backing = Arc::new(backing);
+        if lasting && !backing.is_outside() {
+            known.put(key, backing.clone());
+        }
+        Ok(backing)
+    }
+
+    /// The measure of a text dataset; taken once.
+    pub fn measured(
+        &self,
+        object: u64,
+        take: impl FnOnce() -> Result<Measured>,
+    ) -> Result<Arc<Measured>> {
+        let known = |map: &HashMap<u64, Result<Arc<Measured>>>| map.get(&object).cloned();
+        if let Some(measured) = known(&self.measures.lock().unwrap_or_else(|e| e.into_inner())) {
+            return measured;
+        }
+        let measured = take().map(Arc::new);
+        // What is not a fact about the file is asked again.
+        if let Err(e) = &measured
+            && e.kind != ErrorKind::Damaged
+        {
+            return measured;
+        }
+        let mut measures = self.measures.lock().unwrap_or_else(|e| e.into_inner());
+        measures.insert(object, measured.clone());
+        measured
+    }
+}

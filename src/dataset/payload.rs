@@ -1,0 +1,402 @@
+//! The payload of one dataset: its elements in C order, as `np.save` writes them.
+//!
+//! Bytes come from the file itself where they lie there as they are served, else from decoded pieces in
+//! the cache, or, where the pieces that a reader of rows comes back to are too many for it, in a temporary
+//! file. A read never decodes more than the pieces it touches.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use crate::dataset::backing::{Backing, Form, read_raw};
+use crate::dataset::cache::Piece;
+use crate::dataset::grid::{Band, Grid};
+use crate::dataset::opened::OpenStore;
+use crate::dataset::pieces::{Pieces, Reader, SHARE};
+use crate::dataset::stored;
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::buffer::Buffer;
+use crate::io::content::{Content, Data};
+
+/// The elements of a dataset as bytes, for one open file.
+#[derive(Clone)]
+pub struct Payload(Arc<Reader>);
+
+/// What is decoded ahead of a sequential reader: so many bytes, but not fewer or more pieces.
+const AHEAD: u64 = 8 << 20;
+const AHEAD_PIECES: std::ops::RangeInclusive<u64> = 2..=32;
+
+/// Pieces of one request that are decoded at the same time.
+const MOST_BEGUN: usize = 8;
+
+/// Bytes of pieces that one request keeps at hand.
+const HELD: usize = 4 << 20;
+
+impl Payload {
+    /// `rank` is the dataset's own; dimensions of an array datatype follow in the grid.
+    pub fn new(
+        store: Arc<OpenStore>,
+        object: u64,
+        rank: usize,
+        len: u64,
+        backing: Arc<Backing>,
+    ) -> Self {
+        Self(Arc::new(Reader {
+            store,
+            object,
+            rank,
+            len,
+            backing,
+            sequence: Arc::default(),
+            spill: OnceLock::new(),
+            spilling: Mutex::new(()),
+        }))
+    }
+
+    /// Asks for the pieces that a sequential reader of `number` will want next.
+    fn look_ahead(&self, grid: &Grid, band: Band, form: Form, number: u64) {
+        let context = &self.0.store.context;
+        let window = context.window;
+        // What is fetched ahead must not push out what is being read: all bands of which requests are under way, or,
+        // where bands are on disk, the pieces on their way there.
+        let piece = grid.piece_bytes().max(1);
+        let reading = match self.0.is_wide(band) {
+            true => 2 + window.under_way().div_ceil(piece),
+            false => grid
+                .bands_within(window.under_way())
+                .saturating_mul(band.pieces),
+        };
+        let room = (context.options.cache_size / piece).saturating_sub(reading) / 2;
+        let depth = (AHEAD / piece).clamp(*AHEAD_PIECES.start(), *AHEAD_PIECES.end());
+        // Rows of a band come back to its pieces.
+        let slack = window.slack(piece).max(band.pieces);
+        let (depth, end) = (depth.min(room), grid.pieces());
+        let sequence = &self.0.sequence;
+        let wanted = sequence.reads(number, depth, end, window.patience(piece), slack);
+        for next in wanted {
+            if context.cache.has(&self.0.key(form.number(), next)) || self.0.is_spilled(next) {
+                continue;
+            }
+            let inner = self.0.clone();
+            context.ahead.submit(move || {
+                if let Backing::Pieces { grid, .. } = &*inner.backing {
+                    inner.fetch_ahead(grid, form, next, || !inner.sequence.has_reached(next));
+                }
+            });
+        }
+    }
+}
+
+/// Fills `buf` with the pattern as it stands at `offset` of an endless repetition.
+pub fn repeat(pattern: &[u8], offset: u64, buf: &mut [u8]) {
+    if pattern.iter().all(|&b| b == 0) {
+        buf.fill(0);
+        return;
+    }
+    let len = pattern.len();
+    // A remainder is smaller than the length, which is a usize.
+    let skip = (offset % len as u64) as usize;
+    for (i, byte) in buf.iter_mut().enumerate() {
+        *byte = pattern[(skip + i % len) % len];
+    }
+}
+
+/// Pieces that are decoded for a request; when it is over nobody waits for those not begun yet.
+#[derive(Default)]
+struct Begun(Arc<AtomicBool>);
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// A part of a piece that a request has at hand.
+struct Held {
+    piece: u64,
+    /// Offset in the piece.
+    from: u64,
+    bytes: Piece,
+}
+
+impl Payload {
+    fn read_pieces(&self, pieces: Pieces<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let band = pieces.grid.band();
+        let end = offset + buf.len() as u64;
+        // Rows of a chunk that cuts across them come back to the same pieces: they stand where their
+        // number in the band says.
+        let mut held: Vec<Option<Held>> = Vec::new();
+        let mut bytes = 0;
+        let mut done = 0;
+        // A piece that cannot be decoded whole: the rest of it is read chunk by chunk, too.
+        let mut broken = None;
+        let _begun = (band.pieces == 1 && !buf.is_empty()).then(|| {
+            let first = pieces.grid.run_at(offset).piece;
+            self.begin(pieces, first + 1..pieces.grid.run_at(end - 1).piece + 1)
+        });
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let run = pieces.grid.run_at(at);
+            let n = usize::try_from(run.len)
+                .unwrap_or(usize::MAX)
+                .min(buf.len() - done);
+            let out = &mut buf[done..done + n];
+            let slot = usize::try_from(run.piece % band.pieces).unwrap_or(usize::MAX);
+            if let Some(Some(part)) = held.get(slot)
+                && part.piece == run.piece
+                && let Some(at) = run.at.checked_sub(part.from)
+                && let Ok(found) = slice(&part.bytes, at, n)
+            {
+                out.copy_from_slice(found);
+                done += n;
+                continue;
+            }
+            // Of a band the request wants at most these rows, and never more than it still lacks itself.
+            let rows = (end - at) / band.row.max(1) + 2;
+            let wanted = rows
+                .saturating_mul(band.piece_row)
+                .clamp(n as u64, end - at);
+            if let Some(chunks) = pieces.chunks
+                && broken == Some(run.piece)
+            {
+                done += self
+                    .0
+                    .read_chunk(chunks, pieces.form, at, &mut buf[done..])?;
+                continue;
+            }
+            let part = match self.part(pieces, band, run.piece, run.at, wanted) {
+                Err(e) if e.kind == ErrorKind::Damaged && pieces.chunks.is_some() => {
+                    broken = Some(run.piece);
+                    continue;
+                }
+                part => part?,
+            };
+            out.copy_from_slice(slice(&part.bytes, run.at - part.from, n)?);
+            done += n;
+            if band.pieces > 1 && slot < 1 << 16 {
+                bytes += part.bytes.len();
+                if bytes > HELD {
+                    held.clear();
+                    bytes = 0;
+                }
+                if held.len() <= slot {
+                    held.resize_with(slot + 1, || None);
+                }
+                held[slot] = Some(part);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has pieces decoded that this request will come to, while it decodes the first itself.
+    fn begin(&self, pieces: Pieces<'_>, wanted: std::ops::Range<u64>) -> Begun {
+        let context = &self.0.store.context;
+        let begun = Begun::default();
+        for next in wanted.take(MOST_BEGUN) {
+            if context.cache.has(&self.0.key(pieces.form.number(), next)) {
+                continue;
+            }
+            let (inner, form, over) = (self.0.clone(), pieces.form, begun.0.clone());
+            context.ahead.submit_first(move || {
+                if let Backing::Pieces { grid, .. } = &*inner.backing {
+                    inner.fetch_ahead(grid, form, next, || !over.load(Ordering::Acquire));
+                }
+            });
+        }
+        begun
+    }
+
+    /// A piece, or of one in the spill the `wanted` bytes from `at` on: it may be larger than all memory.
+    fn part(
+        &self,
+        pieces: Pieces<'_>,
+        band: Band,
+        number: u64,
+        at: u64,
+        wanted: u64,
+    ) -> Result<Held> {
+        let inner = &self.0;
+        self.look_ahead(pieces.grid, band, pieces.form, number);
+        if let Some(spill) = inner.spill(pieces.grid, band, number)? {
+            let left = pieces.grid.bytes_of(number) - at;
+            let len = usize::try_from(left.min(wanted)).map_err(|_| short())?;
+            let mut bytes = inner.store.context.cache.pool().take(len);
+            inner.read_spilled(spill, pieces, number, at, &mut bytes)?;
+            return Ok(Held {
+                piece: number,
+                from: at,
+                bytes: Arc::new(bytes),
+            });
+        }
+        let need = inner.need(pieces.grid, number)?;
+        let bytes = (need.len as u64).saturating_add(need.beside as u64);
+        if bytes > inner.store.context.cache.limit() {
+            let why = format!(
+                "a chunk takes {bytes} bytes to decode: that is more than cache_size, and there is no room for a temporary file"
+            );
+            return Err(Error::new(ErrorKind::Os(libc::ENOSPC), why));
+        }
+        Ok(Held {
+            piece: number,
+            from: 0,
+            bytes: inner.decoded(pieces.grid, pieces.form, pieces.form.number(), number)?,
+        })
+    }
+
+    /// Gives up bands that this reader has read to their end: the kernel has their bytes now, or somebody
+    /// who takes samples at random from more than there is room for.
+    fn note_read(&self, pieces: Pieces<'_>, offset: u64, len: usize) {
+        let inner = &self.0;
+        let cache = &inner.store.context.cache;
+        // Small arrays may stay: there is room for others beside them.
+        if inner.len <= cache.limit() / SHARE || inner.is_shared() {
+            return;
+        }
+        let band = pieces.grid.band();
+        let end = offset + len as u64;
+        let mut at = offset;
+        while at < end {
+            let (number, range) = pieces.grid.band_at(at);
+            let here = range.end.min(end) - at;
+            if inner
+                .sequence
+                .is_consumed(number, here, range.end - range.start)
+            {
+                for piece in number * band.pieces..(number + 1) * band.pieces {
+                    let key = inner.key(pieces.form.number(), piece);
+                    cache.consumed(&key);
+                }
+            }
+            at += here;
+        }
+    }
+}
+
+impl Content for Payload {
+    fn len(&self) -> u64 {
+        self.0.len
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let store = &self.0.store;
+        match &*self.0.backing {
+            Backing::Fill(pattern) => repeat(pattern, offset, buf),
+            Backing::Memory(bytes) => {
+                let start = usize::try_from(offset).unwrap_or(usize::MAX);
+                let part = start
+                    .checked_add(buf.len())
+                    .and_then(|end| bytes.get(start..end))
+                    .ok_or_else(short)?;
+                buf.copy_from_slice(part);
+            }
+            Backing::Contiguous(addr) => {
+                let at = addr.checked_add(offset).ok_or_else(short)?;
+                stored::read(store, &self.0.sequence, at, buf)?;
+            }
+            Backing::Raw { parts, fill } => read_raw(parts, fill, offset, buf)?,
+            Backing::Pieces {
+                grid, chunks, form, ..
+            } => {
+                let pieces = Pieces {
+                    grid,
+                    chunks: chunks.as_ref(),
+                    form: *form,
+                };
+                self.read_pieces(pieces, offset, buf)?;
+                self.note_read(pieces, offset, buf.len());
+            }
+        }
+        Ok(())
+    }
+
+    fn stored(&self, from: u64) -> Option<Range<u64>> {
+        let all = from..self.0.len;
+        match &*self.0.backing {
+            Backing::Fill(_) => None,
+            Backing::Pieces {
+                grid,
+                direct: Some(chunks),
+                ..
+            } => {
+                // A band is all that lies between two offsets of the payload.
+                let mut at = from;
+                while at < self.0.len {
+                    let (number, range) = grid.band_at(at);
+                    let pieces = grid.band().pieces;
+                    let has = |piece| {
+                        let (start, shape) = grid.block(piece);
+                        chunks.has_any(&start, &shape)
+                    };
+                    if (number * pieces..(number + 1) * pieces).any(has) {
+                        return Some(at..range.end);
+                    }
+                    at = range.end;
+                }
+                None
+            }
+            _ => (!all.is_empty()).then_some(all),
+        }
+    }
+
+    fn is_costly(&self) -> bool {
+        matches!(&*self.0.backing, Backing::Pieces { .. })
+    }
+
+    fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {
+        if let Backing::Contiguous(addr) = &*self.0.backing {
+            let at = addr.checked_add(offset).ok_or_else(short)?;
+            return stored::share(&self.0.store, &self.0.sequence, at, len);
+        }
+        let Backing::Pieces {
+            grid, chunks, form, ..
+        } = &*self.0.backing
+        else {
+            return Ok(None);
+        };
+        let pieces = Pieces {
+            grid,
+            chunks: chunks.as_ref(),
+            form: *form,
+        };
+        let run = grid.run_at(offset);
+        if run.len < len as u64 {
+            return Ok(None);
+        }
+        let band = grid.band();
+        let part = match self.part(pieces, band, run.piece, run.at, len as u64) {
+            // `read_at` finds out which of the chunks is damaged.
+            Err(e) if chunks.is_some() && e.kind == ErrorKind::Damaged => return Ok(None),
+            part => part?,
+        };
+        let from = run.at - part.from;
+        slice(&part.bytes, from, len)?;
+        self.note_read(pieces, offset, len);
+        let at = usize::try_from(from).map_err(|_| short())?;
+        Ok(Some(Data::Shared(part.bytes, at..at + len)))
+    }
+}
+
+pub(super) fn slice(piece: &Buffer, at: u64, len: usize) -> Result<&[u8]> {
+    let at = usize::try_from(at).map_err(|_| short())?;
+    at.checked_add(len)
+        .and_then(|end| piece.get(at..end))
+        .ok_or_else(short)
+}
+
+pub(super) fn short() -> Error {
+    Error::new(ErrorKind::Damaged, "fewer bytes than the shape needs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fill_values_repeat_from_any_offset() {
+        let mut buf = [0; 7];
+        repeat(b"abc", 2, &mut buf);
+        assert_eq!(&buf, b"cabcabc");
+        repeat(&[0, 0], 5, &mut buf);
+        assert_eq!(buf, [0; 7]);
+    }
+}

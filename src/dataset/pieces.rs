@@ -1,0 +1,299 @@
+//! The decoded pieces of one open dataset: from the cache, or, where those that a reader of rows comes back to
+//! are too many for it, from a temporary file.
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use super::backing::{Backing, Form, SINGLE};
+use super::chunked::{Chunks, Source};
+use super::grid::{Band, Grid};
+use super::payload::{short, slice};
+use super::sequence::Sequence;
+use super::spill::Spill;
+use crate::codec::Means;
+use crate::dataset::cache::{Key, Need, Piece};
+use crate::dataset::opened::OpenStore;
+use crate::error::{Error, Result};
+use crate::hdf5::{Request, Sink};
+
+/// The share of the cache that the pieces of one band, or the making of one piece, may take.
+pub(super) const SHARE: u64 = 4;
+
+/// Bands that there is room for on disk; more than large ones need.
+const MOST_BANDS: u64 = 16;
+
+/// What a payload consists of; jobs that read ahead share it with the open file.
+pub struct Reader {
+    pub(super) store: Arc<OpenStore>,
+    /// Address of the dataset.
+    pub(super) object: u64,
+    /// Dimensions of the dataset itself; those of an array datatype follow in the grid.
+    pub(super) rank: usize,
+    pub(super) len: u64,
+    pub(super) backing: Arc<Backing>,
+    pub(super) sequence: Arc<Sequence>,
+    /// Where decoded pieces go that the cache cannot hold; `None` if there is no room for them.
+    pub(super) spill: OnceLock<Spill>,
+    /// Held while a piece is decoded that only the spill has room for.
+    pub(super) spilling: Mutex<()>,
+}
+
+/// The pieces of a payload, all that reading them takes.
+#[derive(Clone, Copy)]
+pub struct Pieces<'a> {
+    pub(super) grid: &'a Grid,
+    pub(super) chunks: Option<&'a Grid>,
+    pub(super) form: Form,
+}
+
+impl Reader {
+    pub(super) fn key(&self, form_number: u32, piece: u64) -> Key {
+        Key {
+            file: self.store.file.serial,
+            object: self.object,
+            form: form_number,
+            piece,
+        }
+    }
+
+    pub(super) fn need(&self, grid: &Grid, number: u64) -> Result<Need> {
+        let len = usize::try_from(grid.bytes_of(number))
+            .map_err(|_| Error::damaged("a piece too large for this machine"))?;
+        Ok(match &*self.backing {
+            Backing::Pieces {
+                direct: Some(chunks),
+                ..
+            } => {
+                let (start, shape) = grid.block(number);
+                chunks.need(&start, &shape, len)
+            }
+            // The answer of a worker.
+            _ => Need {
+                len,
+                beside: len,
+                passes: false,
+            },
+        })
+    }
+
+    /// Decodes a piece into a buffer of its size.
+    pub(super) fn fill(
+        &self,
+        grid: &Grid,
+        form: Form,
+        number: u64,
+        settled: bool,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let (start, shape) = grid.block(number);
+        if let Some(chunks) = self.direct() {
+            let context = &self.store.context;
+            // A reader in order has the next chunks decoded at the same time, and so have several readers theirs.
+            let alone = context.cache.decoding() <= 1;
+            if !alone && !settled {
+                context.team.rest();
+            }
+            let source = Source {
+                file: &self.store.file,
+                means: Means {
+                    pool: context.cache.pool(),
+                    team: (alone && !settled).then_some(&context.team),
+                },
+                streaming: settled,
+            };
+            return chunks.block(source, &start, &shape, out);
+        }
+        let bytes =
+            self.store
+                .block(self.object, &start[..self.rank], &shape[..self.rank], form)?;
+        if bytes.len() != out.len() {
+            return Err(short());
+        }
+        out.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    /// Whether others have the dataset open, too, who may want a piece that this reader is done with: its
+    /// backing is held by every open file, and by those that are kept between opens.
+    pub(super) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.backing) > 2
+    }
+
+    pub(super) fn direct(&self) -> Option<&Chunks> {
+        match &*self.backing {
+            Backing::Pieces { direct, .. } => direct.as_deref(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn decoded(
+        &self,
+        grid: &Grid,
+        form: Form,
+        form_number: u32,
+        number: u64,
+    ) -> Result<Piece> {
+        let need = self.need(grid, number)?;
+        let settled = self.sequence.is_settled();
+        let key = self.key(form_number, number);
+        self.store
+            .context
+            .cache
+            .read(key, need, |out| self.fill(grid, form, number, settled, out))
+    }
+
+    pub(super) fn fetch_ahead(
+        &self,
+        grid: &Grid,
+        form: Form,
+        number: u64,
+        wanted: impl FnOnce() -> bool,
+    ) {
+        // Whatever is wrong, the reader meets it himself.
+        let Ok(need) = self.need(grid, number) else {
+            return;
+        };
+        if self.is_large(need) || self.is_spilled(number) {
+            return;
+        }
+        let key = self.key(form.number(), number);
+        self.store.context.cache.ahead(key, need, wanted, |out| {
+            self.fill(grid, form, number, true, out)
+        });
+    }
+
+    /// Copies out of the chunk that holds `offset`; for pieces of which a part is damaged.
+    pub(super) fn read_chunk(
+        &self,
+        chunks: &Grid,
+        form: Form,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize> {
+        let run = chunks.run_at(offset);
+        let n = usize::try_from(run.len)
+            .unwrap_or(usize::MAX)
+            .min(buf.len());
+        let need = self.need(chunks, run.piece)?;
+        if (need.len as u64).saturating_add(need.beside as u64) > self.store.context.cache.limit() {
+            // It lies in more bytes than there is memory for, whatever it decodes to.
+            let pieces = Pieces {
+                grid: chunks,
+                chunks: None,
+                form,
+            };
+            let wanted = run.at..run.at.saturating_add(n as u64);
+            self.decode_elsewhere(pieces, run.piece, &mut |at, part| {
+                let end = at.saturating_add(part.len() as u64).min(wanted.end);
+                let from = at.max(wanted.start);
+                if from < end {
+                    // Both ranges lie in memory.
+                    let (here, there) = ((from - at) as usize, (from - wanted.start) as usize);
+                    let len = (end - from) as usize;
+                    buf[there..there + len].copy_from_slice(&part[here..here + len]);
+                }
+                Ok(())
+            })?;
+            return Ok(n);
+        }
+        let piece = self.decoded(chunks, form, SINGLE, run.piece)?;
+        buf[..n].copy_from_slice(slice(&piece, run.at, n)?);
+        Ok(n)
+    }
+}
+
+/// Pieces that the cache cannot hold.
+impl Reader {
+    /// Whether decoding a piece takes more of the cache than one piece may.
+    pub(super) fn is_large(&self, need: Need) -> bool {
+        let bytes = (need.len as u64).saturating_add(need.beside as u64);
+        bytes > self.store.context.cache.limit() / SHARE
+    }
+
+    /// Whether the pieces of a band take more of the cache than they may.
+    pub(super) fn is_wide(&self, band: Band) -> bool {
+        band.pieces > 1 && band.bytes > self.store.context.cache.limit() / SHARE
+    }
+
+    /// Where the pieces go that a reader comes back to, if the cache cannot hold a band of them.
+    pub(super) fn spill(&self, grid: &Grid, band: Band, number: u64) -> Result<Option<&Spill>> {
+        let large = self.is_large(self.need(grid, number)?);
+        if !large && !self.is_wide(band) {
+            return Ok(None);
+        }
+        if let Some(spill) = self.spill.get() {
+            return Ok(Some(spill));
+        }
+        let bands = grid.bands_within(self.store.context.window.under_way());
+        match Spill::new(grid.piece_bytes(), band.pieces, bands.min(MOST_BANDS)) {
+            Ok(spill) => Ok(Some(self.spill.get_or_init(|| spill))),
+            // Tried again for the next piece.
+            Err(e) => {
+                let path = self.store.file.path.display();
+                let note = format!("{path}: decoding again and again: no temporary file: {e}");
+                self.store.context.journal.add(&note);
+                Ok(None)
+            }
+        }
+    }
+
+    pub(super) fn is_spilled(&self, number: u64) -> bool {
+        self.spill.get().is_some_and(|spill| spill.has(number))
+    }
+
+    /// Fills `buf` from a piece that is in the spill, or is put there now.
+    pub(super) fn read_spilled(
+        &self,
+        spill: &Spill,
+        pieces: Pieces<'_>,
+        number: u64,
+        at: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        if spill.read(number, at, buf)? {
+            return Ok(());
+        }
+        if self.is_large(self.need(pieces.grid, number)?) {
+            let _one = self.spilling.lock().unwrap_or_else(|e| e.into_inner());
+            // A request elsewhere may take the place of this piece before it is read.
+            while !spill.read(number, at, buf)? {
+                spill.put(number, |write| self.decode_elsewhere(pieces, number, write))?;
+            }
+            return Ok(());
+        }
+        let (grid, form) = (pieces.grid, pieces.form);
+        let (key, need) = (self.key(form.number(), number), self.need(grid, number)?);
+        let settled = self.sequence.is_settled();
+        let cache = &self.store.context.cache;
+        // Another request may have put it there meanwhile, and given it up in the cache.
+        let spilled = || spill.has_for_sure(number);
+        let fill = |out: &mut [u8]| self.fill(grid, form, number, settled, out);
+        let Some(piece) = cache.read_unless(key, need, spilled, fill)? else {
+            return self.read_spilled(spill, pieces, number, at, buf);
+        };
+        spill.put(number, |write| write(0, &piece).map_err(Error::from))?;
+        cache.consumed(&key);
+        buf.copy_from_slice(slice(&piece, at, buf.len())?);
+        Ok(())
+    }
+
+    /// Has a piece decoded in another process, and takes it in parts.
+    pub(super) fn decode_elsewhere(
+        &self,
+        pieces: Pieces<'_>,
+        number: u64,
+        sink: &mut Sink<'_>,
+    ) -> Result<()> {
+        let (start, shape) = pieces.grid.block(number);
+        let request: Request = match self.direct() {
+            Some(chunks) => chunks.request(self.object, &start, &shape)?,
+            None => OpenStore::block_request(
+                self.object,
+                &start[..self.rank],
+                &shape[..self.rank],
+                pieces.form,
+            ),
+        };
+        let context = &self.store.context;
+        Ok(context.h5.stream(&self.store.file, request, sink)?)
+    }
+}

@@ -1,0 +1,194 @@
+//! Arrays with text of variable length inside their elements: the width of each text, and the bytes.
+//!
+//! The elements are looked at once per version of the file, as those of text datasets are.
+
+use std::sync::Arc;
+
+use super::opened::OpenStore;
+use super::text::{self, Measured};
+use crate::dataset::backing::RECORD;
+use crate::dataset::cache::{Key, Piece};
+use crate::error::{Error, ErrorKind, Result};
+use crate::formats::plain::array::ArrayFile;
+use crate::hdf5;
+use crate::hdf5::{Dataset, Element, Part, Request, Source, TextForm};
+use crate::io::content::Content;
+use crate::npy::dtype::DType;
+
+/// Bytes of a block that is read in one go, and elements of one.
+const BLOCK_BYTES: u64 = 1 << 20;
+const BLOCK_ELEMENTS: u64 = 8192;
+
+/// Elements with text inside, as they are shown.
+pub struct Shown {
+    pub dtype: DType,
+    forms: Vec<TextForm>,
+    /// The element that stands everywhere, if nothing was ever written.
+    constant: Option<Vec<u8>>,
+}
+
+/// What the texts of a dataset show as, after one look at all of them.
+pub fn measure(store: &Arc<OpenStore>, dataset: &Dataset) -> Result<Arc<Measured>> {
+    let (part, inner) = parts(dataset)?;
+    store.measured(dataset.addr, || {
+        let (h5, rank) = (&store.context.h5, dataset.shape.len() - inner.len());
+        let map = h5.map(&store.file, dataset.addr)?;
+        text::stays_inside(store, &map.source)?;
+        let never = matches!(map.source, Source::Fill(_));
+        let own = &dataset.shape[..rank];
+        // One element stands for all that were never written.
+        let seen = match never && !own.contains(&0) {
+            true => vec![1; rank],
+            false => own.to_vec(),
+        };
+        let rows = rows(own, part.memory().unwrap_or(usize::MAX) as u64, inner);
+        let measures = h5.measure_record(&store.file, dataset.addr, &seen, rows)?;
+        let (dtypes, forms): (Vec<_>, Vec<_>) =
+            hdf5::record_shown_as(part, &measures).into_iter().unzip();
+        let too_large = || Error::new(ErrorKind::TooLarge, "elements with too much text in them");
+        let dtype = part.dtype(&dtypes).ok_or_else(too_large)?;
+        let constant = if never {
+            let (start, shape) = (vec![0; rank], seen);
+            Some(block(store, dataset.addr, start, shape, forms.clone())?)
+        } else {
+            None
+        };
+        Ok(Measured::of_record(Shown {
+            dtype,
+            forms,
+            constant,
+        }))
+    })
+}
+
+fn parts(dataset: &Dataset) -> Result<(&Part, &[u64])> {
+    match &dataset.element {
+        Element::Record { part, inner } => Ok((part, inner)),
+        _ => Err(Error::damaged("no text inside its elements")),
+    }
+}
+
+/// The element type; elements that take more than `text_limit` at a fixed width are refused.
+pub fn dtype(store: &Arc<OpenStore>, dataset: &Dataset) -> Result<DType> {
+    let measured = measure(store, dataset)?;
+    let shown = measured.record()?;
+    let bytes = dataset
+        .shape
+        .iter()
+        .try_fold(shown.dtype.size() as u64, |n, &d| n.checked_mul(d));
+    if shown.constant.is_none() && bytes.is_none_or(|n| n > store.context.options.text_limit()) {
+        return Err(Error::new(
+            ErrorKind::TooLarge,
+            format!(
+                "compounds with text of {} bytes each at a fixed width are larger than text_limit",
+                shown.dtype.size()
+            ),
+        ));
+    }
+    Ok(shown.dtype.clone())
+}
+
+/// Rows along the first dimension that make a block of elements of `size` bytes.
+fn rows(own: &[u64], size: u64, inner: &[u64]) -> u64 {
+    let elements = own.iter().skip(1).fold(1_u64, |n, &d| n.saturating_mul(d));
+    let bytes = inner
+        .iter()
+        .fold(elements.saturating_mul(size), |n, &d| n.saturating_mul(d));
+    (BLOCK_BYTES / bytes.max(1))
+        .min(BLOCK_ELEMENTS / elements.max(1))
+        .max(1)
+}
+
+fn block(
+    store: &OpenStore,
+    dataset: u64,
+    start: Vec<u64>,
+    shape: Vec<u64>,
+    forms: Vec<TextForm>,
+) -> Result<Vec<u8>> {
+    let request = Request::Record {
+        dataset,
+        start,
+        shape,
+        forms,
+    };
+    Ok(store.context.h5.bytes(&store.file, request)?)
+}
+
+/// The elements, in blocks of rows.
+pub struct RecordBytes {
+    store: Arc<OpenStore>,
+    object: u64,
+    /// Dimensions of the dataset itself.
+    own: Vec<u64>,
+    measured: Arc<Measured>,
+    /// Rows of a block, and bytes of a row.
+    rows: u64,
+    row: u64,
+    len: u64,
+}
+
+impl RecordBytes {
+    /// The elements of a dataset, `len` bytes of them.
+    pub fn new(file: &ArrayFile, len: u64) -> Result<Self> {
+        let (_, inner) = parts(&file.dataset)?;
+        let measured = measure(&file.store, &file.dataset)?;
+        let size = measured.record()?.dtype.size() as u64;
+        let own = file.dataset.shape[..file.dataset.shape.len() - inner.len()].to_vec();
+        let row = (own.iter().skip(1).chain(inner)).fold(size, |n, &d| n.saturating_mul(d));
+        Ok(Self {
+            store: file.store.clone(),
+            object: file.dataset.addr,
+            rows: rows(&own, size, inner),
+            own,
+            measured,
+            row: row.max(1),
+            len,
+        })
+    }
+
+    fn block(&self, number: u64) -> Result<Piece> {
+        let key = Key {
+            file: self.store.file.serial,
+            object: self.object,
+            form: RECORD,
+            piece: number,
+        };
+        let shown = self.measured.record()?;
+        self.store.context.cache.get(key, || {
+            let (mut start, mut shape) = (vec![0; self.own.len()], self.own.clone());
+            if let (Some(first), Some(count)) = (start.first_mut(), shape.first_mut()) {
+                *first = number.saturating_mul(self.rows);
+                *count = self.rows.min(count.saturating_sub(*first));
+            }
+            let forms = shown.forms.clone();
+            block(&self.store, self.object, start, shape, forms)
+        })
+    }
+}
+
+impl Content for RecordBytes {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if let Some(constant) = &self.measured.record()?.constant {
+            crate::dataset::payload::repeat(constant, offset, buf);
+            return Ok(());
+        }
+        let block_len = self.rows.saturating_mul(self.row);
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let bytes = self.block(at / block_len)?;
+            let inside = usize::try_from(at % block_len).unwrap_or(usize::MAX);
+            let part = bytes.get(inside..).filter(|part| !part.is_empty());
+            let part = part.ok_or_else(|| Error::damaged("a block is shorter than its shape"))?;
+            let n = part.len().min(buf.len() - done);
+            buf[done..done + n].copy_from_slice(&part[..n]);
+            done += n;
+        }
+        Ok(())
+    }
+}

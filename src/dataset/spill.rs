@@ -1,0 +1,200 @@
+//! Decoded pieces in a temporary file, where they do not fit into the cache.
+//!
+//! A reader of rows whose chunks cut across them comes back to each chunk once a row: what the cache cannot
+//! hold meanwhile would be decoded again and again. The file has no name and ends with the handle it belongs
+//! to; it holds the pieces of as many bands as requests under way may touch.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::io::file::handle::make_room;
+
+/// Room that a spill leaves to others on the disk, in bytes.
+const LEAVE: u64 = 256 << 20;
+
+/// The pieces of one band that are here.
+struct Kept {
+    band: Option<u64>,
+    /// One bit a piece.
+    present: Vec<AtomicU64>,
+}
+
+/// Room for the pieces of some bands on disk; a further one takes the place of another.
+pub struct Spill {
+    file: File,
+    /// Bytes of a piece.
+    slot: u64,
+    /// Pieces of a band.
+    pieces: u64,
+    bands: Vec<RwLock<Kept>>,
+}
+
+/// Where temporary files of any size go: not into memory, if that can be helped.
+fn directory() -> PathBuf {
+    match std::env::var_os("TMPDIR") {
+        Some(named) => named.into(),
+        None if PathBuf::from("/var/tmp").is_dir() => "/var/tmp".into(),
+        None => std::env::temp_dir(),
+    }
+}
+
+impl Spill {
+    /// Room for `bands` bands of `pieces` pieces of at most `slot` bytes; an error says where there is none.
+    pub fn new(slot: u64, pieces: u64, bands: u64) -> io::Result<Self> {
+        let dir = directory();
+        let about = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", dir.display()));
+        let need = slot
+            .checked_mul(pieces)
+            .and_then(|band| band.checked_mul(bands.max(1)))
+            .filter(|&n| i64::try_from(n).is_ok())
+            .ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        let room = rustix::fs::statvfs(&dir).map_err(|e| about(e.into()))?;
+        if room.f_bavail.saturating_mul(room.f_frsize) < need.saturating_add(LEAVE) {
+            return Err(about(io::ErrorKind::StorageFull.into()));
+        }
+        let file = tempfile::tempfile_in(&dir)
+            // Its error does not say whether descriptors are what is missing.
+            .or_else(|_| {
+                make_room();
+                tempfile::tempfile_in(&dir)
+            })
+            .map_err(about)?;
+        let words = usize::try_from(pieces.div_ceil(64)).map_err(io::Error::other)?;
+        let kept = |_| {
+            RwLock::new(Kept {
+                band: None,
+                present: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            })
+        };
+        Ok(Self {
+            file,
+            slot,
+            pieces,
+            bands: (0..bands.max(1)).map(kept).collect(),
+        })
+    }
+
+    fn place(&self, piece: u64) -> (&RwLock<Kept>, u64, u64, u64) {
+        let (band, number) = (piece / self.pieces, piece % self.pieces);
+        let place = band % self.bands.len() as u64;
+        // Less than the length, which is a usize.
+        let kept = &self.bands[place as usize];
+        let offset = (place * self.pieces + number) * self.slot;
+        (kept, band, number, offset)
+    }
+
+    /// Whether a piece is here.
+    pub fn has(&self, piece: u64) -> bool {
+        let (kept, band, number, _) = self.place(piece);
+        kept.read()
+            .unwrap_or_else(|e| e.into_inner())
+            .has(band, number)
+    }
+
+    /// The same without waiting: false also while the band is about to change.
+    pub fn has_for_sure(&self, piece: u64) -> bool {
+        let (kept, band, number, _) = self.place(piece);
+        kept.try_read().is_ok_and(|kept| kept.has(band, number))
+    }
+
+    /// Fills `buf` from byte `at` of a piece; false if the piece is not here.
+    pub fn read(&self, piece: u64, at: u64, buf: &mut [u8]) -> io::Result<bool> {
+        let (kept, band, number, offset) = self.place(piece);
+        let kept = kept.read().unwrap_or_else(|e| e.into_inner());
+        if !kept.has(band, number) {
+            return Ok(false);
+        }
+        self.file.read_exact_at(buf, offset + at)?;
+        Ok(true)
+    }
+
+    /// Takes a piece in; `write` is given a function that stores bytes at an offset in it.
+    pub fn put<E: From<io::Error>>(
+        &self,
+        piece: u64,
+        write: impl FnOnce(&mut dyn FnMut(u64, &[u8]) -> io::Result<()>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (lock, band, number, offset) = self.place(piece);
+        let kept = loop {
+            let kept = lock.read().unwrap_or_else(|e| e.into_inner());
+            if kept.band == Some(band) {
+                break kept;
+            }
+            drop(kept);
+            let mut kept = lock.write().unwrap_or_else(|e| e.into_inner());
+            if kept.band != Some(band) {
+                kept.band = Some(band);
+                kept.present
+                    .iter()
+                    .for_each(|word| word.store(0, Ordering::Relaxed));
+            }
+        };
+        write(&mut |at, bytes| {
+            let end = at.saturating_add(bytes.len() as u64);
+            if end > self.slot {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            self.file.write_all_at(bytes, offset + at)
+        })?;
+        if let Some(word) = kept.word(number) {
+            word.fetch_or(1 << (number % 64), Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+impl Kept {
+    fn word(&self, number: u64) -> Option<&AtomicU64> {
+        self.present.get(usize::try_from(number / 64).ok()?)
+    }
+
+    fn has(&self, band: u64, number: u64) -> bool {
+        self.band == Some(band)
+            && self
+                .word(number)
+                .is_some_and(|word| word.load(Ordering::Acquire) >> (number % 64) & 1 == 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(spill: &Spill, piece: u64, value: u8) {
+        spill
+            .put(piece, |write| {
+                write(0, &[value; 100]).and_then(|()| write(100, &[value; 50]))
+            })
+            .unwrap();
+    }
+
+    #[test]
+    fn pieces_of_two_bands_are_kept() {
+        let spill = Spill::new(150, 70, 2).unwrap();
+        let mut buf = [0; 20];
+        assert!(!spill.read(69, 0, &mut buf).unwrap());
+        put(&spill, 69, 1);
+        put(&spill, 70, 2);
+        assert!(spill.has(69) && spill.has(70) && !spill.has(71));
+        assert!(spill.read(69, 90, &mut buf).unwrap());
+        assert_eq!(buf, [1; 20]);
+        // The third band takes the place of the first.
+        put(&spill, 140, 3);
+        assert!(!spill.has(69) && spill.has(70));
+        assert!(spill.read(140, 0, &mut buf).unwrap());
+        assert_eq!(buf, [3; 20]);
+    }
+
+    #[test]
+    fn more_than_a_piece_is_refused_and_what_failed_is_not_there() {
+        let spill = Spill::new(150, 2, 2).unwrap();
+        let refused = spill.put(0, |write| write(100, &[0; 51]));
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert!(!spill.has(0));
+        assert!(Spill::new(1 << 50, 1 << 10, 1).is_err());
+    }
+}

@@ -1,0 +1,252 @@
+//! Bytes that lie in the store file as they are served.
+//!
+//! What is in memory is copied from there. What is not, and is read in order, is read past the kernel's page
+//! cache in blocks, ahead of the reader: the virtual file will be in that cache, and once is enough. Blocks begin where
+//! the reader's requests do, so that a request is answered from one, without another copy.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::backing::STORED;
+use super::sequence::Sequence;
+use crate::dataset::cache::{Key, Need, Piece};
+use crate::dataset::opened::OpenStore;
+use crate::error::{Error, Result};
+use crate::io::buffer::ALIGNMENT;
+use crate::io::content::Data;
+use crate::io::file::StoreFile;
+
+/// Bytes of a block.
+const BLOCK: u64 = 1 << 20;
+
+/// Smaller reads go the usual way.
+const LEAST: usize = 128 << 10;
+
+/// Blocks that are read ahead.
+const DEPTH: u64 = 4;
+
+/// How a file is cut into blocks: the first is shorter, or empty.
+#[derive(Clone, Copy)]
+struct Blocks {
+    /// Where the second begins, below `BLOCK`.
+    phase: u64,
+    /// Bytes of the file.
+    size: u64,
+}
+
+impl Blocks {
+    fn number(self, at: u64) -> u64 {
+        // A file is far below 16 EiB.
+        at.saturating_add(BLOCK - self.phase) / BLOCK
+    }
+
+    fn range(self, number: u64) -> Range<u64> {
+        let start = |n: u64| {
+            let end = n.saturating_mul(BLOCK).saturating_add(self.phase);
+            end.saturating_sub(BLOCK).min(self.size)
+        };
+        start(number)..start(number.saturating_add(1))
+    }
+}
+
+/// Bytes from `at` on that are in a block.
+struct Found {
+    block: Piece,
+    /// Of the block's buffer.
+    range: Range<usize>,
+}
+
+/// Notes that `len` bytes at `at` are read and asks for those that come next; `None` as long as they are better read the
+/// usual way.
+fn begin(store: &Arc<OpenStore>, sequence: &Arc<Sequence>, at: u64, len: usize) -> Option<Blocks> {
+    let size = store.file.identity.size;
+    let len = len as u64;
+    let end = at.checked_add(len).filter(|&end| end <= size)?;
+    if len < LEAST as u64 {
+        return None;
+    }
+    let phase = match sequence.is_settled() {
+        true => sequence.phase(at, len, BLOCK),
+        false => at % BLOCK,
+    };
+    let blocks = Blocks { phase, size };
+    let last = blocks.number(size.saturating_sub(1));
+    let slack = store.context.window.slack(BLOCK);
+    let wanted = sequence.reads(blocks.number(end - 1), DEPTH, last + 1, 4, slack);
+    if !sequence.is_settled() {
+        return None;
+    }
+    for number in wanted {
+        let (here, sequence) = (store.clone(), sequence.clone());
+        store.context.ahead.submit(move || {
+            let range = blocks.range(number);
+            if is_direct(&here.file, &range) {
+                let wanted = || !sequence.has_reached(number);
+                let fill = |out: &mut [u8]| fill(&here.file, &range, out);
+                let key = key(&here.file, &range);
+                here.context.cache.ahead(key, need(&range), wanted, fill);
+            }
+        });
+    }
+    Some(blocks)
+}
+
+/// Fills `buf` from byte `at` of the store file.
+pub fn read(
+    store: &Arc<OpenStore>,
+    sequence: &Arc<Sequence>,
+    at: u64,
+    buf: &mut [u8],
+) -> Result<()> {
+    match begin(store, sequence, at, buf.len()) {
+        Some(blocks) => copy(store, blocks, at, buf),
+        None => usual(&store.file, buf, at),
+    }
+}
+
+/// Copies from blocks, or from the kernel's memory.
+fn copy(store: &Arc<OpenStore>, blocks: Blocks, at: u64, buf: &mut [u8]) -> Result<()> {
+    let mut done = 0;
+    while done < buf.len() {
+        let from = at + done as u64;
+        let range = blocks.range(blocks.number(from));
+        let left = usize::try_from(range.end.saturating_sub(from)).unwrap_or(usize::MAX);
+        let n = left.min(buf.len() - done);
+        if n == 0 {
+            return Err(Error::damaged("a block without bytes"));
+        }
+        let out = &mut buf[done..done + n];
+        match found(store, &range, from, n)? {
+            Some(found) => out.copy_from_slice(&found.block[found.range]),
+            None => usual(&store.file, out, from)?,
+        }
+        done += n;
+    }
+    Ok(())
+}
+
+fn usual(file: &StoreFile, buf: &mut [u8], at: u64) -> Result<()> {
+    let read = if buf.len() < LEAST {
+        file.read_exact_at(buf, at)
+    } else {
+        // What the kernel brought into memory ahead would be copied from there, and so on.
+        file.read_alone_at(buf, at)
+    };
+    Ok(read?)
+}
+
+/// The same bytes, without a copy if they are in one block; `None` as long as they are not known to be read in order.
+pub fn share(
+    store: &Arc<OpenStore>,
+    sequence: &Arc<Sequence>,
+    at: u64,
+    len: usize,
+) -> Result<Option<Data>> {
+    let Some(blocks) = begin(store, sequence, at, len) else {
+        return Ok(None);
+    };
+    let range = blocks.range(blocks.number(at));
+    if range.end.saturating_sub(at) >= len as u64
+        && let Some(found) = found(store, &range, at, len)?
+    {
+        return Ok(Some(Data::Shared(found.block, found.range)));
+    }
+    // What was begun is not begun again.
+    let mut buf = store.context.cache.pool().take(len);
+    copy(store, blocks, at, &mut buf)?;
+    Ok(Some(Data::Owned(buf)))
+}
+
+/// `len` bytes at `at`, which are in the block; `None` if they are better copied from the kernel's memory.
+fn found(store: &Arc<OpenStore>, range: &Range<u64>, at: u64, len: usize) -> Result<Option<Found>> {
+    let (file, cache) = (&store.file, &store.context.cache);
+    let key = key(file, range);
+    if !cache.has(&key) && !is_direct(file, range) {
+        return Ok(None);
+    }
+    let block = cache.read(key, need(range), |out| fill(file, range, out))?;
+    let from = usize::try_from(at - aligned(range)).ok();
+    let bytes = from.and_then(|from| Some(from..from.checked_add(len)?));
+    let bytes = bytes.filter(|bytes| bytes.end <= block.len());
+    if at + len as u64 == range.end {
+        cache.consumed(&key);
+    }
+    let short = || Error::damaged("a block is shorter than the file");
+    Ok(Some(Found {
+        block,
+        range: bytes.ok_or_else(short)?,
+    }))
+}
+
+fn is_direct(file: &StoreFile, range: &Range<u64>) -> bool {
+    let len = range.end - range.start;
+    len > 0 && file.streams_directly(range.start, len)
+}
+
+/// Where the buffer of a block begins in the file.
+fn aligned(range: &Range<u64>) -> u64 {
+    range.start / ALIGNMENT as u64 * ALIGNMENT as u64
+}
+
+/// Reads a block; behind the end of the file nothing is defined, and nobody asks for it.
+fn fill(file: &StoreFile, range: &Range<u64>, out: &mut [u8]) -> Result<()> {
+    let start = aligned(range);
+    let want = range.end - start;
+    // A file system may refuse what it promised: the usual way is still there.
+    match file.read_direct(out, start) {
+        Ok(got) if got as u64 >= want => Ok(()),
+        _ => {
+            let want = usize::try_from(want).unwrap_or(out.len()).min(out.len());
+            Ok(file.read_exact_at(&mut out[..want], start)?)
+        }
+    }
+}
+
+fn need(range: &Range<u64>) -> Need {
+    let len = (range.end - aligned(range)).next_multiple_of(ALIGNMENT as u64);
+    Need {
+        // A block and a page.
+        len: usize::try_from(len).unwrap_or(usize::MAX),
+        beside: 0,
+        passes: true,
+    }
+}
+
+fn key(file: &StoreFile, range: &Range<u64>) -> Key {
+    Key {
+        file: file.serial,
+        object: u64::MAX,
+        form: STORED,
+        piece: range.start,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_cover_the_file_and_begin_at_the_phase() {
+        for phase in [0, 1, 4000, BLOCK - 1] {
+            for size in [
+                1,
+                phase + 1,
+                BLOCK,
+                3 * BLOCK + phase,
+                3 * BLOCK + phase + 5,
+            ] {
+                let blocks = Blocks { phase, size };
+                let last = blocks.number(size - 1);
+                let ranges: Vec<_> = (0..=last).map(|n| blocks.range(n)).collect();
+                assert_eq!((ranges[0].start, ranges[ranges.len() - 1].end), (0, size));
+                for pair in ranges.windows(2) {
+                    assert_eq!(pair[0].end, pair[1].start);
+                    assert_eq!(pair[1].start % BLOCK, phase);
+                }
+                for at in [0, size / 2, size - 1] {
+                    assert!(blocks.range(blocks.number(at)).contains(&at));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! One `.npy` file over all files of a set: a header, and a payload that is made from the parts' own.
+
+use std::sync::{Arc, OnceLock};
+
+use serde_json::{Value as Json, json};
+
+use super::object::{Joined, Object};
+use super::set::LocaleSet;
+use super::stored;
+use crate::error::{Error, ErrorKind, Result};
+use crate::formats::plain::array::ArrayFile;
+use crate::hdf5::Attribute;
+use crate::io::content::{Concat, Content, Literal};
+use crate::io::file::Ownership;
+use crate::npy;
+use crate::npy::dtype::DType;
+use crate::tree::VirtualFile;
+use crate::tree::info;
+
+/// What an array is made of.
+pub trait Array: Send + Sync {
+    /// Element type and shape; may need a look at the data, which is taken once.
+    fn form(&self) -> Result<(DType, Vec<u64>)>;
+
+    /// The elements in C order.
+    fn payload(&self) -> Result<Arc<dyn Content>>;
+
+    /// What `info` says of one part.
+    fn part(&self, number: usize) -> Json;
+
+    /// What is unusual about it.
+    fn note(&self) -> Option<String> {
+        None
+    }
+}
+
+/// Where an object stands, for files and directories alike.
+#[derive(Clone)]
+pub struct Origin {
+    pub set: Arc<LocaleSet>,
+    pub joined: Joined,
+    /// Arkouda's name for the type of the object.
+    pub object_type: &'static str,
+}
+
+impl Origin {
+    /// What `info` says of every object.
+    pub fn info(&self) -> serde_json::Map<String, Json> {
+        let mut map = serde_json::Map::new();
+        map.insert("kind".into(), json!("arkouda"));
+        map.insert("type".into(), json!(self.object_type));
+        map.insert("file".into(), json!(self.set.path.to_string_lossy()));
+        map.insert("path".into(), json!(self.joined.path()));
+        map
+    }
+
+    /// The attributes of the object in the first file that has it.
+    pub fn attributes(&self) -> Result<Vec<Attribute>> {
+        let mut parts = self.set.parts.iter().zip(&self.joined.parts);
+        let Some((part, addr)) =
+            parts.find_map(|(part, object)| Some((part, object.as_ref()?.addr()?)))
+        else {
+            return Ok(Vec::new());
+        };
+        let h5 = &self.set.context.h5;
+        Ok(h5.attributes(&part.store.file, addr)?)
+    }
+
+    /// Owner, permissions and time. The time is the object's own where the files say it; of a set the latest.
+    pub fn ownership(&self) -> Ownership {
+        let parts = self.set.parts.iter().zip(&self.joined.parts);
+        Ownership::joined(parts.map(|(part, object)| {
+            match object.as_ref().and_then(|object| object.addr()) {
+                Some(addr) => part.store.ownership(addr),
+                None => part.store.file.ownership,
+            }
+        }))
+    }
+
+    /// A dataset of one part.
+    pub fn dataset(&self, part: usize, object: &Object, joined: &Joined) -> Option<ArrayFile> {
+        let group = &joined.path[..joined.path.len().saturating_sub(1)];
+        let names = group.iter().map(|name| String::from_utf8_lossy(name));
+        Some(ArrayFile {
+            store: self.set.parts.get(part)?.store.clone(),
+            dataset: object.dataset()?.clone(),
+            group: names
+                .fold(String::new(), |path, name| path + "/" + &name)
+                .into(),
+            name: joined.name().into(),
+            kind: "arkouda",
+            size: OnceLock::new(),
+        })
+    }
+}
+
+/// An array of an Arkouda object.
+pub struct ArrayNode {
+    pub origin: Arc<Origin>,
+    pub array: Arc<dyn Array>,
+}
+
+impl ArrayNode {
+    fn about(&self, e: Error) -> Error {
+        e.about(self.origin.joined.path())
+    }
+
+    fn sized(&self) -> Result<(Vec<u8>, u64)> {
+        let (dtype, shape) = self.array.form().map_err(|e| self.about(e))?;
+        let header = npy::header(&dtype, &shape);
+        let size = npy::payload_len(&dtype, &shape)
+            .and_then(|len| len.checked_add(header.len() as u64))
+            .filter(|&n| i64::try_from(n).is_ok())
+            .ok_or_else(|| Error::new(ErrorKind::TooLarge, "larger than a file can be"))?;
+        Ok((header, size))
+    }
+}
+
+impl VirtualFile for ArrayNode {
+    fn ownership(&self) -> Ownership {
+        self.origin.ownership()
+    }
+
+    fn size(&self) -> Result<u64> {
+        Ok(self.sized()?.1)
+    }
+
+    fn open(&self) -> Result<Arc<dyn Content>> {
+        let (header, size) = self.sized()?;
+        let payload = self.array.payload().map_err(|e| self.about(e))?;
+        if payload.len() != size - header.len() as u64 {
+            return Err(self.about(Error::damaged("fewer bytes than the shape needs")));
+        }
+        Ok(Arc::new(Concat::new([
+            Arc::new(Literal(header)) as Arc<dyn Content>,
+            payload,
+        ])))
+    }
+
+    fn version(&self) -> u64 {
+        self.origin.set.version()
+    }
+
+    fn is_current(&self) -> bool {
+        self.origin.set.is_current()
+    }
+
+    fn info(&self) -> Result<Json> {
+        let mut map = self.origin.info();
+        match self.array.form() {
+            Ok((dtype, shape)) => {
+                map.insert("dtype".into(), dtype.json());
+                map.insert("shape".into(), json!(shape));
+            }
+            Err(e) => {
+                map.insert("error".into(), json!(e.message));
+            }
+        }
+        if let Some(note) = self.array.note() {
+            map.insert("note".into(), json!(note));
+        }
+        let (set, joined) = (&self.origin.set, &self.origin.joined);
+        let stored: Vec<_> = (0..set.parts.len())
+            .map(|part| stored::datasets(set, joined, part))
+            .collect();
+        stored::summary(&stored, &mut map);
+        let locales = set.locales(|number| {
+            let mut part = self.array.part(number);
+            if let (Json::Object(part), Some(datasets)) = (&mut part, stored.get(number)) {
+                part.insert("datasets".into(), json!(datasets));
+            }
+            part
+        });
+        map.insert("locales".into(), locales);
+        let attributes = self.attributes().unwrap_or_default();
+        map.insert("attributes".into(), info::attributes(&attributes));
+        Ok(map.into())
+    }
+
+    fn attributes(&self) -> Result<Vec<Attribute>> {
+        self.origin.attributes()
+    }
+}
+
+/// An object that has a name but no bytes.
+pub struct Broken {
+    pub origin: Arc<Origin>,
+    pub error: Error,
+}
+
+impl VirtualFile for Broken {
+    fn ownership(&self) -> Ownership {
+        self.origin.ownership()
+    }
+
+    fn size(&self) -> Result<u64> {
+        Ok(0)
+    }
+
+    fn open(&self) -> Result<Arc<dyn Content>> {
+        Err(self.error.clone())
+    }
+
+    fn version(&self) -> u64 {
+        self.origin.set.version()
+    }
+
+    fn is_current(&self) -> bool {
+        self.origin.set.is_current()
+    }
+
+    fn info(&self) -> Result<Json> {
+        let mut map = self.origin.info();
+        map.insert("error".into(), json!(self.error.message));
+        let has = |part: usize| {
+            let there = self
+                .origin
+                .joined
+                .parts
+                .get(part)
+                .is_some_and(Option::is_some);
+            json!({ "has_it": there })
+        };
+        map.insert("locales".into(), self.origin.set.locales(has));
+        let attributes = self.attributes().unwrap_or_default();
+        map.insert("attributes".into(), info::attributes(&attributes));
+        Ok(map.into())
+    }
+
+    fn attributes(&self) -> Result<Vec<Attribute>> {
+        self.origin.attributes()
+    }
+}

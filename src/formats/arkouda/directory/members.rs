@@ -1,0 +1,192 @@
+//! The members of objects that must have certain ones, and those whose numbers point into other members.
+
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+
+use super::show::numbers;
+use super::{Building, ObjectDirectory};
+use crate::error::{Error, Result};
+use crate::formats::arkouda::array::{Array, ArrayNode, Origin};
+use crate::formats::arkouda::kind::{Kind, kind};
+use crate::formats::arkouda::limbs;
+use crate::formats::arkouda::limbs::{Limb, Limbs, MaxBits};
+use crate::formats::arkouda::numbers::{Meaning, Segments, Values};
+use crate::formats::arkouda::object::{Joined, elements, total};
+use crate::formats::arkouda::strings::{Strings, values_dtype};
+use crate::io::content::{Concat, Content};
+use crate::npy::dtype::DType;
+use crate::tree::Node;
+
+impl ObjectDirectory {
+    /// Members that an object of this kind must have, under the names they would be shown by.
+    pub(super) fn missing_members(&self, group: &Joined, to: &mut Building) {
+        let claimed = group.objects().find_map(|object| object.marks.members);
+        let numbered = |prefix: &str| -> Vec<String> {
+            // A wrong number must not fill the directory.
+            let there = group.members().len() as u64;
+            let count = claimed.unwrap_or(1).min(there + 1);
+            (0..count).map(|i| format!("{prefix}_{i}")).collect()
+        };
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let required: Vec<String> = match self.kind {
+            Kind::SegArray => names(&["segments", "values"]),
+            Kind::Categorical => names(&["codes", "categories", "NA_Codes"]),
+            Kind::GroupBy => {
+                let mut all: Vec<String> = names(&["segments", "permutation", "unique_key_idx"]);
+                all.extend(numbered("KEY"));
+                all
+            }
+            Kind::Index | Kind::MultiIndex => numbered("IDX"),
+            Kind::DataFrame => names(&["Index"]),
+            _ => Vec::new(),
+        };
+        for name in required {
+            if group.member(&name).is_some() {
+                continue;
+            }
+            let joined = Joined {
+                path: [group.path.as_slice(), &[name.clone().into_bytes()]].concat(),
+                parts: vec![None; group.parts.len()],
+            };
+            let why = format!("a {} must have it, and there is none", self.kind.name());
+            self.broken(&joined, Error::damaged(why), to);
+        }
+    }
+
+    /// What a member called `segments` points into; `None` if it is no such thing.
+    pub(super) fn points_into(&self, group: &Joined, member: &Joined) -> Option<Values> {
+        let of = match self.kind {
+            Kind::GroupBy | Kind::Categorical if member.name() == b"segments" => "permutation",
+            _ => return None,
+        };
+        let all = group.member(of)?;
+        let lengths = all.objects().map(|object| {
+            let shape = &object.dataset()?.shape;
+            shape.first().copied().filter(|_| shape.len() == 1)
+        });
+        let lengths: Option<Vec<u64>> = lengths.collect();
+        Some(Values::Together(total(lengths?)))
+    }
+
+    /// `values` and `segments` of strings.
+    pub(super) fn strings_members(&self, group: &Joined, to: &mut Building) {
+        let Some(strings) = &self.strings else {
+            return;
+        };
+        let values = group.member("values");
+        if let Some(values) = values {
+            let array = Arc::new(AllBytes(strings.clone()));
+            self.file(&values, Kind::Pdarray, array, to);
+        }
+        if let Ok(Some(why)) = strings.too_wide() {
+            to.notes.push(format!("not shown at fixed width: {why}"));
+        }
+        let segments = group.member("segments").unwrap_or_else(|| Joined {
+            path: [group.path.as_slice(), &[b"segments".to_vec()]].concat(),
+            parts: vec![None; group.parts.len()],
+        });
+        self.file(&segments, Kind::Pdarray, strings.segments(), to);
+        for member in group.members() {
+            if !matches!(member.name(), b"values" | b"segments") {
+                self.member(group, &member, to);
+            }
+        }
+    }
+
+    /// `values` of any kind, and `segments` that count them.
+    pub(super) fn segarray(&self, group: &Joined, to: &mut Building) {
+        for member in group.members() {
+            if member.name() != b"segments" {
+                self.member(group, &member, to);
+            }
+        }
+        let Some(segments) = group.member("segments") else {
+            return;
+        };
+        let shown = kind(&self.origin.set, &segments).and_then(|_| {
+            let origin = self.origin_of(&segments, Kind::Pdarray);
+            Segments::new(&origin, &segments, Values::ByPart(self.counts(group)?))
+        });
+        match shown {
+            Ok(array) => self.file(&segments, Kind::Pdarray, Arc::new(array), to),
+            Err(e) => self.broken(&segments, e, to),
+        }
+    }
+
+    /// The limbs of whole numbers, and how many bits each number has, if that is limited.
+    pub(super) fn limbs(&self, group: &Joined, to: &mut Building) -> Result<()> {
+        let origin = self.origin_of(group, Kind::Bigint);
+        let limbs = Arc::new(Limbs::new(&origin, group)?);
+        for number in 0..limbs.width() {
+            let array = Limb {
+                limbs: limbs.clone(),
+                number,
+            };
+            self.entry(&format!("Limb_{number}"), &origin, Arc::new(array), to);
+        }
+        let bits = group.objects().find_map(|object| object.marks.max_bits);
+        if let Some(bits) = bits.and_then(|bits| i64::try_from(bits).ok()) {
+            self.entry("MaxBits", &origin, Arc::new(MaxBits(bits)), to);
+        }
+        Ok(())
+    }
+
+    /// The array itself, under a name that says what it is: its elements do not.
+    pub(super) fn named(&self, joined: &Joined, to: &mut Building) -> Result<()> {
+        let origin = self.origin_of(joined, self.kind);
+        let array = numbers(&origin, Meaning::AsStored)?;
+        self.entry(self.kind.name(), &origin, array, to);
+        Ok(())
+    }
+
+    fn entry(&self, name: &str, of: &Arc<Origin>, array: Arc<dyn Array>, to: &mut Building) {
+        let node = ArrayNode {
+            origin: of.clone(),
+            array,
+        };
+        let name = self.visible(name.as_bytes(), ".npy");
+        to.entries.push((name, Node::File(Arc::new(node))));
+    }
+
+    /// How many values of a SegArray each part has.
+    fn counts(&self, group: &Joined) -> Result<Box<dyn Fn() -> Result<Vec<u64>> + Send + Sync>> {
+        let set = &self.origin.set;
+        let values = group
+            .member("values")
+            .ok_or_else(|| Error::damaged("a SegArray without values"))?;
+        if kind(set, &values).map_err(|e| e.about("values"))? == Kind::Strings {
+            let origin = self.origin_of(&values, Kind::Strings);
+            let strings = Strings::new(&origin, &values).map_err(|e| e.about("values"))?;
+            return Ok(Box::new(move || strings.rows()));
+        }
+        let counts = values.parts.iter().map(|object| {
+            let object = object.as_ref();
+            object.map_or(0, |object| match object.dataset() {
+                Some(dataset) => elements(dataset),
+                None => limbs::rows(object),
+            })
+        });
+        let counts: Vec<u64> = counts.collect();
+        Ok(Box::new(move || Ok(counts.clone())))
+    }
+}
+
+/// The values of strings, one after the other.
+struct AllBytes(Arc<Strings>);
+
+impl Array for AllBytes {
+    fn form(&self) -> Result<(DType, Vec<u64>)> {
+        Ok((values_dtype(), vec![total(self.0.bytes())]))
+    }
+
+    fn payload(&self) -> Result<Arc<dyn Content>> {
+        let parts = self.0.values().filter(|part| part.dataset.shape != [0]);
+        let payloads = parts.map(|part| Ok(Arc::new(part.payload()?) as Arc<dyn Content>));
+        Ok(Arc::new(Concat::new(payloads.collect::<Result<Vec<_>>>()?)))
+    }
+
+    fn part(&self, number: usize) -> Json {
+        json!({ "elements": self.0.bytes().get(number) })
+    }
+}

@@ -1,0 +1,263 @@
+//! How one object is shown: as a file, a directory, both, or a file that says what is wrong.
+
+use std::sync::Arc;
+
+use super::{Building, ObjectDirectory};
+use crate::dataset::text;
+use crate::error::{Error, Result};
+use crate::formats::arkouda::array::{Array, ArrayNode, Broken, Origin};
+use crate::formats::arkouda::kind::{Kind, kind};
+use crate::formats::arkouda::labels::Labels;
+use crate::formats::arkouda::limbs::Limbs;
+use crate::formats::arkouda::numbers::{Meaning, Numbers, NumbersOf, Segments};
+use crate::formats::arkouda::object::{Joined, Object, What};
+use crate::formats::arkouda::strings::Strings;
+use crate::hdf5::Element;
+use crate::tree::Node;
+
+/// Groups below each other that are shown.
+const DEEPEST: usize = 256;
+
+impl ObjectDirectory {
+    /// An object that cannot be shown.
+    pub(super) fn broken(&self, joined: &Joined, error: Error, to: &mut Building) {
+        let what = String::from_utf8_lossy(joined.name()).into_owned();
+        to.notes.push(format!("{what}: {}", error.message));
+        let error = error.about(joined.path());
+        let origin = Arc::new(Origin {
+            set: self.origin.set.clone(),
+            joined: joined.clone(),
+            object_type: "unknown",
+        });
+        to.entries.push((
+            self.visible(joined.name(), ".npy"),
+            Node::File(Arc::new(Broken { origin, error })),
+        ));
+    }
+
+    pub(super) fn file(
+        &self,
+        joined: &Joined,
+        kind: Kind,
+        array: Arc<dyn Array>,
+        to: &mut Building,
+    ) {
+        self.file_at(self.origin_of(joined, kind), array, to);
+    }
+
+    fn file_at(&self, origin: Arc<Origin>, array: Arc<dyn Array>, to: &mut Building) {
+        to.entries.push((
+            self.visible(origin.joined.name(), ".npy"),
+            Node::File(Arc::new(ArrayNode { origin, array })),
+        ));
+    }
+
+    fn directory(
+        &self,
+        joined: &Joined,
+        kind: Kind,
+        strings: Option<Arc<Strings>>,
+        to: &mut Building,
+    ) {
+        let directory = Self::new(&self.origin.set, joined.clone(), kind, strings);
+        to.entries.push((
+            self.visible(joined.name(), ""),
+            Node::Directory(Arc::new(directory)),
+        ));
+    }
+
+    /// One object, however it is shown.
+    pub(super) fn member(&self, group: &Joined, member: &Joined, to: &mut Building) {
+        let set = &self.origin.set;
+        if let Some(why) = foreign(member) {
+            to.left_out.push((member.name().to_vec(), why));
+            return;
+        }
+        if let Some(fault) = set.fault() {
+            // Said once, at the root.
+            let notes = to.notes.len();
+            self.broken(member, Error::damaged(fault), to);
+            to.notes.truncate(notes);
+            return;
+        }
+        let shown = self.looked_into(member).and_then(|member| {
+            let kind = kind(set, &member)?;
+            self.show(group, &member, kind, to)
+        });
+        if let Err(e) = shown {
+            self.broken(member, e, to);
+        }
+    }
+
+    /// An object with its members known, where its attributes say that it is one.
+    fn looked_into(&self, member: &Joined) -> Result<Joined> {
+        let is_marked = |object: &Arc<Object>| object.marks.object_type.is_some();
+        if member.objects().any(is_marked) {
+            self.origin.set.entered(member)
+        } else {
+            Ok(member.clone())
+        }
+    }
+
+    fn show(&self, group: &Joined, member: &Joined, kind: Kind, to: &mut Building) -> Result<()> {
+        let origin = self.origin_of(member, kind);
+        match kind {
+            Kind::ArrayView | Kind::Pdarray | Kind::IPv4 => {
+                if let Some(node) = self.plain(&origin, member) {
+                    to.entries.push(node);
+                    return Ok(());
+                }
+                let array: Arc<dyn Array> = match self.points_into(group, member) {
+                    Some(values) => Arc::new(Segments::new(&origin, member, values)?),
+                    None => numbers(&origin, meaning(group, member))?,
+                };
+                self.file_at(origin, array, to);
+                if kind != Kind::Pdarray {
+                    self.directory(member, kind, None, to);
+                }
+            }
+            Kind::Datetime | Kind::Timedelta => {
+                let meaning = match kind {
+                    Kind::Datetime => Meaning::Datetime,
+                    _ => Meaning::Timedelta,
+                };
+                let array = numbers(&origin, meaning)?;
+                self.file_at(origin, array, to);
+            }
+            Kind::Bigint => {
+                let array = Limbs::new(&origin, member)?;
+                self.file(member, kind, Arc::new(array), to);
+                self.directory(member, kind, None, to);
+            }
+            Kind::Strings => {
+                let strings = Arc::new(Strings::new(&origin, member)?);
+                self.strings(member, kind, strings.fixed_width(), strings.too_wide(), to);
+                self.directory(member, kind, Some(strings), to);
+            }
+            Kind::Categorical => {
+                match self.labels(member) {
+                    Ok(labels) => {
+                        let too_wide = labels.too_wide();
+                        self.strings(member, kind, Arc::new(labels), too_wide, to);
+                    }
+                    Err(e) => self.broken(member, e, to),
+                }
+                self.directory(member, kind, None, to);
+            }
+            Kind::Group => self.group(member, to),
+            Kind::SegArray | Kind::GroupBy | Kind::DataFrame | Kind::Index | Kind::MultiIndex => {
+                self.directory(member, kind, None, to);
+            }
+        }
+        Ok(())
+    }
+
+    /// A dataset that Arkouda would not write, in a file of its own: as plain HDF5 shows it.
+    fn plain(&self, origin: &Origin, member: &Joined) -> Option<(Vec<u8>, Node)> {
+        let [Some(object)] = member.parts.as_slice() else {
+            return None;
+        };
+        let file = Arc::new(origin.dataset(0, object, member)?);
+        if !matches!(
+            file.dataset.element,
+            Element::Text { .. } | Element::Record { .. }
+        ) {
+            return None;
+        }
+        Some(match text::is_over_limit(&file.store, &file.dataset) {
+            Ok(true) => (
+                self.visible(member.name(), ""),
+                Node::Directory(Arc::new(text::TextDirectory { file })),
+            ),
+            Ok(false) | Err(_) => (self.visible(member.name(), ".npy"), Node::File(file)),
+        })
+    }
+
+    /// A group without a meaning; one that was met before is left out.
+    fn group(&self, member: &Joined, to: &mut Building) {
+        if member.path.len() > DEEPEST {
+            let why = "groups nested too deeply".to_owned();
+            to.left_out.push((member.name().to_vec(), why));
+            return;
+        }
+        let first = self.origin.set.parts.first().zip(member.parts.first());
+        if let Some((part, Some(object))) = first
+            && let What::Group { addr, links, .. } = object.what
+        {
+            match part.store.first_path(addr, links, &member.path) {
+                Ok(None) => {}
+                Ok(Some(first)) => {
+                    let names = first.iter().map(|name| String::from_utf8_lossy(name));
+                    let path = names.fold(String::new(), |path, name| path + "/" + &name);
+                    let why = format!("the same group as {path}/");
+                    to.left_out.push((member.name().to_vec(), why));
+                    return;
+                }
+                Err(e) => return self.broken(member, e, to),
+            }
+        }
+        self.directory(member, Kind::Group, None, to);
+    }
+
+    /// Text at fixed width, or a note why there is none.
+    fn strings(
+        &self,
+        joined: &Joined,
+        kind: Kind,
+        array: Arc<dyn Array>,
+        too_wide: Result<Option<String>>,
+        to: &mut Building,
+    ) {
+        match too_wide {
+            Ok(Some(why)) => {
+                let name = self.visible(joined.name(), ".npy");
+                to.left_out.push((name, why));
+            }
+            // What cannot be measured says so when it is opened.
+            Ok(None) | Err(_) => self.file(joined, kind, array, to),
+        }
+    }
+
+    fn labels(&self, member: &Joined) -> Result<Labels> {
+        let set = &self.origin.set;
+        let need = |name: &str| {
+            let found = member.member(name);
+            found.ok_or_else(|| Error::damaged(format!("a Categorical without {name}")))
+        };
+        let (codes, categories) = (need("codes")?, need("categories")?);
+        for joined in [&codes, &categories] {
+            kind(set, joined).map_err(|e| e.about(String::from_utf8_lossy(joined.name())))?;
+        }
+        let origin = self.origin_of(&categories, Kind::Strings);
+        let categories = Arc::new(Strings::new(&origin, &categories)?);
+        let origin = self.origin_of(&codes, Kind::Pdarray);
+        Labels::new(&origin, &codes, categories)
+    }
+}
+
+/// A joined array of numbers, once it is known that its parts fit. A file may hold very many: what follows
+/// from the origin is not kept.
+pub(super) fn numbers(origin: &Arc<Origin>, meaning: Meaning) -> Result<Arc<dyn Array>> {
+    Numbers::new(origin, &origin.joined, meaning)?;
+    Ok(Arc::new(NumbersOf(origin.clone(), meaning)))
+}
+
+/// Why something is left out that no Arkouda object can be; `None` if any part has an object of its name.
+fn foreign(member: &Joined) -> Option<String> {
+    let mut whys = member.objects().map(|object| match &object.what {
+        What::Foreign(why) => Some(why.clone()),
+        _ => None,
+    });
+    let first = whys.next().flatten()?;
+    whys.all(|why| why.is_some()).then_some(first)
+}
+
+/// Whether numbers are meant as booleans: any part says so, of the array or of the SegArray it belongs to.
+fn meaning(group: &Joined, member: &Joined) -> Meaning {
+    let says = |joined: &Joined| joined.objects().any(|object| object.marks.is_bool);
+    if says(member) || (member.name() == b"values" && says(group)) {
+        Meaning::Bool
+    } else {
+        Meaning::AsStored
+    }
+}

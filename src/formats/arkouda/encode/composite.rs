@@ -1,0 +1,564 @@
+//! Objects that are a directory of members: which members make which object, and when it is complete.
+
+use std::collections::BTreeMap;
+
+use super::grouping;
+use super::limbs::{MAX_BITS, limb};
+use super::was::{Was, recode, type_over};
+use super::{Type, add as add_array, marks, numbers, strings};
+use crate::checkout::encode::array::Array;
+use crate::checkout::encode::integers::Integers;
+use crate::checkout::encode::{Base, Key, invalid};
+use crate::checkout::object::NewFile;
+use crate::checkout::target::Part;
+use crate::error::Result;
+use crate::hdf5::{NewAttribute, NewDataset};
+use crate::npy::dtype::{DType, Kind};
+
+/// Names of members without a number.
+const NAMES: [&str; 10] = [
+    "values",
+    "segments",
+    "codes",
+    "categories",
+    "NA_Codes",
+    "permutation",
+    "unique_key_idx",
+    MAX_BITS,
+    "IPv4",
+    "ArrayView",
+];
+
+/// The members of a Categorical; the last two are there both or not at all.
+pub const CATEGORICAL: [&str; 5] = ["codes", "categories", "NA_Codes", "permutation", "segments"];
+
+/// What a GroupBy has besides its keys.
+pub const GROUPED: [&str; 3] = ["segments", "permutation", "unique_key_idx"];
+
+/// The member that only a DataFrame has.
+const INDEX: &str = "Index";
+
+/// What comes before a number.
+const NUMBERED: [&str; 3] = ["KEY_", "IDX_", "Limb_"];
+
+/// Whether a file of this name in a directory is a member of the object that the directory is.
+pub fn is_member(name: &str) -> bool {
+    let number = |prefix: &&str| {
+        name.strip_prefix(*prefix)
+            .and_then(|n| n.parse::<u32>().ok())
+    };
+    name == INDEX || NAMES.contains(&name) || NUMBERED.iter().any(|prefix| number(prefix).is_some())
+}
+
+/// A member: an array, or an object that has members itself. It may come in both forms.
+#[derive(Default)]
+pub struct Member<'a> {
+    file: Option<&'a Part>,
+    below: Members<'a>,
+}
+
+impl Member<'_> {
+    /// Whether it is what is stored, with nothing that was written since.
+    fn is_stored(&self) -> bool {
+        self.file.is_none_or(|file| file.stored) && self.below.values().all(Self::is_stored)
+    }
+
+    /// Whether the members say more of it than the file that stands for all of them.
+    fn is_more_than_its_file(&self) -> bool {
+        let mut names = self.below.keys();
+        names.any(|name| {
+            matches!(*name, "codes" | "IPv4" | "ArrayView") || name.starts_with("Limb_")
+        })
+    }
+}
+
+pub type Members<'a> = BTreeMap<&'a str, Member<'a>>;
+
+/// What is missing, if anything is.
+pub type Complete = std::result::Result<(), Vec<String>>;
+
+/// Adds the object that its members make.
+pub fn add(new: &mut NewFile, base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Complete> {
+    let was = Was::of(base, &[key.name().to_owned()])?;
+    let first = |part: &Part| {
+        part.place
+            .member
+            .split('/')
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let mut new_names = parts.iter().filter(|part| !part.stored).map(first);
+    // Members of an object of another kind are none of the new one.
+    let goes_on = new_names.all(|name| name.is_empty() || was.may_have(&name));
+    let mut members = Members::new();
+    for part in parts.iter().filter(|part| goes_on || !part.stored) {
+        let Some((first, rest)) = names(&part.place.member) else {
+            // The object's other form, from before it was a directory.
+            continue;
+        };
+        let mut member = members.entry(first).or_default();
+        for name in rest {
+            member = member.below.entry(name).or_default();
+        }
+        member.file = Some(part);
+    }
+    let above = key.group().len();
+    let mut writer = Writer { new, base, above };
+    // A DataFrame has columns of any name, and is no part of another object.
+    if members.contains_key(INDEX) || !members.keys().any(|name| is_member(name)) {
+        return writer.data_frame(key.path(), &members);
+    }
+    writer.object(key.path(), &members)
+}
+
+/// Adds the object that is one file, of the kind of what stands there if its elements leave that open.
+pub fn add_file(new: &mut NewFile, base: &dyn Base, key: &Key, array: &Array) -> Result<()> {
+    let was = Was::of(base, &[key.name().to_owned()])?;
+    let above = key.group().len();
+    Writer { new, base, above }.add(key.path(), array, &was)
+}
+
+fn names(member: &str) -> Option<(&str, impl Iterator<Item = &str>)> {
+    let mut names = member.split('/');
+    let first = names.next().filter(|name| !name.is_empty())?;
+    Some((first, names))
+}
+
+pub struct Writer<'a> {
+    pub new: &'a mut NewFile,
+    base: &'a dyn Base,
+    /// How many names lead to the group of the object.
+    above: usize,
+}
+
+/// Members that an object cannot do without.
+fn missing(members: &Members<'_>, names: &[&str]) -> Complete {
+    let absent = names.iter().filter(|name| !members.contains_key(**name));
+    let absent: Vec<String> = absent.map(|&name| name.to_owned()).collect();
+    if absent.is_empty() {
+        Ok(())
+    } else {
+        Err(absent)
+    }
+}
+
+/// `PREFIX_0` to the last, without a gap. At least one.
+pub fn numbered(members: &Members<'_>, prefix: &str) -> std::result::Result<u64, Vec<String>> {
+    let numbers = members
+        .keys()
+        .filter_map(|name| name.strip_prefix(prefix)?.parse::<u32>().ok());
+    let last = u64::from(numbers.max().unwrap_or(0));
+    let names = (0..=last).map(|number| format!("{prefix}{number}"));
+    // As many as there are members, so that a large number asks for no memory.
+    let absent = names.filter(|name| !members.contains_key(name.as_str()));
+    let absent: Vec<String> = absent.take(16).collect();
+    if absent.is_empty() {
+        Ok(last + 1)
+    } else {
+        Err(absent)
+    }
+}
+
+/// Gives up with what is missing.
+macro_rules! complete {
+    ($found:expr) => {
+        match $found {
+            Ok(value) => value,
+            Err(missing) => return Ok(Err(missing)),
+        }
+    };
+}
+
+impl Writer<'_> {
+    fn object(&mut self, path: &[String], members: &Members<'_>) -> Result<Complete> {
+        let has = |name: &str| members.contains_key(name);
+        let starts = |prefix: &str| members.keys().any(|name| name.starts_with(prefix));
+        if has("codes") || has("categories") || has("NA_Codes") {
+            self.categorical(path, members)
+        } else if has("unique_key_idx") || starts("KEY_") {
+            self.group_by(path, members)
+        } else if starts("IDX_") {
+            self.index(path, members)
+        } else if starts("Limb_") {
+            self.bigint(path, members)
+        } else if has("IPv4") {
+            self.named(path, members, "IPv4", Type::IPv4)
+        } else if has("ArrayView") {
+            self.named(path, members, "ArrayView", Type::ArrayView)
+        } else if has(MAX_BITS) {
+            Ok(Err(vec!["Limb_0".into()]))
+        } else if has("permutation") {
+            Ok(Err(vec!["unique_key_idx".into(), "KEY_0".into()]))
+        } else {
+            self.values(path, members)
+        }
+    }
+
+    fn open(&self, member: &Member<'_>, name: &str) -> Result<Array> {
+        let part = member
+            .file
+            .ok_or_else(|| invalid(format!("{name} is an array")))?;
+        Array::open(self.base, &part.content).map_err(|e| e.about(name))
+    }
+
+    /// Numbers in a file whose name says what they are.
+    fn named(
+        &mut self,
+        path: &[String],
+        members: &Members<'_>,
+        name: &str,
+        object: Type,
+    ) -> Result<Complete> {
+        self.only(members, &[name], "")?;
+        let array = self.array(members, name)?;
+        let was = Was {
+            object_type: Some(object as i64),
+            ..Was::default()
+        };
+        if type_over(&was, &array).is_none() {
+            let (dtype, shape) = (array.dtype.name(), &array.shape);
+            return Err(invalid(format!(
+                "{name} cannot be {dtype} of shape {shape:?}"
+            )));
+        }
+        numbers(self.new, path, &array.little(), object, array.little().data)?;
+        Ok(Ok(()))
+    }
+
+    pub fn array(&self, members: &Members<'_>, name: &str) -> Result<Array> {
+        match members.get(name) {
+            Some(member) => self.open(member, name),
+            None => Err(invalid(format!("{name} is missing"))),
+        }
+    }
+
+    /// Only these members.
+    pub fn only(&self, members: &Members<'_>, names: &[&str], prefix: &str) -> Result<()> {
+        let other = members
+            .keys()
+            .find(|name| !names.contains(name) && (prefix.is_empty() || !name.starts_with(prefix)));
+        match other {
+            Some(other) => Err(invalid(format!("{other} is no member of such an object"))),
+            None => Ok(()),
+        }
+    }
+
+    /// A member that may be anything: an array, or members of its own.
+    fn any(&mut self, path: &[String], members: &Members<'_>, name: &str) -> Result<Complete> {
+        let path = below(path, name);
+        let Some(member) = members.get(name) else {
+            return Ok(Err(vec![name.to_owned()]));
+        };
+        // Both forms say the same; the file is the simpler one, but labels lose their codes.
+        let done = match member.file {
+            Some(_) if !member.is_more_than_its_file() => {
+                let array = self.open(member, name)?;
+                let was = self.was(&path)?;
+                match array.shape.as_slice() {
+                    // A part of an object has one dimension: this is how big integers are shown.
+                    &[len, limbs] if array.dtype == limb() && !was.is(Type::ArrayView) => {
+                        let bits = if was.is_bigint { was.max_bits } else { -1 };
+                        self.columns(&path, &array, (len, limbs), bits).map(Ok)
+                    }
+                    _ => self.add(&path, &array, &was).map(Ok),
+                }
+            }
+            _ => self.object(&path, &member.below),
+        };
+        let done = done.map_err(|e| e.about(name))?;
+        Ok(done.map_err(|missing| {
+            let full = missing.iter().map(|inner| format!("{name}/{inner}"));
+            full.collect()
+        }))
+    }
+
+    /// What stands at a path.
+    fn was(&self, path: &[String]) -> Result<Was> {
+        Was::of(self.base, path.get(self.above..).unwrap_or_default())
+    }
+
+    /// An array, of the kind of what stands there if its elements leave that open.
+    pub fn add(&mut self, path: &[String], array: &Array, was: &Was) -> Result<()> {
+        if let Some(object) = type_over(was, array) {
+            let array = array.little();
+            return numbers(self.new, path, &array, object, array.data.clone());
+        }
+        match (array.kind(), array.shape.as_slice()) {
+            (Some(Kind::Uint), &[len, limbs])
+                if was.is_bigint && array.little().dtype == limb() =>
+            {
+                self.columns(path, array, (len, limbs), was.max_bits)
+            }
+            (Some(Kind::Uint), &[len]) if was.is_bigint && array.little().dtype == limb() => {
+                self.columns(path, array, (len, 1), was.max_bits)
+            }
+            (Some(Kind::Bytes | Kind::Text), &[_]) if was.is(Type::Categorical) => {
+                let inside = path.get(self.above..).unwrap_or_default();
+                recode(self.new, self.base, (path, inside), array)
+            }
+            _ => add_array(self.new, self.base, path, array),
+        }
+    }
+
+    fn vector(&self, members: &Members<'_>, name: &str) -> Result<Integers> {
+        Integers::new(name, self.array(members, name)?)
+    }
+
+    /// A vector of 64-bit integers.
+    fn integers(&mut self, path: &[String], name: &str, array: Array) -> Result<Integers> {
+        let integers = Integers::new(name, array)?;
+        self.put_integers(path, name, &integers);
+        Ok(integers)
+    }
+
+    fn put_integers(&mut self, path: &[String], name: &str, integers: &Integers) {
+        let mut dataset = NewDataset::new(&below(path, name), DType::int(8), &[integers.len()]);
+        dataset.attributes = marks(Type::Pdarray);
+        self.new.add(dataset, integers.wide());
+    }
+
+    /// Strings, if the values are bytes; else a SegArray.
+    fn values(&mut self, path: &[String], members: &Members<'_>) -> Result<Complete> {
+        complete!(missing(members, &["values", "segments"]));
+        self.only(members, &["values", "segments"], "")?;
+        let segments = self.array(members, "segments")?;
+        let member = members.get("values");
+        if let Some(member) = member.filter(|member| member.file.is_some()) {
+            let values = self.open(member, "values")?;
+            if values.dtype == strings::bytes() {
+                strings::add_members(self.new, path, &values, segments)?;
+                return Ok(Ok(()));
+            }
+        }
+        complete!(self.any(path, members, "values")?);
+        let values = below(path, "values");
+        let (count, is_bool) = self.stored(&values);
+        let segments = self.integers(path, "segments", segments)?;
+        check_starts(&segments, count)?;
+        let mut attributes = marks(Type::SegArray);
+        if is_bool {
+            attributes.push(NewAttribute::int("isBool", 1));
+        }
+        self.new.mark(path, attributes);
+        Ok(Ok(()))
+    }
+
+    /// How many elements an object has that was just added, and whether they are booleans.
+    fn stored(&self, path: &[String]) -> (u64, bool) {
+        let find = |path: &[String]| {
+            let mut datasets = self.new.outline.datasets.iter();
+            datasets.find(|dataset| dataset.path == path)
+        };
+        let counted = [
+            path.to_vec(),
+            below(path, "segments"),
+            below(path, "Limb_0"),
+        ];
+        let Some(dataset) = counted.iter().find_map(|path| find(path)) else {
+            return (0, false);
+        };
+        let is_bool = dataset.attributes.iter().any(|a| a.name == "isBool");
+        (dataset.shape.first().copied().unwrap_or(0), is_bool)
+    }
+
+    fn categorical(&mut self, path: &[String], members: &Members<'_>) -> Result<Complete> {
+        complete!(missing(members, &CATEGORICAL[..3]));
+        self.only(members, &CATEGORICAL, "")?;
+        let mut grouping = CATEGORICAL[3..].iter().filter_map(|name| members.get(name));
+        let stored = grouping.by_ref().all(Member::is_stored);
+        if members.contains_key("permutation") != members.contains_key("segments") && !stored {
+            return Ok(missing(members, &CATEGORICAL[3..]));
+        }
+        complete!(self.any(path, members, "categories")?);
+        let (count, _) = self.stored(&below(path, "categories"));
+        let codes = self.array(members, "codes")?;
+        let codes = self.integers(path, "codes", codes)?;
+        codes.each(|number, code| {
+            if u64::try_from(code).is_ok_and(|code| code < count) {
+                return Ok(());
+            }
+            Err(invalid(format!(
+                "code {number} is {code}, there are {count} categories"
+            )))
+        })?;
+        let na = self.array(members, "NA_Codes")?;
+        self.integers(path, "NA_Codes", na)?;
+        let new_codes = members.get("codes").is_some_and(|codes| !codes.is_stored());
+        match CATEGORICAL[3..]
+            .iter()
+            .filter(|name| members.contains_key(**name))
+            .count()
+        {
+            2 => {
+                let permutation = self.vector(members, "permutation")?;
+                let segments = self.vector(members, "segments")?;
+                // What is stored says how the old codes were grouped.
+                let stale =
+                    stored && new_codes && !grouping::fits(&codes, &permutation, &segments)?;
+                if !stale {
+                    grouping::check(codes.len(), "codes", &permutation, &segments)?;
+                    self.put_integers(path, "permutation", &permutation);
+                    self.put_integers(path, "segments", &segments);
+                }
+            }
+            // The other one was deleted: Arkouda reads neither.
+            1 if !new_codes => {
+                for name in CATEGORICAL[3..]
+                    .iter()
+                    .filter(|name| members.contains_key(**name))
+                {
+                    let left = self.vector(members, name)?;
+                    self.put_integers(path, name, &left);
+                }
+            }
+            _ => {}
+        }
+        self.new.mark(path, marks(Type::Categorical));
+        Ok(Ok(()))
+    }
+
+    fn group_by(&mut self, path: &[String], members: &Members<'_>) -> Result<Complete> {
+        let parts = GROUPED;
+        let mut absent = missing(members, &parts).err().unwrap_or_default();
+        let keys = numbered(members, "KEY_");
+        absent.extend(keys.as_ref().err().into_iter().flatten().cloned());
+        let (Ok(keys), true) = (keys, absent.is_empty()) else {
+            return Ok(Err(absent));
+        };
+        self.only(members, &parts, "KEY_")?;
+        for number in 0..keys {
+            complete!(self.any(path, members, &format!("KEY_{number}"))?);
+        }
+        let mut lengths = Vec::new();
+        for name in parts {
+            let array = self.array(members, name)?;
+            lengths.push(self.integers(path, name, array)?);
+        }
+        if let [segments, permutation, unique] = lengths.as_slice() {
+            for number in 0..keys {
+                let name = format!("KEY_{number}");
+                let rows = self.rows(&below(path, &name)).unwrap_or(0);
+                if rows != permutation.len() {
+                    let all = permutation.len();
+                    let why = format!("{name} has {rows} elements, permutation {all}");
+                    return Err(invalid(why));
+                }
+            }
+            grouping::check(permutation.len(), "the keys", permutation, segments)?;
+            grouping::within("unique_key_idx", unique, permutation.len())?;
+            if segments.len() != unique.len() {
+                let (a, b) = (segments.len(), unique.len());
+                return Err(invalid(format!("{a} segments and {b} unique keys")));
+            }
+        }
+        let mut attributes = marks(Type::GroupBy);
+        attributes.push(NewAttribute::int("NumKeys", keys as i64));
+        self.new.mark(path, attributes);
+        Ok(Ok(()))
+    }
+
+    /// One level is an Index, more are a MultiIndex.
+    fn index(&mut self, path: &[String], members: &Members<'_>) -> Result<Complete> {
+        let levels = complete!(numbered(members, "IDX_"));
+        self.only(members, &[], "IDX_")?;
+        let mut rows = None;
+        for number in 0..levels {
+            let name = format!("IDX_{number}");
+            complete!(self.any(path, members, &name)?);
+            let here = self.rows(&below(path, &name)).unwrap_or(0);
+            let first = *rows.get_or_insert(here);
+            if first != here {
+                let why = format!("{name} has {here} elements, IDX_0 {first}");
+                return Err(invalid(why));
+            }
+        }
+        let object = if levels == 1 {
+            Type::Index
+        } else {
+            Type::MultiIndex
+        };
+        let mut attributes = marks(object);
+        attributes.push(NewAttribute::int("NumIdx", levels as i64));
+        self.new.mark(path, attributes);
+        Ok(Ok(()))
+    }
+
+    /// Columns of any name, and the index, with which it is complete; what comes later makes it another one.
+    fn data_frame(&mut self, path: &[String], members: &Members<'_>) -> Result<Complete> {
+        complete!(missing(members, &[INDEX]));
+        complete!(self.any(path, members, INDEX)?);
+        let rows = self.rows(&below(path, INDEX));
+        if !self.is_index(members)? {
+            return Err(invalid("Index must be numbers or strings"));
+        }
+        let mut columns = 0;
+        for &name in members.keys().filter(|name| **name != INDEX) {
+            if name.contains(',') {
+                return Err(invalid(format!(
+                    "{name}: no comma can be in the name of a column"
+                )));
+            }
+            complete!(self.any(path, members, name)?);
+            let here = self.rows(&below(path, name));
+            if here != rows {
+                let (here, rows) = (here.unwrap_or(0), rows.unwrap_or(0));
+                return Err(invalid(format!("{name} has {here} rows, Index {rows}")));
+            }
+            columns += 1;
+        }
+        let mut attributes = marks(Type::DataFrame);
+        attributes.push(NewAttribute::int("NumCols", columns));
+        self.new.mark(path, attributes);
+        Ok(Ok(()))
+    }
+
+    /// Whether the index of a DataFrame is of a kind that Arkouda reads there: `HDF5Msg.chpl` lines 1911 to 1946.
+    fn is_index(&self, members: &Members<'_>) -> Result<bool> {
+        let Some(index) = members.get(INDEX) else {
+            return Ok(false);
+        };
+        if index.file.is_some() {
+            let kind = self.open(index, INDEX)?.kind();
+            let known = [Kind::Int, Kind::Uint, Kind::Float, Kind::Bytes, Kind::Text];
+            return Ok(kind.is_some_and(|kind| known.contains(&kind)));
+        }
+        match index.below.get("values") {
+            Some(values) if values.file.is_some() => {
+                Ok(self.open(values, "values")?.dtype == strings::bytes())
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// How many rows a column has that was just added.
+    fn rows(&self, path: &[String]) -> Option<u64> {
+        let find = |path: &[String]| {
+            let mut datasets = self.new.outline.datasets.iter();
+            datasets.find(|dataset| dataset.path == path)
+        };
+        let counted = ["codes", "segments", "Limb_0"].map(|name| below(path, name));
+        let dataset = find(path).or_else(|| counted.iter().find_map(|path| find(path)))?;
+        dataset.shape.first().copied()
+    }
+}
+
+pub fn below(path: &[String], name: &str) -> Vec<String> {
+    let mut path = path.to_vec();
+    path.push(name.to_owned());
+    path
+}
+
+/// Starts never fall, and stay within what they point into.
+pub fn check_starts(segments: &Integers, len: u64) -> Result<()> {
+    let mut before = 0;
+    segments.each(|number, start| {
+        if start < before || u64::try_from(start).is_ok_and(|start| start > len) {
+            return Err(invalid(format!(
+                "segment {number} is {start}, the one before {before}, there are {len} values"
+            )));
+        }
+        before = start;
+        Ok(())
+    })
+}

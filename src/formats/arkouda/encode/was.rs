@@ -1,0 +1,167 @@
+//! What stands where an object is to be stored. Numbers and labels do not say what they are: whoever writes them over an
+//! address, a time, a large number or a Categorical means another such object. To have another kind it is deleted first.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::strings;
+use super::{Type, marks};
+use crate::checkout::encode::array::Array;
+use crate::checkout::encode::integers::Integers;
+use crate::checkout::encode::spool::Spool;
+use crate::checkout::encode::text;
+use crate::checkout::encode::{Base, invalid};
+use crate::checkout::object::NewFile;
+use crate::error::{Error, ErrorKind, Result};
+use crate::formats::arkouda::marks::Marks;
+use crate::hdf5::NewDataset;
+use crate::io::content::Content;
+use crate::npy::dtype::{DType, Kind};
+use crate::tree::Node;
+
+/// Most bytes of the categories of an array of labels: all of them are in memory at once.
+const MOST: usize = 64 << 20;
+
+/// The object at a path, as far as it decides what is stored there next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Was {
+    /// `ObjType`, if something is there that has one.
+    pub object_type: Option<i64>,
+    pub is_bigint: bool,
+    /// Bits of a large number, -1 without limit.
+    pub max_bits: i64,
+}
+
+impl Was {
+    /// What stands at own names from the group on.
+    pub fn of(base: &dyn Base, path: &[String]) -> Result<Self> {
+        let attributes = match base.node(path, ".npy")? {
+            Some(Node::File(file)) => file.attributes()?,
+            _ => match base.node(path, "")? {
+                Some(Node::Directory(dir)) => dir.attributes()?,
+                _ => return Ok(Self::default()),
+            },
+        };
+        let marks = Marks::of(&attributes);
+        Ok(Self {
+            object_type: marks.object_type.and_then(std::result::Result::ok),
+            is_bigint: marks.is_bigint,
+            max_bits: marks
+                .max_bits
+                .and_then(|bits| i64::try_from(bits).ok())
+                .unwrap_or(-1),
+        })
+    }
+
+    pub fn is(&self, object: Type) -> bool {
+        self.object_type == Some(object as i64) && !self.is_bigint
+    }
+
+    /// Whether a member of this name can be one of the object, so that others of its members still count.
+    pub fn may_have(&self, name: &str) -> bool {
+        let numbered = |prefix: &str| name.starts_with(prefix);
+        match self.object_type {
+            _ if self.is_bigint => numbered("Limb_") || name == "MaxBits",
+            Some(0) => name == "ArrayView",
+            Some(9) => name == "IPv4",
+            Some(2 | 3) => matches!(name, "values" | "segments" | "Index"),
+            Some(4) => super::composite::CATEGORICAL.contains(&name) || name == "Index",
+            Some(5) => super::composite::GROUPED.contains(&name) || numbered("KEY_"),
+            Some(12 | 13) => numbered("IDX_"),
+            _ => true,
+        }
+    }
+}
+
+/// Adds labels as a Categorical with the categories of the one that stands there, and those that are new behind them.
+/// How the labels were grouped is not known of the new ones.
+pub fn recode(
+    new: &mut NewFile,
+    base: &dyn Base,
+    (path, inside): (&[String], &[String]),
+    labels: &Array,
+) -> Result<()> {
+    let member = |name: &str| -> Result<Array> {
+        let at = [inside, &[name.to_owned()]].concat();
+        match base.node(&at, ".npy")? {
+            Some(Node::File(file)) => Array::open(base, &file.open()?),
+            _ => {
+                let why = format!("the labels cannot be stored: no {name} is shown; write codes");
+                Err(Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why))
+            }
+        }
+    };
+    let mut known: HashMap<Vec<u8>, i64> = HashMap::new();
+    let (mut values, mut starts) = (Spool::new(base), Spool::new(base));
+    let mut bytes = 0;
+    let mut add = |text: &[u8], known: &mut HashMap<Vec<u8>, i64>| -> Result<i64> {
+        if let Some(&code) = known.get(text) {
+            return Ok(code);
+        }
+        bytes += text.len() + 1;
+        if bytes > MOST {
+            let why = format!("categories of more than {MOST} bytes: write codes and categories");
+            return Err(Error::new(ErrorKind::TooLarge, why));
+        }
+        if text.contains(&0) {
+            return Err(invalid("a label holds a NUL"));
+        }
+        let code = known.len() as i64;
+        starts.push(&values.len().to_le_bytes())?;
+        values.push(text)?;
+        values.push(&[0])?;
+        known.insert(text.to_vec(), code);
+        Ok(code)
+    };
+    let mut twice = false;
+    text::each(&member("categories")?, |number, text| {
+        twice |= add(text, &mut known)? != number as i64;
+        Ok(())
+    })?;
+    if twice {
+        return Err(invalid(
+            "the Categorical has a category twice: write codes and categories",
+        ));
+    }
+    let mut codes = Spool::new(base);
+    text::each(labels, |_, text| {
+        codes.push(&add(text, &mut known)?.to_le_bytes())
+    })?;
+    let (len, count) = (values.len(), known.len() as u64);
+    let na = Integers::new("NA_Codes", member("NA_Codes")?)?;
+    let below = |name: &str| [path, &[name.to_owned()]].concat();
+    strings::put(
+        new,
+        &below("categories"),
+        [
+            (len, values.finish()?, strings::bytes()),
+            (count, starts.finish()?, DType::int(8)),
+        ],
+    );
+    let codes: Arc<dyn Content> = codes.finish()?;
+    for (name, len, data) in [
+        ("codes", labels.elements(), codes),
+        ("NA_Codes", na.len(), na.wide()),
+    ] {
+        let mut dataset = NewDataset::new(&below(name), DType::int(8), &[len]);
+        dataset.attributes = marks(Type::Pdarray);
+        new.add(dataset, data);
+    }
+    new.mark(path, marks(Type::Categorical));
+    Ok(())
+}
+
+/// The type as which numbers are stored where such an object stands; `None`: as their dtype says.
+pub fn type_over(was: &Was, array: &Array) -> Option<Type> {
+    let (kind, size, _) = array.scalar()?;
+    let flat = array.shape.len() == 1;
+    match (kind, size) {
+        (Kind::Uint, 8) if flat && was.is(Type::IPv4) => Some(Type::IPv4),
+        (Kind::Int, 8) if was.is(Type::Datetime) => Some(Type::Datetime),
+        (Kind::Int, 8) if was.is(Type::Timedelta) => Some(Type::Timedelta),
+        (Kind::Bool | Kind::Int | Kind::Uint | Kind::Float, _) if was.is(Type::ArrayView) => {
+            Some(Type::ArrayView)
+        }
+        _ => None,
+    }
+}

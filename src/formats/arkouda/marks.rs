@@ -1,0 +1,174 @@
+//! The attributes by which Arkouda marks its objects.
+//!
+//! Source: Arkouda, `src/HDF5Msg.chpl` lines 389 to 655 and `src/ServerConfig.chpl` lines 25 to 40. All are
+//! scalars; numbers are written as 64-bit integers, the version as text of fixed length.
+
+use crate::hdf5::{Attribute, Value};
+use crate::npy::dtype::{DType, Kind, Order};
+
+/// Their names.
+pub const NAMES: [&str; 12] = [
+    "ObjType",
+    "isBool",
+    "isBigInt",
+    "MaxBits",
+    "NumLimbs",
+    "NumKeys",
+    "NumCols",
+    "NumIdx",
+    "Rank",
+    "Shape",
+    "File_Format",
+    "arkouda_version",
+];
+
+/// What is known of one object from its attributes.
+#[derive(Clone, Debug, Default)]
+pub struct Marks {
+    /// What kind of object it claims to be, or why that cannot be told.
+    pub object_type: Option<Result<i64, String>>,
+    pub is_bool: bool,
+    pub is_bigint: bool,
+    /// Bits of each number; `None` where it has no limit.
+    pub max_bits: Option<u64>,
+    /// How many keys, levels or limbs it claims to have.
+    pub members: Option<u64>,
+    /// Shape of an array that is stored flat; there if `Rank` and `Shape` agree.
+    pub shape: Option<Vec<u64>>,
+    /// `File_Format` of a root group.
+    pub file_format: Option<i64>,
+    pub version: Option<String>,
+}
+
+impl Marks {
+    pub fn of(attributes: &[Attribute]) -> Self {
+        let find = |name: &str| attributes.iter().find(|a| a.name == name.as_bytes());
+        let value = |name: &str| find(name).and_then(|a| a.value.as_ref().ok());
+        let number = |name: &str| value(name).and_then(scalar);
+        let rank = number("Rank").and_then(|n| usize::try_from(n).ok());
+        let dims = value("Shape").and_then(numbers).unwrap_or_default();
+        let dims: Option<Vec<u64>> = dims.into_iter().map(|n| u64::try_from(n).ok()).collect();
+        Self {
+            object_type: find("ObjType").map(|a| match &a.value {
+                Ok(value) => scalar(value).ok_or_else(|| "ObjType is not one integer".to_owned()),
+                Err(why) => Err(format!("ObjType cannot be read: {why}")),
+            }),
+            is_bool: number("isBool") == Some(1),
+            is_bigint: number("isBigInt") == Some(1),
+            max_bits: number("MaxBits").and_then(|n| u64::try_from(n).ok()),
+            members: ["NumKeys", "NumIdx", "NumLimbs"]
+                .into_iter()
+                .find_map(number)
+                .and_then(|n| u64::try_from(n).ok()),
+            shape: dims.filter(|dims| rank == Some(dims.len())),
+            file_format: number("File_Format"),
+            version: value("arkouda_version").and_then(text),
+        }
+    }
+}
+
+/// The integers of a value; `None` if it holds anything else.
+fn numbers(value: &Value) -> Option<Vec<i64>> {
+    let DType::Scalar {
+        kind: kind @ (Kind::Int | Kind::Uint | Kind::Bool),
+        size: size @ 1..=8,
+        order,
+        ..
+    } = value.dtype
+    else {
+        return None;
+    };
+    value
+        .data
+        .chunks_exact(size)
+        .map(|bytes| integer(bytes, kind, order))
+        .collect()
+}
+
+/// One integer of at most 8 bytes; `None` if it does not fit.
+pub fn integer(bytes: &[u8], kind: Kind, order: Order) -> Option<i64> {
+    let push = |n: u64, &b: &u8| n << 8 | u64::from(b);
+    let wide = match order {
+        Order::Big => bytes.iter().fold(0, push),
+        Order::Little | Order::None => bytes.iter().rev().fold(0, push),
+    };
+    if kind == Kind::Int {
+        let shift = 64 - 8 * bytes.len().clamp(1, 8);
+        return Some((wide << shift).cast_signed() >> shift);
+    }
+    i64::try_from(wide).ok()
+}
+
+/// The one integer of a value.
+pub fn scalar(value: &Value) -> Option<i64> {
+    match numbers(value)?.as_slice() {
+        &[number] => Some(number),
+        _ => None,
+    }
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value.dtype {
+        DType::Scalar {
+            kind: Kind::Bytes, ..
+        } => {
+            let end = value.data.iter().position(|&b| b == 0);
+            let bytes = &value.data[..end.unwrap_or(value.data.len())];
+            Some(String::from_utf8_lossy(bytes).into_owned())
+        }
+        DType::Scalar {
+            kind: Kind::Text, ..
+        } => Some(
+            value
+                .data
+                .chunks_exact(4)
+                .filter_map(|c| char::from_u32(u32::from_le_bytes([c[0], c[1], c[2], c[3]])))
+                .take_while(|&c| c != '\0')
+                .collect(),
+        ),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attribute(name: &str, dtype: DType, shape: &[u64], data: &[u8]) -> Attribute {
+        Attribute {
+            name: name.as_bytes().to_vec(),
+            value: Ok(Value {
+                dtype,
+                shape: shape.to_vec(),
+                data: data.to_vec(),
+            }),
+        }
+    }
+
+    #[test]
+    fn numbers_of_any_width_count_and_others_do_not() {
+        let big = DType::scalar(Kind::Int, 4, Order::Big);
+        let marks = Marks::of(&[
+            attribute("ObjType", big, &[], &[0, 0, 0, 2]),
+            attribute("isBool", DType::int(8), &[], &[0; 8]),
+            attribute("MaxBits", DType::int(8), &[], &[255; 8]),
+            attribute("arkouda_version", DType::bytes(4), &[], b"v1\0x"),
+        ]);
+        assert_eq!(marks.object_type, Some(Ok(2)));
+        assert!(!marks.is_bool && marks.max_bits.is_none());
+        assert_eq!(marks.version.as_deref(), Some("v1"));
+        let float = DType::scalar(Kind::Float, 8, Order::Little);
+        let marks = Marks::of(&[attribute("ObjType", float, &[], &[0; 8])]);
+        assert!(matches!(marks.object_type, Some(Err(_))));
+    }
+
+    #[test]
+    fn a_shape_needs_its_rank() {
+        let rank = |n: u8| attribute("Rank", DType::int(1), &[], &[n]);
+        let shape = attribute("Shape", DType::int(1), &[2], &[2, 3]);
+        assert_eq!(Marks::of(&[rank(2), shape.clone()]).shape, Some(vec![2, 3]));
+        assert_eq!(Marks::of(&[rank(3), shape.clone()]).shape, None);
+        assert_eq!(Marks::of(&[shape]).shape, None);
+        assert_eq!(Marks::of(&[rank(0)]).shape, Some(vec![]));
+    }
+}

@@ -1,0 +1,351 @@
+//! Arrays of numbers, joined: pdarrays, times, addresses, codes; and segments with each part's own base.
+
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+
+use super::array::{Array, Origin};
+use super::object::{Joined, elements, total};
+use super::rows::Converted;
+use super::segments::{Rule, check, int64, rebased};
+use super::set::LocaleSet;
+use crate::error::{Error, Result};
+use crate::formats::arkouda::once::Once;
+use crate::formats::plain::array::ArrayFile;
+use crate::hdf5::Element;
+use crate::io::content::{Concat, Content};
+use crate::npy::dtype::{DType, Kind, Order};
+
+/// How the numbers of an array are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    AsStored,
+    /// Zero is false, anything else true.
+    Bool,
+    /// Nanoseconds since 1970.
+    Datetime,
+    /// Nanoseconds.
+    Timedelta,
+}
+
+/// A joined array.
+pub struct Numbers {
+    /// By part; `None` where a locale has nothing.
+    parts: Vec<Option<ArrayFile>>,
+    stored: DType,
+    shown: DType,
+    shape: Vec<u64>,
+    note: Option<String>,
+}
+
+impl Numbers {
+    /// Joins the datasets of an object. What tells the type is the first part that has data.
+    pub fn new(origin: &Origin, joined: &Joined, meaning: Meaning) -> Result<Self> {
+        let set = &origin.set;
+        let parts = datasets(origin, joined)?;
+        let typed = parts
+            .iter()
+            .enumerate()
+            .filter_map(|(i, p)| Some((i, p.as_ref()?)));
+        let has_data = |part: &ArrayFile| !part.dataset.shape.contains(&0);
+        let leader = typed
+            .clone()
+            .find(|(_, part)| has_data(part))
+            .or_else(|| typed.clone().next())
+            .ok_or_else(|| Error::damaged("no file has a dataset of it"))?;
+        let stored = dtype(leader.1)?;
+        let mut count = 0_u64;
+        let alone = set.parts.len() == 1;
+        for (number, part) in typed.clone() {
+            let shape = &part.dataset.shape;
+            if shape.len() != 1 && !alone {
+                let why = format!("shape {shape:?} in {}: not 1-D", set.name(number));
+                return Err(Error::damaged(why));
+            }
+            let here = dtype(part)?;
+            if has_data(part) && here != stored {
+                return Err(Error::damaged(format!(
+                    "parts of different type: {} in {}, {} in {}",
+                    stored.name(),
+                    set.name(leader.0),
+                    here.name(),
+                    set.name(number)
+                )));
+            }
+            count = count.saturating_add(elements(&part.dataset));
+        }
+        let shown = shown_as(&stored, meaning)?;
+        let (shape, note) = shape(joined, &leader.1.dataset.shape, count, alone)?;
+        Ok(Self {
+            stored,
+            shown,
+            shape,
+            note,
+            parts,
+        })
+    }
+}
+
+/// The dataset of each part; an error where a part holds anything else.
+pub fn datasets(origin: &Origin, joined: &Joined) -> Result<Vec<Option<ArrayFile>>> {
+    let parts = joined.parts.iter().enumerate();
+    parts
+        .map(|(number, part)| {
+            let Some(object) = part else { return Ok(None) };
+            let array = origin.dataset(number, object, joined).ok_or_else(|| {
+                Error::damaged(format!("not a dataset in {}", origin.set.name(number)))
+            })?;
+            Ok(Some(array))
+        })
+        .collect()
+}
+
+fn dtype(part: &ArrayFile) -> Result<DType> {
+    match &part.dataset.element {
+        Element::Fixed { dtype, .. } => Ok(dtype.clone()),
+        Element::Text { .. } | Element::Record { .. } => {
+            Err(Error::damaged("text where numbers should be"))
+        }
+    }
+}
+
+fn shown_as(stored: &DType, meaning: Meaning) -> Result<DType> {
+    let DType::Scalar {
+        kind, size, order, ..
+    } = stored
+    else {
+        return match meaning {
+            Meaning::AsStored => Ok(stored.clone()),
+            _ => Err(Error::damaged(format!(
+                "{} where numbers should be",
+                stored.name()
+            ))),
+        };
+    };
+    let is_integer = matches!(kind, Kind::Int | Kind::Uint | Kind::Bool);
+    let time = |kind| {
+        if (*size, is_integer) != (8, true) {
+            let why = format!("{} where <i8 should be", stored.name());
+            return Err(Error::damaged(why));
+        }
+        Ok(DType::Scalar {
+            kind,
+            size: 8,
+            order: *order,
+            unit: "[ns]".into(),
+        })
+    };
+    match meaning {
+        Meaning::AsStored => Ok(stored.clone()),
+        Meaning::Bool if is_integer => Ok(DType::scalar(Kind::Bool, 1, Order::None)),
+        Meaning::Bool => Err(Error::damaged(format!("isBool on {}", stored.name()))),
+        Meaning::Datetime => time(Kind::Datetime),
+        Meaning::Timedelta => time(Kind::Timedelta),
+    }
+}
+
+/// The shape that `Rank` and `Shape` give, or the stored one, and then why.
+fn shape(
+    joined: &Joined,
+    stored: &[u64],
+    elements: u64,
+    alone: bool,
+) -> Result<(Vec<u64>, Option<String>)> {
+    let mut claimed = joined
+        .objects()
+        .filter_map(|object| object.marks.shape.as_ref());
+    let flat = || {
+        if alone {
+            stored.to_vec()
+        } else {
+            vec![elements]
+        }
+    };
+    let Some(first) = claimed.next() else {
+        return Ok((flat(), None));
+    };
+    if let Some(other) = claimed.find(|other| *other != first) {
+        let why = format!("attribute Shape is {first:?} in one part, {other:?} in another");
+        return Err(Error::damaged(why));
+    }
+    let product = first.iter().try_fold(1_u64, |n, &d| n.checked_mul(d));
+    if product == Some(elements) {
+        return Ok((first.clone(), None));
+    }
+    let note =
+        format!("attribute Shape says {first:?}, but there are {elements} elements: shown flat");
+    Ok((flat(), Some(note)))
+}
+
+impl Array for Numbers {
+    fn form(&self) -> Result<(DType, Vec<u64>)> {
+        Ok((self.shown.clone(), self.shape.clone()))
+    }
+
+    fn payload(&self) -> Result<Arc<dyn Content>> {
+        let size = self.stored.size();
+        let is_bool = matches!(
+            self.shown,
+            DType::Scalar {
+                kind: Kind::Bool,
+                ..
+            }
+        ) && self.shown != self.stored;
+        let mut contents: Vec<Arc<dyn Content>> = Vec::new();
+        for part in self.parts.iter().flatten() {
+            if part.dataset.shape.contains(&0) {
+                continue;
+            }
+            let payload: Arc<dyn Content> = Arc::new(part.payload()?);
+            contents.push(if is_bool {
+                Arc::new(Converted::new(payload, size, 1, move |from, to| {
+                    for (from, to) in from.chunks_exact(size).zip(to) {
+                        *to = u8::from(from.iter().any(|&b| b != 0));
+                    }
+                }))
+            } else {
+                payload
+            });
+        }
+        Ok(Arc::new(Concat::new(contents)))
+    }
+
+    fn part(&self, number: usize) -> Json {
+        let part = self.parts.get(number).and_then(Option::as_ref);
+        json!({ "elements": part.map_or(0, |part| elements(&part.dataset)) })
+    }
+
+    fn note(&self) -> Option<String> {
+        self.note.clone()
+    }
+}
+
+/// The numbers of an object, joined anew each time somebody looks: a file may hold very many objects.
+pub struct NumbersOf(pub Arc<Origin>, pub Meaning);
+
+impl NumbersOf {
+    fn joined(&self) -> Result<Numbers> {
+        Numbers::new(&self.0, &self.0.joined, self.1)
+    }
+}
+
+impl Array for NumbersOf {
+    fn form(&self) -> Result<(DType, Vec<u64>)> {
+        self.joined()?.form()
+    }
+
+    fn payload(&self) -> Result<Arc<dyn Content>> {
+        self.joined()?.payload()
+    }
+
+    fn part(&self, number: usize) -> Json {
+        self.joined()
+            .map_or(Json::Null, |numbers| numbers.part(number))
+    }
+
+    fn note(&self) -> Option<String> {
+        self.joined().ok()?.note()
+    }
+}
+
+/// What each part's segments point into.
+pub enum Values {
+    /// Values that begin anew in each part; how many each has is known, or found out.
+    ByPart(Box<dyn Fn() -> Result<Vec<u64>> + Send + Sync>),
+    /// All values together, as many as these.
+    Together(u64),
+}
+
+/// Segments, joined and rebased, and checked when they are first opened.
+pub struct Segments {
+    set: Arc<LocaleSet>,
+    parts: Vec<Option<ArrayFile>>,
+    values: Values,
+    rows: u64,
+    checked: Once<()>,
+}
+
+impl Segments {
+    pub fn new(origin: &Origin, joined: &Joined, values: Values) -> Result<Self> {
+        let parts = datasets(origin, joined)?;
+        let mut rows = 0_u64;
+        for (number, part) in parts.iter().enumerate() {
+            let Some(part) = part else { continue };
+            if !super::recognition::is_integers(&part.dataset) {
+                let why = format!(
+                    "segments that are no 1-D integers in {}",
+                    origin.set.name(number)
+                );
+                return Err(Error::damaged(why));
+            }
+            rows = rows.saturating_add(part.dataset.shape[0]);
+        }
+        Ok(Self {
+            set: origin.set.clone(),
+            parts,
+            values,
+            rows,
+            checked: Once::default(),
+        })
+    }
+
+    fn joined(&self) -> Result<Vec<(usize, Arc<dyn Content>)>> {
+        let parts = self.parts.iter().enumerate();
+        parts
+            .filter_map(|(number, part)| Some((number, part.as_ref()?)))
+            .filter(|(_, part)| !part.dataset.shape.contains(&0))
+            .map(|(number, part)| Ok((number, int64(part)?)))
+            .collect()
+    }
+
+    fn check(&self) -> Result<()> {
+        let parts = self.joined()?;
+        match &self.values {
+            Values::ByPart(counts) => {
+                let counts = counts()?;
+                for (number, starts) in parts {
+                    let values = counts.get(number).copied().unwrap_or(0);
+                    let rule = Rule {
+                        values,
+                        strict: false,
+                    };
+                    check(&*starts, rule).map_err(|e| e.about(self.set.name(number)))?;
+                }
+            }
+            Values::Together(values) => {
+                let rule = Rule {
+                    values: *values,
+                    strict: false,
+                };
+                check(
+                    &Concat::new(parts.into_iter().map(|(_, starts)| starts)),
+                    rule,
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Array for Segments {
+    fn form(&self) -> Result<(DType, Vec<u64>)> {
+        Ok((DType::int(8), vec![self.rows]))
+    }
+
+    fn payload(&self) -> Result<Arc<dyn Content>> {
+        self.checked.get(|| self.check())?;
+        let parts = self.joined()?;
+        let Values::ByPart(counts) = &self.values else {
+            return Ok(Arc::new(Concat::new(parts.into_iter().map(|(_, c)| c))));
+        };
+        let counts = counts()?;
+        Ok(Arc::new(Concat::new(parts.into_iter().map(
+            |(number, starts)| rebased(starts, total(counts.iter().take(number).copied())),
+        ))))
+    }
+
+    fn part(&self, number: usize) -> Json {
+        let part = self.parts.get(number).and_then(Option::as_ref);
+        json!({ "elements": part.map_or(0, |part| elements(&part.dataset)) })
+    }
+}

@@ -1,0 +1,161 @@
+//! An object of one locale file, and the same object in all files of a set.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::marks::Marks;
+use crate::hdf5::{Dataset, Member, Surveyed};
+
+/// An object of one file.
+#[derive(Debug)]
+pub struct Object {
+    pub marks: Marks,
+    pub what: What,
+}
+
+/// What it is in HDF5.
+#[derive(Debug)]
+pub enum What {
+    Dataset(Dataset),
+    Group {
+        addr: u64,
+        /// Hard links to it, as its header claims.
+        links: u32,
+        /// Its members; `None` if nobody has looked yet.
+        members: Option<Vec<(Vec<u8>, Arc<Object>)>>,
+    },
+    /// Arkouda writes no such thing; with the reason why it is not shown.
+    Foreign(String),
+    Damaged(String),
+}
+
+/// How many elements a dataset claims to have.
+pub fn elements(dataset: &Dataset) -> u64 {
+    let dims = dataset.shape.iter();
+    dims.fold(1, |n, &d| n.saturating_mul(d))
+}
+
+/// The sum of counts that come from files.
+pub fn total(counts: impl IntoIterator<Item = u64>) -> u64 {
+    counts.into_iter().fold(0, u64::saturating_add)
+}
+
+impl Object {
+    pub fn new(surveyed: Surveyed) -> (Vec<u8>, Arc<Self>) {
+        let what = match surveyed.member {
+            Member::Dataset(dataset) => What::Dataset(dataset),
+            Member::Group { addr, links } => What::Group {
+                addr,
+                links,
+                members: surveyed
+                    .members
+                    .map(|members| members.into_iter().map(Self::new).collect()),
+            },
+            Member::Soft(_) | Member::External { .. } => {
+                What::Foreign("a link; kind=plain follows it".into())
+            }
+            Member::Unsupported { reason, .. } => What::Foreign(reason),
+            Member::Damaged(why) => What::Damaged(why),
+        };
+        let marks = Marks::of(&surveyed.attributes);
+        (surveyed.name, Arc::new(Self { marks, what }))
+    }
+
+    pub fn addr(&self) -> Option<u64> {
+        match &self.what {
+            What::Dataset(dataset) => Some(dataset.addr),
+            What::Group { addr, .. } => Some(*addr),
+            What::Foreign(_) | What::Damaged(_) => None,
+        }
+    }
+
+    pub fn dataset(&self) -> Option<&Dataset> {
+        match &self.what {
+            What::Dataset(dataset) => Some(dataset),
+            _ => None,
+        }
+    }
+
+    pub fn members(&self) -> &[(Vec<u8>, Arc<Self>)] {
+        match &self.what {
+            What::Group {
+                members: Some(members),
+                ..
+            } => members,
+            _ => &[],
+        }
+    }
+
+    pub fn member(&self, name: &str) -> Option<&Arc<Self>> {
+        let mut members = self.members().iter();
+        members.find_map(|(n, object)| (n == name.as_bytes()).then_some(object))
+    }
+
+    pub fn is_group(&self) -> bool {
+        matches!(self.what, What::Group { .. })
+    }
+
+    /// What an empty locale holds in the place of anything: a dataset of shape (0,).
+    pub fn is_empty_dataset(&self) -> bool {
+        self.dataset().is_some_and(|d| d.shape == [0])
+    }
+}
+
+/// An object as the files of a set hold it.
+#[derive(Clone, Debug)]
+pub struct Joined {
+    /// The names that lead to it from the root group.
+    pub path: Vec<Vec<u8>>,
+    /// By part; `None` where a part lacks it.
+    pub parts: Vec<Option<Arc<Object>>>,
+}
+
+impl Joined {
+    /// Path in the HDF5 files.
+    pub fn path(&self) -> String {
+        let names = self.path.iter().map(|name| String::from_utf8_lossy(name));
+        names.fold(String::new(), |path, name| path + "/" + &name)
+    }
+
+    pub fn name(&self) -> &[u8] {
+        self.path.last().map_or(b"", Vec::as_slice)
+    }
+
+    /// The objects of all parts that have it.
+    pub fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.parts.iter().flatten()
+    }
+
+    /// A member by name, in whichever parts have it; `None` if none does.
+    pub fn member(&self, name: &str) -> Option<Self> {
+        let parts: Vec<_> = self
+            .parts
+            .iter()
+            .map(|part| part.as_ref()?.member(name).cloned())
+            .collect();
+        parts.iter().any(Option::is_some).then(|| Self {
+            path: [self.path.as_slice(), &[name.as_bytes().to_vec()]].concat(),
+            parts,
+        })
+    }
+
+    /// All members, in order of name.
+    pub fn members(&self) -> Vec<Self> {
+        let mut by_name: BTreeMap<&[u8], Vec<Option<Arc<Object>>>> = BTreeMap::new();
+        for (number, part) in self.parts.iter().enumerate() {
+            for (name, object) in part.iter().flat_map(|object| object.members()) {
+                let parts = by_name
+                    .entry(name)
+                    .or_insert_with(|| vec![None; self.parts.len()]);
+                parts[number] = Some(object.clone());
+            }
+        }
+        by_name
+            .into_iter()
+            .map(|(name, parts)| Self {
+                path: [self.path.as_slice(), &[name.to_vec()]].concat(),
+                parts,
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,118 @@
+//! What decides that an HDF5 file was written by Arkouda.
+//!
+//! Any one of these, looked for in this order; a root group with `__daf__` in it is a daf store:
+//! 1. the root group has an integer attribute `File_Format` (file version 2.0);
+//! 2. a member of the root group has an integer attribute `ObjType` (the first 256 by name are looked at);
+//! 3. the root group has a group `_arkouda_metadata` with an attribute `arkouda_version` (file version 1.0);
+//! 4. the file is called `..._LOCALE<number>`, and the root group holds nothing but 1-D arrays of numbers
+//!    and groups of `values` (1-D, bytes) and at most `segments` (1-D, integers) beside them (before 1.0).
+//!
+//! So a group with `values` in it is never text by itself.
+
+use super::marks::NAMES;
+use super::object::{Object, What};
+use super::place::PartName;
+use crate::dataset::opened::OpenStore;
+use crate::error::{Error, Result};
+use crate::formats::daf;
+use crate::hdf5::{Dataset, Element, H5Error};
+use crate::npy::dtype::{DType, Kind};
+use crate::options::StoreKind;
+
+/// Members of the root group that are looked at.
+const LOOKED_AT: usize = 256;
+
+/// Name of the group that marks files of version 1.0.
+pub const METADATA: &[u8] = b"_arkouda_metadata";
+
+/// Whether a file is shown as Arkouda's.
+pub fn is_arkouda(store: &OpenStore) -> Result<bool> {
+    match store.context.options.kind {
+        StoreKind::Arkouda => return Ok(true),
+        StoreKind::Plain | StoreKind::Daf | StoreKind::Hangar => return Ok(false),
+        StoreKind::Auto => {}
+    }
+    let file = &store.file;
+    let survey = |depth| {
+        let h5 = &store.context.h5;
+        match h5.survey(file, store.root, &NAMES, (LOOKED_AT, depth), Object::new) {
+            Ok(survey) => Ok(Some(survey)),
+            // Whoever lists the group finds out what is wrong with it.
+            Err(H5Error::Damaged(_)) => Ok(None),
+            Err(e) => Err(Error::from(e)),
+        }
+    };
+    let name = store.file.path.file_name();
+    let has_locale = name.is_some_and(|name| PartName::parse(name.as_encoded_bytes()).is_some());
+    let Some(survey) = survey(usize::from(has_locale))? else {
+        return Ok(false);
+    };
+    let members = survey.members;
+    if members.iter().any(|(name, _)| name == daf::MARK) {
+        return Ok(false);
+    }
+    if super::marks::Marks::of(&survey.attributes)
+        .file_format
+        .is_some()
+    {
+        return Ok(true);
+    }
+    let is_whole = survey.total <= LOOKED_AT && survey.damage.is_none();
+    let marked = members.iter().any(|(name, member)| {
+        matches!(member.marks.object_type, Some(Ok(_)))
+            || (name == METADATA && member.is_group() && member.marks.version.is_some())
+    });
+    let legacy = || {
+        is_whole
+            && !members.is_empty()
+            && members.iter().all(|(_, member)| match &member.what {
+                What::Dataset(dataset) => is_vector(dataset, &NUMBERS),
+                What::Group { .. } => is_text(member),
+                What::Foreign(_) | What::Damaged(_) => false,
+            })
+    };
+    Ok(marked || (has_locale && legacy()))
+}
+
+const NUMBERS: [Kind; 4] = [Kind::Int, Kind::Uint, Kind::Float, Kind::Bool];
+
+/// Whether a group looks like text: `values`, 1-D, bytes, and nothing else but `segments`, 1-D, integers.
+pub fn is_text(group: &Object) -> bool {
+    let bytes = |object: &Object| object.dataset().is_some_and(is_bytes);
+    group.member("values").is_some_and(|values| bytes(values))
+        && group
+            .members()
+            .iter()
+            .all(|(name, member)| match name.as_slice() {
+                b"values" => true,
+                b"segments" => member.dataset().is_some_and(is_integers),
+                _ => false,
+            })
+}
+
+/// Whether a dataset is 1-D with scalars of one of some kinds.
+fn is_vector(dataset: &Dataset, kinds: &[Kind]) -> bool {
+    dataset.shape.len() == 1 && scalar(dataset).is_some_and(|(kind, _)| kinds.contains(&kind))
+}
+
+/// The kind and size of elements that are plain scalars.
+pub fn scalar(dataset: &Dataset) -> Option<(Kind, usize)> {
+    match &dataset.element {
+        Element::Fixed {
+            dtype: DType::Scalar { kind, size, .. },
+            inner,
+            ..
+        } if inner.is_empty() => Some((*kind, *size)),
+        _ => None,
+    }
+}
+
+/// A vector of single bytes.
+pub fn is_bytes(dataset: &Dataset) -> bool {
+    dataset.shape.len() == 1 && scalar(dataset) == Some((Kind::Uint, 1))
+}
+
+/// A vector of integers.
+pub fn is_integers(dataset: &Dataset) -> bool {
+    is_vector(dataset, &[Kind::Int, Kind::Uint])
+}

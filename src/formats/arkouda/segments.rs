@@ -1,0 +1,207 @@
+//! Where each string or segment begins, as it is stored.
+//!
+//! Arkouda writes one start per entry and no end behind the last (`src/HDF5Msg.chpl` lines 1014 to 1408); in
+//! every file of a set they begin anew. They are never held in memory: one pass checks them and finds the
+//! widest gap, and windows are read as they are needed.
+
+use std::sync::Arc;
+
+use super::marks::integer;
+use super::recognition::scalar;
+use super::rows::{Converted, STEP, read_window, words};
+use crate::error::{Error, Result};
+use crate::formats::plain::array::ArrayFile;
+use crate::hdf5::Element;
+use crate::io::content::Content;
+use crate::npy::dtype::{DType, Kind, Order};
+
+/// How many times larger than its file a dataset may be that is looked at as a whole. No filter packs more;
+/// what claims to be larger was never written, and looking at it might take for ever.
+const LARGEST: u64 = 1 << 16;
+
+/// Refuses a dataset of `bytes` that is too large to be looked at.
+pub fn bounded(array: &ArrayFile, bytes: u64) -> Result<()> {
+    let file = array.store.file.identity.size;
+    if bytes / LARGEST > file {
+        let why = format!("{bytes} bytes in a file of {file}: not looked at");
+        return Err(Error::damaged(why).about(array.path()));
+    }
+    Ok(())
+}
+
+/// The elements of an integer dataset as little-endian 64-bit integers. Unsigned ones beyond 2^63 - 1 become
+/// negative, and are refused as such.
+pub fn int64(array: &ArrayFile) -> Result<Arc<dyn Content>> {
+    let payload: Arc<dyn Content> = Arc::new(array.payload()?);
+    bounded(array, payload.len())?;
+    let Element::Fixed {
+        dtype: DType::Scalar {
+            kind, size, order, ..
+        },
+        ..
+    } = &array.dataset.element
+    else {
+        return Err(Error::damaged("not integers").about(array.path()));
+    };
+    let (kind, size, order) = (*kind, *size, *order);
+    if !matches!(
+        scalar(&array.dataset),
+        Some((Kind::Int | Kind::Uint, 1..=8))
+    ) {
+        return Err(Error::damaged("not integers").about(array.path()));
+    }
+    if size == 8 && order == Order::Little {
+        return Ok(payload);
+    }
+    Ok(Arc::new(Converted::new(
+        payload,
+        size,
+        8,
+        move |from, to| {
+            for (from, to) in from.chunks_exact(size).zip(to.chunks_exact_mut(8)) {
+                let number = integer(from, kind, order).unwrap_or(-1);
+                to.copy_from_slice(&number.to_le_bytes());
+            }
+        },
+    )))
+}
+
+/// The same numbers with something added to each.
+pub fn rebased(starts: Arc<dyn Content>, base: u64) -> Arc<dyn Content> {
+    if base == 0 {
+        return starts;
+    }
+    let base = base.cast_signed();
+    Arc::new(Converted::new(starts, 8, 8, move |from, to| {
+        for (number, to) in words(from).zip(to.as_chunks_mut::<8>().0) {
+            *to = number.wrapping_add(base).to_le_bytes();
+        }
+    }))
+}
+
+/// What starts must obey.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// How many values there are to point at.
+    pub values: u64,
+    /// Every entry has at least one value: the zero byte behind a string.
+    pub strict: bool,
+}
+
+/// Checks starts in one pass; the largest number of values that an entry has.
+pub fn check(starts: &dyn Content, rule: Rule) -> Result<u64> {
+    let limit = i64::try_from(rule.values).map_err(|_| Error::damaged("too many values"))?;
+    let rows = starts.len() / 8;
+    let least_gap = i64::from(rule.strict);
+    let mut widest = 0;
+    let mut before: Option<i64> = None;
+    let mut buf = vec![0; STEP];
+    let mut row = 0;
+    while row < rows {
+        let window = read_window(starts, row * 8, &mut buf)?;
+        // Without one before it, the first start is as good as any.
+        let first = words(window).next().unwrap_or(0);
+        let mut last = before.unwrap_or(first.wrapping_sub(least_gap));
+        let (mut low, mut high, mut least, mut most) = (i64::MAX, i64::MIN, i64::MAX, 0);
+        for start in words(window) {
+            // A difference of wrong numbers may wrap: then one of them is out of bounds.
+            let gap = start.wrapping_sub(last);
+            (low, high) = (low.min(start), high.max(start));
+            (least, most) = (least.min(gap), most.max(gap));
+            last = start;
+        }
+        if low < 0 || high > limit || least < least_gap {
+            return Err(complain(window, row, before, rule));
+        }
+        widest = widest.max(most);
+        before = Some(last);
+        row += window.len() as u64 / 8;
+    }
+    if let Some(last) = before {
+        let gap = limit - last;
+        if rule.strict && gap < 1 {
+            let why = format!("segment {} is {last}, there are {limit} values", rows - 1);
+            return Err(Error::damaged(why));
+        }
+        widest = widest.max(gap);
+    }
+    Ok(widest.unsigned_abs())
+}
+
+/// Finds the first start in a window that breaks a rule.
+fn complain(window: &[u8], row: u64, mut before: Option<i64>, rule: Rule) -> Error {
+    let limit = rule.values.cast_signed();
+    for (start, row) in words(window).zip(row..) {
+        if start < 0 || start > limit {
+            let why = format!("segment {row} is {start}, there are {limit} values");
+            return Error::damaged(why);
+        }
+        if let Some(before) = before {
+            if start < before {
+                let why = format!("segment {row} is {start}, the one before it {before}");
+                return Error::damaged(why);
+            }
+            if rule.strict && start == before {
+                let why = format!(
+                    "segments {} and {row} are both {start}: no room for the end of a string",
+                    row - 1
+                );
+                return Error::damaged(why);
+            }
+        }
+        before = Some(start);
+    }
+    Error::damaged("segments that contradict each other")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::content::Literal;
+
+    fn content(starts: &[i64]) -> Literal {
+        Literal(starts.iter().flat_map(|n| n.to_le_bytes()).collect())
+    }
+
+    fn checked(starts: &[i64], values: u64, strict: bool) -> std::result::Result<u64, String> {
+        check(&content(starts), Rule { values, strict }).map_err(|e| e.message)
+    }
+
+    #[test]
+    fn starts_in_order_give_the_widest_entry() {
+        assert_eq!(checked(&[0, 2, 7], 8, true), Ok(5));
+        assert_eq!(checked(&[0, 2, 3], 9, true), Ok(6));
+        assert_eq!(checked(&[0, 0, 3, 3], 3, false), Ok(3));
+        assert_eq!(checked(&[], 5, true), Ok(0));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let says = |starts: &[i64], strict| checked(starts, 9, strict).unwrap_err();
+        assert_eq!(
+            says(&[0, 5, 4], false),
+            "segment 2 is 4, the one before it 5"
+        );
+        assert_eq!(says(&[0, 10], false), "segment 1 is 10, there are 9 values");
+        assert_eq!(says(&[-1, 3], false), "segment 0 is -1, there are 9 values");
+        assert_eq!(
+            says(&[0, i64::MIN], false).split(' ').next(),
+            Some("segment")
+        );
+        assert_eq!(
+            says(&[i64::MAX, i64::MIN], true).split(' ').next(),
+            Some("segment")
+        );
+        assert!(says(&[0, 3, 3], true).starts_with("segments 1 and 2 are both 3"));
+        assert_eq!(says(&[0, 9], true), "segment 1 is 9, there are 9 values");
+    }
+
+    #[test]
+    fn an_offence_far_behind_is_found() {
+        let mut starts: Vec<i64> = (0..300_000).collect();
+        assert_eq!(checked(&starts, 300_000, true), Ok(1));
+        starts[262_144] = 5;
+        let says = checked(&starts, 300_000, true).unwrap_err();
+        assert_eq!(says, "segment 262144 is 5, the one before it 262143");
+    }
+}

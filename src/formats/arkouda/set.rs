@@ -1,0 +1,297 @@
+//! The files that hold one Arkouda data set: one, or one per locale.
+//!
+//! A set is of one version: that of its files, all of which stay open. What is wrong with the set as a
+//! whole (a part that is missing, there twice or cannot be opened) is wrong with every object in it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use serde_json::{Value as Json, json};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::marks::NAMES;
+use super::object::{Joined, Object, What};
+use super::place::Place;
+use crate::dataset::context::Context;
+use crate::dataset::opened::OpenStore;
+use crate::error::{Error, Result};
+use crate::hdf5::H5Error;
+use crate::io::file::{Identity, Ownership};
+
+/// One version of a set.
+pub struct LocaleSet {
+    pub context: Arc<Context>,
+    /// The file, or a pattern for all of them.
+    pub path: PathBuf,
+    pub parts: Vec<Part>,
+    pub faults: Vec<String>,
+    /// Where the parts were found; `None` for a single file.
+    found: Option<Found>,
+    version: u64,
+}
+
+/// A file of a set.
+pub struct Part {
+    /// Number in its name; `None` for a single file.
+    pub locale: Option<u64>,
+    pub store: Arc<OpenStore>,
+}
+
+impl Part {
+    /// What messages call it.
+    pub fn name(&self) -> String {
+        let path = &self.store.file.path;
+        path.file_name()
+            .unwrap_or(path.as_os_str())
+            .to_string_lossy()
+            .into_owned()
+    }
+}
+
+struct Found {
+    place: Place,
+    top: PathBuf,
+    files: Vec<PathBuf>,
+    /// Those that could not be opened, as they were then.
+    unopened: Vec<(PathBuf, Option<Identity>)>,
+    /// The directory's time when these were all its files.
+    checked: Mutex<Option<SystemTime>>,
+}
+
+fn changed(dir: &Path) -> Option<SystemTime> {
+    std::fs::metadata(dir).and_then(|meta| meta.modified()).ok()
+}
+
+fn identity(path: &Path) -> Option<Identity> {
+    let meta = std::fs::metadata(path).ok()?;
+    Some(Identity::of(&meta))
+}
+
+impl Found {
+    fn files(place: &Place, top: &Path, context: &Context) -> Result<Vec<PathBuf>> {
+        let parts = place.parts(top, context.options.external)?;
+        Ok(parts.into_values().flatten().flatten().collect())
+    }
+
+    /// Whether no part was added or removed, and none that could not be opened has changed.
+    fn is_current(&self, context: &Context) -> bool {
+        if self
+            .unopened
+            .iter()
+            .any(|(path, was)| identity(path) != *was)
+        {
+            return false;
+        }
+        let now = changed(&self.place.dir);
+        let mut checked = self.checked.lock().unwrap_or_else(|e| e.into_inner());
+        if now.is_some() && *checked == now {
+            return true;
+        }
+        let same =
+            Self::files(&self.place, &self.top, context).is_ok_and(|files| files == self.files);
+        if same {
+            *checked = now;
+        }
+        same
+    }
+}
+
+impl LocaleSet {
+    /// A set of one file.
+    pub fn single(store: Arc<OpenStore>) -> Self {
+        Self {
+            context: store.context.clone(),
+            path: store.file.path.clone(),
+            version: store.file.identity.number(),
+            parts: vec![Part {
+                locale: None,
+                store,
+            }],
+            faults: Vec::new(),
+            found: None,
+        }
+    }
+
+    /// The set whose parts lie at a place below the mounted directory `top`.
+    pub fn open(context: &Arc<Context>, place: &Place, top: &Path) -> Result<Self> {
+        let before = changed(&place.dir);
+        let there = place.parts(top, context.options.external)?;
+        let files = there.values().flatten().flatten().cloned().collect();
+        let (mut parts, mut faults, mut unopened) = (Vec::new(), Vec::new(), Vec::new());
+        let mut expected = 0;
+        for (locale, same) in there {
+            if locale > expected {
+                let missing = (expected..locale).take(3).map(|n| place.part_name(n));
+                let names = missing.collect::<Vec<_>>().join(", ");
+                let more = if locale - expected > 3 { ", ..." } else { "" };
+                faults.push(format!("not there: {names}{more}"));
+            }
+            expected = locale.saturating_add(1);
+            if same.len() > 1 {
+                faults.push(format!("locale {locale} has {} files", same.len()));
+            }
+            for part in same {
+                let path = match part {
+                    Ok(path) => path,
+                    Err(why) => {
+                        faults.push(why);
+                        continue;
+                    }
+                };
+                let was = identity(&path);
+                match OpenStore::open(context, &path) {
+                    Ok(store) => parts.push(Part {
+                        locale: Some(locale),
+                        store,
+                    }),
+                    Err(e) if e.is_shortage() => return Err(e),
+                    Err(e) => {
+                        faults.push(e.message);
+                        unopened.push((path, was));
+                    }
+                }
+            }
+        }
+        let Some(first) = parts.first() else {
+            let why = faults.join("; ");
+            let why = if why.is_empty() {
+                "no such files".into()
+            } else {
+                why
+            };
+            return Err(Error::damaged(why).about(place.pattern().display()));
+        };
+        let mut hash = Xxh3::new();
+        for part in &parts {
+            hash.update(&part.store.file.identity.number().to_le_bytes());
+        }
+        for fault in &faults {
+            hash.update(fault.as_bytes());
+        }
+        Ok(Self {
+            context: first.store.context.clone(),
+            path: place.pattern(),
+            parts,
+            faults,
+            found: Some(Found {
+                place: place.clone(),
+                top: top.to_owned(),
+                files,
+                unopened,
+                checked: Mutex::new(before),
+            }),
+            version: hash.digest(),
+        })
+    }
+
+    /// A number of this version.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Whether the files on disk are still these.
+    pub fn is_current(&self) -> bool {
+        let found = self.found.as_ref();
+        found.is_none_or(|found| found.is_current(&self.context))
+            && self.parts.iter().all(|part| part.store.file.is_current())
+    }
+
+    /// Of all files together.
+    pub fn ownership(&self) -> Ownership {
+        Ownership::joined(self.parts.iter().map(|part| part.store.file.ownership))
+    }
+
+    /// What is wrong with the set as a whole.
+    pub fn fault(&self) -> Option<String> {
+        (!self.faults.is_empty()).then(|| self.faults.join("; "))
+    }
+
+    /// What the part of this number is called.
+    pub fn name(&self, part: usize) -> String {
+        self.parts.get(part).map(Part::name).unwrap_or_default()
+    }
+
+    /// For `info`: what `about` says of each part, with its locale and file in front.
+    pub fn locales(&self, about: impl Fn(usize) -> Json) -> Json {
+        let parts = self.parts.iter().enumerate();
+        parts
+            .map(|(number, part)| {
+                let mut json = json!({
+                    "locale": part.locale,
+                    "file": part.store.file.path.to_string_lossy(),
+                });
+                if let (Some(to), Json::Object(more)) = (json.as_object_mut(), about(number)) {
+                    to.extend(more);
+                }
+                json
+            })
+            .collect()
+    }
+
+    /// The root groups.
+    pub fn root(&self) -> Result<Joined> {
+        let addresses: Vec<_> = self
+            .parts
+            .iter()
+            .map(|part| Some(part.store.root))
+            .collect();
+        self.survey(Vec::new(), &addresses)
+    }
+
+    /// A group with its members looked at, if nobody has yet.
+    pub fn entered(&self, group: &Joined) -> Result<Joined> {
+        let unknown =
+            |object: &Arc<Object>| matches!(object.what, What::Group { members: None, .. });
+        if !group.objects().any(unknown) {
+            return Ok(group.clone());
+        }
+        let addresses: Vec<_> = group
+            .parts
+            .iter()
+            .map(|part| part.as_ref().filter(|o| o.is_group())?.addr())
+            .collect();
+        let mut entered = self.survey(group.path.clone(), &addresses)?;
+        for (part, known) in entered.parts.iter_mut().zip(&group.parts) {
+            // An empty locale may hold a dataset here.
+            *part = part.take().or_else(|| known.clone());
+        }
+        Ok(entered)
+    }
+
+    fn survey(&self, path: Vec<Vec<u8>>, groups: &[Option<u64>]) -> Result<Joined> {
+        let h5 = &self.context.h5;
+        let parts = self
+            .parts
+            .iter()
+            .zip(groups)
+            .map(|(part, group)| {
+                let Some(addr) = *group else { return Ok(None) };
+                let file = &part.store.file;
+                let survey =
+                    |depth| h5.survey(file, addr, &NAMES, (usize::MAX, depth), Object::new);
+                // What is damaged below must not cost all: objects are then looked into one by one.
+                let survey = match survey(usize::MAX) {
+                    Err(H5Error::Damaged(_)) => survey(0),
+                    survey => survey,
+                }?;
+                if let Some(damage) = survey.damage {
+                    // What is missing is then missed where the parts are compared.
+                    self.context.journal.add(&format!(
+                        "{}: a group is damaged, some members are missing: {damage}",
+                        part.store.file.path.display()
+                    ));
+                }
+                Ok(Some(Arc::new(Object {
+                    marks: super::marks::Marks::of(&survey.attributes),
+                    what: What::Group {
+                        addr,
+                        links: 1,
+                        members: Some(survey.members),
+                    },
+                })))
+            })
+            .collect::<Result<_>>()?;
+        Ok(Joined { path, parts })
+    }
+}

@@ -1,0 +1,318 @@
+//! Strings: `values` holds them one after the other, each with a zero byte behind it; `segments` where they
+//! begin. Shown at the width of the longest, made while they are read.
+//!
+//! Source: Arkouda, `src/HDF5Msg.chpl` lines 1014 to 1126. A string never lies in two files, and in each file
+//! segments begin at 0. They may be left out. The bytes are UTF-8 that nobody checked: `|S` keeps them.
+
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+
+use super::array::{Array, Origin};
+use super::object::{Joined, Object, total};
+use super::once::Once;
+use super::padded::Padded;
+use super::recognition::{is_bytes, is_integers};
+use super::scan::{Scan, ScannedStarts};
+use super::segments::{Rule, bounded, check, int64, rebased};
+use super::set::LocaleSet;
+use crate::error::{Error, Result};
+use crate::formats::plain::array::ArrayFile;
+use crate::io::content::{Concat, Content};
+use crate::npy::dtype::{DType, Kind, Order};
+
+/// The strings of all parts.
+pub struct Strings {
+    set: Arc<LocaleSet>,
+    parts: Vec<Part>,
+    measured: Once<Arc<Measure>>,
+}
+
+/// The strings of one part; a locale without any may have neither.
+struct Part {
+    values: Option<ArrayFile>,
+    segments: Option<ArrayFile>,
+}
+
+/// What one pass found.
+pub struct Measure {
+    /// The most bytes of a string, at least 1.
+    pub width: u64,
+    /// Strings of each part.
+    pub rows: Vec<u64>,
+    /// Where the strings of a part without segments are.
+    scans: Vec<Option<Arc<Scan>>>,
+}
+
+impl Part {
+    fn bytes(&self) -> u64 {
+        self.values
+            .as_ref()
+            .map_or(0, |values| values.dataset.shape[0])
+    }
+
+    fn stored_rows(&self) -> Option<u64> {
+        match (&self.segments, &self.values) {
+            (Some(segments), _) => Some(segments.dataset.shape[0]),
+            (None, None) => Some(0),
+            (None, Some(_)) => None,
+        }
+    }
+}
+
+impl Strings {
+    /// The strings of an object whose parts are groups, or empty datasets where a locale has none.
+    pub fn new(origin: &Origin, joined: &Joined) -> Result<Self> {
+        let parts = joined.parts.iter().enumerate().map(|(number, object)| {
+            let name = origin.set.name(number);
+            let object = object.as_ref().filter(|object| object.is_group());
+            let Some(object) = object else {
+                return Ok(Part {
+                    values: None,
+                    segments: None,
+                });
+            };
+            let member = |name: &str| {
+                let joined = joined.member(name)?;
+                let object: &Arc<Object> = joined.parts.get(number)?.as_ref()?;
+                origin.dataset(number, object, &joined)
+            };
+            if object.member("values").is_none() {
+                return Err(Error::damaged(format!("no values in {name}")));
+            }
+            let values = member("values")
+                .filter(|values| is_bytes(&values.dataset))
+                .or_else(|| {
+                    // An empty part may have anything that holds nothing.
+                    member("values").filter(|values| values.dataset.shape == [0])
+                })
+                .ok_or_else(|| Error::damaged(format!("values are no 1-D bytes in {name}")))?;
+            let segments = member("segments");
+            let has_segments = object.member("segments").is_some();
+            if has_segments && !segments.as_ref().is_some_and(|s| is_integers(&s.dataset)) {
+                let why = format!("segments are no 1-D integers in {name}");
+                return Err(Error::damaged(why));
+            }
+            Ok(Part {
+                values: Some(values),
+                segments,
+            })
+        });
+        Ok(Self {
+            set: origin.set.clone(),
+            parts: parts.collect::<Result<_>>()?,
+            measured: Once::default(),
+        })
+    }
+
+    /// Strings in each part: known from the segments, or measured.
+    pub fn rows(&self) -> Result<Vec<u64>> {
+        match self.parts.iter().map(Part::stored_rows).collect() {
+            Some(rows) => Ok(rows),
+            None => Ok(self.measure()?.rows.clone()),
+        }
+    }
+
+    /// Bytes of each part, those behind the strings included.
+    pub fn bytes(&self) -> Vec<u64> {
+        self.parts.iter().map(Part::bytes).collect()
+    }
+
+    /// The datasets of bytes.
+    pub fn values(&self) -> impl Iterator<Item = &ArrayFile> {
+        self.parts.iter().filter_map(|part| part.values.as_ref())
+    }
+
+    /// What is stored, in bytes.
+    pub fn stored(&self) -> u64 {
+        let segments = self.parts.iter().filter_map(Part::stored_rows);
+        let bytes = total(self.bytes());
+        segments.fold(bytes, |n, rows| n.saturating_add(rows.saturating_mul(8)))
+    }
+
+    /// Looks at all segments, or where there are none at all values.
+    pub fn measure(&self) -> Result<Arc<Measure>> {
+        self.measured.get(|| {
+            let (mut widest, mut rows, mut scans) = (0, Vec::new(), Vec::new());
+            for (number, part) in self.parts.iter().enumerate() {
+                let about = |e: Error| e.about(self.set.name(number));
+                let (w, n, scan) = measure(part).map_err(about)?;
+                widest = widest.max(w);
+                rows.push(n);
+                scans.push(scan);
+            }
+            Ok(Arc::new(Measure {
+                // Without the zero byte.
+                width: widest.saturating_sub(1).max(1),
+                rows,
+                scans,
+            }))
+        })
+    }
+
+    /// Why there is no form of fixed width; `None` if there is one.
+    ///
+    /// Does not measure what cannot be too large: no string is longer than the bytes of its part.
+    pub fn too_wide(&self) -> Result<Option<String>> {
+        let stored = self.stored();
+        let limit = self.set.context.options.strings_limit(stored);
+        if let Some(rows) = self.rows_if_stored() {
+            let longest = self.bytes().into_iter().max().unwrap_or(0);
+            if rows.saturating_mul(longest) <= limit {
+                return Ok(None);
+            }
+        }
+        let measure = self.measure()?;
+        let rows = total(measure.rows.iter().copied());
+        let expanded = rows.saturating_mul(measure.width);
+        Ok((expanded > limit).then(|| {
+            format!(
+                "{rows} strings take {expanded} bytes at the width of the longest, {}: more than text_limit allows ({limit} bytes)",
+                measure.width
+            )
+        }))
+    }
+
+    fn rows_if_stored(&self) -> Option<u64> {
+        let rows: Option<Vec<u64>> = self.parts.iter().map(Part::stored_rows).collect();
+        rows.map(total)
+    }
+
+    /// Where the strings of one part begin.
+    fn starts(&self, measure: &Measure, number: usize) -> Result<Arc<dyn Content>> {
+        let part = &self.parts[number];
+        if let Some(segments) = &part.segments {
+            return int64(segments);
+        }
+        match (&measure.scans[number], &part.values) {
+            (Some(scan), Some(values)) => Ok(Arc::new(ScannedStarts {
+                scan: scan.clone(),
+                values: Arc::new(values.payload()?),
+            })),
+            _ => Ok(Arc::new(Concat::new([]))),
+        }
+    }
+
+    fn part_info(&self, number: usize) -> Json {
+        let part = &self.parts[number];
+        let measured = || {
+            let measure = self.measure().ok()?;
+            measure.rows.get(number).copied()
+        };
+        json!({
+            "strings": part.stored_rows().or_else(measured),
+            "bytes": part.bytes(),
+            "segments": part.segments.is_some(),
+        })
+    }
+
+    /// The strings at fixed width.
+    pub fn fixed_width(self: &Arc<Self>) -> Arc<dyn Array> {
+        Arc::new(FixedWidth(self.clone()))
+    }
+
+    /// Where they begin in all values together.
+    pub fn segments(self: &Arc<Self>) -> Arc<dyn Array> {
+        Arc::new(JoinedStarts(self.clone()))
+    }
+}
+
+/// The widest string with its end, the number of strings, and where they are if no segments say so.
+fn measure(part: &Part) -> Result<(u64, u64, Option<Arc<Scan>>)> {
+    let Some(values) = &part.values else {
+        return Ok((0, 0, None));
+    };
+    let bytes = part.bytes();
+    bounded(values, bytes)?;
+    let payload = values.payload()?;
+    if bytes > 0 {
+        let mut last = [0];
+        payload.read_at(bytes - 1, &mut last)?;
+        if last != [0] {
+            return Err(Error::damaged(
+                "the last string has no zero byte behind it: values are cut off",
+            ));
+        }
+    }
+    let Some(segments) = &part.segments else {
+        let scan = Scan::of(&payload)?;
+        return Ok((scan.widest, scan.rows, Some(Arc::new(scan))));
+    };
+    let rows = segments.dataset.shape[0];
+    if rows == 0 && bytes > 0 {
+        let why = format!("{bytes} bytes of values and no segments");
+        return Err(Error::damaged(why));
+    }
+    let rule = Rule {
+        values: bytes,
+        strict: true,
+    };
+    Ok((check(&*int64(segments)?, rule)?, rows, None))
+}
+
+/// `|S<width>`, one element per string.
+struct FixedWidth(Arc<Strings>);
+
+impl Array for FixedWidth {
+    fn form(&self) -> Result<(DType, Vec<u64>)> {
+        let measure = self.0.measure()?;
+        let width = usize::try_from(measure.width).unwrap_or(usize::MAX);
+        Ok((
+            DType::bytes(width),
+            vec![total(measure.rows.iter().copied())],
+        ))
+    }
+
+    fn payload(&self) -> Result<Arc<dyn Content>> {
+        let measure = self.0.measure()?;
+        let parts = self.0.parts.iter().enumerate();
+        let parts = parts
+            .filter_map(|(number, part)| Some((number, part.values.as_ref()?)))
+            .filter(|(number, _)| measure.rows[*number] > 0)
+            .map(|(number, values)| {
+                Ok(Arc::new(Padded {
+                    starts: self.0.starts(&measure, number)?,
+                    values: Arc::new(values.payload()?),
+                    width: measure.width,
+                    rows: measure.rows[number],
+                }) as Arc<dyn Content>)
+            })
+            .collect::<Result<Vec<_>>>()?;
+        Ok(Arc::new(Concat::new(parts)))
+    }
+
+    fn part(&self, number: usize) -> Json {
+        self.0.part_info(number)
+    }
+}
+
+/// `<i8`, rebased.
+struct JoinedStarts(Arc<Strings>);
+
+impl Array for JoinedStarts {
+    fn form(&self) -> Result<(DType, Vec<u64>)> {
+        Ok((DType::int(8), vec![total(self.0.rows()?)]))
+    }
+
+    fn payload(&self) -> Result<Arc<dyn Content>> {
+        let measure = self.0.measure()?;
+        let mut base = 0;
+        let mut parts = Vec::new();
+        for (number, part) in self.0.parts.iter().enumerate() {
+            if measure.rows[number] > 0 {
+                parts.push(rebased(self.0.starts(&measure, number)?, base));
+            }
+            base = total([base, part.bytes()]);
+        }
+        Ok(Arc::new(Concat::new(parts)))
+    }
+
+    fn part(&self, number: usize) -> Json {
+        self.0.part_info(number)
+    }
+}
+
+/// The bytes of all strings, `|u1`.
+pub fn values_dtype() -> DType {
+    DType::scalar(Kind::Uint, 1, Order::None)
+}

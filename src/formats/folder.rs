@@ -1,0 +1,475 @@
+//! A real directory mirrored: its subdirectories stay directories, each store in it is one too, other
+//! files are left out. And the root of a single store, which follows its file on disk.
+//!
+//! Stores are opened when somebody looks into them. The directory is read anew each time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value as Json, json};
+
+use super::arkouda::{self, LocaleSet, ObjectDirectory, PartName, Place, SetRoot};
+use super::hangar;
+use crate::checkout::checkouts::is_checkouts;
+use crate::dataset::context::Context;
+use crate::dataset::opened::OpenStore;
+use crate::error::{Error, ErrorKind, Result};
+use crate::formats::plain::group::GroupDirectory;
+use crate::hdf5::Attribute;
+use crate::io::file::handle::{is_short, with_room};
+use crate::io::file::{Identity, Ownership, StoreFile, has_hdf5_signature};
+use crate::options::{External, StoreKind};
+use crate::tree::info;
+use crate::tree::{Directory, Listing, Node, Symlink};
+
+/// Directories below each other that are searched for a first store before mounting.
+const SEARCH_DEPTH: usize = 64;
+
+/// Whether there is a store in a directory or below it. Symbolic links to directories are not followed.
+pub fn holds_a_store(dir: &Path) -> io::Result<bool> {
+    fn search(dir: &Path, depth: usize) -> io::Result<bool> {
+        if hangar::repository::folder(dir).is_some() {
+            return Ok(true);
+        }
+        let mut below = Vec::new();
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                if !is_checkouts(&entry.path()) {
+                    below.push(entry.path());
+                }
+            } else if is_store(&entry.path()).unwrap_or(false) {
+                return Ok(true);
+            }
+        }
+        // A subdirectory that may not be read cannot show that there is none elsewhere.
+        Ok(depth > 0
+            && below
+                .iter()
+                .any(|dir| search(dir, depth - 1).unwrap_or(false)))
+    }
+    search(dir, SEARCH_DEPTH)
+}
+
+fn is_store(path: &Path) -> io::Result<bool> {
+    // Only regular files are opened: a pipe would block.
+    Ok(std::fs::metadata(path)?.is_file() && has_hdf5_signature(&File::open(path)?)?)
+}
+
+/// What a name of a real directory may be shown as.
+#[derive(Clone, Copy)]
+enum Sort {
+    Store,
+    Folder,
+    Set,
+}
+
+/// The distributed set that a file is part of, if it is one.
+pub fn set_of(path: &Path, context: &Arc<Context>) -> Result<Option<SetRoot>> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(None);
+    };
+    let Some(part) = PartName::parse(name.as_bytes()) else {
+        return Ok(None);
+    };
+    let place = Place::of(dir, &part);
+    let is_set = arkouda::is_set(context, &place, dir)?;
+    Ok(is_set.then(|| SetRoot::new(place, dir, context)))
+}
+
+/// A mirrored directory.
+pub struct Folder {
+    /// The directory that was mounted; links that lead out of it are not followed.
+    top: PathBuf,
+    path: PathBuf,
+    context: Arc<Context>,
+    /// Nodes made so far, so that what a store has learnt is kept.
+    known: Mutex<HashMap<Vec<u8>, Node>>,
+    /// Files that were looked at, and whether they are stores.
+    looked_at: Mutex<HashMap<Vec<u8>, (Identity, bool)>>,
+    /// The same for the first part of what may be a distributed set.
+    sets: Mutex<HashMap<Place, (Identity, bool)>>,
+}
+
+impl Folder {
+    pub fn new(top: &Path, path: &Path, context: &Arc<Context>) -> Self {
+        Self {
+            top: top.to_owned(),
+            path: path.to_owned(),
+            context: context.clone(),
+            known: Mutex::default(),
+            looked_at: Mutex::default(),
+            sets: Mutex::default(),
+        }
+    }
+
+    /// What a name of the real directory is shown as; `None`: not at all, with a reason worth telling.
+    fn node(&self, name: &[u8]) -> io::Result<std::result::Result<Node, Option<String>>> {
+        let path = self.path.join(OsStr::from_bytes(name));
+        let meta = std::fs::symlink_metadata(&path)?;
+        if meta.is_symlink() {
+            return self.link(&path, name);
+        }
+        if meta.is_dir() {
+            if is_checkouts(&path) {
+                return Ok(Err(None));
+            }
+            if let Some(folder) = hangar::folder(&path, self.context.options.kind) {
+                return Ok(Ok(self.kept(name, Sort::Store, || {
+                    let root = hangar::open::OpenLater::new(&folder, &self.context);
+                    Node::Directory(Arc::new(root))
+                })));
+            }
+            return Ok(Ok(self.kept(name, Sort::Folder, || {
+                Node::Directory(Arc::new(Folder::new(&self.top, &path, &self.context)))
+            })));
+        }
+        self.store(&path, name, &meta)
+    }
+
+    fn link(
+        &self,
+        path: &Path,
+        name: &[u8],
+    ) -> io::Result<std::result::Result<Node, Option<String>>> {
+        let Ok(target) = path.canonicalize() else {
+            return Ok(Err(None));
+        };
+        let inside = target.starts_with(&self.top);
+        if !inside && self.context.options.external != External::Allow {
+            return Ok(Err(Some(
+                "symbolic link that leads out of the mounted directory (external=allow shows it)"
+                    .into(),
+            )));
+        }
+        let Ok(meta) = std::fs::metadata(&target) else {
+            return Ok(Err(None));
+        };
+        if !meta.is_dir() {
+            return self.store(path, name, &meta);
+        }
+        if !inside {
+            return Ok(Err(Some(
+                "symbolic link to a directory outside the mounted one".into(),
+            )));
+        }
+        // A link inside stays a link, spelled relative to where it stands.
+        let depth = self
+            .path
+            .strip_prefix(&self.top)
+            .map_or(0, |p| p.components().count());
+        let mut shown: PathBuf = std::iter::repeat_n("..", depth).collect();
+        shown.push(target.strip_prefix(&self.top).unwrap_or(&target));
+        if shown.as_os_str().is_empty() {
+            shown.push(".");
+        }
+        Ok(Ok(Node::Symlink(Arc::new(Symlink {
+            target: shown.into_os_string().into_vec(),
+            ownership: Ownership::of(&meta),
+        }))))
+    }
+
+    fn store(
+        &self,
+        path: &Path,
+        name: &[u8],
+        meta: &std::fs::Metadata,
+    ) -> io::Result<std::result::Result<Node, Option<String>>> {
+        if !meta.is_file() {
+            return Ok(Err(None));
+        }
+        let identity = Identity::of(meta);
+        let mut looked_at = self.looked_at.lock().unwrap_or_else(|e| e.into_inner());
+        let store = match looked_at.get(name) {
+            Some((known, store)) if *known == identity => *store,
+            _ => {
+                let store = match with_room(|| is_store(path)) {
+                    Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                        return Ok(Err(Some(format!("cannot be read: {e}"))));
+                    }
+                    // A file that ends before its signature is no store.
+                    Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => false,
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Err(None)),
+                    store => store?,
+                };
+                looked_at.insert(name.to_vec(), (identity, store));
+                store
+            }
+        };
+        drop(looked_at);
+        if !store {
+            return Ok(Err(None));
+        }
+        Ok(Ok(self.kept(name, Sort::Store, || {
+            Node::Directory(Arc::new(StoreRoot::new(path, &self.context)))
+        })))
+    }
+
+    /// The distributed set at a place whose first part that is HDF5 is among `paths`, under the name it is
+    /// shown by.
+    fn set(
+        &self,
+        place: &Place,
+        paths: impl IntoIterator<Item = PathBuf>,
+    ) -> io::Result<Option<(Vec<u8>, Node)>> {
+        let mut first = None;
+        for path in paths {
+            let Ok(meta) = std::fs::metadata(&path) else {
+                continue;
+            };
+            match with_room(|| is_store(&path)) {
+                Ok(true) => {
+                    first = Some(Identity::of(&meta));
+                    break;
+                }
+                Err(e) if is_short(&e) => return Err(e),
+                Ok(false) | Err(_) => {}
+            }
+        }
+        let Some(first) = first else {
+            return Ok(None);
+        };
+        let mut sets = self.sets.lock().unwrap_or_else(|e| e.into_inner());
+        let known = sets.get(place).filter(|(known, _)| *known == first);
+        let is_set = match known {
+            Some((_, is_set)) => *is_set,
+            None => {
+                let is_set = match arkouda::is_set(&self.context, place, &self.top) {
+                    Err(e) if e.is_shortage() => {
+                        return Err(io::Error::from_raw_os_error(e.errno()));
+                    }
+                    is_set => is_set.unwrap_or(false),
+                };
+                sets.insert(place.clone(), (first, is_set));
+                is_set
+            }
+        };
+        drop(sets);
+        let name = place.visible();
+        Ok(is_set.then(|| {
+            let node = self.kept(&name, Sort::Set, || {
+                let root = SetRoot::new(place.clone(), &self.top, &self.context);
+                Node::Directory(Arc::new(root))
+            });
+            (name, node)
+        }))
+    }
+
+    /// What a name stands for because of distributed sets: a set, or for one of its files a link to it.
+    fn in_set(&self, name: &[u8]) -> io::Result<Option<Node>> {
+        let external = self.context.options.external;
+        let set = |place: &Place| -> io::Result<_> {
+            let parts = place.parts(&self.top, external)?;
+            self.set(place, parts.into_values().flatten().flatten())
+        };
+        if let Some(part) = PartName::parse(name) {
+            let set = set(&Place::of(&self.path, &part))?;
+            return Ok(set.map(|(target, _)| {
+                Node::Symlink(Arc::new(Symlink {
+                    target,
+                    ownership: self.ownership(),
+                }))
+            }));
+        }
+        for place in Place::shown_as(&self.path, name) {
+            if let Some((shown, node)) = set(&place)?
+                && shown == name
+            {
+                return Ok(Some(node));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The node of a name that was made before, if it was of the same sort.
+    fn kept(&self, name: &[u8], sort: Sort, make: impl FnOnce() -> Node) -> Node {
+        let mut key = vec![sort as u8];
+        key.extend_from_slice(name);
+        let mut known = self.known.lock().unwrap_or_else(|e| e.into_inner());
+        known.entry(key).or_insert_with(make).clone()
+    }
+}
+
+impl Directory for Folder {
+    fn ownership(&self) -> Ownership {
+        std::fs::metadata(&self.path).map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
+    }
+
+    fn list(&self) -> Result<Arc<Listing>> {
+        let about = |e: io::Error| Error::from(e).about(self.path.display());
+        let (mut entries, mut left_out) = (Vec::new(), Vec::new());
+        let (mut names, mut sets) = (Vec::new(), BTreeMap::<Place, Vec<_>>::new());
+        for entry in with_room(|| std::fs::read_dir(&self.path)).map_err(about)? {
+            let name = entry.map_err(about)?.file_name().into_vec();
+            match PartName::parse(&name) {
+                Some(part) => {
+                    let place = Place::of(&self.path, &part);
+                    sets.entry(place).or_default().push((part.locale, name));
+                }
+                None => names.push(name),
+            }
+        }
+        for (place, mut parts) in sets {
+            parts.sort();
+            let external = self.context.options.external;
+            let paths = parts
+                .iter()
+                .map(|(_, name)| self.path.join(OsStr::from_bytes(name)))
+                .filter(|path| !arkouda::leads_out(path, &self.top, external));
+            match self.set(&place, paths).map_err(about)? {
+                Some(set) => entries.push(set),
+                None => names.extend(parts.into_iter().map(|(_, name)| name)),
+            }
+        }
+        for name in names {
+            match self.node(&name) {
+                Ok(Ok(node)) => entries.push((name, node)),
+                Ok(Err(Some(reason))) => left_out.push((name, reason)),
+                // Not a store.
+                Ok(Err(None)) => {}
+                Err(e) if is_short(&e) => return Err(about(e)),
+                // Gone since the directory was read.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => left_out.push((name, format!("cannot be read: {e}"))),
+            }
+        }
+        Ok(Arc::new(Listing::new(entries, left_out, Vec::new())))
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
+        let about = |e: io::Error| Error::from(e).about(self.path.display());
+        if PartName::parse(name).is_some()
+            && let Some(link) = self.in_set(name).map_err(about)?
+        {
+            return Ok(Some(link));
+        }
+        match self.node(name) {
+            Ok(shown) => Ok(shown.ok()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => self.in_set(name).map_err(about),
+            Err(e) => Err(Error::from(e).about(self.path.display())),
+        }
+    }
+
+    fn is_current(&self) -> bool {
+        self.path.is_dir()
+    }
+
+    fn info(&self) -> Result<Json> {
+        let listing = self.list()?;
+        Ok(json!({
+            "kind": "directory",
+            "file": self.path.to_string_lossy(),
+            "entries": listing.entries.len(),
+            "left_out": info::left_out(&listing.left_out),
+        }))
+    }
+}
+
+/// Opens a file.
+pub type Opener = dyn Fn() -> Result<File> + Send + Sync;
+
+/// The root of the store in a file, whatever version of it is on disk.
+pub struct StoreRoot {
+    path: PathBuf,
+    /// `None`: the file is opened by its path.
+    open: Option<Arc<Opener>>,
+    context: Arc<Context>,
+    current: Mutex<Option<Arc<dyn Directory>>>,
+}
+
+impl StoreRoot {
+    pub fn new(path: &Path, context: &Arc<Context>) -> Self {
+        Self {
+            path: path.to_owned(),
+            open: None,
+            context: context.clone(),
+            current: Mutex::default(),
+        }
+    }
+
+    /// The same for a file that is not opened by its path alone.
+    pub fn opened_by(path: &Path, context: &Arc<Context>, open: Arc<Opener>) -> Self {
+        Self {
+            open: Some(open),
+            ..Self::new(path, context)
+        }
+    }
+
+    /// The root of the version on disk now.
+    pub fn current(&self) -> Result<Arc<dyn Directory>> {
+        let mut current = self.current.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(root) = &*current
+            && root.is_current()
+        {
+            return Ok(root.clone());
+        }
+        *current = None;
+        let store = match &self.open {
+            Some(open) => {
+                let file = StoreFile::from_file(&self.path, open()?);
+                let file = file.map_err(|e| Error::from(e).about(self.path.display()))?;
+                OpenStore::from_file(&self.context, file)?
+            }
+            None => OpenStore::open(&self.context, &self.path)?,
+        };
+        let root: Arc<dyn Directory> = if arkouda::is_arkouda(&store)? {
+            let set = Arc::new(LocaleSet::single(store));
+            Arc::new(ObjectDirectory::root(set)?)
+        } else if let Some(collection) = hangar::outside::root(&store)? {
+            collection
+        } else if self.context.options.kind == StoreKind::Hangar {
+            let path = self.path.display();
+            return Err(Error::damaged(format!(
+                "{path}: kind=hangar: no collection file of Hangar"
+            )));
+        } else {
+            Arc::new(GroupDirectory::root(store))
+        };
+        *current = Some(root.clone());
+        Ok(root)
+    }
+}
+
+impl Directory for StoreRoot {
+    fn ownership(&self) -> Ownership {
+        std::fs::metadata(&self.path).map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
+    }
+
+    fn list(&self) -> Result<Arc<Listing>> {
+        self.current()?.list()
+    }
+
+    fn is_store(&self) -> bool {
+        true
+    }
+
+    fn kind(&self) -> Result<StoreKind> {
+        self.current()?.kind()
+    }
+
+    fn is_current(&self) -> bool {
+        // It follows its file; a file that is gone, or is no store any more, is gone from its directory too.
+        std::fs::metadata(&self.path).is_ok_and(|meta| meta.is_file())
+    }
+
+    fn info(&self) -> Result<Json> {
+        match self.current() {
+            Ok(root) => root.info(),
+            Err(e) if e.kind == ErrorKind::Damaged => Ok(json!({
+                "file": self.path.to_string_lossy(),
+                "error": e.message,
+            })),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn attributes(&self) -> Result<Vec<Attribute>> {
+        self.current()?.attributes()
+    }
+}

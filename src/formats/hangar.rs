@@ -1,0 +1,51 @@
+//! Hangar repositories: every branch, commit, column and sample as files.
+//!
+//! Source: Hangar 0.5.2. A repository is four LMDB tables and the data files they name: `branch.lmdb` says which
+//! commit a branch is at, `ref.lmdb` which samples a commit has, `hash.lmdb` where each sample lives, `stage_ref.lmdb`
+//! what the next commit will have. Samples are shared by all commits and columns; where one lives says nothing about
+//! the column it is shown in. Nothing is written or locked from here: `crate::formats::hangar::stage` does that.
+
+mod blocks;
+mod collection;
+pub mod column;
+pub mod commit;
+pub mod demo;
+pub mod digest;
+mod directory;
+mod fetch;
+mod history;
+pub mod key;
+mod keys;
+mod later;
+pub mod literal;
+mod locate;
+mod named;
+mod numpy;
+pub mod open;
+pub mod outside;
+pub mod record;
+mod remembered;
+pub mod repository;
+pub mod root;
+mod rows;
+pub mod sample;
+pub mod schema;
+mod snapshot;
+mod stack;
+pub mod stage;
+mod table;
+pub mod verify;
+
+use std::path::{Path, PathBuf};
+
+use crate::options::StoreKind;
+
+/// Whether the mount's `kind=` lets anything be Hangar's.
+fn is_wanted(kind: StoreKind) -> bool {
+    matches!(kind, StoreKind::Auto | StoreKind::Hangar)
+}
+
+/// The directory with the tables, if `top` holds a repository that is to be shown as one.
+pub fn folder(top: &Path, kind: StoreKind) -> Option<PathBuf> {
+    repository::folder(top).filter(|_| is_wanted(kind))
+}

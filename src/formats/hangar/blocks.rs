@@ -1,0 +1,412 @@
+//! Rows of a stacked column, read in blocks.
+//!
+//! Records of a block are looked up together, stored chunks that lie near each other in a file are read together,
+//! and each sample is checked.
+
+use std::collections::HashSet;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::collection::Collection;
+use super::column::BLOCK;
+use super::fetch::check;
+use super::locate::{Records, WIDE};
+use super::record::Record;
+use super::rows::{Rows, Stored};
+use super::snapshot::View;
+use crate::dataset::cache::{Key, Need, Piece};
+use crate::dataset::sequence::Sequence;
+use crate::error::{Error, Result};
+use crate::io::buffer::ALIGNMENT;
+use crate::io::file::StoreFile;
+use crate::npy::dtype::DType;
+
+/// The form number of blocks of rows in the cache.
+const ROWS: u32 = 33;
+
+/// Bytes of rows that are read together.
+const TARGET: u64 = 512 << 10;
+
+/// Bytes between two chunks that are read along with them rather than left out.
+const GAP: u64 = 32 << 10;
+
+/// Most bytes that are read at a time.
+const SPAN: u64 = 4 << 20;
+
+/// Buffers are taken in multiples of this, so that one fits the next span as well.
+const STEP: usize = 64 << 10;
+
+/// Blocks of samples that are prepared before a reader gets there.
+const PREPARED: usize = 4 * WIDE;
+
+/// A stacked column for one open file.
+pub struct Blocks {
+    pub view: Arc<View>,
+    pub dtype: DType,
+    /// Shape and bytes of a sample.
+    pub shape: Vec<u64>,
+    pub row: u64,
+    pub len: u64,
+    /// Rows of a block.
+    pub per_block: u64,
+    pub sequence: Sequence,
+    /// The column's.
+    pub readers: Arc<()>,
+    /// The next block of samples to prepare.
+    next: AtomicUsize,
+    /// Files that the kernel was told to read ahead.
+    advised: Mutex<HashSet<u64>>,
+}
+
+/// A row that is a chunk of its own, to be read together with its neighbours.
+struct Near {
+    row: usize,
+    file: Arc<Collection>,
+    rows: Arc<Rows>,
+    stored: Stored,
+    checksum: Option<u64>,
+}
+
+/// Backend, file and number of a dataset.
+type Dataset = (&'static str, String, u32);
+
+/// What was looked up for the row before: mostly it is the same for the next.
+#[derive(Default)]
+struct Before {
+    /// Of a block of samples.
+    records: Option<(usize, Arc<Records>)>,
+    dataset: Option<(Dataset, Arc<Collection>, Arc<Rows>)>,
+}
+
+impl Blocks {
+    /// `len` bytes in rows of `shape` and `row` bytes each.
+    pub fn new(view: &Arc<View>, dtype: DType, shape: Vec<u64>, (row, len): (u64, u64)) -> Self {
+        let column = &view.column;
+        Self {
+            view: view.clone(),
+            dtype,
+            shape,
+            row,
+            len,
+            per_block: (TARGET / row.max(1)).max(1),
+            sequence: Sequence::default(),
+            readers: column.readers.clone(),
+            next: AtomicUsize::new(0),
+            advised: Mutex::default(),
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.view.column.len() as u64
+    }
+
+    pub fn blocks(&self) -> u64 {
+        self.count().div_ceil(self.per_block)
+    }
+
+    fn record(&self, at: usize) -> Result<Record> {
+        let (repository, column) = (self.view.repository(), &self.view.column);
+        let records = repository.records_around(column, at / BLOCK)?;
+        self.parse_record(at, &records)
+    }
+
+    fn parse_record(&self, at: usize, records: &Records) -> Result<Record> {
+        let (repository, column) = (self.view.repository(), &self.view.column);
+        let record = repository.parse_record(column, at, records)?;
+        match record.shape() {
+            Some(shape) if *shape != *self.shape => {
+                let why = format!(
+                    "its shape is {shape:?}, the column's schema says {:?}",
+                    self.shape
+                );
+                Err(Error::damaged(why).about(&record))
+            }
+            _ => Ok(record),
+        }
+    }
+
+    /// A row by itself.
+    pub fn single(&self, at: usize) -> Result<Piece> {
+        let record = self.record(at)?;
+        let repository = self.view.repository();
+        let bytes = repository
+            .sample(&record, Some(&self.dtype))
+            .inspect_err(|_| repository.doubt(&self.view.column, at))?;
+        if bytes.len() as u64 != self.row {
+            return Err(Error::damaged("a sample of another size").about(&record));
+        }
+        Ok(bytes)
+    }
+
+    /// Where a row is, if it is a chunk of its own.
+    fn near(&self, row: usize, at: usize, before: &mut Before) -> Result<Option<Near>> {
+        let repository = self.view.repository();
+        let records = match &before.records {
+            Some((block, records)) if *block == at / BLOCK => records.clone(),
+            _ => {
+                self.prepare(at / BLOCK);
+                repository.records_around(&self.view.column, at / BLOCK)?
+            }
+        };
+        let record = self.parse_record(at, &records);
+        before.records = Some((at / BLOCK, records));
+        let Record::Hdf5 {
+            backend,
+            uid,
+            checksum,
+            dataset,
+            row: place,
+            shape,
+            ..
+        } = record?
+        else {
+            return Ok(None);
+        };
+        let dataset = (backend, uid, dataset);
+        let (file, rows) = match &before.dataset {
+            Some((known, file, rows)) if *known == dataset => (file.clone(), rows.clone()),
+            _ => {
+                let file = repository.files.collection(backend, &dataset.1)?;
+                let rows = repository.files.rows(&file, dataset.2)?;
+                before.dataset = Some((dataset, file.clone(), rows.clone()));
+                (file, rows)
+            }
+        };
+        let count = rows.part(place, &shape)?;
+        let stored = rows
+            .stored(place, &count)
+            .filter(|_| rows.dtype == self.dtype);
+        Ok(stored.map(|stored| Near {
+            row,
+            file,
+            rows,
+            stored,
+            checksum,
+        }))
+    }
+
+    /// First row and rows of a block.
+    fn extent(&self, number: u64) -> (u64, u64) {
+        let first = number.saturating_mul(self.per_block);
+        (
+            first,
+            self.per_block.min(self.count().saturating_sub(first)),
+        )
+    }
+
+    /// Fills `out` with all rows of a block.
+    fn block(&self, number: u64, out: &mut [u8]) -> Result<()> {
+        let (first, count) = self.extent(number);
+        let index = |n: u64| usize::try_from(n).map_err(|_| Error::damaged("too many rows"));
+        let (first, last) = (index(first)?, index(first + count)?);
+        let row = index(self.row)?;
+        if out.len() != row * (last - first) {
+            return Err(Error::damaged("a block of another size"));
+        }
+        let mut near: Vec<Near> = Vec::with_capacity(last - first);
+        let mut before = Before::default();
+        for at in first..last {
+            match self.near(at - first, at, &mut before)? {
+                Some(found) => near.push(found),
+                None => {
+                    let place = (at - first) * row;
+                    out[place..place + row].copy_from_slice(&self.single(at)?);
+                }
+            }
+        }
+        near.sort_by_key(|n| (n.file.file.serial, n.stored.slot.addr));
+        let mut rest = &near[..];
+        while let Some(span) = together(rest) {
+            let (now, later) = rest.split_at(span);
+            if self.read(now, row, out).is_err() {
+                // One by one, so that the failure names its sample; a row may only be newer than its map.
+                for n in now {
+                    let at = n.row * row;
+                    out[at..at + row].copy_from_slice(&self.single(first + n.row)?);
+                }
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Rows whose chunks lie near each other in one file.
+    fn read(&self, span: &[Near], row: usize, out: &mut [u8]) -> Result<()> {
+        let (Some(first), Some(last)) = (span.first(), span.last()) else {
+            return Ok(());
+        };
+        let start = first.stored.slot.addr;
+        let slot = last.stored.slot;
+        let len = slot.addr - start + u64::from(slot.size);
+        let len = usize::try_from(len).map_err(|_| Error::damaged("too far"))?;
+        let pool = self.view.repository().context.cache.pool();
+        // Room for the pages that a direct read takes at both ends.
+        let mut buffer = pool.take((len + 2 * ALIGNMENT).next_multiple_of(STEP));
+        let streaming = self.sequence.is_in_order();
+        let bytes = stored(&first.file.file, (start, len), streaming, &mut buffer)?;
+        for n in span {
+            let slot = n.stored.slot;
+            // Inside the span: its chunks are in order and its last one ends it.
+            let from = usize::try_from(slot.addr - start).unwrap_or(usize::MAX);
+            let stored = from
+                .checked_add(slot.size as usize)
+                .and_then(|end| bytes.get(from..end))
+                .ok_or_else(|| Error::damaged("chunks overlap"))?;
+            if n.stored.len != row {
+                return Err(Error::damaged("a sample of another size"));
+            }
+            let place = &mut out[n.row * row..(n.row + 1) * row];
+            n.rows.decode(stored, slot.mask, place, pool)?;
+            check(place, n.checksum)?;
+        }
+        Ok(())
+    }
+
+    /// Looks up the records of a block of samples and maps the datasets they name, those of one file together.
+    /// Only the first for a block does anything; the others wait for it.
+    fn prepare(&self, block: usize) {
+        let Some(place) = self.view.column.prepared.get(block) else {
+            return;
+        };
+        let mut done = place.lock().unwrap_or_else(|e| e.into_inner());
+        if !std::mem::replace(&mut *done, true) {
+            // A reader meets the same failures himself.
+            let _ = self.map(block);
+        }
+    }
+
+    fn map(&self, block: usize) -> Result<()> {
+        let (repository, column) = (self.view.repository(), &self.view.column);
+        let records = match block {
+            // Somebody waits for the first rows.
+            0 => repository.records(column, 0)?,
+            _ => repository.records_around(column, block)?,
+        };
+        for ((backend, uid), datasets) in repository.datasets(column, block, &records) {
+            let Ok(file) = repository.files.collection(backend, &uid) else {
+                continue;
+            };
+            let mut advised = self.advised.lock().unwrap_or_else(|e| e.into_inner());
+            if advised.insert(file.file.serial) {
+                let file = file.clone();
+                let will_need = move || file.will_need();
+                repository.context.ahead.submit_first(will_need);
+            }
+            drop(advised);
+            let _ = repository.files.map_together(&file, &datasets);
+        }
+        Ok(())
+    }
+
+    /// Does that for the blocks of samples that nobody has begun, in order.
+    pub fn prepare_next(&self) {
+        let blocks = self.view.column.prepared.len().min(PREPARED);
+        loop {
+            let block = self.next.fetch_add(1, Ordering::Relaxed);
+            if block >= blocks {
+                return;
+            }
+            self.prepare(block);
+        }
+    }
+
+    fn key(&self, number: u64) -> Key {
+        let content = self.view.column.content;
+        Key {
+            // Both halves of the hash: a block follows from the column's content.
+            file: (content >> 64) as u64,
+            object: content as u64,
+            form: ROWS,
+            piece: number,
+        }
+    }
+
+    fn need(&self, number: u64) -> Need {
+        let bytes = self.extent(number).1.saturating_mul(self.row);
+        let len = usize::try_from(bytes).unwrap_or(usize::MAX);
+        // Stored chunks are mostly smaller than what they decode to.
+        Need {
+            len,
+            beside: len,
+            passes: false,
+        }
+    }
+
+    pub fn cached(&self, number: u64) -> Result<Piece> {
+        let cache = &self.view.repository().context.cache;
+        let fill = |out: &mut [u8]| self.block(number, out);
+        cache.read(self.key(number), self.need(number), fill)
+    }
+
+    /// Notes that `read` bytes of a block were read. One that a reader in order has read to its end is given up:
+    /// the kernel has its bytes now, and the next block its memory. Not if others have the column open.
+    pub fn note_read(&self, number: u64, read: usize) {
+        let cache = &self.view.repository().context.cache;
+        let len = self.need(number).len as u64;
+        let shared = Arc::strong_count(&self.readers) > 2;
+        if self.sequence.is_consumed(number, read as u64, len)
+            && self.sequence.is_settled()
+            && !shared
+        {
+            cache.consumed(&self.key(number));
+        }
+    }
+
+    pub fn ahead(&self, number: u64) {
+        let cache = &self.view.repository().context.cache;
+        let fill = |out: &mut [u8]| self.block(number, out);
+        let wanted = || !self.sequence.has_reached(number);
+        cache.ahead(self.key(number), self.need(number), wanted, fill);
+    }
+}
+
+/// The `len` bytes of a file from `start` on. For a reader who goes on past the page cache, if they are not there: they
+/// will be, as rows.
+fn stored<'b>(
+    file: &StoreFile,
+    (start, len): (u64, usize),
+    streaming: bool,
+    buffer: &'b mut [u8],
+) -> Result<&'b [u8]> {
+    let range = streaming.then(|| file.direct_range(start, len as u64));
+    if let Some(range) = range.flatten() {
+        let room = usize::try_from(range.end - range.start).ok();
+        let from = usize::try_from(start - range.start).ok();
+        if let (Some(room), Some(from)) = (room.and_then(|n| buffer.get_mut(..n)), from)
+            // A file that somebody is writing to is read as usual.
+            && file.read_direct(room, range.start).is_ok_and(|got| got >= from + len)
+        {
+            return Ok(&buffer[from..from + len]);
+        }
+    }
+    let bytes = &mut buffer[..len];
+    file.file()?.read_exact_at(bytes, start)?;
+    Ok(bytes)
+}
+
+/// How many of the chunks, sorted by file and address, are read together; `None` of none.
+fn together(near: &[Near]) -> Option<usize> {
+    let first = near.first()?;
+    let start = first.stored.slot.addr;
+    let mut end = start;
+    let fits = |n: &Near| {
+        let slot = n.stored.slot;
+        let next = slot.addr.saturating_add(u64::from(slot.size));
+        let near = slot.addr.saturating_sub(end) <= GAP && slot.addr >= start;
+        let fits = n.file.file.serial == first.file.file.serial
+            && near
+            && (next - start <= SPAN || end == start);
+        end = end.max(next);
+        fits
+    };
+    Some(
+        near.iter()
+            .take_while({
+                let mut fits = fits;
+                move |n| fits(n)
+            })
+            .count()
+            .max(1),
+    )
+}

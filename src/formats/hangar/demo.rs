@@ -1,0 +1,78 @@
+//! A Hangar repository with little pictures.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::checkout::dir::Dir;
+use crate::dataset::context::Context;
+use crate::error::Result;
+use crate::formats::hangar::repository::Repository;
+use crate::formats::hangar::stage::author::Author;
+use crate::formats::hangar::stage::checkout::Checkout;
+use crate::formats::hangar::stage::commit::Expected;
+use crate::formats::hangar::stage::create::create;
+use crate::formats::hangar::stage::sample::Sample;
+use crate::hdf5::H5;
+use crate::hdf5::permit::Reach;
+use crate::npy::dtype::{DType, Kind, Order};
+use crate::options::FsOptions;
+
+/// Pictures, and their width and height.
+const COUNT: u64 = 100;
+const SIDE: u64 = 28;
+
+/// Makes the repository in `top`, unless that is there: whether it was made. Workers are started from `program`.
+pub fn write(top: &Path, program: &Path) -> Result<bool> {
+    if top.exists() {
+        return Ok(false);
+    }
+    // Workers have a working directory of their own.
+    let top = &std::path::absolute(top)?;
+    std::fs::create_dir(top)?;
+    if let Err(e) = fill(top, program) {
+        // Half a repository would be left as it is the next time.
+        let _ = std::fs::remove_dir_all(top);
+        return Err(e);
+    }
+    Ok(true)
+}
+
+fn fill(top: &Path, program: &Path) -> Result<()> {
+    let author = Author {
+        name: "npyfs demo".into(),
+        email: "demo@example.com".into(),
+    };
+    let folder = create(top, &author, program)?;
+    let options = FsOptions::default();
+    let h5 = H5::workers(Reach::of(top, options.external));
+    let context = Arc::new(Context::new(h5, options));
+    let repository = Repository::open(&folder, &context)?;
+    let scratch = tempfile::tempdir()?;
+    let dir = Dir::alone(scratch.path())?;
+    let checkout = Checkout::open(&repository, &dir, "demo", program)?;
+    for number in 0..COUNT {
+        let dtype = DType::scalar(Kind::Uint, 1, Order::Little);
+        let sample = Sample::array(dtype, vec![SIDE, SIDE], picture(number))?;
+        let key = format!("#{number}");
+        checkout.put(b"digits", key.as_bytes(), false, sample, SystemTime::now())?;
+    }
+    checkout.sync()?;
+    checkout
+        .stage
+        .commit("A hundred rings", &Expected::default())?;
+    Ok(())
+}
+
+/// A ring that grows with its number.
+fn picture(number: u64) -> Vec<u8> {
+    let middle = (SIDE as f64 - 1.0) / 2.0;
+    let radius = 2.0 + 11.0 * number as f64 / COUNT as f64;
+    let points = (0..SIDE * SIDE).map(|at| ((at / SIDE) as f64, (at % SIDE) as f64));
+    let dark = points.map(|(y, x)| {
+        let away = ((y - middle).hypot(x - middle) - radius).abs();
+        // A cast from a float saturates.
+        (255.0 * (1.0 - away / 2.0)) as u8
+    });
+    dark.collect()
+}

@@ -1,0 +1,140 @@
+//! Backend `10`: an `.npy` file with one sample a row, made by NumPy's `open_memmap`.
+//!
+//! Only what Hangar writes is read: version 1.0, C order, numbers and booleans in native byte order.
+
+use std::os::unix::fs::FileExt;
+
+use super::literal::Literal;
+use super::rows::LARGEST;
+use super::schema::described;
+use crate::dataset::block::{Place, copy};
+use crate::error::{Error, Result};
+use crate::io::file::StoreFile;
+use crate::npy::dtype::DType;
+
+/// What the header of an `.npy` file says.
+#[derive(Debug)]
+pub struct Header {
+    pub dtype: DType,
+    pub shape: Vec<u64>,
+    /// Where the data begin.
+    start: u64,
+}
+
+impl Header {
+    pub fn read(file: &StoreFile) -> Result<Self> {
+        let about = |why: &str| Error::damaged(format!("{}: {why}", file.path.display()));
+        let mut head = [0; 10];
+        let short = |_| about("not an .npy file");
+        file.file()?.read_exact_at(&mut head, 0).map_err(short)?;
+        if head[..8] != *b"\x93NUMPY\x01\x00" {
+            return Err(about("not an .npy file of version 1.0"));
+        }
+        let mut text = vec![0; usize::from(u16::from_le_bytes([head[8], head[9]]))];
+        let start = (head.len() + text.len()) as u64;
+        file.file()?.read_exact_at(&mut text, 10).map_err(short)?;
+        Self::parse(&text, start).ok_or_else(|| about("an .npy header that Hangar does not write"))
+    }
+
+    fn parse(text: &[u8], start: u64) -> Option<Self> {
+        let header = Literal::parse(std::str::from_utf8(text).ok()?)?;
+        if header.get("fortran_order") != Some(&Literal::Bool(false)) {
+            return None;
+        }
+        let shape = header.get("shape")?.dims().filter(|s| !s.is_empty())?;
+        Some(Self {
+            dtype: described(header.get("descr")?.text()?)?,
+            shape,
+            start,
+        })
+    }
+
+    /// The bytes of a sample: row `row`, the first elements along each axis.
+    pub fn sample(&self, file: &StoreFile, row: u64, shape: &[u64]) -> Result<Vec<u8>> {
+        let outside = || {
+            Error::damaged(format!(
+                "{}: row {row} of shape {shape:?} lies outside the array of shape {:?}",
+                file.path.display(),
+                self.shape
+            ))
+        };
+        let inner = &self.shape[1..];
+        let fits = shape.len() == inner.len() && shape.iter().zip(inner).all(|(s, d)| s <= d);
+        if row >= self.shape[0] || !fits {
+            return Err(outside());
+        }
+        let element = self.dtype.size() as u64;
+        let bytes = |shape: &[u64]| shape.iter().try_fold(element, |n, &d| n.checked_mul(d));
+        let whole = bytes(inner).filter(|&n| n <= LARGEST).ok_or_else(outside)?;
+        let at = row
+            .checked_mul(whole)
+            .and_then(|n| n.checked_add(self.start))
+            .ok_or_else(outside)?;
+        let mut stored = vec![0; usize::try_from(whole).map_err(|_| outside())?];
+        file.file()?
+            .read_exact_at(&mut stored, at)
+            .map_err(|e| Error::damaged(format!("{}: {e}", file.path.display())))?;
+        if shape == inner {
+            return Ok(stored);
+        }
+        let len = bytes(shape).and_then(|n| usize::try_from(n).ok());
+        let mut out = vec![0; len.ok_or_else(outside)?];
+        let zeros = vec![0; shape.len()];
+        let place = |shape| Place {
+            shape,
+            start: &zeros,
+        };
+        copy(
+            &stored,
+            place(inner),
+            &mut out,
+            place(shape),
+            shape,
+            element,
+        )
+        .ok_or_else(outside)?;
+        Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_cropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.npy");
+        let shape = [2, 2, 3];
+        let mut bytes = crate::npy::header(&described("<i2").unwrap(), &shape);
+        bytes.extend((0..12_i16).flat_map(i16::to_le_bytes));
+        std::fs::write(&path, bytes).unwrap();
+        let file = StoreFile::open(&path).unwrap();
+        let header = Header::read(&file).unwrap();
+        assert_eq!(header.shape, shape);
+        let values = |row, shape: &[u64]| {
+            let bytes = header.sample(&file, row, shape).unwrap();
+            let pairs = bytes.chunks_exact(2);
+            pairs
+                .map(|b| i16::from_le_bytes([b[0], b[1]]))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(values(0, &[2, 3]), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(values(1, &[2, 2]), [6, 7, 9, 10]);
+        assert!(header.sample(&file, 2, &[2, 3]).is_err());
+        assert!(header.sample(&file, 0, &[3, 3]).is_err());
+        assert!(header.sample(&file, 0, &[6]).is_err());
+    }
+
+    #[test]
+    fn headers_that_hangar_does_not_write_are_refused() {
+        for text in [
+            "{'descr': '>f4', 'fortran_order': False, 'shape': (3,), }",
+            "{'descr': '<f4', 'fortran_order': True, 'shape': (3,), }",
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (), }",
+            "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,), }",
+        ] {
+            assert!(Header::parse(text.as_bytes(), 0).is_none(), "{text}");
+        }
+    }
+}

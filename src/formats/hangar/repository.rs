@@ -1,0 +1,368 @@
+//! A Hangar repository: its four tables and its data files, and what has been read of them.
+//!
+//! Nothing is ever written or locked. A commit never changes, so it is kept as long as there is room; branches and
+//! the staging area are looked at again whenever their file has changed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use lru::LruCache;
+
+use super::collection::Files;
+use super::column::Column;
+use super::commit::{Commit, Sorted, Sorter, Spec, parents, records, unpack, unpack_parts};
+use super::digest::{self, CommitHash};
+use super::history::History;
+use super::schema::Schema;
+use super::table::Table;
+use crate::dataset::context::Context;
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::file::{Identity, Ownership};
+use crate::io::thread::anywhere;
+
+/// Names of the directory that makes a repository: a user's, and a server's.
+const FOLDERS: [&str; 2] = [".hangar", ".hangar_server"];
+
+/// Commits that are kept, and samples in all of them; those in use live on beside them.
+const COMMITS: usize = 16;
+const SAMPLES: usize = 1 << 20;
+
+/// Parts of the records that may wait for the digest or for being sorted; a part is some megabytes.
+const PARTS: usize = 4;
+
+/// Longest value of `branch.lmdb` and of a commit's parents.
+const LONGEST: usize = 4096;
+
+/// Where the branches stand.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Heads {
+    /// Local branches, and `<remote>/<branch>`; no digest where there is no commit yet.
+    pub branches: BTreeMap<String, Option<String>>,
+    /// Names of remotes.
+    pub remotes: Vec<String>,
+    /// The branch that the staging area is based on.
+    pub staged_on: Option<String>,
+}
+
+/// An open repository.
+pub struct Repository {
+    pub context: Arc<Context>,
+    /// The directory with the tables.
+    pub folder: PathBuf,
+    pub branches: Table,
+    pub refs: Table,
+    pub hashes: Table,
+    pub stage: Table,
+    /// Samples that were added since the last commit, by digest.
+    pub stage_hashes: Table,
+    pub files: Files,
+    pub history: History,
+    heads: Mutex<Option<(Identity, Arc<Heads>)>>,
+    staged: Mutex<Option<(Identity, Arc<Commit>)>>,
+    commits: Mutex<LruCache<String, Arc<Commit>>>,
+    /// Held while a commit is read, on several cores: who comes second for the same one finds it.
+    reading: Mutex<()>,
+    /// Columns in use, by content.
+    columns: Mutex<HashMap<u128, Weak<Column>>>,
+    schemas: Mutex<HashMap<String, Arc<Schema>>>,
+}
+
+/// The directory of the tables, if `top` holds a repository.
+pub fn folder(top: &Path) -> Option<PathBuf> {
+    FOLDERS
+        .iter()
+        .map(|name| top.join(name))
+        .find(|folder| folder.join("branch.lmdb").is_file())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // But for `reading` no lock is held while anything is read.
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Repository {
+    /// Opens the repository whose tables are in `folder`; refuses versions that Hangar 0.5.2 refuses.
+    pub fn open(folder: &Path, context: &Arc<Context>) -> Result<Arc<Self>> {
+        let table = |name: &str| Table::new(&folder.join(name), folder, context);
+        let repository = Self {
+            context: context.clone(),
+            folder: folder.to_owned(),
+            branches: table("branch.lmdb"),
+            refs: table("ref.lmdb"),
+            hashes: table("hash.lmdb"),
+            stage: table("stage_ref.lmdb"),
+            stage_hashes: table("stage_hash.lmdb"),
+            files: Files::new(folder, context),
+            history: History::new(folder),
+            heads: Mutex::default(),
+            staged: Mutex::default(),
+            commits: Mutex::new(LruCache::new(
+                NonZeroUsize::new(COMMITS).unwrap_or(NonZeroUsize::MIN),
+            )),
+            reading: Mutex::default(),
+            columns: Mutex::default(),
+            schemas: Mutex::default(),
+        };
+        let version = repository.branches.value(b"software_version")?;
+        let version = String::from_utf8_lossy(version.as_deref().unwrap_or_default()).into_owned();
+        if is_refused(&version) {
+            let why = format!(
+                "{}: written by Hangar {version:?}, whose format Hangar 0.5.2 refuses to read",
+                folder.display()
+            );
+            return Err(Error::damaged(why));
+        }
+        Ok(Arc::new(repository))
+    }
+
+    /// Owner and permissions that all entries take.
+    pub fn ownership(&self) -> Ownership {
+        std::fs::metadata(&self.folder).map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
+    }
+
+    /// The branches as they are now.
+    pub fn heads(&self) -> Result<Arc<Heads>> {
+        let version = self.branches.version()?;
+        if let Some((known, heads)) = &*lock(&self.heads)
+            && *known == version
+        {
+            return Ok(heads.clone());
+        }
+        let mut heads = Heads::default();
+        self.branches.rows(b"", LONGEST, |rows| {
+            for (key, value) in rows {
+                let key = String::from_utf8_lossy(&key).into_owned();
+                let value = String::from_utf8_lossy(&value).into_owned();
+                if let Some(branch) = key.strip_prefix("branch:") {
+                    let digest = (!value.is_empty()).then_some(value);
+                    heads.branches.insert(branch.to_owned(), digest);
+                } else if let Some(remote) = key.strip_prefix("remote:") {
+                    heads.remotes.push(remote.to_owned());
+                } else if key == "head" {
+                    heads.staged_on = value.strip_prefix("branch:").map(str::to_owned);
+                }
+            }
+            Ok(())
+        })?;
+        let heads = Arc::new(heads);
+        *lock(&self.heads) = Some((version, heads.clone()));
+        Ok(heads)
+    }
+
+    /// Digests and parents of all commits.
+    pub fn commits(&self) -> Result<BTreeMap<String, Vec<String>>> {
+        let mut commits = BTreeMap::new();
+        self.refs.rows(b"a=", LONGEST, |rows| {
+            for (key, value) in rows {
+                let key = String::from_utf8_lossy(&key);
+                if digest::is_commit(&key) {
+                    commits.insert(key.into_owned(), parents(&value));
+                }
+            }
+            Ok(())
+        })?;
+        Ok(commits)
+    }
+
+    /// Parents and description of a commit, each as it is stored: the description unpacked.
+    fn described(&self, digest: &str) -> Result<(Vec<u8>, Vec<u8>)> {
+        let about = |e: Error| e.about(format!("commit {digest}"));
+        let keys = vec![digest.into(), format!("{digest}:spec").into_bytes()];
+        let mut values = self.refs.values(keys)?;
+        let (spec, parents) = (values.pop().flatten(), values.pop().flatten());
+        let (Some(spec), Some(parents)) = (spec, parents) else {
+            return Err(about(Error::new(ErrorKind::NotFound, "not in ref.lmdb")));
+        };
+        Ok((parents.into_vec(), unpack(&spec).map_err(about)?))
+    }
+
+    /// Parents and description of a commit.
+    pub fn describe(&self, digest: &str) -> Result<(Vec<String>, Spec)> {
+        let (parents_text, spec) = self.described(digest)?;
+        let spec = Spec::parse(&spec).map_err(|e| e.about(format!("commit {digest}")))?;
+        Ok((parents(&parents_text), spec))
+    }
+
+    /// A commit, checked against its digest.
+    pub fn commit(&self, digest: &str) -> Result<Arc<Commit>> {
+        let known = || lock(&self.commits).get(digest).cloned();
+        if let Some(commit) = known() {
+            return Ok(commit);
+        }
+        let _one = lock(&self.reading);
+        if let Some(commit) = known() {
+            return Ok(commit);
+        }
+        let about = |e: Error| e.about(format!("commit {digest}"));
+        let (parents_text, spec_text) = self.described(digest)?;
+        let spec = Spec::parse(&spec_text).map_err(about)?;
+        let frame = self.refs.value(format!("{digest}:ref").as_bytes())?;
+        let frame = frame.ok_or_else(|| about(Error::damaged("has no records in ref.lmdb")))?;
+        let (found, sorted) =
+            anywhere(|| unpacked(&frame, &parents_text, &spec_text)).map_err(about)?;
+        drop(frame);
+        if found != digest {
+            return Err(about(Error::damaged("its content has another digest")));
+        }
+        let commit = self.shared(digest.to_owned(), parents(&parents_text), spec, sorted);
+        let commit = Arc::new(commit);
+        let mut commits = lock(&self.commits);
+        commits.put(digest.to_owned(), commit.clone());
+        let samples = |commit: &Commit| commit.columns.values().map(|c| c.len()).sum::<usize>();
+        let mut held: usize = commits.iter().map(|(_, commit)| samples(commit)).sum();
+        while held > SAMPLES && commits.len() > 1 {
+            held -= commits.pop_lru().map_or(0, |(_, commit)| samples(&commit));
+        }
+        drop(commits);
+        Ok(commit)
+    }
+
+    /// Bytes that the records of a commit take in `ref.lmdb`, packed; `None` if there are none.
+    pub fn packed_len(&self, digest: &str) -> Result<Option<u64>> {
+        let lengths = self
+            .refs
+            .lengths(vec![format!("{digest}:ref").into_bytes()]);
+        Ok(lengths?.pop().flatten())
+    }
+
+    /// A commit of columns, those that others have in common with them.
+    fn shared(
+        &self,
+        digest: String,
+        parents: Vec<String>,
+        spec: Spec,
+        (columns, notes): Sorted,
+    ) -> Commit {
+        let mut known = lock(&self.columns);
+        known.retain(|_, column| column.strong_count() > 0);
+        let columns = columns
+            .into_iter()
+            .map(|(name, column)| {
+                let content = column.content;
+                let shared = known.get(&content).and_then(Weak::upgrade);
+                let shared = shared.unwrap_or_else(|| {
+                    let column = Arc::new(column);
+                    known.insert(content, Arc::downgrade(&column));
+                    column
+                });
+                (name, shared)
+            })
+            .collect();
+        Commit {
+            digest,
+            parents,
+            spec,
+            columns,
+            notes,
+        }
+    }
+
+    /// The staging area as it is now: a commit in the making, its only parent the commit it is based on.
+    pub fn staged(&self) -> Result<Arc<Commit>> {
+        let version = self.stage.version()?;
+        if let Some((known, staged)) = &*lock(&self.staged)
+            && *known == version
+        {
+            return Ok(staged.clone());
+        }
+        let heads = self.heads()?;
+        let base = heads
+            .staged_on
+            .as_ref()
+            .and_then(|name| heads.branches.get(name));
+        let mut sorter = Sorter::default();
+        self.stage.rows(b"", LONGEST, |rows| {
+            for (key, value) in rows {
+                sorter.add(&key, &value);
+            }
+            Ok(())
+        })?;
+        let spec = Spec {
+            time: version.modified(),
+            ..Spec::default()
+        };
+        let parents = base.cloned().flatten().into_iter().collect();
+        let staged = Arc::new(self.shared(String::new(), parents, spec, sorter.finish()));
+        *lock(&self.staged) = Some((version, staged.clone()));
+        Ok(staged)
+    }
+
+    /// Forgets what was read of the branches and the staging area: this process has just changed them, maybe twice
+    /// in one tick of the clock that files have.
+    pub fn look_again(&self) {
+        self.branches.look_again();
+        self.stage.look_again();
+        self.hashes.look_again();
+        *lock(&self.heads) = None;
+        *lock(&self.staged) = None;
+    }
+
+    /// A schema by its digest.
+    pub fn schema(&self, digest: &str) -> Result<Arc<Schema>> {
+        if let Some(schema) = lock(&self.schemas).get(digest) {
+            return Ok(schema.clone());
+        }
+        let about = |e: Error| e.about(format!("schema {digest}"));
+        let text = self.hashes.value(format!("s:{digest}").as_bytes())?;
+        let text = text.ok_or_else(|| about(Error::damaged("not in hash.lmdb")))?;
+        let schema = Arc::new(Schema::parse(&text).map_err(about)?);
+        lock(&self.schemas).insert(digest.to_owned(), schema.clone());
+        Ok(schema)
+    }
+}
+
+/// The digest of a commit whose records are in `frame`, and its columns: a thread unpacks, one computes the digest,
+/// and this one sorts.
+fn unpacked(frame: &[u8], parents: &[u8], spec: &[u8]) -> Result<(String, Sorted)> {
+    let failed = |_| Error::damaged("reading the records panicked");
+    std::thread::scope(|scope| {
+        let (to_sorter, parts) = sync_channel::<Arc<Vec<u8>>>(PARTS);
+        let (to_hash, hashed) = sync_channel::<Arc<Vec<u8>>>(PARTS);
+        let unpacking = scope.spawn(move || {
+            unpack_parts(frame, |part| {
+                let part = Arc::new(part);
+                // Nobody hears any more if the other has panicked.
+                let _ = to_hash.send(part.clone());
+                let _ = to_sorter.send(part);
+            })
+        });
+        let hashing = scope.spawn(move || {
+            let mut hash = CommitHash::default();
+            hashed.iter().for_each(|part| hash.add(records(&part)));
+            hash.finish(parents, spec)
+        });
+        let mut sorter = Sorter::default();
+        parts.iter().for_each(|part| sorter.add_all(&part));
+        let sorted = sorter.finish();
+        unpacking.join().map_err(failed)??;
+        Ok((hashing.join().map_err(failed)?, sorted))
+    })
+}
+
+/// Whether Hangar 0.5.2 refuses a repository of this version (`vcompat.py`).
+fn is_refused(version: &str) -> bool {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
+    match (parts.next().flatten(), parts.next().flatten()) {
+        (Some(0), Some(minor)) => minor < 5 || version == "0.5.0.dev0",
+        (Some(_), _) => false,
+        (None, _) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_that_hangar_refuses() {
+        for version in ["0.2.0", "0.4.0", "0.4.9", "0.5.0.dev0", "", "x"] {
+            assert!(is_refused(version), "{version}");
+        }
+        for version in ["0.5.0", "0.5.0.dev1", "0.5.2", "1.0"] {
+            assert!(!is_refused(version), "{version}");
+        }
+    }
+}

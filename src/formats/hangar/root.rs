@@ -1,0 +1,306 @@
+//! The root of a repository: `branches`, `commits`, `remotes`, `stage` and `records`.
+
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use lru::LruCache;
+use serde_json::{Value as Json, json};
+
+use super::commit::Commit;
+use super::digest;
+use super::directory::SnapshotDirectory;
+use super::later::Later;
+use super::named::NamedRecord;
+use super::record::Record;
+use super::repository::Repository;
+use super::snapshot::{Place, Snapshot};
+use crate::error::{ErrorKind, Result};
+use crate::io::file::Ownership;
+use crate::tree::name::{unescape, visible};
+use crate::tree::{Directory, Listing, Node};
+
+/// Snapshots that are kept when nobody uses them.
+const KEPT: usize = 4;
+
+/// Longest packed records of a commit that is read before anybody asks, some 150 000 samples: 40 ms, 10 MiB.
+const READY: u64 = 4 << 20;
+
+/// Blocks of samples that are located then: 64 * 1024 samples, 20 ms of a worker, 3 MiB.
+const LOCATED: usize = 64;
+
+/// Directories of snapshots by place and state; the staging area is known by its version.
+type Kept = LruCache<(Place, String), Arc<SnapshotDirectory>>;
+
+/// What the directories of one repository share.
+pub struct Shared {
+    pub repository: Arc<Repository>,
+    kept: Mutex<Kept>,
+}
+
+impl Shared {
+    pub fn new(repository: Arc<Repository>) -> Arc<Self> {
+        Arc::new(Self {
+            repository,
+            kept: Mutex::new(LruCache::new(
+                NonZeroUsize::new(KEPT).unwrap_or(NonZeroUsize::MIN),
+            )),
+        })
+    }
+
+    /// The directory of the snapshot that a place shows now.
+    pub fn directory(&self, place: &Place, head: Option<&str>) -> Result<Arc<SnapshotDirectory>> {
+        let repository = &self.repository;
+        let key = (place.clone(), head.unwrap_or_default().to_owned());
+        let kept = || self.kept.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(directory) = kept().get(&key)
+            && directory.is_current()
+        {
+            return Ok(directory.clone());
+        }
+        let commit = match (place, head) {
+            (Place::Stage, _) => repository.staged()?,
+            (_, Some(digest)) => repository.commit(digest)?,
+            (_, None) => Arc::new(Commit::none()),
+        };
+        let snapshot = Snapshot::new(repository, place.clone(), commit);
+        let directory = Arc::new(SnapshotDirectory::new(snapshot));
+        kept().put(key, directory.clone());
+        Ok(directory)
+    }
+
+    /// Reads the commit that the staging area is based on, its schemas, and where the first samples of its columns are.
+    fn warm(&self) -> Result<()> {
+        let heads = self.repository.heads()?;
+        let Some(name) = &heads.staged_on else {
+            return Ok(());
+        };
+        let Some(Some(head)) = heads.branches.get(name) else {
+            return Ok(());
+        };
+        if self
+            .repository
+            .packed_len(head)?
+            .is_some_and(|len| len <= READY)
+        {
+            let directory = self.directory(&Place::Branch(name.clone()), Some(head))?;
+            directory.list()?;
+            let mut left = LOCATED;
+            for column in directory.snapshot.commit.columns.values() {
+                // Who reads the column meets the same failure; the others are warmed all the same.
+                let _ = self.repository.locate_first(column, left);
+                left = left.saturating_sub(column.located.len());
+            }
+        }
+        Ok(())
+    }
+
+    fn later(self: &Arc<Self>, place: Place, head: Option<String>) -> Node {
+        Node::Directory(Arc::new(Later::new(self, place, head)))
+    }
+}
+
+/// A directory of directories.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Level {
+    Root,
+    Branches,
+    Commits,
+    Remotes,
+    /// The branches of a remote.
+    Remote(String),
+    Records,
+}
+
+/// A directory above the snapshots.
+pub struct RootDirectory {
+    shared: Arc<Shared>,
+    level: Level,
+}
+
+impl RootDirectory {
+    pub fn new(repository: Arc<Repository>) -> Self {
+        Self {
+            shared: Shared::new(repository),
+            level: Level::Root,
+        }
+    }
+
+    fn repository(&self) -> &Arc<Repository> {
+        &self.shared.repository
+    }
+
+    fn below(&self, level: Level) -> Node {
+        Node::Directory(Arc::new(Self {
+            shared: self.shared.clone(),
+            level,
+        }))
+    }
+
+    fn root_entry(&self, name: &[u8]) -> Option<Node> {
+        Some(match name {
+            b"branches" => self.below(Level::Branches),
+            b"commits" => self.below(Level::Commits),
+            b"remotes" => self.below(Level::Remotes),
+            b"records" => self.below(Level::Records),
+            b"stage" if self.has_stage() => self.shared.later(Place::Stage, None),
+            _ => return None,
+        })
+    }
+
+    /// A server's repository has none.
+    fn has_stage(&self) -> bool {
+        self.repository().stage.path.is_file()
+    }
+
+    /// Branches at this level: the name here, the full name, and the commit.
+    fn branches(&self) -> Result<Vec<(String, String, Option<String>)>> {
+        let heads = self.repository().heads()?;
+        let branches = heads.branches.iter().filter_map(|(full, head)| {
+            let name = match (&self.level, full.split_once('/')) {
+                (Level::Branches, None) => full,
+                (Level::Remote(remote), Some((of, name))) if of == remote => name,
+                _ => return None,
+            };
+            Some((name.to_owned(), full.clone(), head.clone()))
+        });
+        Ok(branches.collect())
+    }
+
+    fn remotes(&self) -> Result<Vec<String>> {
+        let heads = self.repository().heads()?;
+        let mut remotes = heads.remotes.clone();
+        let of_branches = heads
+            .branches
+            .keys()
+            .filter_map(|full| full.split_once('/'));
+        remotes.extend(of_branches.map(|(remote, _)| remote.to_owned()));
+        remotes.sort();
+        remotes.dedup();
+        Ok(remotes)
+    }
+}
+
+impl Directory for RootDirectory {
+    fn ownership(&self) -> Ownership {
+        let own = self.repository().ownership();
+        let changed = |path: &std::path::Path| {
+            let meta = std::fs::metadata(path);
+            meta.and_then(|meta| meta.modified())
+                .unwrap_or(SystemTime::UNIX_EPOCH)
+        };
+        let mtime = match self.level {
+            Level::Branches | Level::Remotes | Level::Remote(_) => {
+                changed(&self.repository().branches.path)
+            }
+            Level::Commits => changed(&self.repository().refs.path),
+            Level::Root | Level::Records => own.mtime,
+        };
+        Ownership { mtime, ..own }
+    }
+
+    fn list(&self) -> Result<Arc<Listing>> {
+        let mut entries = Vec::new();
+        let mut add = |name: &str, node| entries.push((visible(name.as_bytes(), ""), node));
+        match &self.level {
+            Level::Root => {
+                for name in ["branches", "commits", "records", "remotes", "stage"] {
+                    if let Some(node) = self.root_entry(name.as_bytes()) {
+                        add(name, node);
+                    }
+                }
+            }
+            Level::Branches | Level::Remote(_) => {
+                for (name, full, head) in self.branches()? {
+                    add(&name, self.shared.later(Place::Branch(full), head));
+                }
+            }
+            Level::Commits => {
+                for digest in self.repository().commits()?.into_keys() {
+                    let node = self.shared.later(Place::Commit, Some(digest.clone()));
+                    add(&digest, node);
+                }
+            }
+            Level::Remotes => {
+                for remote in self.remotes()? {
+                    let node = self.below(Level::Remote(remote.clone()));
+                    add(&remote, node);
+                }
+            }
+            Level::Records => {}
+        }
+        let notes = match self.level {
+            Level::Records => vec!["not listed: any record can be looked up by its name".into()],
+            _ => Vec::new(),
+        };
+        Ok(Arc::new(Listing::new(entries, Vec::new(), notes)))
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
+        match &self.level {
+            Level::Root => Ok(self.root_entry(name)),
+            Level::Branches | Level::Remote(_) => {
+                let found = self
+                    .branches()?
+                    .into_iter()
+                    .find(|(own, ..)| visible(own.as_bytes(), "") == name);
+                Ok(found.map(|(_, full, head)| self.shared.later(Place::Branch(full), head)))
+            }
+            Level::Commits => {
+                let digest = String::from_utf8_lossy(name).into_owned();
+                if !digest::is_commit(&digest) {
+                    return Ok(None);
+                }
+                match self.repository().describe(&digest) {
+                    Err(e) if e.kind == ErrorKind::NotFound => Ok(None),
+                    _ => Ok(Some(self.shared.later(Place::Commit, Some(digest)))),
+                }
+            }
+            Level::Remotes => {
+                let found = self.remotes()?.into_iter();
+                let mut found = found.filter(|remote| visible(remote.as_bytes(), "") == name);
+                Ok(found.next().map(|remote| self.below(Level::Remote(remote))))
+            }
+            Level::Records => {
+                let stem = [".npy", ".txt", ".bin"]
+                    .into_iter()
+                    .find_map(|suffix| Some((name.strip_suffix(suffix.as_bytes())?, suffix)));
+                let found = stem.and_then(|(stem, suffix)| {
+                    let text = String::from_utf8(unescape(stem)).ok()?;
+                    let record = Record::parse(&text).ok()?;
+                    (NamedRecord::suffix(&record)? == suffix).then_some(record)
+                });
+                let node = |record| NamedRecord::new(self.repository(), record);
+                Ok(found.map(|record| Node::File(Arc::new(node(record)))))
+            }
+        }
+    }
+
+    fn is_current(&self) -> bool {
+        self.repository().branches.path.is_file()
+    }
+
+    fn info(&self) -> Result<Json> {
+        let heads = self.repository().heads()?;
+        let listing = self.list()?;
+        Ok(json!({
+            "kind": "hangar",
+            "file": self.repository().folder.to_string_lossy(),
+            "branches": heads.branches,
+            "remotes": self.remotes()?,
+            "staging_area_on": heads.staged_on,
+            "entries": listing.len(),
+            "notes": listing.notes,
+        }))
+    }
+
+    fn warm(&self) {
+        self.repository().context.h5.warm();
+        // Whoever looks there meets the same failure.
+        let _ = self.shared.warm();
+    }
+
+    fn repository(&self) -> Option<Arc<Repository>> {
+        (self.level == Level::Root).then(|| self.shared.repository.clone())
+    }
+}

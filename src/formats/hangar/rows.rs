@@ -1,0 +1,465 @@
+//! Rows of a collection dataset as samples, read from the file itself wherever the dataset's map allows.
+//!
+//! A dataset holds samples along its first axis. Behind that its shape is that of the samples (backend `01`,
+//! the first `00`), possibly larger, or one axis with the samples' elements (`00`). Which of the two follows
+//! from the ranks alone: the record's shape and the dataset's decide, never the column's schema.
+
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use crate::codec::Means;
+use crate::dataset::block::{Place, copy};
+use crate::error::{Error, ErrorKind, Result};
+use crate::hdf5::{DatasetMap, Direct, Element, H5, Request, Slot, Source};
+use crate::io::buffer::Pool;
+use crate::io::file::{Identity, StoreFile};
+use crate::npy::dtype::DType;
+
+/// Most bytes of one sample, and of one chunk.
+pub const LARGEST: u64 = 1 << 30;
+
+/// A dataset of a collection file.
+pub struct Rows {
+    addr: u64,
+    pub dtype: DType,
+    /// Shape of the dataset, rows first.
+    pub shape: Vec<u64>,
+    element: u64,
+    source: Backing,
+    /// The version of the file that the map was made from.
+    pub version: Identity,
+}
+
+enum Backing {
+    /// Nothing was written yet.
+    Nothing,
+    Memory(Vec<u8>),
+    Contiguous(u64),
+    Chunked {
+        chunk: Vec<u64>,
+        /// Bytes of a decoded chunk.
+        len: usize,
+        direct: Direct,
+    },
+    /// Only libhdf5 can read it.
+    Library,
+}
+
+/// The stored bytes of a sample that is one chunk.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored {
+    pub slot: Slot,
+    /// Bytes when decoded.
+    pub len: usize,
+}
+
+impl Rows {
+    /// Checks a map; an error if no samples can be in such a dataset.
+    pub fn new(map: DatasetMap, version: Identity) -> Result<Self> {
+        let Element::Fixed { dtype, inner, .. } = map.element else {
+            return Err(Error::damaged("a dataset of text holds no samples"));
+        };
+        if !inner.is_empty() || map.shape.is_empty() {
+            return Err(Error::damaged("a dataset that holds no samples"));
+        }
+        let element = dtype.size() as u64;
+        let source = match map.source {
+            Source::Fill(_) => Backing::Nothing,
+            Source::Compact(bytes) => Backing::Memory(bytes),
+            Source::Contiguous { addr } => Backing::Contiguous(addr),
+            Source::Chunked {
+                chunk,
+                direct: Some(direct),
+                ..
+            } if chunk.len() == map.shape.len() && !chunk.contains(&0) => {
+                let len = bytes(&chunk, element)?;
+                Backing::Chunked { chunk, len, direct }
+            }
+            Source::Chunked { .. } | Source::Library => Backing::Library,
+            Source::Raw { .. } | Source::Virtual { .. } => {
+                return Err(Error::new(
+                    ErrorKind::Denied,
+                    "a collection whose data lie in other files",
+                ));
+            }
+        };
+        Ok(Self {
+            addr: map.addr,
+            dtype,
+            shape: map.shape,
+            element,
+            source,
+            version,
+        })
+    }
+
+    /// The part of row `row` that holds a sample of `shape`, as a count along each further axis.
+    pub fn part(&self, row: u64, shape: &[u64]) -> Result<Vec<u64>> {
+        let outside = || {
+            Error::damaged(format!(
+                "row {row} of shape {shape:?} lies outside the dataset of shape {:?}",
+                self.shape
+            ))
+        };
+        let inner = &self.shape[1..];
+        let count = if shape.len() == inner.len() {
+            shape.to_vec()
+        } else if inner.len() == 1 {
+            // Flattened; a 0-d sample is one element.
+            let elements = shape.iter().try_fold(1_u64, |n, &d| n.checked_mul(d));
+            vec![elements.ok_or_else(outside)?]
+        } else {
+            return Err(outside());
+        };
+        let fits = row < self.shape[0] && count.iter().zip(inner).all(|(c, d)| c <= d);
+        bytes(&count, self.element)?;
+        fits.then_some(count).ok_or_else(outside)
+    }
+
+    /// Where a sample is stored that is a chunk of its own.
+    pub fn stored(&self, row: u64, count: &[u64]) -> Option<Stored> {
+        let Backing::Chunked { chunk, len, direct } = &self.source else {
+            return None;
+        };
+        if chunk[0] != 1 || chunk[1..] != *count || chunk[1..] != self.shape[1..] {
+            return None;
+        }
+        let slot = *direct.table.slots.get(usize::try_from(row).ok()?)?;
+        (slot.size > 0).then_some(Stored { slot, len: *len })
+    }
+
+    /// Decodes the stored bytes of a chunk into a buffer of its size.
+    pub fn decode(&self, stored: &[u8], mask: u32, out: &mut [u8], pool: &Arc<Pool>) -> Result<()> {
+        match &self.source {
+            Backing::Chunked { direct, .. } => direct
+                .pipeline
+                .decode_with(Means { pool, team: None }, stored, mask, out)
+                .map_err(|e| Error::damaged(e.to_string())),
+            _ => Err(Error::damaged("not chunked")),
+        }
+    }
+
+    /// The rows that were written: where any chunk is stored.
+    pub fn written(&self) -> Vec<u64> {
+        match &self.source {
+            Backing::Nothing => Vec::new(),
+            Backing::Chunked { chunk, direct, .. } => {
+                let per: usize = self.shape[1..]
+                    .iter()
+                    .zip(&chunk[1..])
+                    .map(|(d, c)| usize::try_from(d.div_ceil(*c)).unwrap_or(usize::MAX))
+                    .fold(1, usize::saturating_mul);
+                (0..self.shape[0])
+                    .filter(|row| {
+                        let band = usize::try_from(row / chunk[0]).unwrap_or(usize::MAX);
+                        let from = band.saturating_mul(per);
+                        let slots = direct.table.slots.get(from..from.saturating_add(per));
+                        slots.is_some_and(|slots| slots.iter().any(|slot| slot.size > 0))
+                    })
+                    .collect()
+            }
+            _ => (0..self.shape[0]).collect(),
+        }
+    }
+
+    /// The bytes of a sample in C order. `None` if nothing of it is stored, as far as this map knows, or only
+    /// a part, unless `fill` says to take the rest for zeros.
+    pub fn read(
+        &self,
+        h5: &H5,
+        file: &StoreFile,
+        row: u64,
+        count: &[u64],
+        fill: bool,
+    ) -> Result<Option<Vec<u8>>> {
+        let len = bytes(count, self.element)?;
+        let stride = self.shape[1..]
+            .iter()
+            .try_fold(self.element, |n, &d| n.checked_mul(d))
+            .ok_or_else(|| Error::damaged("rows too large"))?;
+        match &self.source {
+            Backing::Nothing => Ok(None),
+            Backing::Memory(all) => {
+                let from = row
+                    .checked_mul(stride)
+                    .and_then(|n| usize::try_from(n).ok());
+                let to = from.zip(usize::try_from(stride).ok());
+                let whole = to.and_then(|(from, n)| all.get(from..from.checked_add(n)?));
+                let whole = whole.ok_or_else(|| Error::damaged("fewer bytes than rows"))?;
+                self.crop(whole, count, len).map(Some)
+            }
+            Backing::Contiguous(addr) => {
+                let at = row.checked_mul(stride).and_then(|n| n.checked_add(*addr));
+                let at = at.ok_or_else(|| Error::damaged("rows too far behind"))?;
+                let mut whole = vec![0; bytes(&self.shape[1..], self.element)?];
+                file.file()?.read_exact_at(&mut whole, at)?;
+                self.crop(&whole, count, len).map(Some)
+            }
+            Backing::Chunked {
+                chunk,
+                len: chunk_len,
+                direct,
+            } => self.gather(file, row, count, (chunk, *chunk_len, direct), fill),
+            Backing::Library => {
+                let mut start = vec![row];
+                start.resize(self.shape.len(), 0);
+                let request = Request::Block {
+                    dataset: self.addr,
+                    start,
+                    shape: [&[1], count].concat(),
+                    outside: false,
+                };
+                let bytes = h5.bytes(file, request)?;
+                (bytes.len() == len)
+                    .then_some(Some(bytes))
+                    .ok_or_else(|| Error::damaged("a block of another size"))
+            }
+        }
+    }
+
+    /// The first `count` elements along each axis of a whole row.
+    fn crop(&self, whole: &[u8], count: &[u64], len: usize) -> Result<Vec<u8>> {
+        let mut out = vec![0; len];
+        let zeros = vec![0; count.len()];
+        let from = Place {
+            shape: &self.shape[1..],
+            start: &zeros,
+        };
+        let to = Place {
+            shape: count,
+            start: &zeros,
+        };
+        copy(whole, from, &mut out, to, count, self.element)
+            .ok_or_else(|| Error::damaged("a row is too short"))?;
+        Ok(out)
+    }
+
+    /// Puts a sample together from the chunks that it touches.
+    fn gather(
+        &self,
+        file: &StoreFile,
+        row: u64,
+        count: &[u64],
+        (chunk, chunk_len, direct): (&[u64], usize, &Direct),
+        fill: bool,
+    ) -> Result<Option<Vec<u8>>> {
+        let rank = chunk.len();
+        let size = [&[1], count].concat();
+        let len = bytes(count, self.element)?;
+        // The one chunk that is the sample needs no copy.
+        let single = size == chunk;
+        let mut out = vec![0; if single { 0 } else { len }];
+        if size.contains(&0) {
+            return Ok(Some(out));
+        }
+        let first = [&[row / chunk[0]], &vec![0; rank - 1][..]].concat();
+        let last: Vec<u64> = (0..rank)
+            .map(|k| match k {
+                0 => first[0] + 1,
+                k => count[k - 1].div_ceil(chunk[k]),
+            })
+            .collect();
+        let mut place = first.clone();
+        let mut stored = false;
+        let pool = Arc::default();
+        loop {
+            let at = (0..rank).try_fold(0_u64, |at, k| {
+                at.checked_mul(self.shape[k].div_ceil(chunk[k]))?
+                    .checked_add(place[k])
+            });
+            let slot = at
+                .and_then(|at| usize::try_from(at).ok())
+                .and_then(|at| direct.table.slots.get(at))
+                .ok_or_else(|| Error::damaged("a chunk outside the table"))?;
+            if slot.size == 0 {
+                if !fill || single {
+                    return Ok(None);
+                }
+            } else {
+                stored = true;
+                let mut decoded = vec![0; chunk_len];
+                let done = read_chunk(file, *slot)
+                    .and_then(|bytes| self.decode(&bytes, slot.mask, &mut decoded, &pool));
+                done.map_err(|e| e.about(format!("chunk {place:?}")))?;
+                if single {
+                    return Ok(Some(decoded));
+                }
+                let corner: Vec<u64> = (0..rank).map(|k| place[k] * chunk[k]).collect();
+                let mut inside = vec![0; rank];
+                inside[0] = row - corner[0];
+                let part: Vec<u64> = (0..rank)
+                    .map(|k| {
+                        if k == 0 {
+                            1
+                        } else {
+                            chunk[k].min(size[k] - corner[k])
+                        }
+                    })
+                    .collect();
+                let mut target = corner;
+                target[0] = 0;
+                let from = Place {
+                    shape: chunk,
+                    start: &inside,
+                };
+                let to = Place {
+                    shape: &size,
+                    start: &target,
+                };
+                copy(&decoded, from, &mut out, to, &part, self.element)
+                    .ok_or_else(|| Error::damaged("a chunk does not fit the sample"))?;
+            }
+            let Some(k) = (0..rank).rev().find(|&k| place[k] + 1 < last[k]) else {
+                return Ok(stored.then_some(out));
+            };
+            place[k] += 1;
+            place[k + 1..].copy_from_slice(&first[k + 1..]);
+        }
+    }
+}
+
+/// The stored bytes of a chunk. What is read of a growing file is judged by its checksum.
+fn read_chunk(file: &StoreFile, slot: Slot) -> Result<Vec<u8>> {
+    if u64::from(slot.size) > LARGEST {
+        return Err(Error::damaged("a stored chunk of more than 1 GiB"));
+    }
+    let end = slot.addr.saturating_add(u64::from(slot.size));
+    if end > file.file()?.metadata()?.len() {
+        return Err(Error::damaged("a chunk behind the end of the file"));
+    }
+    let mut stored = vec![0; slot.size as usize];
+    file.file()?.read_exact_at(&mut stored, slot.addr)?;
+    Ok(stored)
+}
+
+/// Bytes of a block; refuses what is too large to be held.
+fn bytes(count: &[u64], element: u64) -> Result<usize> {
+    count
+        .iter()
+        .try_fold(element, |n, &d| n.checked_mul(d))
+        .filter(|&n| n <= LARGEST)
+        .and_then(|n| usize::try_from(n).ok())
+        .ok_or_else(|| {
+            Error::new(
+                ErrorKind::TooLarge,
+                format!("a sample or chunk of shape {count:?} is larger than 1 GiB"),
+            )
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Pipeline;
+    use crate::hdf5::ChunkTable;
+    use crate::npy::dtype::{Kind, Order};
+    use proptest::prelude::*;
+
+    /// A dataset of bytes in a file, cut into chunks one after the other; each byte is its index modulo 251.
+    fn dataset(shape: &[u64], chunk: &[u64]) -> (tempfile::TempDir, StoreFile, Rows) {
+        let rank = shape.len();
+        let grid: Vec<u64> = (0..rank).map(|k| shape[k].div_ceil(chunk[k])).collect();
+        let len: u64 = chunk.iter().product();
+        let unravel = |mut n: u64, dims: &[u64]| {
+            let mut index = vec![0; rank];
+            for k in (0..rank).rev() {
+                index[k] = n % dims[k];
+                n /= dims[k];
+            }
+            index
+        };
+        let (mut bytes, mut slots) = (Vec::new(), Vec::new());
+        for place in 0..grid.iter().product() {
+            let corner = unravel(place, &grid);
+            slots.push(Slot {
+                addr: bytes.len() as u64,
+                size: u32::try_from(len).unwrap(),
+                mask: 0,
+            });
+            for i in 0..len {
+                let inside = unravel(i, chunk);
+                let index: Vec<u64> = (0..rank)
+                    .map(|k| corner[k] * chunk[k] + inside[k])
+                    .collect();
+                bytes.push(value(shape, &index));
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows");
+        std::fs::write(&path, &bytes).unwrap();
+        let file = StoreFile::open(&path).unwrap();
+        let map = DatasetMap {
+            addr: 1,
+            element: Element::Fixed {
+                dtype: DType::scalar(Kind::Uint, 1, Order::None),
+                inner: Vec::new(),
+                convert: false,
+            },
+            shape: shape.to_vec(),
+            rank,
+            source: Source::Chunked {
+                chunk: chunk.to_vec(),
+                direct: Some(Direct {
+                    pipeline: Pipeline::new(&[]).unwrap(),
+                    table: ChunkTable { slots, room: None },
+                    fill: vec![0],
+                }),
+                refused: None,
+                crowded: false,
+            },
+        };
+        let rows = Rows::new(map, file.identity).unwrap();
+        (dir, file, rows)
+    }
+
+    fn value(shape: &[u64], index: &[u64]) -> u8 {
+        let at = shape.iter().zip(index).fold(0, |at, (d, i)| at * d + i);
+        (at % 251) as u8
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn samples_are_put_together_from_any_chunks(
+            rows in 1_u64..5,
+            band in 1_u64..3,
+            dims in proptest::collection::vec((1_u64..7, 1_u64..7, 1_u64..7), 1..4),
+            row in 0_u64..5,
+        ) {
+            let shape: Vec<u64> = std::iter::once(rows).chain(dims.iter().map(|d| d.0)).collect();
+            let chunk: Vec<u64> = std::iter::once(band).chain(dims.iter().map(|d| d.1.min(d.0))).collect();
+            let count: Vec<u64> = dims.iter().map(|d| d.2.min(d.0)).collect();
+            let (_dir, file, dataset) = dataset(&shape, &chunk);
+            let Ok(part) = dataset.part(row, &count) else {
+                prop_assert!(row >= rows);
+                return Ok(());
+            };
+            prop_assert!(row < rows);
+            let bytes = dataset.read(&H5::local(), &file, row, &part, false).unwrap().unwrap();
+            let mut expected = Vec::new();
+            for n in 0..count.iter().product() {
+                let mut left = n;
+                let mut index = vec![row; shape.len()];
+                for k in (1..shape.len()).rev() {
+                    index[k] = left % count[k - 1];
+                    left /= count[k - 1];
+                }
+                expected.push(value(&shape, &index));
+            }
+            prop_assert_eq!(bytes, expected);
+        }
+    }
+
+    #[test]
+    fn flattened_samples_are_the_start_of_a_row() {
+        let (_dir, file, rows) = dataset(&[3, 10], &[1, 4]);
+        let part = rows.part(2, &[2, 3]).unwrap();
+        let bytes = rows.read(&H5::local(), &file, 2, &part, false).unwrap();
+        assert_eq!(bytes.unwrap(), [20, 21, 22, 23, 24, 25]);
+        assert!(rows.part(0, &[11]).is_err() && rows.part(0, &[3, 4]).is_err());
+        assert_eq!(rows.part(0, &[]).unwrap(), [1]);
+        assert!(rows.part(3, &[1]).is_err());
+        assert!(rows.part(0, &[u64::MAX, u64::MAX]).is_err());
+        assert_eq!(rows.written(), [0, 1, 2]);
+    }
+}

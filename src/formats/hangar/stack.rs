@@ -1,0 +1,190 @@
+//! A column whose samples are all alike as one array.
+//!
+//! A sample that is damaged costs its own rows only.
+
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+
+use super::blocks::Blocks;
+use super::snapshot::View;
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::content::{Concat, Content, Data, Literal};
+use crate::io::file::Ownership;
+use crate::npy;
+use crate::npy::dtype::DType;
+use crate::tree::VirtualFile;
+
+/// Blocks that are read ahead of a sequential reader.
+const DEPTH: u64 = 8;
+
+/// A column as one array of shape `(samples, *shape)`.
+pub struct Stack {
+    pub view: Arc<View>,
+}
+
+impl Stack {
+    /// `view` is of a column in which all samples are alike.
+    pub fn new(view: Arc<View>) -> Self {
+        Self { view }
+    }
+
+    /// Type and shape of the whole.
+    fn whole(&self) -> Result<(DType, Vec<u64>)> {
+        let schema = self.view.schema()?;
+        let unlike = || Error::damaged("the samples are not all alike");
+        let (dtype, shape) = schema.fixed().ok_or_else(unlike)?;
+        let count = self.view.column.len() as u64;
+        Ok((dtype.clone(), [&[count], shape].concat()))
+    }
+}
+
+impl VirtualFile for Stack {
+    fn ownership(&self) -> Ownership {
+        self.view.snapshot.ownership(self.view.changed())
+    }
+
+    fn size(&self) -> Result<u64> {
+        let (dtype, shape) = self.whole()?;
+        super::schema::npy_size(&dtype, &shape)
+    }
+
+    fn open(&self) -> Result<Arc<dyn Content>> {
+        let (dtype, shape) = self.whole()?;
+        let large = || Error::new(ErrorKind::TooLarge, "larger than a file can be");
+        let len = npy::payload_len(&dtype, &shape).ok_or_else(large)?;
+        let row = npy::payload_len(&dtype, &shape[1..]).ok_or_else(large)?;
+        let header = npy::header(&dtype, &shape);
+        let sample = shape[1..].to_vec();
+        let rows = StackedRows(Arc::new(Blocks::new(&self.view, dtype, sample, (row, len))));
+        rows.prepare();
+        Ok(Arc::new(Concat::new([
+            Arc::new(Literal(header)) as Arc<dyn Content>,
+            Arc::new(rows),
+        ])))
+    }
+
+    fn version(&self) -> u64 {
+        // The low half of the hash.
+        self.view.column.content as u64
+    }
+
+    fn is_current(&self) -> bool {
+        self.view.snapshot.is_current()
+    }
+
+    fn is_lasting(&self) -> bool {
+        self.view.snapshot.is_lasting()
+    }
+
+    fn info(&self) -> Result<Json> {
+        let (dtype, shape) = self.whole()?;
+        Ok(json!({
+            "kind": "hangar",
+            "commit": self.view.snapshot.commit.digest,
+            "column": String::from_utf8_lossy(&self.view.name),
+            "stacked": true,
+            "dtype": dtype.json(),
+            "shape": shape,
+            "changed": self.view.changed() as f64 / 1e9,
+        }))
+    }
+}
+
+/// The rows without the header.
+struct StackedRows(Arc<Blocks>);
+
+impl StackedRows {
+    /// Begins with what a reader from the start will need: records, the maps of the datasets they name, and the
+    /// first blocks.
+    fn prepare(&self) {
+        let context = &self.0.view.repository().context;
+        let repository = self.0.view.repository().clone();
+        if !repository.has_located(&self.0.view.column) {
+            context.ahead.submit(move || repository.hashes.will_need());
+        }
+        for _ in 0..context.ahead.cores().min(self.0.view.column.located.len()) {
+            let inner = self.0.clone();
+            context.ahead.submit(move || inner.prepare_next());
+        }
+        for number in 0..self.depth().min(self.0.blocks()) {
+            let inner = self.0.clone();
+            context.ahead.submit(move || inner.ahead(number));
+        }
+    }
+
+    /// Blocks to fetch ahead: they must not push out what is being read.
+    fn depth(&self) -> u64 {
+        let options = &self.0.view.repository().context.options;
+        DEPTH.min((options.cache_size / self.block()).saturating_sub(4) / 2)
+    }
+
+    /// Bytes of a block.
+    fn block(&self) -> u64 {
+        self.0.per_block.saturating_mul(self.0.row).max(1)
+    }
+
+    fn look_ahead(&self, number: u64) {
+        let context = &self.0.view.repository().context;
+        let slack = context.window.slack(self.block());
+        let (depth, end) = (self.depth(), self.0.blocks());
+        let wanted = self.0.sequence.reads(number, depth, end, 4, slack);
+        for next in wanted {
+            let inner = self.0.clone();
+            context.ahead.submit(move || inner.ahead(next));
+        }
+    }
+
+    /// Block, and offset in it.
+    fn place(&self, offset: u64) -> (u64, u64) {
+        let block = self.0.per_block * self.0.row;
+        (offset / block, offset % block)
+    }
+}
+
+impl Content for StackedRows {
+    fn len(&self) -> u64 {
+        self.0.len
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let (number, inside) = self.place(at);
+            self.look_ahead(number);
+            let (piece, from) = match self.0.cached(number) {
+                Ok(block) => (block, inside),
+                Err(_) => {
+                    let row = usize::try_from(at / self.0.row);
+                    let row = row.map_err(|_| Error::damaged("too many rows"))?;
+                    (self.0.single(row)?, at % self.0.row)
+                }
+            };
+            let from = usize::try_from(from).unwrap_or(usize::MAX);
+            let part = piece.get(from..).filter(|part| !part.is_empty());
+            let part = part.ok_or_else(|| Error::damaged("fewer bytes than rows"))?;
+            let n = part.len().min(buf.len() - done);
+            buf[done..done + n].copy_from_slice(&part[..n]);
+            done += n;
+            self.0.note_read(number, n);
+        }
+        Ok(())
+    }
+
+    fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {
+        let (number, inside) = self.place(offset);
+        let from = usize::try_from(inside).unwrap_or(usize::MAX);
+        let block = self.0.per_block.saturating_mul(self.0.row);
+        if inside.saturating_add(len as u64) > block {
+            return Ok(None);
+        }
+        self.look_ahead(number);
+        // `read_at` finds out which of the samples is damaged.
+        Ok(self.0.cached(number).ok().and_then(|piece| {
+            let end = from.checked_add(len).filter(|&end| end <= piece.len())?;
+            self.0.note_read(number, len);
+            Some(Data::Shared(piece, from..end))
+        }))
+    }
+}

@@ -1,0 +1,202 @@
+//! The staging area of a Hangar repository: what the next commit will hold, and how it becomes one.
+//!
+//! Source: Hangar 0.5.2. Everything here is done as Hangar does it, under its writer lock, so that Hangar and
+//! npyfs can take turns. Changes to tables go through the worker that keeps the lock (`h5::keeper`); tables are
+//! read like those of any repository. Between any two steps the repository is one that Hangar accepts; where
+//! Hangar's own order leaves a moment in which it is not, the order here is another one, and says so.
+
+pub mod author;
+pub mod checkout;
+pub mod commit;
+pub mod create;
+pub mod data;
+pub mod difference;
+pub mod frame;
+pub mod geometry;
+pub mod markers;
+pub mod names;
+pub mod records;
+pub mod reset;
+pub mod sample;
+pub mod schema;
+pub mod target;
+pub mod tree;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::formats::hangar::repository::Repository;
+use crate::hdf5::H5Error;
+use crate::hdf5::keeper::{Keeper, LockError, Locked};
+use crate::hdf5::tables::{FREE, LOCK, Op, Outcome, Step};
+use names::check_name;
+use records::Records;
+use schema::NewColumn;
+
+/// A repository whose staging area can be changed.
+pub struct Stage {
+    pub repository: Arc<Repository>,
+    keeper: Keeper,
+}
+
+/// What is staged, and on what.
+pub struct State {
+    /// The branch that the next commit goes to.
+    pub branch: String,
+    /// The commit it is at; `None` before the first.
+    pub head: Option<String>,
+    /// The records of that commit.
+    pub base: Records,
+    pub staged: Records,
+}
+
+impl State {
+    /// Hangar calls this DIRTY.
+    pub fn is_changed(&self) -> bool {
+        self.base != self.staged
+    }
+}
+
+impl Stage {
+    /// `program` becomes the worker that writes tables; see `h5::keeper`. A server's repository has no stage.
+    pub fn open(repository: &Arc<Repository>, program: &Path) -> Result<Self> {
+        if !repository.stage.path.is_file() {
+            let why = format!("{}: has no staging area", repository.folder.display());
+            return Err(Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why));
+        }
+        Ok(Self {
+            repository: repository.clone(),
+            keeper: Keeper::new(program, &repository.folder),
+        })
+    }
+
+    fn about(&self, error: impl Into<Error>) -> Error {
+        error.into().about(self.repository.folder.display())
+    }
+
+    /// Takes the writer lock; EBUSY, with the name of the holder, if somebody has it.
+    pub fn lock(&self) -> Result<Locked<'_>> {
+        self.keeper.lock().map_err(|e| {
+            self.about(match e {
+                LockError::Held(who) => busy(&who),
+                LockError::Failed(e) => e.into(),
+            })
+        })
+    }
+
+    /// The staging area as it is now. Who does not hold the lock may see two of Hangar's steps.
+    pub fn state(&self) -> Result<State> {
+        let (branch, head) = self.head()?;
+        let base = match &head {
+            Some(digest) => Records::of_commit(&self.repository, digest)?,
+            None => Records::default(),
+        };
+        Ok(State {
+            branch,
+            head,
+            base,
+            staged: Records::staged(&self.repository)?,
+        })
+    }
+
+    /// The branch that the staging area is based on, and the commit it is at.
+    pub fn head(&self) -> Result<(String, Option<String>)> {
+        let branches = &self.repository.branches;
+        let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
+        let head = branches.value(b"head")?.map(text);
+        let head = head
+            .filter(|head| head.starts_with("branch:"))
+            .ok_or_else(|| self.about(Error::damaged("branch.lmdb names no branch as head")))?;
+        let digest = branches.value(head.as_bytes())?.ok_or_else(|| {
+            self.about(Error::damaged(format!("there is no {head} in branch.lmdb")))
+        })?;
+        let digest = Some(text(digest)).filter(|digest| !digest.is_empty());
+        Ok((head["branch:".len()..].to_owned(), digest))
+    }
+
+    /// Who has the writer lock, in words; `None` if nobody has it.
+    pub fn holder(&self) -> Result<Option<String>> {
+        let value = self.repository.branches.value(LOCK)?;
+        let held = value.filter(|value| value != FREE);
+        Ok(held.map(|value| busy(&String::from_utf8_lossy(&value)).message))
+    }
+
+    /// Stages a column without samples.
+    pub fn create_column(&self, name: &str, new: &NewColumn) -> Result<()> {
+        check_name(name.as_bytes(), "column")?;
+        let (record, digest) = new.record()?;
+        let mut locked = self.lock()?;
+        let keys = [b'f', b'n'].map(|layout| format!("s:{name}:{}", char::from(layout)));
+        let found = self
+            .repository
+            .stage
+            .values(keys.map(String::into_bytes).into())?;
+        if found.iter().any(Option::is_some) {
+            let why = format!("there is a column {name}");
+            return Err(self.about(Error::new(ErrorKind::Os(libc::EEXIST), why)));
+        }
+        let layout = if new.nested { 'n' } else { 'f' };
+        let steps = vec![
+            Step::new(
+                "hash.lmdb",
+                vec![Op::add(format!("s:{digest}"), record.as_bytes())],
+            ),
+            Step::new(
+                "stage_ref.lmdb",
+                vec![Op::put(format!("s:{name}:{layout}"), digest.as_bytes())],
+            ),
+        ];
+        self.write(&mut locked, steps)
+    }
+
+    /// Writes values into a file of samples of this checkout; needs no lock.
+    pub fn write_values(&self, steps: Vec<Step>) -> Result<Outcome> {
+        let done = self.keeper.write_values(steps);
+        done.map_err(|e| self.about(e))
+    }
+
+    /// Makes changes; nobody but the holder of the lock can have made others meanwhile.
+    fn write(&self, locked: &mut Locked<'_>, steps: Vec<Step>) -> Result<()> {
+        match locked.write(steps).map_err(|e: H5Error| self.about(e))? {
+            Outcome::Done => Ok(()),
+            Outcome::Differs(key) => Err(self.about(Error::new(
+                ErrorKind::Stale,
+                format!("{key} was changed by somebody who does not have the writer lock"),
+            ))),
+            Outcome::Full | Outcome::Held(_) => Err(self.about(Error::damaged("a table is full"))),
+        }
+    }
+}
+
+/// Who has the writer lock, in words. Hangar's writers are known by a random number only.
+fn busy(who: &str) -> Error {
+    let ours: Vec<&str> = who.split(':').collect();
+    let message = match ours[..] {
+        ["npyfs", host, process, _] => {
+            format!("npyfs on host {host}, process {process}, has the writer lock")
+        }
+        ["npyfs", host] => format!("another npyfs on host {host} has the writer lock"),
+        _ => format!(
+            "a writer of Hangar ({who}) has the writer lock; if it crashed, \
+             `hangar writer-lock --force-release` takes it away"
+        ),
+    };
+    Error::new(ErrorKind::Os(libc::EBUSY), message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_of_the_lock_is_named() {
+        assert_eq!(
+            busy("npyfs:there:17:0123456789abcdef").message,
+            "npyfs on host there, process 17, has the writer lock"
+        );
+        let other = busy("MERGE_PROCESS");
+        assert!(other.message.contains("Hangar (MERGE_PROCESS)"));
+        assert_eq!(other.errno(), libc::EBUSY);
+    }
+}

@@ -1,0 +1,316 @@
+//! From memory to data files, and from there into the tables.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Checkout, ColumnChange, ColumnSchema, Data, Entry};
+use crate::error::{Error, ErrorKind, Result};
+use crate::formats::hangar::column::Layout;
+use crate::formats::hangar::record::Record;
+use crate::formats::hangar::stage::data::Held;
+use crate::formats::hangar::stage::markers::DataFile;
+use crate::formats::hangar::stage::sample::{Place, Sample};
+use crate::hdf5::tables::{Op, Step};
+
+/// Samples that are written at once, and their bytes.
+const BATCH: usize = 1024;
+const BATCH_BYTES: u64 = 8 << 20;
+
+impl Checkout {
+    /// Writes all samples that are held.
+    pub(super) fn write(&self, data: &mut Data) -> Result<()> {
+        loop {
+            let mut batch = Vec::new();
+            {
+                let changes = self.changes();
+                let mut bytes = 0;
+                for (schema, sample) in changes.held.iter().take(BATCH) {
+                    bytes += sample.len;
+                    if bytes > BATCH_BYTES && !batch.is_empty() {
+                        break;
+                    }
+                    batch.push((schema.clone(), sample.clone()));
+                }
+            }
+            if batch.is_empty() {
+                self.changes().failed = None;
+                return Ok(());
+            }
+            let done = self.write_batch(data, &batch);
+            let mut changes = self.changes();
+            match done {
+                Ok(()) => {
+                    changes.held.drain(..batch.len());
+                    let bytes: u64 = batch.iter().map(|(_, sample)| sample.len).sum();
+                    changes.held_bytes -= bytes;
+                    self.queue.moved.notify_all();
+                }
+                Err(e) => {
+                    changes.failed = Some(e.clone());
+                    self.queue.moved.notify_all();
+                    return Err(e);
+                }
+            }
+        }
+    }
+
+    fn write_batch(
+        &self,
+        data: &mut Data,
+        batch: &[(Arc<ColumnSchema>, Arc<Sample>)],
+    ) -> Result<()> {
+        let keys = batch.iter().map(|(_, sample)| hash_key(sample)).collect();
+        let known = self.repository().hashes.values(keys)?;
+        let mut seen = HashSet::new();
+        let mut groups: Vec<(&Arc<ColumnSchema>, Vec<Held>)> = Vec::new();
+        for ((schema, sample), known) in batch.iter().zip(&known) {
+            let digest = sample.digest();
+            let here = known.as_ref().is_some_and(|record| is_here(record));
+            if here || data.written.contains_key(&digest) || !seen.insert(digest) {
+                continue;
+            }
+            let Some(bytes) = sample.held() else {
+                continue;
+            };
+            let held = Held {
+                sample: sample.clone(),
+                bytes,
+            };
+            match groups
+                .iter_mut()
+                .find(|(other, _)| other.digest == schema.digest)
+            {
+                Some((_, group)) => group.push(held),
+                None => groups.push((schema, vec![held])),
+            }
+        }
+        for (schema, group) in groups {
+            let records = data
+                .writer
+                .write(&self.stage, &schema.digest, &schema.schema, &group)?;
+            for (held, record) in group.iter().zip(records) {
+                data.written.insert(held.sample.digest(), record);
+            }
+        }
+        for (_, sample) in batch {
+            let written = data.written.get(&sample.digest());
+            sample.moved(written.map_or(Place::Known, |record| Place::Written(record.clone())));
+        }
+        Ok(())
+    }
+
+    /// Stages all that was written: returns once Hangar sees it and it would survive a loss of power.
+    pub fn sync(&self) -> Result<()> {
+        let mut data = self.data();
+        self.write(&mut data)?;
+        let columns = {
+            let mut changes = self.changes();
+            changes.columns.retain(|_, change| {
+                change.new.is_some() || change.removed || !change.rows.is_empty()
+            });
+            let mut columns = changes.columns.clone();
+            // What came since is for the next time.
+            for change in columns.values_mut() {
+                let is_written =
+                    |row: &Option<Entry>| row.as_ref().is_none_or(|e| e.sample.held().is_none());
+                change.rows.retain(|_, row| is_written(row));
+            }
+            columns
+        };
+        if columns.is_empty() {
+            return Ok(());
+        }
+        data.writer.sync()?;
+        let mut locked = self.stage.lock()?;
+        self.repository().look_again();
+        let (branch, _) = self.stage.head()?;
+        if branch != self.branch {
+            return Err(Error::new(
+                ErrorKind::Os(libc::EBUSY),
+                format!(
+                    "the staging area belongs to branch {branch} now, this checkout to {}",
+                    self.branch
+                ),
+            ));
+        }
+        let (steps, committed) = self.steps(&mut data, &columns)?;
+        data.writer.mark(&committed)?;
+        self.stage.write(&mut locked, steps)?;
+        drop(locked);
+        self.repository().look_again();
+        let mut changes = self.changes();
+        for (name, done) in &columns {
+            let Some(change) = changes.columns.get_mut(name) else {
+                continue;
+            };
+            if let (Some(new), Some(done)) = (&change.new, &done.new)
+                && Arc::ptr_eq(new, done)
+            {
+                change.new = None;
+            }
+            change.removed &= !done.removed;
+            for (key, done) in &done.rows {
+                let same = match (change.rows.get(key), done) {
+                    (Some(Some(now)), Some(done)) => now.is(done),
+                    (Some(None), None) => true,
+                    _ => false,
+                };
+                if same {
+                    change.rows.remove(key);
+                }
+            }
+        }
+        changes.columns.retain(|_, change| {
+            change.new.is_some()
+                || change.removed
+                || !change.rows.is_empty()
+                || !change.emptied.is_empty()
+        });
+        drop(changes);
+        data.written.clear();
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// The rows of changes, in an order in which Hangar can take over after each step: `stage_hash.lmdb`, which only
+    /// says what a reset forgets, then `hash.lmdb`, then the list.
+    ///
+    /// A sample that commits have already, and whose bytes were only at the remote, is here from now on whatever
+    /// becomes of the staging area: no reset may forget it. The second answer is the files that hold such samples.
+    fn steps(
+        &self,
+        data: &mut Data,
+        columns: &BTreeMap<Vec<u8>, ColumnChange>,
+    ) -> Result<(Vec<Step>, BTreeSet<DataFile>)> {
+        let folder = &self.repository().folder;
+        let samples: BTreeMap<Vec<u8>, &Arc<Sample>> = columns
+            .values()
+            .flat_map(|change| change.rows.values().flatten())
+            .map(|entry| (hash_key(&entry.sample), &entry.sample))
+            .collect();
+        let known = self
+            .repository()
+            .hashes
+            .values(samples.keys().cloned().collect())?;
+        let (mut new, mut fetched) = (Vec::new(), Vec::new());
+        let mut committed = BTreeSet::new();
+        let mut lost = Vec::new();
+        let mut there: HashMap<DataFile, bool> = HashMap::new();
+        for ((key, sample), known) in samples.iter().zip(&known) {
+            let record = data.written.get(&sample.digest());
+            match known {
+                Some(text) if is_here(text) || record.is_none() => continue,
+                Some(_) | None => {}
+            }
+            let is_there = record.is_some_and(|record| {
+                let file = record.uid().map(|uid| DataFile::new(record.backend(), uid));
+                file.is_some_and(|file| {
+                    let path = file.path(folder);
+                    *there.entry(file).or_insert_with(|| path.exists())
+                })
+            });
+            let Some(record) = record.filter(|_| is_there) else {
+                lost.push(key.clone());
+                continue;
+            };
+            let row = Op::put(key.clone(), record.to_string().as_bytes());
+            match known {
+                None => new.push(row),
+                Some(_) => {
+                    let uid = record.uid();
+                    committed.extend(uid.map(|uid| DataFile::new(record.backend(), uid)));
+                    fetched.push(row);
+                }
+            }
+        }
+        if !lost.is_empty() {
+            return Err(self.give_up(&lost));
+        }
+        let stage_hash: Vec<Op> = new;
+        let mut hash: Vec<Op> = stage_hash.iter().cloned().chain(fetched).collect();
+        let mut list = Vec::new();
+        for (name, change) in columns {
+            if change.removed
+                && let Some(old) = self.repository().staged()?.columns.get(name)
+            {
+                list.push(Op::delete(schema_key(name, old.layout)));
+            }
+            let layout = match &change.new {
+                Some(new) => {
+                    if let Some(record) = &new.record {
+                        hash.push(Op::add(format!("s:{}", new.digest), record.as_bytes()));
+                    }
+                    list.push(Op::put(schema_key(name, new.layout), new.digest.as_bytes()));
+                    new.layout
+                }
+                None => match self.repository().staged()?.columns.get(name) {
+                    Some(staged) => staged.layout,
+                    // Somebody removed it meanwhile: its rows are gone with it.
+                    None => continue,
+                },
+            };
+            let old = self.repository().staged()?.columns.get(name).cloned();
+            for (key, row) in &change.rows {
+                match row {
+                    Some(entry) => {
+                        let digest = entry.sample.digest();
+                        list.push(Op::put(row_key(name, layout, key), digest.as_bytes()));
+                    }
+                    None => {
+                        let layout = old.as_ref().map_or(layout, |old| old.layout);
+                        list.push(Op::delete(row_key(name, layout, key)));
+                    }
+                }
+            }
+        }
+        let steps = [
+            ("stage_hash.lmdb", stage_hash),
+            ("hash.lmdb", hash),
+            ("stage_ref.lmdb", list),
+        ];
+        let steps = steps.map(|(table, ops)| Step::new(table, ops)).into();
+        Ok((steps, committed))
+    }
+
+    /// Forgets samples whose data somebody removed: Hangar's reset takes what is not committed.
+    fn give_up(&self, lost: &[Vec<u8>]) -> Error {
+        let mut changes = self.changes();
+        for change in changes.columns.values_mut() {
+            change.rows.retain(|_, row| match row {
+                Some(entry) => !lost.contains(&hash_key(&entry.sample)),
+                None => true,
+            });
+        }
+        Error::damaged(format!(
+            "{} samples were lost: somebody reset the staging area while they were being written",
+            lost.len()
+        ))
+    }
+}
+
+/// Whether a record of `hash.lmdb` says where the bytes are in this repository, and not that a remote has them.
+fn is_here(record: &[u8]) -> bool {
+    let record = Record::parse(&String::from_utf8_lossy(record));
+    !matches!(record, Ok(Record::Remote { .. }))
+}
+
+fn hash_key(sample: &Sample) -> Vec<u8> {
+    [b"h:", sample.digest().as_bytes()].concat()
+}
+
+fn schema_key(column: &[u8], layout: Layout) -> Vec<u8> {
+    let layout = match layout {
+        Layout::Flat => &b":f"[..],
+        Layout::Nested => b":n",
+    };
+    [b"s:", column, layout].concat()
+}
+
+fn row_key(column: &[u8], layout: Layout, key: &[u8]) -> Vec<u8> {
+    let prefix = match layout {
+        Layout::Flat => &b"f:"[..],
+        Layout::Nested => b"n:",
+    };
+    [prefix, column, b":", key].concat()
+}

@@ -1,0 +1,89 @@
+//! Data files written side by side: each lane has files and a worker of its own, so that compression, which libhdf5
+//! does, runs on several cores. Only what takes long to compress is divided among them.
+
+use std::collections::BTreeSet;
+use std::num::NonZero;
+use std::path::Path;
+use std::thread;
+
+use super::{DataWriter, Held};
+use crate::checkout::dir::Dir;
+use crate::error::{Error, Result};
+use crate::formats::hangar::record::Record;
+use crate::formats::hangar::schema::Schema;
+use crate::formats::hangar::stage::Stage;
+use crate::formats::hangar::stage::markers::DataFile;
+use crate::io::thread::anywhere;
+
+/// Most lanes: each takes the memory of a worker.
+const MOST: usize = 4;
+
+/// Bytes of samples that are worth a lane more.
+const WORTH: u64 = 512 << 10;
+
+/// The writers of one checkout; the first takes all that is not divided.
+pub struct Lanes(Vec<DataWriter>);
+
+impl Lanes {
+    /// As `DataWriter::open`, which says what the arguments are.
+    pub fn open(folder: &Path, dir: &Dir, program: &Path) -> Result<Self> {
+        let first = DataWriter::open(folder, dir, program)?;
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let others: Vec<DataWriter> = (1..cores.min(MOST))
+            .map(|_| first.another())
+            .collect::<Result<_>>()?;
+        Ok(Self(std::iter::once(first).chain(others).collect()))
+    }
+
+    /// As `DataWriter::write`.
+    pub fn write(
+        &mut self,
+        stage: &Stage,
+        digest: &str,
+        schema: &Schema,
+        samples: &[Held],
+    ) -> Result<Vec<Record>> {
+        let bytes: u64 = samples.iter().map(|held| held.sample.len).sum();
+        let compresses = matches!(schema.backend(), Some(("00" | "01", _)));
+        let worth = usize::try_from(bytes / WORTH).unwrap_or(usize::MAX);
+        let lanes = if compresses { worth.max(1) } else { 1 };
+        let part = samples.len().div_ceil(lanes.min(self.0.len())).max(1);
+        let panicked = |_| Error::damaged("writing samples panicked");
+        let side_by_side = || {
+            thread::scope(|scope| {
+                let mut writing = Vec::new();
+                let mut parts = samples.chunks(part).zip(&mut self.0);
+                let own = parts.next();
+                for (part, writer) in parts {
+                    writing.push(scope.spawn(move || writer.write(stage, digest, schema, part)));
+                }
+                let own = own.map(|(part, writer)| writer.write(stage, digest, schema, part));
+                let others: Vec<_> = writing.into_iter().map(|part| part.join()).collect();
+                let mut records = own.transpose()?.unwrap_or_default();
+                for part in others {
+                    records.extend(part.map_err(panicked)??);
+                }
+                Ok(records)
+            })
+        };
+        anywhere(side_by_side)
+    }
+
+    pub fn sync(&mut self) -> Result<()> {
+        self.0.iter_mut().try_for_each(DataWriter::sync)
+    }
+
+    /// As `DataWriter::leaves_nothing`.
+    pub fn leaves_nothing(&self) -> bool {
+        self.0.iter().all(DataWriter::leaves_nothing)
+    }
+
+    /// As `DataWriter::mark`.
+    pub fn mark(&mut self, committed: &BTreeSet<DataFile>) -> Result<()> {
+        self.0.iter_mut().try_for_each(|lane| lane.mark(committed))
+    }
+
+    pub fn close(&mut self) {
+        self.0.iter_mut().for_each(DataWriter::close);
+    }
+}

@@ -1,0 +1,94 @@
+//! The staging area set back to its branch, as Hangar's `reset_staging_area` does it.
+//!
+//! Hangar removes the samples first and sets the list back last. Here the list comes first, so that whoever dies in
+//! between leaves samples that nothing names, and no names without samples. And samples that the commit has are
+//! never removed: Hangar's own commit, ended in the wrong moment, leaves them among the new ones.
+
+use std::collections::HashSet;
+
+use super::difference::{Change, difference};
+use super::markers::{self, DataFile};
+use super::{Stage, State};
+use crate::error::Result;
+use crate::formats::hangar::record::Record;
+use crate::hdf5::tables::{Op, Step};
+
+/// Longest row of `stage_hash.lmdb`.
+const LONGEST: usize = 4096;
+
+/// What a reset took away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Records set back.
+    pub records: u64,
+    /// Samples that only the staging area had.
+    pub samples: u64,
+    /// Data files.
+    pub files: u64,
+}
+
+impl Stage {
+    /// Takes back all that is staged.
+    pub fn reset(&self) -> Result<Removed> {
+        let folder = &self.repository.folder;
+        let mut locked = self.lock()?;
+        let state = self.state()?;
+        let mut removed = Removed::default();
+        let mut back = Vec::new();
+        difference(&state.staged, &state.base, |key, change| {
+            removed.records += 1;
+            back.push(match change {
+                Change::Removed(_) => Op::delete(key),
+                Change::Added(value) | Change::Changed(value) => Op::put(key, value),
+            });
+        });
+        let (forgotten, kept) = self.new_samples(&state)?;
+        removed.samples = forgotten.len() as u64;
+        let forget = forgotten.into_iter().map(Op::delete).collect();
+        let steps = vec![
+            Step::new("stage_ref.lmdb", back),
+            Step::new("hash.lmdb", forget),
+            Step::new("stage_hash.lmdb", vec![Op::Clear]),
+        ];
+        self.write(&mut locked, steps)?;
+        for file in markers::staged(folder)? {
+            if kept.contains(&file) {
+                markers::store(folder, std::slice::from_ref(&file))?;
+            } else if !file.is_stored(folder) {
+                file.remove(folder)?;
+                removed.files += 1;
+            }
+            file.unstage(folder)?;
+        }
+        Ok(removed)
+    }
+
+    /// Keys of `hash.lmdb` that were added since the last commit and that the commit has not, and the files of
+    /// those it has.
+    fn new_samples(&self, state: &State) -> Result<(Vec<Vec<u8>>, HashSet<DataFile>)> {
+        let mut new = Vec::new();
+        self.repository.stage_hashes.rows(b"h:", LONGEST, |rows| {
+            new.extend(rows.into_iter().map(|(key, value)| (key.into_vec(), value)));
+            Ok(())
+        })?;
+        let mut forgotten = Vec::new();
+        let mut kept = HashSet::new();
+        let committed: HashSet<&[u8]> = match new.is_empty() {
+            true => HashSet::new(),
+            false => state.base.iter().map(|(_, digest)| digest).collect(),
+        };
+        for (key, value) in new {
+            if !committed.contains(&key[2..]) {
+                forgotten.push(key);
+                continue;
+            }
+            let record = Record::parse(&String::from_utf8_lossy(&value)).ok();
+            if let Some((backend, uid)) =
+                record.as_ref().and_then(|r| Some((r.backend(), r.uid()?)))
+            {
+                kept.insert(DataFile::new(backend, uid));
+            }
+        }
+        Ok((forgotten, kept))
+    }
+}

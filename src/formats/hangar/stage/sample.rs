@@ -1,0 +1,325 @@
+//! A sample that is to be stored: its bytes, checked and with their digest.
+
+use std::sync::{Arc, Mutex};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::formats::hangar::digest;
+use crate::formats::hangar::digest::Hash;
+use crate::formats::hangar::record::Record;
+use crate::formats::hangar::schema::{Samples, Schema};
+use crate::io::content::Content;
+use crate::npy;
+use crate::npy::dtype::DType;
+use crate::npy::parse::{self, LONGEST_HEADER};
+
+/// Most bytes of a sample: as many as are read of one.
+const LARGEST: u64 = 1 << 30;
+
+/// Most bytes of text, or of a sample of bytes: a file of them holds 300 MB (`backends/lmdb_30.py`).
+const LARGEST_VALUE: u64 = 256 << 20;
+
+/// Where the bytes of a sample are.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// In memory only.
+    Held(Arc<Vec<u8>>),
+    /// In a data file of this checkout.
+    Written(Record),
+    /// The repository had a sample of this digest already.
+    Known,
+}
+
+/// A sample. Its content never changes, where it is does.
+#[derive(Debug)]
+pub struct Sample {
+    /// `None`: text or bytes.
+    pub dtype: Option<DType>,
+    pub shape: Vec<u64>,
+    /// The letter in front of the digest.
+    pub kind: u8,
+    pub hash: Hash,
+    /// Bytes without header.
+    pub len: u64,
+    place: Mutex<Place>,
+}
+
+fn invalid(why: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Os(libc::EINVAL), why)
+}
+
+impl Sample {
+    /// An array from its bytes in C order.
+    pub fn array(dtype: DType, shape: Vec<u64>, bytes: Vec<u8>) -> Result<Self> {
+        let hash = digest::of_array(&bytes, &shape, &dtype)
+            .ok_or_else(|| invalid(format!("Hangar cannot hold dtype {}", dtype.name())))?;
+        Ok(Self::new(Some(dtype), shape, b'0', hash, bytes))
+    }
+
+    fn new(dtype: Option<DType>, shape: Vec<u64>, kind: u8, hash: Hash, bytes: Vec<u8>) -> Self {
+        Self {
+            dtype,
+            shape,
+            kind,
+            hash,
+            len: bytes.len() as u64,
+            place: Mutex::new(Place::Held(Arc::new(bytes))),
+        }
+    }
+
+    /// One that the repository has, of a column with this schema; `length` is that of text and bytes.
+    pub fn known(
+        schema: &Schema,
+        kind: u8,
+        hash: Hash,
+        shape: Option<&[u64]>,
+        length: Option<u64>,
+    ) -> Result<Self> {
+        let unknown = || Error::damaged("the size of the sample is not known");
+        let dtype = match &schema.samples {
+            Samples::Arrays { dtype, .. } => Some(dtype.clone()),
+            Samples::Text | Samples::Bytes => None,
+        };
+        let shape = shape.unwrap_or_default().to_vec();
+        let len = match &dtype {
+            Some(dtype) => npy::payload_len(dtype, &shape).ok_or_else(unknown)?,
+            None => length.ok_or_else(unknown)?,
+        };
+        Ok(Self {
+            dtype,
+            shape,
+            kind,
+            hash,
+            len,
+            place: Mutex::new(Place::Known),
+        })
+    }
+
+    /// The same sample for another place; `None` while it is in memory only.
+    pub fn again(&self) -> Option<Self> {
+        let place = self.place();
+        if matches!(place, Place::Held(_)) {
+            return None;
+        }
+        Some(Self {
+            dtype: self.dtype.clone(),
+            shape: self.shape.clone(),
+            kind: self.kind,
+            hash: self.hash,
+            len: self.len,
+            place: Mutex::new(place),
+        })
+    }
+
+    /// From the content of a file with this suffix.
+    pub fn read(suffix: &str, content: &dyn Content) -> Result<Self> {
+        let len = content.len();
+        let most = match suffix {
+            ".npy" => LARGEST + LONGEST_HEADER as u64,
+            _ => LARGEST_VALUE,
+        };
+        if len > most {
+            let why = format!("a sample of more than {most} bytes");
+            return Err(Error::new(ErrorKind::TooLarge, why));
+        }
+        let read = |from: u64, len: u64| {
+            let len = usize::try_from(len).map_err(|_| invalid("too large"))?;
+            let mut bytes = vec![0; len];
+            content.read_at(from, &mut bytes)?;
+            Ok::<_, Error>(bytes)
+        };
+        match suffix {
+            ".npy" => {
+                let head = read(0, len.min(LONGEST_HEADER as u64))?;
+                let header = parse::parse(&head)?;
+                header.check_len(len)?;
+                let payload = read(header.start, header.len)?;
+                let payload = if header.fortran_order && header.shape.len() > 1 {
+                    turned(&payload, &header.shape, header.dtype.size())
+                } else {
+                    payload
+                };
+                Self::array(header.dtype, header.shape, payload)
+            }
+            ".txt" => {
+                let bytes = read(0, len)?;
+                if std::str::from_utf8(&bytes).is_err() {
+                    return Err(invalid("not UTF-8: a str sample is text"));
+                }
+                let hash = digest::of_bytes(&bytes);
+                Ok(Self::new(None, Vec::new(), b'2', hash, bytes))
+            }
+            ".bin" => {
+                let bytes = read(0, len)?;
+                let hash = digest::of_bytes(&bytes);
+                Ok(Self::new(None, Vec::new(), b'3', hash, bytes))
+            }
+            other => Err(invalid(format!("no sample ends in {other}"))),
+        }
+    }
+
+    /// EINVAL, with the reason, if a column of this schema cannot have it.
+    pub fn check(&self, schema: &Schema) -> Result<()> {
+        match (&schema.samples, &self.dtype) {
+            (Samples::Text, None) if self.kind == b'2' => Ok(()),
+            (Samples::Bytes, None) if self.kind == b'3' => Ok(()),
+            (
+                Samples::Arrays {
+                    dtype,
+                    shape,
+                    fixed,
+                },
+                Some(own),
+            ) => {
+                if dtype != own {
+                    let (own, dtype) = (own.name(), dtype.name());
+                    return Err(invalid(format!("dtype {own}, the column has {dtype}")));
+                }
+                if self.shape.contains(&0) {
+                    return Err(invalid("Hangar cannot hold arrays of no elements"));
+                }
+                let own = &self.shape;
+                if *fixed && own != shape {
+                    return Err(invalid(format!("shape {own:?}, the column has {shape:?}")));
+                }
+                let fits = own.len() == shape.len() && own.iter().zip(shape).all(|(a, b)| a <= b);
+                if !fits {
+                    let why = format!("shape {own:?}, the column has at most {shape:?}");
+                    return Err(invalid(why));
+                }
+                Ok(())
+            }
+            _ => Err(invalid(format!(
+                "samples of this column end in {}",
+                schema.suffix()
+            ))),
+        }
+    }
+
+    pub fn digest(&self) -> String {
+        digest::print(self.kind, &self.hash)
+    }
+
+    /// Its bytes, as long as they are in memory.
+    pub fn held(&self) -> Option<Arc<Vec<u8>>> {
+        match self.place() {
+            Place::Held(bytes) => Some(bytes),
+            Place::Written(_) | Place::Known => None,
+        }
+    }
+
+    /// It lies somewhere else from now on.
+    pub fn moved(&self, place: Place) {
+        *self.place.lock().unwrap_or_else(|e| e.into_inner()) = place;
+    }
+
+    pub fn place(&self) -> Place {
+        self.place.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+}
+
+/// An array in Fortran order, in C order. At least two dimensions; `size` is that of an element.
+fn turned(payload: &[u8], shape: &[u64], size: usize) -> Vec<u8> {
+    let dims: Vec<usize> = shape
+        .iter()
+        .map(|&d| usize::try_from(d).unwrap_or(0))
+        .collect();
+    let mut strides = vec![size; dims.len()];
+    for axis in 1..dims.len() {
+        // No overflow where there are elements: the payload is in memory.
+        strides[axis] = strides[axis - 1].saturating_mul(dims[axis - 1]);
+    }
+    let mut out = Vec::with_capacity(payload.len());
+    if payload.is_empty() {
+        return out;
+    }
+    let mut index = vec![0; dims.len()];
+    while out.len() < payload.len() {
+        let at: usize = index.iter().zip(&strides).map(|(i, s)| i * s).sum();
+        out.extend_from_slice(&payload[at..at + size]);
+        for axis in (0..dims.len()).rev() {
+            index[axis] += 1;
+            if index[axis] < dims[axis] {
+                break;
+            }
+            index[axis] = 0;
+        }
+    }
+    out
+}
+
+/// Bytes in memory that others hold as well.
+pub struct Shared(pub Arc<Vec<u8>>);
+
+impl Content for Shared {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let at = usize::try_from(offset).unwrap_or(usize::MAX);
+        match at
+            .checked_add(buf.len())
+            .and_then(|end| self.0.get(at..end))
+        {
+            Some(bytes) => buf.copy_from_slice(bytes),
+            None => return Err(Error::damaged("read behind the end")),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::content::Literal;
+    use crate::npy;
+
+    fn schema(kind: &str) -> Schema {
+        let text = format!(
+            "{{'column_type':'ndarray','schema_type':'{kind}','shape':(2,3),'dtype':'int16'}}"
+        );
+        Schema::parse(text.as_bytes()).unwrap()
+    }
+
+    fn sample(dtype: &DType, shape: &[u64]) -> Result<Sample> {
+        let mut file = npy::header(dtype, shape);
+        file.resize(
+            file.len() + usize::try_from(npy::payload_len(dtype, shape).unwrap()).unwrap(),
+            7,
+        );
+        Sample::read(".npy", &Literal(file))
+    }
+
+    #[test]
+    fn what_does_not_fit_the_schema_is_refused() {
+        let (fixed, variable) = (schema("fixed_shape"), schema("variable_shape"));
+        let int = DType::int(2);
+        let good = sample(&int, &[2, 3]).unwrap();
+        assert!(good.check(&fixed).is_ok() && good.check(&variable).is_ok());
+        let small = sample(&int, &[1, 3]).unwrap();
+        assert!(small.check(&fixed).is_err() && small.check(&variable).is_ok());
+        for shape in [&[3, 3][..], &[2, 4], &[6], &[2, 3, 1], &[0, 3], &[]] {
+            let sample = sample(&int, shape).unwrap();
+            assert!(sample.check(&fixed).is_err() && sample.check(&variable).is_err());
+        }
+        let other = sample(&DType::int(4), &[2, 3]).unwrap();
+        assert!(other.check(&fixed).unwrap_err().message.contains("dtype"));
+        assert!(sample(&DType::text(3), &[2, 3]).is_err());
+        let text = Sample::read(".txt", &Literal(b"text".to_vec())).unwrap();
+        assert!(text.check(&fixed).is_err());
+        assert!(Sample::read(".txt", &Literal(vec![0xff])).is_err());
+        assert!(Sample::read(".bin", &Literal(vec![0xff])).is_ok());
+        assert!(Sample::read(".npy", &Literal(b"text".to_vec())).is_err());
+    }
+
+    #[test]
+    fn fortran_order_is_turned() {
+        let bytes: Vec<u8> = [0, 3, 1, 4, 2, 5]
+            .into_iter()
+            .flat_map(|n| [n, 0])
+            .collect();
+        let want: Vec<u8> = (0..6).flat_map(|n| [n, 0]).collect();
+        assert_eq!(turned(&bytes, &[2, 3], 2), want);
+        assert_eq!(turned(&[], &[0, 3], 2), Vec::<u8>::new());
+    }
+}

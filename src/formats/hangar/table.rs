@@ -1,0 +1,174 @@
+//! One LMDB file of a repository, whatever version of it is on disk. Read in a worker process.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_bytes::ByteBuf;
+
+use super::digest::Hash;
+use crate::dataset::context::Context;
+use crate::error::{Error, ErrorKind, Result};
+use crate::hdf5::H5Error;
+use crate::hdf5::Packed;
+use crate::io::file::{Identity, StoreFile};
+use crate::options::External;
+
+/// Rows that are asked for at a time.
+const PAGE: usize = 1 << 16;
+
+/// How long a look at the file on disk counts: one request asks several times, and who writes sample after sample
+/// makes thousands of requests a second.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A key and its value.
+pub type Row = (ByteBuf, ByteBuf);
+
+/// Opens a file of a repository. One that a symbolic link puts outside the repository's directory is refused
+/// unless the mount allows it.
+pub fn open_inside(path: &Path, folder: &Path, context: &Context) -> Result<StoreFile> {
+    let about = |e: Error| e.about(path.display());
+    let real = path.canonicalize().map_err(|e| about(e.into()))?;
+    let top = folder.canonicalize().map_err(|e| about(e.into()))?;
+    if !real.starts_with(&top) && context.options.external != External::Allow {
+        let why = format!("leads out of {} (external=allow reads it)", top.display());
+        return Err(about(Error::new(ErrorKind::Denied, why)));
+    }
+    StoreFile::open(path).map_err(|e| about(e.into()))
+}
+
+/// An LMDB file.
+pub struct Table {
+    pub path: PathBuf,
+    /// The repository's directory.
+    folder: PathBuf,
+    context: Arc<Context>,
+    file: Mutex<Option<Arc<StoreFile>>>,
+    /// The last look at it, and what was there.
+    looked: Mutex<Option<(Instant, Identity)>>,
+}
+
+impl Table {
+    /// `folder` is the repository's directory.
+    pub fn new(path: &Path, folder: &Path, context: &Arc<Context>) -> Self {
+        Self {
+            path: path.to_owned(),
+            folder: folder.to_owned(),
+            context: context.clone(),
+            file: Mutex::default(),
+            looked: Mutex::default(),
+        }
+    }
+
+    fn about(&self, error: impl Into<Error>) -> Error {
+        error.into().about(self.path.display())
+    }
+
+    /// The version on disk, now or a moment ago: another one after each of Hangar's transactions.
+    pub fn version(&self) -> Result<Identity> {
+        let mut looked = self.looked.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((at, version)) = &*looked
+            && at.elapsed() < LOOK
+        {
+            return Ok(*version);
+        }
+        let at = Instant::now();
+        let meta = std::fs::metadata(&self.path).map_err(|e| self.about(e))?;
+        let version = Identity::of(&meta);
+        *looked = Some((at, version));
+        Ok(version)
+    }
+
+    /// The next `version` looks at the disk.
+    pub fn look_again(&self) {
+        *self.looked.lock().unwrap_or_else(|e| e.into_inner()) = None;
+    }
+
+    fn file(&self) -> Result<Arc<StoreFile>> {
+        let mut file = self.file.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(open) = &*file
+            && open.is_current()
+        {
+            return Ok(open.clone());
+        }
+        let open = Arc::new(open_inside(&self.path, &self.folder, &self.context)?);
+        *file = Some(open.clone());
+        Ok(open)
+    }
+
+    /// Has the kernel read the file ahead, if it is not too large for that.
+    pub fn will_need(&self) {
+        const MOST: u64 = 256 << 20;
+        if let Ok(file) = self.file()
+            && file.identity.size <= MOST
+        {
+            // Only about speed.
+            if let Ok(file) = file.file() {
+                let _ = rustix::fs::fadvise(&**file, 0, None, rustix::fs::Advice::WillNeed);
+            }
+        }
+    }
+
+    fn ask<T>(
+        &self,
+        question: impl FnOnce(&StoreFile) -> std::result::Result<T, H5Error>,
+    ) -> Result<T> {
+        question(&*self.file()?).map_err(|e| self.about(e))
+    }
+
+    /// The values of keys, in their order.
+    pub fn values(&self, keys: Vec<Vec<u8>>) -> Result<Vec<Option<ByteBuf>>> {
+        let count = keys.len();
+        let values = self.ask(|file| self.context.h5.values(file, keys))?;
+        self.complete(values, count)
+    }
+
+    /// The values of samples' digests of one kind, in their order.
+    pub fn hashed(&self, kind: u8, hashes: &[Hash]) -> Result<Packed> {
+        let prefix = [b'h', b':', kind, b'='];
+        self.ask(|file| self.context.h5.hashed(file, &prefix, hashes))
+    }
+
+    /// The value of a key.
+    pub fn value(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let value = self.values(vec![key.to_vec()])?.pop().flatten();
+        Ok(value.map(ByteBuf::into_vec))
+    }
+
+    /// The lengths of the values of keys, in their order.
+    pub fn lengths(&self, keys: Vec<Vec<u8>>) -> Result<Vec<Option<u64>>> {
+        let count = keys.len();
+        let lengths = self.ask(|file| self.context.h5.lengths(file, keys))?;
+        self.complete(lengths, count)
+    }
+
+    fn complete<T>(&self, answers: Vec<T>, count: usize) -> Result<Vec<T>> {
+        if answers.len() != count {
+            return Err(self.about(Error::damaged("an answer of another length")));
+        }
+        Ok(answers)
+    }
+
+    /// Hands on all rows whose key begins with `prefix`, in order of key; a value longer than `longest`
+    /// comes empty. Rows that a writer adds meanwhile may or may not be among them.
+    pub fn rows(
+        &self,
+        prefix: &[u8],
+        longest: usize,
+        mut each: impl FnMut(Vec<Row>) -> Result<()>,
+    ) -> Result<()> {
+        let mut after = None;
+        loop {
+            let rows = self.ask(|file| {
+                let h5 = &self.context.h5;
+                h5.rows(file, prefix, after.take(), PAGE, longest)
+            })?;
+            let full = rows.len() == PAGE;
+            after = rows.last().map(|(key, _)| key.to_vec());
+            each(rows)?;
+            if !full {
+                return Ok(());
+            }
+        }
+    }
+}

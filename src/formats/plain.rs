@@ -1,0 +1,6 @@
+//! Plain HDF5: groups are directories, datasets are `.npy` files.
+
+pub mod array;
+pub(crate) mod encode;
+pub mod group;
+pub mod small;

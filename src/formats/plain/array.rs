@@ -1,0 +1,306 @@
+//! A dataset as one `.npy` file.
+
+use std::sync::{Arc, OnceLock};
+
+use serde_json::{Value as Json, json};
+
+use crate::dataset::backing::{Backing, Form, ROW_PIECE};
+use crate::dataset::chunked::Chunks;
+use crate::dataset::grid::{Grid, row_piece};
+use crate::dataset::opened::OpenStore;
+use crate::dataset::payload::Payload;
+use crate::dataset::record;
+use crate::dataset::record::RecordBytes;
+use crate::dataset::{external, text};
+use crate::error::{Error, ErrorKind, Result};
+use crate::hdf5::{Attribute, Dataset, DatasetMap, Element, Source, TextForm};
+use crate::io::content::{Concat, Content, Literal};
+use crate::io::file::Ownership;
+use crate::npy;
+use crate::npy::dtype::DType;
+use crate::tree::VirtualFile;
+use crate::tree::info;
+
+/// Small chunks are read together until they make a piece of this many bytes.
+const SMALL_PIECE: u64 = 256 << 10;
+
+/// A dataset of an open store.
+pub struct ArrayFile {
+    pub store: Arc<OpenStore>,
+    pub dataset: Dataset,
+    /// Path of the group that holds it.
+    pub group: Arc<str>,
+    /// Its name there.
+    pub name: Box<[u8]>,
+    /// `daf` or `plain`.
+    pub kind: &'static str,
+    /// Its size as a file, which listings ask for again and again.
+    pub size: OnceLock<u64>,
+}
+
+impl ArrayFile {
+    /// Path in the HDF5 file.
+    pub fn path(&self) -> String {
+        format!("{}/{}", self.group, String::from_utf8_lossy(&self.name))
+    }
+
+    /// The element type as it is shown, and for text the form that gives it.
+    pub fn dtype(&self) -> Result<(DType, Option<TextForm>)> {
+        match &self.dataset.element {
+            Element::Fixed { dtype, .. } => Ok((dtype.clone(), None)),
+            Element::Text { .. } => {
+                let measured = text::measure(&self.store, &self.dataset)?;
+                let (dtype, form) = text::shown_as(&self.dataset.element, &measured);
+                Ok((dtype, Some(form)))
+            }
+            Element::Record { .. } => Ok((record::dtype(&self.store, &self.dataset)?, None)),
+        }
+    }
+
+    fn payload_len(&self, dtype: &DType) -> Result<u64> {
+        npy::payload_len(dtype, &self.dataset.shape).ok_or_else(|| {
+            Error::new(
+                ErrorKind::TooLarge,
+                format!(
+                    "shape {:?} of {} is larger than a file can be",
+                    self.dataset.shape,
+                    dtype.name()
+                ),
+            )
+        })
+    }
+
+    /// The elements, without the header. Not for elements with text inside.
+    pub fn payload(&self) -> Result<Payload> {
+        if let Element::Record { .. } = self.dataset.element {
+            return Err(Error::damaged("text inside elements"));
+        }
+        let (dtype, form) = self.dtype()?;
+        let len = self.payload_len(&dtype)?;
+        let store = &self.store;
+        let backing = store.backing(self.dataset.addr, || {
+            let map = store.context.h5.map(&store.file, self.dataset.addr)?;
+            if map.shape != self.dataset.shape {
+                return Err(Error::new(ErrorKind::Stale, "the shape changed on disk"));
+            }
+            let crowded = matches!(map.source, Source::Chunked { crowded: true, .. });
+            let backing = match form {
+                Some(form) => self.text_backing(&map, &dtype, form),
+                None => self.backing(map, &dtype),
+            };
+            Ok((backing?, !crowded))
+        })?;
+        let rank = self.dataset.shape.len() - self.dataset.element.inner().len();
+        Ok(Payload::new(
+            store.clone(),
+            self.dataset.addr,
+            rank,
+            len,
+            backing,
+        ))
+    }
+
+    fn backing(&self, map: DatasetMap, dtype: &DType) -> Result<Backing> {
+        let element = dtype.size() as u64;
+        let grid = |piece: &[u64]| {
+            Grid::new(&map.shape, piece, element)
+                .ok_or_else(|| Error::damaged(format!("impossible chunks {piece:?}")))
+        };
+        let pieces = |piece: Vec<u64>, form| {
+            grid(&piece).map(|grid| Backing::Pieces {
+                grid,
+                chunks: None,
+                form,
+                direct: None,
+            })
+        };
+        match map.source {
+            Source::Fill(fill) => Ok(Backing::Fill(fill)),
+            Source::Compact(bytes) => Ok(Backing::Memory(Arc::new(bytes))),
+            Source::Contiguous { addr } => Ok(Backing::Contiguous(addr)),
+            Source::Raw { files, fill } => {
+                let parts = external::raw_files(&self.store, &files)?;
+                let len = self.payload_len(dtype)?;
+                for why in external::short_files(&files, &parts, len)? {
+                    self.store.context.journal.add(&format!(
+                        "{}: {}: {why}",
+                        self.store.file.path.display(),
+                        self.path()
+                    ));
+                }
+                Ok(Backing::Raw { parts, fill })
+            }
+            Source::Chunked {
+                chunk,
+                direct,
+                refused,
+                ..
+            } => {
+                if let Some(why) = refused {
+                    self.store.context.journal.add(&format!(
+                        "{}: {}: {why}; libhdf5 reads it",
+                        self.store.file.path.display(),
+                        self.path()
+                    ));
+                }
+                let mut piece = chunk;
+                piece.extend(map.shape[map.rank..].iter().map(|&d| d.max(1)));
+                let chunks = grid(&piece)?;
+                let direct =
+                    direct.and_then(|d| Chunks::new(&map.shape, &piece, element, d).map(Box::new));
+                let gathered = gather_small(&mut piece, &map.shape, element);
+                Ok(Backing::Pieces {
+                    grid: grid(&piece)?,
+                    chunks: gathered.then_some(chunks),
+                    form: Form::Elements,
+                    direct,
+                })
+            }
+            Source::Virtual { sources } => {
+                let outside = external::check_virtual(&self.store, &sources)?;
+                let form = if outside {
+                    Form::Virtual
+                } else {
+                    Form::Elements
+                };
+                pieces(self.row_piece(map.rank, element), form)
+            }
+            Source::Library => pieces(self.row_piece(map.rank, element), Form::Elements),
+        }
+    }
+
+    fn row_piece(&self, rank: usize, element: u64) -> Vec<u64> {
+        let (own, inner) = self.dataset.shape.split_at(rank);
+        let step = inner.iter().fold(element, |n, &d| n.saturating_mul(d));
+        let mut piece = row_piece(own, step, ROW_PIECE);
+        piece.extend(inner.iter().map(|&d| d.max(1)));
+        piece
+    }
+
+    fn text_backing(&self, map: &DatasetMap, dtype: &DType, form: TextForm) -> Result<Backing> {
+        let measured = text::measure(&self.store, &self.dataset)?;
+        if let Some(constant) = &measured.constant {
+            let mut element = Vec::new();
+            crate::hdf5::encode_text(constant, form, &mut element)?;
+            return Ok(Backing::Fill(element));
+        }
+        let mut piece = map.shape.clone();
+        if let Some(first) = piece.first_mut() {
+            *first = text::rows(&map.shape);
+        }
+        Grid::new(&map.shape, &piece, dtype.size() as u64)
+            .map(|grid| Backing::Pieces {
+                grid,
+                chunks: None,
+                direct: None,
+                form: Form::Text(form),
+            })
+            .ok_or_else(|| Error::damaged("impossible shape"))
+    }
+}
+
+/// Multiplies a small chunk, last dimension first, so that a piece is worth a call; true if it did.
+fn gather_small(piece: &mut [u64], shape: &[u64], element: u64) -> bool {
+    let mut gathered = false;
+    for k in (0..piece.len()).rev() {
+        let bytes = piece.iter().fold(element, |n, &d| n.saturating_mul(d));
+        if bytes == 0 || bytes >= SMALL_PIECE {
+            break;
+        }
+        let times = (SMALL_PIECE / bytes)
+            .min(shape[k].div_ceil(piece[k]))
+            .max(1);
+        piece[k] = piece[k].saturating_mul(times);
+        gathered |= times > 1;
+    }
+    gathered
+}
+
+impl VirtualFile for ArrayFile {
+    fn ownership(&self) -> Ownership {
+        self.store.ownership(self.dataset.addr)
+    }
+
+    fn size(&self) -> Result<u64> {
+        if let Some(&size) = self.size.get() {
+            return Ok(size);
+        }
+        let (dtype, _) = self.dtype()?;
+        let header = npy::header(&dtype, &self.dataset.shape).len() as u64;
+        let size = self
+            .payload_len(&dtype)?
+            .checked_add(header)
+            .filter(|&n| i64::try_from(n).is_ok())
+            .ok_or_else(|| Error::new(ErrorKind::TooLarge, "larger than a file can be"))?;
+        Ok(*self.size.get_or_init(|| size))
+    }
+
+    fn open(&self) -> Result<Arc<dyn Content>> {
+        let (dtype, _) = self.dtype()?;
+        let header = npy::header(&dtype, &self.dataset.shape);
+        let elements: Arc<dyn Content> = match self.dataset.element {
+            Element::Record { .. } => {
+                let len = self.payload_len(&dtype)?;
+                Arc::new(RecordBytes::new(self, len)?)
+            }
+            _ => Arc::new(self.payload()?),
+        };
+        Ok(Arc::new(Concat::new([
+            Arc::new(Literal(header)) as Arc<dyn Content>,
+            elements,
+        ])))
+    }
+
+    fn version(&self) -> u64 {
+        self.store.file.identity.number()
+    }
+
+    fn is_current(&self) -> bool {
+        self.store.file.is_current()
+    }
+
+    fn info(&self) -> Result<Json> {
+        let mut map = serde_json::Map::new();
+        map.insert("kind".into(), json!(self.kind));
+        map.insert("file".into(), json!(self.store.file.path.to_string_lossy()));
+        map.insert("path".into(), json!(self.path()));
+        let dtype = self.dtype();
+        match &dtype {
+            Ok((dtype, _)) => map.insert("dtype".into(), dtype.json()),
+            Err(e) => map.insert("error".into(), json!(e.message)),
+        };
+        map.insert("shape".into(), json!(self.dataset.shape));
+        match self
+            .store
+            .context
+            .h5
+            .describe(&self.store.file, self.dataset.addr)
+        {
+            Ok(details) => {
+                if let Err(e) = external::check(&self.store, self.dataset.addr)
+                    && e.kind == ErrorKind::Denied
+                {
+                    map.insert("denied".into(), json!(e.message));
+                }
+                let len = dtype
+                    .as_ref()
+                    .ok()
+                    .and_then(|dtype| self.payload_len(&dtype.0).ok());
+                let short = len.map(|len| external::short_of(&self.store, self.dataset.addr, len));
+                if let Some(short) = short.filter(|short| !short.is_empty()) {
+                    map.insert("short".into(), json!(short));
+                }
+                info::details(&details, dtype.ok().as_ref().map(|(d, _)| d), &mut map);
+            }
+            Err(e) => {
+                map.insert("error".into(), json!(e.to_string()));
+            }
+        }
+        Ok(map.into())
+    }
+
+    fn attributes(&self) -> Result<Vec<Attribute>> {
+        let h5 = &self.store.context.h5;
+        Ok(h5.attributes(&self.store.file, self.dataset.addr)?)
+    }
+}

@@ -1,0 +1,526 @@
+//! A group of an HDF5 file as a directory; with `__daf__` in it, as a daf store.
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use serde_json::{Value as Json, json};
+
+use super::array::ArrayFile;
+use super::small::{BrokenFile, ValueFile};
+use crate::dataset::opened::OpenStore;
+use crate::dataset::{external, text};
+use crate::error::{Error, ErrorKind, Result};
+use crate::formats::daf;
+use crate::formats::daf::DafView;
+use crate::formats::daf::npz;
+use crate::formats::daf::npz::NpzFile;
+use crate::hdf5::{Attribute, Dataset, GroupPath, Member, Members, Resolved, Value};
+use crate::io::file::Ownership;
+use crate::options::StoreKind;
+use crate::tree::info;
+use crate::tree::name::visible_with;
+use crate::tree::{Directory, Listing, Node, Symlink, VirtualFile};
+
+/// Directories below each other that are shown.
+const DEEPEST: usize = 256;
+
+/// External links that lead on to each other.
+const MOST_EXTERNAL: usize = 8;
+
+/// The listing, and what it was made from.
+#[derive(Clone)]
+struct Listed {
+    listing: Arc<Listing>,
+    /// Other files.
+    others: Vec<Arc<OpenStore>>,
+    is_daf: bool,
+}
+
+/// A group.
+pub struct GroupDirectory {
+    store: Arc<OpenStore>,
+    addr: u64,
+    /// The names that lead here from the top of the mount's view of this store.
+    path: GroupPath,
+    /// Path in the HDF5 file.
+    group: Arc<str>,
+    /// File and address of every directory above, top first; a group among them is not entered again.
+    above: Vec<(u64, u64, u64)>,
+    /// The path starts in this very file: no external link was crossed.
+    at_home: bool,
+    /// Set if this group is a sparse matrix of a daf store.
+    sparse: Option<Value>,
+    listed: Mutex<Option<Listed>>,
+}
+
+/// A listing in the making.
+struct Building {
+    entries: Vec<(Vec<u8>, Node)>,
+    left_out: Vec<(Vec<u8>, String)>,
+    notes: Vec<String>,
+    others: Vec<Arc<OpenStore>>,
+    kind: &'static str,
+    /// What the machine was short of: the listing would say what is not so.
+    shortage: Option<Error>,
+}
+
+impl GroupDirectory {
+    /// The root group of a store.
+    pub fn root(store: Arc<OpenStore>) -> Self {
+        let addr = store.root;
+        Self {
+            store,
+            addr,
+            path: Vec::new(),
+            group: "".into(),
+            above: Vec::new(),
+            at_home: true,
+            sparse: None,
+            listed: Mutex::default(),
+        }
+    }
+
+    fn key(store: &OpenStore, addr: u64) -> (u64, u64, u64) {
+        let id = &store.file.identity;
+        (id.dev, id.ino, addr)
+    }
+
+    fn child(&self, store: &Arc<OpenStore>, name: &[u8], addr: u64, sparse: Option<Value>) -> Self {
+        let mut path = self.path.clone();
+        path.push(name.to_vec());
+        let mut above = self.above.clone();
+        above.push(Self::key(&self.store, self.addr));
+        Self {
+            store: store.clone(),
+            addr,
+            path,
+            group: format!("{}/{}", self.group, String::from_utf8_lossy(name)).into(),
+            above,
+            at_home: self.at_home && Arc::ptr_eq(store, &self.store),
+            sparse,
+            listed: Mutex::default(),
+        }
+    }
+
+    fn visible(&self, name: &[u8], suffix: &str) -> Vec<u8> {
+        visible_with(name, suffix, self.store.context.options.sep)
+    }
+
+    fn symlink(&self, target: Vec<u8>) -> Node {
+        Node::Symlink(Arc::new(Symlink {
+            target,
+            ownership: self.ownership(),
+        }))
+    }
+
+    /// `../` as often as it takes to the top, then the visible path.
+    fn path_from_top(&self, path: &GroupPath) -> Vec<u8> {
+        let mut parts: Vec<Vec<u8>> = vec![b"..".to_vec(); self.path.len()];
+        parts.extend(path.iter().map(|name| self.visible(name, "")));
+        if parts.is_empty() {
+            parts.push(b".".to_vec());
+        }
+        parts.join(&b'/')
+    }
+
+    fn listed(&self) -> Result<Listed> {
+        let mut listed = self.listed.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(known) = &*listed
+            && known.others.iter().all(|other| other.file.is_current())
+        {
+            return Ok(known.clone());
+        }
+        let h5 = &self.store.context.h5;
+        let before = h5.shortages();
+        let made = self.build()?;
+        if h5.shortages() == before {
+            *listed = Some(made.clone());
+        }
+        Ok(made)
+    }
+
+    fn build(&self) -> Result<Listed> {
+        let h5 = &self.store.context.h5;
+        let members = h5.list(&self.store.file, self.addr, false)?;
+        let mut to = Building {
+            entries: Vec::with_capacity(members.members.len()),
+            left_out: Vec::new(),
+            notes: Vec::new(),
+            others: Vec::new(),
+            kind: "plain",
+            shortage: None,
+        };
+        let damage = members
+            .damage
+            .iter()
+            .map(|why| format!("the group is damaged, some members are missing: {why}"));
+        let damage: Vec<_> = damage.collect();
+        to.notes.extend(damage.iter().cloned());
+        let daf = if self.store.context.options.kind == StoreKind::Plain {
+            None
+        } else {
+            daf::view(&self.store, self.addr, &members, &mut to.notes)?
+        };
+        if let Some(view) = &daf {
+            to.kind = "daf";
+            self.add_items(view, &mut to);
+        }
+        self.add_sparse_shape(&mut to);
+        for (name, member) in members.members {
+            if daf.is_some() && name == daf::MARK {
+                continue;
+            }
+            self.add(&name, member, daf.as_ref(), &mut to);
+        }
+        if let Some(shortage) = to.shortage {
+            return Err(shortage);
+        }
+        let journal = &self.store.context.journal;
+        let about = format!("{}: {}/", self.store.file.path.display(), self.group);
+        for note in &to.notes {
+            journal.add(&format!("{about}{note}"));
+        }
+        Ok(Listed {
+            listing: Arc::new(Listing::new(to.entries, to.left_out, to.notes).with_damage(damage)),
+            others: to.others,
+            is_daf: daf.is_some(),
+        })
+    }
+
+    fn add_items(&self, view: &DafView, to: &mut Building) {
+        for item in &view.items {
+            match &item.value {
+                Ok(value) => to.entries.push((
+                    self.visible(&item.name, ".npy"),
+                    self.value(value.clone(), "__daf__", &item.name),
+                )),
+                Err(why) => to.left_out.push((item.name.clone(), why.clone())),
+            }
+        }
+    }
+
+    fn add_sparse_shape(&self, to: &mut Building) {
+        if let Some(shape) = &self.sparse {
+            to.kind = "daf";
+            to.entries.push((
+                b"shape.npy".to_vec(),
+                self.value(shape.clone(), "", b"shape"),
+            ));
+        }
+    }
+
+    fn value(&self, value: Value, object: &str, attribute: &[u8]) -> Node {
+        Node::File(Arc::new(ValueFile {
+            store: self.store.clone(),
+            group: self.addr,
+            value,
+            path: format!("{}/{object}", self.group),
+            attribute: String::from_utf8_lossy(attribute).into_owned(),
+        }))
+    }
+
+    fn add(&self, name: &[u8], member: Member, daf: Option<&DafView>, to: &mut Building) {
+        match member {
+            Member::Group { addr, links } => {
+                self.add_group(&self.store, name, addr, links, daf, to)
+            }
+            Member::Dataset(dataset) => self.add_dataset(&self.store, name, dataset, to),
+            Member::Soft(target) => self.add_soft(name, &target, to),
+            Member::External { file, path } => self.add_external(name, &file, &path, to),
+            Member::Unsupported { reason, .. } => to.left_out.push((name.to_vec(), reason)),
+            Member::Damaged(why) => self.add_broken(name, Error::damaged(why), to),
+        }
+    }
+
+    fn add_broken(&self, name: &[u8], error: Error, to: &mut Building) {
+        let path = format!("{}/{}", self.group, String::from_utf8_lossy(name));
+        if error.is_shortage() || error.kind == ErrorKind::Stale {
+            to.shortage = Some(error);
+            return;
+        }
+        if error.kind == ErrorKind::Denied {
+            to.left_out.push((name.to_vec(), error.message.clone()));
+        }
+        to.entries.push((
+            self.visible(name, ".npy"),
+            Node::File(Arc::new(BrokenFile {
+                store: self.store.clone(),
+                path,
+                error,
+            })),
+        ));
+    }
+
+    fn add_group(
+        &self,
+        store: &Arc<OpenStore>,
+        name: &[u8],
+        addr: u64,
+        links: u32,
+        daf: Option<&DafView>,
+        to: &mut Building,
+    ) {
+        let visible = self.visible(name, "");
+        let key = Self::key(store, addr);
+        if key == Self::key(&self.store, self.addr) {
+            to.entries.push((visible, self.symlink(b".".to_vec())));
+            return;
+        }
+        if let Some(at) = self.above.iter().position(|above| *above == key) {
+            let up = vec![&b".."[..]; self.above.len() - at].join(&b'/');
+            to.entries.push((visible, self.symlink(up)));
+            return;
+        }
+        if self.above.len() >= DEEPEST {
+            to.left_out
+                .push((name.to_vec(), "groups nested too deeply".into()));
+            return;
+        }
+        if self.at_home && Arc::ptr_eq(store, &self.store) {
+            let mut path = self.path.clone();
+            path.push(name.to_vec());
+            match store.first_path(addr, links, &path) {
+                Ok(None) => {}
+                Ok(Some(first)) => {
+                    to.entries
+                        .push((visible, self.symlink(self.path_from_top(&first))));
+                    return;
+                }
+                Err(e) => return self.add_broken(name, e, to),
+            }
+        }
+        let sparse = daf
+            .and_then(|view| view.sparse.get(&addr))
+            .map(|s| s.shape.clone());
+        let directory = Arc::new(self.child(store, name, addr, sparse.clone()));
+        if sparse.is_some() {
+            match directory.npz() {
+                Ok(npz) => to
+                    .entries
+                    .push((self.visible(name, ".npz"), Node::File(Arc::new(npz)))),
+                Err(e) if e.is_shortage() => to.shortage = Some(e),
+                Err(e) => {
+                    to.notes
+                        .push(format!("{}: {}", String::from_utf8_lossy(name), e.message))
+                }
+            }
+        }
+        to.entries.push((visible, Node::Directory(directory)));
+    }
+
+    /// The parts of a sparse matrix in the order scipy writes them.
+    fn npz(&self) -> Result<NpzFile> {
+        let listing = self.list()?;
+        let file = |name: &str| -> Result<Arc<dyn VirtualFile>> {
+            match listing.find(name.as_bytes()) {
+                Some(Node::File(file)) => Ok(file),
+                _ => Err(Error::damaged(format!("sparse matrix without {name}"))),
+            }
+        };
+        let format = Value {
+            dtype: crate::npy::dtype::DType::bytes(3),
+            shape: Vec::new(),
+            data: b"csr".to_vec(),
+        };
+        let Node::File(format) = self.value(format, "", b"format") else {
+            return Err(Error::damaged("no format"));
+        };
+        let member = |name, file| npz::Member { name, file };
+        Ok(NpzFile {
+            members: vec![
+                member("indices.npy", file("indices.npy")?),
+                member("indptr.npy", file("indptr.npy")?),
+                member("format.npy", format),
+                member("shape.npy", file("shape.npy")?),
+                member("data.npy", file("data.npy")?),
+            ],
+            path: self.group.to_string(),
+        })
+    }
+
+    fn add_dataset(
+        &self,
+        store: &Arc<OpenStore>,
+        name: &[u8],
+        dataset: Dataset,
+        to: &mut Building,
+    ) {
+        let file = Arc::new(ArrayFile {
+            store: store.clone(),
+            dataset,
+            group: self.group.clone(),
+            name: name.into(),
+            kind: to.kind,
+            size: OnceLock::new(),
+        });
+        match text::is_over_limit(store, &file.dataset) {
+            Ok(true) => {
+                let directory = Arc::new(text::TextDirectory { file });
+                to.entries
+                    .push((self.visible(name, ""), Node::Directory(directory)));
+            }
+            Err(e) if e.is_shortage() => to.shortage = Some(e),
+            // A text dataset that cannot be measured says so when it is opened.
+            Ok(false) | Err(_) => to
+                .entries
+                .push((self.visible(name, ".npy"), Node::File(file))),
+        }
+    }
+
+    fn add_soft(&self, name: &[u8], target: &[u8], to: &mut Building) {
+        let h5 = &self.store.context.h5;
+        let resolved = match h5.resolve(&self.store.file, self.addr, target) {
+            Ok(resolved) => resolved,
+            Err(e) => return self.add_broken(name, e.into(), to),
+        };
+        let suffix = match resolved {
+            Resolved::Member(Member::Group { .. }) => "",
+            Resolved::Member(Member::Dataset(dataset)) => {
+                match text::is_over_limit(&self.store, &dataset) {
+                    Ok(true) => "",
+                    _ => ".npy",
+                }
+            }
+            Resolved::Member(Member::Unsupported { reason, .. }) => {
+                let reason = format!("soft link to what is not shown: {reason}");
+                to.left_out.push((name.to_vec(), reason));
+                return;
+            }
+            Resolved::External { file, path } => return self.add_external(name, &file, &path, to),
+            Resolved::Member(_) | Resolved::Missing => "",
+        };
+        let parts: GroupPath = target
+            .split(|&b| b == b'/')
+            .filter(|part| !part.is_empty() && *part != b".")
+            .map(<[u8]>::to_vec)
+            .collect();
+        let mut shown = if target.starts_with(b"/") && self.at_home {
+            self.path_from_top(&parts)
+        } else {
+            let parts: Vec<_> = parts.iter().map(|p| self.visible(p, "")).collect();
+            parts.join(&b'/')
+        };
+        if shown.is_empty() {
+            shown = b".".to_vec();
+        }
+        shown.extend_from_slice(suffix.as_bytes());
+        to.entries
+            .push((self.visible(name, suffix), self.symlink(shown)));
+    }
+
+    fn add_external(&self, name: &[u8], file: &[u8], path: &[u8], to: &mut Building) {
+        match follow(&self.store, file, path, MOST_EXTERNAL) {
+            Err(e) if e.kind == ErrorKind::NotFound => {
+                let why = format!("dangling external link: {}", e.message);
+                to.left_out.push((name.to_vec(), why));
+            }
+            Err(e) => self.add_broken(name, e, to),
+            Ok((other, member)) => {
+                to.others.push(other.clone());
+                match member {
+                    Member::Group { addr, links } => {
+                        self.add_group(&other, name, addr, links, None, to);
+                    }
+                    Member::Dataset(dataset) => {
+                        if dataset.outside
+                            && let Err(e) = external::check(&other, dataset.addr)
+                        {
+                            to.left_out.push((name.to_vec(), e.message));
+                        }
+                        self.add_dataset(&other, name, dataset, to);
+                    }
+                    Member::Unsupported { reason, .. } => to.left_out.push((name.to_vec(), reason)),
+                    _ => self.add_broken(name, Error::damaged("external link to nothing"), to),
+                }
+            }
+        }
+    }
+
+    /// What the policy denies among the datasets here.
+    fn denied(&self, members: &Members) -> Vec<(Vec<u8>, String)> {
+        members
+            .members
+            .iter()
+            .filter_map(|(name, member)| match member {
+                Member::Dataset(dataset) if dataset.outside => {
+                    external::check(&self.store, dataset.addr)
+                        .err()
+                        .map(|e| (name.clone(), e.message))
+                }
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+/// Follows an external link, and those it leads on to, as far as the policy allows.
+fn follow(
+    store: &Arc<OpenStore>,
+    file: &[u8],
+    path: &[u8],
+    left: usize,
+) -> Result<(Arc<OpenStore>, Member)> {
+    if left == 0 {
+        return Err(Error::damaged("external links that lead on for too long"));
+    }
+    let other = external::open_store(store, file)?;
+    let path = if path.is_empty() { &b"/"[..] } else { path };
+    match other.context.h5.resolve(&other.file, other.root, path)? {
+        Resolved::Member(member) => Ok((other, member)),
+        Resolved::External { file, path } => follow(&other, &file, &path, left - 1),
+        Resolved::Missing => Err(Error::new(
+            ErrorKind::NotFound,
+            format!("no such object in {}", other.file.path.display()),
+        )),
+    }
+}
+
+impl Directory for GroupDirectory {
+    fn ownership(&self) -> Ownership {
+        self.store.ownership(self.addr)
+    }
+
+    fn list(&self) -> Result<Arc<Listing>> {
+        Ok(self.listed()?.listing)
+    }
+
+    fn kind(&self) -> Result<StoreKind> {
+        Ok(if self.listed()?.is_daf {
+            StoreKind::Daf
+        } else {
+            StoreKind::Plain
+        })
+    }
+
+    fn is_current(&self) -> bool {
+        self.store.file.is_current()
+    }
+
+    fn info(&self) -> Result<Json> {
+        let listing = self.list()?;
+        let h5 = &self.store.context.h5;
+        let members = h5.list(&self.store.file, self.addr, true)?;
+        let is_daf = self.sparse.is_some()
+            || (members.members.iter().any(|(name, _)| name == daf::MARK)
+                && listing.find(b"__daf__.npy").is_none());
+        let denied: Vec<_> = self.denied(&members).into_iter().collect();
+        let path = if self.group.is_empty() {
+            "/"
+        } else {
+            &self.group
+        };
+        Ok(json!({
+            "kind": if is_daf { "daf" } else { "plain" },
+            "file": self.store.file.path.to_string_lossy(),
+            "path": path,
+            "entries": listing.entries.len(),
+            "left_out": info::left_out(listing.left_out.iter().chain(&denied)),
+            "notes": listing.notes,
+            "attributes": info::attributes(&self.attributes()?),
+        }))
+    }
+
+    fn attributes(&self) -> Result<Vec<Attribute>> {
+        let h5 = &self.store.context.h5;
+        Ok(h5.attributes(&self.store.file, self.addr)?)
+    }
+}

@@ -1,0 +1,416 @@
+//! The only door to libhdf5, and to liblmdb: plain requests in, plain answers out.
+//!
+//! Everything that crosses this seam can be serialised, so that the library may run in this process
+//! or in another. Objects are named by their address in the file. No soft or external link is followed:
+//! callers decide what a link may lead to. What exists is only read; `create` makes new files.
+
+mod aec;
+mod answer;
+mod budget;
+mod calls;
+mod chunks;
+pub mod collection;
+mod compound;
+mod create;
+mod decoders;
+mod describe;
+mod descriptors;
+pub mod edit;
+pub mod editor;
+mod ffi;
+pub mod keeper;
+mod lmdb;
+pub mod permit;
+mod pool;
+pub mod probe;
+pub(crate) mod program;
+mod record;
+mod request;
+pub mod sandbox;
+mod service;
+mod survey;
+mod szip;
+pub mod tables;
+mod text;
+mod times;
+mod types;
+mod wire;
+pub mod worker;
+pub mod writer;
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Mutex;
+
+use serde::{Deserialize, Serialize};
+
+use crate::io::file::StoreFile;
+use crate::io::file::handle::is_shortage;
+use crate::io::thread::anywhere;
+pub use answer::{
+    Answer, Attribute, ChunkTable, Dataset, DatasetMap, Details, Direct, Filter, Maps, Member,
+    Members, RawPart, Resolved, Slot, Source, Survey, Surveyed, TextMeasure, Value,
+};
+pub use create::{
+    Creator, LARGE, NewAttribute, NewChunk, NewChunks, NewDataset, NewElement, NewGroup, NewLayout,
+    NewLink, Outline,
+};
+pub use lmdb::LmdbRequest;
+pub use lmdb::Packed;
+use permit::Reach;
+pub use record::{Part, shown_as as record_shown_as};
+pub use request::{GroupPath, Request, StoredChunk, TextForm};
+use sandbox::Sandbox;
+pub use text::{CHARS, encode as encode_text};
+pub use times::Times;
+pub use types::Element;
+
+/// Why a request failed.
+#[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
+pub enum H5Error {
+    /// The file on disk is no longer the one that was asked about.
+    #[error("the file changed on disk")]
+    Stale,
+    /// libhdf5 refuses the file or the object.
+    #[error("{0}")]
+    Damaged(String),
+    /// `.npy` cannot hold it.
+    #[error("{0}")]
+    Unsupported(String),
+    /// More memory than one request may take.
+    #[error("{0}")]
+    TooLarge(String),
+    /// The machine is short of something (memory, processes, descriptors): an errno, and what was to be done. It says
+    /// nothing about the file.
+    #[error("{1}")]
+    Machine(i32, String),
+}
+
+impl H5Error {
+    /// An error of the system met on the way to an answer.
+    pub fn of_system(what: &str, error: &std::io::Error) -> Self {
+        let said = if what.is_empty() {
+            error.to_string()
+        } else {
+            format!("{what}: {error}")
+        };
+        match error.raw_os_error() {
+            Some(libc::ESTALE) => Self::Stale,
+            Some(errno) if is_shortage(errno) => Self::Machine(errno, said),
+            _ => Self::Damaged(said),
+        }
+    }
+}
+
+impl From<std::io::Error> for H5Error {
+    fn from(error: std::io::Error) -> Self {
+        Self::of_system("", &error)
+    }
+}
+
+/// The version of libhdf5 that this program holds.
+pub fn library_version() -> String {
+    let (major, minor, release) = hdf5::library_version();
+    format!("{major}.{minor}.{release}")
+}
+
+/// The client end of the seam; requests may come from any thread.
+pub enum H5 {
+    /// libhdf5 in this process, one request at a time: for tests and tools that trust their files.
+    Local(Box<Mutex<service::Service>>),
+    /// libhdf5 in worker processes, which this program starts of itself.
+    Workers(Box<pool::Pool>),
+}
+
+/// Unpacks the variant that a request is answered with.
+macro_rules! ask {
+    ($self:ident, $file:ident, $request:expr, $variant:ident) => {
+        match $self.call($file, $request)? {
+            Answer::$variant(value) => Ok(value),
+            _ => Err(H5Error::Damaged("answer to another request".into())),
+        }
+    };
+}
+
+/// Takes bytes at an offset.
+pub type Sink<'a> = dyn FnMut(u64, &[u8]) -> std::io::Result<()> + 'a;
+
+/// Members of a group that are asked for in one go.
+const FIRST: usize = 10_000;
+
+/// Asks for the members in a range in parts, by several workers at a time.
+fn in_parts<T: Send>(
+    range: std::ops::Range<usize>,
+    ask: &(impl Fn(usize, usize) -> Result<T, H5Error> + Sync),
+) -> Result<Vec<T>, H5Error> {
+    /// Members of each part at the least and at the most.
+    const PART: std::ops::RangeInclusive<usize> = 10_000..=100_000;
+    if range.is_empty() {
+        return Ok(Vec::new());
+    }
+    anywhere(|| parts(range, PART, ask))
+}
+
+fn parts<T: Send>(
+    range: std::ops::Range<usize>,
+    size: std::ops::RangeInclusive<usize>,
+    ask: &(impl Fn(usize, usize) -> Result<T, H5Error> + Sync),
+) -> Result<Vec<T>, H5Error> {
+    let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    let size = range
+        .len()
+        .div_ceil(threads)
+        .clamp(*size.start(), *size.end());
+    let starts: Vec<usize> = range.step_by(size).collect();
+    let mut parts = Vec::new();
+    for starts in starts.chunks(threads) {
+        let answers: Vec<Result<T, H5Error>> = std::thread::scope(|scope| {
+            let running: Vec<_> = starts
+                .iter()
+                .map(|&from| scope.spawn(move || ask(from, size)))
+                .collect();
+            running
+                .into_iter()
+                .map(|thread| {
+                    let failed = |_| Err(H5Error::Damaged("listing failed unexpectedly".into()));
+                    thread.join().unwrap_or_else(failed)
+                })
+                .collect()
+        });
+        for answer in answers {
+            parts.push(answer?);
+        }
+    }
+    Ok(parts)
+}
+
+impl H5 {
+    pub fn local() -> Self {
+        Self::Local(Box::default())
+    }
+
+    /// Workers that may read the stores in this reach.
+    ///
+    /// The program must become a worker when it is started with `worker::ARGUMENT`.
+    pub fn workers(reach: Reach) -> Self {
+        Self::Workers(Box::new(pool::Pool::new(reach)))
+    }
+
+    /// Lets workers open a file by its name: a source of virtual datasets, which was checked.
+    pub fn permit_source(&self, path: &Path, meta: &Metadata) {
+        if let Self::Workers(pool) = self {
+            pool.permit_source(path, (meta.dev(), meta.ino()));
+        }
+    }
+
+    /// Whether libhdf5 can open by name only what was permitted.
+    pub fn is_confined(&self) -> bool {
+        match self {
+            Self::Local(_) => true,
+            Self::Workers(pool) => pool
+                .sandbox()
+                .is_some_and(|sandbox| sandbox.has("landlock")),
+        }
+    }
+
+    /// Workers that crashed or stalled and were replaced.
+    pub fn restarts(&self) -> u64 {
+        match self {
+            Self::Local(_) => 0,
+            Self::Workers(pool) => pool.restarts(),
+        }
+    }
+
+    /// Requests so far that the machine was short of something for: what was learnt meanwhile may not be so.
+    pub fn shortages(&self) -> u64 {
+        match self {
+            Self::Local(_) => 0,
+            Self::Workers(pool) => pool.shortages(),
+        }
+    }
+
+    /// Starts a worker for requests to come.
+    pub fn warm(&self) {
+        if let Self::Workers(pool) = self {
+            pool.warm();
+        }
+    }
+
+    /// What holds the workers back; `None` without workers, and before the first has served.
+    pub fn sandbox(&self) -> Option<Sandbox> {
+        match self {
+            Self::Local(_) => None,
+            Self::Workers(pool) => pool.sandbox(),
+        }
+    }
+
+    /// Answers one request about one file. Stale if the file was written to before or meanwhile.
+    pub fn call(&self, file: &StoreFile, request: Request) -> Result<Answer, H5Error> {
+        let bears_writers = request.bears_writers();
+        if !bears_writers && !file.is_unchanged() {
+            return Err(H5Error::Stale);
+        }
+        let answer = match self {
+            Self::Local(service) => {
+                // A poisoned lock only means that an earlier request panicked; the service holds no
+                // half-done state between requests.
+                let mut service = service.lock().unwrap_or_else(|e| e.into_inner());
+                service.answer(file, &request)
+            }
+            Self::Workers(pool) => pool.call(file, &request, None),
+        };
+        if bears_writers {
+            return answer;
+        }
+        self.judged(file, answer)
+    }
+
+    fn judged<T>(&self, file: &StoreFile, answer: Result<T, H5Error>) -> Result<T, H5Error> {
+        // libhdf5 cannot open a file that has no name any more: a replaced one that it had not open yet.
+        let lost = matches!(answer, Err(H5Error::Damaged(_))) && !file.is_current();
+        if lost || !file.is_unchanged() {
+            return Err(H5Error::Stale);
+        }
+        answer
+    }
+
+    pub fn root(&self, file: &StoreFile) -> Result<u64, H5Error> {
+        ask!(self, file, Request::Root, Root)
+    }
+
+    /// All members of a group. A large one is listed in parts, by several workers at a time.
+    pub fn list(&self, file: &StoreFile, group: u64, outside: bool) -> Result<Members, H5Error> {
+        let part = |from, most| {
+            let request = Request::List {
+                group,
+                outside,
+                from,
+                most,
+            };
+            ask!(self, file, request, Members)
+        };
+        let mut all = part(0, FIRST)?;
+        for part in in_parts(FIRST..all.total, &part)? {
+            all.members.extend(part.members);
+        }
+        Ok(all)
+    }
+
+    /// A group with what is below its members, at most `most` of them and as deep as `depth`; each is
+    /// converted as it arrives.
+    pub fn survey<T: Send>(
+        &self,
+        file: &StoreFile,
+        group: u64,
+        names: &[&str],
+        (most, depth): (usize, usize),
+        convert: impl Fn(Surveyed) -> T + Sync,
+    ) -> Result<Survey<T>, H5Error> {
+        let names: Vec<Vec<u8>> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let part = |from, most| {
+            let request = Request::Survey {
+                group,
+                names: names.clone(),
+                depth,
+                from,
+                most,
+            };
+            let survey = ask!(self, file, request, Survey)?;
+            Ok(Survey {
+                attributes: survey.attributes,
+                members: survey.members.into_iter().map(&convert).collect(),
+                total: survey.total,
+                damage: survey.damage,
+            })
+        };
+        let mut all = part(0, FIRST.min(most))?;
+        for part in in_parts(FIRST..all.total.min(most), &part)? {
+            all.members.extend(part.members);
+        }
+        Ok(all)
+    }
+
+    pub fn groups(&self, file: &StoreFile) -> Result<Vec<(u64, GroupPath)>, H5Error> {
+        ask!(self, file, Request::Groups, Groups)
+    }
+
+    pub fn times(&self, file: &StoreFile) -> Result<Option<Times>, H5Error> {
+        ask!(self, file, Request::Times, Times)
+    }
+
+    pub fn resolve(&self, file: &StoreFile, group: u64, path: &[u8]) -> Result<Resolved, H5Error> {
+        let path = path.to_vec();
+        ask!(self, file, Request::Resolve { group, path }, Resolved)
+    }
+
+    pub fn map(&self, file: &StoreFile, dataset: u64) -> Result<DatasetMap, H5Error> {
+        ask!(self, file, Request::Map { dataset }, Map)
+    }
+
+    pub fn describe(&self, file: &StoreFile, object: u64) -> Result<Details, H5Error> {
+        ask!(self, file, Request::Describe { object }, Details)
+    }
+
+    pub fn attributes(&self, file: &StoreFile, object: u64) -> Result<Vec<Attribute>, H5Error> {
+        ask!(self, file, Request::Attributes { object }, Attributes)
+    }
+
+    pub fn bytes(&self, file: &StoreFile, request: Request) -> Result<Vec<u8>, H5Error> {
+        ask!(self, file, request, Bytes)
+    }
+
+    /// The bytes that `bytes` answers with, handed on as they come: each part with its offset. After a
+    /// failure on the way they may begin again at 0.
+    pub fn stream(
+        &self,
+        file: &StoreFile,
+        request: Request,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), H5Error> {
+        if let Self::Workers(pool) = self {
+            if !file.is_unchanged() {
+                return Err(H5Error::Stale);
+            }
+            let answer = pool.call(file, &request, Some(sink));
+            return self.judged(file, answer).map(drop);
+        }
+        let bytes = self.bytes(file, request)?;
+        sink(0, &bytes).map_err(|e| H5Error::Damaged(e.to_string()))
+    }
+
+    pub fn measure_text(
+        &self,
+        file: &StoreFile,
+        dataset: u64,
+        rows: u64,
+    ) -> Result<TextMeasure, H5Error> {
+        ask!(
+            self,
+            file,
+            Request::MeasureText { dataset, rows },
+            TextMeasure
+        )
+    }
+
+    /// The measures of the texts inside the first `shape` of a dataset's elements, in their order.
+    pub fn measure_record(
+        &self,
+        file: &StoreFile,
+        dataset: u64,
+        shape: &[u64],
+        rows: u64,
+    ) -> Result<Vec<TextMeasure>, H5Error> {
+        let shape = shape.to_vec();
+        let request = Request::MeasureRecord {
+            dataset,
+            shape,
+            rows,
+        };
+        ask!(self, file, request, TextMeasures)
+    }
+
+    pub fn maps(&self, file: &StoreFile, names: Vec<Vec<u8>>) -> Result<Maps, H5Error> {
+        ask!(self, file, Request::Maps { names }, Maps)
+    }
+}

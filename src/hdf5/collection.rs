@@ -1,0 +1,260 @@
+//! Collections: files of many equal datasets, a row of which is one sample, kept open by the writing worker.
+//!
+//! Made once, then in SWMR mode until they are closed, so that a killed worker leaves a file that can be read as
+//! far as it was flushed. libhdf5 runs the filters here; the caller holds on to samples until a flush succeeded.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use super::create::stored_type;
+use super::ffi::{self, AttributeData, Id};
+use super::pool::Worker;
+use super::{Answer, H5Error, Request, writer};
+use crate::io::file::StoreFile;
+use crate::io::thread::anywhere;
+use crate::npy::dtype::DType;
+
+/// Most datasets of a file.
+const MOST: u32 = 1000;
+
+/// A file to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewCollection {
+    /// Datasets `0`, `1`, …
+    pub datasets: u32,
+    pub dtype: DType,
+    /// Of each dataset; rows come first.
+    pub shape: Vec<u64>,
+    pub chunk: Vec<u64>,
+    /// Numbers and parameters.
+    pub filters: Vec<(i32, Vec<u32>)>,
+    /// Of the root group.
+    pub attributes: Vec<(String, Note)>,
+}
+
+/// The value of an attribute, as h5py stores it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Note {
+    Text(String),
+    Int(i64),
+    Ints(Vec<i64>),
+    Bool(bool),
+    /// A 64-bit float, by its bits.
+    Float(u64),
+    /// An array of floats without elements: what NumPy makes of an empty tuple.
+    Nothing,
+}
+
+/// A row of a dataset.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    pub dataset: u32,
+    pub row: u64,
+    /// How far it reaches in the row.
+    pub shape: Vec<u64>,
+    pub bytes: ByteBuf,
+}
+
+/// What can be asked about a collection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CollectionRequest {
+    /// Makes the file anew.
+    Create(Box<NewCollection>),
+    /// Writes rows, sets attributes, and flushes.
+    Write {
+        rows: Vec<Row>,
+        attributes: Vec<(String, Note)>,
+    },
+    Close,
+}
+
+/// The collections that a worker has open, by the serial number of the file.
+#[derive(Default)]
+pub struct Collections {
+    open: HashMap<u64, Collection>,
+}
+
+struct Collection {
+    /// The dataset that was written last.
+    last: Option<(u32, Id)>,
+    ty: Id,
+    file: Id,
+}
+
+impl Collections {
+    /// Whether a file is open here.
+    pub fn has(&self, serial: u64) -> bool {
+        self.open.contains_key(&serial)
+    }
+
+    /// `file` is needed to make it.
+    pub fn answer(
+        &mut self,
+        serial: u64,
+        file: Option<&StoreFile>,
+        request: &CollectionRequest,
+    ) -> Result<(), H5Error> {
+        let unknown = || H5Error::Damaged("this collection is not open".into());
+        ffi::locked(|| match request {
+            CollectionRequest::Create(new) => {
+                let held = file.ok_or_else(unknown)?.file().map_err(H5Error::from)?;
+                let path = held.path().into_bytes();
+                self.open.insert(serial, Collection::create(&path, new)?);
+                Ok(())
+            }
+            CollectionRequest::Write { rows, attributes } => {
+                let open = self.open.get_mut(&serial).ok_or_else(unknown)?;
+                open.write(rows, attributes)
+            }
+            CollectionRequest::Close => {
+                let open = self.open.remove(&serial).ok_or_else(unknown)?;
+                ffi::flush(&open.file)?;
+                Ok(())
+            }
+        })
+    }
+}
+
+impl Collection {
+    fn create(path: &[u8], new: &NewCollection) -> Result<Self, H5Error> {
+        if new.datasets > MOST {
+            return Err(H5Error::TooLarge(format!("more than {MOST} datasets")));
+        }
+        let ty = stored_type(&new.dtype)?;
+        let file = ffi::create_collection(path)?;
+        let plist = ffi::chunked(&new.chunk, &new.filters)?;
+        for number in 0..new.datasets {
+            ffi::add_dataset(&file, &number.to_string(), &ty, &new.shape, &plist)?;
+        }
+        let made = Self {
+            last: None,
+            ty,
+            file,
+        };
+        made.annotate(&new.attributes)?;
+        ffi::flush(&made.file)?;
+        ffi::start_swmr(&made.file)?;
+        Ok(made)
+    }
+
+    fn annotate(&self, attributes: &[(String, Note)]) -> Result<(), H5Error> {
+        let (int, float) = (ffi::int_type(8, true, false)?, ffi::float_type(8, false)?);
+        for (name, note) in attributes {
+            let bytes: Vec<u8>;
+            let bool_type = ffi::bool_type()?;
+            let data = match note {
+                Note::Text(text) => AttributeData::Text(text),
+                Note::Int(n) => {
+                    bytes = n.to_le_bytes().to_vec();
+                    AttributeData::Values(&int, None, &bytes)
+                }
+                Note::Ints(all) => {
+                    bytes = all.iter().flat_map(|n| n.to_le_bytes()).collect();
+                    AttributeData::Values(&int, Some(all.len() as u64), &bytes)
+                }
+                Note::Bool(b) => {
+                    bytes = vec![u8::from(*b)];
+                    AttributeData::Values(&bool_type, None, &bytes)
+                }
+                Note::Float(bits) => {
+                    bytes = bits.to_le_bytes().to_vec();
+                    AttributeData::Values(&float, None, &bytes)
+                }
+                Note::Nothing => AttributeData::Values(&float, Some(0), &[]),
+            };
+            ffi::set_attribute(&self.file, name, &data)?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, rows: &[Row], attributes: &[(String, Note)]) -> Result<(), H5Error> {
+        for row in rows {
+            if self.last.as_ref().is_none_or(|(n, _)| *n != row.dataset) {
+                self.last = None;
+                let dataset = ffi::open_dataset(&self.file, &row.dataset.to_string())?;
+                self.last = Some((row.dataset, dataset));
+            }
+            if let Some((_, dataset)) = &self.last {
+                let start: Vec<u64> = std::iter::once(row.row)
+                    .chain(row.shape.iter().map(|_| 0))
+                    .collect();
+                let shape: Vec<u64> = std::iter::once(1).chain(row.shape.clone()).collect();
+                ffi::write_block(dataset, &self.ty, &start, &shape, &row.bytes)?;
+            }
+        }
+        self.annotate(attributes)?;
+        Ok(ffi::flush(&self.file)?)
+    }
+}
+
+/// The daemon's end: a worker, and the files it has open.
+pub struct CollectionWriter {
+    program: PathBuf,
+    dir: PathBuf,
+    running: Mutex<Option<Running>>,
+}
+
+/// A worker, and what ends the thread that started it when it is dropped.
+struct Running {
+    worker: Worker,
+    _starter: Sender<()>,
+}
+
+fn failed(why: impl std::fmt::Display) -> H5Error {
+    H5Error::Damaged(format!("the writing worker failed: {why}"))
+}
+
+impl CollectionWriter {
+    /// Writes below `dir` only; `program` becomes a worker when it is started with `writer::ARGUMENT`.
+    pub fn new(program: &Path, dir: &Path) -> Self {
+        Self {
+            program: program.to_owned(),
+            dir: dir.to_owned(),
+            running: Mutex::default(),
+        }
+    }
+
+    /// Asks about one file. If the worker fails, every collection it had open is closed.
+    pub fn ask(&self, file: &StoreFile, request: CollectionRequest) -> Result<(), H5Error> {
+        let mut place = self.running.lock().unwrap_or_else(|e| e.into_inner());
+        let mut running = match place.take() {
+            Some(running) => running,
+            None => self.start()?,
+        };
+        let request = Request::Collection(request);
+        let answer = running.worker.ask(file, &request, &mut None);
+        let answer = answer.map_err(failed)?;
+        *place = Some(running);
+        match answer? {
+            Answer::Written => Ok(()),
+            _ => Err(H5Error::Damaged("answer to another request".into())),
+        }
+    }
+
+    /// A worker ends with the thread that starts it, so one is made for that.
+    fn start(&self) -> Result<Running, H5Error> {
+        let (program, dir) = (self.program.clone(), self.dir.clone());
+        let (sender, started) = channel();
+        let (starter, end) = channel::<()>();
+        let starting = move || {
+            let arguments = (writer::ARGUMENT, Some(dir.as_path()));
+            let worker = Worker::start(&program, arguments, &Default::default());
+            if sender.send(worker).is_ok() {
+                let _ = end.recv();
+            }
+        };
+        let thread = thread::Builder::new().name("starter".into());
+        anywhere(|| thread.spawn(starting)).map_err(failed)?;
+        let worker = started.recv().map_err(failed)?.map_err(failed)?;
+        Ok(Running {
+            worker,
+            _starter: starter,
+        })
+    }
+}

@@ -1,0 +1,223 @@
+//! Compounds as structured dtypes: their members where h5py has them.
+//!
+//! Members stay at the places of the file, gaps included, as long as they fit there in the form in which they are shown.
+//! Otherwise, and where a member is left out or has text in it, the others follow one another without gaps.
+
+use std::ops::Range;
+
+use super::ffi::{self, Id};
+use super::record::{Member, Part};
+use super::types::{LeftOut, Shown, TypeError, pair, unsupported, with_dims};
+use crate::npy::dtype::{DType, Field, Kind};
+
+/// A member as it is shown.
+struct Place {
+    name: String,
+    offset: usize,
+    shape: Vec<u64>,
+    part: Part,
+    convert: bool,
+    foreign: bool,
+    gaps: Vec<Range<usize>>,
+}
+
+/// Gaps of an element that are looked after; more are left as they are stored.
+const MOST_GAPS: usize = 1 << 12;
+
+/// The form of a compound.
+pub fn shown(ty: &Id, depth: usize) -> Result<Shown, TypeError> {
+    let size = ffi::size(ty);
+    let (mut places, left_out) = places(ty, depth)?;
+    if places.is_empty() {
+        let why: Vec<_> = left_out
+            .iter()
+            .map(|(name, why)| format!("member {name}: {why}"))
+            .collect();
+        return unsupported(match why.is_empty() {
+            true => "compound without members".to_owned(),
+            false => why.join("; "),
+        });
+    }
+    if let Some(complex) = complex(&places, size) {
+        return Ok(complex);
+    }
+    places.sort_by_key(|place| place.offset);
+    if places.iter().any(|place| place.part.has_text()) {
+        let member = |place: Place| Member {
+            name: place.name,
+            shape: place.shape,
+            part: place.part,
+        };
+        let part = Part::Struct(places.into_iter().map(member).collect());
+        return Ok(Shown {
+            left_out,
+            ..Shown::new(part, true)
+        });
+    }
+    let convert = places.iter().any(|place| place.convert);
+    let foreign = places.iter().any(|place| place.foreign);
+    let inner: Vec<_> = places
+        .iter_mut()
+        .map(|place| std::mem::take(&mut place.gaps))
+        .collect();
+    let fields: Vec<Field> = places
+        .into_iter()
+        .filter_map(|place| match place.part {
+            Part::Plain(dtype) => Some(Field {
+                name: place.name,
+                offset: place.offset,
+                dtype,
+                shape: place.shape,
+            }),
+            _ => None,
+        })
+        .collect();
+    let (dtype, convert) = match (fits(&fields, size)?, left_out.is_empty(), convert) {
+        (true, true, convert) => (DType::Struct { fields, size }, convert),
+        (false, true, false) => return unsupported("members that overlap"),
+        _ => (packed(fields)?, true),
+    };
+    let mut gaps = Vec::new();
+    if let DType::Struct { fields, size } = &dtype {
+        if (convert || foreign) && left_out.is_empty() {
+            own_gaps(fields, *size, &mut gaps);
+        }
+        inner_gaps(fields, &inner, &mut gaps);
+    }
+    gaps.truncate(MOST_GAPS);
+    Ok(Shown {
+        part: Part::Plain(dtype),
+        convert: convert || !gaps.is_empty(),
+        foreign,
+        gaps,
+        left_out,
+    })
+}
+
+/// The gaps between the members of a structure.
+fn own_gaps(fields: &[Field], size: usize, gaps: &mut Vec<Range<usize>>) {
+    let mut end = 0;
+    for field in fields {
+        gaps.push(end..field.offset);
+        end = field.offset + field.size().unwrap_or(0);
+    }
+    gaps.push(end..size);
+    gaps.retain(|gap| !gap.is_empty());
+}
+
+/// The gaps inside the members, each as often as it is there.
+fn inner_gaps(fields: &[Field], inner: &[Vec<Range<usize>>], gaps: &mut Vec<Range<usize>>) {
+    for (field, inner) in fields.iter().zip(inner) {
+        let len = field.dtype.size();
+        if inner.is_empty() || len == 0 {
+            continue;
+        }
+        for at in (0..field.size().unwrap_or(0)).step_by(len) {
+            if gaps.len() > MOST_GAPS {
+                return;
+            }
+            let at = field.offset + at;
+            gaps.extend(inner.iter().map(|gap| at + gap.start..at + gap.end));
+        }
+    }
+}
+
+/// The members in the order of the file, and those that are left out.
+fn places(ty: &Id, depth: usize) -> Result<(Vec<Place>, Vec<LeftOut>), TypeError> {
+    let mut places = Vec::new();
+    let mut left_out = Vec::new();
+    for (name, offset, member) in ffi::members(ty)? {
+        let name = match String::from_utf8(name) {
+            Ok(name) => name,
+            Err(e) => {
+                let name = String::from_utf8_lossy(e.as_bytes()).into_owned();
+                left_out.push((name, "a name that is not UTF-8".to_owned()));
+                continue;
+            }
+        };
+        match with_dims(&member, depth + 1) {
+            Ok((shown, shape)) => {
+                let below = |(inner, why)| (format!("{name}.{inner}"), why);
+                left_out.extend(shown.left_out.into_iter().map(below));
+                places.push(Place {
+                    name,
+                    offset,
+                    shape,
+                    part: shown.part,
+                    convert: shown.convert,
+                    foreign: shown.foreign,
+                    gaps: shown.gaps,
+                });
+            }
+            Err(TypeError::Unsupported(why)) => left_out.push((name, why)),
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok((places, left_out))
+}
+
+/// h5py's complex numbers: two floats called r and i, in this order, wherever they lie.
+fn complex(places: &[Place], size: usize) -> Option<Shown> {
+    let [r, i] = places else { return None };
+    if (r.name.as_str(), i.name.as_str()) != ("r", "i") || r.part != i.part {
+        return None;
+    }
+    let Part::Plain(part) = &r.part else {
+        return None;
+    };
+    let is_float = matches!(
+        part,
+        DType::Scalar {
+            kind: Kind::Float,
+            ..
+        }
+    );
+    let whole = part.size().checked_mul(2)?;
+    let dtype = pair(part.clone(), whole, ["r", "i"]);
+    let is_complex = matches!(
+        dtype,
+        DType::Scalar {
+            kind: Kind::Complex,
+            ..
+        }
+    );
+    let single = r.shape.is_empty() && i.shape.is_empty();
+    if !(is_float && is_complex && single) {
+        return None;
+    }
+    let in_place = (r.offset, i.offset, size) == (0, part.size(), whole);
+    let convert = r.convert || i.convert || !in_place;
+    Some(Shown::new(Part::Plain(dtype), convert))
+}
+
+fn too_large<T>(name: &str) -> Result<T, TypeError> {
+    unsupported(format!("member {name} is too large"))
+}
+
+/// Whether each member ends before the next begins, the last before the end.
+fn fits(fields: &[Field], size: usize) -> Result<bool, TypeError> {
+    let mut end = 0;
+    for field in fields {
+        let Some(next) = (field.size()).and_then(|len| field.offset.checked_add(len)) else {
+            return too_large(&field.name);
+        };
+        if field.offset < end {
+            return Ok(false);
+        }
+        end = next;
+    }
+    Ok(end <= size)
+}
+
+/// The members one after the other.
+fn packed(mut fields: Vec<Field>) -> Result<DType, TypeError> {
+    let mut size = 0_usize;
+    for field in &mut fields {
+        field.offset = size;
+        let Some(next) = field.size().and_then(|len| size.checked_add(len)) else {
+            return too_large(&field.name);
+        };
+        size = next;
+    }
+    Ok(DType::Struct { fields, size })
+}

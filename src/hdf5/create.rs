@@ -1,0 +1,437 @@
+//! A new file of a checkout, but for its data: groups, attributes, and datasets with room for their elements.
+//!
+//! Who asked fills the room, at the addresses it is told. So libhdf5 never has the data in its hands, and
+//! memory does not depend on the size of an array. Chunks come encoded, a few at a time. Nothing that somebody
+//! else made is ever opened here.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use super::budget::Budget;
+use super::ffi::{self, Id};
+use super::pool::Worker;
+use super::types::TypeError;
+use super::{Answer, H5Error, Request, Value, text, writer};
+use crate::codec::Encoding;
+use crate::io::file::StoreFile;
+use crate::npy::dtype::{DType, Kind, Order};
+
+/// The data of a dataset begins at a multiple of this many bytes.
+const PAGE: u64 = 4096;
+
+/// From how many bytes on data may be asked to begin elsewhere.
+pub const LARGE: u64 = 1 << 20;
+
+/// Longest datatype, in bytes: `H5O_MESG_MAX_SIZE`, without what may stand around it.
+const LONGEST_TYPE: usize = (64 << 10) - 64;
+
+/// Most dimensions of a dataset: `H5S_MAX_RANK`.
+const MOST_DIMS: usize = 32;
+
+/// A file, but for the elements of its datasets. Paths are names from the root group on.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Outline {
+    /// Groups that are empty or have attributes; the root group has an empty path.
+    pub groups: Vec<NewGroup>,
+    pub datasets: Vec<NewDataset>,
+    pub links: Vec<NewLink>,
+    /// Where large contiguous datasets are to begin, rather than at a multiple of a page: at the first multiple of
+    /// this that is free.
+    pub large_at: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct NewGroup {
+    pub path: Vec<String>,
+    pub attributes: Vec<NewAttribute>,
+}
+
+/// A soft link.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NewLink {
+    pub path: Vec<String>,
+    pub target: Vec<u8>,
+}
+
+/// A dataset. Its elements lie as `.npy` has them, in C order.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NewDataset {
+    pub path: Vec<String>,
+    pub element: NewElement,
+    pub shape: Vec<u64>,
+    pub layout: NewLayout,
+    pub attributes: Vec<NewAttribute>,
+}
+
+/// What the elements of a dataset are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NewElement {
+    Array(DType),
+    /// UTF-8 in as many bytes, padded with NUL.
+    Utf8(usize),
+}
+
+/// How a dataset lies in the file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum NewLayout {
+    Contiguous,
+    Chunked {
+        chunk: Vec<u64>,
+        /// Number and parameters of each, in the order of writing.
+        filters: Vec<(i32, Vec<u32>)>,
+        /// How the daemon encodes chunks so that the filters undo it.
+        #[serde(skip)]
+        encoding: Option<Encoding>,
+    },
+}
+
+/// An attribute. Text becomes UTF-8 of variable length, bytes that end with NUL a C string.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NewAttribute {
+    pub name: String,
+    pub value: Value,
+}
+
+impl NewDataset {
+    /// A contiguous dataset without attributes.
+    pub fn new(path: &[String], dtype: DType, shape: &[u64]) -> Self {
+        Self {
+            path: path.to_vec(),
+            element: NewElement::Array(dtype),
+            shape: shape.to_vec(),
+            layout: NewLayout::Contiguous,
+            attributes: Vec::new(),
+        }
+    }
+}
+
+impl NewElement {
+    /// Bytes of an element.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Array(dtype) => dtype.size(),
+            Self::Utf8(size) => *size,
+        }
+    }
+}
+
+impl NewAttribute {
+    pub fn new(name: &str, dtype: DType, shape: &[u64], data: Vec<u8>) -> Self {
+        let (name, shape) = (name.to_owned(), shape.to_vec());
+        let value = Value { dtype, shape, data };
+        Self { name, value }
+    }
+
+    /// Whether it may be too large for an object header, which has room for 64 KiB.
+    fn is_large(&self) -> bool {
+        /// Bytes that a text of variable length takes there at most.
+        const REFERENCE: usize = 16;
+        let bytes = match &self.value.dtype {
+            DType::Scalar {
+                kind: Kind::Text, ..
+            } => count(&self.value.shape).saturating_mul(REFERENCE),
+            _ => self.value.data.len(),
+        };
+        bytes > super::edit::SMALL_ATTRIBUTE
+    }
+
+    /// A scalar integer of 64 bits.
+    pub fn int(name: &str, value: i64) -> Self {
+        Self::new(name, DType::int(8), &[], value.to_le_bytes().to_vec())
+    }
+}
+
+/// Chunks of one dataset that are encoded.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NewChunks {
+    pub path: Vec<String>,
+    pub chunks: Vec<NewChunk>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NewChunk {
+    /// Place of the first element.
+    pub start: Vec<u64>,
+    /// Bit `i` set: filter `i` was not applied.
+    pub mask: u32,
+    pub bytes: ByteBuf,
+}
+
+/// Makes files with libhdf5.
+pub enum Creator {
+    /// In this process: for tests.
+    Local,
+    /// In a worker process, which is started when it is needed.
+    Worker(Box<CreatorWorker>),
+}
+
+/// How to start the worker, and the one that was used last.
+pub struct CreatorWorker {
+    program: PathBuf,
+    dir: PathBuf,
+    idle: Mutex<Option<Worker>>,
+}
+
+impl Creator {
+    /// A worker that may write below `dir` only: `program`, which becomes one when it is started
+    /// with `writer::ARGUMENT`.
+    pub fn worker(program: &Path, dir: &Path) -> Self {
+        Self::Worker(Box::new(CreatorWorker {
+            program: program.to_owned(),
+            dir: dir.to_owned(),
+            idle: Mutex::default(),
+        }))
+    }
+
+    /// Makes `file` anew, whatever it holds. Answers where the data of each dataset lies; 0 where there is
+    /// none, and for chunks.
+    pub fn create(&self, file: &StoreFile, new: &Outline) -> Result<Vec<u64>, H5Error> {
+        match self {
+            Self::Local => create(file, new),
+            Self::Worker(worker) => worker.ask(file, &Request::Create(Box::new(new.clone()))),
+        }
+    }
+
+    /// Adds chunks to a dataset of a file that `create` made.
+    pub fn write_chunks(&self, file: &StoreFile, chunks: NewChunks) -> Result<(), H5Error> {
+        match self {
+            Self::Local => write_chunks(file, &chunks),
+            Self::Worker(worker) => {
+                let written = worker.ask(file, &Request::WriteChunks(Box::new(chunks)));
+                written.map(drop)
+            }
+        }
+    }
+}
+
+impl CreatorWorker {
+    fn ask(&self, file: &StoreFile, request: &Request) -> Result<Vec<u64>, H5Error> {
+        let failed =
+            |e: std::io::Error| H5Error::Damaged(format!("the writing worker failed: {e}"));
+        let idle = || self.idle.lock().unwrap_or_else(|e| e.into_inner());
+        let kept = idle().take();
+        // One that was kept may have died since.
+        let answered = kept.and_then(|mut worker| {
+            let answer = worker.ask(file, request, &mut None).ok()?;
+            Some((worker, answer))
+        });
+        let (worker, answer) = match answered {
+            Some(answered) => answered,
+            None => {
+                let arguments = (writer::ARGUMENT, Some(self.dir.as_path()));
+                let tables = Arc::new(Budget::default());
+                let mut worker =
+                    Worker::start(&self.program, arguments, &tables).map_err(failed)?;
+                let answer = worker.ask(file, request, &mut None).map_err(failed)?;
+                (worker, answer)
+            }
+        };
+        *idle() = Some(worker);
+        match answer? {
+            Answer::Created(addresses) => Ok(addresses),
+            _ => Err(H5Error::Damaged("answer to another request".into())),
+        }
+    }
+}
+
+/// Makes `file` anew in this process.
+pub fn create(file: &StoreFile, new: &Outline) -> Result<Vec<u64>, H5Error> {
+    for dataset in &new.datasets {
+        check_path(&dataset.path)?;
+        if dataset.shape.len() > MOST_DIMS {
+            return Err(H5Error::Unsupported(format!(
+                "HDF5 cannot hold more than {MOST_DIMS} dimensions"
+            )));
+        }
+    }
+    for group in new.groups.iter().filter(|group| !group.path.is_empty()) {
+        check_path(&group.path)?;
+    }
+    for link in &new.links {
+        check_path(&link.path)?;
+    }
+    ffi::locked(|| {
+        let held = file.file().map_err(H5Error::from)?;
+        let path = held.path().into_bytes();
+        let (from, alignment) = new.large_at.map_or((PAGE, PAGE), |at| (LARGE, at));
+        let file = ffi::create_file(&path, from, alignment)?;
+        let mut addresses = Vec::with_capacity(new.datasets.len());
+        for new in &new.datasets {
+            let name = new.path.join("/").into_bytes();
+            let (dataset, address) = dataset(&file, &name, new)?;
+            add_attributes(&dataset, &new.attributes)?;
+            addresses.push(address);
+        }
+        for new in &new.groups {
+            let name = format!("/{}", new.path.join("/")).into_bytes();
+            add_attributes(&ffi::group(&file, &name)?, &new.attributes)?;
+        }
+        for link in &new.links {
+            ffi::soft_link(&file, link.path.join("/").as_bytes(), &link.target)?;
+        }
+        ffi::finish(file)?;
+        Ok(addresses)
+    })
+}
+
+/// Adds chunks in this process.
+pub fn write_chunks(file: &StoreFile, new: &NewChunks) -> Result<(), H5Error> {
+    check_path(&new.path)?;
+    ffi::locked(|| {
+        let held = file.file().map_err(H5Error::from)?;
+        let file = ffi::open_to_write(&held.path().into_bytes())?;
+        let dataset = ffi::open_by_name(&file, new.path.join("/").as_bytes())?;
+        for chunk in &new.chunks {
+            ffi::write_chunk(&dataset, &chunk.start, chunk.mask, &chunk.bytes)?;
+        }
+        drop(dataset);
+        Ok(ffi::finish(file)?)
+    })
+}
+
+fn check_path(path: &[String]) -> Result<(), H5Error> {
+    let holds = |name: &String| !(matches!(name.as_str(), "" | ".") || name.contains(['/', '\0']));
+    if path.is_empty() || !path.iter().all(holds) {
+        let name = path.join("/");
+        return Err(H5Error::Unsupported(format!(
+            "HDF5 cannot hold the name {name:?}"
+        )));
+    }
+    Ok(())
+}
+
+/// Makes a dataset; says where its data lies.
+///
+/// A type that does not fit into the header of an object is too large. How long it is in a file depends on the
+/// form that libhdf5 chooses there, so it is told afterwards, from the longest form.
+fn dataset(file: &Id, name: &[u8], new: &NewDataset) -> Result<(Id, u64), H5Error> {
+    let ty = match &new.element {
+        NewElement::Array(dtype) => stored_type(dtype)?,
+        NewElement::Utf8(size) => ffi::bytes_type(*size, true)?,
+    };
+    dataset_of(file, name, new, &ty).map_err(|e| match (&e, ffi::encoded_len(&ty)) {
+        (H5Error::Damaged(_), Ok(len)) if len > LONGEST_TYPE => H5Error::TooLarge(format!(
+            "a type of so many members: it takes up to {len} bytes, and HDF5 keeps a type in {LONGEST_TYPE}"
+        )),
+        _ => e,
+    })
+}
+
+fn dataset_of(file: &Id, name: &[u8], new: &NewDataset, ty: &Id) -> Result<(Id, u64), H5Error> {
+    let NewLayout::Chunked { chunk, filters, .. } = &new.layout else {
+        let dataset = match new.attributes.iter().any(NewAttribute::is_large) {
+            true => ffi::dataset_for_attributes(file, name, ty, &new.shape)?,
+            false => ffi::contiguous_dataset(file, name, ty, &new.shape)?,
+        };
+        if new.shape.contains(&0) {
+            return Ok((dataset, 0));
+        }
+        let address = ffi::contiguous_addr(&dataset)?;
+        let address = address.ok_or_else(|| ffi::Failure("the data has no room".into()))?;
+        return Ok((dataset, address));
+    };
+    let dataset = ffi::chunked_dataset(file, name, ty, &new.shape, chunk, filters)?;
+    Ok((dataset, 0))
+}
+
+fn add_attributes(object: &Id, attributes: &[NewAttribute]) -> Result<(), TypeError> {
+    for NewAttribute { name, value } in attributes {
+        let name = name.as_bytes();
+        let DType::Scalar { kind, size, .. } = &value.dtype else {
+            ffi::add_attribute(
+                object,
+                name,
+                &stored_type(&value.dtype)?,
+                &value.shape,
+                &value.data,
+            )?;
+            continue;
+        };
+        match kind {
+            Kind::Text => {
+                let texts = value.data.chunks(*size.max(&1)).map(text::of_ucs4);
+                let mut texts: Vec<String> = texts.collect();
+                if *size == 0 {
+                    texts.resize(count(&value.shape), String::new());
+                }
+                ffi::add_strings(object, name, &value.shape, &texts)?;
+            }
+            Kind::Bytes if *size > 0 && value.data.chunks(*size).all(|s| s.ends_with(&[0])) => {
+                let ty = ffi::c_string_type(*size)?;
+                ffi::add_attribute(object, name, &ty, &value.shape, &value.data)?;
+            }
+            _ => {
+                let ty = stored_type(&value.dtype)?;
+                ffi::add_attribute(object, name, &ty, &value.shape, &value.data)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Elements of a small array.
+fn count(shape: &[u64]) -> usize {
+    let elements = shape.iter().fold(1, |n: u64, &d| n.saturating_mul(d));
+    usize::try_from(elements).unwrap_or(0)
+}
+
+/// The HDF5 type whose bytes are those of `dtype`, as h5py chooses it.
+pub fn stored_type(dtype: &DType) -> Result<Id, TypeError> {
+    let no_form = || {
+        let name = dtype.name();
+        TypeError::Unsupported(format!("elements of type {name} cannot be stored"))
+    };
+    match dtype {
+        DType::Scalar { size: 0, .. } => Err(no_form()),
+        DType::Scalar {
+            kind, size, order, ..
+        } => {
+            let big = *order == Order::Big;
+            Ok(match kind {
+                Kind::Bool => ffi::bool_type()?,
+                Kind::Int => ffi::int_type(*size, true, big)?,
+                Kind::Uint => ffi::int_type(*size, false, big)?,
+                Kind::Float if *size == 16 && (big || cfg!(not(target_arch = "x86_64"))) => {
+                    return Err(no_form());
+                }
+                Kind::Float => ffi::float_type(*size, big)?,
+                Kind::Complex => {
+                    let part = DType::scalar(Kind::Float, size / 2, *order);
+                    let members = [
+                        (b"r".to_vec(), 0, stored_type(&part)?),
+                        (b"i".to_vec(), size / 2, stored_type(&part)?),
+                    ];
+                    ffi::compound_type(*size, &members)?
+                }
+                Kind::Bytes => ffi::bytes_type(*size, false)?,
+                Kind::Void => ffi::opaque_type(*size, "")?,
+                Kind::Datetime | Kind::Timedelta => {
+                    ffi::opaque_type(*size, &format!("NUMPY:{}", dtype.name()))?
+                }
+                // HDF5 has no text of four bytes a character.
+                Kind::Text => return Err(no_form()),
+            })
+        }
+        DType::Struct { fields, size } => {
+            let members = fields
+                .iter()
+                .map(|field| {
+                    if field.shape.contains(&0) {
+                        return Err(no_form());
+                    }
+                    let base = stored_type(&field.dtype)?;
+                    let ty = if field.shape.is_empty() {
+                        base
+                    } else {
+                        ffi::array_type(&base, &field.shape)?
+                    };
+                    Ok((field.name.clone().into_bytes(), field.offset, ty))
+                })
+                .collect::<Result<Vec<_>, TypeError>>()?;
+            Ok(ffi::compound_type(*size, &members)?)
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Decoders that the bundled libhdf5 lacks, registered with it: szip, and the plug-ins that npyfs decodes itself.
+//!
+//! Chunks come here that the daemon leaves to libhdf5: two filters that compress, a filter that only libhdf5 has,
+//! elements to be converted.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_int, c_uint, c_void};
+
+use hdf5_sys::h5::{H5allocate_memory, H5free_memory};
+use hdf5_sys::h5z::{H5Z_CLASS_T_VERS, H5Z_FLAG_REVERSE, H5Z_class2_t, H5Z_func_t};
+
+use super::szip;
+use crate::codec::{BITSHUFFLE, LZ4, ZSTD, alone};
+
+/// Most bytes that a chunk may decode to; HDF5 chunks end at 4 GiB.
+pub const LARGEST: usize = 1 << 30;
+
+unsafe extern "C" {
+    /// The inside of `H5Zregister`, which itself refuses the numbers below 256 that are HDF5's own. It is
+    /// there because libhdf5 is linked statically; if it ever is not, linking fails.
+    fn H5Z_register(class: *const H5Z_class2_t) -> c_int;
+}
+
+/// Makes the decoders known to libhdf5. Called once, with its lock held.
+pub fn register() {
+    register_one(szip::ID, c"szip", Some(filter::<{ szip::ID }>));
+    register_one(LZ4, c"lz4", Some(filter::<LZ4>));
+    register_one(BITSHUFFLE, c"bitshuffle", Some(filter::<BITSHUFFLE>));
+    register_one(ZSTD, c"zstd", Some(filter::<ZSTD>));
+}
+
+fn register_one(id: i32, name: &'static CStr, filter: H5Z_func_t) {
+    let class = H5Z_class2_t {
+        version: H5Z_CLASS_T_VERS as _,
+        id,
+        encoder_present: 0,
+        decoder_present: 1,
+        name: name.as_ptr(),
+        can_apply: None,
+        set_local: None,
+        filter,
+    };
+    // SAFETY: libhdf5 is initialised, and copies the class, which matches the version it states; the name lives
+    // for ever. If it is refused, chunks with this filter fail to read, with libhdf5's own message.
+    unsafe { H5Z_register(&raw const class) };
+}
+
+fn decode(id: i32, stored: &[u8], parameters: &[u32]) -> Option<Vec<u8>> {
+    if id == szip::ID {
+        return szip::chunk(stored, parameters.get(..4)?, LARGEST);
+    }
+    alone(id, parameters, stored, LARGEST).ok()
+}
+
+unsafe extern "C" fn filter<const ID: i32>(
+    flags: c_uint,
+    parameter_count: usize,
+    parameters: *const c_uint,
+    len: usize,
+    capacity: *mut usize,
+    buffer: *mut *mut c_void,
+) -> usize {
+    if flags & H5Z_FLAG_REVERSE == 0 {
+        return 0;
+    }
+    // SAFETY: libhdf5 passes `parameter_count` parameters (no pointer if there are none) and a buffer of `len`
+    // bytes that it allocated.
+    let (parameters, stored) = unsafe {
+        let parameters = match parameter_count {
+            0 => &[],
+            count => std::slice::from_raw_parts(parameters, count),
+        };
+        (
+            parameters,
+            std::slice::from_raw_parts((*buffer).cast::<u8>(), len),
+        )
+    };
+    let decoded = std::panic::catch_unwind(|| decode(ID, stored, parameters))
+        .ok()
+        .flatten();
+    let Some(decoded) = decoded.filter(|bytes| !bytes.is_empty()) else {
+        return 0;
+    };
+    // SAFETY: the new buffer comes from libhdf5's allocator and has the size that is copied; the old one
+    // goes back to where it came from, as the filter interface asks.
+    unsafe {
+        let new = H5allocate_memory(decoded.len(), 0);
+        if new.is_null() {
+            return 0;
+        }
+        std::ptr::copy_nonoverlapping(decoded.as_ptr(), new.cast::<u8>(), decoded.len());
+        H5free_memory(*buffer);
+        *buffer = new;
+        *capacity = decoded.len();
+    }
+    decoded.len()
+}

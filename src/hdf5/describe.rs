@@ -1,0 +1,518 @@
+//! Groups, datasets and attributes as plain data.
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+
+use super::chunks::{self, Bounds, SUPERBLOCK};
+use super::ffi::{self, Failure, Id, LayoutKind, ObjectKind, RawLink};
+use super::service::{OpenDataset, bounded};
+use super::types::{self, Element, Memo, TypeError};
+use super::{
+    Attribute, Dataset, DatasetMap, Details, Direct, Filter, GroupPath, H5Error, Member, Members,
+    RawPart, Resolved, Source, TextForm, Value, record, text,
+};
+use crate::codec;
+use crate::codec::Pipeline;
+use crate::npy::dtype::DType;
+
+/// Soft links that a path may lead through.
+const MOST_LINKS: usize = 40;
+
+/// Bytes of an attribute that are looked at.
+const LARGEST_ATTRIBUTE: u64 = 16 << 20;
+
+/// A part of the members of a group.
+pub fn members(
+    file: &Id,
+    group: u64,
+    outside: bool,
+    part: Range<usize>,
+) -> Result<Members, H5Error> {
+    let group = ffi::open_object(file, group)?;
+    let (links, damage) = ffi::links(&group);
+    let mut memo = Memo::default();
+    Ok(Members {
+        total: links.len(),
+        members: links
+            .into_iter()
+            .skip(part.start)
+            .take(part.len())
+            .map(|(name, link)| (name, member(file, link, outside, &mut memo)))
+            .collect(),
+        damage: damage.map(|failure| failure.0),
+    })
+}
+
+pub fn member(file: &Id, link: RawLink, outside: bool, memo: &mut Memo) -> Member {
+    match link {
+        RawLink::Hard(addr) => {
+            object(file, addr, outside, memo).unwrap_or_else(|e| Member::Damaged(e.0))
+        }
+        RawLink::Soft(target) => Member::Soft(target),
+        RawLink::External(file, path) => Member::External { file, path },
+        RawLink::Damaged(reason) => Member::Damaged(reason),
+    }
+}
+
+fn object(file: &Id, addr: u64, outside: bool, memo: &mut Memo) -> Result<Member, Failure> {
+    opened(&ffi::open_object(file, addr)?, addr, outside, memo)
+}
+
+/// An object that is open.
+pub fn opened(id: &Id, addr: u64, outside: bool, memo: &mut Memo) -> Result<Member, Failure> {
+    match ffi::kind(id) {
+        ObjectKind::Group => Ok(Member::Group {
+            addr,
+            links: ffi::object_info(id)?.links,
+        }),
+        ObjectKind::Other => Ok(Member::Unsupported {
+            addr,
+            reason: "named datatype: no data".into(),
+        }),
+        ObjectKind::Dataset => match dataset(id, addr, outside, memo) {
+            Ok(dataset) => Ok(Member::Dataset(dataset)),
+            Err(TypeError::Unsupported(reason)) => Ok(Member::Unsupported { addr, reason }),
+            Err(TypeError::Failure(failure)) => Err(failure),
+        },
+    }
+}
+
+fn dataset(id: &Id, addr: u64, outside: bool, memo: &mut Memo) -> Result<Dataset, TypeError> {
+    let element = text::of_dataset(id, memo.element(ffi::dataset_type(id)?)?)?;
+    let Some((mut shape, _)) = ffi::extent(&ffi::dataset_space(id)?)? else {
+        return Err(TypeError::Unsupported(
+            "null dataspace: a type without elements".into(),
+        ));
+    };
+    shape.extend_from_slice(element.inner());
+    let outside = outside && {
+        let plist = ffi::dataset_plist(id)?;
+        match ffi::layout(&plist)? {
+            LayoutKind::Virtual => true,
+            LayoutKind::Contiguous => !ffi::external_files(&plist)?.is_empty(),
+            LayoutKind::Compact | LayoutKind::Chunked => false,
+        }
+    };
+    Ok(Dataset {
+        addr,
+        element,
+        shape,
+        outside,
+    })
+}
+
+/// Names of the files that hold the data, other than the dataset's own.
+fn files_outside(plist: &Id) -> Result<Vec<Vec<u8>>, Failure> {
+    Ok(match ffi::layout(plist)? {
+        LayoutKind::Contiguous => ffi::external_files(plist)?
+            .into_iter()
+            .map(|(name, ..)| name)
+            .collect(),
+        LayoutKind::Virtual => {
+            let mut names: Vec<_> = ffi::virtual_sources(plist)?
+                .into_iter()
+                .map(|(file, _)| file)
+                .filter(|file| file != b".")
+                .collect();
+            names.sort();
+            names.dedup();
+            names
+        }
+        _ => Vec::new(),
+    })
+}
+
+/// Every group once, breadth first, by name.
+pub fn groups(file: &Id) -> Result<Vec<(u64, GroupPath)>, H5Error> {
+    let root = ffi::root_addr(file)?;
+    let mut paths: HashMap<u64, GroupPath> = HashMap::from([(root, Vec::new())]);
+    let mut queue = VecDeque::from([root]);
+    let mut found = vec![(root, Vec::new())];
+    while let Some(addr) = queue.pop_front() {
+        let Ok(group) = ffi::open_object(file, addr) else {
+            continue;
+        };
+        let base = paths.get(&addr).cloned().unwrap_or_default();
+        for (name, link) in ffi::links(&group).0 {
+            let RawLink::Hard(child) = link else { continue };
+            if paths.contains_key(&child) {
+                continue;
+            }
+            let is_group =
+                ffi::open_object(file, child).is_ok_and(|id| ffi::kind(&id) == ObjectKind::Group);
+            if is_group {
+                let mut path = base.clone();
+                path.push(name);
+                paths.insert(child, path.clone());
+                found.push((child, path));
+                queue.push_back(child);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Walks a path link by link. Soft links start from their own group, or from the root.
+pub fn resolve(file: &Id, group: u64, path: &[u8]) -> Result<Resolved, H5Error> {
+    let parts = |path: &[u8]| -> Vec<Vec<u8>> {
+        path.split(|&b| b == b'/')
+            .filter(|part| !part.is_empty() && *part != b".")
+            .rev()
+            .map(<[u8]>::to_vec)
+            .collect()
+    };
+    let root = ffi::root_addr(file)?;
+    let mut at = if path.starts_with(b"/") { root } else { group };
+    let mut left = parts(path);
+    let mut soft = 0;
+    while let Some(name) = left.pop() {
+        let id = ffi::open_object(file, at)?;
+        if ffi::kind(&id) != ObjectKind::Group {
+            return Ok(Resolved::Missing);
+        }
+        match ffi::link(&id, &name)? {
+            None => return Ok(Resolved::Missing),
+            Some(RawLink::Hard(addr)) => at = addr,
+            Some(RawLink::Damaged(reason)) => return Err(H5Error::Damaged(reason)),
+            Some(RawLink::Soft(target)) => {
+                soft += 1;
+                if soft > MOST_LINKS {
+                    return Ok(Resolved::Missing);
+                }
+                if target.starts_with(b"/") {
+                    at = root;
+                }
+                left.extend(parts(&target));
+            }
+            Some(RawLink::External(file, mut path)) => {
+                for part in left.iter().rev() {
+                    path.push(b'/');
+                    path.extend_from_slice(part);
+                }
+                return Ok(Resolved::External { file, path });
+            }
+        }
+    }
+    Ok(Resolved::Member(object(
+        file,
+        at,
+        true,
+        &mut Memo::default(),
+    )?))
+}
+
+/// The map of a dataset in a file of `file_size` bytes.
+pub fn map(dataset: &OpenDataset, file_size: u64) -> Result<DatasetMap, H5Error> {
+    let id = &dataset.id;
+    let plist = ffi::dataset_plist(id)?;
+    let Some((own, _)) = ffi::extent(&ffi::dataset_space(id)?)? else {
+        return Err(H5Error::Unsupported("null dataspace".into()));
+    };
+    let rank = own.len();
+    let mut shape = own.clone();
+    shape.extend_from_slice(dataset.element.inner());
+    let layout = ffi::layout(&plist)?;
+    let fixed = match &dataset.element {
+        Element::Fixed { convert, .. } => Some(*convert),
+        Element::Text { .. } | Element::Record { .. } => None,
+    };
+    let element_size = ffi::size(&dataset.mem_type);
+    let fill = || ffi::fill_value(&plist, &dataset.mem_type, element_size);
+    let payload = shape_bytes(&own, element_size);
+    let raw = ffi::external_files(&plist)?;
+    let stored = ffi::storage_size(id);
+    let source = match (layout, fixed) {
+        (LayoutKind::Virtual, _) => Source::Virtual {
+            sources: ffi::virtual_sources(&plist)?,
+        },
+        (LayoutKind::Contiguous, Some(false)) if !raw.is_empty() => Source::Raw {
+            files: raw.into_iter().map(raw_part).collect::<Result<_, _>>()?,
+            fill: fill()?,
+        },
+        // libhdf5 would look for the raw files itself.
+        _ if !raw.is_empty() => {
+            return Err(H5Error::Unsupported(
+                "elements in external raw files that need conversion".into(),
+            ));
+        }
+        (LayoutKind::Compact, Some(_)) => {
+            bounded(&own, element_size)?;
+            let zeros = vec![0; rank];
+            Source::Compact(dataset.read(&zeros, &own)?)
+        }
+        (LayoutKind::Contiguous, Some(convert)) => match ffi::contiguous_addr(id)? {
+            None => Source::Fill(fill()?),
+            Some(_) if convert => Source::Library,
+            Some(_) if payload.is_none_or(|len| !stored.as_ref().is_ok_and(|&n| n >= len)) => {
+                return Err(H5Error::Damaged(
+                    "less data stored than the shape needs".into(),
+                ));
+            }
+            Some(addr) => Source::Contiguous { addr },
+        },
+        (LayoutKind::Chunked, Some(_)) if stored.as_ref().is_ok_and(|&n| n == 0) => {
+            Source::Fill(fill()?)
+        }
+        (LayoutKind::Chunked, Some(_)) => {
+            let chunk = ffi::chunk_shape(&plist, rank)?;
+            let table = match stored {
+                Ok(_) => direct(dataset, &plist, &chunk, file_size),
+                Err(why) => Err(H5Error::Damaged(format!("chunk index: {why}"))),
+            };
+            let (direct, refused) = match table {
+                Ok(direct) => (direct, None),
+                Err(why) => (None, Some(why.to_string())),
+            };
+            Source::Chunked {
+                chunk,
+                direct,
+                refused,
+                crowded: false,
+            }
+        }
+        (LayoutKind::Compact, None) => Source::Library,
+        (LayoutKind::Contiguous | LayoutKind::Chunked, None) => {
+            // Of an index that cannot be read, libhdf5 reads what it can, and says what is wrong with the rest.
+            match stored {
+                Ok(0) => Source::Fill(Vec::new()),
+                _ => Source::Library,
+            }
+        }
+    };
+    Ok(DatasetMap {
+        addr: dataset.addr(),
+        element: dataset.element.clone(),
+        shape,
+        rank,
+        source,
+    })
+}
+
+/// What it takes to read the chunks without libhdf5; `None` if that cannot be done.
+fn direct(
+    dataset: &OpenDataset,
+    plist: &Id,
+    chunk: &[u64],
+    file_size: u64,
+) -> Result<Option<Direct>, H5Error> {
+    let Element::Fixed { convert: false, .. } = dataset.element else {
+        return Ok(None);
+    };
+    let filters: Vec<_> = ffi::filters(plist)?
+        .into_iter()
+        .map(|(id, _, parameters)| (id, parameters))
+        .collect();
+    let (Some(pipeline), false) = (Pipeline::new(&filters), ffi::edge_chunks_unfiltered(plist)?)
+    else {
+        return Ok(None);
+    };
+    let Some((shape, max)) = ffi::extent(&ffi::dataset_space(&dataset.id)?)? else {
+        return Ok(None);
+    };
+    let element = ffi::size(&dataset.mem_type);
+    let Some(len) = shape_bytes(chunk, element) else {
+        return Ok(None);
+    };
+    let bounds = Bounds {
+        chunk: len,
+        filters: filters.into_iter().map(|(id, _)| id).collect(),
+        file: ffi::user_block(&dataset.id)?.saturating_add(SUPERBLOCK)..file_size,
+    };
+    let Some(table) = chunks::table(&dataset.id, &shape, &max, chunk, &bounds)? else {
+        return Ok(None);
+    };
+    let fill = ffi::fill_value(plist, &dataset.mem_type, element)?;
+    Ok(Some(Direct {
+        pipeline,
+        table,
+        fill,
+    }))
+}
+
+fn raw_part((name, offset, len): (Vec<u8>, i64, u64)) -> Result<RawPart, H5Error> {
+    Ok(RawPart {
+        name,
+        offset: u64::try_from(offset)
+            .map_err(|_| H5Error::Damaged("negative offset in an external raw file".into()))?,
+        len,
+    })
+}
+
+fn shape_bytes(shape: &[u64], size: usize) -> Option<u64> {
+    shape.iter().try_fold(size as u64, |n, &d| n.checked_mul(d))
+}
+
+/// Everything a header says.
+pub fn details(id: &Id) -> Result<Details, H5Error> {
+    let attributes = attributes(id)?;
+    if ffi::kind(id) != ObjectKind::Dataset {
+        return Ok(Details {
+            layout: None,
+            max_shape: None,
+            chunks: None,
+            filters: Vec::new(),
+            stored_size: None,
+            damage: None,
+            fill: None,
+            left_out: Vec::new(),
+            outside: Vec::new(),
+            attributes,
+        });
+    }
+    let plist = ffi::dataset_plist(id)?;
+    let extent = ffi::extent(&ffi::dataset_space(id)?)?;
+    let layout = ffi::layout(&plist)?;
+    let external = !ffi::external_files(&plist)?.is_empty();
+    let chunks = match (&extent, layout) {
+        (Some((shape, _)), LayoutKind::Chunked) => Some(ffi::chunk_shape(&plist, shape.len())?),
+        _ => None,
+    };
+    let stored = ffi::dataset_type(id)?;
+    let left_out = types::left_out(&stored);
+    let (stored_size, damage) = match ffi::storage_size(id) {
+        Ok(size) => (Some(size), None),
+        Err(why) => (None, Some(why.0)),
+    };
+    let fill = match types::element(&stored) {
+        Ok(Element::Fixed { dtype, convert, .. }) => {
+            let mem_type = types::memory_type(&dtype, convert, stored)?;
+            Some(ffi::fill_value(&plist, &mem_type, ffi::size(&mem_type))?)
+        }
+        _ => None,
+    };
+    Ok(Details {
+        layout: Some(
+            match layout {
+                LayoutKind::Compact => "compact",
+                LayoutKind::Contiguous if external => "external",
+                LayoutKind::Contiguous => "contiguous",
+                LayoutKind::Chunked => "chunked",
+                LayoutKind::Virtual => "virtual",
+            }
+            .to_owned(),
+        ),
+        max_shape: extent.map(|(_, max)| {
+            max.into_iter()
+                .map(|n| (n != u64::MAX).then_some(n))
+                .collect()
+        }),
+        chunks,
+        filters: ffi::filters(&plist)?
+            .into_iter()
+            .map(|(id, name, parameters)| Filter {
+                id,
+                name,
+                parameters,
+                available: is_available(id),
+            })
+            .collect(),
+        stored_size,
+        damage,
+        fill,
+        left_out,
+        outside: files_outside(&plist)?,
+        attributes,
+    })
+}
+
+/// Whether this build can undo a filter.
+pub fn is_available(filter: i32) -> bool {
+    codec::is_known(filter) || ffi::filter_available(filter)
+}
+
+/// The attributes of an object; one that cannot be shown says why.
+pub fn attributes(id: &Id) -> Result<Vec<Attribute>, H5Error> {
+    attributes_named(id, |_| true)
+}
+
+/// Those with a name that is wanted.
+pub fn attributes_named(
+    id: &Id,
+    wanted: impl Fn(&[u8]) -> bool,
+) -> Result<Vec<Attribute>, H5Error> {
+    Ok(ffi::attributes(id)?
+        .into_iter()
+        .filter(|(name, _)| wanted(name))
+        .map(|(name, attr)| Attribute {
+            name,
+            value: value(&attr).map_err(|e| e.to_string()),
+        })
+        .collect())
+}
+
+fn value(attr: &Id) -> Result<Value, H5Error> {
+    let stored = ffi::attribute_type(attr)?;
+    let element = types::element(&stored)?;
+    let Some((mut shape, _)) = ffi::extent(&ffi::attribute_space(attr)?)? else {
+        return Err(H5Error::Unsupported("null dataspace".into()));
+    };
+    let size = ffi::size(&stored);
+    let elements = shape_bytes(&shape, 1)
+        .filter(|n| n.saturating_mul(size as u64) <= LARGEST_ATTRIBUTE)
+        .and_then(|n| usize::try_from(n).ok())
+        .ok_or_else(|| H5Error::TooLarge("attribute too large to show".into()))?;
+    match element {
+        Element::Fixed {
+            dtype,
+            inner,
+            convert,
+        } => {
+            let mem_type = types::memory_type(&dtype, convert, stored)?;
+            shape.extend(inner);
+            Ok(Value {
+                data: ffi::read_attribute(attr, &mem_type, elements)?,
+                dtype,
+                shape,
+            })
+        }
+        Element::Record { part, inner } => {
+            let read = record::of_attribute(attr, &stored, (&part, &inner), elements);
+            shape.extend(inner);
+            let (dtype, data) = read?;
+            Ok(Value { dtype, shape, data })
+        }
+        Element::Text { fixed, utf8 } => {
+            let texts = match fixed {
+                None => ffi::read_attribute_strings(attr, &ffi::variable_string(utf8)?, elements)?,
+                Some(size) => {
+                    let mem_type = ffi::null_padded(&stored)?;
+                    text::split(&ffi::read_attribute(attr, &mem_type, elements)?, size)
+                }
+            };
+            text_value(&texts, fixed, utf8, shape)
+        }
+    }
+}
+
+/// Text of an attribute, under the rules for datasets: `<U` for UTF-8, `|S` for the rest.
+fn text_value(
+    texts: &[Vec<u8>],
+    fixed: Option<usize>,
+    utf8: bool,
+    shape: Vec<u64>,
+) -> Result<Value, H5Error> {
+    let decoded: Option<Vec<&str>> = texts.iter().map(|t| std::str::from_utf8(t).ok()).collect();
+    let ascii = texts.iter().all(|t| t.is_ascii());
+    let (dtype, form) = match (decoded, fixed) {
+        (Some(decoded), fixed) if utf8 && !(ascii && fixed.is_some()) => {
+            let width = decoded
+                .iter()
+                .map(|t| t.chars().count())
+                .max()
+                .unwrap_or(0)
+                .max(1);
+            (DType::text(width), TextForm::Ucs4(width))
+        }
+        (_, fixed) => {
+            let longest = texts.iter().map(Vec::len).max().unwrap_or(0).max(1);
+            let width = fixed.unwrap_or(longest);
+            (DType::bytes(width), TextForm::Bytes(width))
+        }
+    };
+    let mut data = Vec::new();
+    bounded(&shape, dtype.size())?;
+    for t in texts {
+        text::encode(t, form, &mut data)?;
+    }
+    Ok(Value { dtype, shape, data })
+}

@@ -1,0 +1,515 @@
+//! A new file made from others: a copy of a store file, with objects of a checkout put in and others taken out.
+//!
+//! Objects are copied as they are stored: chunks are not decoded, types and attributes stay what they are. The
+//! file that is changed is nobody's yet; the files that are copied from are only read.
+
+use std::ffi::OsStr;
+use std::fs::{File, Metadata};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::budget::Budget;
+use super::editor;
+pub use super::ffi::Filter;
+use super::ffi::{self, Failure, Id};
+use super::pool::Worker;
+use super::{Answer, Dataset, Element, H5Error, Member, NewChunk, NewChunks, Request, Source};
+use crate::io::file::StoreFile;
+use crate::npy::dtype::DType;
+
+/// Attribute of an object: when it was written, in nanoseconds since 1970 (I64).
+pub const TIME: &[u8] = b"npyfs_time";
+
+/// Attribute of the root group: the time of all objects that have none of their own, as above.
+pub const TIMES: &[u8] = b"npyfs_times";
+
+/// The dataset whose attributes are the 0-D items of a daf store.
+const ITEMS: &[u8] = b"__daf__";
+
+/// Bytes of an attribute that every object has room for: its header holds 64 KiB.
+pub const SMALL_ATTRIBUTE: usize = 60_000;
+
+/// What is being made stands here until it takes the place of what it is made from.
+const WORKPLACE: &[u8] = b"npyfs_export";
+
+/// Groups below each other in an object that is copied, at most.
+const DEEPEST: usize = 16;
+
+/// Names from the root group to an object.
+pub type ObjectPath = Vec<Vec<u8>>;
+
+/// A file that is copied from: its path, as the system spells it, and which one it is, as the path may lead elsewhere
+/// by the time it is opened.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Origin {
+    path: Vec<u8>,
+    identity: (u64, u64),
+}
+
+impl Origin {
+    /// The file at `path`, which was opened and found to be this.
+    pub fn new(path: &Path, found: &Metadata) -> Self {
+        Self {
+            path: path.as_os_str().as_bytes().to_vec(),
+            identity: (found.dev(), found.ino()),
+        }
+    }
+
+    fn open(&self) -> Result<Id, Failure> {
+        let path = OsStr::from_bytes(&self.path);
+        let failed = |e: std::io::Error| Failure(format!("{}: {e}", path.display()));
+        let plain = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = File::options().read(true).custom_flags(plain).open(path);
+        let file = file.map_err(failed)?;
+        let meta = file.metadata().map_err(failed)?;
+        if (meta.dev(), meta.ino()) != self.identity || !meta.is_file() {
+            let other = std::io::Error::other("it was replaced by another file");
+            return Err(failed(other));
+        }
+        ffi::open_source(format!("/proc/self/fd/{}", file.as_raw_fd()).as_bytes())
+    }
+}
+
+/// One change to the file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Step {
+    /// Takes out the object at a path, if there is one.
+    Remove { path: ObjectPath },
+    /// Copies the object at a path of another file to the same path, in the place of what is there.
+    Copy {
+        from: Origin,
+        path: ObjectPath,
+        /// When the object was written, in nanoseconds since 1970.
+        time: i64,
+    },
+    /// Makes the object at a path of another file at the same path, with all groups and attributes, and datasets
+    /// that have no elements: one of rank 1 for each of any rank.
+    CopyEmpty {
+        from: Origin,
+        path: ObjectPath,
+        time: i64,
+    },
+    /// Sets the time of all objects that have none of their own, unless the file says it.
+    Times(i64),
+    /// Writes the dataset at a path again, in chunks of this shape and through these filters. One that has
+    /// several links stays as it is.
+    Recode {
+        path: ObjectPath,
+        chunk: Vec<u64>,
+        filters: Vec<Filter>,
+    },
+    /// Makes a dataset without elements in the workplace, with type, extent and attributes of that at a path, for
+    /// chunks of this shape and through these filters.
+    Declare {
+        path: ObjectPath,
+        chunk: Vec<u64>,
+        filters: Vec<Filter>,
+    },
+    /// Puts what is in the workplace in the place of the dataset at a path.
+    Replace { path: ObjectPath },
+    /// Fills the file, which is empty, with all that is in another: without the room that nothing takes there.
+    Gather { from: Vec<u8> },
+}
+
+/// A dataset that could be written again.
+pub struct Recodable {
+    pub path: ObjectPath,
+    pub shape: Vec<u64>,
+    /// Bytes of an element.
+    pub element: u64,
+    addr: u64,
+}
+
+impl Recodable {
+    /// Which dataset it is, whatever path leads to it.
+    pub fn addr(&self) -> u64 {
+        self.addr
+    }
+}
+
+/// The worker process that makes such files.
+pub struct Editor {
+    worker: Worker,
+}
+
+impl Editor {
+    /// A worker that may read below `readable` and change files that exist below `dir`: `program`, which
+    /// becomes one when it is started with `editor::ARGUMENT`.
+    pub fn start(program: &Path, dir: &Path, readable: &[PathBuf]) -> std::io::Result<Self> {
+        let dirs = std::iter::once(dir).chain(readable.iter().map(PathBuf::as_path));
+        let tables = Arc::new(Budget::default());
+        let worker = Worker::start(program, (editor::ARGUMENT, dirs), &tables)?;
+        Ok(Self { worker })
+    }
+
+    /// Changes `file`; says for each step why it was refused, if it was. On failure the file is of no use.
+    pub fn edit(
+        &mut self,
+        file: &StoreFile,
+        steps: Vec<Step>,
+    ) -> Result<Vec<Result<(), String>>, H5Error> {
+        let failed =
+            |e: std::io::Error| H5Error::Damaged(format!("the editing worker failed: {e}"));
+        let request = Request::Edit(steps);
+        match self
+            .worker
+            .ask(file, &request, &mut None)
+            .map_err(failed)??
+        {
+            Answer::Edited(done) => Ok(done),
+            _ => Err(H5Error::Damaged("answer to another request".into())),
+        }
+    }
+}
+
+impl Editor {
+    /// The datasets of elements of fixed size whose data are in the file.
+    pub fn datasets(&mut self, file: &StoreFile) -> Result<Vec<Recodable>, H5Error> {
+        let wrong = || H5Error::Damaged("answer to another request".into());
+        let mut found = Vec::new();
+        let Answer::Groups(groups) = self.ask(file, &Request::Groups)? else {
+            return Err(wrong());
+        };
+        for (group, above) in groups {
+            let request = Request::List {
+                group,
+                outside: true,
+                from: 0,
+                most: usize::MAX,
+            };
+            let Answer::Members(members) = self.ask(file, &request)? else {
+                return Err(wrong());
+            };
+            for (name, member) in members.members {
+                if let Member::Dataset(Dataset {
+                    element,
+                    mut shape,
+                    outside: false,
+                    addr,
+                }) = member
+                {
+                    let (size, inner) = match element {
+                        // What is not shown may be addresses, which cannot be written again.
+                        Element::Fixed {
+                            dtype: DType::Struct { .. },
+                            convert: true,
+                            ..
+                        } if self.leaves_out(file, addr)? => continue,
+                        Element::Fixed { dtype, inner, .. } => (dtype.size(), inner),
+                        Element::Text {
+                            fixed: Some(size), ..
+                        } => (size, Vec::new()),
+                        Element::Text { fixed: None, .. } | Element::Record { .. } => continue,
+                    };
+                    let mut path = above.clone();
+                    path.push(name);
+                    let own = shape.len().saturating_sub(inner.len());
+                    let inner: u64 = shape.drain(own..).product();
+                    let element = (size as u64).saturating_mul(inner);
+                    found.push(Recodable {
+                        path,
+                        shape,
+                        element,
+                        addr,
+                    });
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether members of a dataset's elements are not shown.
+    fn leaves_out(&mut self, file: &StoreFile, object: u64) -> Result<bool, H5Error> {
+        match self.ask(file, &Request::Describe { object })? {
+            Answer::Details(details) => Ok(!details.left_out.is_empty()),
+            _ => Err(H5Error::Damaged("answer to another request".into())),
+        }
+    }
+
+    /// Where the elements of a dataset begin; `None` if they do not lie together, as they are.
+    pub fn contiguous(&mut self, file: &StoreFile, of: &Recodable) -> Result<Option<u64>, H5Error> {
+        match self.ask(file, &Request::Map { dataset: of.addr })? {
+            Answer::Map(map) => Ok(match map.source {
+                Source::Contiguous { addr } => Some(addr),
+                _ => None,
+            }),
+            _ => Err(H5Error::Damaged("answer to another request".into())),
+        }
+    }
+
+    /// Adds chunks to the dataset that was declared last.
+    pub fn write_chunks(&mut self, file: &StoreFile, chunks: Vec<NewChunk>) -> Result<(), H5Error> {
+        let path = vec![String::from_utf8_lossy(WORKPLACE).into_owned()];
+        let request = Request::WriteChunks(Box::new(NewChunks { path, chunks }));
+        self.ask(file, &request).map(drop)
+    }
+
+    fn ask(&mut self, file: &StoreFile, request: &Request) -> Result<Answer, H5Error> {
+        let asked = self.worker.ask(file, request, &mut None);
+        asked.map_err(|e| H5Error::Damaged(format!("the editing worker failed: {e}")))?
+    }
+}
+
+/// Changes `file` in this process.
+pub fn edit(file: &StoreFile, steps: &[Step]) -> Result<Vec<Result<(), String>>, H5Error> {
+    ffi::locked(|| {
+        let held = file.file().map_err(H5Error::from)?;
+        let path = held.path();
+        let target = match file.identity.size {
+            0 => ffi::create_empty(path.as_bytes())?,
+            _ => ffi::open_to_write(path.as_bytes())?,
+        };
+        let mut done = Vec::with_capacity(steps.len());
+        for step in steps {
+            done.push(apply(&target, step).map_err(|e| H5Error::Damaged(step.about(&e)))?);
+        }
+        ffi::finish(target)?;
+        Ok(done)
+    })
+}
+
+impl Step {
+    /// A failure with the object that the step is about in front.
+    fn about(&self, failure: &Failure) -> String {
+        match self {
+            Self::Remove { path }
+            | Self::Copy { path, .. }
+            | Self::CopyEmpty { path, .. }
+            | Self::Recode { path, .. }
+            | Self::Declare { path, .. }
+            | Self::Replace { path } => {
+                format!("{}: {failure}", String::from_utf8_lossy(&path.join(&b'/')))
+            }
+            Self::Times(_) | Self::Gather { .. } => failure.to_string(),
+        }
+    }
+}
+
+/// Does a step. It is refused, with the reason, if its object cannot be had; a failure, such as a full disk, is
+/// one of the whole file.
+fn apply(target: &Id, step: &Step) -> Result<Result<(), String>, Failure> {
+    match step {
+        Step::Remove { path } => remove(target, path).map(Ok),
+        Step::Copy { from, path, time } => {
+            let source = match from.open() {
+                Ok(source) => source,
+                Err(e) => return Ok(Err(e.0)),
+            };
+            if ffi::exists(&source, path)? {
+                remove(target, path)?;
+                ffi::copy_object(&source, path, target, path)?;
+                // What it has are items, and daf would take this for one.
+                if path.last().is_some_and(|name| name == ITEMS) {
+                    return Ok(Ok(()));
+                }
+                return ffi::set_number(&ffi::open_at(target, path)?, TIME, *time).map(Ok);
+            }
+            let Some((items, name)) = item(&source, path)? else {
+                return Ok(Err("the file of the checkout does not have it".into()));
+            };
+            let home = home_of_items(path);
+            if !ffi::exists(target, &home)? {
+                return Ok(Err("not in a daf store".into()));
+            }
+            remove(target, path)?;
+            if ffi::attribute_bytes(&items, name)? > SMALL_ATTRIBUTE {
+                make_room(target, &home)?;
+            }
+            let home = ffi::open_at(target, &home)?;
+            // Exports of earlier versions left it.
+            if ffi::number(&home, TIME)?.is_some() {
+                ffi::remove_attribute(&home, TIME)?;
+            }
+            ffi::copy_attribute(&items, &home, name).map(Ok)
+        }
+        Step::CopyEmpty { from, path, time } => {
+            let source = match from.open() {
+                Ok(source) => source,
+                Err(e) => return Ok(Err(e.0)),
+            };
+            if !ffi::exists(&source, path)? {
+                return Ok(Err("the file of the checkout does not have it".into()));
+            }
+            remove(target, path)?;
+            copy_empty(&source, target, path, DEEPEST)?;
+            ffi::set_number(&ffi::open_at(target, path)?, TIME, *time).map(Ok)
+        }
+        Step::Times(time) => {
+            let root = ffi::open_at(target, &[])?;
+            match ffi::has_attribute(&root, TIMES)? {
+                true => Ok(Ok(())),
+                false => ffi::set_number(&root, TIMES, *time).map(Ok),
+            }
+        }
+        Step::Recode {
+            path,
+            chunk,
+            filters,
+        } => recode(target, path, chunk, filters).map(Ok),
+        Step::Declare {
+            path,
+            chunk,
+            filters,
+        } => declare(target, path, chunk, filters).map(Ok),
+        Step::Replace { path } => {
+            ffi::unlink(target, path)?;
+            ffi::rename(target, &[WORKPLACE.to_vec()], path).map(Ok)
+        }
+        Step::Gather { from } => gather(target, &ffi::open_source(from)?).map(Ok),
+    }
+}
+
+/// An object with its attributes, and groups with all that is in them; datasets have no elements.
+fn copy_empty(from: &Id, to: &Id, path: &ObjectPath, deeper: usize) -> Result<(), Failure> {
+    let old = ffi::open_at(from, path)?;
+    let name = path.join(&b'/');
+    let new = match ffi::kind(&old) {
+        ffi::ObjectKind::Group if deeper > 0 => {
+            let new = ffi::group(to, &name)?;
+            for (name, _) in ffi::links(&old).0 {
+                let below = [path.clone(), vec![name]].concat();
+                copy_empty(from, to, &below, deeper - 1)?;
+            }
+            new
+        }
+        ffi::ObjectKind::Dataset => {
+            let ty = ffi::dataset_type(&old)?;
+            ffi::contiguous_dataset(to, &name, &ty, &[0])?
+        }
+        _ => return Err(Failure("no part of an object".into())),
+    };
+    for (name, _) in ffi::attributes(&old)? {
+        ffi::copy_attribute(&old, &new, &name)?;
+    }
+    Ok(())
+}
+
+/// Makes the small dataset at a path anew, so that it has room for large attributes.
+fn make_room(target: &Id, path: &ObjectPath) -> Result<(), Failure> {
+    /// Bytes of the dataset.
+    const LARGEST: usize = 1 << 16;
+    let old = ffi::open_at(target, path)?;
+    let place = free_workplace(target)?;
+    let ty = ffi::dataset_type(&old)?;
+    let Some((shape, _)) = ffi::extent(&ffi::dataset_space(&old)?)? else {
+        return Err(Failure("a dataset without elements".into()));
+    };
+    let start = vec![0; shape.len()];
+    let elements = shape.iter().try_fold(1_u64, |n, &d| n.checked_mul(d));
+    let bytes = elements.and_then(|n| n.checked_mul(ffi::size(&ty) as u64));
+    if bytes.is_none_or(|bytes| bytes > LARGEST as u64) {
+        return Err(Failure("it is no mark of a daf store".into()));
+    }
+    let data = ffi::read_block(&old, &ty, &start, &shape, ffi::size(&ty))?;
+    let new = ffi::dataset_for_attributes(target, &place.join(&b'/'), &ty, &shape)?;
+    ffi::write_all(&new, &ty, &shape, &data)?;
+    for (name, _) in ffi::attributes(&old)? {
+        ffi::copy_attribute(&old, &new, &name)?;
+    }
+    drop((old, new));
+    ffi::unlink(target, path)?;
+    ffi::rename(target, &place, path)
+}
+
+fn recode(
+    target: &Id,
+    path: &ObjectPath,
+    chunk: &[u64],
+    filters: &[Filter],
+) -> Result<(), Failure> {
+    let old = ffi::open_at(target, path)?;
+    // The others would keep the old one.
+    if ffi::object_info(&old)?.links > 1 {
+        return Ok(());
+    }
+    let place = free_workplace(target)?;
+    ffi::recode(target, path, &place, chunk, filters)?;
+    let new = ffi::open_at(target, &place)?;
+    for (name, _) in ffi::attributes(&old)? {
+        ffi::copy_attribute(&old, &new, &name)?;
+    }
+    drop((old, new));
+    ffi::unlink(target, path)?;
+    ffi::rename(target, &place, path)
+}
+
+fn declare(
+    target: &Id,
+    path: &ObjectPath,
+    chunk: &[u64],
+    filters: &[Filter],
+) -> Result<(), Failure> {
+    let place = free_workplace(target)?;
+    ffi::declare(target, path, &place, chunk, filters)?;
+    let (old, new) = (ffi::open_at(target, path)?, ffi::open_at(target, &place)?);
+    for (name, _) in ffi::attributes(&old)? {
+        ffi::copy_attribute(&old, &new, &name)?;
+    }
+    Ok(())
+}
+
+fn gather(target: &Id, source: &Id) -> Result<(), Failure> {
+    let place = free_workplace(source)?;
+    // In one go, so that what has several links is copied once.
+    ffi::copy_object(source, &[], target, &place)?;
+    let all = ffi::open_at(target, &place)?;
+    let root = ffi::open_at(target, &[])?;
+    for (name, _) in ffi::attributes(&all)? {
+        ffi::copy_attribute(&all, &root, &name)?;
+    }
+    for (name, _) in ffi::links(&all).0 {
+        let from = [place.clone(), vec![name.clone()]].concat();
+        ffi::rename(target, &from, &[name])?;
+    }
+    drop(all);
+    ffi::unlink(target, &place)
+}
+
+/// A name in the root group that nothing has.
+fn free_workplace(file: &Id) -> Result<ObjectPath, Failure> {
+    let place = vec![WORKPLACE.to_vec()];
+    match ffi::exists(file, &place)? {
+        false => Ok(place),
+        true => Err(Failure("an object has the name npyfs_export".into())),
+    }
+}
+
+fn remove(target: &Id, path: &ObjectPath) -> Result<(), Failure> {
+    if ffi::exists(target, path)? {
+        return ffi::unlink(target, path);
+    }
+    match item(target, path)? {
+        Some((items, name)) => ffi::remove_attribute(&items, name),
+        None => Ok(()),
+    }
+}
+
+fn home_of_items(path: &ObjectPath) -> ObjectPath {
+    let mut home = path.clone();
+    home.pop();
+    home.push(ITEMS.to_vec());
+    home
+}
+
+/// What holds the 0-D item of a daf store that a path stands for, and its name there.
+fn item<'a>(file: &Id, path: &'a ObjectPath) -> Result<Option<(Id, &'a [u8])>, Failure> {
+    let Some(name) = path.last() else {
+        return Ok(None);
+    };
+    let home = home_of_items(path);
+    if !ffi::exists(file, &home)? {
+        return Ok(None);
+    }
+    let items = ffi::open_at(file, &home)?;
+    Ok(ffi::has_attribute(&items, name)?.then_some((items, name)))
+}
+
+/// A path as a step names it.
+pub fn source(path: &Path) -> Vec<u8> {
+    path.as_os_str().as_bytes().to_vec()
+}

@@ -1,0 +1,191 @@
+//! The worker process that keeps Hangar's writer lock, and the daemon's end of it.
+//!
+//! It is not killed with its daemon: when the daemon is gone it completes the request that it has, gives the lock
+//! back and ends. So a daemon that dies leaves no lock behind. Where the worker itself is killed, the row stays;
+//! whoever of ours next takes the lock on this host knows it for what it is.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use super::budget::Budget;
+use super::pool::Worker;
+use super::tables::{BRANCHES, Outcome, Step, Tables, TablesRequest};
+use super::wire::{Reply, Wire};
+use super::{Answer, H5Error, Request, descriptors, sandbox};
+use crate::io::file::StoreFile;
+
+/// The argument that makes the program such a worker; the directory of the tables follows.
+pub const ARGUMENT: &str = "lmdb-writer";
+
+/// Serves until the other side goes away.
+pub fn run() -> io::Result<()> {
+    let closed = descriptors::close_inherited();
+    let dir = std::env::args_os().nth(2).map(PathBuf::from);
+    let dir = dir.ok_or(ErrorKind::InvalidInput)?;
+    // A terminal's Ctrl-C is for the daemon.
+    let _ = rustix::process::setsid();
+    // It reads the name of the host, which it may not later.
+    let mut tables = Tables::new(&dir);
+    let mut sandbox = sandbox::enter_to_write_tables(&dir);
+    sandbox.note("descriptors", closed);
+    let stdin = io::stdin().as_fd().try_clone_to_owned()?;
+    let wire = Wire::new(UnixStream::from(stdin));
+    wire.send_reply(Reply::Hello(sandbox, Vec::new()))?;
+    let ended = serve(&wire, &mut tables);
+    // Nobody is left who could be told of a failure.
+    let _ = tables.release();
+    ended
+}
+
+fn serve(wire: &Wire, tables: &mut Tables) -> io::Result<()> {
+    loop {
+        let envelope = match wire.receive_request() {
+            Ok((envelope, _)) => envelope,
+            Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        sandbox::limit_cpu(Duration::from_secs(envelope.seconds));
+        let answer = match envelope.request {
+            Request::Tables(request) => tables.answer(&request).map(Answer::Tables),
+            _ => Err(H5Error::Unsupported(
+                "this worker only writes tables".into(),
+            )),
+        };
+        wire.send_reply(Reply::Done(answer))?;
+    }
+}
+
+/// Changes the tables of one repository.
+pub struct Keeper {
+    program: PathBuf,
+    folder: PathBuf,
+    /// The worker that was used last; who has it may have the writer lock.
+    idle: Mutex<Option<Worker>>,
+}
+
+/// The writer lock, and the right to change tables, as long as it lives.
+pub struct Locked<'a> {
+    worker: Option<Worker>,
+    file: StoreFile,
+    idle: MutexGuard<'a, Option<Worker>>,
+}
+
+/// Why the lock was not had.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum LockError {
+    /// Who has it.
+    #[error("{0} holds the writer lock")]
+    Held(String),
+    #[error(transparent)]
+    Failed(#[from] H5Error),
+}
+
+fn failed(error: io::Error) -> H5Error {
+    H5Error::Damaged(format!("the process that writes tables failed: {error}"))
+}
+
+impl Keeper {
+    /// For the tables in `folder`; `program` becomes a worker when it is started with `ARGUMENT`.
+    pub fn new(program: &Path, folder: &Path) -> Self {
+        Self {
+            program: program.to_owned(),
+            folder: folder.to_owned(),
+            idle: Mutex::default(),
+        }
+    }
+
+    /// Asks the worker that was used last, or a new one, which `idle` then has no more.
+    fn ask(
+        &self,
+        idle: &mut Option<Worker>,
+        file: &StoreFile,
+        request: TablesRequest,
+    ) -> Result<(Worker, Result<Answer, H5Error>), H5Error> {
+        let request = Request::Tables(request);
+        // One that was kept may have died since.
+        if let Some(mut worker) = idle.take()
+            && let Ok(answer) = worker.ask(file, &request, &mut None)
+        {
+            return Ok((worker, answer));
+        }
+        let arguments = (ARGUMENT, Some(self.folder.as_path()));
+        let tables = Arc::new(Budget::default());
+        let mut worker = Worker::start(&self.program, arguments, &tables).map_err(failed)?;
+        let answer = worker.ask(file, &request, &mut None).map_err(failed)?;
+        Ok((worker, answer))
+    }
+
+    fn file(&self) -> Result<StoreFile, H5Error> {
+        StoreFile::open(&self.folder.join(BRANCHES)).map_err(failed)
+    }
+
+    /// Takes the writer lock; threads of this process wait for each other, nobody for another process.
+    pub fn lock(&self) -> Result<Locked<'_>, LockError> {
+        let mut idle = self.idle.lock().unwrap_or_else(|e| e.into_inner());
+        let file = self.file()?;
+        let (worker, answer) = self.ask(&mut idle, &file, TablesRequest::Take)?;
+        match answer? {
+            Answer::Tables(Outcome::Done) => Ok(Locked {
+                worker: Some(worker),
+                file,
+                idle,
+            }),
+            Answer::Tables(Outcome::Held(who)) => {
+                *idle = Some(worker);
+                Err(LockError::Held(who))
+            }
+            _ => Err(another().into()),
+        }
+    }
+
+    /// Writes values of samples, which needs no lock.
+    pub fn write_values(&self, steps: Vec<Step>) -> Result<Outcome, H5Error> {
+        let mut idle = self.idle.lock().unwrap_or_else(|e| e.into_inner());
+        let file = self.file()?;
+        let (worker, answer) = self.ask(&mut idle, &file, TablesRequest::Write(steps))?;
+        *idle = Some(worker);
+        match answer? {
+            Answer::Tables(outcome) => Ok(outcome),
+            _ => Err(another()),
+        }
+    }
+}
+
+fn another() -> H5Error {
+    H5Error::Damaged("answer to another request".into())
+}
+
+impl Locked<'_> {
+    /// Makes changes, step by step; `Differs` and `Full` say that one was not made, nor those behind it.
+    pub fn write(&mut self, steps: Vec<Step>) -> Result<Outcome, H5Error> {
+        let request = Request::Tables(TablesRequest::Write(steps));
+        let Some(worker) = &mut self.worker else {
+            return Err(H5Error::Damaged("the writer lock is lost".into()));
+        };
+        match worker.ask(&self.file, &request, &mut None) {
+            Ok(Ok(Answer::Tables(outcome))) => Ok(outcome),
+            Ok(Ok(_)) => Err(another()),
+            Ok(Err(e)) => Err(e),
+            Err(e) => {
+                self.worker = None;
+                Err(failed(e))
+            }
+        }
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let request = Request::Tables(TablesRequest::Release);
+        // A worker that is gone gave the lock back, or left what the next of ours takes away.
+        if let Some(mut worker) = self.worker.take()
+            && worker.ask(&self.file, &request, &mut None).is_ok()
+        {
+            *self.idle = Some(worker);
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! Answers requests with libhdf5: the server end of the seam.
+//!
+//! Keeps a bounded number of files open, and the dataset that was read last. A file is opened through
+//! the descriptor that the caller holds, so a path that meanwhile leads elsewhere cannot change the
+//! answer; and an answer is only given if the file was not written to meanwhile.
+
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+
+use lru::LruCache;
+
+use super::ffi::{self, Failure, Id};
+use super::lmdb::Environments;
+use super::types::{self, Element, TypeError};
+use super::{Answer, H5Error, Request, chunks, describe, record, survey, text, times};
+use crate::dataset::chunked;
+use crate::io::file::handle::{Handle, allowance, is_short};
+use crate::io::file::{Identity, StoreFile};
+
+/// Files that are kept open at the most.
+const OPEN_FILES: u64 = 64;
+
+/// Descriptors of this process that are not store files: the way to the daemon, LMDB, sources of virtual datasets.
+const OTHERS: u64 = 16;
+
+/// Files that are kept open: for each there are the descriptor that came with the request, and libhdf5's own two, with
+/// and without virtual sources.
+pub fn open_files() -> NonZeroUsize {
+    let files = allowance().saturating_sub(OTHERS) / 3;
+    let files = usize::try_from(files.clamp(2, OPEN_FILES)).unwrap_or(2);
+    NonZeroUsize::new(files).unwrap_or(NonZeroUsize::MIN)
+}
+
+/// Most bytes that one answer may hold.
+pub const LARGEST_BLOCK: u64 = 1 << 30;
+
+/// A file in libhdf5's hands. Identifiers are released in the order of the fields.
+struct Open {
+    last: Option<OpenDataset>,
+    file: Id,
+    /// It is open with SWMR, so that libhdf5 does not mind what lies behind the end of the file.
+    endless: bool,
+    identity: Identity,
+}
+
+/// A dataset ready to be read.
+pub struct OpenDataset {
+    addr: u64,
+    pub id: Id,
+    pub element: Element,
+    /// The type to read with; for text of variable length a pointer.
+    pub mem_type: Id,
+    /// Bytes of an element that are gaps, and zeros whatever is stored there.
+    gaps: Vec<Range<usize>>,
+}
+
+/// The open files, by the serial number of the store file and whether virtual sources may be followed.
+pub struct Service {
+    open: LruCache<(u64, bool), Open>,
+    lmdb: Environments,
+}
+
+impl Default for Service {
+    fn default() -> Self {
+        Self {
+            open: LruCache::new(open_files()),
+            lmdb: Environments::default(),
+        }
+    }
+}
+
+impl From<Failure> for H5Error {
+    fn from(failure: Failure) -> Self {
+        Self::Damaged(failure.0)
+    }
+}
+
+impl From<TypeError> for H5Error {
+    fn from(error: TypeError) -> Self {
+        match error {
+            TypeError::Unsupported(why) => Self::Unsupported(why),
+            TypeError::Failure(failure) => failure.into(),
+        }
+    }
+}
+
+impl Service {
+    /// Answers one request.
+    pub fn answer(&mut self, file: &StoreFile, request: &Request) -> Result<Answer, H5Error> {
+        match request {
+            Request::Lmdb(request) => return self.lmdb.answer(file, request),
+            Request::Maps { names } => return ffi::locked(|| self.maps(file, names)),
+            _ => {}
+        }
+        if !file.is_unchanged() {
+            self.forget(&file.identity);
+            return Err(H5Error::Stale);
+        }
+        let answer = ffi::locked(|| self.dispatch(file, request));
+        if !file.is_unchanged() {
+            self.forget(&file.identity);
+            return Err(H5Error::Stale);
+        }
+        answer
+    }
+
+    /// Drops what is open of a file: libhdf5 shares state between handles of one inode.
+    fn forget(&mut self, identity: &Identity) {
+        let same: Vec<_> = self
+            .open
+            .iter()
+            .filter(|(_, open)| {
+                (open.identity.dev, open.identity.ino) == (identity.dev, identity.ino)
+            })
+            .map(|(key, _)| *key)
+            .collect();
+        for key in same {
+            self.open.pop(&key);
+        }
+    }
+
+    fn dispatch(&mut self, file: &StoreFile, request: &Request) -> Result<Answer, H5Error> {
+        if let Request::Create(_)
+        | Request::WriteChunks(_)
+        | Request::Edit(_)
+        | Request::Collection(_)
+        | Request::Tables(_) = request
+        {
+            return Err(H5Error::Unsupported("this worker only reads".into()));
+        }
+        if let Request::Chunk { stored, .. } = request {
+            return chunked::decode(file, stored)
+                .map(Answer::Bytes)
+                .map_err(|e| H5Error::Damaged(e.message));
+        }
+        let follow = matches!(request, Request::Block { outside: true, .. });
+        let open = self.open(file, follow)?;
+        Ok(match request {
+            Request::Root => Answer::Root(ffi::root_addr(&open.file)?),
+            Request::List {
+                group,
+                outside,
+                from,
+                most,
+            } => {
+                let part = *from..from.saturating_add(*most);
+                Answer::Members(describe::members(&open.file, *group, *outside, part)?)
+            }
+            Request::Survey {
+                group,
+                names,
+                depth,
+                from,
+                most,
+            } => {
+                let part = *from..from.saturating_add(*most);
+                Answer::Survey(survey::survey(&open.file, *group, names, *depth, part)?)
+            }
+            Request::Times => Answer::Times(times::times(&open.file)?),
+            Request::Groups => Answer::Groups(describe::groups(&open.file)?),
+            Request::Resolve { group, path } => {
+                Answer::Resolved(describe::resolve(&open.file, *group, path)?)
+            }
+            Request::Map { dataset } => {
+                let size = open.identity.size;
+                Answer::Map(describe::map(open.dataset(*dataset)?, size)?)
+            }
+            Request::Describe { object } => {
+                let id = ffi::open_object(&open.file, *object)?;
+                Answer::Details(describe::details(&id)?)
+            }
+            Request::Attributes { object } => {
+                let id = ffi::open_object(&open.file, *object)?;
+                Answer::Attributes(describe::attributes(&id)?)
+            }
+            Request::Block {
+                dataset,
+                start,
+                shape,
+                ..
+            } => Answer::Bytes(block(open.dataset(*dataset)?, start, shape)?),
+            // Answered above, without libhdf5.
+            Request::Chunk { .. }
+            | Request::Create(_)
+            | Request::WriteChunks(_)
+            | Request::Edit(_)
+            | Request::Collection(_)
+            | Request::Tables(_) => Answer::Bytes(Vec::new()),
+            Request::MeasureText { dataset, rows } => {
+                Answer::TextMeasure(text::measure(open.dataset(*dataset)?, *rows)?)
+            }
+            Request::Text {
+                dataset,
+                start,
+                shape,
+                form,
+            } => Answer::Bytes(text::render(open.dataset(*dataset)?, start, shape, *form)?),
+            Request::MeasureRecord {
+                dataset,
+                shape,
+                rows,
+            } => Answer::TextMeasures(record::measure(open.dataset(*dataset)?, shape, *rows)?),
+            Request::Record {
+                dataset,
+                start,
+                shape,
+                forms,
+            } => Answer::Bytes(record::render(
+                open.dataset(*dataset)?,
+                start,
+                shape,
+                forms,
+            )?),
+            Request::Maps { .. } | Request::Lmdb(_) => {
+                return Err(H5Error::Damaged("not a request about one version".into()));
+            }
+        })
+    }
+
+    /// Maps of datasets in a file that a SWMR writer may be appending to. What libhdf5 remembers of it may
+    /// be old, so it is opened anew when it has changed.
+    fn maps(&mut self, file: &StoreFile, names: &[Vec<u8>]) -> Result<Answer, H5Error> {
+        let now = file
+            .file()
+            .and_then(|file| file.metadata())
+            .map(|meta| Identity::of(&meta));
+        let now = now.map_err(|e| H5Error::Damaged(e.to_string()))?;
+        let key = (file.serial, false);
+        if self
+            .open
+            .peek(&key)
+            .is_some_and(|open| open.identity != now)
+        {
+            self.forget(&file.identity);
+        }
+        let open = self.open(file, false)?;
+        open.identity = now;
+        let root = ffi::open_object(&open.file, ffi::root_addr(&open.file)?)?;
+        let links = match names {
+            [] => ffi::links(&root).0,
+            names => names
+                .iter()
+                .filter_map(|name| Some((name.clone(), ffi::link(&root, name).ok()??)))
+                .collect(),
+        };
+        let maps = links
+            .into_iter()
+            .filter_map(|(name, link)| {
+                let ffi::RawLink::Hard(addr) = link else {
+                    return None;
+                };
+                let dataset = open.dataset(addr);
+                let map = dataset.and_then(|dataset| describe::map(dataset, now.size));
+                Some((name, map.map_err(|e| e.to_string())))
+            })
+            .collect();
+        Ok(Answer::Maps(maps))
+    }
+
+    /// Has libhdf5 open a file. Where it cannot because there are no descriptors left, all other files are closed first.
+    fn open_file(&mut self, path: &[u8], held: &Handle) -> Result<(Id, bool), H5Error> {
+        let failure = match ffi::open_file(path) {
+            Ok(opened) => return Ok(opened),
+            Err(failure) => failure,
+        };
+        let probe = || std::fs::File::open(held.path()).err().filter(is_short);
+        if probe().is_none() {
+            return Err(failure.into());
+        }
+        self.open.clear();
+        ffi::open_file(path).map_err(|failure| match probe() {
+            Some(short) => H5Error::of_system("libhdf5 cannot open the file", &short),
+            None => failure.into(),
+        })
+    }
+
+    fn open(&mut self, file: &StoreFile, follow: bool) -> Result<&mut Open, H5Error> {
+        let key = (file.serial, follow);
+        if !self.open.contains(&key) {
+            let stale: Vec<_> = self
+                .open
+                .iter()
+                .filter(|(_, open)| {
+                    (open.identity.dev, open.identity.ino) == (file.identity.dev, file.identity.ino)
+                        && open.identity != file.identity
+                })
+                .map(|(key, _)| *key)
+                .collect();
+            for key in stale {
+                self.open.pop(&key);
+            }
+            let held = file.file().map_err(H5Error::from)?;
+            // Sources of a virtual dataset are looked for beside the name the file was opened by.
+            let path = if follow {
+                if !file.is_current() {
+                    return Err(H5Error::Stale);
+                }
+                file.path.as_os_str().as_bytes().to_vec()
+            } else {
+                held.path().into_bytes()
+            };
+            let (id, endless) = self.open_file(&path, &held)?;
+            if follow && !file.is_current() {
+                return Err(H5Error::Stale);
+            }
+            self.open.put(
+                key,
+                Open {
+                    last: None,
+                    file: id,
+                    endless,
+                    identity: file.identity,
+                },
+            );
+        }
+        self.open.get_mut(&key).ok_or(H5Error::Stale)
+    }
+}
+
+impl OpenDataset {
+    /// Reads a block of elements of a fixed size; the caller has bounded it.
+    pub fn read(&self, start: &[u64], shape: &[u64]) -> Result<Vec<u8>, H5Error> {
+        let size = ffi::size(&self.mem_type);
+        let mut bytes = ffi::read_block(&self.id, &self.mem_type, start, shape, size)
+            .map_err(|e| self.failed(e))?;
+        if let (Element::Fixed { dtype, .. }, false) = (&self.element, self.gaps.is_empty()) {
+            for element in bytes.chunks_exact_mut(dtype.size().max(1)) {
+                for gap in &self.gaps {
+                    if let Some(gap) = element.get_mut(gap.clone()) {
+                        gap.fill(0);
+                    }
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Why reading elements failed: for want of a filter, if one is missing.
+    pub fn failed(&self, failure: Failure) -> H5Error {
+        let missing = ffi::dataset_plist(&self.id).and_then(|plist| ffi::filters(&plist));
+        let missing: Vec<String> = missing
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|(id, ..)| !describe::is_available(*id))
+            .map(|(id, name, _)| match name.as_str() {
+                "" => format!("filter {id} is not known"),
+                name => format!("filter {id} ({name}) is not known"),
+            })
+            .collect();
+        match missing.is_empty() {
+            true => failure.into(),
+            false => H5Error::Unsupported(missing.join(", ")),
+        }
+    }
+
+    /// The address it was opened by.
+    pub fn addr(&self) -> u64 {
+        self.addr
+    }
+}
+
+impl Open {
+    fn dataset(&mut self, addr: u64) -> Result<&OpenDataset, H5Error> {
+        if self.last.as_ref().is_none_or(|last| last.addr != addr) {
+            self.last = None;
+            let id = ffi::open_object(&self.file, addr)?;
+            if self.endless {
+                chunks::check_ends(&id, self.identity.size)?;
+            }
+            let stored = ffi::dataset_type(&id)?;
+            let element = text::of_dataset(&id, types::element(&stored)?)?;
+            let gaps = types::gaps(&stored);
+            let mem_type = match &element {
+                Element::Fixed { dtype, convert, .. } => {
+                    types::memory_type(dtype, *convert, stored)?
+                }
+                Element::Text { fixed: None, utf8 } => ffi::variable_string(*utf8)?,
+                Element::Text { fixed: Some(_), .. } => ffi::null_padded(&stored)?,
+                Element::Record { part, .. } => record::memory_type(part, &stored)?,
+            };
+            self.last = Some(OpenDataset {
+                addr,
+                id,
+                element,
+                mem_type,
+                gaps,
+            });
+        }
+        self.last.as_ref().ok_or(H5Error::Stale)
+    }
+}
+
+/// A block of fixed-size elements.
+fn block(dataset: &OpenDataset, start: &[u64], shape: &[u64]) -> Result<Vec<u8>, H5Error> {
+    let size = ffi::size(&dataset.mem_type);
+    bounded(shape, size)?;
+    dataset.read(start, shape)
+}
+
+/// Refuses a block that is larger than one answer may be.
+pub fn bounded(shape: &[u64], size: usize) -> Result<u64, H5Error> {
+    shape
+        .iter()
+        .try_fold(size as u64, |n, &d| n.checked_mul(d))
+        .filter(|&n| n <= LARGEST_BLOCK)
+        .ok_or_else(|| {
+            H5Error::TooLarge(format!(
+                "a block of shape {shape:?} with {size} bytes an element is larger than {LARGEST_BLOCK} bytes"
+            ))
+        })
+}

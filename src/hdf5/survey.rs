@@ -1,0 +1,105 @@
+//! Groups with what is below them and the attributes that tell what kind of thing each object is.
+//!
+//! For stores that keep one object in several datasets: one answer replaces a request per object.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use super::ffi::{self, Id, ObjectKind, RawLink};
+use super::{Attribute, H5Error, Member, Survey, Surveyed, describe};
+use crate::hdf5::types::Memo;
+
+/// Groups below each other that one answer covers at most.
+const DEEPEST: usize = 64;
+
+/// A group without any of the attributes asked for is entered if it has no more members than this.
+const FEW: usize = 16;
+
+/// Objects in one answer below the members asked for; groups met after that are not entered.
+const MOST_BELOW: usize = 100_000;
+
+/// A pass over one group.
+struct Pass<'a> {
+    file: &'a Id,
+    names: &'a [Vec<u8>],
+    memo: Memo,
+    /// Groups entered so far: none is entered twice, so that cycles end.
+    entered: HashSet<u64>,
+    left: usize,
+}
+
+/// A part of the members of a group, with what is below them.
+pub fn survey(
+    file: &Id,
+    group: u64,
+    names: &[Vec<u8>],
+    depth: usize,
+    part: Range<usize>,
+) -> Result<Survey<Surveyed>, H5Error> {
+    let id = ffi::open_object(file, group)?;
+    let (links, damage) = ffi::links(&id);
+    let mut pass = Pass {
+        file,
+        names,
+        memo: Memo::default(),
+        entered: HashSet::from([group]),
+        left: MOST_BELOW,
+    };
+    Ok(Survey {
+        attributes: pass.attributes(&id)?,
+        total: links.len(),
+        members: links
+            .into_iter()
+            .skip(part.start)
+            .take(part.len())
+            .map(|(name, link)| pass.member(name, link, depth.min(DEEPEST)))
+            .collect(),
+        damage: damage.map(|failure| failure.0),
+    })
+}
+
+impl Pass<'_> {
+    fn attributes(&self, id: &Id) -> Result<Vec<Attribute>, H5Error> {
+        describe::attributes_named(id, |name| self.names.iter().any(|wanted| wanted == name))
+    }
+
+    fn member(&mut self, name: Vec<u8>, link: RawLink, depth: usize) -> Surveyed {
+        let addr = match link {
+            RawLink::Hard(addr) => addr,
+            _ => {
+                let member = describe::member(self.file, link, false, &mut self.memo);
+                return Surveyed::leaf(name, member);
+            }
+        };
+        match self.object(name.clone(), addr, depth) {
+            Ok(surveyed) => surveyed,
+            Err(e) => Surveyed::leaf(name, Member::Damaged(e.to_string())),
+        }
+    }
+
+    fn object(&mut self, name: Vec<u8>, addr: u64, depth: usize) -> Result<Surveyed, H5Error> {
+        let id = ffi::open_object(self.file, addr)?;
+        let attributes = self.attributes(&id)?;
+        let member = describe::opened(&id, addr, false, &mut self.memo)?;
+        let mut members = None;
+        if ffi::kind(&id) == ObjectKind::Group && depth > 0 && self.left > 0 {
+            let (links, damage) = ffi::links(&id);
+            let wanted = !attributes.is_empty() || links.len() <= FEW;
+            if damage.is_none() && wanted && links.len() <= self.left && self.entered.insert(addr) {
+                self.left -= links.len();
+                let below = links.into_iter();
+                members = Some(
+                    below
+                        .map(|(name, link)| self.member(name, link, depth - 1))
+                        .collect(),
+                );
+            }
+        }
+        Ok(Surveyed {
+            name,
+            member,
+            attributes,
+            members,
+        })
+    }
+}

@@ -1,0 +1,202 @@
+//! Text datasets: how wide they are, and their elements in the form that is wanted.
+
+use super::ffi::{self, Class, Failure, Id};
+use super::service::{OpenDataset, bounded};
+use super::types::Element;
+use super::{H5Error, TextForm, TextMeasure};
+use crate::npy::dtype::{DType, Kind};
+
+/// Elements of a text dataset that may be measured; the pass holds the library for as long as it takes.
+const MOST_ELEMENTS: u64 = 1 << 32;
+
+/// Looks at all elements, in blocks of `rows` along the first dimension.
+pub fn measure(dataset: &OpenDataset, rows: u64) -> Result<TextMeasure, H5Error> {
+    let space = ffi::dataset_space(&dataset.id)?;
+    let (shape, _) = ffi::extent(&space)?.unwrap_or_default();
+    let mut found = TextMeasure::none();
+    let mut total = 0_u64;
+    in_blocks(&shape, rows, |start, count| {
+        for text in read(dataset, start, count)? {
+            total += text.len() as u64;
+            found.see(&text);
+        }
+        found.ends.push(total);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Calls `look` with start and shape of each block of `rows` along the first dimension. Very many elements are refused.
+pub fn in_blocks(
+    shape: &[u64],
+    rows: u64,
+    mut look: impl FnMut(&[u64], &[u64]) -> Result<(), H5Error>,
+) -> Result<(), H5Error> {
+    let elements = shape.iter().try_fold(1_u64, |n, &d| n.checked_mul(d));
+    if elements.is_none_or(|n| n > MOST_ELEMENTS) && !shape.contains(&0) {
+        return Err(H5Error::TooLarge(format!(
+            "text dataset of shape {shape:?}: more than {MOST_ELEMENTS} elements"
+        )));
+    }
+    let Some(&first) = shape.first() else {
+        return look(&[], &[]);
+    };
+    if shape.contains(&0) {
+        return Ok(());
+    }
+    let (mut start, mut count) = (vec![0; shape.len()], shape.to_vec());
+    while start[0] < first {
+        count[0] = rows.max(1).min(first - start[0]);
+        look(&start, &count)?;
+        start[0] += count[0];
+    }
+    Ok(())
+}
+
+impl TextMeasure {
+    /// The measure before the first text.
+    pub fn none() -> Self {
+        Self {
+            utf8: true,
+            ascii: true,
+            ..Self::default()
+        }
+    }
+
+    /// Takes in a text.
+    pub fn see(&mut self, text: &[u8]) {
+        self.bytes = self.bytes.max(text.len());
+        self.ascii &= text.is_ascii();
+        match std::str::from_utf8(text) {
+            Ok(text) => self.chars = self.chars.max(text.chars().count()),
+            Err(_) => self.utf8 = false,
+        }
+    }
+}
+
+/// Attribute of a dataset of fixed width that was written as `<U`: how many characters wide (I64).
+pub const CHARS: &str = "npyfs_chars";
+
+/// What the elements of a dataset are: bytes of fixed width with the mark of text are text.
+pub fn of_dataset(dataset: &Id, element: Element) -> Result<Element, Failure> {
+    match &element {
+        Element::Fixed { dtype, inner, .. }
+            if inner.is_empty()
+                && matches!(
+                    dtype,
+                    DType::Scalar {
+                        kind: Kind::Bytes,
+                        ..
+                    }
+                )
+                && ffi::class(&ffi::dataset_type(dataset)?) == Class::H5T_STRING
+                && ffi::has_attribute(dataset, CHARS.as_bytes())? =>
+        {
+            Ok(Element::Text {
+                fixed: Some(dtype.size()),
+                utf8: false,
+            })
+        }
+        _ => Ok(element),
+    }
+}
+
+/// A block in the wanted form.
+pub fn render(
+    dataset: &OpenDataset,
+    start: &[u64],
+    shape: &[u64],
+    form: TextForm,
+) -> Result<Vec<u8>, H5Error> {
+    let width = match form {
+        TextForm::Bytes(width) => width,
+        TextForm::Ucs4(width) => width.saturating_mul(4),
+        TextForm::Values => 0,
+        TextForm::Lengths => 8,
+    };
+    bounded(shape, width)?;
+    let texts = read(dataset, start, shape)?;
+    let mut out = Vec::with_capacity(texts.len().saturating_mul(width));
+    for text in &texts {
+        encode(text, form, &mut out)?;
+    }
+    Ok(out)
+}
+
+/// Appends one element; text that does not fit means that the file is not what was measured.
+pub fn encode(text: &[u8], form: TextForm, out: &mut Vec<u8>) -> Result<(), H5Error> {
+    let end = out.len();
+    let width = match form {
+        TextForm::Bytes(width) => {
+            out.extend_from_slice(text);
+            width
+        }
+        TextForm::Ucs4(width) => {
+            let text = std::str::from_utf8(text)
+                .map_err(|_| H5Error::Damaged("text is not UTF-8".into()))?;
+            for c in text.chars() {
+                out.extend_from_slice(&u32::from(c).to_le_bytes());
+            }
+            width.saturating_mul(4)
+        }
+        TextForm::Values => {
+            out.extend_from_slice(text);
+            return Ok(());
+        }
+        TextForm::Lengths => {
+            out.extend_from_slice(&(text.len() as u64).to_le_bytes());
+            return Ok(());
+        }
+    };
+    if out.len() - end > width {
+        return Err(H5Error::Damaged(
+            "text is longer than it was when measured".into(),
+        ));
+    }
+    out.resize(end + width, 0);
+    Ok(())
+}
+
+/// The elements of a block, without padding.
+fn read(dataset: &OpenDataset, start: &[u64], shape: &[u64]) -> Result<Vec<Vec<u8>>, H5Error> {
+    match dataset.element {
+        Element::Text {
+            fixed: Some(size), ..
+        } => {
+            bounded(shape, size)?;
+            Ok(split(&dataset.read(start, shape)?, size))
+        }
+        Element::Text { fixed: None, .. } => {
+            bounded(shape, size_of::<usize>())?;
+            ffi::read_strings(&dataset.id, &dataset.mem_type, start, shape)
+                .map_err(|e| dataset.failed(e))
+        }
+        Element::Fixed { .. } | Element::Record { .. } => {
+            Err(H5Error::Unsupported("not a text dataset".into()))
+        }
+    }
+}
+
+/// The text of one element of `<U`, up to its padding; what is no character becomes U+FFFD.
+pub fn of_ucs4(element: &[u8]) -> String {
+    let codes = element
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .copied()
+        .map(u32::from_le_bytes);
+    let text = codes.map(|code| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
+    let text: String = text.collect();
+    text.trim_end_matches('\0').to_owned()
+}
+
+/// Null-padded elements of `size` bytes, without their padding.
+pub fn split(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
+    bytes
+        .chunks_exact(size.max(1))
+        .map(|text| {
+            let end = text.iter().rposition(|&b| b != 0).map_or(0, |i| i + 1);
+            text[..end].to_vec()
+        })
+        .collect()
+}

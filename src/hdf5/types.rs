@@ -1,0 +1,356 @@
+//! HDF5 datatypes in NumPy's terms, or the reason why `.npy` cannot hold one.
+//!
+//! `element` decides how a dataset's elements appear; `memory_type` gives the HDF5 type to read them
+//! with. Types follow h5py: an enum shows as its base integer, FALSE/TRUE as a boolean, (r, i) as complex.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use super::compound;
+use super::ffi::{self, Class, Failure, Id};
+use super::record::Part;
+use crate::npy;
+use crate::npy::dtype::{DType, Field, Kind, Order};
+
+/// How the elements of a dataset or attribute appear.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Element {
+    /// Fixed-size elements.
+    Fixed {
+        dtype: DType,
+        /// Dimensions of an array datatype, which join the shape of the dataset.
+        inner: Vec<u64>,
+        /// The stored bytes are not the served ones: libhdf5 must convert.
+        convert: bool,
+    },
+    /// Text whose width is known only after a look at all of it.
+    Text {
+        /// Stored bytes per element, or `None` for variable length.
+        fixed: Option<usize>,
+        utf8: bool,
+    },
+    /// Elements with text of variable length inside, in members of compounds or in arrays.
+    Record {
+        part: Part,
+        /// Dimensions of an array datatype, which join the shape of the dataset.
+        inner: Vec<u64>,
+    },
+}
+
+impl Element {
+    /// Dimensions of an array datatype.
+    pub fn inner(&self) -> &[u64] {
+        match self {
+            Self::Fixed { inner, .. } | Self::Record { inner, .. } => inner,
+            Self::Text { .. } => &[],
+        }
+    }
+}
+
+/// A member of a compound, by its path, and why it is not shown.
+pub type LeftOut = (String, String);
+
+/// Why a type has no `.npy` form, or that libhdf5 failed on it.
+#[derive(Debug, thiserror::Error)]
+pub enum TypeError {
+    #[error("{0}")]
+    Unsupported(String),
+    #[error(transparent)]
+    Failure(#[from] Failure),
+}
+
+pub(super) fn unsupported<T>(reason: impl Into<String>) -> Result<T, TypeError> {
+    Err(TypeError::Unsupported(reason.into()))
+}
+
+/// Nesting of compound and array types that is followed.
+const DEEPEST: usize = 32;
+
+/// The element form of a datatype.
+pub fn element(ty: &Id) -> Result<Element, TypeError> {
+    match ffi::class(ty) {
+        Class::H5T_STRING if ffi::is_variable_string(ty) => Ok(Element::Text {
+            fixed: None,
+            utf8: ffi::is_utf8(ty),
+        }),
+        Class::H5T_STRING if ffi::is_utf8(ty) => Ok(Element::Text {
+            fixed: Some(ffi::size(ty)),
+            utf8: true,
+        }),
+        _ => {
+            let (shown, inner) = with_dims(ty, 0)?;
+            Ok(match shown.part {
+                Part::Plain(dtype) => Element::Fixed {
+                    dtype,
+                    inner,
+                    convert: shown.convert,
+                },
+                part => Element::Record { part, inner },
+            })
+        }
+    }
+}
+
+/// The members of compounds in a datatype that `.npy` cannot hold; none if all of it is left out.
+pub fn left_out(ty: &Id) -> Vec<LeftOut> {
+    with_dims(ty, 0).map_or(Vec::new(), |(shown, _)| shown.left_out)
+}
+
+/// The last type that was looked at: the datasets of a group mostly share one.
+#[derive(Default)]
+pub struct Memo(Option<(Id, Element)>);
+
+impl Memo {
+    /// The element form of a datatype.
+    ///
+    /// Not for text, nor for what has text inside: types that differ in their character set only are equal to libhdf5.
+    pub fn element(&mut self, ty: Id) -> Result<Element, TypeError> {
+        if ffi::class(&ty) == Class::H5T_STRING {
+            return element(&ty);
+        }
+        if let Some((known, element)) = &self.0
+            && ffi::equal(known, &ty)
+        {
+            return Ok(element.clone());
+        }
+        let found = element(&ty)?;
+        if !matches!(found, Element::Record { .. }) {
+            self.0 = Some((ty, found.clone()));
+        }
+        Ok(found)
+    }
+}
+
+/// The type to read elements with: `stored` itself, or what `dtype` asks for if it must be converted.
+pub fn memory_type(dtype: &DType, convert: bool, stored: Id) -> Result<Id, Failure> {
+    if convert {
+        converted(dtype, &stored)
+    } else {
+        Ok(stored)
+    }
+}
+
+fn converted(dtype: &DType, stored: &Id) -> Result<Id, Failure> {
+    if ffi::class(stored) == Class::H5T_ARRAY {
+        let base = converted(dtype, &ffi::super_type(stored)?)?;
+        return ffi::array_type(&base, &ffi::array_dims(stored)?);
+    }
+    // What is served as it is stored is carried along: not every type has a conversion.
+    if matches!(single(stored, 0), Ok(shown) if !shown.convert) {
+        return ffi::same(stored);
+    }
+    match dtype {
+        DType::Scalar {
+            kind, size, order, ..
+        } => {
+            let big = *order == Order::Big;
+            match kind {
+                Kind::Int => ffi::int_type(*size, true, big),
+                Kind::Uint => ffi::int_type(*size, false, big),
+                Kind::Float => ffi::float_type(*size, big),
+                Kind::Complex => {
+                    let half = size / 2;
+                    let part = |name: &[u8], offset| {
+                        ffi::float_type(half, big).map(|ty| (name.to_vec(), offset, ty))
+                    };
+                    ffi::compound_type(*size, &[part(b"r", 0)?, part(b"i", half)?])
+                }
+                Kind::Bool => ffi::bool_type(),
+                Kind::Bytes => ffi::null_padded(stored),
+                Kind::Text | Kind::Void | Kind::Datetime | Kind::Timedelta => ffi::same(stored),
+            }
+        }
+        DType::Struct { fields, size } => {
+            let members = ffi::members(stored)?
+                .into_iter()
+                .filter_map(|(name, _, ty)| {
+                    let field = fields.iter().find(|f| f.name.as_bytes() == name)?;
+                    Some(converted(&field.dtype, &ty).map(|ty| (name, field.offset, ty)))
+                })
+                .collect::<Result<Vec<_>, Failure>>()?;
+            ffi::compound_type(*size, &members)
+        }
+    }
+}
+
+/// How a type is shown.
+pub(super) struct Shown {
+    pub part: Part,
+    /// The stored bytes are not the served ones: libhdf5 must convert.
+    pub convert: bool,
+    /// h5py reads it as another type than is stored, though the bytes are the same: a compound around it is then
+    /// put together anew, with zeros in its gaps.
+    pub foreign: bool,
+    /// Bytes of gaps that are zeros for that reason, whatever is stored there.
+    pub gaps: Vec<Range<usize>>,
+    pub left_out: Vec<LeftOut>,
+}
+
+impl Shown {
+    pub fn new(part: Part, convert: bool) -> Self {
+        Self {
+            part,
+            convert,
+            foreign: false,
+            gaps: Vec::new(),
+            left_out: Vec::new(),
+        }
+    }
+}
+
+/// Gaps in the elements of a datatype that are zeros whatever is stored there, in bytes of the shown element.
+pub fn gaps(ty: &Id) -> Vec<Range<usize>> {
+    with_dims(ty, 0).map_or(Vec::new(), |(shown, _)| shown.gaps)
+}
+
+/// The type without its array dimensions, and the dimensions.
+pub(super) fn with_dims(ty: &Id, depth: usize) -> Result<(Shown, Vec<u64>), TypeError> {
+    if depth > DEEPEST {
+        return unsupported("datatype nested too deeply");
+    }
+    if ffi::class(ty) == Class::H5T_ARRAY {
+        let mut dims = ffi::array_dims(ty)?;
+        let (shown, inner) = with_dims(&ffi::super_type(ty)?, depth + 1)?;
+        dims.extend(inner);
+        return Ok((shown, dims));
+    }
+    Ok((single(ty, depth)?, Vec::new()))
+}
+
+fn single(ty: &Id, depth: usize) -> Result<Shown, TypeError> {
+    match ffi::class(ty) {
+        Class::H5T_STRING if ffi::is_variable_string(ty) => {
+            let utf8 = ffi::is_utf8(ty);
+            Ok(Shown::new(Part::Text { utf8 }, true))
+        }
+        Class::H5T_COMPOUND => compound::shown(ty, depth),
+        class => {
+            let (dtype, convert) = scalar(ty, depth)?;
+            let foreign = match class {
+                Class::H5T_BITFIELD | Class::H5T_COMPLEX => true,
+                Class::H5T_ENUM => !ffi::is_bool_enum(ty),
+                _ => false,
+            };
+            Ok(Shown {
+                foreign,
+                ..Shown::new(Part::Plain(dtype), convert)
+            })
+        }
+    }
+}
+
+fn scalar(ty: &Id, depth: usize) -> Result<(DType, bool), TypeError> {
+    let size = ffi::size(ty);
+    match ffi::class(ty) {
+        Class::H5T_INTEGER => integer(ty, size),
+        Class::H5T_FLOAT => float(ty, size),
+        Class::H5T_BITFIELD => match size {
+            1 | 2 | 4 | 8 => Ok((DType::scalar(Kind::Uint, size, byte_order(ty)?), false)),
+            _ => unsupported(format!("bitfield of {size} bytes")),
+        },
+        Class::H5T_STRING => Ok((DType::bytes(size), !ffi::is_null_padded(ty))),
+        Class::H5T_OPAQUE => Ok((opaque(&ffi::tag(ty), size), false)),
+        Class::H5T_ENUM => {
+            if ffi::is_bool_enum(ty) {
+                return Ok((DType::scalar(Kind::Bool, 1, Order::None), size != 1));
+            }
+            scalar(&ffi::super_type(ty)?, depth + 1)
+        }
+        Class::H5T_COMPLEX => complex(ty, size, depth),
+        Class::H5T_ARRAY => unsupported("array type"),
+        Class::H5T_VLEN => unsupported("variable-length sequences"),
+        Class::H5T_REFERENCE => unsupported("references"),
+        Class::H5T_TIME => unsupported("HDF5 time type"),
+        _ => unsupported("unknown datatype class"),
+    }
+}
+
+fn byte_order(ty: &Id) -> Result<Order, TypeError> {
+    match ffi::order(ty) {
+        ffi::ByteOrder::H5T_ORDER_LE | ffi::ByteOrder::H5T_ORDER_NONE => Ok(Order::Little),
+        ffi::ByteOrder::H5T_ORDER_BE => Ok(Order::Big),
+        _ => unsupported("byte order other than little or big"),
+    }
+}
+
+/// Integers of odd sizes or with unused bits are widened to the next standard one.
+fn integer(ty: &Id, size: usize) -> Result<(DType, bool), TypeError> {
+    let order = byte_order(ty)?;
+    let signed = ffi::signed(ty);
+    let kind = if signed { Kind::Int } else { Kind::Uint };
+    let Some(shown) = [1, 2, 4, 8].into_iter().find(|&s| s >= size) else {
+        return unsupported(format!("integer of {size} bytes"));
+    };
+    let standard = ffi::int_type(shown, signed, order == Order::Big)?;
+    Ok((
+        DType::scalar(kind, shown, order),
+        !ffi::equal(ty, &standard),
+    ))
+}
+
+/// IEEE floats as they are; others (bfloat16, FP8, reduced ones) widened to the smallest that holds them.
+fn float(ty: &Id, size: usize) -> Result<(DType, bool), TypeError> {
+    let order = byte_order(ty)?;
+    let big = order == Order::Big;
+    if matches!(size, 2 | 4 | 8) && ffi::equal(ty, &ffi::float_type(size, big)?) {
+        return Ok((DType::scalar(Kind::Float, size, order), false));
+    }
+    let long = ffi::float_type(16, false)?;
+    if ffi::equal(ty, &long) {
+        return Ok((DType::scalar(Kind::Float, 16, Order::Little), false));
+    }
+    let (exponent, mantissa) = ffi::float_fields(ty)?;
+    // The x87 mantissa of 64 bits holds its leading one.
+    let shown = match (exponent, mantissa) {
+        (..=5, ..=10) => 2,
+        (..=8, ..=23) => 4,
+        (..=11, ..=52) => 8,
+        (..=15, ..=64) => return Ok((DType::scalar(Kind::Float, 16, Order::Little), true)),
+        _ => return unsupported(format!("float with a mantissa of {mantissa} bits")),
+    };
+    Ok((DType::scalar(Kind::Float, shown, order), true))
+}
+
+/// h5py stores what HDF5 has no type for as opaque bytes with the tag `NUMPY:<dtype>`.
+fn opaque(tag: &str, size: usize) -> DType {
+    tag.strip_prefix("NUMPY:")
+        .and_then(|name| npy::parse::scalar(name).ok())
+        .filter(|dtype| dtype.size() == size)
+        .unwrap_or_else(|| DType::scalar(Kind::Void, size, Order::None))
+}
+
+/// The native complex class of HDF5 2.0: two floats, real part first.
+fn complex(ty: &Id, size: usize, depth: usize) -> Result<(DType, bool), TypeError> {
+    let (part, convert) = scalar(&ffi::super_type(ty)?, depth + 1)?;
+    if convert {
+        return unsupported("complex numbers of an unusual float");
+    }
+    if part.size().checked_mul(2) != Some(size) {
+        return unsupported("complex type of an odd size");
+    }
+    Ok((pair(part, size, ["r", "i"]), false))
+}
+
+/// NumPy has complex types of 8, 16 and 32 bytes; other pairs stay structures.
+pub(super) fn pair(part: DType, size: usize, names: [&str; 2]) -> DType {
+    match &part {
+        DType::Scalar {
+            kind: Kind::Float,
+            order,
+            size: 4 | 8 | 16,
+            ..
+        } => DType::scalar(Kind::Complex, size, *order),
+        _ => DType::Struct {
+            fields: (0..2)
+                .map(|i| Field {
+                    name: names[i].to_owned(),
+                    offset: i * part.size(),
+                    dtype: part.clone(),
+                    shape: vec![],
+                })
+                .collect(),
+            size,
+        },
+    }
+}

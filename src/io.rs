@@ -1,0 +1,13 @@
+//! Where bytes come from and go to: local files, buffers, scratch files, and [`content::Content`], bytes at any offset.
+//!
+//! Nothing here knows HDF5 or what the bytes mean.
+
+pub(crate) mod arena;
+pub mod buffer;
+pub mod content;
+pub mod file;
+pub mod heap;
+pub mod hex;
+pub mod scratch;
+pub mod storage;
+pub mod thread;

@@ -1,0 +1,349 @@
+//! Bytes that can be read at any offset, and how larger ones are put together from smaller ones.
+//!
+//! Nothing here knows what the bytes mean. A read never copies more than it returns.
+
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use crate::error::Result;
+use crate::io::buffer::{Buffer, Pool};
+use crate::io::scratch::Scratch;
+
+/// The answer to a read: a part of something shared, or bytes of its own.
+#[derive(Debug)]
+pub enum Data {
+    Shared(Arc<Buffer>, Range<usize>),
+    Owned(Buffer),
+}
+
+impl AsRef<[u8]> for Data {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Shared(bytes, range) => bytes.get(range.clone()).unwrap_or_default(),
+            Self::Owned(bytes) => bytes,
+        }
+    }
+}
+
+/// The content of a virtual file, or a part of one.
+pub trait Content: Send + Sync {
+    /// Bytes in all.
+    fn len(&self) -> u64;
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills all of `buf`, which holds old bytes, from `offset`; `offset + buf.len()` is at most `len`.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Fills `buf` with all bytes, for somebody who keeps them: they need not be kept here.
+    fn give(&self, buf: &mut [u8]) -> Result<()> {
+        self.read_at(0, buf)
+    }
+
+    /// The next bytes from `from` on that may be other than zero; `None` if there are none.
+    fn written(&self, from: u64) -> Result<Option<Range<u64>>> {
+        Ok((from < self.len()).then(|| from..self.len()))
+    }
+
+    /// The next bytes from `from` on that are read from somewhere; `None` if there are none. All others follow from what
+    /// is known already: elements that were never written.
+    fn stored(&self, from: u64) -> Option<Range<u64>> {
+        (from < self.len()).then(|| from..self.len())
+    }
+
+    /// Whether bytes beside those that are wanted cost more than copying them: they must be decoded.
+    fn is_costly(&self) -> bool {
+        false
+    }
+
+    /// The scratch file that holds these bytes as they are, and where in its content they begin.
+    fn scratch(&self) -> Option<(&Scratch, u64)> {
+        None
+    }
+
+    /// The same bytes, without a copy where they lie together in memory; `None`: `read_at` has them.
+    fn share(&self, _offset: u64, _len: usize) -> Result<Option<Data>> {
+        Ok(None)
+    }
+}
+
+/// At most `size` bytes from `offset`; fewer only at the end.
+pub fn read(content: &dyn Content, offset: u64, size: usize, pool: &Arc<Pool>) -> Result<Data> {
+    let left = content.len().saturating_sub(offset);
+    let size = usize::try_from(left).unwrap_or(usize::MAX).min(size);
+    if size == 0 {
+        return Ok(Data::Owned(Buffer::from(Vec::new())));
+    }
+    if let Some(data) = content.share(offset, size)? {
+        return Ok(data);
+    }
+    let mut buf = pool.take(size);
+    content.read_at(offset, &mut buf)?;
+    Ok(Data::Owned(buf))
+}
+
+/// Bytes in memory.
+pub struct Literal(pub Vec<u8>);
+
+impl Content for Literal {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        copy(&self.0, offset, buf);
+        Ok(())
+    }
+}
+
+/// Bytes of known length that are only made when somebody reads them.
+pub struct Lazy<F> {
+    len: u64,
+    make: F,
+    made: OnceLock<Vec<u8>>,
+}
+
+impl<F: Fn() -> Result<Vec<u8>> + Send + Sync> Lazy<F> {
+    pub fn new(len: u64, make: F) -> Self {
+        Self {
+            len,
+            make,
+            made: OnceLock::new(),
+        }
+    }
+}
+
+impl<F: Fn() -> Result<Vec<u8>> + Send + Sync> Content for Lazy<F> {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if self.made.get().is_none() {
+            // Two readers may both make it; the result is the same.
+            let bytes = (self.make)()?;
+            let _ = self.made.set(bytes);
+        }
+        copy(self.made.get().map_or(&[], Vec::as_slice), offset, buf);
+        Ok(())
+    }
+}
+
+fn copy(bytes: &[u8], offset: u64, buf: &mut [u8]) {
+    let start = usize::try_from(offset)
+        .unwrap_or(usize::MAX)
+        .min(bytes.len());
+    let n = (bytes.len() - start).min(buf.len());
+    buf[..n].copy_from_slice(&bytes[start..start + n]);
+    buf[n..].fill(0);
+}
+
+/// A part of a content.
+pub struct Slice {
+    inner: Arc<dyn Content>,
+    start: u64,
+    len: u64,
+}
+
+impl Slice {
+    /// The `len` bytes from `start` on, which must be there.
+    pub fn new(inner: Arc<dyn Content>, start: u64, len: u64) -> Self {
+        Self { inner, start, len }
+    }
+}
+
+impl Content for Slice {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.inner.read_at(self.start.saturating_add(offset), buf)
+    }
+
+    fn written(&self, from: u64) -> Result<Option<Range<u64>>> {
+        if from >= self.len {
+            return Ok(None);
+        }
+        let found = self.inner.written(self.start.saturating_add(from))?;
+        let inside = found.map(|range| {
+            let of = |at: u64| at.saturating_sub(self.start).min(self.len);
+            of(range.start)..of(range.end)
+        });
+        Ok(inside.filter(|range| !range.is_empty()))
+    }
+
+    fn stored(&self, from: u64) -> Option<Range<u64>> {
+        let found = self.inner.stored(self.start.saturating_add(from))?;
+        let of = |at: u64| at.saturating_sub(self.start).min(self.len);
+        let inside = of(found.start)..of(found.end);
+        (!inside.is_empty()).then_some(inside)
+    }
+
+    fn scratch(&self) -> Option<(&Scratch, u64)> {
+        let (scratch, start) = self.inner.scratch()?;
+        Some((scratch, start.checked_add(self.start)?))
+    }
+
+    fn is_costly(&self) -> bool {
+        self.inner.is_costly()
+    }
+
+    fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {
+        self.inner.share(self.start.saturating_add(offset), len)
+    }
+}
+
+/// Contents one after the other.
+pub struct Concat {
+    /// Where each part ends.
+    parts: Vec<(u64, Arc<dyn Content>)>,
+}
+
+impl Concat {
+    /// Joins parts; empty ones are dropped.
+    pub fn new(parts: impl IntoIterator<Item = Arc<dyn Content>>) -> Self {
+        let mut end = 0_u64;
+        let parts = parts
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .map(|part| {
+                end = end.saturating_add(part.len());
+                (end, part)
+            })
+            .collect();
+        Self { parts }
+    }
+
+    fn part_at(&self, offset: u64) -> usize {
+        self.parts.partition_point(|(end, _)| *end <= offset)
+    }
+
+    fn start_of(&self, part: usize) -> u64 {
+        part.checked_sub(1).map_or(0, |before| self.parts[before].0)
+    }
+}
+
+impl Content for Concat {
+    fn len(&self) -> u64 {
+        self.parts.last().map_or(0, |(end, _)| *end)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let mut at = offset;
+        let mut left = buf;
+        let mut part = self.part_at(offset);
+        while !left.is_empty() && part < self.parts.len() {
+            let (end, content) = &self.parts[part];
+            let here = usize::try_from(end - at)
+                .unwrap_or(usize::MAX)
+                .min(left.len());
+            let (now, rest) = left.split_at_mut(here);
+            content.read_at(at - self.start_of(part), now)?;
+            at += here as u64;
+            left = rest;
+            part += 1;
+        }
+        Ok(())
+    }
+
+    fn give(&self, buf: &mut [u8]) -> Result<()> {
+        let mut rest = buf;
+        for (part, (end, content)) in self.parts.iter().enumerate() {
+            let len = usize::try_from(end - self.start_of(part)).unwrap_or(usize::MAX);
+            let (now, later) = rest.split_at_mut(len.min(rest.len()));
+            content.give(now)?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn stored(&self, from: u64) -> Option<Range<u64>> {
+        let first = self.part_at(from);
+        self.parts
+            .iter()
+            .enumerate()
+            .skip(first)
+            .find_map(|(n, (_, part))| {
+                let start = self.start_of(n);
+                let found = part.stored(from.saturating_sub(start))?;
+                Some(start.saturating_add(found.start)..start.saturating_add(found.end))
+            })
+    }
+
+    fn is_costly(&self) -> bool {
+        self.parts.iter().any(|(_, part)| part.is_costly())
+    }
+
+    fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {
+        let part = self.part_at(offset);
+        match self.parts.get(part) {
+            Some((end, content)) if offset.saturating_add(len as u64) <= *end => {
+                content.share(offset - self.start_of(part), len)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of which the middle third alone is stored.
+    struct Holes;
+
+    impl Content for Holes {
+        fn len(&self) -> u64 {
+            30
+        }
+
+        fn read_at(&self, _: u64, buf: &mut [u8]) -> Result<()> {
+            buf.fill(0);
+            Ok(())
+        }
+
+        fn stored(&self, from: u64) -> Option<Range<u64>> {
+            (from < 20).then(|| from.max(10)..20)
+        }
+    }
+
+    #[test]
+    fn what_is_stored_is_found_in_parts_and_slices() {
+        let holes = || Arc::new(Holes) as Arc<dyn Content>;
+        let head = || Arc::new(Literal(vec![1; 5])) as Arc<dyn Content>;
+        let all = Concat::new([head(), holes(), holes()]);
+        let found = |content: &dyn Content| {
+            let mut ranges = Vec::new();
+            while let Some(range) = content.stored(ranges.last().map_or(0, |r: &Range<u64>| r.end))
+            {
+                ranges.push(range);
+            }
+            ranges
+        };
+        assert_eq!(found(&all), [0..5, 15..25, 45..55]);
+        let inside = found(&Slice::new(holes(), 12, 5));
+        assert_eq!((inside.len(), inside[0].clone()), (1, 0..5));
+        assert_eq!(found(&Slice::new(holes(), 21, 5)), []);
+    }
+
+    #[test]
+    fn parts_read_as_one() {
+        let literal = |text: &str| Arc::new(Literal(text.as_bytes().to_vec())) as Arc<dyn Content>;
+        let lazy = Arc::new(Lazy::new(3, || Ok(b"def".to_vec())));
+        let all = Concat::new([literal("abc"), literal(""), lazy, literal("g")]);
+        assert_eq!(all.len(), 7);
+        let mut whole = [0; 7];
+        all.give(&mut whole).unwrap();
+        assert_eq!(&whole, b"abcdefg");
+        for start in 0..=7_usize {
+            for len in 0..9_usize {
+                let want = &b"abcdefg"[start..(start + len).min(7)];
+                let got = read(&all, start as u64, len, &Arc::default()).unwrap();
+                assert_eq!(got.as_ref(), want, "{start}+{len}");
+            }
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! A store file on disk: its identity, and reads at an offset that notice when it changed.
+//!
+//! Assumes that a file whose device, inode, size, mtime and ctime are the same is the same. Never
+//! writes, never locks.
+
+mod direct;
+pub mod handle;
+mod page_cache;
+mod seen;
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::io::buffer::ALIGNMENT;
+use direct::Direct;
+use handle::{Handle, Shared, with_room};
+use seen::Seen;
+
+/// What tells one version of a file from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    pub dev: u64,
+    pub ino: u64,
+    pub size: u64,
+    mtime: (i64, i64),
+    ctime: (i64, i64),
+}
+
+impl Identity {
+    pub fn of(meta: &Metadata) -> Self {
+        Self {
+            dev: meta.dev(),
+            ino: meta.ino(),
+            size: meta.size(),
+            mtime: (meta.mtime(), meta.mtime_nsec()),
+            ctime: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+
+    /// When it was modified, in nanoseconds since 1970.
+    pub fn modified(&self) -> i64 {
+        self.mtime
+            .0
+            .saturating_mul(1_000_000_000)
+            .saturating_add(self.mtime.1)
+    }
+
+    /// A number that is the same after a remount (device numbers may not be, so they don't count).
+    pub fn number(&self) -> u64 {
+        let mut hash = Xxh3::new();
+        for part in [self.ino, self.size] {
+            hash.update(&part.to_le_bytes());
+        }
+        for part in [self.mtime.0, self.mtime.1, self.ctime.0, self.ctime.1] {
+            hash.update(&part.to_le_bytes());
+        }
+        hash.digest()
+    }
+}
+
+/// A time as the index keeps it.
+pub fn time(nanoseconds: i64) -> SystemTime {
+    let distance = Duration::from_nanos(nanoseconds.unsigned_abs());
+    if nanoseconds >= 0 {
+        UNIX_EPOCH + distance
+    } else {
+        UNIX_EPOCH - distance
+    }
+}
+
+/// Owner, permissions and time that entries of a store take from its file or directory.
+#[derive(Clone, Copy, Debug)]
+pub struct Ownership {
+    pub uid: u32,
+    pub gid: u32,
+    /// Permission bits.
+    pub mode: u32,
+    pub mtime: SystemTime,
+}
+
+impl Ownership {
+    /// What stands in when the file cannot be looked at: nobody may read it.
+    pub const UNKNOWN: Self = Self {
+        uid: 0,
+        gid: 0,
+        mode: 0,
+        mtime: UNIX_EPOCH,
+    };
+
+    /// Of several files seen as one: the first one's owner, permissions that all give, the latest time.
+    pub fn joined(files: impl IntoIterator<Item = Self>) -> Self {
+        let mut files = files.into_iter();
+        let first = files.next().unwrap_or(Self::UNKNOWN);
+        files.fold(first, |own, file| Self {
+            mode: own.mode & file.mode,
+            mtime: own.mtime.max(file.mtime),
+            ..own
+        })
+    }
+
+    pub fn of(meta: &Metadata) -> Self {
+        let nanos = u32::try_from(meta.mtime_nsec()).unwrap_or(0);
+        let mtime = match u64::try_from(meta.mtime()) {
+            Ok(seconds) => UNIX_EPOCH + Duration::new(seconds, nanos),
+            Err(_) => UNIX_EPOCH,
+        };
+        Self {
+            uid: meta.uid(),
+            gid: meta.gid(),
+            mode: meta.mode() & 0o777,
+            mtime,
+        }
+    }
+}
+
+/// Why bytes of a store file could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RawError {
+    #[error("{0} changed on disk while it was being read")]
+    Stale(PathBuf),
+    #[error("{path}: data at {offset}..{end} lies outside the file")]
+    Outside {
+        path: PathBuf,
+        offset: u64,
+        end: u64,
+    },
+    #[error("{path}: {source}")]
+    Io { path: PathBuf, source: io::Error },
+}
+
+/// One version of one file, held open; a shared one may be closed while nobody reads it.
+#[derive(Debug)]
+pub struct StoreFile {
+    /// Unique in this process.
+    pub serial: u64,
+    pub path: PathBuf,
+    pub identity: Identity,
+    pub ownership: Ownership,
+    shared: Arc<Shared>,
+    /// Where large reads have been.
+    seen: Seen,
+}
+
+impl StoreFile {
+    /// Opens a regular file.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Self::from_file(path, with_room(|| File::open(path))?)
+    }
+
+    /// The same for a file that is open already.
+    pub fn from_file(path: &Path, file: File) -> io::Result<Self> {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
+        let meta = file.metadata()?;
+        if !meta.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
+        let identity = Identity::of(&meta);
+        Ok(Self {
+            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            path: path.to_owned(),
+            identity,
+            ownership: Ownership::of(&meta),
+            shared: Shared::pinned(path, identity, file),
+            seen: Seen::default(),
+        })
+    }
+
+    /// Lets its descriptors be closed when others need them. For files that do not change while they are open: what was
+    /// written to cannot be opened again.
+    pub fn share(&self) {
+        self.shared.share();
+    }
+
+    /// The open file; an error of ESTALE says that it was closed, and another version stands at its path now.
+    pub fn file(&self) -> io::Result<Arc<Handle>> {
+        self.shared.handle()
+    }
+
+    fn handle(&self) -> Result<Arc<Handle>, RawError> {
+        self.file().map_err(|source| match source.raw_os_error() {
+            Some(libc::ESTALE) => RawError::Stale(self.path.clone()),
+            _ => self.failed(source),
+        })
+    }
+
+    /// Whether the path still leads to this version.
+    pub fn is_current(&self) -> bool {
+        std::fs::metadata(&self.path).is_ok_and(|meta| Identity::of(&meta) == self.identity)
+    }
+
+    /// Whether the open file is still what it was: false once somebody wrote into it.
+    ///
+    /// Its change time does not count: it moves when another file is renamed over this one.
+    pub fn is_unchanged(&self) -> bool {
+        let meta = match self.shared.is_open() {
+            true => self.file().and_then(|file| file.metadata()),
+            false => std::fs::metadata(&self.path),
+        };
+        meta.is_ok_and(|meta| {
+            let now = Identity::of(&meta);
+            let known = &self.identity;
+            (now.dev, now.ino, now.size, now.mtime)
+                == (known.dev, known.ino, known.size, known.mtime)
+        })
+    }
+
+    /// Fills `buf` from `offset`; refuses when the file was written to before or meanwhile.
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), RawError> {
+        self.inside(offset, buf.len() as u64)?;
+        let read = self.handle()?.read_exact_at(buf, offset);
+        self.checked(read)
+    }
+
+    /// The same in one go, and what lies beside it does not come into memory: for large reads, of which the kernel would
+    /// guess that the next follows.
+    pub fn read_alone_at(&self, buf: &mut [u8], offset: u64) -> Result<(), RawError> {
+        let read = self.read_part_at(buf, offset);
+        self.confirm()?;
+        read
+    }
+
+    /// The same for one of several parts. Whether the file was written to is for the caller to ask, once, behind the last
+    /// (`confirm`).
+    pub fn read_part_at(&self, buf: &mut [u8], offset: u64) -> Result<(), RawError> {
+        self.inside(offset, buf.len() as u64)?;
+        let handle = self.handle()?;
+        let read = handle.alone().read_exact_at(buf, offset);
+        read.map_err(|source| self.failed(source))
+    }
+
+    /// The range of the file, in a page-aligned buffer, that a direct read of these bytes takes; `None` if
+    /// they should be read as usual.
+    pub fn direct_range(&self, offset: u64, len: u64) -> Option<Range<u64>> {
+        const GRID: u64 = ALIGNMENT as u64;
+        let start = offset / GRID * GRID;
+        let end = offset.checked_add(len)?.checked_next_multiple_of(GRID)?;
+        let file = self.file().ok()?;
+        file.direct()?;
+        Direct::suits(&file, start, end - start).then_some(start..end)
+    }
+
+    /// Whether a reader who may come back should still read these bytes directly: the first time, as long as the disk is
+    /// fast. From a slow one they are better kept at once.
+    pub fn reads_once_directly(&self, offset: u64) -> bool {
+        !self.seen.is_slow() && self.seen.is_new(offset)
+    }
+
+    /// Whether a reader who goes on should read these bytes directly: also what is in memory only because the kernel has
+    /// read ahead, as it would go on doing so.
+    pub fn streams_directly(&self, offset: u64, len: u64) -> bool {
+        /// More than kernels read ahead.
+        const FAR: u64 = 32 << 20;
+        let far = offset.saturating_add(FAR);
+        self.direct_range(offset, len).is_some()
+            || (self.inside(far, len).is_ok() && self.direct_range(far, len).is_some())
+    }
+
+    /// Reads a range of `direct_range` past the page cache; fewer bytes only at the end of the file.
+    pub fn read_direct(&self, buf: &mut [u8], offset: u64) -> Result<usize, RawError> {
+        let start = Instant::now();
+        let read = match self.handle()?.direct() {
+            Some(direct) => direct.read(buf, offset),
+            None => Err(io::ErrorKind::Unsupported.into()),
+        };
+        self.seen.took(buf.len() as u64, start.elapsed());
+        self.checked(read)
+    }
+
+    fn inside(&self, offset: u64, len: u64) -> Result<(), RawError> {
+        let end = offset.saturating_add(len);
+        if end <= self.identity.size {
+            return Ok(());
+        }
+        Err(RawError::Outside {
+            path: self.path.clone(),
+            offset,
+            end,
+        })
+    }
+
+    /// Refuses when the file was written to.
+    pub fn confirm(&self) -> Result<(), RawError> {
+        let unchanged = self.is_unchanged();
+        unchanged
+            .then_some(())
+            .ok_or_else(|| RawError::Stale(self.path.clone()))
+    }
+
+    /// The outcome of a read, unless the file was written to meanwhile.
+    fn checked<T>(&self, read: io::Result<T>) -> Result<T, RawError> {
+        self.confirm()?;
+        read.map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: io::Error) -> RawError {
+        RawError::Io {
+            path: self.path.clone(),
+            source,
+        }
+    }
+}
+
+/// Where the HDF5 signature stands: at the start of the file or behind a user block (format
+/// specification, section II.A: at 0, 512, 1024, 2048 and so on).
+fn superblock(file: &File) -> io::Result<Option<u64>> {
+    const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
+    let len = file.metadata()?.len();
+    let mut at = 0_u64;
+    let mut buf = [0; 8];
+    while at.checked_add(8).is_some_and(|end| end <= len) {
+        file.read_exact_at(&mut buf, at)?;
+        if &buf == SIGNATURE {
+            return Ok(Some(at));
+        }
+        at = if at == 0 { 512 } else { at.saturating_mul(2) };
+    }
+    Ok(None)
+}
+
+/// Whether a file carries the HDF5 signature.
+pub fn has_hdf5_signature(file: &File) -> io::Result<bool> {
+    Ok(superblock(file)?.is_some())
+}
+
+/// The size a file should have, if that is more than it has.
+///
+/// libhdf5 makes this check itself but for superblock version 3 opened for SWMR reading. There it is left
+/// to us: a file that no writer has marked as open must be complete.
+pub fn missing_end(file: &File) -> io::Result<Option<u64>> {
+    const MARKED_OPEN: u8 = 0x1 | 0x4;
+    let Some(at) = superblock(file)? else {
+        return Ok(None);
+    };
+    // Signature, version, size of offsets, size of lengths, flags, base address, extension, end of file.
+    let mut head = [0; 36];
+    if file.read_exact_at(&mut head, at).is_err() {
+        return Ok(Some(at.saturating_add(head.len() as u64)));
+    }
+    if head[8] != 3 || head[9] != 8 || head[11] & MARKED_OPEN != 0 {
+        return Ok(None);
+    }
+    let mut end = [0; 8];
+    end.copy_from_slice(&head[28..]);
+    let end = u64::from_le_bytes(end);
+    Ok((file.metadata()?.len() < end).then_some(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_memory_is_read_from_there_and_what_the_kernel_read_ahead_is_not() {
+        // Beside the tests' program: memory has no direct reads.
+        let dir = std::env::current_exe().unwrap();
+        let file = tempfile::NamedTempFile::new_in(dir.parent().unwrap()).unwrap();
+        let len = 1 << 20;
+        file.as_file().set_len(40 << 20).unwrap();
+        let store = StoreFile::open(file.path()).unwrap();
+        if store.direct_range(0, len).is_none() {
+            eprintln!("NOT TESTED: no direct reads, or no cachestat");
+            return;
+        }
+        let read = |at: u64| {
+            let mut bytes = vec![1; 1 << 20];
+            store.read_alone_at(&mut bytes, at).unwrap();
+            assert!(bytes.iter().all(|&b| b == 0));
+        };
+        read(0);
+        assert!(store.direct_range(0, len).is_none() && store.streams_directly(0, len));
+        read(32 << 20);
+        assert!(!store.streams_directly(0, len));
+        // Behind these there is nothing to tell by.
+        read(20 << 20);
+        assert!(!store.streams_directly(20 << 20, len));
+        assert!(
+            store
+                .read_alone_at(&mut [0; 2], (40 << 20) - 1)
+                .is_err_and(|e| matches!(e, RawError::Outside { .. }))
+        );
+    }
+}

@@ -1,0 +1,450 @@
+//! File system operations on the virtual tree, as the kernel asks them but without the kernel.
+//!
+//! Assumes nothing about who calls: every method may run on any thread. Never changes a store.
+
+mod dirs;
+mod entry;
+mod files;
+mod habit;
+mod write;
+mod xattr;
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
+use std::time::SystemTime;
+
+use crate::checkout::checkouts::{self, Checkouts};
+use crate::checkout::holder::Holder;
+use crate::checkout::layers::{self, LayerTarget};
+use crate::checkout::target::Target;
+use crate::dataset::context::{Context, Report};
+use crate::dataset::window::Window;
+use crate::error::{Error, ErrorKind, Result};
+use crate::formats;
+use crate::formats::daf::rules;
+use crate::formats::hangar::stage::checkout::Checkout;
+use crate::formats::hangar::stage::target::StageTarget;
+use crate::hdf5::H5;
+use crate::io::file::Ownership;
+use crate::options::FsOptions;
+use crate::tree::control;
+use crate::tree::control::Control;
+pub use crate::tree::inode::ROOT_INO;
+use crate::tree::inode::{Table, number_of_name};
+use crate::tree::{Directory, Node, VirtualFile, name};
+
+use dirs::OpenDir;
+use files::OpenFile;
+use habit::Habits;
+
+pub use entry::{Attr, DirEntry, FileKind, FsError, OpenError, Opened, Statfs};
+pub use write::{Change, Flags, Maker, Replace, Writer};
+
+/// A view of one store. All methods may be called from any thread.
+pub struct Fs {
+    store: PathBuf,
+    context: Arc<Context>,
+    root: Arc<dyn Directory>,
+    control: Arc<dyn Directory>,
+    inodes: Mutex<Table>,
+    files: RwLock<HashMap<u64, Arc<OpenFile>>>,
+    dirs: RwLock<HashMap<u64, Arc<OpenDir>>>,
+    next_handle: AtomicU64,
+    habits: Habits,
+    /// `None`: nothing can be written.
+    writer: Option<Arc<Writer>>,
+    _held: Option<Holder>,
+}
+
+/// What a mount shows.
+struct Shown {
+    root: Arc<dyn Directory>,
+    /// What makes it writable.
+    writer: Option<Arc<Writer>>,
+    /// Keeps a checkout that is only read as it is.
+    held: Option<Holder>,
+}
+
+impl Shown {
+    fn read_only(root: Arc<dyn Directory>) -> Self {
+        Self {
+            root,
+            writer: None,
+            held: None,
+        }
+    }
+}
+
+/// Bytes of the longest name, as `statvfs` says.
+const LONGEST_NAME: u32 = 255;
+
+type FsResult<T> = std::result::Result<T, FsError>;
+
+/// The answer for a name that is not there.
+fn absent(name: &[u8]) -> Error {
+    if name.len() > LONGEST_NAME as usize {
+        return Error::new(
+            ErrorKind::Os(libc::ENAMETOOLONG),
+            "a name of over 255 bytes",
+        );
+    }
+    Error::new(ErrorKind::NotFound, "no such name")
+}
+
+impl Fs {
+    /// Opens a store, a file or a directory, with what is committed on top.
+    pub fn open(
+        store: &Path,
+        h5: H5,
+        options: FsOptions,
+        checkouts: &Checkouts,
+    ) -> std::result::Result<Self, OpenError> {
+        Self::open_as(store, h5, options, |base, context| {
+            let root = layers::committed(base, context, checkouts)?;
+            Ok(Shown::read_only(root))
+        })
+    }
+
+    /// The same with the checkout `name` on top, which nobody can write meanwhile. A repository shows what is staged
+    /// in any case.
+    pub fn open_checkout_to_read(
+        store: &Path,
+        h5: H5,
+        options: FsOptions,
+        checkouts: &Checkouts,
+        name: &str,
+    ) -> std::result::Result<Self, OpenError> {
+        Self::open_as(store, h5, options, |base, context| {
+            checkouts::check_name(name)?;
+            if base.repository().is_some() {
+                return Ok(Shown::read_only(base));
+            }
+            let seen = checkouts.open_to_read(name)?;
+            Ok(Shown {
+                root: layers::over(base, context, seen.layers).root(),
+                writer: None,
+                held: seen.held,
+            })
+        })
+    }
+
+    /// The same in a checkout: what is written goes to the layer `name`.
+    pub fn open_checkout(
+        store: &Path,
+        h5: H5,
+        options: FsOptions,
+        checkouts: &Checkouts,
+        name: &str,
+    ) -> std::result::Result<Self, OpenError> {
+        Self::open_as(store, h5, options, |base, context| {
+            let target: Arc<dyn Target> = match base.repository() {
+                Some(repository) => {
+                    let program = Path::new("/proc/self/exe");
+                    let checkout = checkouts.in_directory(name, |dir| {
+                        Checkout::open(&repository, dir, name, program)
+                    })?;
+                    Arc::new(StageTarget::new(checkout, base))
+                }
+                None => Arc::new(LayerTarget::open(base, context, checkouts, name)?),
+            };
+            let writer = Arc::new(Writer::new(target));
+            Ok(Shown {
+                root: writer.root(),
+                writer: Some(writer),
+                held: None,
+            })
+        })
+    }
+
+    fn open_as(
+        store: &Path,
+        h5: H5,
+        options: FsOptions,
+        show: impl FnOnce(Arc<dyn Directory>, &Arc<Context>) -> Result<Shown>,
+    ) -> std::result::Result<Self, OpenError> {
+        let context = Arc::new(Context::new(h5, options));
+        let opened = formats::open(store, &context).and_then(|base| show(base, &context));
+        let Shown { root, writer, held } = opened.map_err(|e| OpenError(e.message))?;
+        let status = writer.clone().map(|writer| {
+            let status: Arc<dyn Fn() -> _ + Send + Sync> = Arc::new(move || writer.status());
+            status
+        });
+        let control = Arc::new(Control {
+            root: root.clone(),
+            context: context.clone(),
+            store: store.to_string_lossy().into_owned(),
+            started: SystemTime::now(),
+            checkout: status,
+        });
+        Ok(Self {
+            store: store.to_owned(),
+            habits: Habits::new(context.window),
+            context,
+            root,
+            control,
+            inodes: Mutex::default(),
+            files: RwLock::default(),
+            dirs: RwLock::default(),
+            next_handle: AtomicU64::new(1),
+            writer,
+            _held: held,
+        })
+    }
+
+    /// The root directory, for callers without a kernel.
+    pub fn root(&self) -> &Arc<dyn Directory> {
+        &self.root
+    }
+
+    /// What is shown in the place of `#`.
+    pub fn sep(&self) -> u8 {
+        self.context.options.sep
+    }
+
+    /// The directory `.npyfs`.
+    pub fn control(&self) -> &Arc<dyn Directory> {
+        &self.control
+    }
+
+    /// Reads in what the first visitor will probably ask for, beside everything else.
+    pub fn warm(&self) {
+        let root = self.root.clone();
+        self.context.ahead.submit(move || root.warm());
+    }
+
+    /// Has `status.json` say how the kernel is served.
+    pub fn report_serving(&self, report: Report) {
+        // There is one session.
+        let _ = self.context.serving.set(report);
+    }
+
+    /// What the kernel is to read ahead.
+    pub fn window(&self) -> Window {
+        self.context.window
+    }
+
+    /// Where the mount notes what became of raising the kernel's read-ahead.
+    pub fn read_ahead(&self) -> &Arc<OnceLock<std::result::Result<u64, String>>> {
+        &self.context.read_ahead
+    }
+
+    /// Whether directories may be so large that only their names are to be listed unless more is wanted: in the
+    /// kernel an entry with attributes costs some 5 µs and 1 KiB, a name a tenth of a microsecond.
+    pub fn lists_names(&self) -> bool {
+        self.root.repository().is_some()
+    }
+
+    fn inodes(&self) -> MutexGuard<'_, Table> {
+        // The table is consistent between any two statements that can panic.
+        self.inodes.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Notes a failure in `errors.log`, with the path it is about.
+    fn note(&self, ino: u64, what: &str, error: Error) -> FsError {
+        let path = self.inodes().path(ino);
+        // A name that is not there, or a version that is gone, is an answer and no failure.
+        if !matches!(error.kind, ErrorKind::NotFound | ErrorKind::Stale) {
+            self.context.journal.add(&format!(
+                "{}: {}: {what}: {}",
+                self.store.display(),
+                String::from_utf8_lossy(&path),
+                error.message
+            ));
+        }
+        error.into()
+    }
+
+    fn node(&self, ino: u64) -> Result<Node> {
+        if ino == ROOT_INO {
+            return Ok(Node::Directory(self.root.clone()));
+        }
+        let node = self.inodes().get(ino).map(|entry| entry.node.clone());
+        node.ok_or_else(|| Error::new(ErrorKind::Stale, "no such inode"))
+    }
+
+    /// The directory of a number; looked up again by its path if its store changed on disk.
+    fn directory(&self, ino: u64) -> Result<Arc<dyn Directory>> {
+        let Node::Directory(dir) = self.node(ino)? else {
+            return Err(Error::new(ErrorKind::NotDirectory, "not a directory"));
+        };
+        if dir.is_current() {
+            return Ok(dir);
+        }
+        let place = self.inodes().get(ino).map(|e| (e.parent, e.name.clone()));
+        let Some((parent, name)) = place else {
+            return Ok(dir);
+        };
+        match self.child(parent, &name)? {
+            Some(Node::Directory(dir)) => {
+                self.inodes().replace(ino, Node::Directory(dir.clone()));
+                Ok(dir)
+            }
+            _ => Err(Error::new(ErrorKind::Stale, "gone from the store")),
+        }
+    }
+
+    fn child(&self, parent: u64, name: &[u8]) -> Result<Option<Node>> {
+        if parent == ROOT_INO && name == control::NAME {
+            return Ok(Some(Node::Directory(self.control.clone())));
+        }
+        self.directory(parent)?.lookup(name)
+    }
+
+    fn file(&self, ino: u64) -> Result<Arc<dyn VirtualFile>> {
+        match self.node(ino)? {
+            Node::File(file) => Ok(file),
+            Node::Directory(_) => Err(Error::new(ErrorKind::IsDirectory, "is a directory")),
+            Node::Symlink(_) => Err(Error::new(ErrorKind::Os(libc::ELOOP), "is a symbolic link")),
+        }
+    }
+
+    fn attr(&self, ino: u64, node: &Node) -> Attr {
+        // In a checkout everything can be written; what may be is said when somebody tries.
+        let write = if self.is_writable() { 0o200 } else { 0 };
+        let (kind, size, own, mode, volatile) = match node {
+            Node::Directory(dir) => {
+                let own = dir.ownership();
+                let read = own.mode & 0o444;
+                let mode = own.mode & 0o666 | read >> 2 | write;
+                (FileKind::Directory, 4096, own, mode, false)
+            }
+            Node::Symlink(link) => {
+                let size = link.target.len() as u64;
+                (FileKind::Symlink, size, link.ownership, 0o777, false)
+            }
+            Node::File(file) => {
+                let own = file.ownership();
+                // A file without a size can be seen, and says what is wrong when it is opened.
+                let size = file.size().unwrap_or_else(|e| {
+                    self.note(ino, "size", e);
+                    0
+                });
+                // A scratch file has the permissions that it was given.
+                let write = if file.number().is_some() { 0 } else { write };
+                (
+                    FileKind::File,
+                    size,
+                    own,
+                    own.mode & file.mode() | write,
+                    file.volatile() || self.is_writable(),
+                )
+            }
+        };
+        let Ownership {
+            uid, gid, mtime, ..
+        } = own;
+        let options = &self.context.options;
+        let shown = if write != 0 && kind == FileKind::File {
+            let inodes = self.inodes();
+            let entry = inodes.get(ino);
+            entry.map_or(ino, |entry| self.shown_number(entry.parent, &entry.name))
+        } else {
+            ino
+        };
+        Attr {
+            ino,
+            shown,
+            kind,
+            size,
+            blocks: size.div_ceil(512),
+            mtime,
+            perm: u16::try_from(mode & !options.umask.unwrap_or(0) & 0o777).unwrap_or(0),
+            nlink: if kind == FileKind::Directory { 2 } else { 1 },
+            uid: options.uid.unwrap_or(uid),
+            gid: options.gid.unwrap_or(gid),
+            volatile,
+            lasting: match node {
+                Node::Directory(dir) => dir.is_lasting(),
+                Node::File(file) => file.is_lasting(),
+                Node::Symlink(_) => false,
+            },
+        }
+    }
+
+    /// The number of a file of a writable mount, as programs see it.
+    fn shown_number(&self, parent: u64, name: &[u8]) -> u64 {
+        number_of_name(parent, name, self.comes_last(name))
+    }
+
+    /// Whether whoever deletes all files of a directory is to come to this one last: an axis of a daf store, which can
+    /// only go when nothing lies along it any more.
+    fn comes_last(&self, name: &[u8]) -> bool {
+        let sep = self.context.options.sep;
+        let stem = name
+            .strip_suffix(b".npy")
+            .filter(|stem| stem.ends_with(&[sep]));
+        stem.is_some_and(|stem| {
+            let own = name::own(stem, sep);
+            std::str::from_utf8(&own).is_ok_and(|own| rules::axis(own).is_some())
+        })
+    }
+
+    /// Finds a name and adds one kernel reference to the inode.
+    pub fn lookup(&self, parent: u64, name: &OsStr) -> FsResult<Attr> {
+        let name = name.as_bytes();
+        let node = self
+            .child(parent, name)
+            .map_err(|e| self.note(parent, "lookup", e))?
+            .ok_or_else(|| absent(name))?;
+        let ino = {
+            let mut inodes = self.inodes();
+            let ino = inodes.enter(parent, name, &node, self.comes_last(name));
+            inodes.hold(ino);
+            ino
+        };
+        Ok(self.attr(ino, &node))
+    }
+
+    /// Takes back `count` kernel references.
+    pub fn forget(&self, ino: u64, count: u64) {
+        self.inodes().forget(ino, count);
+    }
+
+    pub fn getattr(&self, ino: u64) -> FsResult<Attr> {
+        let node = match self.node(ino)? {
+            // A directory shows the time of the version on disk; a file keeps that of its own.
+            Node::Directory(old) => Node::Directory(self.directory(ino).unwrap_or(old)),
+            node => node,
+        };
+        Ok(self.attr(ino, &node))
+    }
+
+    pub fn readlink(&self, ino: u64) -> FsResult<Vec<u8>> {
+        match self.node(ino)? {
+            Node::Symlink(link) => Ok(link.target.clone()),
+            _ => Err(Error::new(ErrorKind::Os(libc::EINVAL), "not a symbolic link").into()),
+        }
+    }
+
+    pub fn statfs(&self) -> FsResult<Statfs> {
+        // What is written goes there.
+        let disk = self
+            .writer
+            .as_ref()
+            .map_or(&*self.store, |writer| writer.target().disk());
+        let s = rustix::fs::statvfs(disk).map_err(|e| Error::from(std::io::Error::from(e)))?;
+        let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        Ok(Statfs {
+            blocks: s.f_blocks,
+            bfree: s.f_bfree,
+            bavail: s.f_bavail,
+            files: s.f_files,
+            ffree: s.f_ffree,
+            bsize: small(s.f_bsize),
+            frsize: small(s.f_frsize),
+            namelen: LONGEST_NAME,
+        })
+    }
+}
+
+fn kind(node: &Node) -> FileKind {
+    match node {
+        Node::Directory(_) => FileKind::Directory,
+        Node::File(_) => FileKind::File,
+        Node::Symlink(_) => FileKind::Symlink,
+    }
+}

@@ -1,0 +1,134 @@
+//! Files of the tree that somebody has open.
+//!
+//! A handle keeps the version of its content that it was opened on; it is never read through an inode.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::habit::Track;
+use super::{Fs, FsResult, Opened};
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::buffer::Buffer;
+use crate::io::content;
+use crate::io::content::{Content, Data};
+use crate::tree::{Node, VirtualFile};
+
+/// Bytes of the longest file that the kernel is given as a whole: what it reads ahead by itself.
+const SHORT: u64 = 128 << 10;
+
+/// One handle.
+pub(super) struct OpenFile {
+    pub ino: u64,
+    pub content: Arc<dyn Content>,
+    pub direct_io: bool,
+    pub track: Arc<Track>,
+}
+
+impl Fs {
+    /// The file of a number in the store as it is now, if it still is that version of it: a branch may have moved, and
+    /// this sample of it not. ESTALE otherwise.
+    fn unchanged(&self, ino: u64, old: &dyn VirtualFile) -> Result<Arc<dyn VirtualFile>> {
+        let changed = || Error::new(ErrorKind::Stale, "the store changed on disk");
+        let place = self.inodes().get(ino).map(|e| (e.parent, e.name.clone()));
+        let (parent, name) = place.ok_or_else(changed)?;
+        match self.child(parent, &name)? {
+            Some(Node::File(now)) if now.version() == old.version() => {
+                self.inodes().replace(ino, Node::File(now.clone()));
+                Ok(now)
+            }
+            _ => Err(changed()),
+        }
+    }
+
+    /// Opens a file; `exact` says that the kernel can read it past its page cache and still map it. ESTALE if its store
+    /// changed: the kernel then looks the path up again.
+    pub fn open_file(&self, ino: u64, exact: bool) -> FsResult<Opened> {
+        let mut file = self.file(ino)?;
+        if !file.is_current() {
+            file = self.unchanged(ino, &*file)?;
+        }
+        let content = file.open().map_err(|e| self.note(ino, "open", e))?;
+        let track = Arc::default();
+        let exact = exact && content.is_costly() && self.habits.opened(ino, content.len(), &track);
+        let direct_io = file.volatile() || exact;
+        if exact {
+            match self.is_decoding() {
+                true => self.context.team.rest(),
+                false => self.context.team.call(),
+            }
+        }
+        // What can be written may change while it is given away.
+        let fixed = !direct_io && self.writer.is_none();
+        let short = fixed && (1..=SHORT).contains(&content.len());
+        let fresh = self.inodes().open_first(ino) && short;
+        let open = OpenFile {
+            ino,
+            content,
+            direct_io,
+            track,
+        };
+        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
+        files.insert(handle, Arc::new(open));
+        Ok(Opened {
+            handle,
+            direct_io,
+            fresh,
+        })
+    }
+
+    /// All bytes of a short file, for the kernel to have before anybody asks. `None` if they cannot be had:
+    /// who reads them is told why.
+    pub fn whole(&self, handle: u64) -> Option<Buffer> {
+        let file = self.handle(handle)?;
+        let size = usize::try_from(file.content.len()).ok()?;
+        if size as u64 > SHORT {
+            return None;
+        }
+        let mut bytes = self.context.cache.pool().take(size);
+        file.content.give(&mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    fn handle(&self, handle: u64) -> Option<Arc<OpenFile>> {
+        let files = self.files.read().unwrap_or_else(|e| e.into_inner());
+        files.get(&handle).cloned()
+    }
+
+    /// Whether threads are busy with decoding.
+    pub fn is_decoding(&self) -> bool {
+        self.context.cache.decoding() > 0
+    }
+
+    /// Whether the handle is read past the page cache: by requests that somebody waits for.
+    pub fn is_direct(&self, handle: u64) -> bool {
+        self.handle(handle).is_some_and(|file| file.direct_io)
+    }
+
+    /// At most `size` bytes from `offset`; fewer only at the end of the file.
+    pub fn read(&self, handle: u64, offset: u64, size: u32) -> FsResult<Data> {
+        let file = self.handle(handle);
+        let file = file.ok_or_else(|| Error::new(ErrorKind::Os(libc::EBADF), "no such handle"))?;
+        let range = (offset, u64::from(size));
+        self.habits
+            .read(file.ino, file.content.len(), &file.track, range);
+        content::read(
+            &*file.content,
+            offset,
+            size as usize,
+            self.context.cache.pool(),
+        )
+        .map_err(|e| self.note(file.ino, "read", e))
+    }
+
+    pub fn release(&self, handle: u64) {
+        self.release_writer(handle);
+        let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
+        let closed = files.remove(&handle);
+        drop(files);
+        if let Some(file) = closed {
+            let len = file.content.len();
+            self.habits.closed(file.ino, len, &file.track);
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! A file that is being written: what the kernel reads and writes under one inode number.
+//!
+//! It begins empty, or as what stands at its path; that is copied only when a part of it is about to change.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Instant, SystemTime};
+
+use serde_json::{Value as Json, json};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::content::Content;
+use crate::io::file::Ownership;
+use crate::io::scratch::Scratch;
+use crate::tree::VirtualFile;
+
+/// Bytes that are copied at a time.
+const BLOCK: usize = 1 << 20;
+
+/// A file that is being written. All methods may be called from any thread.
+pub struct Body {
+    /// Its inode number.
+    pub number: u64,
+    /// `None` once nobody can write it any more: who has it open to read has it still.
+    scratch: Mutex<Option<Arc<Scratch>>>,
+    /// What it still is, as long as nobody has changed it.
+    source: RwLock<Option<Arc<dyn Content>>>,
+    /// Whoever changes the content holds it shared; who needs it to stay as it is, alone.
+    still: RwLock<()>,
+    changes: AtomicU64,
+    began_as_stored: bool,
+    /// Its length when its space was given back.
+    last_len: AtomicU64,
+    state: Mutex<State>,
+}
+
+/// Everything but the content.
+pub struct State {
+    /// Where it is in the mount; `None` once it was deleted or another file took its place.
+    pub path: Option<Vec<Vec<u8>>>,
+    /// Where the object stands that it was renamed from, if that is to go with it.
+    pub origin: Option<Vec<Vec<u8>>>,
+    /// Handles that may write.
+    pub writers: u32,
+    /// Threads that were told to look it up again, and when. The kernel does so within the same call.
+    pub awaited: Vec<(u32, Instant)>,
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    mtime: SystemTime,
+    /// The time was set and is not stored yet.
+    timed: bool,
+    /// Some writer since it was last truncated could map it: what such a one leaves may be completed through memory.
+    pub is_mappable: bool,
+    /// Number of changes that are stored.
+    stored: Option<u64>,
+    /// Number of changes after which it was a whole member of an object that is not complete.
+    whole: Option<u64>,
+    /// How it was kept for later mounts, if it was.
+    kept: Option<Kept>,
+    /// Why a change failed: then what is there is not what was to be written.
+    failed: Option<Error>,
+}
+
+/// What later mounts have of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// As what the target keeps it.
+    pub file: u64,
+    pub mtime: SystemTime,
+    /// After how many changes.
+    pub changes: u64,
+}
+
+/// Who makes a file, and with which permissions.
+#[derive(Clone, Copy, Debug)]
+pub struct Maker {
+    pub uid: u32,
+    pub gid: u32,
+    pub mode: u32,
+}
+
+impl Body {
+    pub fn new(
+        path: Vec<Vec<u8>>,
+        scratch: Scratch,
+        source: Option<Arc<dyn Content>>,
+        mtime: SystemTime,
+        maker: Maker,
+    ) -> Self {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let stored = source.is_some().then_some(0);
+        Self {
+            number: (xxh3_64(format!("scratch {serial}").as_bytes()) >> 1).max(2),
+            scratch: Mutex::new(Some(Arc::new(scratch))),
+            source: RwLock::new(source),
+            still: RwLock::default(),
+            changes: AtomicU64::new(0),
+            began_as_stored: stored.is_some(),
+            last_len: AtomicU64::new(0),
+            state: Mutex::new(State {
+                path: Some(path),
+                origin: None,
+                writers: 0,
+                awaited: Vec::new(),
+                mode: maker.mode,
+                uid: maker.uid,
+                gid: maker.gid,
+                mtime,
+                timed: false,
+                is_mappable: false,
+                stored,
+                whole: None,
+                kept: None,
+                failed: None,
+            }),
+        }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    pub fn path(&self) -> Option<Vec<Vec<u8>>> {
+        self.state().path.clone()
+    }
+
+    fn source(&self) -> RwLockReadGuard<'_, Option<Arc<dyn Content>>> {
+        self.source.read().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn scratch(&self) -> Result<Arc<Scratch>> {
+        let scratch = self.scratch.lock().unwrap_or_else(|e| e.into_inner());
+        let gone = || Error::new(ErrorKind::Stale, "it was stored or deleted");
+        scratch.clone().ok_or_else(gone)
+    }
+
+    /// Gives back the space that it takes, if it has neither a name nor a writer any more. The kernel may remember
+    /// its number for long.
+    pub fn retire(&self) {
+        let state = self.state();
+        if state.path.is_some() || state.writers > 0 {
+            return;
+        }
+        drop(state);
+        // Who has it open asks for its length still.
+        self.last_len
+            .store(self.len().unwrap_or(0), Ordering::Release);
+        *self.scratch.lock().unwrap_or_else(|e| e.into_inner()) = None;
+    }
+
+    /// Nobody has changed it: it is what stood at its path.
+    pub fn is_untouched(&self) -> bool {
+        self.source().is_some()
+    }
+
+    /// Keeps the content as it is for as long as the guard lives.
+    pub fn hold_still(&self) -> RwLockWriteGuard<'_, ()> {
+        self.still.write().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// How often it was changed.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// It differs from what is stored.
+    pub fn is_dirty(&self) -> bool {
+        let state = self.state();
+        state.timed || state.stored != Some(self.changes())
+    }
+
+    /// Its state after `changes` changes is stored, with time `mtime`.
+    pub fn is_stored(&self, changes: u64, mtime: SystemTime) {
+        let mut state = self.state();
+        state.stored = Some(changes);
+        state.timed = state.timed && state.mtime != mtime;
+    }
+
+    /// Its state after `changes` changes is a whole member of an object.
+    pub fn is_whole(&self, changes: u64) {
+        self.state().whole = Some(changes);
+    }
+
+    /// Nobody has changed it since it was a whole member.
+    pub fn stays_whole(&self) -> bool {
+        self.state().whole == Some(self.changes())
+    }
+
+    /// Its state after `changes` changes is kept as `file`, with time `mtime`.
+    pub fn is_kept(&self, file: u64, changes: u64, mtime: SystemTime) {
+        self.state().kept = Some(Kept {
+            file,
+            mtime,
+            changes,
+        });
+    }
+
+    /// What was kept of it is there no more.
+    pub fn forget_kept(&self) {
+        self.state().kept = None;
+    }
+
+    /// How it was kept last.
+    pub fn kept(&self) -> Option<Kept> {
+        self.state().kept
+    }
+
+    /// What is stored of it, if anything, is at another path.
+    pub fn forget_stored(&self) {
+        self.state().stored = None;
+    }
+
+    pub fn mtime(&self) -> SystemTime {
+        self.state().mtime
+    }
+
+    pub fn set_time(&self, time: SystemTime) {
+        let mut state = self.state();
+        state.mtime = time;
+        state.timed = true;
+    }
+
+    pub fn len(&self) -> Result<u64> {
+        match &*self.source() {
+            Some(source) => Ok(source.len()),
+            None => match self.scratch() {
+                Ok(scratch) => Ok(scratch.len()?),
+                Err(_) => Ok(self.last_len.load(Ordering::Acquire)),
+            },
+        }
+    }
+
+    /// One change: `act` with the content in the scratch file.
+    fn change(&self, keep: u64, act: impl FnOnce(&Scratch) -> Result<()>) -> Result<()> {
+        let _shared = self.still.read().unwrap_or_else(|e| e.into_inner());
+        self.take_over(keep)?;
+        // Counted first: who stores it meanwhile must not believe that it has this change.
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        let done = self.scratch().and_then(|scratch| act(&scratch));
+        let mut state = self.state();
+        state.mtime = SystemTime::now();
+        state.timed = false;
+        if let Err(e) = &done {
+            state.failed = Some(e.clone());
+        }
+        done
+    }
+
+    /// Why a change failed since it was last empty.
+    pub fn failed(&self) -> Option<Error> {
+        self.state().failed.clone()
+    }
+
+    /// Copies the first `keep` bytes of what it still is; the rest is not wanted any more.
+    fn take_over(&self, keep: u64) -> Result<()> {
+        if !self.is_untouched() {
+            return Ok(());
+        }
+        let mut source = self.source.write().unwrap_or_else(|e| e.into_inner());
+        let Some(content) = source.as_deref() else {
+            return Ok(());
+        };
+        let scratch = self.scratch()?;
+        let end = content.len().min(keep);
+        let mut block = vec![0; BLOCK];
+        let mut at = 0;
+        while at < end {
+            let size = usize::try_from(end - at).unwrap_or(BLOCK).min(BLOCK);
+            let part = block.get_mut(..size).unwrap_or_default();
+            content.read_at(at, part)?;
+            scratch.write_at(part, at)?;
+            at += size as u64;
+        }
+        scratch.set_len(end)?;
+        *source = None;
+        Ok(())
+    }
+
+    /// Nobody has changed it since it was made of what stood at its path.
+    pub fn is_copy(&self) -> bool {
+        self.began_as_stored && self.changes() == 0 && !self.state().timed
+    }
+
+    /// Makes the content its own, to be stored under another name or time.
+    pub fn copy(&self) -> Result<()> {
+        self.take_over(u64::MAX)
+    }
+
+    pub fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.change(u64::MAX, |scratch| Ok(scratch.write_at(bytes, offset)?))
+    }
+
+    pub fn set_len(&self, len: u64) -> Result<()> {
+        self.change(len, |scratch| Ok(scratch.set_len(len)?))?;
+        if len == 0 {
+            self.state().failed = None;
+        }
+        Ok(())
+    }
+
+    /// Makes room, or punches a hole, as fallocate(2) does.
+    pub fn allocate(&self, mode: i32, offset: u64, len: u64) -> Result<()> {
+        let mut done = Ok(());
+        // That there is no room, or no such operation, leaves the content as it was.
+        self.change(u64::MAX, |scratch| {
+            done = scratch.allocate(mode, offset, len);
+            Ok(())
+        })?;
+        Ok(done?)
+    }
+}
+
+/// A body as content. Its length is that of the moment.
+pub struct Written {
+    body: Arc<Body>,
+    scratch: Arc<Scratch>,
+}
+
+impl Written {
+    /// Of a body that has its space still.
+    pub fn new(body: &Arc<Body>) -> Result<Self> {
+        Ok(Self {
+            scratch: body.scratch()?,
+            body: body.clone(),
+        })
+    }
+}
+
+impl Content for Written {
+    fn len(&self) -> u64 {
+        match &*self.body.source() {
+            Some(source) => source.len(),
+            None => self.scratch.len().unwrap_or(0),
+        }
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if let Some(source) = &*self.body.source() {
+            if offset.saturating_add(buf.len() as u64) > source.len() {
+                return Err(Error::new(ErrorKind::Os(libc::EIO), "it was cut off"));
+            }
+            return source.read_at(offset, buf);
+        }
+        // What was cut off since its length was asked for is zeros.
+        let have = self.scratch.read_at(buf, offset)?;
+        buf.get_mut(have..).unwrap_or_default().fill(0);
+        Ok(())
+    }
+
+    fn scratch(&self) -> Option<(&Scratch, u64)> {
+        self.body.source().is_none().then_some((&*self.scratch, 0))
+    }
+
+    fn written(&self, from: u64) -> Result<Option<std::ops::Range<u64>>> {
+        match &*self.body.source() {
+            Some(source) => source.written(from),
+            None => Ok(self.scratch.written(from)?),
+        }
+    }
+}
+
+/// A body as a file of the tree.
+pub struct ScratchFile(pub Arc<Body>);
+
+impl VirtualFile for ScratchFile {
+    fn ownership(&self) -> Ownership {
+        let state = self.0.state();
+        Ownership {
+            uid: state.uid,
+            gid: state.gid,
+            mode: state.mode,
+            mtime: state.mtime,
+        }
+    }
+
+    fn size(&self) -> Result<u64> {
+        self.0.len()
+    }
+
+    fn open(&self) -> Result<Arc<dyn Content>> {
+        Ok(Arc::new(Written::new(&self.0)?))
+    }
+
+    fn version(&self) -> u64 {
+        self.0.number
+    }
+
+    fn number(&self) -> Option<u64> {
+        Some(self.0.number)
+    }
+
+    fn is_current(&self) -> bool {
+        true
+    }
+
+    fn mode(&self) -> u32 {
+        0o777
+    }
+
+    fn info(&self) -> Result<Json> {
+        Ok(json!({ "kind": "scratch", "size": self.0.len()? }))
+    }
+}

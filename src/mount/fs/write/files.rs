@@ -1,0 +1,438 @@
+//! Files: opening, writing and closing them, and setting their attributes.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+
+use super::body::{Body, Maker, ScratchFile, Written};
+use super::commit::State;
+use super::pending::{Entry, Path};
+use super::{Change, Flags, Handle, Writer, process_of, refused};
+use crate::checkout::target::Role;
+use crate::error::{Error, ErrorKind, Result};
+use crate::mount::fs::{Attr, Fs, FsError, FsResult, OpenFile, Opened, ROOT_INO};
+use crate::tree::Node;
+use crate::tree::control;
+
+/// In place of the thread of an operation that does not say its own.
+const NOBODY: u32 = 0;
+
+impl Fs {
+    /// What makes the mount writable; EROFS if it is not.
+    pub(super) fn writer(&self) -> Result<&Writer> {
+        let read_only = || refused(libc::EROFS, "the mount is read-only (see --checkout)");
+        self.writer.as_deref().ok_or_else(read_only)
+    }
+
+    /// Whether anything can be written.
+    pub fn is_writable(&self) -> bool {
+        self.writer.is_some()
+    }
+
+    /// Whether files are written and stored without waiting for a disk or a worker.
+    pub fn stores_quickly(&self) -> bool {
+        let writer = self.writer.as_deref();
+        writer.is_some_and(|writer| writer.target.stores_quickly())
+    }
+
+    /// The names that lead to an inode.
+    pub(in crate::mount::fs) fn names(&self, ino: u64) -> Result<Path> {
+        if ino == ROOT_INO {
+            return Ok(Vec::new());
+        }
+        let names = self.inodes().names(ino);
+        names.ok_or_else(|| Error::new(ErrorKind::Stale, "no such inode"))
+    }
+
+    /// The path of a name in a directory that may be changed.
+    pub(super) fn path_in(&self, parent: u64, name: &OsStr) -> Result<Path> {
+        let mut path = self.names(parent)?;
+        path.push(name.as_bytes().to_vec());
+        if path.first().is_some_and(|first| first == control::NAME) {
+            return Err(refused(libc::EPERM, "nothing can be written in .npyfs"));
+        }
+        Ok(path)
+    }
+
+    /// The scratch file that an inode is, if it is one.
+    fn body(&self, ino: u64) -> Result<Option<Arc<Body>>> {
+        let Node::File(file) = self.node(ino)? else {
+            return Ok(None);
+        };
+        if file.number().is_none() {
+            return Ok(None);
+        }
+        let writer = self.writer()?;
+        let path = self.names(ino)?;
+        let there = writer.pending.body(&path);
+        if let Some(body) = there.filter(|body| Some(body.number) == file.number()) {
+            return Ok(Some(body));
+        }
+        // It has no name any more, but somebody writes it.
+        let handles = writer.handles.read().unwrap_or_else(|e| e.into_inner());
+        let mut open = handles.values().map(|handle| &handle.body);
+        Ok(open
+            .find(|body| Some(body.number) == file.number())
+            .cloned())
+    }
+
+    fn enter_body(&self, path: &[Vec<u8>], parent: u64, body: &Arc<Body>) -> u64 {
+        let name = path.last().map_or(&[][..], Vec::as_slice);
+        let node = Node::File(Arc::new(ScratchFile(body.clone())));
+        let mut inodes = self.inodes();
+        let ino = inodes.enter(parent, name, &node, self.comes_last(name));
+        inodes.hold(ino);
+        ino
+    }
+
+    /// Opens a scratch file; `None` if it is none any more.
+    fn open_body(&self, ino: u64, body: &Arc<Body>, flags: Flags) -> Result<Option<Opened>> {
+        let writer = self.writer()?;
+        if writer.pending.add_writer(body, flags).is_none() {
+            return Ok(None);
+        }
+        if flags.truncate
+            && let Err(e) = body.set_len(0)
+        {
+            body.state().writers -= 1;
+            if body.is_untouched() {
+                writer.pending.drop_idle(body);
+            }
+            return Err(e);
+        }
+        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        let mut handles = writer.handles.write().unwrap_or_else(|e| e.into_inner());
+        let opener = writer.opener(flags.thread);
+        let body_too = body.clone();
+        handles.insert(
+            handle,
+            Handle {
+                body: body_too,
+                opener,
+            },
+        );
+        drop(handles);
+        let open = OpenFile {
+            ino,
+            content: Arc::new(Written::new(body)?),
+            direct_io: false,
+            track: Arc::default(),
+        };
+        let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
+        files.insert(handle, Arc::new(open));
+        Ok(Some(Opened {
+            handle,
+            direct_io: false,
+            fresh: false,
+        }))
+    }
+
+    /// Makes a file, or opens the one that is there, for writing. Adds one kernel reference to its inode.
+    pub fn create(
+        &self,
+        parent: u64,
+        name: &OsStr,
+        maker: Maker,
+        flags: Flags,
+    ) -> FsResult<(Attr, Opened)> {
+        let create = || {
+            let writer = self.writer()?;
+            let path = self.path_in(parent, name)?;
+            let role = writer.target.role(&path)?;
+            let _changing = writer.change_names(&[&path]);
+            let there = self.child(parent, name.as_bytes())?;
+            let is_new = there.is_none();
+            let body = match there {
+                Some(_) if flags.exclusive => return Err(refused(libc::EEXIST, "it exists")),
+                Some(Node::Directory(_)) => {
+                    return Err(Error::new(ErrorKind::IsDirectory, "is a directory"));
+                }
+                Some(Node::Symlink(_)) => return Err(refused(libc::EEXIST, "a symbolic link")),
+                Some(Node::File(_)) => writer.edit(&path)?,
+                None => {
+                    if let Role::Stored(place) = &role
+                        && place.suffix.is_empty()
+                    {
+                        return Err(refused(libc::EINVAL, "a name without a suffix"));
+                    }
+                    let scratch = writer.target.scratch();
+                    let now = SystemTime::now();
+                    let body = Arc::new(Body::new(path.clone(), scratch, None, now, maker));
+                    let entry = Entry::File(body.clone());
+                    writer.pending.entries().insert(path.clone(), entry);
+                    writer.pending.touch_above(&path);
+                    body
+                }
+            };
+            // Open first: until then another thread may find it stored, and done with.
+            let opened = self.open_body(body.number, &body, flags);
+            if opened.is_err() && is_new {
+                writer.pending.drop_idle(&body);
+            }
+            let Some(opened) = opened? else {
+                return Ok(None);
+            };
+            let ino = self.enter_body(&path, parent, &body);
+            Ok(Some((self.getattr_of(ino)?, opened)))
+        };
+        let create = || {
+            loop {
+                if let Some(created) = create()? {
+                    return Ok(created);
+                }
+            }
+        };
+        create().map_err(|e| self.note_name(parent, name, "create", e))
+    }
+
+    fn getattr_of(&self, ino: u64) -> Result<Attr> {
+        Ok(self.attr(ino, &self.node(ino)?))
+    }
+
+    /// Opens a file for writing. ESTALE if that takes another inode: the kernel then looks the path up again.
+    pub fn open_to_write(&self, ino: u64, flags: Flags) -> FsResult<Opened> {
+        let open = || {
+            let writer = self.writer()?;
+            let file = self.file(ino)?;
+            if let Some(body) = self.body(ino)?
+                && let Some(opened) = self.open_body(ino, &body, flags)?
+            {
+                return Ok(opened);
+            }
+            let path = self.names(ino)?;
+            if path.first().is_some_and(|first| first == control::NAME) || file.volatile() {
+                return Err(refused(libc::EPERM, "nothing can be written in .npyfs"));
+            }
+            writer.offer(&path, flags.thread)?;
+            Err(Error::new(ErrorKind::Stale, "written under another inode"))
+        };
+        open().map_err(|e| self.note(ino, "open for writing", e))
+    }
+
+    /// Writes all of `bytes`.
+    pub fn write(&self, handle: u64, offset: u64, bytes: &[u8]) -> FsResult<()> {
+        let (ino, body) = self.written(handle)?;
+        body.write(bytes, offset)
+            .map_err(|e| self.note(ino, "write", e))
+    }
+
+    /// Makes room or a hole.
+    pub fn fallocate(&self, handle: u64, offset: u64, len: u64, mode: i32) -> FsResult<()> {
+        let (_, body) = self.written(handle)?;
+        // What the disk does not offer is an answer, and the caller goes on without.
+        Ok(body.allocate(mode, offset, len)?)
+    }
+
+    fn written(&self, handle: u64) -> Result<(u64, Arc<Body>)> {
+        let body = self.writer()?.handle(handle);
+        let body = body.ok_or_else(|| refused(libc::EBADF, "no such handle to write"))?;
+        Ok((body.number, body))
+    }
+
+    /// Thread number `thread` closes a descriptor of a handle: stores the file, if it is whole. Others may go on
+    /// writing.
+    pub fn flush(&self, handle: u64, thread: u32) -> FsResult<()> {
+        let Some(writer) = &self.writer else {
+            return Ok(());
+        };
+        let Some(body) = writer.handle(handle) else {
+            return Ok(());
+        };
+        let committed = writer.commit(&body).and_then(|state| match state {
+            State::Begun if writer.is_emptied(&body)? => Err(writer.begun(&body)),
+            _ => Ok(()),
+        });
+        committed.or_else(|e| {
+            let handles = writer.handles.read().unwrap_or_else(|e| e.into_inner());
+            let opener = handles.get(&handle).map(|handle| handle.opener);
+            drop(handles);
+            // Not the last to close it, so what is there need not be whole: another program has opened the file,
+            // or this is a child that inherited the descriptor, `head` in `(head; cat) > x.npy`.
+            let others = body.state().writers > 1;
+            if e.errno() == libc::EINVAL && (others || opener != Some(process_of(thread))) {
+                return Ok(());
+            }
+            // A shell closes a copy of the descriptor before the command has written anything: the last close tells.
+            if body.len().is_ok_and(|len| len == 0) {
+                return Err(e.into());
+            }
+            Err(self.note_path(&body.path().unwrap_or_default(), "close", e))
+        })
+    }
+
+    /// Stores the file durably.
+    pub fn fsync(&self, handle: u64) -> FsResult<()> {
+        let Some(writer) = &self.writer else {
+            return Ok(());
+        };
+        let Some(body) = writer.handle(handle) else {
+            return self.sync_dir();
+        };
+        self.store(&body, "fsync")?;
+        let path = body.path().unwrap_or_default();
+        let kept = match path.as_slice() {
+            [] => Ok(()),
+            path => writer.keep(path),
+        };
+        let synced = kept.and_then(|()| writer.target.sync());
+        synced.map_err(|e| self.note_path(&path, "fsync", e))
+    }
+
+    /// The mount is gone: all that was stored is made durable.
+    pub fn close(&self) -> FsResult<()> {
+        self.sync_dir()
+    }
+
+    /// Makes all that was stored durable, and all names.
+    pub fn sync_dir(&self) -> FsResult<()> {
+        let Some(writer) = &self.writer else {
+            return Ok(());
+        };
+        let kept = writer.keep_all();
+        let synced = writer.target.sync().and(kept);
+        synced.map_err(|e| self.note_path(&[b".".to_vec()], "sync", e))
+    }
+
+    fn store(&self, body: &Arc<Body>, what: &str) -> FsResult<()> {
+        let writer = self.writer()?;
+        let committed = writer.commit(body).and_then(|state| match state {
+            State::Begun => Err(writer.begun(body)),
+            _ => Ok(()),
+        });
+        committed.map_err(|e| {
+            let path = body.path().unwrap_or_default();
+            self.note_path(&path, what, e)
+        })
+    }
+
+    /// The last descriptor of a writing handle is closed.
+    pub(in crate::mount::fs) fn release_writer(&self, handle: u64) {
+        let Some(writer) = &self.writer else { return };
+        let mut handles = writer.handles.write().unwrap_or_else(|e| e.into_inner());
+        let closed = handles.remove(&handle);
+        drop(handles);
+        let Some(Handle { body, .. }) = closed else {
+            return;
+        };
+        let last = {
+            let mut state = body.state();
+            state.writers = state.writers.saturating_sub(1);
+            state.writers == 0
+        };
+        if !last {
+            return;
+        }
+        let path = body.path().unwrap_or_default();
+        let finished = writer.finish(&body);
+        body.retire();
+        if let Err(e) = finished {
+            let what = "not stored, what stood there before stays";
+            self.note_path(&path, what, e);
+        }
+    }
+
+    /// Changes size, time or owner of a file. ESTALE if that takes another inode.
+    pub fn setattr(&self, ino: u64, handle: Option<u64>, change: Change) -> FsResult<Attr> {
+        let set = || {
+            let writer = self.writer()?;
+            let held = handle.and_then(|handle| writer.handle(handle));
+            let body = match held {
+                Some(body) => Some(body),
+                None => self.body(ino)?,
+            };
+            if let Some(body) = body {
+                return self.set_body(ino, &body, change);
+            }
+            match self.node(ino)? {
+                Node::Symlink(_) => Err(refused(libc::EPERM, "a symbolic link")),
+                Node::Directory(_) => {
+                    let path = self.names(ino)?;
+                    if let Some(time) = change.mtime
+                        && !path.is_empty()
+                    {
+                        writer.set_directory_time(&path, time)?;
+                    }
+                    Ok(self.getattr(ino).map_err(back)?)
+                }
+                // Also a scratch file that was stored a moment ago.
+                Node::File(file) => {
+                    let path = self.names(ino)?;
+                    if path.first().is_some_and(|first| first == control::NAME) || file.volatile() {
+                        return Err(refused(libc::EPERM, "nothing can be changed in .npyfs"));
+                    }
+                    if change.size.is_some() {
+                        writer.offer(&path, NOBODY)?;
+                        return Err(Error::new(ErrorKind::Stale, "written under another inode"));
+                    }
+                    if let Some(time) = change.mtime {
+                        writer.touch(&path, time)?;
+                        if let Some(node) = writer.stored(&path)? {
+                            let attr = self.attr(ino, &node);
+                            if file.number().is_none() {
+                                self.inodes().replace(ino, node);
+                            }
+                            return Ok(attr);
+                        }
+                    }
+                    self.getattr_of(ino)
+                }
+            }
+        };
+        set().map_err(|e| self.note(ino, "setattr", e))
+    }
+
+    fn set_body(&self, ino: u64, body: &Arc<Body>, change: Change) -> Result<Attr> {
+        if let Some(len) = change.size {
+            body.set_len(len)?;
+        }
+        {
+            let mut state = body.state();
+            state.mode = change.mode.map_or(state.mode, |mode| mode & 0o777);
+            state.uid = change.uid.unwrap_or(state.uid);
+            state.gid = change.gid.unwrap_or(state.gid);
+        }
+        if let Some(time) = change.mtime {
+            body.set_time(time);
+        }
+        let nobody_writes = {
+            let mut state = body.state();
+            state.awaited.retain(|(thread, _)| *thread != NOBODY);
+            state.writers == 0
+        };
+        if nobody_writes && (change.size.is_some() || change.mtime.is_some()) {
+            self.writer()?.finish(body)?;
+        }
+        self.getattr_of(ino)
+    }
+
+    /// Notes a failure about a name in a directory.
+    pub(super) fn note_name(&self, parent: u64, name: &OsStr, what: &str, e: Error) -> FsError {
+        let mut path = self.names(parent).unwrap_or_default();
+        path.push(name.as_bytes().to_vec());
+        self.note_path(&path, what, e)
+    }
+
+    /// Notes a failure about a path. What a program asks to find out is an answer and no failure.
+    pub(super) fn note_path(&self, path: &[Vec<u8>], what: &str, error: Error) -> FsError {
+        let asked = [libc::EEXIST, libc::ENOTEMPTY, libc::EXDEV];
+        // What is stored goes to a disk; that it became read-only is a failure.
+        let stores = matches!(what, "close" | "fsync" | "sync");
+        let is_answer = asked.contains(&error.errno()) || (error.errno() == libc::EROFS && !stores);
+        if !matches!(error.kind, ErrorKind::NotFound | ErrorKind::Stale) && !is_answer {
+            self.context.journal.add(&format!(
+                "{}: {}: {what}: {}",
+                self.store.display(),
+                String::from_utf8_lossy(&path.join(&b'/')),
+                error.message
+            ));
+        }
+        error.into()
+    }
+}
+
+/// An answer that was made for the kernel, as an error again.
+fn back(error: FsError) -> Error {
+    Error::new(ErrorKind::Os(error.errno), error.message)
+}

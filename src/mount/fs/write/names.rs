@@ -1,0 +1,507 @@
+//! Names: making directories, deleting and renaming.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::body::{Body, Maker};
+use super::commit::{State, depth_inside};
+use super::pending::{Entry, Path};
+use super::unreadable::Unreadable;
+use super::{Writer, refused};
+use crate::checkout::target::{Deletion, Made, Outcome, Place, Role};
+use crate::error::{Error, ErrorKind, Result};
+use crate::mount::fs::{Attr, Fs, FsResult};
+use crate::tree::{Directory, Node};
+
+/// What is still shown of an object that is deleted, or of a member.
+#[derive(Default)]
+struct Leftovers {
+    files: Vec<(Path, Place, Arc<Body>)>,
+    directories: Vec<Path>,
+}
+
+impl Writer {
+    /// Deletes the file at a path.
+    fn delete(&self, path: &[Vec<u8>]) -> Result<()> {
+        let role = self.target.role(path)?;
+        let there = self.shown(path)?;
+        match there {
+            None => return Err(Error::new(ErrorKind::NotFound, "no such file")),
+            Some(Node::Directory(_)) => {
+                return Err(Error::new(ErrorKind::IsDirectory, "is a directory"));
+            }
+            Some(Node::File(_) | Node::Symlink(_)) => {}
+        }
+        let body = self.pending.body(path);
+        let hidden = matches!(self.pending.get(path), Some(Entry::Hidden));
+        if !hidden && self.stored(path)?.is_some() {
+            self.take_away(path, &role)?;
+        }
+        if let Some(body) = body {
+            let origin = body.state().origin.take();
+            self.pending.drop_body(&body);
+            if let Some(origin) = origin {
+                self.settle_origin(&origin)?;
+            }
+            self.keep_without(path)?;
+        }
+        // Directories that were there because something was stored in them stay until they are removed themselves.
+        for depth in (1..path.len()).rev() {
+            let above = &path[..depth];
+            if self.pending.get(above).is_some() || self.stored(above)?.is_some() {
+                break;
+            }
+            let now = Entry::Directory(SystemTime::now());
+            self.pending.entries().insert(above.to_vec(), now);
+            self.pending.renew();
+        }
+        Ok(())
+    }
+
+    /// Deletes what is stored at a path: the object, or what of it goes with the file.
+    fn take_away(&self, path: &[Vec<u8>], role: &Role) -> Result<()> {
+        let Role::Stored(place) = role else {
+            // A link to a group, whose name has no suffix.
+            return self.target.remove_directory(path);
+        };
+        match self.target.deletion(place)? {
+            Deletion::Object => self.remove_object(path, place),
+            Deletion::Member(member) => self.remove_member(path, place, &member),
+        }
+    }
+
+    /// Deletes an object of which the file at a path is a part. Its other files in the same directory stay as scratch files:
+    /// whoever deletes a directory finds them, and may delete them.
+    fn remove_object(&self, path: &[Vec<u8>], place: &Place) -> Result<()> {
+        let _one = self.lock(&place.object);
+        if self.stored(path)?.is_none() {
+            // It went with another of its files meanwhile.
+            if let Some(left) = self.pending.body(path) {
+                self.pending.drop_body(&left);
+            }
+            return Ok(());
+        }
+        let left = self.leftovers(path, place)?;
+        self.target.remove(&place.object)?;
+        self.leave(path, place, left);
+        Ok(())
+    }
+
+    /// Stores an object anew without a member; what else is shown of that stays as above.
+    fn remove_member(&self, path: &[Vec<u8>], place: &Place, member: &str) -> Result<()> {
+        let of_member = |of: &str| {
+            of.strip_prefix(member)
+                .is_some_and(|r| r.is_empty() || r.starts_with('/'))
+        };
+        let _one = self.lock(&place.object);
+        let mut left = self.leftovers(path, place)?;
+        left.files.retain(|(_, place, _)| of_member(&place.member));
+        left.directories.retain(|at| {
+            let top = path.len() - depth_inside(place);
+            let inside: Vec<_> = at[top..]
+                .iter()
+                .map(|name| String::from_utf8_lossy(name))
+                .collect();
+            of_member(&inside.join("/"))
+        });
+        let top = &path[..path.len() - depth_inside(place)];
+        let mut parts = Vec::new();
+        if let Some(Node::Directory(dir)) = self.stored(top)? {
+            let mut at = top.to_vec();
+            self.add_stored(&*dir, &mut at, &place.object, &|_| false, &mut parts)?;
+        }
+        parts.retain(|part| !of_member(&part.place.member));
+        match self
+            .target
+            .store(&place.object, &parts, SystemTime::now())?
+        {
+            Outcome::Stored => {}
+            Outcome::Incomplete(missing) => {
+                let why = format!(
+                    "the object cannot be without it: {} missing",
+                    missing.join(", ")
+                );
+                return Err(refused(libc::EINVAL, &why));
+            }
+        }
+        self.leave(path, place, left);
+        Ok(())
+    }
+
+    /// The stored files of the object of `place` but the one at `path`, as scratch files, and their directories.
+    fn leftovers(&self, path: &[Vec<u8>], place: &Place) -> Result<Leftovers> {
+        let mut left = Leftovers::default();
+        if place.member.is_empty() {
+            return Ok(left);
+        }
+        let top = &path[..path.len() - depth_inside(place)];
+        if let Some(Node::Directory(dir)) = self.stored(top)? {
+            let mut at = top.to_vec();
+            left.directories.push(top.to_vec());
+            self.add_leftovers(&*dir, &mut at, path, place, &mut left)?;
+        }
+        Ok(left)
+    }
+
+    fn add_leftovers(
+        &self,
+        dir: &dyn Directory,
+        at: &mut Path,
+        without: &[Vec<u8>],
+        of: &Place,
+        left: &mut Leftovers,
+    ) -> Result<()> {
+        for (name, node) in dir.list()?.iter() {
+            at.push(name.to_vec());
+            match &*node {
+                Node::File(file) if at.as_slice() != without && self.pending.get(at).is_none() => {
+                    if let Role::Stored(place) = self.target.role(at)?
+                        && place.object == of.object
+                    {
+                        let content = file
+                            .open()
+                            .unwrap_or_else(|_| Arc::new(Unreadable(file.clone())));
+                        let own = file.ownership();
+                        let maker = Maker {
+                            uid: own.uid,
+                            gid: own.gid,
+                            mode: own.mode & 0o666 | 0o200,
+                        };
+                        let body = Body::new(
+                            at.clone(),
+                            self.target.scratch(),
+                            Some(content),
+                            own.mtime,
+                            maker,
+                        );
+                        body.is_whole(body.changes());
+                        left.files.push((at.clone(), place, Arc::new(body)));
+                    }
+                }
+                Node::Directory(below) => {
+                    left.directories.push(at.clone());
+                    self.add_leftovers(&**below, at, without, of, left)?;
+                }
+                _ => {}
+            }
+            at.pop();
+        }
+        Ok(())
+    }
+
+    /// Shows what is left of an object, or of a member.
+    fn leave(&self, path: &[Vec<u8>], place: &Place, left: Leftovers) {
+        if !place.member.is_empty() {
+            self.pending
+                .settle(&path[..path.len() - depth_inside(place)]);
+        }
+        let now = SystemTime::now();
+        let mut entries = self.pending.entries();
+        for at in left.directories {
+            entries.entry(at).or_insert(Entry::Directory(now));
+        }
+        for (at, _, body) in left.files {
+            entries.entry(at).or_insert(Entry::File(body));
+        }
+        drop(entries);
+        self.pending.renew();
+    }
+
+    /// What was renamed away from a path is deleted or stored elsewhere now: it goes from its old place.
+    fn settle_origin(&self, origin: &[Vec<u8>]) -> Result<()> {
+        let hidden = matches!(self.pending.get(origin), Some(Entry::Hidden));
+        if hidden && self.stored(origin)?.is_some() {
+            let role = self.target.role(origin)?;
+            self.pending.entries().remove(origin);
+            self.take_away(origin, &role)?;
+            self.pending.renew();
+        }
+        Ok(())
+    }
+
+    fn make_directory(&self, path: &[Vec<u8>]) -> Result<()> {
+        if self.shown(path)?.is_some() {
+            return Err(refused(libc::EEXIST, "it exists"));
+        }
+        let now = SystemTime::now();
+        let made = self.target.make_directory(path, now)?;
+        self.pending.touch_above(path);
+        let mut entries = self.pending.entries();
+        match made {
+            Made::Stored => entries.remove(path),
+            Made::Scratch => entries.insert(path.to_vec(), Entry::Directory(now)),
+        };
+        drop(entries);
+        self.pending.renew();
+        Ok(())
+    }
+
+    fn remove_directory(&self, path: &[Vec<u8>]) -> Result<()> {
+        match self.merged(path)? {
+            None => return Err(Error::new(ErrorKind::NotFound, "no such directory")),
+            Some(Node::Directory(dir)) if dir.list()?.is_empty() => {}
+            Some(Node::Directory(_)) => return Err(refused(libc::ENOTEMPTY, "it is not empty")),
+            Some(_) => return Err(Error::new(ErrorKind::NotDirectory, "not a directory")),
+        }
+        if self.stored(path)?.is_some() {
+            self.target.remove_directory(path)?;
+        }
+        self.pending.settle(path);
+        self.pending.forget_time(path);
+        self.pending.touch_above(path);
+        Ok(())
+    }
+
+    /// Sets the time of a directory, where that is kept.
+    pub fn set_directory_time(&self, path: &[Vec<u8>], time: SystemTime) -> Result<()> {
+        self.pending.forget_time(path);
+        let mut entries = self.pending.entries();
+        if let Some(Entry::Directory(known)) = entries.get_mut(path) {
+            *known = time;
+            return Ok(());
+        }
+        drop(entries);
+        let key = path.join(&b'/');
+        if let Ok(key) = String::from_utf8(key) {
+            // A store has no time for its groups: then the time stays what it is.
+            let _ = self.target.set_time(&key, time);
+        }
+        Ok(())
+    }
+
+    /// Gives the file at `from` the path `to`.
+    fn rename(&self, from: &[Vec<u8>], to: &[Vec<u8>]) -> Result<()> {
+        let (was, becomes) = (self.target.role(from)?, self.target.role(to)?);
+        let replaced = self.merged(to)?;
+        match self.shown(from)? {
+            None => return Err(Error::new(ErrorKind::NotFound, "no such file")),
+            Some(Node::Directory(_)) => {
+                if let Some(Node::Directory(there)) = replaced
+                    && !there.list()?.is_empty()
+                {
+                    return Err(refused(libc::ENOTEMPTY, "it is not empty"));
+                }
+                // Who renames a directory copies it, then: mv does.
+                return Err(refused(libc::EXDEV, "a directory"));
+            }
+            _ if matches!(replaced, Some(Node::Directory(_))) => {
+                return Err(Error::new(ErrorKind::IsDirectory, "is a directory"));
+            }
+            Some(Node::Symlink(_)) => return Err(refused(libc::EPERM, "a symbolic link")),
+            Some(Node::File(_)) => {}
+        }
+        let stored = self.stored(from)?.is_some();
+        if let (true, Role::Stored(place)) = (stored, &was) {
+            // What may not be taken away must not be stored elsewhere first.
+            self.target.deletion(place)?;
+        }
+        let body = self.pending.body(from);
+        if stored
+            && body.is_none()
+            && let (Role::Stored(a), Role::Stored(b)) = (&was, &becomes)
+            && a.member.is_empty()
+            && b.member.is_empty()
+            && a.suffix == b.suffix
+            && self.target.rename(&a.object, &b.object)?
+        {
+            self.displace(to);
+            self.pending.renew();
+            return self.target.sync();
+        }
+        let body = match body {
+            Some(body) => body,
+            None => self.edit(from)?,
+        };
+        let origin = body.state().origin.clone();
+        let displaced = self.put(&body, from, to);
+        let done = match becomes {
+            Role::Stored(_) => self.store_renamed(&body, from, to, stored.then_some(&was)),
+            Role::Scratch => self.keep_without(from),
+        };
+        if let Err(e) = done {
+            body.state().origin = origin;
+            self.put_back(&body, from, to, displaced);
+            return Err(e);
+        }
+        if let Some(Entry::File(old)) = displaced {
+            old.state().path = None;
+            old.retire();
+        }
+        if stored && becomes == Role::Scratch {
+            // It is not gone before what it becomes is stored, or deleted as well.
+            self.pending.entries().insert(from.to_vec(), Entry::Hidden);
+            body.state().origin = Some(from.to_vec());
+        }
+        Ok(())
+    }
+
+    /// Stores a file under the path `to`, durably, and takes away what stood at its old ones. `was`: what is stored at
+    /// `from`, if anything is. On failure it is not stored.
+    fn store_renamed(
+        &self,
+        body: &Arc<Body>,
+        from: &[Vec<u8>],
+        to: &[Vec<u8>],
+        was: Option<&Role>,
+    ) -> Result<()> {
+        let origin = body.state().origin.take();
+        let origin = match origin {
+            Some(origin) if self.is_hidden(&origin)? => Some(origin),
+            _ => None,
+        };
+        let origin_role = origin.as_deref().map(|at| self.target.role(at));
+        let origin_role = origin_role.transpose()?;
+        if let Some(Role::Stored(place)) = &origin_role {
+            self.target.deletion(place)?;
+        }
+        // Objects go in the moment in which they are stored elsewhere. Members of others follow.
+        let single = |role: Option<&Role>| match role {
+            Some(Role::Stored(place)) if place.member.is_empty() => Some(place.object.clone()),
+            _ => None,
+        };
+        let leaving = [single(was), single(origin_role.as_ref())];
+        let gone: Vec<String> = leaving.iter().flatten().cloned().collect();
+        // It is to be stored whatever it was before, with the time it has.
+        body.copy()?;
+        body.forget_stored();
+        let state = self.commit_with(body, Some(&gone))?;
+        if state == State::Begun && body.state().writers == 0 {
+            return Err(self.begun(body));
+        }
+        // What was synced under its old name is expected to last under the new one.
+        self.keep(to)?;
+        self.keep_without(from)?;
+        if !body.is_dirty() {
+            self.pending.drop_idle(body);
+        }
+        for (at, role, single) in [
+            (Some(from), was, &leaving[0]),
+            (origin.as_deref(), origin_role.as_ref(), &leaving[1]),
+        ] {
+            if let (Some(at), Some(role)) = (at, role)
+                && (single.is_none() || state != State::Stored)
+            {
+                self.take_away(at, role)?;
+            }
+        }
+        if let Some(origin) = origin {
+            self.pending.entries().remove(&origin);
+        }
+        if !gone.is_empty() {
+            self.pending.renew();
+        }
+        Ok(())
+    }
+
+    /// Whether something is stored at a path that was renamed away from there.
+    fn is_hidden(&self, path: &[Vec<u8>]) -> Result<bool> {
+        let hidden = matches!(self.pending.get(path), Some(Entry::Hidden));
+        Ok(hidden && self.stored(path)?.is_some())
+    }
+
+    /// A scratch file that another takes the place of has no name any more.
+    fn displace(&self, path: &[Vec<u8>]) {
+        if let Some(Entry::File(old)) = self.pending.entries().remove(path) {
+            old.state().path = None;
+            old.retire();
+        }
+    }
+
+    fn put(&self, body: &Arc<Body>, from: &[Vec<u8>], to: &[Vec<u8>]) -> Option<Entry> {
+        let mut entries = self.pending.entries();
+        entries.remove(from);
+        body.state().path = Some(to.to_vec());
+        entries.insert(to.to_vec(), Entry::File(body.clone()))
+    }
+
+    fn put_back(&self, body: &Arc<Body>, from: &[Vec<u8>], to: &[Vec<u8>], was: Option<Entry>) {
+        let mut entries = self.pending.entries();
+        match was {
+            Some(entry) => entries.insert(to.to_vec(), entry),
+            None => entries.remove(to),
+        };
+        body.state().path = Some(from.to_vec());
+        entries.insert(from.to_vec(), Entry::File(body.clone()));
+        drop(entries);
+        if body.is_copy() {
+            // It is what is stored there.
+            self.pending.drop_idle(body);
+        }
+    }
+}
+
+/// How `rename` treats what has the new name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replace {
+    Yes,
+    No,
+}
+
+impl Fs {
+    /// Makes a directory. Adds one kernel reference to its inode.
+    pub fn make_directory(&self, parent: u64, name: &OsStr) -> FsResult<Attr> {
+        let make = || {
+            let writer = self.writer()?;
+            let path = self.path_in(parent, name)?;
+            let _changing = writer.change_names(&[&path]);
+            writer.make_directory(&path)
+        };
+        make().map_err(|e| self.note_name(parent, name, "mkdir", e))?;
+        self.lookup(parent, name)
+    }
+
+    pub fn remove_directory(&self, parent: u64, name: &OsStr) -> FsResult<()> {
+        let remove = || {
+            let writer = self.writer()?;
+            let path = self.path_in(parent, name)?;
+            let _changing = writer.change_names(&[&path]);
+            writer.remove_directory(&path)
+        };
+        remove().map_err(|e| self.note_name(parent, name, "rmdir", e))
+    }
+
+    pub fn unlink(&self, parent: u64, name: &OsStr) -> FsResult<()> {
+        let unlink = || {
+            let writer = self.writer()?;
+            let path = self.path_in(parent, name)?;
+            let open = self.open_directories();
+            let _changing = writer.change_names(&[&path]);
+            let remnants = writer.remnants(&path, &open)?;
+            writer.delete(&path)?;
+            writer.leave_remnants(remnants)?;
+            writer.pending.touch_above(&path);
+            Ok(())
+        };
+        unlink().map_err(|e| self.note_name(parent, name, "unlink", e))
+    }
+
+    pub fn rename(
+        &self,
+        (parent, name): (u64, &OsStr),
+        (new_parent, new_name): (u64, &OsStr),
+        replace: Replace,
+    ) -> FsResult<()> {
+        let rename = || {
+            let writer = self.writer()?;
+            let from: Path = self.path_in(parent, name)?;
+            let to: Path = self.path_in(new_parent, new_name)?;
+            let _changing = writer.change_names(&[&from, &to]);
+            if replace == Replace::No && writer.shown(&to)?.is_some() {
+                return Err(refused(libc::EEXIST, "it exists"));
+            }
+            if from == to {
+                return Ok(());
+            }
+            let number = writer.pending.body(&from).map(|body| body.number);
+            writer.rename(&from, &to)?;
+            writer.pending.touch_above(&from);
+            writer.pending.touch_above(&to);
+            if let (Some(ino), Some(name)) = (number, to.last()) {
+                self.inodes().rename(ino, new_parent, name);
+            }
+            Ok(())
+        };
+        rename().map_err(|e| self.note_name(new_parent, new_name, "rename", e))
+    }
+}

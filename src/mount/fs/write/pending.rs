@@ -1,0 +1,318 @@
+//! What a writable mount shows before it is stored: scratch files and directories, over the tree of what is.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::{Value as Json, json};
+
+use super::Flags;
+use super::body::{Body, ScratchFile, State};
+use crate::checkout::target::Target;
+use crate::error::Result;
+use crate::hdf5::Attribute;
+use crate::io::file::Ownership;
+use crate::options::StoreKind;
+use crate::tree::{Directory, Listing, Node};
+
+/// The names that lead to something.
+pub type Path = Vec<Vec<u8>>;
+
+/// How long a file is kept for somebody who was told to look it up again.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What stands at a path, whatever is stored there.
+#[derive(Clone)]
+pub enum Entry {
+    File(Arc<Body>),
+    Directory(SystemTime),
+    /// Nothing: a part of an object was deleted, or renamed to a name that nobody stores.
+    Hidden,
+    /// Nothing: it is stored, but as another form of something that was written in this mount.
+    Unwritten,
+}
+
+/// All of them. Any thread may use it.
+#[derive(Default)]
+pub struct Pending {
+    entries: Mutex<BTreeMap<Path, Entry>>,
+    /// When names in a directory last changed through this mount.
+    times: Mutex<HashMap<Path, SystemTime>>,
+    /// Counts changes of what directories stand for.
+    generation: AtomicU64,
+}
+
+impl Pending {
+    /// The table itself, to change more than one entry at once.
+    pub fn entries(&self) -> MutexGuard<'_, BTreeMap<Path, Entry>> {
+        self.entries.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    pub fn get(&self, path: &[Vec<u8>]) -> Option<Entry> {
+        self.entries().get(path).cloned()
+    }
+
+    /// The file at a path.
+    pub fn body(&self, path: &[Vec<u8>]) -> Option<Arc<Body>> {
+        match self.get(path) {
+            Some(Entry::File(body)) => Some(body),
+            _ => None,
+        }
+    }
+
+    /// Counts one more writer of the file at a path, in a thread; `None` if it is another file, or none, by now.
+    pub fn add_writer(&self, body: &Body, flags: Flags) -> Option<()> {
+        let _entries = self.entries();
+        let mut state = body.state();
+        state.path.as_ref()?;
+        state.is_mappable = flags.reads || (state.is_mappable && !flags.truncate);
+        state.writers += 1;
+        state.awaited.retain(|(other, _)| *other != flags.thread);
+        Some(())
+    }
+
+    /// Keeps the file at a path for a thread that looks it up again; `None` if it is there no more.
+    pub fn await_writer(&self, body: &Body, thread: u32) -> Option<()> {
+        let _entries = self.entries();
+        let mut state = body.state();
+        state.path.as_ref()?;
+        state.awaited.retain(|(other, _)| *other != thread);
+        state.awaited.push((thread, Instant::now()));
+        Some(())
+    }
+
+    /// Takes a file off its path, if it is still there.
+    pub fn drop_body(&self, body: &Body) {
+        self.drop_if(body, |_| true);
+    }
+
+    /// The same unless somebody opened it to write meanwhile.
+    pub fn drop_idle(&self, body: &Body) {
+        let awaited = |state: &State| {
+            let mut since = state.awaited.iter().map(|(_, since)| since);
+            since.any(|since| since.elapsed() < PATIENCE)
+        };
+        self.drop_if(body, |state| state.writers == 0 && !awaited(state));
+    }
+
+    fn drop_if(&self, body: &Body, may: impl FnOnce(&State) -> bool) {
+        let mut entries = self.entries();
+        let mut state = body.state();
+        if !may(&state) {
+            return;
+        }
+        if let Some(path) = state.path.take()
+            && matches!(entries.get(&path), Some(Entry::File(there)) if there.number == body.number)
+        {
+            entries.remove(&path);
+        }
+        drop((state, entries));
+        body.retire();
+    }
+
+    /// Forgets what is hidden, and directories, at a path and below it.
+    pub fn settle(&self, path: &[Vec<u8>]) {
+        let gone =
+            |at: &Path, entry: &Entry| at.starts_with(path) && !matches!(entry, Entry::File(_));
+        self.entries().retain(|at, entry| !gone(at, entry));
+        self.renew();
+    }
+
+    /// The same where something is stored now: forms of it that nobody wrote stay as they are.
+    pub fn settle_stored(&self, path: &[Vec<u8>]) {
+        let gone = |at: &Path, entry: &Entry| {
+            at.starts_with(path) && matches!(entry, Entry::Hidden | Entry::Directory(_))
+        };
+        self.entries().retain(|at, entry| !gone(at, entry));
+        self.renew();
+    }
+
+    /// Everything at a path and below it.
+    pub fn below(&self, path: &[Vec<u8>]) -> Vec<(Path, Entry)> {
+        let entries = self.entries();
+        let from = entries.range(path.to_vec()..);
+        from.take_while(|(at, _)| at.starts_with(path))
+            .map(|(at, entry)| (at.clone(), entry.clone()))
+            .collect()
+    }
+
+    fn times(&self) -> MutexGuard<'_, HashMap<Path, SystemTime>> {
+        self.times.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The names in the directory of a path change now.
+    pub fn touch_above(&self, path: &[Vec<u8>]) {
+        if let Some((_, above)) = path.split_last() {
+            self.times().insert(above.to_vec(), SystemTime::now());
+        }
+    }
+
+    /// A directory is gone, or its time was set.
+    pub fn forget_time(&self, path: &[Vec<u8>]) {
+        self.times().remove(path);
+    }
+
+    /// Directories that were looked up before are looked up again.
+    pub fn renew(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How many files there are.
+    pub fn files(&self) -> usize {
+        let entries = self.entries();
+        let files = entries
+            .values()
+            .filter(|entry| matches!(entry, Entry::File(_)));
+        files.count()
+    }
+}
+
+/// A directory of a writable mount.
+pub struct PendingDirectory {
+    pending: Arc<Pending>,
+    target: Arc<dyn Target>,
+    path: Path,
+    /// What is stored there, if anything.
+    below: Option<Arc<dyn Directory>>,
+    generation: u64,
+}
+
+impl PendingDirectory {
+    /// The root.
+    pub fn root(pending: Arc<Pending>, target: Arc<dyn Target>) -> Self {
+        Self {
+            pending,
+            path: Vec::new(),
+            below: Some(target.root()),
+            generation: 0,
+            target,
+        }
+    }
+
+    fn child(&self, name: &[u8]) -> Path {
+        let mut path = self.path.clone();
+        path.push(name.to_vec());
+        path
+    }
+
+    fn directory(&self, path: Path, below: Option<Arc<dyn Directory>>) -> Node {
+        if let Some(below) = &below
+            && !self.target.is_writable(&path)
+        {
+            return Node::Directory(below.clone());
+        }
+        Node::Directory(Arc::new(Self {
+            pending: self.pending.clone(),
+            target: self.target.clone(),
+            path,
+            below,
+            generation: self.pending.generation.load(Ordering::Acquire),
+        }))
+    }
+
+    /// What is shown where `entry` stands over `stored`.
+    fn shown(&self, path: Path, entry: Option<Entry>, stored: Option<Node>) -> Option<Node> {
+        match (entry, stored) {
+            (Some(Entry::File(body)), _) => Some(Node::File(Arc::new(ScratchFile(body)))),
+            (Some(Entry::Hidden | Entry::Unwritten), _) => None,
+            (_, Some(Node::Directory(below))) => Some(self.directory(path, Some(below))),
+            (Some(Entry::Directory(_)), _) => Some(self.directory(path, None)),
+            (None, stored) => stored,
+        }
+    }
+}
+
+impl Directory for PendingDirectory {
+    fn ownership(&self) -> Ownership {
+        let mut own = match (&self.below, self.pending.get(&self.path)) {
+            (Some(below), _) => below.ownership(),
+            (None, entry) => Ownership {
+                mtime: match entry {
+                    Some(Entry::Directory(time)) => time,
+                    _ => SystemTime::UNIX_EPOCH,
+                },
+                mode: 0o755,
+                ..self.target.root().ownership()
+            },
+        };
+        if let Some(&changed) = self.pending.times().get(&self.path) {
+            own.mtime = own.mtime.max(changed);
+        }
+        own
+    }
+
+    fn list(&self) -> Result<Arc<Listing>> {
+        let mut own: BTreeMap<Vec<u8>, Entry> = self
+            .pending
+            .below(&self.path)
+            .into_iter()
+            .filter(|(at, _)| at.len() == self.path.len() + 1)
+            .filter_map(|(mut at, entry)| Some((at.pop()?, entry)))
+            .collect();
+        let listing = match &self.below {
+            Some(below) => below.list()?,
+            None => Arc::default(),
+        };
+        let mut entries = Vec::with_capacity(listing.len() + own.len());
+        for (name, node) in listing.iter() {
+            let entry = own.remove(&*name);
+            if let Some(node) = self.shown(self.child(&name), entry, Some(node.into_owned())) {
+                entries.push((name.into_owned(), node));
+            }
+        }
+        for (name, entry) in own {
+            if let Some(node) = self.shown(self.child(&name), Some(entry), None) {
+                entries.push((name, node));
+            }
+        }
+        Ok(Arc::new(
+            Listing::new(entries, listing.left_out.clone(), listing.notes.clone())
+                .with_damage(listing.damage.clone()),
+        ))
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
+        let path = self.child(name);
+        let entry = self.pending.get(&path);
+        let stored = match (&entry, &self.below) {
+            (None | Some(Entry::Directory(_)), Some(below)) => below.lookup(name)?,
+            _ => None,
+        };
+        Ok(self.shown(path, entry, stored))
+    }
+
+    fn is_current(&self) -> bool {
+        let now = self.pending.generation.load(Ordering::Acquire);
+        let same = self.path.is_empty() || self.generation == now;
+        same && self.below.as_ref().is_none_or(|below| below.is_current())
+    }
+
+    fn is_store(&self) -> bool {
+        self.below.as_ref().is_some_and(|below| below.is_store())
+    }
+
+    fn kind(&self) -> Result<StoreKind> {
+        self.below
+            .as_ref()
+            .map_or(Ok(StoreKind::Plain), |below| below.kind())
+    }
+
+    fn info(&self) -> Result<Json> {
+        match &self.below {
+            Some(below) => below.info(),
+            None => Ok(json!({ "kind": "scratch" })),
+        }
+    }
+
+    fn attributes(&self) -> Result<Vec<Attribute>> {
+        match &self.below {
+            Some(below) => below.attributes(),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn repository(&self) -> Option<Arc<crate::formats::hangar::repository::Repository>> {
+        self.below.as_ref()?.repository()
+    }
+}

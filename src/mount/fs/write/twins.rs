@@ -1,0 +1,145 @@
+//! Members that are shown in two forms: `name.npy`, and a directory `name/` of what it is made of.
+//!
+//! Who writes one form means the member. What is stored of the other form is then no part of the object any more. And a
+//! program that copies both (`cp -r`) would find the second one where it is about to make it: so what an object has that
+//! was not there before and that nobody wrote is not shown in this mount until somebody writes it, too.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Writer;
+use super::body::{Body, Written};
+use super::pending::{Entry, Path};
+use crate::error::Result;
+use crate::io::content::Content;
+use crate::tree::{Directory, Node};
+
+/// Bytes that are compared at a time.
+const STEP: usize = 1 << 20;
+
+/// The suffix of the file.
+const FILE: &[u8] = b".npy";
+
+/// The other forms of what a path leads to, and of the members on the way, below the first `depth` names.
+pub fn twins(path: &[Vec<u8>], depth: usize) -> impl Iterator<Item = Path> {
+    (depth..path.len()).filter_map(move |at| {
+        let mut twin = path.get(..=at)?.to_vec();
+        let last = twin.last_mut()?;
+        if at + 1 < path.len() {
+            last.extend_from_slice(FILE);
+        } else {
+            let stem = last.strip_suffix(FILE).filter(|stem| !stem.is_empty())?;
+            *last = stem.to_vec();
+        }
+        Some(twin)
+    })
+}
+
+/// Whether a stored file is none of its object any more because the other form was written, at `written`.
+pub fn is_replaced(path: &[Vec<u8>], depth: usize, written: &BTreeSet<Path>) -> bool {
+    twins(path, depth).any(|twin| {
+        let mut from = written.range(twin.clone()..);
+        from.next().is_some_and(|other| other.starts_with(&twin))
+    })
+}
+
+impl Writer {
+    /// Whether a scratch file is byte for byte what is stored at its path.
+    pub(super) fn is_unchanged(&self, path: &[Vec<u8>], body: &Arc<Body>) -> Result<bool> {
+        let Some(Node::File(file)) = self.stored(path)? else {
+            return Ok(false);
+        };
+        let Ok(stored) = file.open() else {
+            return Ok(false);
+        };
+        Ok(same(&*stored, &Written::new(body)?).unwrap_or(false))
+    }
+
+    /// Everything that is shown below a path.
+    pub(super) fn shown_below(&self, top: &[Vec<u8>]) -> Result<BTreeSet<Path>> {
+        let mut all = Vec::new();
+        if let Some(Node::Directory(dir)) = self.merged(top)? {
+            below(&*dir, &mut top.to_vec(), &mut all)?;
+        }
+        Ok(all.into_iter().collect())
+    }
+
+    /// Hides what is stored below a path now and was not shown before: it follows from what was written.
+    pub(super) fn leave_unseen(&self, top: &[Vec<u8>], before: &BTreeSet<Path>) -> Result<()> {
+        let mut all = Vec::new();
+        if let Some(Node::Directory(dir)) = self.stored(top)? {
+            below(&*dir, &mut top.to_vec(), &mut all)?;
+        }
+        all.retain(|path| !before.contains(path));
+        let mut entries = self.pending.entries();
+        for path in all {
+            entries.entry(path).or_insert(Entry::Unwritten);
+        }
+        Ok(())
+    }
+}
+
+fn below(dir: &dyn Directory, path: &mut Path, all: &mut Vec<Path>) -> Result<()> {
+    for (name, node) in dir.list()?.iter() {
+        path.push(name.to_vec());
+        all.push(path.clone());
+        if let Node::Directory(dir) = &*node {
+            below(&**dir, path, all)?;
+        }
+        path.pop();
+    }
+    Ok(())
+}
+
+fn same(one: &dyn Content, other: &dyn Content) -> Result<bool> {
+    if one.len() != other.len() {
+        return Ok(false);
+    }
+    let mut blocks = [vec![0; STEP], vec![0; STEP]];
+    let mut at = 0;
+    while at < one.len() {
+        let size = usize::try_from(one.len() - at).unwrap_or(STEP).min(STEP);
+        let [a, b] = &mut blocks;
+        let (Some(a), Some(b)) = (a.get_mut(..size), b.get_mut(..size)) else {
+            return Ok(false);
+        };
+        one.read_at(at, a)?;
+        other.read_at(at, b)?;
+        if a != b {
+            return Ok(false);
+        }
+        at += size as u64;
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(names: &[&str]) -> Path {
+        names.iter().map(|name| name.as_bytes().to_vec()).collect()
+    }
+
+    #[test]
+    fn a_path_has_a_twin_at_each_of_its_names() {
+        let found: Vec<_> = twins(&path(&["s", "frame", "c", "codes.npy"]), 2).collect();
+        assert_eq!(
+            found,
+            [
+                path(&["s", "frame", "c.npy"]),
+                path(&["s", "frame", "c", "codes"])
+            ]
+        );
+        assert_eq!(twins(&path(&["s", "frame", ".npy"]), 2).count(), 0);
+    }
+
+    #[test]
+    fn what_was_written_replaces_its_twin_and_nothing_else() {
+        let written = BTreeSet::from([path(&["o", "c.npy"]), path(&["o", "d", "codes.npy"])]);
+        let is = |names: &[&str]| is_replaced(&path(names), 1, &written);
+        assert!(is(&["o", "c", "codes.npy"]) && is(&["o", "d.npy"]));
+        assert!(!is(&["o", "d", "values.npy"]) && !is(&["o", "cc", "codes.npy"]));
+        assert!(!is(&["o", "dd.npy"]) && !is(&["o", "codes.npy"]));
+    }
+}

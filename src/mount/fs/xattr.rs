@@ -1,0 +1,56 @@
+//! HDF5 attributes as extended attributes.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use super::{Fs, FsResult};
+use crate::hdf5::Attribute;
+use crate::npy::dtype;
+use crate::tree::Node;
+use crate::tree::info;
+
+impl Fs {
+    /// Whether HDF5 attributes are offered as extended attributes.
+    pub fn xattrs_enabled(&self) -> bool {
+        self.context.options.xattrs
+    }
+
+    fn attributes(&self, ino: u64) -> FsResult<Vec<Attribute>> {
+        let attributes = match self.node(ino)? {
+            Node::Directory(dir) => dir.attributes(),
+            Node::File(file) => file.attributes(),
+            Node::Symlink(_) => Ok(Vec::new()),
+        };
+        attributes.map_err(|e| self.note(ino, "attributes", e))
+    }
+
+    pub fn list_xattr(&self, ino: u64) -> FsResult<Vec<Vec<u8>>> {
+        Ok(self
+            .attributes(ino)?
+            .into_iter()
+            .filter(|attribute| attribute.value.is_ok())
+            .map(|attribute| [b"user.", attribute.name.as_slice()].concat())
+            .collect())
+    }
+
+    /// A text as it is, anything else as JSON.
+    pub fn get_xattr(&self, ino: u64, name: &OsStr) -> FsResult<Option<Vec<u8>>> {
+        let Some(wanted) = name.as_bytes().strip_prefix(b"user.") else {
+            return Ok(None);
+        };
+        let found = self.attributes(ino)?.into_iter().find(|a| a.name == wanted);
+        Ok(found.and_then(|a| a.value.ok()).map(|value| {
+            let text = matches!(
+                value.dtype,
+                dtype::DType::Scalar {
+                    kind: dtype::Kind::Bytes | dtype::Kind::Text,
+                    ..
+                }
+            );
+            match info::value(&value) {
+                serde_json::Value::String(shown) if text => shown.into_bytes(),
+                json => json.to_string().into_bytes(),
+            }
+        }))
+    }
+}

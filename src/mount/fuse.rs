@@ -1,0 +1,591 @@
+//! The kernel's side: translates FUSE requests into calls of [`Fs`] and its answers into replies.
+//!
+//! Takes no decision about names, bytes or times. Assumes that panics unwind:
+//! one that happens inside an operation becomes EIO for that request and nothing else. Never asks
+//! for FUSE_OVER_IO_URING: fuser accepts it but serves no such queue, and the mount hangs.
+
+mod adapter;
+mod awake;
+mod crew;
+mod near;
+mod reply;
+pub mod session;
+pub mod table;
+pub mod unmount;
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+
+use crate::mount::fs::{Attr, Change, Flags, Fs, Maker, Replace};
+
+use adapter::Adapter;
+use reply::{NO_ENTRY, done, file_attr, file_type, shown_attr, sized, ttl};
+
+/// How long the kernel may believe a name, a missing name, or attributes.
+const TTL: Duration = Duration::from_secs(1);
+
+/// The same for what never changes.
+const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// Requests that the kernel may have under way in the background, read-ahead above all.
+const MAX_BACKGROUND: u16 = 64;
+
+/// Reads through the page cache that are longer are those of a reader in order, whom the kernel reads ahead for.
+const SHORT_READ: u32 = 128 << 10;
+
+/// Bytes that are taken in a moment.
+const SHORT_WRITE: usize = 64 << 10;
+
+/// Preferred size of reads of a directory, which programs take for their buffer. With 32 KiB, what they use
+/// otherwise, 200 names come with a request and waiting for requests is a quarter of `ls -l`.
+const DIRECTORY_BLOCK: u32 = 256 << 10;
+
+/// Numbers are never used twice within a mount.
+const GENERATION: Generation = Generation(0);
+
+/// What the kernel is asked for, each where it has it. Not that it drop pages when a time changes: the
+/// content of an inode never does.
+const WANTED: [InitFlags; 4] = [
+    InitFlags::FUSE_ASYNC_READ,
+    InitFlags::FUSE_DO_READDIRPLUS,
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    InitFlags::FUSE_CACHE_SYMLINKS,
+];
+
+/// Operations that are never offered: EROFS on a read-only mount (where the kernel answers itself, until
+/// somebody remounts it writable), the error that is named on a writable one.
+macro_rules! refused {
+    ($($error:ident: $operation:ident($($argument:ty),*) -> $reply:ty;)*) => {
+        $(fn $operation(&self, request: &Request, $(_: $argument,)* reply: $reply) {
+            let _work = self.work(request);
+            reply.error(if self.fs.is_writable() { Errno::$error } else { Errno::EROFS });
+        })*
+    };
+}
+
+impl Filesystem for Adapter {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        for flag in WANTED {
+            // An older kernel lacks some; every one of them is only about speed.
+            let _ = config.add_capabilities(flag);
+        }
+        if self.fs.is_writable() {
+            // Truncating is a part of opening: what is cut off need not be copied first.
+            let _ = config.add_capabilities(InitFlags::FUSE_ATOMIC_O_TRUNC);
+        }
+        self.maps_direct = config
+            .add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP)
+            .is_ok();
+        if let Err(largest) = config.set_max_readahead(u32::MAX) {
+            let _ = config.set_max_readahead(largest);
+        }
+        if self.fs.lists_names() {
+            // Attributes come with names only to programs that look at them right away.
+            let _ = config.add_capabilities(InitFlags::FUSE_READDIRPLUS_AUTO);
+        }
+        let _ = config.set_max_background(MAX_BACKGROUND);
+        let _ = config.set_time_granularity(Duration::from_nanos(1));
+        self.fs.warm();
+        Ok(())
+    }
+
+    fn destroy(&mut self) {
+        self.spread();
+        // Nobody is left to be told of a failure, but for the log that the target keeps.
+        let _ = self.ask(Fs::close);
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _work = self.work(request);
+        let found = self.ask(|fs| fs.lookup(parent.0, name));
+        self.answer(|| match found {
+            Ok(attr) => reply.entry(&ttl(&attr), &file_attr(&attr), GENERATION),
+            Err(errno) if errno.code() == libc::ENOENT && !self.fs.is_writable() => {
+                reply.entry(&TTL, &NO_ENTRY, GENERATION);
+            }
+            Err(errno) => reply.error(errno),
+        });
+        self.look_out();
+    }
+
+    fn forget(&self, request: &Request, ino: INodeNo, count: u64) {
+        let _work = self.work(request);
+        // The kernel expects no answer.
+        let _ = self.tell(|fs| fs.forget(ino.0, count));
+    }
+
+    fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let _work = self.work(request);
+        let attr = self.ask(|fs| fs.getattr(ino.0));
+        self.answer(|| match attr {
+            Ok(attr) => reply.attr(&ttl(&attr), &shown_attr(&attr)),
+            Err(errno) => reply.error(errno),
+        });
+        self.look_out();
+    }
+
+    fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
+        let _work = self.long_work(request);
+        match self.ask(|fs| fs.readlink(ino.0)) {
+            Ok(target) => reply.data(&target),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let _work = self.longer_work(request);
+        if flags.acc_mode() != OpenAccMode::O_RDONLY {
+            return match self.ask(|fs| fs.open_to_write(ino.0, open_flags(request, flags.0))) {
+                Ok(opened) => {
+                    reply.opened(
+                        FileHandle(opened.handle),
+                        self.written_pages(flags.acc_mode()),
+                    );
+                }
+                Err(errno) => reply.error(errno),
+            };
+        }
+        match self.ask(|fs| fs.open_file(ino.0, self.maps_direct)) {
+            Ok(opened) => {
+                if opened.fresh {
+                    self.give(ino, opened.handle);
+                }
+                let pages = if opened.direct_io {
+                    FopenFlags::FOPEN_DIRECT_IO
+                } else {
+                    FopenFlags::FOPEN_KEEP_CACHE
+                };
+                let flags = pages | FopenFlags::FOPEN_NOFLUSH;
+                self.answer(|| reply.opened(FileHandle(opened.handle), flags));
+            }
+            Err(errno) => reply.error(errno),
+        }
+        self.look_out();
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let direct = self.fs.is_direct(handle.0);
+        let _work = if direct || size <= SHORT_READ {
+            self.longer_work(request)
+        } else {
+            self.apart();
+            self.long_work(request)
+        };
+        if direct {
+            // A chunk that is wanted alone is decoded by several threads.
+            self.spread();
+        }
+        let bytes = self.ask(|fs| fs.read(handle.0, offset, size));
+        self.answer(|| match &bytes {
+            Ok(bytes) => reply.data(bytes.as_ref()),
+            Err(errno) => reply.error(*errno),
+        });
+        // Who reads in order through the page cache asks for the next window right away.
+        if direct || size > SHORT_READ {
+            self.look_out();
+        }
+    }
+
+    fn release(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        let _work = self.last_work(request);
+        done(self.tell(|fs| fs.release(handle.0)), reply);
+        self.look_out();
+    }
+
+    fn opendir(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let _work = self.long_work(request);
+        match self.ask(|fs| fs.open_dir(ino.0)) {
+            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn readdir(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let _work = self.long_work(request);
+        let answer = self.ask(|fs| {
+            fs.read_dir(handle.0, offset, &mut |entry| {
+                !reply.add(
+                    INodeNo(entry.ino),
+                    entry.next,
+                    file_type(entry.kind),
+                    OsStr::from_bytes(&entry.name),
+                )
+            })
+        });
+        match answer {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let _work = self.long_work(request);
+        let answer = self.ask(|fs| {
+            fs.read_dir_plus(handle.0, offset, &mut |entry, attr| {
+                let name = OsStr::from_bytes(&entry.name);
+                !reply.add(
+                    INodeNo(entry.ino),
+                    entry.next,
+                    name,
+                    &ttl(attr),
+                    &file_attr(attr),
+                    GENERATION,
+                )
+            })
+        });
+        match answer {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn releasedir(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        let _work = self.work(request);
+        done(self.tell(|fs| fs.release_dir(handle.0)), reply);
+    }
+
+    fn statfs(&self, request: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let _work = self.work(request);
+        match self.ask(Fs::statfs) {
+            Ok(s) => reply.statfs(
+                s.blocks, s.bfree, s.bavail, s.files, s.ffree, s.bsize, s.namelen, s.frsize,
+            ),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn getxattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        let _work = self.work(request);
+        if !self.fs.xattrs_enabled() {
+            return reply.error(Errno::ENOSYS);
+        }
+        match self.ask(|fs| fs.get_xattr(ino.0, name)) {
+            Ok(Some(value)) => sized(&value, size, reply),
+            Ok(None) => reply.error(Errno::ENODATA),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let _work = self.work(request);
+        if !self.fs.xattrs_enabled() {
+            return reply.error(Errno::ENOSYS);
+        }
+        match self.ask(|fs| fs.list_xattr(ino.0)) {
+            Ok(names) => {
+                let list: Vec<u8> = names
+                    .into_iter()
+                    .flat_map(|name| name.into_iter().chain([0]))
+                    .collect();
+                sized(&list, size, reply);
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let _work = self.work(request);
+        let maker = maker(request, mode & !umask);
+        let made = self.ask(|fs| fs.create(parent.0, name, maker, open_flags(request, flags)));
+        self.answer(|| match made {
+            Ok((attr, opened)) => reply.created(
+                &ttl(&attr),
+                &file_attr(&attr),
+                GENERATION,
+                FileHandle(opened.handle),
+                self.written_pages(OpenFlags(flags).acc_mode()),
+            ),
+            Err(errno) => reply.error(errno),
+        });
+        self.look_out();
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        _: u32,
+        reply: ReplyEntry,
+    ) {
+        let _work = self.long_work(request);
+        if mode & libc::S_IFMT != libc::S_IFREG {
+            return reply.error(Errno::EPERM);
+        }
+        let maker = maker(request, mode & !umask);
+        let flags = Flags {
+            thread: request.pid(),
+            exclusive: true,
+            truncate: false,
+            reads: false,
+        };
+        let made = self.ask(|fs| {
+            let (attr, opened) = fs.create(parent.0, name, maker, flags)?;
+            fs.release(opened.handle);
+            Ok(attr)
+        });
+        entry(made, reply);
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let _work = if data.len() <= SHORT_WRITE {
+            self.work(request)
+        } else {
+            self.longer_work(request)
+        };
+        let written = self.ask(|fs| fs.write(handle.0, offset, data));
+        self.answer(|| match written {
+            // Requests are far below 4 GiB.
+            Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
+            Err(errno) => reply.error(errno),
+        });
+        self.look_out();
+    }
+
+    fn flush(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        let _work = self.last_work(request);
+        let flushed = self.ask(|fs| fs.flush(handle.0, request.pid()));
+        self.answer(|| done(flushed, reply));
+        self.look_out();
+    }
+
+    fn fsync(&self, request: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        let _work = self.long_work(request);
+        done(self.ask(|fs| fs.fsync(handle.0)), reply);
+    }
+
+    fn fsyncdir(&self, request: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        let _work = self.long_work(request);
+        done(self.ask(Fs::sync_dir), reply);
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let _work = self.long_work(request);
+        let allocated = self.ask(|fs| fs.fallocate(handle.0, offset, length, mode));
+        done(allocated, reply);
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        _: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let _work = self.long_work(request);
+        let change = Change {
+            size,
+            mode,
+            uid,
+            gid,
+            mtime: mtime.map(|time| match time {
+                TimeOrNow::SpecificTime(time) => time,
+                TimeOrNow::Now => SystemTime::now(),
+            }),
+        };
+        let handle = handle.map(|handle| handle.0);
+        match self.ask(|fs| fs.setattr(ino.0, handle, change)) {
+            Ok(attr) => reply.attr(&ttl(&attr), &shown_attr(&attr)),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        _: u32,
+        _: u32,
+        reply: ReplyEntry,
+    ) {
+        let _work = self.long_work(request);
+        entry(self.ask(|fs| fs.make_directory(parent.0, name)), reply);
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _work = self.long_work(request);
+        done(self.ask(|fs| fs.unlink(parent.0, name)), reply);
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _work = self.long_work(request);
+        done(self.ask(|fs| fs.remove_directory(parent.0, name)), reply);
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let _work = self.long_work(request);
+        let replace = match flags {
+            RenameFlags::RENAME_NOREPLACE => Replace::No,
+            flags if flags.is_empty() => Replace::Yes,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let (from, to) = ((parent.0, name), (new_parent.0, new_name));
+        done(self.ask(|fs| fs.rename(from, to, replace)), reply);
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let _work = self.work(request);
+        // The kernel then reads and writes.
+        reply.error(Errno::ENOSYS);
+    }
+
+    refused! {
+        EPERM: symlink(INodeNo, &OsStr, &Path) -> ReplyEntry;
+        EPERM: link(INodeNo, INodeNo, &OsStr) -> ReplyEntry;
+        // What `cp -p` takes for: there are no access control lists here.
+        EOPNOTSUPP: setxattr(INodeNo, &OsStr, &[u8], i32, u32) -> ReplyEmpty;
+        EOPNOTSUPP: removexattr(INodeNo, &OsStr) -> ReplyEmpty;
+    }
+}
+
+fn maker(request: &Request, mode: u32) -> Maker {
+    Maker {
+        uid: request.uid(),
+        gid: request.gid(),
+        mode: mode & 0o777,
+    }
+}
+
+fn open_flags(request: &Request, flags: i32) -> Flags {
+    Flags {
+        thread: request.pid(),
+        truncate: flags & libc::O_TRUNC != 0,
+        exclusive: flags & libc::O_EXCL != 0,
+        reads: OpenFlags(flags).acc_mode() == OpenAccMode::O_RDWR,
+    }
+}
+
+fn entry(answer: Result<Attr, Errno>, reply: ReplyEntry) {
+    match answer {
+        Ok(attr) => reply.entry(&ttl(&attr), &file_attr(&attr), GENERATION),
+        Err(errno) => reply.error(errno),
+    }
+}

@@ -1,0 +1,89 @@
+//! Answers of `Fs` as the kernel wants them.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use fuser::{Errno, FileAttr, FileType, INodeNo, ReplyEmpty, ReplyXattr};
+
+use super::{DIRECTORY_BLOCK, FOR_EVER, TTL};
+use crate::mount::fs::{Attr, FileKind};
+
+/// Inode number 0 in an entry says: no such name, and that may be remembered.
+pub const NO_ENTRY: FileAttr = FileAttr {
+    ino: INodeNo(0),
+    size: 0,
+    blocks: 0,
+    atime: UNIX_EPOCH,
+    mtime: UNIX_EPOCH,
+    ctime: UNIX_EPOCH,
+    crtime: UNIX_EPOCH,
+    kind: FileType::RegularFile,
+    perm: 0,
+    nlink: 0,
+    uid: 0,
+    gid: 0,
+    rdev: 0,
+    blksize: 4096,
+    flags: 0,
+};
+
+pub fn file_attr(attr: &Attr) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(attr.ino),
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: attr.mtime,
+        mtime: attr.mtime,
+        ctime: attr.mtime,
+        kind: file_type(attr.kind),
+        perm: attr.perm,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        blksize: match attr.kind {
+            FileKind::Directory => DIRECTORY_BLOCK,
+            FileKind::File | FileKind::Symlink => NO_ENTRY.blksize,
+        },
+        ..NO_ENTRY
+    }
+}
+
+/// Attributes as programs see them; in replies that name an inode its number must stand instead.
+pub fn shown_attr(attr: &Attr) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(attr.shown),
+        ..file_attr(attr)
+    }
+}
+
+pub fn file_type(kind: FileKind) -> FileType {
+    match kind {
+        FileKind::Directory => FileType::Directory,
+        FileKind::File => FileType::RegularFile,
+        FileKind::Symlink => FileType::Symlink,
+    }
+}
+
+pub fn ttl(attr: &Attr) -> Duration {
+    match (attr.volatile, attr.lasting) {
+        (true, _) => Duration::ZERO,
+        (false, true) => FOR_EVER,
+        (false, false) => TTL,
+    }
+}
+
+pub fn done(answer: Result<(), Errno>, reply: ReplyEmpty) {
+    match answer {
+        Ok(()) => reply.ok(),
+        Err(errno) => reply.error(errno),
+    }
+}
+
+/// The size protocol of extended attributes: `limit` 0 asks for the length only.
+pub fn sized(value: &[u8], limit: u32, reply: ReplyXattr) {
+    match u32::try_from(value.len()) {
+        Ok(length) if limit == 0 => reply.size(length),
+        Ok(length) if length <= limit => reply.data(value),
+        _ if limit == 0 => reply.error(Errno::E2BIG),
+        _ => reply.error(Errno::ERANGE),
+    }
+}

@@ -1,0 +1,244 @@
+//! The life of one mount in this process: mount, serve, and end it by a signal or from outside.
+//!
+//! Assumes a resolved mount point that the caller has checked. Signals belong to the session from the moment before
+//! it mounts: those that ask a process to end unmount, and no other that can be caught ends the process. Never leaves a mount behind that nobody serves,
+//! unless killed.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use rustix::fs::{Dev, major, minor};
+use signal_hook::consts::{
+    SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPIPE, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
+    SIGVTALRM, SIGXCPU, SIGXFSZ,
+};
+use signal_hook::iterator::Signals;
+
+use crate::mount::fs::Fs;
+use crate::mount::fuse::adapter::{Adapter, Link};
+use crate::mount::fuse::table;
+use crate::mount::fuse::unmount::unmount;
+
+/// How long a stopped session waits for users of the mount before it detaches the mount from them.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Pause between two attempts to unmount a busy mount.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Signals that end the mount.
+const ENDING: [i32; 5] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGXCPU];
+
+/// Signals that end a process which does not catch them, and mean nothing to a mount. A file that would become too
+/// large (SIGXFSZ) is an error of that write.
+const OTHERS: [i32; 8] = [
+    SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGPIPE, SIGXFSZ,
+];
+
+/// How a view appears in the tree.
+#[derive(Clone, Debug)]
+pub struct Appearance {
+    /// The source shown in the mount table.
+    pub fsname: String,
+    /// Let other users in, and have the kernel check the permissions that entries show.
+    pub allow_other: bool,
+    /// Have the kernel check permissions.
+    pub default_permissions: bool,
+    /// Files may be written.
+    pub writable: bool,
+}
+
+enum Event {
+    Signal,
+    Ended(io::Result<()>),
+}
+
+/// A mounted view that answers the kernel.
+pub struct Session {
+    mount_point: PathBuf,
+    device: Dev,
+    read_ahead: Result<u64, String>,
+    events: Receiver<Event>,
+    over: bool,
+}
+
+impl Session {
+    /// Mounts `fs` and starts serving it.
+    pub fn mount(fs: Fs, mount_point: &Path, appearance: &Appearance) -> io::Result<Self> {
+        let (sender, events) = channel();
+        // Before there is a mount: a signal that comes in between waits for `run`.
+        forward_signals(sender.clone())?;
+        let (note, window) = (fs.read_ahead().clone(), fs.window());
+        let adapter = Adapter::new(fs);
+        let link = adapter.link().clone();
+        let serving = fuser::Session::new(adapter, mount_point, &config(appearance))?;
+        let _ = link.set(Link::new(&serving)?);
+        let mounted = table::at(mount_point)?
+            .filter(table::Mounted::is_ours)
+            .ok_or_else(|| io::Error::other("the new mount is not in the mount table"))?;
+        let read_ahead = raise_read_ahead(mounted.device, window.bytes() >> 10);
+        let _ = note.set(read_ahead.clone());
+        let serving = serving.spawn()?;
+        let session = Self {
+            mount_point: mount_point.to_owned(),
+            device: mounted.device,
+            read_ahead,
+            events,
+            over: false,
+        };
+        watch(serving, sender)?;
+        Ok(session)
+    }
+
+    /// The device number of the mount.
+    pub fn device(&self) -> Dev {
+        self.device
+    }
+
+    /// The kernel's read-ahead in KiB, or why it could not be raised.
+    pub fn read_ahead(&self) -> Result<u64, &str> {
+        self.read_ahead.as_ref().copied().map_err(String::as_str)
+    }
+
+    /// Serves until the mount is gone: unmounted from outside, or by us after a signal.
+    pub fn run(mut self) -> io::Result<()> {
+        match self.events.recv() {
+            Ok(Event::Signal) => {
+                self.stop();
+                Ok(())
+            }
+            Ok(Event::Ended(Ok(()))) => {
+                self.over = true;
+                Ok(())
+            }
+            Ok(Event::Ended(Err(failure))) => Err(failure),
+            Err(_) => Err(io::Error::other("nothing serves the mount any more")),
+        }
+    }
+
+    /// Unmounts. Users of the mount get a moment to finish; a second signal takes it from them.
+    fn stop(&mut self) {
+        let deadline = Instant::now() + GRACE;
+        let mut unmounted = false;
+        loop {
+            unmounted = unmounted || (self.on_top() && unmount(&self.mount_point, false).is_ok());
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self
+                .events
+                .recv_timeout(if unmounted { left } else { left.min(RETRY) })
+            {
+                Ok(Event::Ended(_)) => {
+                    self.over = true;
+                    return;
+                }
+                Err(RecvTimeoutError::Timeout) if !left.is_zero() => {}
+                _ => break,
+            }
+        }
+        // A copy of the mount in another namespace may keep the kernel's side alive after ours is
+        // gone.
+        self.over = unmounted;
+    }
+
+    fn on_top(&self) -> bool {
+        table::at(&self.mount_point)
+            .is_ok_and(|top| top.is_some_and(|top| top.device == self.device))
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if !self.over && self.on_top() {
+            // Nobody is left to hear of a failure, and there is nothing stronger to try.
+            let _ = unmount(&self.mount_point, true);
+        }
+    }
+}
+
+fn config(appearance: &Appearance) -> Config {
+    let mut config = Config::default();
+    let fsname = if rustix::process::geteuid().is_root() {
+        appearance.fsname.clone()
+    } else {
+        // It travels to the helper inside a comma separated list.
+        appearance.fsname.replace('\\', "\\\\").replace(',', "\\,")
+    };
+    config.mount_options = vec![
+        MountOption::FSName(fsname),
+        // fuser's own `Subtype` gets lost when root mounts without the helper.
+        MountOption::CUSTOM("subtype=npyfs".to_owned()),
+        if appearance.writable {
+            MountOption::RW
+        } else {
+            MountOption::RO
+        },
+        MountOption::NoSuid,
+        MountOption::NoDev,
+        MountOption::NoExec,
+        MountOption::NoAtime,
+    ];
+    if appearance.default_permissions || appearance.allow_other {
+        config.mount_options.push(MountOption::DefaultPermissions);
+    }
+    config.acl = if appearance.allow_other {
+        SessionACL::All
+    } else {
+        SessionACL::Owner
+    };
+    // One thread may wait for a decoder while another answers.
+    // Two more than can work: a request that waits for a damaged file must not hold up the others.
+    config.n_threads =
+        Some(thread::available_parallelism().map_or(2, |cores| cores.get().max(2)) + 2);
+    config
+}
+
+fn forward_signals(sender: Sender<Event>) -> io::Result<()> {
+    // Caught rather than ignored: a program that is started would go on ignoring them.
+    let of_power = [libc::SIGPWR, libc::SIGSTKFLT];
+    let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
+    let others = OTHERS.into_iter().chain(of_power).chain(real_time);
+    let mut signals = Signals::new(ENDING.into_iter().chain(others))?;
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            for signal in signals.forever() {
+                if ENDING.contains(&signal) && sender.send(Event::Signal).is_err() {
+                    return;
+                }
+            }
+        })?;
+    Ok(())
+}
+
+/// Reports the end of serving, and keeps fuser from unmounting: when its handle goes, it unmounts
+/// by path even if the mount has already gone, and would hit a new mount at the same place.
+fn watch(mut serving: BackgroundSession, sender: Sender<Event>) -> io::Result<()> {
+    let placeholder = thread::Builder::new().spawn(|| Ok(()))?;
+    let threads = std::mem::replace(&mut serving.guard, placeholder);
+    std::mem::forget(serving);
+    thread::Builder::new()
+        .name("end".to_owned())
+        .spawn(move || {
+            let result = threads
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("serving the mount panicked")));
+            let _ = sender.send(Event::Ended(result));
+        })?;
+    Ok(())
+}
+
+/// Must follow the handshake, which sets the value from the kernel's proposal: 128 KiB, and no more during the handshake.
+fn raise_read_ahead(device: Dev, kib: u64) -> Result<u64, String> {
+    let setting = format!(
+        "/sys/class/bdi/{}:{}/read_ahead_kb",
+        major(device),
+        minor(device)
+    );
+    match std::fs::write(&setting, kib.to_string()) {
+        Ok(()) => Ok(kib),
+        Err(refusal) => Err(format!("{setting}: {refusal}")),
+    }
+}

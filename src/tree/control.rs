@@ -1,0 +1,291 @@
+//! `.npyfs/`: what the mount says about itself and about any object.
+//!
+//! Not listed in the root, so that `cp -r`, `rsync` and `find` see the data only. Its files are made when they
+//! are looked at and never cached by the kernel.
+
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
+
+use serde_json::{Value as Json, json};
+
+use crate::dataset::context::Context;
+use crate::error::Result;
+use crate::io::content::{Content, Literal};
+use crate::io::file::Ownership;
+use crate::tree::name::visible_with;
+use crate::tree::{Directory, Listing, Node, VirtualFile};
+
+/// Name of the directory in the root.
+pub const NAME: &[u8] = b".npyfs";
+
+/// Text that is made when somebody looks.
+struct Report<F> {
+    make: F,
+    ownership: Ownership,
+    /// What is made once, for as long as the node lives; `None` if it is made anew each time.
+    made: Option<OnceLock<Vec<u8>>>,
+}
+
+impl<F: Fn() -> Vec<u8> + Send + Sync> Report<F> {
+    fn text(&self) -> Vec<u8> {
+        match &self.made {
+            Some(made) => made.get_or_init(&self.make).clone(),
+            None => (self.make)(),
+        }
+    }
+}
+
+impl<F: Fn() -> Vec<u8> + Send + Sync> VirtualFile for Report<F> {
+    fn ownership(&self) -> Ownership {
+        self.ownership
+    }
+
+    fn size(&self) -> Result<u64> {
+        Ok(self.text().len() as u64)
+    }
+
+    fn open(&self) -> Result<Arc<dyn Content>> {
+        Ok(Arc::new(Literal(self.text())))
+    }
+
+    fn version(&self) -> u64 {
+        0
+    }
+
+    fn is_current(&self) -> bool {
+        true
+    }
+
+    fn info(&self) -> Result<Json> {
+        Ok(json!({ "kind": "report" }))
+    }
+
+    fn volatile(&self) -> bool {
+        true
+    }
+}
+
+/// A report that changes by itself.
+fn live(ownership: Ownership, make: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Node {
+    Node::File(Arc::new(Report {
+        make,
+        ownership,
+        made: None,
+    }))
+}
+
+/// A report on one version of an object.
+fn fixed(ownership: Ownership, make: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Node {
+    Node::File(Arc::new(Report {
+        make,
+        ownership,
+        made: Some(OnceLock::new()),
+    }))
+}
+
+/// JSON with a newline at its end; a failure is reported in it.
+pub fn render(info: &Result<Json>) -> Vec<u8> {
+    let json = match info {
+        Ok(json) => json.clone(),
+        Err(e) => json!({ "error": e.message }),
+    };
+    format!("{json:#}\n").into_bytes()
+}
+
+/// The directory `.npyfs`.
+pub struct Control {
+    pub root: Arc<dyn Directory>,
+    pub context: Arc<Context>,
+    pub store: String,
+    pub started: SystemTime,
+    /// What a writable mount says of its checkout.
+    pub checkout: Option<Arc<dyn Fn() -> Json + Send + Sync>>,
+}
+
+/// The content of `status.json`.
+fn status(context: &Context, store: &str, checkout: Json) -> Json {
+    let options = &context.options;
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "hdf5": crate::hdf5::library_version(),
+        "pid": std::process::id(),
+        "store": store,
+        "checkout": checkout,
+        "options": {
+            "cache_size": options.cache_size,
+            "external": options.external,
+            "sep": char::from(options.sep).to_string(),
+            "kind": options.kind,
+            "text_limit": options.text_limit(),
+            "xattrs": options.xattrs,
+        },
+        "cache": context.cache.status(),
+        "kernel_read_ahead": match context.read_ahead.get() {
+            Some(Ok(kib)) => json!({ "kib": kib }),
+            Some(Err(why)) => json!({ "not_raised": why }),
+            None => Json::Null,
+        },
+        "same_processor": context.serving.get().map_or(Json::Null, |report| report()),
+        "stores_opened": context.stores_opened.load(std::sync::atomic::Ordering::Relaxed),
+        "worker_restarts": context.h5.restarts(),
+        "worker_sandbox": context.h5.sandbox(),
+        "errors": context.journal.total(),
+    })
+}
+
+impl Directory for Control {
+    fn ownership(&self) -> Ownership {
+        Ownership {
+            mtime: self.started,
+            ..self.root.ownership()
+        }
+    }
+
+    fn list(&self) -> Result<Arc<Listing>> {
+        let mut own = self.ownership();
+        // Whoever may read the store may read what is said of it; its owner in any case.
+        own.mode = own.mode & 0o444 | 0o400;
+        let (context, store) = (self.context.clone(), self.store.clone());
+        let checkout = self.checkout.clone();
+        let checkout = move || checkout.as_ref().map_or(Json::Null, |checkout| checkout());
+        let log = self.context.clone();
+        let root = self.root.clone();
+        let info = InfoDirectory {
+            of: self.root.clone(),
+            context: self.context.clone(),
+        };
+        Ok(Arc::new(Listing::new(
+            vec![
+                (
+                    b"errors.log".to_vec(),
+                    live(own, move || log.journal.text().into_bytes()),
+                ),
+                (b"info".to_vec(), Node::Directory(Arc::new(info))),
+                (
+                    b"info.json".to_vec(),
+                    live(own, move || render(&root.info())),
+                ),
+                (
+                    b"status.json".to_vec(),
+                    live(own, move || {
+                        render(&Ok(status(&context, &store, checkout())))
+                    }),
+                ),
+            ],
+            Vec::new(),
+            Vec::new(),
+        )))
+    }
+
+    fn is_current(&self) -> bool {
+        true
+    }
+
+    fn info(&self) -> Result<Json> {
+        Ok(json!({ "kind": "control" }))
+    }
+}
+
+/// `info/`: for every entry of a directory a `.json` beside it, for what is left out too.
+struct InfoDirectory {
+    of: Arc<dyn Directory>,
+    context: Arc<Context>,
+}
+
+const SUFFIX: &[u8] = b".json";
+
+impl InfoDirectory {
+    fn entry_ownership(&self) -> Ownership {
+        let own = self.of.ownership();
+        Ownership {
+            mode: own.mode & 0o444,
+            ..own
+        }
+    }
+
+    /// The report on a node.
+    fn on(&self, node: Node) -> Node {
+        let own = self.entry_ownership();
+        match node {
+            Node::File(file) => fixed(own, move || render(&file.info())),
+            Node::Directory(of) => fixed(own, move || render(&of.info())),
+            Node::Symlink(link) => fixed(own, move || {
+                render(&Ok(
+                    json!({ "link": String::from_utf8_lossy(&link.target) }),
+                ))
+            }),
+        }
+    }
+
+    /// The directory of reports below a directory.
+    fn below(&self, of: Arc<dyn Directory>) -> Node {
+        Node::Directory(Arc::new(InfoDirectory {
+            of,
+            context: self.context.clone(),
+        }))
+    }
+
+    /// The names and reports of what is left out.
+    fn left_out(&self, listing: &Listing) -> Vec<(Vec<u8>, Node)> {
+        let own = self.entry_ownership();
+        listing
+            .left_out
+            .iter()
+            .map(|(name, reason)| {
+                let made = render(&Ok(json!({
+                    "name": String::from_utf8_lossy(name),
+                    "left_out": reason,
+                })));
+                let name = visible_with(name, "", self.context.options.sep);
+                ([&name, SUFFIX].concat(), fixed(own, move || made.clone()))
+            })
+            .collect()
+    }
+}
+
+impl Directory for InfoDirectory {
+    fn ownership(&self) -> Ownership {
+        self.of.ownership()
+    }
+
+    fn list(&self) -> Result<Arc<Listing>> {
+        let listing = self.of.list()?;
+        let mut entries = Vec::new();
+        for (name, node) in listing.iter() {
+            if let Node::Directory(of) = &*node {
+                entries.push((name.to_vec(), self.below(of.clone())));
+            }
+            entries.push(([&name, SUFFIX].concat(), self.on(node.into_owned())));
+        }
+        entries.extend(self.left_out(&listing));
+        Ok(Arc::new(Listing::new(entries, Vec::new(), Vec::new())))
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
+        if let Some(Node::Directory(of)) = self.of.lookup(name)? {
+            return Ok(Some(self.below(of)));
+        }
+        let Some(object) = name.strip_suffix(SUFFIX) else {
+            return Ok(None);
+        };
+        if let Some(node) = self.of.lookup(object)? {
+            return Ok(Some(self.on(node)));
+        }
+        let listing = self.of.list()?;
+        let left_out = self.left_out(&listing).into_iter();
+        // A file that is withheld goes by the name it would have.
+        let known = left_out.zip(&listing.left_out);
+        Ok(known
+            .into_iter()
+            .find(|((shown, _), (own, _))| shown == name || own == object)
+            .map(|((_, node), _)| node))
+    }
+
+    fn is_current(&self) -> bool {
+        self.of.is_current()
+    }
+
+    fn info(&self) -> Result<Json> {
+        self.of.info()
+    }
+}

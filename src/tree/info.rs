@@ -1,0 +1,250 @@
+//! JSON for people and programs that want to know what an object is.
+
+use serde_json::{Value as Json, json};
+
+use crate::hdf5::{Attribute, Details, Value};
+use crate::npy::dtype::{DType, Kind, Order};
+
+/// Elements of an array that are printed.
+const MOST: usize = 1000;
+
+/// What a directory leaves out, with the reasons.
+pub fn left_out<'a>(entries: impl IntoIterator<Item = &'a (Vec<u8>, String)>) -> Json {
+    entries
+        .into_iter()
+        .map(|(name, reason)| json!({ "name": String::from_utf8_lossy(name), "reason": reason }))
+        .collect()
+}
+
+/// An array as nested lists; a long one is cut, which it then says.
+pub fn value(value: &Value) -> Json {
+    let size = value.dtype.size().max(1);
+    let count = value.data.len() / size;
+    if count > MOST {
+        return json!({ "first": elements(value, size, MOST), "elements": count });
+    }
+    let mut flat = elements(value, size, count);
+    for &n in value.shape.iter().skip(1).rev() {
+        let n = usize::try_from(n).unwrap_or(usize::MAX).max(1);
+        flat = flat
+            .chunks(n)
+            .map(|row| Json::Array(row.to_vec()))
+            .collect();
+    }
+    if value.shape.is_empty() {
+        flat.pop().unwrap_or(Json::Null)
+    } else {
+        Json::Array(flat)
+    }
+}
+
+fn elements(value: &Value, size: usize, most: usize) -> Vec<Json> {
+    value
+        .data
+        .chunks_exact(size)
+        .take(most)
+        .map(|bytes| element(&value.dtype, bytes))
+        .collect()
+}
+
+/// The bytes of one number, most significant first.
+fn big_endian(bytes: &[u8], order: Order) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    if order != Order::Big {
+        bytes.reverse();
+    }
+    bytes
+}
+
+/// One element. What JSON has no form for (not a number, raw bytes) is text.
+fn element(dtype: &DType, bytes: &[u8]) -> Json {
+    let (kind, order) = match dtype {
+        DType::Scalar { kind, order, .. } => (*kind, *order),
+        DType::Struct { fields, .. } => {
+            return fields
+                .iter()
+                .map(|f| {
+                    let end = f.offset.saturating_add(f.size().unwrap_or(0));
+                    let part = bytes.get(f.offset..end).unwrap_or_default();
+                    let inner = Value {
+                        dtype: f.dtype.clone(),
+                        shape: f.shape.clone(),
+                        data: part.to_vec(),
+                    };
+                    (f.name.clone(), value(&inner))
+                })
+                .collect::<serde_json::Map<_, _>>()
+                .into();
+        }
+    };
+    let wide = |bytes: &[u8]| {
+        big_endian(bytes, order)
+            .iter()
+            .fold(0_u64, |n, &b| n << 8 | u64::from(b))
+    };
+    match kind {
+        Kind::Bool => json!(bytes.first() != Some(&0)),
+        Kind::Uint => json!(wide(bytes)),
+        Kind::Int | Kind::Datetime | Kind::Timedelta => {
+            let shift = 64 - 8 * bytes.len().clamp(1, 8);
+            json!((wide(bytes) << shift).cast_signed() >> shift)
+        }
+        Kind::Float => float(&big_endian(bytes, order)),
+        Kind::Complex => {
+            let (re, im) = bytes.split_at(bytes.len() / 2);
+            json!([float(&big_endian(re, order)), float(&big_endian(im, order))])
+        }
+        Kind::Bytes => {
+            let end = bytes.iter().rposition(|&b| b != 0).map_or(0, |i| i + 1);
+            json!(String::from_utf8_lossy(&bytes[..end]))
+        }
+        Kind::Text => {
+            let text: String = bytes
+                .chunks_exact(4)
+                .map(|code| u32::try_from(wide(code)).unwrap_or(u32::MAX))
+                .map(|code| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER))
+                .collect();
+            json!(text.trim_end_matches('\0'))
+        }
+        Kind::Void => json!(hex(bytes)),
+    }
+}
+
+fn float(big: &[u8]) -> Json {
+    let number = match *big {
+        [a, b] => half(u16::from_be_bytes([a, b])),
+        [a, b, c, d] => {
+            let single = f32::from_be_bytes([a, b, c, d]);
+            // The shortest decimal of the single, not of its double.
+            single.to_string().parse().unwrap_or(f64::from(single))
+        }
+        [a, b, c, d, e, f, g, h] => f64::from_be_bytes([a, b, c, d, e, f, g, h]),
+        _ => return json!(hex(big)),
+    };
+    serde_json::Number::from_f64(number).map_or_else(|| json!(number.to_string()), Json::Number)
+}
+
+fn half(bits: u16) -> f64 {
+    let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
+    let exponent = i32::from(bits >> 10 & 0x1f);
+    let mantissa = f64::from(bits & 0x3ff) / 1024.0;
+    match exponent {
+        0 => sign * mantissa * 2_f64.powi(-14),
+        31 if mantissa == 0.0 => sign * f64::INFINITY,
+        31 => f64::NAN,
+        _ => sign * (1.0 + mantissa) * 2_f64.powi(exponent - 15),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Attributes by name; one that cannot be shown says why.
+pub fn attributes(attributes: &[Attribute]) -> Json {
+    attributes
+        .iter()
+        .map(|attr| {
+            let shown = match &attr.value {
+                Ok(v) => value(v),
+                Err(reason) => json!({ "not_shown": reason }),
+            };
+            (String::from_utf8_lossy(&attr.name).into_owned(), shown)
+        })
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+/// How the elements of a dataset are stored.
+pub fn stored(details: &Details, into: &mut serde_json::Map<String, Json>) {
+    into.insert("layout".into(), json!(details.layout));
+    into.insert("max_shape".into(), json!(details.max_shape));
+    into.insert("chunks".into(), json!(details.chunks));
+    let filters: Vec<Json> = details
+        .filters
+        .iter()
+        .map(|f| {
+            json!({ "id": f.id, "name": f.name, "parameters": f.parameters, "available": f.available })
+        })
+        .collect();
+    into.insert("filters".into(), json!(filters));
+    into.insert("stored_size".into(), json!(details.stored_size));
+    if let Some(why) = &details.damage {
+        into.insert("damage".into(), json!(why));
+    }
+}
+
+/// The part of a dataset's info that its header gives.
+pub fn details(details: &Details, dtype: Option<&DType>, into: &mut serde_json::Map<String, Json>) {
+    let texts = |names: &[Vec<u8>]| -> Vec<String> {
+        names
+            .iter()
+            .map(|n| String::from_utf8_lossy(n).into_owned())
+            .collect()
+    };
+    stored(details, into);
+    let fill = dtype.zip(details.fill.as_ref()).map(|(dtype, data)| {
+        let count = (data.len() / dtype.size().max(1)) as u64;
+        value(&Value {
+            dtype: dtype.clone(),
+            shape: if count == 1 { vec![] } else { vec![count] },
+            data: data.clone(),
+        })
+    });
+    into.insert("fill_value".into(), json!(fill));
+    if !details.left_out.is_empty() {
+        let members = details.left_out.iter();
+        let members: Json = members
+            .map(|(name, reason)| json!({ "name": name, "reason": reason }))
+            .collect();
+        into.insert("left_out".into(), members);
+    }
+    if !details.outside.is_empty() {
+        into.insert("outside".into(), json!(texts(&details.outside)));
+    }
+    into.insert("attributes".into(), attributes(&details.attributes));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(dtype: DType, shape: &[u64], data: &[u8]) -> Json {
+        value(&Value {
+            dtype,
+            shape: shape.to_vec(),
+            data: data.to_vec(),
+        })
+    }
+
+    #[test]
+    fn values_of_every_kind_have_a_json_form() {
+        let le = |kind, size| DType::scalar(kind, size, Order::Little);
+        assert_eq!(
+            shown(le(Kind::Int, 2), &[2], &[1, 0, 255, 255]),
+            json!([1, -1])
+        );
+        assert_eq!(
+            shown(DType::scalar(Kind::Uint, 2, Order::Big), &[], &[1, 2]),
+            json!(258)
+        );
+        assert_eq!(shown(le(Kind::Float, 2), &[], &[0, 0x3c]), json!(1.0));
+        assert_eq!(
+            shown(le(Kind::Float, 4), &[], &0.1_f32.to_le_bytes()),
+            json!(0.1)
+        );
+        assert_eq!(
+            shown(le(Kind::Float, 8), &[], &f64::NAN.to_le_bytes()),
+            json!("NaN")
+        );
+        assert_eq!(shown(DType::bytes(3), &[], b"ab\0"), json!("ab"));
+        assert_eq!(
+            shown(DType::text(2), &[], &[0xe9, 0, 0, 0, 0, 0, 0, 0]),
+            json!("\u{e9}")
+        );
+        assert_eq!(
+            shown(le(Kind::Int, 1), &[2, 2], &[1, 2, 3, 4]),
+            json!([[1, 2], [3, 4]])
+        );
+    }
+}
