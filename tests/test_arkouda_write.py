@@ -1,6 +1,7 @@
 """What is written over Arkouda's objects stays of their kind, and its members fit each other. Judge: h5py on the exported file."""
 
 import errno
+import json
 import os
 import shutil
 
@@ -221,3 +222,24 @@ def test_a_member_of_another_kind_begins_another_object(store):
         assert np.load(mount / "late.npy").tolist() == [b"p", b"q", b"p"]
     with export(store) as file:
         assert set(file["late"]) == {"codes", "categories", "NA_Codes"}
+
+
+def test_a_listing_knows_the_length_of_flat_numbers(tmp_path):
+    """The index has the size of what is shown as it is stored, and of nothing else. Judge: np.save."""
+    with arkouda.Store(tmp_path, "x.h5", None) as store:
+        arkouda.put_array(store, "there", np.arange(3))
+        arkouda.put_array(store, "ip", np.arange(3, dtype="<u8"), arkouda.IPV4)
+    known = {"i": np.arange(5), "f": np.ones(3, "f4"), "empty": np.zeros(0), "there": np.arange(4, dtype="<u2")}
+    others = {"flags": np.array([True, False]), "when": np.arange(3).astype("M8[ns]"), "flat": np.ones((2, 3)), "text": np.array([b"a"]),
+              "scalar": np.array(3), "ip": np.arange(4, dtype="<u8")}
+    with Mount(tmp_path / "x.h5", checkout="c") as mount:
+        for name, array in {**known, **others}.items():
+            np.save(mount / f"{name}.npy", array)
+    index = (tmp_path / "x.h5.checkouts/c/index").read_text().splitlines()[1:]
+    sizes = {record["path"]: record["stored"].get("size") for line in index if "path" in (record := json.loads(line[9:]))}
+    with Mount(tmp_path / "x.h5", checkout="c") as mount:
+        for name, array in {**known, **others}.items():
+            size = os.stat(mount / f"{name}.npy").st_size
+            assert sizes[name] == (size if name in known else None), name
+            np.testing.assert_array_equal(np.load(mount / f"{name}.npy"), array)
+            assert size == len((mount / f"{name}.npy").read_bytes())

@@ -220,7 +220,12 @@ impl LayerTarget {
         Ok(match encode::plan(&base, &key, parts)? {
             Plan::Incomplete(missing) => Planned::Incomplete(missing),
             Plan::Complete(mut new) => {
-                new.size = shown_size(&new).filter(|_| base.kind == Kind::Plain);
+                let has_size = match base.kind {
+                    Kind::Plain => true,
+                    Kind::Arkouda => is_flat_pdarray(&new),
+                    Kind::Daf => false,
+                };
+                new.size = shown_size(&new).filter(|_| has_size);
                 let file = parts.first().map(|part| &part.content);
                 let against = self.view.against(object, file, base.kind == Kind::Daf)?;
                 new.against = Some(Box::new(against));
@@ -312,6 +317,21 @@ pub fn over(
     let view = View::new(base, context.clone());
     view.add_layers(layers);
     view
+}
+
+/// Whether a file of an Arkouda store has one array that is shown as it is stored: neither times, nor booleans, nor what
+/// has another shape than its dataset.
+fn is_flat_pdarray(new: &NewFile) -> bool {
+    let [dataset] = new.outline.datasets.as_slice() else {
+        return false;
+    };
+    let mut attributes = dataset.attributes.iter();
+    let marks_alone = attributes.all(|a| match &*a.name {
+        "ObjType" => a.value.data == 1_i64.to_le_bytes(),
+        name => matches!(name, "file_version" | "arkouda_version"),
+    });
+    let groups = &new.outline.groups;
+    marks_alone && groups.iter().all(|group| group.path.is_empty())
 }
 
 /// The size in the mount of the only dataset, where its elements are shown as they are stored.

@@ -17,24 +17,28 @@ pub fn broken<'a>(
     sep: u8,
     changed: impl Iterator<Item = &'a str>,
 ) -> Result<Vec<String>> {
-    let mut groups: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let mut groups: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for key in changed {
         let (group, name) = key.rsplit_once('/').unwrap_or(("", key));
-        let own = String::from_utf8_lossy(&unescape(name.as_bytes())).into_owned();
-        groups.entry(group).or_default().insert(own);
+        groups.entry(group).or_default().insert(name);
     }
     let mut broken = Vec::new();
     for (group, names) in groups {
         let Some((dir, kind)) = directory(view, group)? else {
             continue;
         };
-        let concerned = |own: &str| names.contains(own);
         let found = match kind {
             // What concerns no axis breaks no rule.
             StoreKind::Daf if names.iter().any(|name| name.contains('#')) => {
-                daf::check::broken(&*dir, sep, &concerned, Depth::Outline)?
+                let own =
+                    |name: &&str| String::from_utf8_lossy(&unescape(name.as_bytes())).into_owned();
+                let names: BTreeSet<String> = names.iter().map(own).collect();
+                daf::check::broken(&*dir, sep, &|own| names.contains(own), Depth::Outline)?
             }
-            StoreKind::Arkouda => arkouda::check::broken(&*dir, sep, &concerned, Depth::Outline)?,
+            StoreKind::Arkouda => {
+                let shown = names.iter().flat_map(|name| view.shown(name)).collect();
+                arkouda::check::broken_of(&*dir, sep, &shown, Depth::Outline)?
+            }
             _ => continue,
         };
         let about = |line: String| match group {

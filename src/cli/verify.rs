@@ -241,7 +241,7 @@ fn rules(dir: &Arc<dyn Directory>, path: &str, sep: u8, report: &Bar) {
     let kind = dir.kind();
     let broken = match kind {
         Ok(StoreKind::Daf) => daf::check::broken(&**dir, sep, &|_| true, Depth::Elements),
-        Ok(StoreKind::Arkouda) => arkouda::check::broken(&**dir, sep, &|_| true, Depth::Elements),
+        Ok(StoreKind::Arkouda) => arkouda::check::broken(&**dir, sep, Depth::Elements),
         _ => Ok(Vec::new()),
     };
     match broken {

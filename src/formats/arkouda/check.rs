@@ -1,7 +1,7 @@
 //! Checks Arkouda's objects, as they are shown, by Arkouda's rules. What makes an object unreadable is found out where it
 //! is opened or read, in `store::arkouda`; here is what can be read and is wrong all the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::rules::{self, INDEX, Numbered};
@@ -37,28 +37,39 @@ struct Check {
     broken: Vec<String>,
 }
 
-/// What breaks Arkouda's rules in a group and all below, a line for each object, of those objects of the group that are
-/// `concerned`. `sep` stands for `#` in the names of the directory.
-pub fn broken(
+/// What breaks Arkouda's rules in a group and all below, a line for each object. `sep` stands for `#` in the names of the
+/// directory.
+pub fn broken(dir: &dyn Directory, sep: u8, depth: Depth) -> Result<Vec<String>> {
+    Check::of(sep, depth).all(&Members::of(dir, sep)?)
+}
+
+/// The same of these objects of the group, by their names without suffix as the directory shows them: only they are
+/// looked up. No object of a group depends on another by Arkouda's rules.
+pub fn broken_of(
     dir: &dyn Directory,
     sep: u8,
-    concerned: &dyn Fn(&str) -> bool,
+    shown: &BTreeSet<Vec<u8>>,
     depth: Depth,
 ) -> Result<Vec<String>> {
-    let mut check = Check {
-        sep,
-        depth,
-        broken: Vec::new(),
-    };
-    for (own, shown) in &Members::of(dir, sep)?.0 {
-        if concerned(own) {
-            check.object(own, shown, None)?;
-        }
-    }
-    Ok(check.broken)
+    Check::of(sep, depth).all(&Members::found(dir, sep, shown)?)
 }
 
 impl Check {
+    fn of(sep: u8, depth: Depth) -> Self {
+        Self {
+            sep,
+            depth,
+            broken: Vec::new(),
+        }
+    }
+
+    fn all(mut self, members: &Members) -> Result<Vec<String>> {
+        for (own, shown) in &members.0 {
+            self.object(own, shown, None)?;
+        }
+        Ok(self.broken)
+    }
+
     fn object(&mut self, path: &str, shown: &Shown, above: Above) -> Result<()> {
         let Err(e) = self.check(path, shown, above) else {
             return Ok(());
@@ -236,23 +247,43 @@ impl Check {
 
 impl Members {
     fn of(dir: &dyn Directory, sep: u8) -> Result<Self> {
-        let mut members: BTreeMap<String, Shown> = BTreeMap::new();
+        let mut members = Self(BTreeMap::new());
         for (shown, node) in dir.list()?.iter() {
             let stem = match &*node {
                 Node::Directory(_) => &*shown,
                 _ => shown.strip_suffix(b".npy").unwrap_or(&shown),
             };
-            let Ok(own) = String::from_utf8(name::own(stem, sep)) else {
-                continue;
-            };
-            let member = members.entry(own).or_default();
-            match node.into_owned() {
-                Node::Directory(below) => member.dir = Some(below),
-                Node::File(file) => member.file = Some(file),
-                Node::Symlink(_) => {}
+            members.add(stem, sep, node.into_owned());
+        }
+        Ok(members)
+    }
+
+    /// Those of these names without suffix.
+    fn found(dir: &dyn Directory, sep: u8, stems: &BTreeSet<Vec<u8>>) -> Result<Self> {
+        let mut members = Self(BTreeMap::new());
+        for stem in stems {
+            if let Some(node @ (Node::File(_) | Node::Symlink(_))) =
+                dir.lookup(&[stem, &b".npy"[..]].concat())?
+            {
+                members.add(stem, sep, node);
+            }
+            if let Some(node @ Node::Directory(_)) = dir.lookup(stem)? {
+                members.add(stem, sep, node);
             }
         }
-        Ok(Self(members))
+        Ok(members)
+    }
+
+    fn add(&mut self, stem: &[u8], sep: u8, node: Node) {
+        let Ok(own) = String::from_utf8(name::own(stem, sep)) else {
+            return;
+        };
+        let member = self.0.entry(own).or_default();
+        match node {
+            Node::Directory(below) => member.dir = Some(below),
+            Node::File(file) => member.file = Some(file),
+            Node::Symlink(_) => {}
+        }
     }
 
     fn has(&self, name: &str) -> bool {
