@@ -2,10 +2,6 @@
 
 use std::io;
 
-use crate::hdf5::H5Error;
-use crate::io::file::RawError;
-use crate::io::file::handle::is_shortage;
-
 /// The kind of a failure, as far as a program cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -91,54 +87,10 @@ impl From<io::Error> for Error {
     }
 }
 
-impl From<RawError> for Error {
-    fn from(error: RawError) -> Self {
-        let kind = match &error {
-            RawError::Stale(_) => ErrorKind::Stale,
-            RawError::Outside { .. } => ErrorKind::Damaged,
-            RawError::Io { source, .. } => match source.raw_os_error() {
-                Some(errno) => ErrorKind::Os(errno),
-                None => ErrorKind::Damaged,
-            },
-        };
-        Self::new(kind, error.to_string())
-    }
-}
-
-impl From<H5Error> for Error {
-    fn from(error: H5Error) -> Self {
-        let kind = match &error {
-            H5Error::Stale => ErrorKind::Stale,
-            H5Error::Machine(errno, _) => ErrorKind::Os(*errno),
-            // A size that a file cannot be served at is a fault of the object, like any other.
-            H5Error::Damaged(why) => errno_of_system(why).map_or(ErrorKind::Damaged, ErrorKind::Os),
-            H5Error::Unsupported(_) | H5Error::TooLarge(_) => ErrorKind::Damaged,
-        };
-        Self::new(kind, error.to_string())
-    }
-}
-
-/// What the system answered libhdf5, which says so in words only.
-fn errno_of_system(why: &str) -> Option<i32> {
-    let (_, answer) = why.split_once(", errno = ")?;
-    let (errno, _) = answer.split_once(", error message = '")?;
-    errno.parse().ok().filter(|&errno| errno > 0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_full_disk_is_told_from_a_damaged_file() {
-        let full = "unable to flush file: file write failed: time = Sun Nov 22 14:00:00 2026, filename = \
-                    '/proc/self/fd/5', file descriptor = 5, errno = 28, error message = 'No space left on device', buf";
-        let errno = |why: &str| Error::from(H5Error::Damaged(why.into())).errno();
-        assert_eq!(errno(full), libc::ENOSPC);
-        let full =
-            "unable to extend file properly, errno = 28, error message = 'No space left on device'";
-        assert_eq!(errno(full), libc::ENOSPC);
-        assert_eq!(errno("wrong B-tree signature, errno = 28, "), libc::EIO);
-        assert_eq!(errno("failed, errno = x, error message = ''"), libc::EIO);
-    }
+/// Returns true for an errno that says that the machine, or this process, is short of something, and nothing about a file.
+pub fn is_shortage(errno: i32) -> bool {
+    matches!(
+        errno,
+        libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN
+    )
 }

@@ -17,6 +17,7 @@ mod describe;
 mod descriptors;
 pub mod edit;
 pub mod editor;
+mod error;
 mod ffi;
 pub mod keeper;
 mod lmdb;
@@ -43,19 +44,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Mutex;
 
-use serde::{Deserialize, Serialize};
-
 use crate::io::file::StoreFile;
-use crate::io::file::handle::is_shortage;
+pub use crate::io::scratch::LARGE;
 use crate::io::thread::anywhere;
 pub use answer::{
     Answer, Attribute, ChunkTable, Dataset, DatasetMap, Details, Direct, Filter, Maps, Member,
     Members, RawPart, Resolved, Slot, Source, Survey, Surveyed, TextMeasure, Value,
 };
 pub use create::{
-    Creator, LARGE, NewAttribute, NewChunk, NewChunks, NewDataset, NewElement, NewGroup, NewLayout,
+    Creator, NewAttribute, NewChunk, NewChunks, NewDataset, NewElement, NewGroup, NewLayout,
     NewLink, Outline,
 };
+pub use error::H5Error;
 pub use lmdb::LmdbRequest;
 pub use lmdb::Packed;
 use permit::Reach;
@@ -65,49 +65,6 @@ use sandbox::Sandbox;
 pub use text::{CHARS, encode as encode_text};
 pub use times::Times;
 pub use types::Element;
-
-/// Why a request failed.
-#[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
-pub enum H5Error {
-    /// The file on disk is no longer the one that was asked about.
-    #[error("the file changed on disk")]
-    Stale,
-    /// libhdf5 refuses the file or the object.
-    #[error("{0}")]
-    Damaged(String),
-    /// `.npy` cannot hold it.
-    #[error("{0}")]
-    Unsupported(String),
-    /// More memory than one request may take.
-    #[error("{0}")]
-    TooLarge(String),
-    /// The machine is short of something (memory, processes, descriptors): an errno, and what was to be done. It says
-    /// nothing about the file.
-    #[error("{1}")]
-    Machine(i32, String),
-}
-
-impl H5Error {
-    /// An error of the system met on the way to an answer.
-    pub fn of_system(what: &str, error: &std::io::Error) -> Self {
-        let said = if what.is_empty() {
-            error.to_string()
-        } else {
-            format!("{what}: {error}")
-        };
-        match error.raw_os_error() {
-            Some(libc::ESTALE) => Self::Stale,
-            Some(errno) if is_shortage(errno) => Self::Machine(errno, said),
-            _ => Self::Damaged(said),
-        }
-    }
-}
-
-impl From<std::io::Error> for H5Error {
-    fn from(error: std::io::Error) -> Self {
-        Self::of_system("", &error)
-    }
-}
 
 /// The version of libhdf5 that this program holds.
 pub fn library_version() -> String {
@@ -186,8 +143,9 @@ fn parts<T: Send>(
 }
 
 impl H5 {
+    /// Answers in this process, without a worker and its sandbox: for tests.
     pub fn local() -> Self {
-        Self::Local(Box::default())
+        Self::Local(Box::new(Mutex::new(service::Service::new(None))))
     }
 
     /// Workers that may read the stores in this reach.

@@ -5,9 +5,11 @@
 pub(crate) mod arena;
 pub mod buffer;
 pub mod content;
+pub mod dir;
 pub mod file;
 pub mod heap;
 pub mod hex;
+pub mod rights;
 pub mod scratch;
 pub mod storage;
 pub mod thread;

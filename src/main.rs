@@ -4,13 +4,18 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use npyfs::cli::{self, Cli};
+use npyfs::dataset::chunked;
 use npyfs::hdf5::{editor, keeper, probe, worker, writer};
 use npyfs::io::heap;
+
+fn run_worker() -> std::io::Result<()> {
+    worker::run(chunked::decode)
+}
 
 fn main() -> ExitCode {
     let first = std::env::args_os().nth(1).unwrap_or_default();
     for (argument, run) in [
-        (worker::ARGUMENT, worker::run as fn() -> std::io::Result<()>),
+        (worker::ARGUMENT, run_worker as fn() -> std::io::Result<()>),
         (writer::ARGUMENT, writer::run),
         (editor::ARGUMENT, editor::run),
         (keeper::ARGUMENT, keeper::run),

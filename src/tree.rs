@@ -9,6 +9,7 @@ pub mod inode;
 pub mod name;
 pub mod path;
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -166,8 +167,8 @@ pub trait Directory: Send + Sync {
     /// What `.npyfs/info` says.
     fn info(&self) -> Result<serde_json::Value>;
 
-    /// The repository that this directory is the root of.
-    fn repository(&self) -> Option<Arc<crate::formats::hangar::repository::Repository>> {
+    /// The store that this directory is the root of, for formats with an own way of writing; they know its type.
+    fn handle(&self) -> Option<StoreHandle> {
         None
     }
 
@@ -179,6 +180,9 @@ pub trait Directory: Send + Sync {
         Ok(Vec::new())
     }
 }
+
+/// What a format keeps of one of its stores. Only the format knows its type.
+pub type StoreHandle = Arc<dyn Any + Send + Sync>;
 
 /// A regular file.
 pub trait VirtualFile: Send + Sync {

@@ -9,7 +9,6 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use npyfs::checkout::dir::Dir;
 use npyfs::checkout::encode;
 use npyfs::checkout::encode::{Base, Key, Kind, Plan, Spooled};
 use npyfs::checkout::index::Stored;
@@ -18,6 +17,7 @@ use npyfs::checkout::target::{Part, Place};
 use npyfs::error;
 use npyfs::hdf5::Creator;
 use npyfs::io::content::Content;
+use npyfs::io::dir::Dir;
 use npyfs::io::scratch::Scratch;
 use npyfs::io::storage::Disk;
 

@@ -11,7 +11,6 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use npyfs::checkout::chunked;
 use npyfs::checkout::compression::Compression;
-use npyfs::checkout::dir::Dir;
 use npyfs::checkout::encode;
 use npyfs::checkout::encode::{Base, Key, Kind, Plan, Spooled};
 use npyfs::checkout::layer::Layer;
@@ -19,6 +18,7 @@ use npyfs::checkout::target::{Part, Place};
 use npyfs::error::Result;
 use npyfs::hdf5::Creator;
 use npyfs::io::content::Content;
+use npyfs::io::dir::Dir;
 use npyfs::io::scratch::Scratch;
 use npyfs::io::storage::Disk;
 use serde::Deserialize;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::error::Error;
+use crate::dataset::chunked;
 use crate::hdf5::{program, worker};
 
 /// The environment variable that names the program to start workers from.
@@ -32,7 +33,7 @@ const VARIABLE: &str = "NPYFS_WORKER";
 pub fn worker_hook() {
     program::choose_self();
     if std::env::args_os().nth(1).as_deref() == Some(worker::ARGUMENT.as_ref()) {
-        std::process::exit(i32::from(worker::run().is_err()));
+        std::process::exit(i32::from(worker::run(chunked::decode).is_err()));
     }
 }
 

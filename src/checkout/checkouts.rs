@@ -12,16 +12,16 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::commits::{self, Commit};
-use super::dir::Dir;
 use super::fit::StoreIdentity;
 use super::holder::{self, Holder};
 use super::index::{self, BaseFile, Begun, Changes, Stored};
 use super::layer::{Layer, nanoseconds};
 use super::place::{self, Place, SUFFIX};
-use super::rights::Rights;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::Creator;
+use crate::io::dir::Dir;
 use crate::io::file::Identity;
+use crate::io::rights::Rights;
 use crate::io::storage::{Disk, Storage};
 
 /// Longest name of a checkout.

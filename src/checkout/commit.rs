@@ -249,10 +249,10 @@ fn meet(
 #[cfg(test)]
 mod tests {
     use super::super::checkouts::Opened;
-    use super::super::dir::Dir;
     use super::super::object::NewFile;
     use super::*;
     use crate::hdf5::Creator;
+    use crate::io::dir::Dir;
     use crate::io::storage::Disk;
     use crate::io::storage::faulty::Faulty;
     use std::time::SystemTime;

@@ -12,11 +12,11 @@ use std::time::SystemTime;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use super::dir::Dir;
 use super::fit::{Entries, StoreIdentity, digest, hex};
 use super::layer::nanoseconds;
 use super::lines::{self, Form, Lines};
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::dir::Dir;
 use crate::io::storage::Storage;
 
 /// The name of the file; no checkout has this name.

@@ -14,16 +14,16 @@ use std::path::{Path, PathBuf};
 use super::checkouts::LayerFiles;
 use super::chunked::{self, Chunks};
 use super::compression::{CHUNK, Compression, SMALLEST};
-use super::dir::Dir;
 use super::index::Stored;
-use super::rights::Rights;
 use super::workplace::Workplace;
 use crate::dataset::grid::row_piece;
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::daf::rules::MARK;
 use crate::hdf5::edit::{Editor, ObjectPath, Origin, Recodable, Step, source};
 use crate::io::content::Content;
+use crate::io::dir::Dir;
 use crate::io::file::StoreFile;
+use crate::io::rights::Rights;
 use crate::tree::name::{self, unescape};
 
 /// Changes that the worker is asked for at a time.

@@ -11,8 +11,8 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::dir::Dir;
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::dir::Dir;
 
 /// The name of the lock file.
 pub const NAME: &str = "holder";

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::dir::Dir;
 use super::fit::{Against, StoreIdentity};
 use super::lines::{self, Form, Lines};
 use crate::error::{Error, Result};
+use crate::io::dir::Dir;
 use crate::io::storage::Storage;
 
 /// The name of the file.

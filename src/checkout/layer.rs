@@ -16,7 +16,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::checkouts::LayerFiles;
-use super::dir::Dir;
 use super::fit::StoreIdentity;
 use super::holder::Holder;
 use super::index::{Begun, Incomplete, Index, Record, Store, Stored};
@@ -24,6 +23,7 @@ use super::ledger::Ledger;
 use super::object::{self, NewFile};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::{Creator, NewAttribute};
+use crate::io::dir::Dir;
 use crate::io::file::handle::allowance;
 use crate::io::scratch::Scratch;
 use crate::io::storage::Storage;

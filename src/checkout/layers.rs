@@ -8,7 +8,6 @@ use std::time::SystemTime;
 use serde_json::{Value as Json, json};
 
 use super::checkouts::{Checkouts, LayerFiles, Opened};
-use super::dir::Dir;
 use super::fit::StoreIdentity;
 use super::index::Kept;
 use super::layer::{Layer, Member};
@@ -25,6 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::formats::daf::rules;
 use crate::hdf5::{Creator, NewElement};
 use crate::io::content::Content;
+use crate::io::dir::Dir;
 use crate::io::file::time;
 use crate::io::scratch::Scratch;
 use crate::io::storage::Disk;
@@ -55,8 +55,8 @@ impl LayerTarget {
         checkouts: &Checkouts,
         name: &str,
     ) -> Result<Self> {
-        if base.repository().is_some() {
-            let why = "a Hangar repository keeps its changes itself: no files of HDF5 beside it";
+        if base.handle().is_some() {
+            let why = "this store keeps its changes itself: no files of HDF5 beside it";
             return Err(refused(libc::EOPNOTSUPP, why));
         }
         let creator =

@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::dir::Dir;
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::dir::Dir;
 use crate::io::storage::Storage;
 
 /// Longest file that is read, in bytes.

@@ -10,13 +10,13 @@ use std::fs::File;
 use std::sync::Arc;
 
 use super::chunked::{self, Chunks};
-use super::dir::Dir;
 use super::fit::Against;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::{
     Creator, H5Error, NewAttribute, NewChunks, NewDataset, NewGroup, NewLayout, Outline,
 };
 use crate::io::content::Content;
+use crate::io::dir::Dir;
 use crate::io::file::StoreFile;
 use crate::io::storage::Storage;
 

@@ -16,11 +16,11 @@ use rustix::fs::CWD;
 
 use super::checkouts::{base_files, name_of};
 use super::commits;
-use super::dir::Dir;
 use super::index::Changes;
-use super::rights::Rights;
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::arkouda::PartName;
+use crate::io::dir::Dir;
+use crate::io::rights::Rights;
 use crate::io::storage::Storage;
 
 /// Ending of the directory beside a store.

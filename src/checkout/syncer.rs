@@ -67,11 +67,11 @@ mod tests {
     use std::sync::Mutex;
     use std::time::{Instant, UNIX_EPOCH};
 
-    use super::super::dir::Dir;
     use super::*;
     use crate::checkout::encode::Kind;
     use crate::checkout::encode::store::{Memory, plan_one, saved};
     use crate::hdf5::Creator;
+    use crate::io::dir::Dir;
     use crate::io::storage::faulty::Faulty;
     use crate::io::storage::{Disk, Storage};
     use crate::npy::dtype::DType;

@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::cli::walk::StoreArgs;
 use crate::cli::{CliError, say};
 use crate::error::{Error, ErrorKind};
+use crate::formats::hangar;
 use crate::formats::hangar::verify::{Report, Summary, verify};
 use crate::formats::{Depth, arkouda, daf};
 use crate::io::content::read;
@@ -147,7 +148,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 
 impl Walk {
     fn directory(&mut self, dir: &Arc<dyn Directory>, path: &str) {
-        if let Some(repository) = dir.repository() {
+        if let Some(repository) = hangar::repository(&**dir) {
             let samples = Bar::new("{bar:40} {pos}/{len} samples {elapsed}, {eta} left");
             match verify(&repository, &samples) {
                 Ok(found) => self.summary += found,
@@ -235,7 +236,7 @@ impl Walk {
 /// Checks what the formats of stores demand beyond elements that can be read.
 fn rules(dir: &Arc<dyn Directory>, path: &str, sep: u8, report: &Bar) {
     let Ok(listing) = dir.list() else { return };
-    if dir.repository().is_some() {
+    if hangar::repository(&**dir).is_some() {
         return;
     }
     let kind = dir.kind();

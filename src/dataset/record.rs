@@ -9,7 +9,6 @@ use super::text::{self, Measured};
 use crate::dataset::backing::RECORD;
 use crate::dataset::cache::{Key, Piece};
 use crate::error::{Error, ErrorKind, Result};
-use crate::formats::plain::array::ArrayFile;
 use crate::hdf5;
 use crate::hdf5::{Dataset, Element, Part, Request, Source, TextForm};
 use crate::io::content::Content;
@@ -130,15 +129,15 @@ pub struct RecordBytes {
 
 impl RecordBytes {
     /// The elements of a dataset, `len` bytes of them.
-    pub fn new(file: &ArrayFile, len: u64) -> Result<Self> {
-        let (_, inner) = parts(&file.dataset)?;
-        let measured = measure(&file.store, &file.dataset)?;
+    pub fn new(store: &Arc<OpenStore>, dataset: &Dataset, len: u64) -> Result<Self> {
+        let (_, inner) = parts(dataset)?;
+        let measured = measure(store, dataset)?;
         let size = measured.record()?.dtype.size() as u64;
-        let own = file.dataset.shape[..file.dataset.shape.len() - inner.len()].to_vec();
+        let own = dataset.shape[..dataset.shape.len() - inner.len()].to_vec();
         let row = (own.iter().skip(1).chain(inner)).fold(size, |n, &d| n.saturating_mul(d));
         Ok(Self {
-            store: file.store.clone(),
-            object: file.dataset.addr,
+            store: store.clone(),
+            object: dataset.addr,
             rows: rows(&own, size, inner),
             own,
             measured,

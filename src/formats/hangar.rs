@@ -37,8 +37,16 @@ mod table;
 pub mod verify;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::options::StoreKind;
+use crate::tree::Directory;
+use repository::Repository;
+
+/// The repository that a directory is the root of.
+pub fn repository(dir: &dyn Directory) -> Option<Arc<Repository>> {
+    dir.handle()?.downcast().ok()
+}
 
 /// Whether the mount's `kind=` lets anything be Hangar's.
 fn is_wanted(kind: StoreKind) -> bool {

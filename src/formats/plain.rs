@@ -4,3 +4,4 @@ pub mod array;
 pub(crate) mod encode;
 pub mod group;
 pub mod small;
+pub mod text;

@@ -17,13 +17,11 @@ use super::types::TypeError;
 use super::{Answer, H5Error, Request, Value, text, writer};
 use crate::codec::Encoding;
 use crate::io::file::StoreFile;
+use crate::io::scratch::LARGE;
 use crate::npy::dtype::{DType, Kind, Order};
 
 /// The data of a dataset begins at a multiple of this many bytes.
 const PAGE: u64 = 4096;
-
-/// From how many bytes on data may be asked to begin elsewhere.
-pub const LARGE: u64 = 1 << 20;
 
 /// Longest datatype, in bytes: `H5O_MESG_MAX_SIZE`, without what may stand around it.
 const LONGEST_TYPE: usize = (64 << 10) - 64;

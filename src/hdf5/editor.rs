@@ -62,7 +62,7 @@ pub fn run() -> io::Result<()> {
             // What is in the new file.
             (Some(file), request) => StoreFile::from_file(Path::new(&path), file)
                 .map_err(|e| H5Error::Damaged(e.to_string()))
-                .and_then(|file| Service::default().answer(&file, &request)),
+                .and_then(|file| Service::new(None).answer(&file, &request)),
         };
         wire.send_reply(Reply::Done(answer))?;
     }

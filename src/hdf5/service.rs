@@ -12,9 +12,9 @@ use lru::LruCache;
 
 use super::ffi::{self, Failure, Id};
 use super::lmdb::Environments;
+use super::request::StoredChunk;
 use super::types::{self, Element, TypeError};
 use super::{Answer, H5Error, Request, chunks, describe, record, survey, text, times};
-use crate::dataset::chunked;
 use crate::io::file::handle::{Handle, allowance, is_short};
 use crate::io::file::{Identity, StoreFile};
 
@@ -55,19 +55,14 @@ pub struct OpenDataset {
     gaps: Vec<Range<usize>>,
 }
 
+/// Decodes a chunk with the filters of npyfs, which libhdf5 does not know.
+pub type Decode = fn(&StoreFile, &StoredChunk) -> crate::error::Result<Vec<u8>>;
+
 /// The open files, by the serial number of the store file and whether virtual sources may be followed.
 pub struct Service {
+    decode: Option<Decode>,
     open: LruCache<(u64, bool), Open>,
     lmdb: Environments,
-}
-
-impl Default for Service {
-    fn default() -> Self {
-        Self {
-            open: LruCache::new(open_files()),
-            lmdb: Environments::default(),
-        }
-    }
 }
 
 impl From<Failure> for H5Error {
@@ -86,6 +81,15 @@ impl From<TypeError> for H5Error {
 }
 
 impl Service {
+    /// Without `decode`, requests for single chunks are refused.
+    pub fn new(decode: Option<Decode>) -> Self {
+        Self {
+            decode,
+            open: LruCache::new(open_files()),
+            lmdb: Environments::default(),
+        }
+    }
+
     /// Answers one request.
     pub fn answer(&mut self, file: &StoreFile, request: &Request) -> Result<Answer, H5Error> {
         match request {
@@ -130,7 +134,9 @@ impl Service {
             return Err(H5Error::Unsupported("this worker only reads".into()));
         }
         if let Request::Chunk { stored, .. } = request {
-            return chunked::decode(file, stored)
+            let no_decoder = || H5Error::Unsupported("this worker decodes no chunks".into());
+            let decode = self.decode.ok_or_else(no_decoder)?;
+            return decode(file, stored)
                 .map(Answer::Bytes)
                 .map_err(|e| H5Error::Damaged(e.message));
         }

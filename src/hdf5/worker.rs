@@ -14,7 +14,7 @@ use std::time::Duration;
 use lru::LruCache;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::service::{Service, open_files};
+use super::service::{Decode, Service, open_files};
 use super::wire::{Reply, Wire};
 use super::{H5Error, descriptors, sandbox};
 use crate::io::file::StoreFile;
@@ -22,8 +22,8 @@ use crate::io::file::StoreFile;
 /// The argument that makes the program a worker. What it may read stands in the first message.
 pub const ARGUMENT: &str = "h5-worker";
 
-/// Serves until the other side goes away.
-pub fn run() -> std::io::Result<()> {
+/// Serves until the other side goes away; `decode` decodes chunks that are wanted without libhdf5.
+pub fn run(decode: Decode) -> std::io::Result<()> {
     // A worker that hangs must not outlive its daemon.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let closed = descriptors::close_inherited();
@@ -38,7 +38,7 @@ pub fn run() -> std::io::Result<()> {
     sandbox.note("descriptors", closed);
     let inodes = admitted.inodes;
     wire.send_reply(Reply::Hello(sandbox, inodes.clone()))?;
-    let mut service = Service::default();
+    let mut service = Service::new(Some(decode));
     let mut files: LruCache<u64, Arc<StoreFile>> = LruCache::new(open_files());
     loop {
         let (envelope, descriptor) = match wire.receive_request() {

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::error::{Error, ErrorKind};
 use crate::io::buffer::ALIGNMENT;
 use direct::Direct;
 use handle::{Handle, Shared, with_room};
@@ -134,6 +135,20 @@ pub enum RawError {
     },
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: io::Error },
+}
+
+impl From<RawError> for Error {
+    fn from(error: RawError) -> Self {
+        let kind = match &error {
+            RawError::Stale(_) => ErrorKind::Stale,
+            RawError::Outside { .. } => ErrorKind::Damaged,
+            RawError::Io { source, .. } => match source.raw_os_error() {
+                Some(errno) => ErrorKind::Os(errno),
+                None => ErrorKind::Damaged,
+            },
+        };
+        Self::new(kind, error.to_string())
+    }
 }
 
 /// One version of one file, held open; a shared one may be closed while nobody reads it.

@@ -15,14 +15,16 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 
 use super::storage::Storage;
-use crate::checkout::dir::Dir;
 use crate::error::{Error, ErrorKind, Result};
-use crate::hdf5::LARGE;
 use crate::io::content::Content;
+use crate::io::dir::Dir;
 
 /// Bytes of the file before the first one of the content. The payload of most arrays, which begins at 128, is at
 /// a multiple of the size of a page then.
 pub const ROOM: u64 = (64 << 10) - 128;
+
+/// Bytes from which on an array is large: its scratch file becomes the new file.
+pub const LARGE: u64 = 1 << 20;
 
 /// Bytes that are copied at a time.
 const BLOCK: usize = 1 << 20;

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{Advice, fadvise};
 
-use crate::checkout::dir::Dir;
+use crate::io::dir::Dir;
 
 /// Every change a layer makes to the disk. A failed call may have been done in part.
 pub trait Storage: Send + Sync {

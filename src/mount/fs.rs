@@ -26,6 +26,7 @@ use crate::dataset::window::Window;
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats;
 use crate::formats::daf::rules;
+use crate::formats::hangar;
 use crate::formats::hangar::stage::checkout::Checkout;
 use crate::formats::hangar::stage::target::StageTarget;
 use crate::hdf5::H5;
@@ -120,7 +121,7 @@ impl Fs {
     ) -> std::result::Result<Self, OpenError> {
         Self::open_as(store, h5, options, |base, context| {
             checkouts::check_name(name)?;
-            if base.repository().is_some() {
+            if base.handle().is_some() {
                 return Ok(Shown::read_only(base));
             }
             let seen = checkouts.open_to_read(name)?;
@@ -141,7 +142,7 @@ impl Fs {
         name: &str,
     ) -> std::result::Result<Self, OpenError> {
         Self::open_as(store, h5, options, |base, context| {
-            let target: Arc<dyn Target> = match base.repository() {
+            let target: Arc<dyn Target> = match hangar::repository(&*base) {
                 Some(repository) => {
                     let program = Path::new("/proc/self/exe");
                     let checkout = checkouts.in_directory(name, |dir| {
@@ -235,7 +236,7 @@ impl Fs {
     /// Whether directories may be so large that only their names are to be listed unless more is wanted: in the
     /// kernel an entry with attributes costs some 5 µs and 1 KiB, a name a tenth of a microsecond.
     pub fn lists_names(&self) -> bool {
-        self.root.repository().is_some()
+        self.root.handle().is_some()
     }
 
     fn inodes(&self) -> MutexGuard<'_, Table> {

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Base, Key, Kind, Plan, plan};
-use crate::checkout::dir::Dir;
 use crate::checkout::object::NewFile;
 use crate::checkout::target::{Part, Place};
 use crate::error::Result;
 use crate::io::content::{Content, Literal};
+use crate::io::dir::Dir;
 use crate::io::scratch::Scratch;
 use crate::io::storage::Disk;
 use crate::npy;

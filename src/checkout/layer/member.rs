@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use super::{Incomplete, Layer, MEMBER, nanoseconds};
-use crate::checkout::dir::Dir;
 use crate::checkout::index::Kept;
 use crate::checkout::object;
 use crate::error::{Error, Result};
 use crate::io::content::Content;
+use crate::io::dir::Dir;
 use crate::io::scratch::{ROOM, Scratch};
 use crate::io::storage::Storage;
 

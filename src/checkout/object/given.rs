@@ -8,9 +8,9 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::{NewFile, check_len, make};
-use crate::checkout::dir::Dir;
 use crate::error::Result;
 use crate::hdf5::{Creator, LARGE, NewLayout};
+use crate::io::dir::Dir;
 use crate::io::file::StoreFile;
 use crate::io::scratch::ROOM;
 use crate::io::storage::Storage;

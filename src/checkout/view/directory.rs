@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::hdf5::Attribute;
 use crate::io::file::Ownership;
 use crate::options::StoreKind;
-use crate::tree::{Directory, Listing, Node};
+use crate::tree::{Directory, Listing, Node, StoreHandle};
 
 /// A directory at one path.
 pub struct ViewDirectory {
@@ -241,7 +241,7 @@ impl Directory for ViewDirectory {
         }
     }
 
-    fn repository(&self) -> Option<Arc<crate::formats::hangar::repository::Repository>> {
-        self.below.as_ref()?.repository()
+    fn handle(&self) -> Option<StoreHandle> {
+        self.below.as_ref()?.handle()
     }
 }

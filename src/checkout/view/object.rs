@@ -11,13 +11,13 @@ use serde_json::{Value as Json, json};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::stem;
-use crate::checkout::dir::Dir;
 use crate::checkout::fit::Against;
 use crate::dataset::context::Context;
 use crate::error::{Error, Result};
 use crate::formats::folder::StoreRoot;
 use crate::hdf5::Attribute;
 use crate::io::content::Content;
+use crate::io::dir::Dir;
 use crate::io::file::Ownership;
 use crate::tree::{Directory, Node, VirtualFile};
 

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::checkout::dir::Dir;
 use crate::dataset::context::Context;
 use crate::error::Result;
 use crate::formats::hangar::repository::Repository;
@@ -15,6 +14,7 @@ use crate::formats::hangar::stage::create::create;
 use crate::formats::hangar::stage::sample::Sample;
 use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
+use crate::io::dir::Dir;
 use crate::npy::dtype::{DType, Kind, Order};
 use crate::options::FsOptions;
 

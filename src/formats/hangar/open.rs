@@ -10,7 +10,7 @@ use super::root::RootDirectory;
 use crate::dataset::context::Context;
 use crate::error::Result;
 use crate::io::file::Ownership;
-use crate::tree::{Directory, Listing, Node};
+use crate::tree::{Directory, Listing, Node, StoreHandle};
 
 /// The root of a repository that may not be open yet.
 pub struct OpenLater {
@@ -69,7 +69,7 @@ impl Directory for OpenLater {
         }
     }
 
-    fn repository(&self) -> Option<Arc<Repository>> {
-        self.root().ok()?.repository()
+    fn handle(&self) -> Option<StoreHandle> {
+        self.root().ok()?.handle()
     }
 }

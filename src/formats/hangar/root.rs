@@ -18,7 +18,7 @@ use super::snapshot::{Place, Snapshot};
 use crate::error::{ErrorKind, Result};
 use crate::io::file::Ownership;
 use crate::tree::name::{unescape, visible};
-use crate::tree::{Directory, Listing, Node};
+use crate::tree::{Directory, Listing, Node, StoreHandle};
 
 /// Snapshots that are kept when nobody uses them.
 const KEPT: usize = 4;
@@ -300,7 +300,7 @@ impl Directory for RootDirectory {
         let _ = self.shared.warm();
     }
 
-    fn repository(&self) -> Option<Arc<Repository>> {
-        (self.level == Level::Root).then(|| self.shared.repository.clone())
+    fn handle(&self) -> Option<StoreHandle> {
+        (self.level == Level::Root).then(|| self.shared.repository.clone() as _)
     }
 }

@@ -241,7 +241,7 @@ impl VirtualFile for ArrayFile {
         let elements: Arc<dyn Content> = match self.dataset.element {
             Element::Record { .. } => {
                 let len = self.payload_len(&dtype)?;
-                Arc::new(RecordBytes::new(self, len)?)
+                Arc::new(RecordBytes::new(&self.store, &self.dataset, len)?)
             }
             _ => Arc::new(self.payload()?),
         };

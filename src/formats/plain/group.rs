@@ -6,6 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::array::ArrayFile;
 use super::small::{BrokenFile, ValueFile};
+use super::text::TextDirectory;
 use crate::dataset::opened::OpenStore;
 use crate::dataset::{external, text};
 use crate::error::{Error, ErrorKind, Result};
@@ -354,7 +355,7 @@ impl GroupDirectory {
         });
         match text::is_over_limit(store, &file.dataset) {
             Ok(true) => {
-                let directory = Arc::new(text::TextDirectory { file });
+                let directory = Arc::new(TextDirectory { file });
                 to.entries
                     .push((self.visible(name, ""), Node::Directory(directory)));
             }

@@ -30,17 +30,9 @@ const LEAST: u64 = 4;
 /// Descriptors that are asked of the system.
 const WANTED: u64 = 1 << 16;
 
-/// Whether an error says that the machine, or this process, is short of something, and nothing about a file.
-pub fn is_shortage(errno: i32) -> bool {
-    matches!(
-        errno,
-        libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN
-    )
-}
-
 /// Whether an error is a shortage.
 pub fn is_short(error: &io::Error) -> bool {
-    error.raw_os_error().is_some_and(is_shortage)
+    error.raw_os_error().is_some_and(crate::error::is_shortage)
 }
 
 /// Does something that takes descriptors; if there are none left, closes what it can and tries again.

@@ -11,6 +11,7 @@ use crate::cli::checkout::layers::{Found, refused};
 use crate::cli::checkout::seen::Seen;
 use crate::error::{self, Error};
 use crate::formats::arkouda::{PartName, Place};
+use crate::formats::hangar;
 use crate::hdf5::edit::ObjectPath;
 use crate::hdf5::{GroupPath, Member};
 use crate::io::file::StoreFile;
@@ -173,7 +174,7 @@ impl Planner<'_> {
                     self.plan.folders.push(below);
                     self.folder(dir, &path, &names)?;
                 }
-                Node::Directory(dir) if dir.repository().is_some() => {
+                Node::Directory(dir) if hangar::repository(&**dir).is_some() => {
                     let why = "a Hangar repository is no HDF5 file";
                     self.plan.lost.push((key, why.to_owned()));
                 }

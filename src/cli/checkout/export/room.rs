@@ -7,10 +7,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use super::plan::{Plan, Shape, directory};
-use crate::checkout::rights::Rights;
 use crate::checkout::workplace::{WHOLE, Workplace};
 use crate::cli::CliError;
 use crate::formats::arkouda::{PartName, Place};
+use crate::io::rights::Rights;
 use crate::options::External;
 
 /// A place for new files. What is left in it goes with it.

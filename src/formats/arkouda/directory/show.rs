@@ -12,6 +12,7 @@ use crate::formats::arkouda::limbs::Limbs;
 use crate::formats::arkouda::numbers::{Meaning, Numbers, NumbersOf, Segments};
 use crate::formats::arkouda::object::{Joined, Object, What};
 use crate::formats::arkouda::strings::Strings;
+use crate::formats::plain::text::TextDirectory;
 use crate::hdf5::Element;
 use crate::tree::Node;
 
@@ -167,7 +168,7 @@ impl ObjectDirectory {
         Some(match text::is_over_limit(&file.store, &file.dataset) {
             Ok(true) => (
                 self.visible(member.name(), ""),
-                Node::Directory(Arc::new(text::TextDirectory { file })),
+                Node::Directory(Arc::new(TextDirectory { file })),
             ),
             Ok(false) | Err(_) => (self.visible(member.name(), ".npy"), Node::File(file)),
         })

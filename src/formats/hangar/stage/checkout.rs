@@ -17,7 +17,6 @@ use super::data::Lanes;
 use super::sample::Sample;
 use super::schema::{NewColumn, NewSamples};
 use crate::checkout::checkouts::{remove_empty, remove_with};
-use crate::checkout::dir::Dir;
 use crate::checkout::holder::{self, Holder};
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::hangar::column::{Column, Layout};
@@ -25,6 +24,7 @@ use crate::formats::hangar::commit::Commit;
 use crate::formats::hangar::record::Record;
 use crate::formats::hangar::repository::Repository;
 use crate::formats::hangar::schema::{Samples, Schema};
+use crate::io::dir::Dir;
 
 /// Held bytes that are worth a write, and held samples.
 const ENOUGH: u64 = 2 << 20;

@@ -26,12 +26,12 @@ pub use lanes::Lanes;
 
 use super::Stage;
 use super::schema::Compression;
-use crate::checkout::dir::Dir;
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::hangar::record::{Record, Spelling};
 use crate::formats::hangar::schema::{Samples, Schema};
 use crate::hdf5::collection::{CollectionRequest, CollectionWriter, Row};
 use crate::hdf5::tables::{Op, Outcome, Step};
+use crate::io::dir::Dir;
 use crate::io::file::StoreFile;
 use crate::npy;
 

@@ -12,13 +12,12 @@ use crate::error::{Error, Result};
 use crate::formats::hangar::column::Layout;
 use crate::formats::hangar::key;
 use crate::formats::hangar::record::Record;
-use crate::formats::hangar::repository::Repository;
 use crate::formats::hangar::sample::Bytes;
 use crate::io::content::{Concat, Content, Literal};
 use crate::io::file::Ownership;
 use crate::npy;
 use crate::tree::name::{unescape, visible};
-use crate::tree::{Directory, Listing, Node, VirtualFile};
+use crate::tree::{Directory, Listing, Node, StoreHandle, VirtualFile};
 
 /// The name of the staging area.
 pub const STAGE: &[u8] = b"stage";
@@ -127,8 +126,8 @@ impl Directory for Root {
         self.base.info()
     }
 
-    fn repository(&self) -> Option<Arc<Repository>> {
-        self.base.repository()
+    fn handle(&self) -> Option<StoreHandle> {
+        self.base.handle()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::hdf5::Attribute;
 use crate::io::file::Ownership;
 use crate::options::StoreKind;
-use crate::tree::{Directory, Listing, Node};
+use crate::tree::{Directory, Listing, Node, StoreHandle};
 
 /// The names that lead to something.
 pub type Path = Vec<Vec<u8>>;
@@ -312,7 +312,7 @@ impl Directory for PendingDirectory {
         }
     }
 
-    fn repository(&self) -> Option<Arc<crate::formats::hangar::repository::Repository>> {
-        self.below.as_ref()?.repository()
+    fn handle(&self) -> Option<StoreHandle> {
+        self.below.as_ref()?.handle()
     }
 }

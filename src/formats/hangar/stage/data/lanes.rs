@@ -7,12 +7,12 @@ use std::path::Path;
 use std::thread;
 
 use super::{DataWriter, Held};
-use crate::checkout::dir::Dir;
 use crate::error::{Error, Result};
 use crate::formats::hangar::record::Record;
 use crate::formats::hangar::schema::Schema;
 use crate::formats::hangar::stage::Stage;
 use crate::formats::hangar::stage::markers::DataFile;
+use crate::io::dir::Dir;
 use crate::io::thread::anywhere;
 
 /// Most lanes: each takes the memory of a worker.

@@ -1,0 +1,86 @@
+//! Why a request to a worker failed, and what that means to a reader.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind, is_shortage};
+
+/// Why a request failed.
+#[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
+pub enum H5Error {
+    /// The file on disk is no longer the one that was asked about.
+    #[error("the file changed on disk")]
+    Stale,
+    /// libhdf5 refuses the file or the object.
+    #[error("{0}")]
+    Damaged(String),
+    /// `.npy` cannot hold it.
+    #[error("{0}")]
+    Unsupported(String),
+    /// More memory than one request may take.
+    #[error("{0}")]
+    TooLarge(String),
+    /// The machine is short of something (memory, processes, descriptors): an errno, and what was to be done. It says
+    /// nothing about the file.
+    #[error("{1}")]
+    Machine(i32, String),
+}
+
+impl From<H5Error> for Error {
+    fn from(error: H5Error) -> Self {
+        let kind = match &error {
+            H5Error::Stale => ErrorKind::Stale,
+            H5Error::Machine(errno, _) => ErrorKind::Os(*errno),
+            // A size that a file cannot be served at is a fault of the object, like any other.
+            H5Error::Damaged(why) => errno_of_system(why).map_or(ErrorKind::Damaged, ErrorKind::Os),
+            H5Error::Unsupported(_) | H5Error::TooLarge(_) => ErrorKind::Damaged,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+/// What the system answered libhdf5, which says so in words only.
+fn errno_of_system(why: &str) -> Option<i32> {
+    let (_, answer) = why.split_once(", errno = ")?;
+    let (errno, _) = answer.split_once(", error message = '")?;
+    errno.parse().ok().filter(|&errno| errno > 0)
+}
+
+impl H5Error {
+    /// An error of the system met on the way to an answer.
+    pub fn of_system(what: &str, error: &std::io::Error) -> Self {
+        let said = if what.is_empty() {
+            error.to_string()
+        } else {
+            format!("{what}: {error}")
+        };
+        match error.raw_os_error() {
+            Some(libc::ESTALE) => Self::Stale,
+            Some(errno) if is_shortage(errno) => Self::Machine(errno, said),
+            _ => Self::Damaged(said),
+        }
+    }
+}
+
+impl From<std::io::Error> for H5Error {
+    fn from(error: std::io::Error) -> Self {
+        Self::of_system("", &error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_from_a_damaged_file() {
+        let full = "unable to flush file: file write failed: time = Sun Nov 22 14:00:00 2026, filename = \
+                    '/proc/self/fd/5', file descriptor = 5, errno = 28, error message = 'No space left on device', buf";
+        let errno = |why: &str| Error::from(H5Error::Damaged(why.into())).errno();
+        assert_eq!(errno(full), libc::ENOSPC);
+        let full =
+            "unable to extend file properly, errno = 28, error message = 'No space left on device'";
+        assert_eq!(errno(full), libc::ENOSPC);
+        assert_eq!(errno("wrong B-tree signature, errno = 28, "), libc::EIO);
+        assert_eq!(errno("failed, errno = x, error message = ''"), libc::EIO);
+    }
+}
