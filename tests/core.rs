@@ -24,7 +24,7 @@ fn demo() -> (tempfile::TempDir, Fs) {
 fn walk(fs: &Fs, path: &str) -> npyfs::mount::fs::Attr {
     path.split('/')
         .fold(fs.getattr(ROOT_INO).unwrap(), |at, name| {
-            fs.lookup(at.ino, OsStr::new(name)).unwrap()
+            fs.lookup(at.ino, OsStr::new(name), 0).unwrap()
         })
 }
 
@@ -36,7 +36,7 @@ fn a_file_is_found_and_read_to_its_exact_end() {
         (attr.kind, attr.size),
         (FileKind::File, 128 + 64 * 128 * 128)
     );
-    let handle = fs.open_file(attr.ino, false).unwrap().handle;
+    let handle = fs.open_file(attr.ino, false, 0).unwrap().handle;
     let head = fs.read(handle, 0, 128).unwrap();
     assert!(head.as_ref().starts_with(b"\x93NUMPY\x01\x00"));
     assert_eq!(
@@ -84,7 +84,7 @@ fn a_listing_continues_where_it_was_full() {
 #[test]
 fn what_is_not_there_is_not_found() {
     let (dir, fs) = demo();
-    let errno = |path: &str| fs.lookup(ROOT_INO, OsStr::new(path)).unwrap_err().errno;
+    let errno = |path: &str| fs.lookup(ROOT_INO, OsStr::new(path), 0).unwrap_err().errno;
     assert_eq!(errno("nothing"), libc::ENOENT);
     std::fs::write(dir.path().join("notes.txt"), "no store").unwrap();
     assert_eq!(errno("notes.txt"), libc::ENOENT);

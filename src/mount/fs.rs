@@ -2,6 +2,7 @@
 //!
 //! Assumes nothing about who calls: every method may run on any thread. Never changes a store.
 
+mod again;
 mod dirs;
 mod entry;
 mod files;
@@ -38,6 +39,7 @@ pub use crate::tree::inode::ROOT_INO;
 use crate::tree::inode::{Table, number_of_name};
 use crate::tree::{Directory, Node, VirtualFile, name};
 
+use again::Again;
 use dirs::OpenDir;
 use files::OpenFile;
 use habit::Habits;
@@ -56,6 +58,7 @@ pub struct Fs {
     dirs: RwLock<HashMap<u64, Arc<OpenDir>>>,
     next_handle: AtomicU64,
     habits: Habits,
+    again: Again,
     /// `None`: nothing can be written.
     writer: Option<Arc<Writer>>,
     _held: Option<Holder>,
@@ -191,6 +194,7 @@ impl Fs {
             files: RwLock::default(),
             dirs: RwLock::default(),
             next_handle: AtomicU64::new(1),
+            again: Again::default(),
             writer,
             _held: held,
         })
@@ -384,19 +388,20 @@ impl Fs {
         })
     }
 
-    /// Finds a name and adds one kernel reference to the inode.
-    pub fn lookup(&self, parent: u64, name: &OsStr) -> FsResult<Attr> {
+    /// Finds a name for a thread and adds one kernel reference to the inode.
+    pub fn lookup(&self, parent: u64, name: &OsStr, thread: u32) -> FsResult<Attr> {
         let name = name.as_bytes();
-        let node = self
-            .child(parent, name)
-            .map_err(|e| self.note(parent, "lookup", e))?
-            .ok_or_else(|| absent(name))?;
+        let (node, kept) = self
+            .found(parent, name, thread)
+            .map_err(|e| self.note(parent, "lookup", e))?;
+        let node = node.ok_or_else(|| absent(name))?;
         let ino = {
             let mut inodes = self.inodes();
             let ino = inodes.enter(parent, name, &node, self.comes_last(name));
             inodes.hold(ino);
             ino
         };
+        self.keep_found((parent, name), thread, ino, kept);
         Ok(self.attr(ino, &node))
     }
 

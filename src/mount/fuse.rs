@@ -106,8 +106,11 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _work = self.work(request);
-        let found = self.ask(|fs| fs.lookup(parent.0, name));
+        let _work = match self.fs.looks_again(request.pid()) {
+            true => self.longer_work(request),
+            false => self.work(request),
+        };
+        let found = self.ask(|fs| fs.lookup(parent.0, name, request.pid()));
         self.answer(|| match found {
             Ok(attr) => reply.entry(&ttl(&attr), &file_attr(&attr), GENERATION),
             Err(errno) if errno.code() == libc::ENOENT && !self.fs.is_writable() => {
@@ -155,7 +158,7 @@ impl Filesystem for Adapter {
                 Err(errno) => reply.error(errno),
             };
         }
-        match self.ask(|fs| fs.open_file(ino.0, self.maps_direct)) {
+        match self.ask(|fs| fs.open_file(ino.0, self.maps_direct, request.pid())) {
             Ok(opened) => {
                 if opened.fresh {
                     self.give(ino, opened.handle);
@@ -490,7 +493,7 @@ impl Filesystem for Adapter {
             }),
         };
         let handle = handle.map(|handle| handle.0);
-        match self.ask(|fs| fs.setattr(ino.0, handle, change)) {
+        match self.ask(|fs| fs.setattr(ino.0, handle, change, request.pid())) {
             Ok(attr) => reply.attr(&ttl(&attr), &shown_attr(&attr)),
             Err(errno) => reply.error(errno),
         }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::again::Kept;
 use super::habit::Track;
 use super::{Fs, FsResult, Opened};
 use crate::error::{Error, ErrorKind, Result};
@@ -41,13 +42,21 @@ impl Fs {
     }
 
     /// Opens a file; `exact` says that the kernel can read it past its page cache and still map it. ESTALE if its store
-    /// changed: the kernel then looks the path up again.
-    pub fn open_file(&self, ino: u64, exact: bool) -> FsResult<Opened> {
+    /// changed: the kernel then looks the path up again, for the thread that opens it.
+    pub fn open_file(&self, ino: u64, exact: bool, thread: u32) -> FsResult<Opened> {
         let mut file = self.file(ino)?;
-        if !file.is_current() {
-            file = self.unchanged(ino, &*file)?;
-        }
-        let content = file.open().map_err(|e| self.note(ino, "open", e))?;
+        let content = match self.again.take(thread, ino) {
+            Kept::Content(_, content) => Ok(content),
+            _ if file.is_current() => file.open(),
+            _ => self.unchanged(ino, &*file).and_then(|now| {
+                file = now;
+                file.open()
+            }),
+        };
+        let content = content.map_err(|e| match e.kind {
+            ErrorKind::Stale => self.look_again(ino, thread, false).into(),
+            _ => self.note(ino, "open", e),
+        })?;
         let track = Arc::default();
         let exact = exact && content.is_costly() && self.habits.opened(ino, content.len(), &track);
         let direct_io = file.volatile() || exact;

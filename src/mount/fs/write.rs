@@ -19,11 +19,13 @@ mod unfinished;
 mod unreadable;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::checkout::target::{Place, Role, Target, describe_incomplete};
 use crate::error::{Error, ErrorKind, Result};
+use crate::mount::fs::again::until_there;
 use crate::tree::{Directory, Node};
 
 pub use body::Maker;
@@ -71,6 +73,23 @@ struct Handle {
     body: Arc<Body>,
     /// The process that opened it.
     opener: u32,
+    /// A descriptor of it was closed, and nothing was written through it since: if that was the last one, the kernel says
+    /// so at some time.
+    is_closed: AtomicBool,
+}
+
+/// A file that a thread is about to open for writing.
+#[derive(Clone)]
+pub struct Found(Arc<Body>);
+
+impl Found {
+    pub fn number(&self) -> u64 {
+        self.0.number
+    }
+
+    pub fn node(&self) -> Node {
+        Node::File(Arc::new(ScratchFile(self.0.clone())))
+    }
 }
 
 /// What `setattr` is to change.
@@ -161,6 +180,10 @@ impl Writer {
 
     /// The scratch file for what stands at a path; made if there is none.
     fn edit(&self, path: &[Vec<u8>]) -> Result<Arc<Body>> {
+        until_there(|| self.edit_once(path))
+    }
+
+    fn edit_once(&self, path: &[Vec<u8>]) -> Result<Arc<Body>> {
         if let Some(body) = self.pending.body(path) {
             return Ok(body);
         }
@@ -193,14 +216,14 @@ impl Writer {
         }
     }
 
-    /// Makes sure that a thread that looks a path up again finds its scratch file.
-    fn offer(&self, path: &[Vec<u8>], thread: u32) -> Result<()> {
-        while self
-            .pending
-            .await_writer(&*self.edit(path)?, thread)
-            .is_none()
-        {}
-        Ok(())
+    /// Makes sure that a thread that looks a path up again finds its scratch file, and can open that.
+    fn offer(&self, path: &[Vec<u8>], thread: u32) -> Result<Arc<Body>> {
+        loop {
+            let body = self.edit(path)?;
+            if self.pending.await_writer(&body, thread).is_some() {
+                return Ok(body);
+            }
+        }
     }
 
     /// The process of a thread that opens a file.
@@ -224,6 +247,24 @@ impl Writer {
             _ => path.to_vec(),
         };
         self.naming.change(paths.iter().map(of_object).collect())
+    }
+
+    /// The file that is written through a handle now.
+    fn writing(&self, handle: u64) -> Option<Arc<Body>> {
+        self.mark(handle, false)
+    }
+
+    /// The file of a handle of which a descriptor is closed.
+    fn closing(&self, handle: u64) -> Option<Arc<Body>> {
+        self.mark(handle, true)
+    }
+
+    fn mark(&self, handle: u64, is_closed: bool) -> Option<Arc<Body>> {
+        let handles = self.handles.read().unwrap_or_else(|e| e.into_inner());
+        handles.get(&handle).map(|handle| {
+            handle.is_closed.store(is_closed, Ordering::Release);
+            handle.body.clone()
+        })
     }
 
     fn handle(&self, handle: u64) -> Option<Arc<Body>> {

@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::io::content::Content;
 use crate::io::file::Ownership;
 use crate::io::scratch::Scratch;
+use crate::mount::fs::again::PATIENCE;
 use crate::tree::VirtualFile;
 
 /// Bytes that are copied at a time.
@@ -61,6 +62,26 @@ pub struct State {
     kept: Option<Kept>,
     /// Why a change failed: then what is there is not what was to be written.
     failed: Option<Error>,
+    /// Its space was given back.
+    retired: bool,
+}
+
+impl State {
+    /// Somebody was told to look it up again.
+    pub fn is_awaited(&self) -> bool {
+        let mut since = self.awaited.iter().map(|(_, since)| since);
+        since.any(|since| since.elapsed() < PATIENCE)
+    }
+
+    /// A thread was told to look it up again, and can have it.
+    pub fn is_kept_for(&self, thread: u32) -> bool {
+        !self.retired && self.awaited.iter().any(|(other, _)| *other == thread)
+    }
+
+    /// It differs from what is stored after `changes` changes.
+    pub fn is_dirty(&self, changes: u64) -> bool {
+        self.timed || self.stored != Some(changes)
+    }
 }
 
 /// What later mounts have of a file.
@@ -115,6 +136,7 @@ impl Body {
                 whole: None,
                 kept: None,
                 failed: None,
+                retired: false,
             }),
         }
     }
@@ -140,10 +162,11 @@ impl Body {
     /// Gives back the space that it takes, if it has neither a name nor a writer any more. The kernel may remember
     /// its number for long.
     pub fn retire(&self) {
-        let state = self.state();
-        if state.path.is_some() || state.writers > 0 {
+        let mut state = self.state();
+        if state.path.is_some() || state.writers > 0 || state.is_awaited() {
             return;
         }
+        state.retired = true;
         drop(state);
         // Who has it open asks for its length still.
         self.last_len
@@ -168,8 +191,7 @@ impl Body {
 
     /// It differs from what is stored.
     pub fn is_dirty(&self) -> bool {
-        let state = self.state();
-        state.timed || state.stored != Some(self.changes())
+        self.state().is_dirty(self.changes())
     }
 
     /// Its state after `changes` changes is stored, with time `mtime`.

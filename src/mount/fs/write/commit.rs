@@ -13,6 +13,7 @@ use super::{LOCKS, Waiting, Writer, refused};
 use crate::checkout::target::{Outcome, Part, Place, Role};
 use crate::error::Result;
 use crate::io::content::Content;
+use crate::mount::fs::again::until_there;
 use crate::npy::parse::{self, Header, LONGEST_HEADER, NpyError};
 use crate::tree::{Directory, Node};
 
@@ -93,7 +94,7 @@ impl Writer {
                     continue;
                 }
                 match self.commit(&body) {
-                    Ok(State::Stored) => self.pending.drop_idle(&body),
+                    Ok(State::Stored) => self.pending.drop_stored(&body),
                     Ok(_) => {}
                     Err(e) => {
                         // It was said to be kept: it goes on waiting.
@@ -141,7 +142,8 @@ impl Writer {
         if is_begun(body, &place)? {
             return Ok(State::Begun);
         }
-        let gathered = self.gather(&path, &place, body)?;
+        // Others of its files may be stored meanwhile, and are no scratch files then.
+        let gathered = until_there(|| self.gather(&path, &place, body))?;
         // Nobody changes them until they are stored.
         let still: Vec<_> = gathered.bodies.iter().map(|b| b.hold_still()).collect();
         let times: Vec<(u64, SystemTime)> = gathered
@@ -204,7 +206,7 @@ impl Writer {
                 for (part, (changes, mtime)) in gathered.bodies.iter().zip(times) {
                     part.is_stored(changes, mtime);
                     if part.number != body.number {
-                        self.pending.drop_idle(part);
+                        self.pending.drop_stored(part);
                     }
                 }
                 let parent = &path[..path.len().saturating_sub(1)];
@@ -370,7 +372,7 @@ impl Writer {
             Ok(State::Kept | State::Gone) => Ok(()),
             Ok(State::Begun) if body.len()? > 0 => Ok(()),
             Ok(State::Stored) => {
-                self.pending.drop_idle(body);
+                self.pending.drop_stored(body);
                 Ok(())
             }
             Ok(State::Begun) => {

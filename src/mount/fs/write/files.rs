@@ -3,21 +3,19 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use super::body::{Body, Maker, ScratchFile, Written};
 use super::commit::State;
 use super::pending::{Entry, Path};
-use super::{Change, Flags, Handle, Writer, process_of, refused};
+use super::{Change, Flags, Found, Handle, Writer, process_of, refused};
 use crate::checkout::target::Role;
 use crate::error::{Error, ErrorKind, Result};
+use crate::mount::fs::again::Kept;
 use crate::mount::fs::{Attr, Fs, FsError, FsResult, OpenFile, Opened, ROOT_INO};
 use crate::tree::Node;
 use crate::tree::control;
-
-/// In place of the thread of an operation that does not say its own.
-const NOBODY: u32 = 0;
 
 impl Fs {
     /// What makes the mount writable; EROFS if it is not.
@@ -111,6 +109,7 @@ impl Fs {
             Handle {
                 body: body_too,
                 opener,
+                is_closed: AtomicBool::new(false),
             },
         );
         drop(handles);
@@ -150,7 +149,11 @@ impl Fs {
                     return Err(Error::new(ErrorKind::IsDirectory, "is a directory"));
                 }
                 Some(Node::Symlink(_)) => return Err(refused(libc::EEXIST, "a symbolic link")),
-                Some(Node::File(_)) => writer.edit(&path)?,
+                Some(Node::File(_)) => match writer.edit(&path) {
+                    // It went meanwhile.
+                    Err(e) if e.kind == ErrorKind::NotFound => return Ok(None),
+                    body => body?,
+                },
                 None => {
                     if let Role::Stored(place) = &role
                         && place.suffix.is_empty()
@@ -196,7 +199,7 @@ impl Fs {
         let open = || {
             let writer = self.writer()?;
             let file = self.file(ino)?;
-            if let Some(body) = self.body(ino)?
+            if let Some(body) = self.body_for(ino, flags.thread)?
                 && let Some(opened) = self.open_body(ino, &body, flags)?
             {
                 return Ok(opened);
@@ -205,10 +208,39 @@ impl Fs {
             if path.first().is_some_and(|first| first == control::NAME) || file.volatile() {
                 return Err(refused(libc::EPERM, "nothing can be written in .npyfs"));
             }
-            writer.offer(&path, flags.thread)?;
-            Err(Error::new(ErrorKind::Stale, "written under another inode"))
+            Err(self.write_again(writer, ino, &path, flags.thread))
         };
         open().map_err(|e| self.note(ino, "open for writing", e))
+    }
+
+    /// The answer to a thread that is to write what has a path now, which is another inode. What is gone may be made
+    /// anew by the same call.
+    fn write_again(&self, writer: &Writer, ino: u64, path: &[Vec<u8>], thread: u32) -> Error {
+        let offered = writer.offer(path, thread);
+        let again = self.look_again(ino, thread, true);
+        match offered {
+            Err(e) if !matches!(e.kind, ErrorKind::NotFound | ErrorKind::Stale) => e,
+            _ => again,
+        }
+    }
+
+    /// What a thread that looks a name up again will open to write.
+    pub(in crate::mount::fs) fn find_to_write(
+        &self,
+        parent: u64,
+        name: &[u8],
+        thread: u32,
+    ) -> Result<Found> {
+        let path = self.path_in(parent, OsStr::from_bytes(name))?;
+        Ok(Found(self.writer()?.offer(&path, thread)?))
+    }
+
+    /// The scratch file that an inode is, or was when the thread looked it up.
+    fn body_for(&self, ino: u64, thread: u32) -> Result<Option<Arc<Body>>> {
+        match self.again.take(thread, ino) {
+            Kept::Body(Found(body)) => Ok(Some(body)),
+            _ => self.body(ino),
+        }
     }
 
     /// Writes all of `bytes`.
@@ -226,7 +258,7 @@ impl Fs {
     }
 
     fn written(&self, handle: u64) -> Result<(u64, Arc<Body>)> {
-        let body = self.writer()?.handle(handle);
+        let body = self.writer()?.writing(handle);
         let body = body.ok_or_else(|| refused(libc::EBADF, "no such handle to write"))?;
         Ok((body.number, body))
     }
@@ -237,7 +269,7 @@ impl Fs {
         let Some(writer) = &self.writer else {
             return Ok(());
         };
-        let Some(body) = writer.handle(handle) else {
+        let Some(body) = writer.closing(handle) else {
             return Ok(());
         };
         let committed = writer.commit(&body).and_then(|state| match state {
@@ -247,10 +279,14 @@ impl Fs {
         committed.or_else(|e| {
             let handles = writer.handles.read().unwrap_or_else(|e| e.into_inner());
             let opener = handles.get(&handle).map(|handle| handle.opener);
-            drop(handles);
             // Not the last to close it, so what is there need not be whole: another program has opened the file,
-            // or this is a child that inherited the descriptor, `head` in `(head; cat) > x.npy`.
-            let others = body.state().writers > 1;
+            // or this is a child that inherited the descriptor, `head` in `(head; cat) > x.npy`. Who has closed it as
+            // well was told, and does not write the rest.
+            let others = handles.iter().any(|(&other, open)| {
+                let is_open = other != handle && !open.is_closed.load(Ordering::Acquire);
+                is_open && open.body.number == body.number
+            });
+            drop(handles);
             if e.errno() == libc::EINVAL && (others || opener != Some(process_of(thread))) {
                 return Ok(());
             }
@@ -334,16 +370,22 @@ impl Fs {
     }
 
     /// Changes size, time or owner of a file. ESTALE if that takes another inode.
-    pub fn setattr(&self, ino: u64, handle: Option<u64>, change: Change) -> FsResult<Attr> {
+    pub fn setattr(
+        &self,
+        ino: u64,
+        handle: Option<u64>,
+        change: Change,
+        thread: u32,
+    ) -> FsResult<Attr> {
         let set = || {
             let writer = self.writer()?;
             let held = handle.and_then(|handle| writer.handle(handle));
             let body = match held {
                 Some(body) => Some(body),
-                None => self.body(ino)?,
+                None => self.body_for(ino, thread)?,
             };
             if let Some(body) = body {
-                return self.set_body(ino, &body, change);
+                return self.set_body(ino, &body, change, thread);
             }
             match self.node(ino)? {
                 Node::Symlink(_) => Err(refused(libc::EPERM, "a symbolic link")),
@@ -363,8 +405,7 @@ impl Fs {
                         return Err(refused(libc::EPERM, "nothing can be changed in .npyfs"));
                     }
                     if change.size.is_some() {
-                        writer.offer(&path, NOBODY)?;
-                        return Err(Error::new(ErrorKind::Stale, "written under another inode"));
+                        return Err(self.write_again(writer, ino, &path, thread));
                     }
                     if let Some(time) = change.mtime {
                         writer.touch(&path, time)?;
@@ -383,7 +424,7 @@ impl Fs {
         set().map_err(|e| self.note(ino, "setattr", e))
     }
 
-    fn set_body(&self, ino: u64, body: &Arc<Body>, change: Change) -> Result<Attr> {
+    fn set_body(&self, ino: u64, body: &Arc<Body>, change: Change, thread: u32) -> Result<Attr> {
         if let Some(len) = change.size {
             body.set_len(len)?;
         }
@@ -398,12 +439,13 @@ impl Fs {
         }
         let nobody_writes = {
             let mut state = body.state();
-            state.awaited.retain(|(thread, _)| *thread != NOBODY);
+            state.awaited.retain(|(other, _)| *other != thread);
             state.writers == 0
         };
         if nobody_writes && (change.size.is_some() || change.mtime.is_some()) {
             self.writer()?.finish(body)?;
         }
+        body.retire();
         self.getattr_of(ino)
     }
 

@@ -448,7 +448,7 @@ impl Fs {
             writer.make_directory(&path)
         };
         make().map_err(|e| self.note_name(parent, name, "mkdir", e))?;
-        self.lookup(parent, name)
+        self.lookup(parent, name, 0)
     }
 
     pub fn remove_directory(&self, parent: u64, name: &OsStr) -> FsResult<()> {

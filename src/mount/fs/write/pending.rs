@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use serde_json::{Value as Json, json};
 
@@ -18,9 +18,6 @@ use crate::tree::{Directory, Listing, Node, StoreHandle};
 
 /// The names that lead to something.
 pub type Path = Vec<Vec<u8>>;
-
-/// How long a file is kept for somebody who was told to look it up again.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What stands at a path, whatever is stored there.
 #[derive(Clone)]
@@ -61,11 +58,14 @@ impl Pending {
         }
     }
 
-    /// Counts one more writer of the file at a path, in a thread; `None` if it is another file, or none, by now.
+    /// Counts one more writer of a file, in a thread; `None` if it has no name by now. A thread that it is kept for opened
+    /// it when it still had one.
     pub fn add_writer(&self, body: &Body, flags: Flags) -> Option<()> {
         let _entries = self.entries();
         let mut state = body.state();
-        state.path.as_ref()?;
+        if state.path.is_none() && !state.is_kept_for(flags.thread) {
+            return None;
+        }
         state.is_mappable = flags.reads || (state.is_mappable && !flags.truncate);
         state.writers += 1;
         state.awaited.retain(|(other, _)| *other != flags.thread);
@@ -89,11 +89,15 @@ impl Pending {
 
     /// The same unless somebody opened it to write meanwhile.
     pub fn drop_idle(&self, body: &Body) {
-        let awaited = |state: &State| {
-            let mut since = state.awaited.iter().map(|(_, since)| since);
-            since.any(|since| since.elapsed() < PATIENCE)
-        };
-        self.drop_if(body, |state| state.writers == 0 && !awaited(state));
+        self.drop_if(body, |state| state.writers == 0 && !state.is_awaited());
+    }
+
+    /// The same of a file that was stored, unless it was changed since.
+    pub fn drop_stored(&self, body: &Body) {
+        let is_idle = |state: &State| state.writers == 0 && !state.is_awaited();
+        self.drop_if(body, |state| {
+            is_idle(state) && !state.is_dirty(body.changes())
+        });
     }
 
     fn drop_if(&self, body: &Body, may: impl FnOnce(&State) -> bool) {
