@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
-from support import daf
+from support import arkouda, daf
 from support.mount import Mount, until
 from support.process import npyfs, one_line
 
@@ -409,3 +409,119 @@ def test_commit_times_never_run_backwards(tmp_path):
     commits.write_text(old_lines("npyfs commits 1", {"layer": "one", "time": future, "without": []}))
     save(store, "two", {"more.npy": np.arange(3)})
     assert [commit["time"] for commit in lines(commits)[1]] == [future, future + 1]
+
+
+def rename_in_index(directory, old, new):
+    """A key as version 0.1 stored some."""
+    [index] = directory.glob("*/index")
+    first, records = lines(index)
+    for record in records:
+        if record.get("path") == old:
+            record["path"] = new
+    index.write_text(old_lines(first, *records))
+
+
+@pytest.mark.parametrize("command", ["commit", "export"])
+def test_a_key_that_no_mount_would_write_is_refused_by_commit_and_export(tmp_path, command):
+    store, out = tmp_path / "x.h5", tmp_path / "out.h5"
+    write_plain(store)
+    save(store, "work", {"note.npy": np.arange(3), "fine.npy": np.arange(4)}, commit=False)
+    rename_in_index(tmp_path / "x.h5.checkouts", "note", "%61")
+    arguments = [store, "work"] + [out] * (command == "export")
+    refused = checkout(command, *arguments, code=OBJECT).stderr
+    assert re.search(r'^(npyfs: )?%61: .*would show this object as "a"', refused, re.M), refused
+    assert "%61: " in checkout("ls", store).stderr
+    checkout(command, "--leave-out", *arguments)
+    if command == "commit":
+        checkout("export", store, out)
+    with h5py.File(store) as base, h5py.File(out) as file:
+        assert sorted(file) == ["a", "b", "fine", "g"]
+        np.testing.assert_array_equal(file["a"][()], base["a"][()])
+
+
+def write_frame(path, rows):
+    """A DataFrame of so many rows, with arrays by which the store is known again."""
+    with arkouda.Store(path.parent, path.name, None) as store:
+        arkouda.put_array(store, "first", np.arange(9))
+        arkouda.put_array(store, "other", np.arange(rows) * 0.5)
+        arkouda.put_dataframe(store, "frame", {
+            "a": lambda s, p: arkouda.put_array(s, p, np.arange(rows) + 100),
+            "words": lambda s, p: arkouda.put_strings(s, p, [b"w"] * rows),
+        }, np.arange(rows))
+        arkouda.put_categorical(store, "colour", np.arange(rows) % 2, [b"red", b"N/A"])
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_what_took_the_place_of_an_object_of_another_length_is_not_shown(tmp_path, committed):
+    store, old, out = tmp_path / "x.h5", tmp_path / "old.h5", tmp_path / "out.h5"
+    write_frame(store, 5)
+    written = {"frame/a.npy": np.arange(5) + 7, "other.npy": np.ones(5), "colour.npy": np.array([b"red", b"blue"] * 2 + [b"red"]),
+               "new.npy": np.arange(2), "first.npy": np.arange(9) * 2}
+    save(store, "work", written, committed)
+    shutil.copy2(store, old)
+    write_frame(store, 6)
+    name = [] if committed else ["work"]
+    whys = {"frame": "a DataFrame with 5 elements, and a DataFrame with 6 elements is there now",
+            "colour": "a Categorical with 5 elements, and a Categorical with 6",
+            "other": r"an array of shape \[5\], and an array of shape \[6\]"}
+    with Mount(store, **({} if committed else {"checkout": "work"})) as mount:
+        np.testing.assert_array_equal(np.load(mount / "frame/a.npy"), np.arange(6) + 100)
+        np.testing.assert_array_equal(np.load(mount / "frame/Index.npy"), np.arange(6))
+        np.testing.assert_array_equal(np.load(mount / "other.npy"), np.arange(6) * 0.5)
+        np.testing.assert_array_equal(np.load(mount / "colour/codes.npy"), np.arange(6) % 2)
+        np.testing.assert_array_equal(np.load(mount / "new.npy"), np.arange(2))
+        np.testing.assert_array_equal(np.load(mount / "first.npy"), np.arange(9) * 2)
+        log = (mount / ".npyfs/errors.log").read_text()
+    told = [log, checkout("ls", store).stderr, checkout("export", store, *name, out, code=OBJECT).stderr]
+    if not committed:
+        told += [checkout("diff", store, "work").stderr, checkout("commit", store, "work", code=OBJECT).stderr]
+    for text in told:
+        for key, why in whys.items():
+            assert re.search(rf"\b{key}: .*in the place of {why}", text), text
+        assert not re.search(r"\b(new|first): ", text), text
+    [listed] = json.loads(checkout("ls", "--json", store).stdout)
+    assert sorted(item["object"] for item in listed["not_shown"]) == sorted(whys)
+    assert all(re.search(whys[item["object"]], item["why"]) for item in listed["not_shown"])
+    checkout("export", "--leave-out", store, *name, out)
+    with h5py.File(out) as file:
+        np.testing.assert_array_equal(file["frame/a"][()], np.arange(6) + 100)
+        np.testing.assert_array_equal(file["new"][()], np.arange(2))
+        assert not arkouda.faults(file)
+    # A store that is what the layers make of the old one goes on with them, and the old one has all of it.
+    shutil.copy2(old, store)
+    checkout("export", store, *name, tmp_path / "all.h5")
+    for now in (tmp_path / "all.h5", old):
+        shutil.copy2(now, store)
+        with Mount(store, **({} if committed else {"checkout": "work"})) as mount:
+            for path, array in written.items():
+                np.testing.assert_array_equal(np.load(mount / path), array)
+        assert json.loads(checkout("ls", "--json", store).stdout)[0]["not_shown"] == []
+
+
+def test_plain_arrays_remember_what_they_replaced_and_old_indexes_are_read(tmp_path):
+    store, directory = tmp_path / "x.h5", tmp_path / "x.h5.checkouts"
+    write_plain(store)
+    save(store, "work", {"a.npy": np.zeros((2, 2)), "new.npy": np.arange(3)})
+    [index] = directory.glob("*/index")
+    first, records = lines(index)
+    of = {record["path"]: record["stored"]["against"] for record in records if "path" in record}
+    assert of == {"a": {"over": {"kind": "array", "shape": [5, 3]}}, "new": {}}
+    with h5py.File(store, "a") as file:
+        del file["a"]
+        file["a"] = np.ones((7, 3))
+    with Mount(store) as mount:
+        np.testing.assert_array_equal(np.load(mount / "a.npy"), np.ones((7, 3)))
+        assert re.search(r"a: not shown.*shape \[5, 3\], and an array of shape \[7, 3\]", mount.errors()[0])
+    assert "npyfs: a: not shown" in checkout("ls", store).stderr
+    # Nothing there any more is nothing that would be hidden.
+    with h5py.File(store, "a") as file:
+        del file["a"]
+    with Mount(store) as mount:
+        np.testing.assert_array_equal(np.load(mount / "a.npy"), np.zeros((2, 2)))
+    with h5py.File(store, "a") as file:
+        file["a"] = np.ones((7, 3))
+    for record in records:
+        record.get("stored", {}).pop("against", None)
+    index.write_text(old_lines(first, *records))
+    with Mount(store) as mount:
+        np.testing.assert_array_equal(np.load(mount / "a.npy"), np.zeros((2, 2)))

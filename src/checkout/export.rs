@@ -149,6 +149,8 @@ impl Export<'_> {
         for (key, stored) in marks.into_iter().chain(others) {
             let path = match object_path(key) {
                 Ok(path) => path,
+                // What no mount shows is not there to be deleted.
+                Err(_) if stored.is_none() => continue,
                 Err(why) => {
                     refused.push((key.clone(), why));
                     continue;

@@ -4,6 +4,7 @@
 //! in another store. So the index remembers both: the entries as a digest that depends on nothing but them,
 //! the store as a few of its arrays. `view` compares them with what is there now.
 
+mod extent;
 mod identity;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::io::hex::push_hex;
 
+pub use extent::Extent;
 pub use identity::{Spelling, StoreIdentity};
 
 /// Bytes of a digest.
@@ -97,6 +99,9 @@ pub struct Against {
     /// The id of the uppermost commit that was seen when it took their place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<String>,
+    /// What the store without layers had in its place, if that has dimensions and lies along no daf axis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<Extent>,
     /// What newer versions say of it.
     #[serde(flatten)]
     pub other: serde_json::Map<String, serde_json::Value>,

@@ -120,6 +120,8 @@ impl View {
         let mut against = Against::default();
         let (above, name) = key.split_at(key.rfind('/').map_or(0, |at| at + 1));
         if !is_daf {
+            // What cannot be read says nothing, and may be replaced.
+            against.over = self.extent(key).unwrap_or_default();
             return Ok(against);
         }
         let mut pile = self.pile();

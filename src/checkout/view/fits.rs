@@ -3,6 +3,9 @@
 //! An object does not fit if its store was replaced by another one, or if an axis that it lies along has other entries
 //! than it had, or has them in another order. An axis that a layer puts in the place of another one is different: what its
 //! writer saw along the old entries lies along the new ones, and so does what the store itself has.
+//!
+//! Neither does an object fit that was written in the place of one of the store's with other dimensions than are there now,
+//! unless the store has taken over what a layer has at this key, as an export does.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -10,12 +13,12 @@ use std::time::SystemTime;
 
 use super::{LayerObject, Objects, View};
 use crate::checkout::checkouts::LayerFiles;
-use crate::checkout::fit::{Entries, Misfit, Spelling, other_entries};
+use crate::checkout::fit::{Entries, Extent, Misfit, Spelling, other_entries};
 use crate::checkout::index::Stored;
 use crate::error::Result;
 use crate::formats::daf::axis;
 use crate::io::file::time;
-use crate::tree::name::visible_with;
+use crate::tree::name::{self, Unshown, unescape, visible_with};
 use crate::tree::{Directory, Node, VirtualFile};
 
 /// States of an axis that are remembered, at most.
@@ -112,11 +115,15 @@ impl View {
         let mut objects = Objects::default();
         let mut misfits = Vec::new();
         let stores = self.check_stores(pile, &mut misfits);
+        let misspelled = self.check_names(pile, &stores, &mut misfits);
+        let is_misspelled = |at: usize, key: &str| {
+            !misspelled.is_empty() && misspelled.contains(&(at, key.to_owned()))
+        };
         // Axes first: those of later layers say where the objects of earlier ones lie.
         let is_along = |key: &str| !axis::along(split(key).1).is_empty();
         for (at, layer) in pile.layers.iter().enumerate() {
             for (key, stored) in layer.entries.iter().filter(|(key, _)| !is_along(key)) {
-                if !stores[at].takes(key) {
+                if !stores[at].takes(key) || is_misspelled(at, key) {
                     continue;
                 }
                 let object = stored
@@ -132,7 +139,14 @@ impl View {
                             }
                         }
                     }
-                    object => object,
+                    Some(object) => match self.extent_fits(pile, key, &object) {
+                        Ok(()) => Some(object),
+                        Err(why) => {
+                            misfits.push(misfit(layer, at, key, why));
+                            continue;
+                        }
+                    },
+                    None => None,
                 };
                 objects.set(key.as_bytes(), object, time_of(stored), true);
             }
@@ -140,14 +154,19 @@ impl View {
         for (at, layer) in pile.layers.iter().enumerate() {
             for (key, stored) in layer.entries.iter().filter(|(key, _)| is_along(key)) {
                 let later = &pile.layers[at + 1..];
-                if !stores[at].takes(key) || is_below(key, later, &stores[at + 1..]) {
+                if !stores[at].takes(key)
+                    || is_misspelled(at, key)
+                    || is_below(key, later, &stores[at + 1..])
+                {
                     continue;
                 }
                 let object = stored
                     .as_ref()
                     .map(|stored| Arc::new(self.object_of(layer, at, key, stored)));
                 if let Some(object) = &object
-                    && let Err(why) = self.property_fits(&mut pile.known, &objects, key, object)
+                    && let Err(why) = self
+                        .property_fits(&mut pile.known, &objects, key, object)
+                        .and_then(|()| self.extent_fits(pile, key, object))
                 {
                     misfits.push(misfit(layer, at, key, why));
                     continue;
@@ -215,6 +234,36 @@ impl View {
             all.push(stores);
         }
         all
+    }
+
+    /// The places of layers and the keys in them that are spelled as no mount spells them, as version 0.1 stored some: they
+    /// would take the place of the object that is called so.
+    fn check_names(
+        &self,
+        pile: &Pile,
+        stores: &[Stores],
+        misfits: &mut Vec<Misfit>,
+    ) -> HashSet<(usize, String)> {
+        let mut misspelled = HashSet::new();
+        for (at, layer) in pile.layers.iter().enumerate() {
+            for (key, stored) in layer
+                .entries
+                .iter()
+                .filter(|(key, _)| stores[at].takes(key))
+            {
+                let depth = self.store_depth(&self.shown(key)).unwrap_or(0);
+                let mut own = key.split('/').skip(depth);
+                let Some(why) = own.find_map(|name| spelled(name).err()) else {
+                    continue;
+                };
+                misspelled.insert((at, key.clone()));
+                // What no mount shows is not there to be deleted.
+                if stored.is_some() {
+                    misfits.push(misfit(layer, at, key, why.to_string()));
+                }
+            }
+        }
+        misspelled
     }
 
     /// The store at a key, without layers.
@@ -339,6 +388,52 @@ impl View {
         })
     }
 
+    /// What the store without layers has at a key, if that has dimensions.
+    pub(super) fn extent(&self, key: &str) -> Result<Option<Extent>> {
+        let shown = self.shown(key);
+        let Some((name, above)) = shown.split_last() else {
+            return Ok(None);
+        };
+        let mut dir = self.base.clone();
+        for name in above {
+            match dir.lookup(name)? {
+                Some(Node::Directory(below)) => dir = below,
+                _ => return Ok(None),
+            }
+        }
+        Extent::of(&*dir, name)
+    }
+
+    /// Checks an object against what the store has in its place. Where nothing is any more, nothing is hidden.
+    fn extent_fits(
+        &self,
+        pile: &Pile,
+        key: &str,
+        object: &LayerObject,
+    ) -> std::result::Result<(), String> {
+        let Some(before) = object.against.as_ref().and_then(|a| a.over.as_ref()) else {
+            return Ok(());
+        };
+        // What cannot be read now says nothing.
+        let Ok(Some(now)) = self.extent(key) else {
+            return Ok(());
+        };
+        let is_of_a_layer = || {
+            let layers = pile.layers.iter().enumerate();
+            let mut own = layers.filter_map(|(at, layer)| {
+                let stored = layer.entries.get(key)?.as_ref()?;
+                self.object_of(layer, at, key, stored).extent().ok()?
+            });
+            own.any(|own| own == now)
+        };
+        if *before == now || is_of_a_layer() {
+            return Ok(());
+        }
+        Err(format!(
+            "it was written in the place of {before}, and {now} is there now"
+        ))
+    }
+
     /// Checks an object against the axes that it lies along.
     fn property_fits(
         &self,
@@ -377,6 +472,12 @@ impl View {
         let file = object.beside(&name).ok()??;
         axis::entries(&file.open().ok()?).ok()
     }
+}
+
+/// Checks that a name of a key is spelled as mounts spell it.
+fn spelled(name: &str) -> std::result::Result<(), Unshown> {
+    let own = unescape(name.as_bytes());
+    name::check(name.as_bytes(), "", name::visible(&own, ""))
 }
 
 /// How many layers who wrote in the layer at a place saw below, if the commit `on` was the uppermost.

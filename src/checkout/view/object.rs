@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::stem;
-use crate::checkout::fit::Against;
+use crate::checkout::fit::{Against, Extent};
 use crate::dataset::context::Context;
 use crate::error::{Error, Result};
 use crate::formats::folder::StoreRoot;
@@ -107,6 +107,14 @@ impl LayerObject {
             Some(Node::File(file)) => Some(file),
             _ => None,
         })
+    }
+
+    /// Its dimensions, if it has any.
+    pub fn extent(&self) -> Result<Option<Extent>> {
+        match self.place()? {
+            Some((dir, last)) => Extent::of(&*dir, last),
+            None => Ok(None),
+        }
     }
 
     /// All forms that the object is shown in.

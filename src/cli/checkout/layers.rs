@@ -141,8 +141,22 @@ pub fn print(text: &str) -> Result<(), CliError> {
 pub fn ls(which: &Which, format: Format) -> Result<(), CliError> {
     let checkouts = which.find(None)?.checkouts;
     let (all, strange) = checkouts.list().map_err(refused)?;
+    let misfits = match all.is_empty() {
+        true => Ok(Vec::new()),
+        false => misfits(&checkouts, &all),
+    };
     if format.json {
-        print_json(&all.iter().map(Listed::new).collect::<Vec<_>>())?;
+        let mut listed: Vec<_> = all.iter().map(Listed::new).collect();
+        let committed = all
+            .iter()
+            .filter(|summary| summary.commit.is_some())
+            .count();
+        for (listed, summary) in listed.iter_mut().zip(&all) {
+            let known = misfits.as_ref().ok();
+            let unfit = known.map(|all| Unfit::of(summary, all, committed));
+            listed.not_shown = unfit;
+        }
+        print_json(&listed)?;
     } else if format.null {
         let mut names = Vec::new();
         for summary in &all {
@@ -152,14 +166,12 @@ pub fn ls(which: &Which, format: Format) -> Result<(), CliError> {
     } else if !all.is_empty() {
         print(&listed(&all))?;
     }
-    if !all.is_empty() {
-        match misfits(&checkouts, &all) {
-            Ok(misfits) => tell_misfits(&misfits),
-            Err(e) => say(&format!(
-                "whether it all fits the store is not known: {}",
-                e.message
-            )),
-        }
+    match misfits {
+        Ok(misfits) => tell_misfits(&misfits),
+        Err(e) => say(&format!(
+            "whether it all fits the store is not known: {}",
+            e.message
+        )),
     }
     strange.iter().for_each(|e| say(&e.message));
     match strange.len() {
@@ -195,6 +207,31 @@ struct Listed {
     author: Option<String>,
     message: Option<String>,
     in_use: Option<String>,
+    /// Objects that do not fit the store as it is now; null if that is not known.
+    not_shown: Option<Vec<Unfit>>,
+}
+
+/// An object that is not shown, as JSON has it.
+#[derive(Serialize)]
+struct Unfit {
+    object: String,
+    why: String,
+}
+
+impl Unfit {
+    /// Those of a checkout, of those of all. Layers that are not `committed` come behind as many that are.
+    fn of(summary: &Summary, misfits: &[Misfit], committed: usize) -> Vec<Self> {
+        let number = summary.commit.as_ref().map(|(number, _)| *number);
+        let own = misfits.iter().filter(|misfit| match number {
+            Some(number) => misfit.layer + 1 == number,
+            None => misfit.layer == committed && misfit.checkout == summary.name,
+        });
+        let unfit = |misfit: &Misfit| Self {
+            object: misfit.key.clone(),
+            why: misfit.why.clone(),
+        };
+        own.map(unfit).collect()
+    }
 }
 
 impl Listed {
@@ -223,6 +260,7 @@ impl Listed {
             author: commit.map(|(_, commit)| commit.author.clone()),
             message: commit.map(|(_, commit)| commit.message.clone()),
             in_use: summary.holder.as_ref().map(ToString::to_string),
+            not_shown: None,
         }
     }
 }
