@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 
 import h5py
@@ -139,6 +140,16 @@ def test_a_member_that_does_not_fit_is_refused_and_named(store, reason):
 COMPOSITES = ["ip", "view", "bits", "colour", "words", "numbers", "texts", "large", "group", "index", "levels", "frame"]
 
 
+ROWS = np.array([2, 0, 2, 1, 0, 2, 2])
+
+
+def put_group(store):
+    """Keys that are grouped as `put_groupby` says."""
+    texts = [[b"a", b"b", b"c"][row] for row in ROWS]
+    arkouda.put_groupby(store, "group", [lambda s, p: arkouda.put_array(s, p, ROWS), lambda s, p: arkouda.put_strings(s, p, texts),
+                                         lambda s, p: arkouda.put_categorical(s, p, ROWS, LABELS)])
+
+
 @pytest.fixture
 def everything(tmp_path):
     array, words = (lambda s, p: arkouda.put_array(s, p, np.arange(7))), (lambda s, p: arkouda.put_strings(s, p, [b"a"] * 7))
@@ -152,7 +163,7 @@ def everything(tmp_path):
         arkouda.put_segarray(store, "numbers", [[1, 2], [3]], "<i8")
         arkouda.put_segarray(store, "texts", [[b"a"], [b"b", b""]], "strings")
         arkouda.put_segarray(store, "large", [[2**70], [1]], "bigint")
-        arkouda.put_groupby(store, "group", [array, words, colour])
+        put_group(store)
         arkouda.put_index(store, "index", [words])
         arkouda.put_index(store, "levels", [array, words, colour])
         arkouda.put_dataframe(store, "frame", {"a": array, "b": words, "c": colour, "d": ip}, np.arange(7))
@@ -243,3 +254,86 @@ def test_a_listing_knows_the_length_of_flat_numbers(tmp_path):
             assert sizes[name] == (size if name in known else None), name
             np.testing.assert_array_equal(np.load(mount / f"{name}.npy"), array)
             assert size == len((mount / f"{name}.npy").read_bytes())
+
+
+def grouping_of(rows):
+    order = np.argsort(rows, kind="stable")
+    starts = np.unique(rows[order], return_index=True)[1]
+    return {"permutation": order, "segments": starts, "unique_key_idx": order[starts]}
+
+
+def test_new_keys_wait_for_their_grouping(tmp_path):
+    """The old grouping does not say how other keys are grouped: the object waits, by name, until segments, permutation and
+    unique_key_idx of the new keys are there. Judge: NumPy's grouping of the exported keys."""
+    with arkouda.Store(tmp_path, "a.h5", None) as store:
+        put_group(store)
+    store, new = tmp_path / "a.h5", np.array([5, 5, 5, 7, 5, 7, 9])
+    with Mount(store, checkout="work") as mount:
+        # The same groups under other names are grouped as they were.
+        np.save(mount / "group/KEY_0.npy", ROWS * 10.5)
+        assert npyfs("checkout", "diff", mount.path, check=True).stderr == ""
+        np.save(mount / "group/KEY_1.npy", np.array([b"x", b"y", b"z"])[ROWS])
+        np.save(mount / "group/KEY_0.npy", new)
+        assert any("group: its parts do not fit each other: row" in line and "another key" in line for line in mount.errors()), mount.errors()
+        assert "another key" in npyfs("checkout", "diff", mount.path).stderr
+    refused = npyfs("checkout", "commit", store, "work")
+    assert refused.returncode and "group: its parts do not fit each other: row" in refused.stderr, refused.stderr
+    with Mount(store, checkout="work") as mount:
+        assert "group: its parts do not fit each other: row" in npyfs("checkout", "diff", mount.path).stderr
+        for number, key in enumerate([np.array([b"q"] * 7), np.array([b"red"] * 7)]):
+            np.save(mount / f"group/KEY_{number + 1}.npy", key)
+        for name, array in grouping_of(new).items():
+            np.save(mount / f"group/{name}.npy", array)
+        assert npyfs("checkout", "diff", mount.path, check=True).stderr == ""
+    with export(store) as file:
+        group = file["group"]
+        keys = group["KEY_0"][()]
+        assert keys.tolist() == new.tolist() and not arkouda.faults(file)
+        parts = np.split(keys[group["permutation"][()]], group["segments"][1:])
+        assert [np.unique(part).tolist() for part in parts] == [[5], [7], [9]]
+        assert keys[group["unique_key_idx"][()]].tolist() == [5, 7, 9]
+
+
+@pytest.mark.parametrize("name, value, why", [
+    ("permutation", [1, 4, 3, 0, 2, 5, 5], "row 5 twice"),
+    ("permutation", [0, 4, 3, 1, 2, 5, 6], "another key"),
+    ("segments", [0, 2, 4], "two groups have the same key|another key"),
+    ("unique_key_idx", [1, 3, 4], "a row of another group"),
+])
+def test_a_new_grouping_must_be_that_of_the_keys(tmp_path, name, value, why):
+    members = {"KEY_0": ROWS, **grouping_of(ROWS), name: np.array(value)}
+    with arkouda.Store(tmp_path, "a.h5", None) as store:
+        arkouda.put_array(store, "there", np.arange(3))
+    with Mount(tmp_path / "a.h5", checkout="work") as mount:
+        os.mkdir(mount / "new")
+        *first, last = members.items()
+        for member, array in first:
+            np.save(mount / f"new/{member}.npy", array)
+        refused(mount / f"new/{last[0]}.npy", last[1])
+        assert any(re.search(why, line) for line in mount.errors()), mount.errors()
+        for member in (name, last[0]):
+            right = {"KEY_0": ROWS, **grouping_of(ROWS)}[member]
+            np.save(mount / f"new/{member}.npy", right)
+    with export(tmp_path / "a.h5") as file:
+        assert file["new/permutation"][()].tolist() == grouping_of(ROWS)["permutation"].tolist()
+
+
+def test_what_does_not_fit_a_stored_object_waits_by_name(tmp_path):
+    """The log, ls, diff, commit and umount say which member is wrong, over a remount, too."""
+    with arkouda.Store(tmp_path, "a.h5", None) as store:
+        arkouda.put_categorical(store, "colour", CODES, LABELS)
+    store, why = tmp_path / "a.h5", "colour: its parts do not fit each other: code 1 is 9, there are 3 categories"
+    with Mount(store, checkout="work") as mount:
+        np.save(mount / "colour/codes.npy", np.array([0, 9]))
+        assert sum(why in line for line in mount.errors()) == 1
+        assert why in npyfs("checkout", "diff", mount.path).stderr
+        assert why in json.dumps(mount.status())
+        ended = npyfs("umount", mount.path)
+        assert why in ended.stdout + ended.stderr, ended
+    for command in ("diff", "commit"):
+        assert why in npyfs("checkout", command, store, "work").stderr
+    with Mount(store, checkout="work") as mount:
+        assert why in json.dumps(mount.status())
+        np.save(mount / "colour/codes.npy", np.array([0, 2]))
+        assert np.load(mount / "colour.npy").tolist() == [LABELS[0], LABELS[2]]
+    assert npyfs("checkout", "commit", store, "work").returncode == 0

@@ -72,6 +72,9 @@ pub struct Incomplete {
     /// Those that are there; if none, the object is forgotten.
     pub members: Vec<Kept>,
     pub missing: Vec<String>,
+    /// Why the members that are there make no object together with what is stored of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 /// A file of the base as it was.
@@ -441,6 +444,7 @@ mod tests {
                 })
                 .collect(),
             missing: vec!["x".into()],
+            why: None,
         };
         for change in [Some(9), None] {
             let dir = tempfile::tempdir().unwrap();
@@ -523,6 +527,7 @@ mod tests {
                         time: 1,
                     }],
                     missing: Vec::new(),
+                    why: None,
                 })
             };
             add(&mut index, kept, commits);

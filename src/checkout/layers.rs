@@ -498,7 +498,13 @@ impl Target for LayerTarget {
         self.remove(&self.view.key(path)?)
     }
 
-    fn keep(&self, object: &str, parts: &[Unstored], missing: &[String]) -> Result<Vec<u64>> {
+    fn keep(
+        &self,
+        object: &str,
+        parts: &[Unstored],
+        missing: &[String],
+        why: Option<&str>,
+    ) -> Result<Vec<u64>> {
         let member = |unstored: &Unstored| Member {
             name: format!(
                 "{}{}",
@@ -509,7 +515,7 @@ impl Target for LayerTarget {
             kept: unstored.kept,
         };
         let members: Vec<Member> = parts.iter().map(member).collect();
-        self.layer.keep(object, &members, missing)
+        self.layer.keep(object, &members, (missing, why))
     }
 
     fn kept(&self) -> Vec<Incomplete> {
@@ -546,6 +552,7 @@ impl Target for LayerTarget {
                     parts: kept.members.iter().filter_map(restored).collect(),
                     object: kept.object.clone(),
                     missing: kept.missing.clone(),
+                    why: kept.why.clone(),
                 }
             })
             .collect()

@@ -102,6 +102,7 @@ pub struct Incomplete {
     pub object: String,
     pub parts: Vec<Restored>,
     pub missing: Vec<String>,
+    pub why: Option<String>,
 }
 
 /// What became of parts.
@@ -114,9 +115,10 @@ pub enum Outcome {
 }
 
 /// An object that is not complete, in one line.
-pub fn describe_incomplete(object: &str, missing: &[String]) -> String {
-    match missing {
-        [] => format!("{object}: its parts do not fit each other"),
+pub fn describe_incomplete(object: &str, missing: &[String], why: Option<&str>) -> String {
+    match (missing, why) {
+        ([], Some(why)) => format!("{object}: its parts do not fit each other: {why}"),
+        ([], None) => format!("{object}: its parts do not fit each other"),
         _ => format!("{object}: {} missing", missing.join(", ")),
     }
 }
@@ -186,7 +188,13 @@ pub trait Target: Send + Sync {
 
     /// Keeps the parts of an object that is not complete for later mounts, in the place of those that were kept
     /// before; without parts it is forgotten. Durable when it returns. Answers as what each part was kept.
-    fn keep(&self, _object: &str, parts: &[Unstored], _missing: &[String]) -> Result<Vec<u64>> {
+    fn keep(
+        &self,
+        _object: &str,
+        parts: &[Unstored],
+        _missing: &[String],
+        _why: Option<&str>,
+    ) -> Result<Vec<u64>> {
         match parts {
             [] => Ok(Vec::new()),
             _ => Err(Error::new(

@@ -42,7 +42,12 @@ impl Layer {
     /// Keeps the members of an object that is not complete, in the place of those that were kept before; without
     /// members it is forgotten. Durable when it returns; answers the number of each file. On failure what was
     /// kept before is kept.
-    pub fn keep(&self, object: &str, members: &[Member], missing: &[String]) -> Result<Vec<u64>> {
+    pub fn keep(
+        &self,
+        object: &str,
+        members: &[Member],
+        (missing, why): (&[String], Option<&str>),
+    ) -> Result<Vec<u64>> {
         let _one = self.only_one();
         // A line about the object that waits comes before this one.
         self.sync_waiting()?;
@@ -52,6 +57,7 @@ impl Layer {
                 object: object.to_owned(),
                 members: kept,
                 missing: missing.to_vec(),
+                why: why.map(str::to_owned),
             };
             let files = line.members.iter().map(|member| member.file).collect();
             Ok((self.ledger().keep(line)?, files))
@@ -199,7 +205,11 @@ mod tests {
     type Step = fn(&Layer) -> Result<()>;
 
     const STEPS: [Step; 5] = [
-        |layer| layer.keep("a", &[member(layer, "x")?], &[]).map(drop),
+        |layer| {
+            layer
+                .keep("a", &[member(layer, "x")?], (&[], None))
+                .map(drop)
+        },
         |layer| {
             let first = Member {
                 kept: layer.incomplete().first().map(|a| a.members[0].file),
@@ -207,12 +217,16 @@ mod tests {
             };
             let missing = ["z".to_owned()];
             layer
-                .keep("a", &[first, member(layer, "y")?], &missing)
+                .keep("a", &[first, member(layer, "y")?], (&missing, None))
                 .map(drop)
         },
-        |layer| layer.keep("b", &[member(layer, "x")?], &[]).map(drop),
+        |layer| {
+            layer
+                .keep("b", &[member(layer, "x")?], (&[], None))
+                .map(drop)
+        },
         |layer| layer.put("a", &NewFile::default(), UNIX_EPOCH).map(drop),
-        |layer| layer.keep("b", &[], &[]).map(drop),
+        |layer| layer.keep("b", &[], (&[], None)).map(drop),
     ];
 
     /// Every call that changes the disk fails once, with the process going on or dead.

@@ -111,7 +111,8 @@ impl Found {
 
 /// An object that is not complete, as it is told.
 pub fn line_of(incomplete: &Incomplete) -> String {
-    describe_incomplete(&incomplete.object, &incomplete.missing)
+    let why = incomplete.why.as_deref();
+    describe_incomplete(&incomplete.object, &incomplete.missing, why)
 }
 
 /// What a mount says of files that are no whole object yet.

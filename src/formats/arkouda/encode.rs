@@ -7,6 +7,7 @@
 mod composite;
 mod deletion;
 pub mod grouping;
+mod keys;
 mod limbs;
 mod strings;
 mod was;

@@ -63,9 +63,11 @@ struct Waiting {
     /// The path of one of its files, and the place of that.
     place: Option<(Path, Place)>,
     missing: Vec<String>,
+    /// Why the parts that are there make no object together with what is stored of it.
+    why: Option<String>,
     /// As what its parts were kept for later mounts, if they were, and what was said to be missing then.
     kept: Vec<u64>,
-    told: Vec<String>,
+    told: (Vec<String>, Option<String>),
 }
 
 /// A handle that may write.
@@ -145,9 +147,9 @@ impl Writer {
         if let serde_json::Value::Object(map) = &mut status {
             map.insert("scratch_files".to_owned(), self.pending.files().into());
             let waiting = self.waiting();
-            let lines = waiting
-                .iter()
-                .map(|(object, waiting)| describe_incomplete(object, &waiting.missing));
+            let lines = waiting.iter().map(|(object, waiting)| {
+                describe_incomplete(object, &waiting.missing, waiting.why.as_deref())
+            });
             map.insert("waiting".to_owned(), lines.collect());
             map.insert("unfinished".to_owned(), self.unfinished());
         }

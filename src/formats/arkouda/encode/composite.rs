@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::grouping;
+use super::keys::Keys;
 use super::limbs::{MAX_BITS, limb};
 use super::was::{Was, recode, type_over};
 use super::{Type, add as add_array, marks, numbers, strings};
@@ -450,6 +451,19 @@ impl Writer<'_> {
             if segments.len() != unique.len() {
                 let (a, b) = (segments.len(), unique.len());
                 return Err(invalid(format!("{a} segments and {b} unique keys")));
+            }
+            let is_stored = |name: &str| members.get(name).is_none_or(Member::is_stored);
+            match Keys::of(self.new, path, keys, permutation.len())? {
+                Some(keys) => keys.check(permutation, segments, unique)?,
+                // Nobody knows whether it is that of the new keys.
+                None if parts.iter().any(|name| is_stored(name))
+                    && !(0..keys).all(|number| is_stored(&format!("KEY_{number}"))) =>
+                {
+                    return Err(invalid(
+                        "too many keys to compare: segments, permutation and unique_key_idx must be written with them",
+                    ));
+                }
+                None => {}
             }
         }
         let mut attributes = marks(Type::GroupBy);

@@ -10,7 +10,7 @@ use super::body::{Body, Written};
 use super::pending::{Entry, Path};
 use super::twins::{is_replaced, twins};
 use super::{LOCKS, Waiting, Writer, refused};
-use crate::checkout::target::{Outcome, Part, Place, Role};
+use crate::checkout::target::{Outcome, Part, Place, Role, describe_incomplete};
 use crate::error::Result;
 use crate::io::content::Content;
 use crate::mount::fs::again::until_there;
@@ -100,6 +100,7 @@ impl Writer {
                         // It was said to be kept: it goes on waiting.
                         if let Some(waiting) = self.waiting().get_mut(&other) {
                             waiting.missing.clear();
+                            waiting.why = Some(e.to_string());
                         }
                         let why = format!("{other} waited for {name} and cannot be stored: {e}");
                         self.target.note(&why);
@@ -166,11 +167,15 @@ impl Writer {
                 self.target.replace(object, parts, time, &others)
             }
         };
+        let mut why = None;
         let outcome = match stored {
             // Parts that are stored are of the old object: this one may be the first of those that replace them.
             Err(e)
                 if e.errno() == libc::EINVAL && gathered.mixed() && check_whole(body).is_ok() =>
             {
+                let own = object.rsplit('/').next().unwrap_or_default();
+                let said = e.message.strip_prefix(&format!("{own}: "));
+                why = Some(said.unwrap_or(&e.message).to_owned());
                 Outcome::Incomplete(Vec::new())
             }
             outcome => outcome?,
@@ -198,6 +203,13 @@ impl Writer {
                 let object = waiting.entry(place.object.clone()).or_default();
                 object.place = Some((path.clone(), place.clone()));
                 object.missing.clone_from(missing);
+                if let Some(why) = &why
+                    && object.why.as_ref() != Some(why)
+                {
+                    let line = describe_incomplete(&place.object, &[], Some(why));
+                    self.target.note(&line);
+                }
+                object.why = why;
             }
         }
         match outcome {

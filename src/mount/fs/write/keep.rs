@@ -27,9 +27,10 @@ impl Writer {
         for object in self.target.kept() {
             let files = object.parts.iter().map(|part| part.kept).collect();
             let waiting = Waiting {
-                told: object.missing.clone(),
+                told: (object.missing.clone(), object.why.clone()),
                 place: self.place_of(&object.parts),
                 missing: object.missing,
+                why: object.why,
                 kept: files,
             };
             object.parts.into_iter().for_each(|part| self.show(part));
@@ -177,11 +178,12 @@ impl Writer {
             let waiting = self.waiting();
             let object = waiting.get(object);
             object.map(|object| {
-                let same = object.missing == object.told;
-                (object.missing.clone(), object.kept.clone(), same)
+                let lack = (object.missing.clone(), object.why.clone());
+                let same = lack == object.told;
+                (lack, object.kept.clone(), same)
             })
         };
-        let Some((missing, before, same)) = known else {
+        let Some((lack, before, same)) = known else {
             return Ok(());
         };
         for (_, body) in &members {
@@ -219,7 +221,10 @@ impl Writer {
         if same && same_files && states.iter().all(|(_, _, time, kept)| Some(*time) == *kept) {
             return Ok(());
         }
-        let files = self.target.keep(object, &parts, &missing)?;
+        let files = {
+            let (missing, why) = &lack;
+            self.target.keep(object, &parts, missing, why.as_deref())?
+        };
         for ((body, changes, time, _), &file) in states.into_iter().zip(&files) {
             body.is_kept(file, changes, time);
         }
@@ -229,7 +234,7 @@ impl Writer {
             waiting.remove(object);
         } else if let Some(waiting) = waiting.get_mut(object) {
             waiting.kept = files;
-            waiting.told = missing;
+            waiting.told = lack;
         }
         Ok(())
     }
