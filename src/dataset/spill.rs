@@ -42,27 +42,32 @@ fn directory() -> PathBuf {
     }
 }
 
+/// A file without a name, for `need` bytes; an error says where there is no room for them.
+pub fn nameless(need: u64) -> io::Result<File> {
+    let dir = directory();
+    let about = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", dir.display()));
+    let room = rustix::fs::statvfs(&dir).map_err(|e| about(e.into()))?;
+    if room.f_bavail.saturating_mul(room.f_frsize) < need.saturating_add(LEAVE) {
+        return Err(about(io::ErrorKind::StorageFull.into()));
+    }
+    tempfile::tempfile_in(&dir)
+        // Its error does not say whether descriptors are what is missing.
+        .or_else(|_| {
+            make_room();
+            tempfile::tempfile_in(&dir)
+        })
+        .map_err(about)
+}
+
 impl Spill {
     /// Room for `bands` bands of `pieces` pieces of at most `slot` bytes; an error says where there is none.
     pub fn new(slot: u64, pieces: u64, bands: u64) -> io::Result<Self> {
-        let dir = directory();
-        let about = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", dir.display()));
         let need = slot
             .checked_mul(pieces)
             .and_then(|band| band.checked_mul(bands.max(1)))
             .filter(|&n| i64::try_from(n).is_ok())
             .ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge))?;
-        let room = rustix::fs::statvfs(&dir).map_err(|e| about(e.into()))?;
-        if room.f_bavail.saturating_mul(room.f_frsize) < need.saturating_add(LEAVE) {
-            return Err(about(io::ErrorKind::StorageFull.into()));
-        }
-        let file = tempfile::tempfile_in(&dir)
-            // Its error does not say whether descriptors are what is missing.
-            .or_else(|_| {
-                make_room();
-                tempfile::tempfile_in(&dir)
-            })
-            .map_err(about)?;
+        let file = nameless(need)?;
         let words = usize::try_from(pieces.div_ceil(64)).map_err(io::Error::other)?;
         let kept = |_| {
             RwLock::new(Kept {

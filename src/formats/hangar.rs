@@ -35,6 +35,7 @@ mod stack;
 pub mod stage;
 mod table;
 pub mod verify;
+mod whole;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use lru::LruCache;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use super::{Answer, H5, H5Error, Request};
+use super::{Answer, H5, H5Error, Request, Sink};
 use crate::io::file::StoreFile;
 use crate::io::hex::push_hex;
 
@@ -24,6 +24,8 @@ use crate::io::hex::push_hex;
 pub enum LmdbRequest {
     /// The values of keys.
     Get { keys: Vec<ByteBuf> },
+    /// The value of one key by itself, which must be there.
+    Value { key: ByteBuf },
     /// The values of keys that are `prefix` and the hexadecimal digits of a hash of `width` bytes each.
     Hashed {
         prefix: ByteBuf,
@@ -207,6 +209,10 @@ fn answer(
     };
     Ok(match request {
         LmdbRequest::Get { keys } => Answer::Values(values(table, txn, keys, &mut take)?),
+        LmdbRequest::Value { key } => {
+            let value = get(key)?.ok_or_else(|| H5Error::Damaged("there is no such row".into()))?;
+            Answer::Bytes(take(value)?.into_vec())
+        }
         LmdbRequest::Hashed {
             prefix,
             width,
@@ -261,6 +267,17 @@ impl H5 {
             Answer::Values(values) => Ok(values),
             _ => Err(another()),
         }
+    }
+
+    /// The value of a key of an LMDB file, handed on as it comes; see [`H5::stream`].
+    pub fn stream_value(
+        &self,
+        file: &StoreFile,
+        key: &[u8],
+        sink: &mut Sink<'_>,
+    ) -> Result<(), H5Error> {
+        let key = ByteBuf::from(key);
+        self.stream(file, Request::Lmdb(LmdbRequest::Value { key }), sink)
     }
 
     /// Values of keys of an LMDB file that are `prefix` and a hash in hexadecimal digits.

@@ -15,6 +15,7 @@ use super::locate::{Records, WIDE};
 use super::record::Record;
 use super::rows::{Rows, Stored};
 use super::snapshot::View;
+use super::whole::Whole;
 use crate::dataset::cache::{Key, Need, Piece};
 use crate::dataset::sequence::Sequence;
 use crate::error::{Error, Result};
@@ -36,6 +37,9 @@ const SPAN: u64 = 4 << 20;
 
 /// Buffers are taken in multiples of this, so that one fits the next span as well.
 const STEP: usize = 64 << 10;
+
+/// Bytes beside those of a block that decoding one of its rows may take.
+const SPARE: u64 = 8 << 20;
 
 /// Blocks of samples that are prepared before a reader gets there.
 const PREPARED: usize = 4 * WIDE;
@@ -126,17 +130,33 @@ impl Blocks {
         }
     }
 
-    /// A row by itself.
-    pub fn single(&self, at: usize) -> Result<Piece> {
+    /// A row by itself. Not while a block is decoded: it comes from the cache, too.
+    pub fn single(&self, at: usize) -> Result<Whole> {
         let record = self.record(at)?;
         let repository = self.view.repository();
-        let bytes = repository
-            .sample(&record, Some(&self.dtype))
-            .inspect_err(|_| repository.doubt(&self.view.column, at))?;
-        if bytes.len() as u64 != self.row {
-            return Err(Error::damaged("a sample of another size").about(&record));
-        }
-        Ok(bytes)
+        repository
+            .whole(&record, Some(&self.dtype), self.row)
+            .inspect_err(|_| repository.doubt(&self.view.column, at))
+    }
+
+    /// Fills `out` with a row, past the cache.
+    fn single_into(&self, at: usize, out: &mut [u8]) -> Result<()> {
+        let record = self.record(at)?;
+        let repository = self.view.repository();
+        let spare = self.block_len().saturating_mul(2).max(SPARE);
+        repository
+            .fetch_into(&record, Some(&self.dtype), spare, out)
+            .inspect_err(|_| repository.doubt(&self.view.column, at))
+    }
+
+    fn block_len(&self) -> u64 {
+        self.per_block.saturating_mul(self.row)
+    }
+
+    /// Whether decoding a block takes more than the cache may hold.
+    pub fn is_large(&self) -> bool {
+        let limit = self.view.repository().context.cache.limit();
+        self.block_len().saturating_mul(2) > limit
     }
 
     /// Where a row is, if it is a chunk of its own.
@@ -176,7 +196,7 @@ impl Blocks {
         let count = rows.part(place, &shape)?;
         let stored = rows
             .stored(place, &count)
-            .filter(|_| rows.dtype == self.dtype);
+            .filter(|stored| rows.dtype == self.dtype && stored.is_plausible());
         Ok(stored.map(|stored| Near {
             row,
             file,
@@ -211,7 +231,7 @@ impl Blocks {
                 Some(found) => near.push(found),
                 None => {
                     let place = (at - first) * row;
-                    out[place..place + row].copy_from_slice(&self.single(at)?);
+                    self.single_into(at, &mut out[place..place + row])?;
                 }
             }
         }
@@ -223,7 +243,7 @@ impl Blocks {
                 // One by one, so that the failure names its sample; a row may only be newer than its map.
                 for n in now {
                     let at = n.row * row;
-                    out[at..at + row].copy_from_slice(&self.single(first + n.row)?);
+                    self.single_into(first + n.row, &mut out[at..at + row])?;
                 }
             }
             rest = later;

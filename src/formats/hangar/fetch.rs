@@ -6,18 +6,24 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 use xxhash_rust::xxh64::xxh64;
 
+use super::collection::Collection;
 use super::numpy::Header;
 use super::record::Record;
 use super::repository::Repository;
-use super::rows::Stored;
+use super::rows::{Rows, Stored};
 use super::table::Table;
-use crate::dataset::cache::{Key, Piece};
+use super::whole::Whole;
+use crate::dataset::cache::{Key, Need};
 use crate::error::{Error, ErrorKind, Result};
+use crate::hdf5::Sink;
 use crate::io::buffer::Buffer;
 use crate::npy::dtype::DType;
 
 /// The form number of samples in the cache.
 const SAMPLE: u32 = 32;
+
+/// Bytes of a row or value that an open file holds itself; larger ones stay in a file.
+const HELD: u64 = 1 << 20;
 
 /// Refuses bytes that are not those that were written.
 pub fn check(bytes: &[u8], checksum: Option<u64>) -> Result<()> {
@@ -27,6 +33,19 @@ pub fn check(bytes: &[u8], checksum: Option<u64>) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+fn never_written() -> Error {
+    Error::damaged("the row was never written")
+}
+
+fn filled(out: &mut [u8], bytes: &[u8]) -> Result<()> {
+    if bytes.len() != out.len() {
+        let why = format!("{} bytes, its record needs {}", bytes.len(), out.len());
+        return Err(Error::damaged(why));
+    }
+    out.copy_from_slice(bytes);
+    Ok(())
 }
 
 fn same_type(found: &DType, expected: Option<&DType>) -> Result<()> {
@@ -135,21 +154,34 @@ impl Repository {
         else {
             return Err(Error::damaged("not in a collection"));
         };
+        self.in_collection((backend, uid, *dataset), expected, |file, rows, newer| {
+            let count = rows.part(*row, shape)?;
+            let h5 = &self.context.h5;
+            let found = rows.read(h5, &file.file, *row, &count, !newer)?;
+            let bytes = found.ok_or_else(never_written)?;
+            check(&bytes, *checksum)?;
+            Ok(bytes)
+        })
+    }
+
+    /// What `read` makes of a collection's dataset; with a newer map of it if the first was too old. It is told
+    /// whether the file was written to since.
+    fn in_collection<T>(
+        &self,
+        (backend, uid, dataset): (&'static str, &str, u32),
+        expected: Option<&DType>,
+        read: impl Fn(&Collection, &Rows, bool) -> Result<T>,
+    ) -> Result<T> {
         let read = |again: bool| {
             let file = self.files.collection(backend, uid)?;
             let rows = if again {
-                self.files.newer(&file, *dataset)?
+                self.files.newer(&file, dataset)?
             } else {
-                self.files.rows(&file, *dataset)?
+                self.files.rows(&file, dataset)?
             };
             same_type(&rows.dtype, expected)?;
-            let count = rows.part(*row, shape)?;
             let newer = !again && file.is_newer(&rows);
-            let h5 = &self.context.h5;
-            let found = rows.read(h5, &file.file, *row, &count, !newer)?;
-            let bytes = found.ok_or_else(|| Error::damaged("the row was never written"))?;
-            check(&bytes, *checksum)?;
-            Ok(bytes)
+            read(&file, &rows, newer)
         };
         let first = match read(false) {
             Err(first) => first,
@@ -161,25 +193,73 @@ impl Repository {
             self.files.forget(backend, uid);
             return read(true).map_err(|_| first);
         }
-        let rows = self.files.rows(&file, *dataset);
+        let rows = self.files.rows(&file, dataset);
         match rows {
             Ok(rows) if file.is_newer(&rows) => read(true).map_err(|_| first),
             _ => Err(first),
         }
     }
 
-    /// The bytes of a sample, kept in the cache.
-    pub fn sample(&self, record: &Record, expected: Option<&DType>) -> Result<Piece> {
+    /// The `len` bytes of a sample: from the cache, or in a file if reading it takes more than the cache may.
+    pub fn whole(&self, record: &Record, expected: Option<&DType>, len: u64) -> Result<Whole> {
         let Some(key) = self.key(record)? else {
-            let bytes = self.fetch(record, expected)?;
-            return Ok(Arc::new(Buffer::from(bytes)));
+            return self.elsewhere(record, expected, len);
         };
-        self.context.cache.get(key, || self.fetch(record, expected))
+        let beside = self.beside(record, len);
+        if len.saturating_add(beside) > self.context.cache.limit() {
+            return self.spilled(record, expected, len);
+        }
+        let size = |n| usize::try_from(n).unwrap_or(usize::MAX);
+        let need = Need {
+            len: size(len),
+            beside: size(beside),
+            passes: false,
+        };
+        let fill = |out: &mut [u8]| {
+            if self.decode(record, expected, out).unwrap_or(false) {
+                return Ok(());
+            }
+            let bytes = self.fetch(record, expected)?;
+            filled(out, &bytes).map_err(|e| e.about(record))
+        };
+        self.context.cache.read(key, need, fill).map(Whole::Memory)
     }
 
-    /// Fills `out` with the bytes of a sample that is a chunk of its own, checked. False if it is not, or that failed:
-    /// `sample` then says why.
-    pub fn decoded(&self, record: &Record, expected: Option<&DType>, out: &mut [u8]) -> bool {
+    /// Fills `out` with a sample, past the cache: for somebody who has room in it, and for `spare` bytes more.
+    pub fn fetch_into(
+        &self,
+        record: &Record,
+        expected: Option<&DType>,
+        spare: u64,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let len = out.len() as u64;
+        if self.beside(record, len) > spare {
+            return self.spilled(record, expected, len)?.read_at(0, out);
+        }
+        filled(out, &self.fetch(record, expected)?).map_err(|e| e.about(record))
+    }
+
+    /// Bytes that reading a sample of `len` bytes takes beside them, as far as is known before.
+    fn beside(&self, record: &Record, len: u64) -> u64 {
+        match record {
+            Record::Hdf5 {
+                backend,
+                uid,
+                dataset,
+                ..
+            } => {
+                let file = self.files.collection(backend, uid);
+                let rows = file.and_then(|file| self.files.rows(&file, *dataset));
+                // Who reads it meets the failure.
+                rows.map_or(len, |rows| rows.beside(len))
+            }
+            _ => len,
+        }
+    }
+
+    /// A sample of a collection, decoded by another process into a file.
+    fn spilled(&self, record: &Record, expected: Option<&DType>, len: u64) -> Result<Whole> {
         let Record::Hdf5 {
             backend,
             uid,
@@ -190,30 +270,112 @@ impl Repository {
             ..
         } = record
         else {
-            return false;
+            return self.elsewhere(record, expected, len);
         };
-        let mut decode = || {
-            let file = self.files.collection(backend, uid)?;
-            let rows = self.files.rows(&file, *dataset)?;
-            same_type(&rows.dtype, expected)?;
+        let read = |file: &Collection, rows: &Rows, _newer: bool| {
             let count = rows.part(*row, shape)?;
-            // No codec makes more of what it cannot compress; a damaged table may say so.
-            let fits = |stored: &Stored| {
-                stored.len == out.len() && stored.slot.size as usize <= 2 * out.len() + 4096
+            if !rows.has(*row) {
+                return Err(never_written());
+            }
+            // Rows are only ever added: the map is right for a file that has grown.
+            let grown = match file.file.is_unchanged() {
+                true => None,
+                false => Some(self.files.open(backend, uid)?),
             };
-            let Some(stored) = rows.stored(*row, &count).filter(fits) else {
-                return Ok(false);
-            };
-            let pool = self.context.cache.pool();
-            let mut bytes = pool.take(stored.slot.size as usize);
-            let file = file.file.file()?;
-            file.read_exact_at(&mut bytes, stored.slot.addr)?;
-            rows.decode(&bytes, stored.slot.mask, out, pool)?;
-            check(out, *checksum)?;
-            self.context.cache.passed_on(out.len());
-            Ok::<_, Error>(true)
+            let source = grown.as_ref().unwrap_or(&file.file);
+            let h5 = &self.context.h5;
+            let fill =
+                |sink: &mut Sink<'_>| Ok(h5.stream(source, rows.request(*row, &count), sink)?);
+            let whole = Whole::spilled(len, fill)?.check(*checksum)?;
+            self.context
+                .cache
+                .passed_on(usize::try_from(len).unwrap_or(usize::MAX));
+            Ok(whole)
         };
-        decode().unwrap_or(false)
+        self.in_collection((backend, uid, *dataset), expected, read)
+            .map_err(|e| e.about(record))
+    }
+
+    /// A sample of the other backends, which the cache does not keep.
+    fn elsewhere(&self, record: &Record, expected: Option<&DType>, len: u64) -> Result<Whole> {
+        let large = match record {
+            Record::Numpy {
+                uid,
+                checksum,
+                row,
+                shape,
+            } => self.files.open("10", uid).and_then(|file| {
+                let header = Header::read(&file)?;
+                same_type(&header.dtype, expected)?;
+                let (at, size) = header.place(&file, *row, shape)?;
+                if size <= HELD {
+                    return Ok(None);
+                }
+                let whole = match header.is_whole(shape) {
+                    true => Whole::part(file, at, size),
+                    false => Whole::spilled(len, |sink| header.crop(&file, *row, shape, sink))?,
+                };
+                whole.check(Some(*checksum)).map(Some)
+            }),
+            Record::Lmdb {
+                backend,
+                uid,
+                key,
+                checksum,
+            } if len > HELD => {
+                let values = self.values_file(backend, uid);
+                Whole::spilled(len, |sink| values.stream(key.as_bytes(), sink))
+                    .and_then(|whole| whole.check(Some(*checksum)).map(Some))
+            }
+            _ => Ok(None),
+        };
+        match large.map_err(|e| e.about(record))? {
+            Some(whole) => Ok(whole),
+            None => {
+                let bytes = self.fetch(record, expected)?;
+                Ok(Whole::Memory(Arc::new(Buffer::from(bytes))))
+            }
+        }
+    }
+
+    /// Fills `out` with the bytes of a sample that is a chunk of its own, checked. False if it is not, or that failed:
+    /// `whole` then says why.
+    pub fn decoded(&self, record: &Record, expected: Option<&DType>, out: &mut [u8]) -> bool {
+        let done = self.decode(record, expected, out).unwrap_or(false);
+        if done {
+            self.context.cache.passed_on(out.len());
+        }
+        done
+    }
+
+    fn decode(&self, record: &Record, expected: Option<&DType>, out: &mut [u8]) -> Result<bool> {
+        let Record::Hdf5 {
+            backend,
+            uid,
+            checksum,
+            dataset,
+            row,
+            shape,
+            ..
+        } = record
+        else {
+            return Ok(false);
+        };
+        let file = self.files.collection(backend, uid)?;
+        let rows = self.files.rows(&file, *dataset)?;
+        same_type(&rows.dtype, expected)?;
+        let count = rows.part(*row, shape)?;
+        let fits = |stored: &Stored| stored.len == out.len() && stored.is_plausible();
+        let Some(stored) = rows.stored(*row, &count).filter(fits) else {
+            return Ok(false);
+        };
+        let pool = self.context.cache.pool();
+        let mut bytes = pool.take(stored.slot.size as usize);
+        let file = file.file.file()?;
+        file.read_exact_at(&mut bytes, stored.slot.addr)?;
+        rows.decode(&bytes, stored.slot.mask, out, pool)?;
+        check(out, *checksum)?;
+        Ok(true)
     }
 
     /// The record's name in the cache: records that differ at all are different samples.

@@ -9,8 +9,12 @@ use super::rows::LARGEST;
 use super::schema::described;
 use crate::dataset::block::{Place, copy};
 use crate::error::{Error, Result};
+use crate::hdf5::Sink;
 use crate::io::file::StoreFile;
 use crate::npy::dtype::DType;
+
+/// Bytes that are handed on at a time, unless one run is more.
+const PART: usize = 1 << 20;
 
 /// What the header of an `.npy` file says.
 #[derive(Debug)]
@@ -49,27 +53,84 @@ impl Header {
         })
     }
 
-    /// The bytes of a sample: row `row`, the first elements along each axis.
-    pub fn sample(&self, file: &StoreFile, row: u64, shape: &[u64]) -> Result<Vec<u8>> {
-        let outside = || {
-            Error::damaged(format!(
-                "{}: row {row} of shape {shape:?} lies outside the array of shape {:?}",
-                file.path.display(),
-                self.shape
-            ))
-        };
+    /// Where the row with a sample begins, and its bytes; the sample is the first elements along each axis.
+    pub fn place(&self, file: &StoreFile, row: u64, shape: &[u64]) -> Result<(u64, u64)> {
+        let outside = || self.outside(file, row, shape);
         let inner = &self.shape[1..];
         let fits = shape.len() == inner.len() && shape.iter().zip(inner).all(|(s, d)| s <= d);
         if row >= self.shape[0] || !fits {
             return Err(outside());
         }
         let element = self.dtype.size() as u64;
-        let bytes = |shape: &[u64]| shape.iter().try_fold(element, |n, &d| n.checked_mul(d));
-        let whole = bytes(inner).filter(|&n| n <= LARGEST).ok_or_else(outside)?;
+        let whole = inner.iter().try_fold(element, |n, &d| n.checked_mul(d));
+        let whole = whole.filter(|&n| n <= LARGEST).ok_or_else(outside)?;
         let at = row
             .checked_mul(whole)
             .and_then(|n| n.checked_add(self.start))
             .ok_or_else(outside)?;
+        Ok((at, whole))
+    }
+
+    fn outside(&self, file: &StoreFile, row: u64, shape: &[u64]) -> Error {
+        Error::damaged(format!(
+            "{}: row {row} of shape {shape:?} lies outside the array of shape {:?}",
+            file.path.display(),
+            self.shape
+        ))
+    }
+
+    /// Hands on the bytes of a sample that is not all of its row, in parts.
+    pub fn crop(
+        &self,
+        file: &StoreFile,
+        row: u64,
+        shape: &[u64],
+        sink: &mut Sink<'_>,
+    ) -> Result<()> {
+        let outside = || self.outside(file, row, shape);
+        let (start, _) = self.place(file, row, shape)?;
+        let (inner, rank) = (&self.shape[1..], shape.len());
+        if shape.contains(&0) || rank == 0 {
+            return Ok(());
+        }
+        let element = self.dtype.size() as u64;
+        // Neither is larger than the row.
+        let run = usize::try_from(shape[rank - 1] * element).map_err(|_| outside())?;
+        let mut index = vec![0; rank - 1];
+        let mut part = Vec::with_capacity(PART.max(run));
+        let mut done = 0;
+        loop {
+            let places = index.iter().zip(inner).fold(0, |at, (i, d)| at * d + i);
+            let at = start + places * inner[rank - 1] * element;
+            let from = part.len();
+            part.resize(from + run, 0);
+            file.file()?.read_exact_at(&mut part[from..], at)?;
+            let next = (0..rank - 1).rev().find(|&k| index[k] + 1 < shape[k]);
+            if next.is_none() || part.len() + run > PART {
+                sink(done, &part)?;
+                done += part.len() as u64;
+                part.clear();
+            }
+            let Some(k) = next else {
+                return Ok(());
+            };
+            index[k] += 1;
+            index[k + 1..].fill(0);
+        }
+    }
+
+    /// Whether a sample of `shape` is all of its row.
+    pub fn is_whole(&self, shape: &[u64]) -> bool {
+        *shape == self.shape[1..]
+    }
+
+    /// The bytes of a sample: row `row`, the first elements along each axis.
+    pub fn sample(&self, file: &StoreFile, row: u64, shape: &[u64]) -> Result<Vec<u8>> {
+        let outside = || self.outside(file, row, shape);
+        let (at, whole) = self.place(file, row, shape)?;
+        let inner = &self.shape[1..];
+        let element = self.dtype.size() as u64;
+        let bytes = |shape: &[u64]| shape.iter().try_fold(element, |n, &d| n.checked_mul(d));
         let mut stored = vec![0; usize::try_from(whole).map_err(|_| outside())?];
         file.file()?
             .read_exact_at(&mut stored, at)
@@ -121,6 +182,16 @@ mod tests {
         };
         assert_eq!(values(0, &[2, 3]), [0, 1, 2, 3, 4, 5]);
         assert_eq!(values(1, &[2, 2]), [6, 7, 9, 10]);
+        for shape in [[2, 2], [1, 3], [2, 1]] {
+            let mut parts = Vec::new();
+            let sink = &mut |at, part: &[u8]| {
+                assert_eq!(at, parts.len() as u64);
+                parts.extend_from_slice(part);
+                Ok(())
+            };
+            header.crop(&file, 1, &shape, sink).unwrap();
+            assert_eq!(parts, header.sample(&file, 1, &shape).unwrap());
+        }
         assert!(header.sample(&file, 2, &[2, 3]).is_err());
         assert!(header.sample(&file, 0, &[3, 3]).is_err());
         assert!(header.sample(&file, 0, &[6]).is_err());

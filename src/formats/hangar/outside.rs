@@ -10,14 +10,19 @@ use serde_json::{Value as Json, json};
 
 use super::rows::Rows;
 use super::schema::npy_size;
+use super::whole::Whole;
 use crate::dataset::opened::OpenStore;
 use crate::error::{Error, Result};
 use crate::hdf5::{Attribute, H5Error, Value};
-use crate::io::content::{Concat, Content, Lazy, Literal};
+use crate::io::buffer::Buffer;
+use crate::io::content::{Concat, Content, Literal};
 use crate::io::file::Ownership;
 use crate::npy;
 use crate::tree::info;
 use crate::tree::{Directory, Listing, Node, VirtualFile};
+
+/// The part of the cache's size that one row may take in memory, as nothing counts it.
+const SHARE: u64 = 16;
 
 /// Attributes of the root group that Hangar gives every collection file.
 const MARKS: [&[u8]; 3] = [b"HANGAR_VERSION", b"schema_shape", b"collection_max_size"];
@@ -202,18 +207,16 @@ impl VirtualFile for OutsideRow {
     fn open(&self) -> Result<Arc<dyn Content>> {
         let header = npy::header(&self.rows.dtype, &self.shape);
         let len = self.size()? - header.len() as u64;
-        let (file, rows, row) = (self.file.clone(), self.rows.clone(), self.row);
-        let count = rows.part(row, &self.shape)?;
-        let dataset = self.dataset;
-        let bytes = Lazy::new(len, move || {
-            let store = &file.store;
-            let bytes = rows.read(&store.context.h5, &store.file, row, &count, true);
-            let about = |e: Error| e.about(format!("dataset {dataset}, row {row}"));
-            let missing = || Error::damaged("never written");
-            bytes
-                .and_then(|bytes| bytes.ok_or_else(missing))
-                .map_err(about)
-        });
+        let count = self.rows.part(self.row, &self.shape)?;
+        let bytes = OutsideBytes {
+            file: self.file.clone(),
+            rows: self.rows.clone(),
+            name: format!("dataset {}, row {}", self.dataset, self.row),
+            row: self.row,
+            count,
+            len,
+            made: OnceLock::new(),
+        };
         Ok(Arc::new(Concat::new([
             Arc::new(Literal(header)) as Arc<dyn Content>,
             Arc::new(bytes),
@@ -237,5 +240,54 @@ impl VirtualFile for OutsideRow {
             "dtype": self.rows.dtype.json(),
             "shape": self.shape,
         }))
+    }
+}
+
+/// The bytes of a row, made when they are read.
+struct OutsideBytes {
+    file: Arc<File>,
+    rows: Arc<Rows>,
+    name: String,
+    row: u64,
+    count: Vec<u64>,
+    len: u64,
+    made: OnceLock<Whole>,
+}
+
+impl OutsideBytes {
+    fn make(&self) -> Result<Whole> {
+        let store = &self.file.store;
+        let (h5, limit) = (&store.context.h5, store.context.cache.limit());
+        let never = || Error::damaged("never written");
+        if self.len.saturating_add(self.rows.beside(self.len)) <= limit / SHARE {
+            let bytes = self
+                .rows
+                .read(h5, &store.file, self.row, &self.count, true)?;
+            return Ok(Whole::Memory(Arc::new(Buffer::from(
+                bytes.ok_or_else(never)?,
+            ))));
+        }
+        if !self.rows.has(self.row) {
+            return Err(never());
+        }
+        let request = self.rows.request(self.row, &self.count);
+        Whole::spilled(self.len, |sink| {
+            Ok(h5.stream(&store.file, request, sink)?)
+        })
+    }
+}
+
+impl Content for OutsideBytes {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if let Some(whole) = self.made.get() {
+            return whole.read_at(offset, buf);
+        }
+        // Two readers may both make it; the result is the same.
+        let whole = self.make().map_err(|e| e.about(&self.name))?;
+        self.made.get_or_init(|| whole).read_at(offset, buf)
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::codec::Means;
 use crate::dataset::block::{Place, copy};
 use crate::error::{Error, ErrorKind, Result};
-use crate::hdf5::{DatasetMap, Direct, Element, H5, Request, Slot, Source};
+use crate::hdf5::{DatasetMap, Direct, Element, H5, Request, Slot, Source, StoredChunk};
 use crate::io::buffer::Pool;
 use crate::io::file::{Identity, StoreFile};
 use crate::npy::dtype::DType;
@@ -39,6 +39,8 @@ enum Backing {
         chunk: Vec<u64>,
         /// Bytes of a decoded chunk.
         len: usize,
+        /// Stored bytes of the largest chunk.
+        largest: u32,
         direct: Direct,
     },
     /// Only libhdf5 can read it.
@@ -51,6 +53,13 @@ pub struct Stored {
     pub slot: Slot,
     /// Bytes when decoded.
     pub len: usize,
+}
+
+impl Stored {
+    /// No codec makes more of what it cannot compress; a damaged table may say so.
+    pub fn is_plausible(&self) -> bool {
+        self.slot.size as usize <= self.len.saturating_mul(2).saturating_add(4096)
+    }
 }
 
 impl Rows {
@@ -73,7 +82,13 @@ impl Rows {
                 ..
             } if chunk.len() == map.shape.len() && !chunk.contains(&0) => {
                 let len = bytes(&chunk, element)?;
-                Backing::Chunked { chunk, len, direct }
+                let stored = direct.table.slots.iter().map(|slot| slot.size);
+                Backing::Chunked {
+                    chunk,
+                    len,
+                    largest: stored.max().unwrap_or(0),
+                    direct,
+                }
             }
             Source::Chunked { .. } | Source::Library => Backing::Library,
             Source::Raw { .. } | Source::Virtual { .. } => {
@@ -118,7 +133,10 @@ impl Rows {
 
     /// Where a sample is stored that is a chunk of its own.
     pub fn stored(&self, row: u64, count: &[u64]) -> Option<Stored> {
-        let Backing::Chunked { chunk, len, direct } = &self.source else {
+        let Backing::Chunked {
+            chunk, len, direct, ..
+        } = &self.source
+        else {
             return None;
         };
         if chunk[0] != 1 || chunk[1..] != *count || chunk[1..] != self.shape[1..] {
@@ -126,6 +144,81 @@ impl Rows {
         }
         let slot = *direct.table.slots.get(usize::try_from(row).ok()?)?;
         (slot.size > 0).then_some(Stored { slot, len: *len })
+    }
+
+    /// Bytes that reading a sample of `len` bytes takes beside them.
+    pub fn beside(&self, len: u64) -> u64 {
+        let row = || {
+            self.shape[1..]
+                .iter()
+                .fold(self.element, |n, &d| n.saturating_mul(d))
+        };
+        let more = match &self.source {
+            Backing::Nothing => 0,
+            Backing::Memory(_) | Backing::Library => len,
+            Backing::Contiguous(_) => row(),
+            Backing::Chunked {
+                len: chunk,
+                largest,
+                direct,
+                ..
+            } => {
+                let buffers = direct.pipeline.buffers() as u64 + 1;
+                (*chunk as u64)
+                    .saturating_mul(buffers)
+                    .saturating_add(u64::from(*largest))
+            }
+        };
+        len.saturating_add(more)
+    }
+
+    /// Whether anything of a row is stored, as far as this map knows.
+    pub fn has(&self, row: u64) -> bool {
+        match &self.source {
+            Backing::Nothing => false,
+            Backing::Chunked { chunk, direct, .. } => self.has_band(chunk, direct, row / chunk[0]),
+            _ => row < self.shape[0],
+        }
+    }
+
+    fn has_band(&self, chunk: &[u64], direct: &Direct, band: u64) -> bool {
+        let per: usize = self.shape[1..]
+            .iter()
+            .zip(&chunk[1..])
+            .map(|(d, c)| usize::try_from(d.div_ceil(*c)).unwrap_or(usize::MAX))
+            .fold(1, usize::saturating_mul);
+        let from = usize::try_from(band)
+            .unwrap_or(usize::MAX)
+            .saturating_mul(per);
+        let slots = direct.table.slots.get(from..from.saturating_add(per));
+        slots.is_some_and(|slots| slots.iter().any(|slot| slot.size > 0))
+    }
+
+    /// What another process is asked for the bytes of a sample.
+    pub fn request(&self, row: u64, count: &[u64]) -> Request {
+        if let (Some(stored), Backing::Chunked { chunk, direct, .. }) =
+            (self.stored(row, count), &self.source)
+        {
+            return Request::Chunk {
+                dataset: self.addr,
+                stored: Box::new(StoredChunk {
+                    slot: stored.slot,
+                    pipeline: direct.pipeline.clone(),
+                    fill: direct.fill.clone(),
+                    chunk: chunk.clone(),
+                    count: chunk.clone(),
+                    element: self.element,
+                }),
+            };
+        }
+        let mut start = vec![row];
+        start.resize(self.shape.len(), 0);
+        Request::Block {
+            dataset: self.addr,
+            start,
+            shape: [&[1], count].concat(),
+            outside: false,
+        }
     }
 
     /// Decodes the stored bytes of a chunk into a buffer of its size.
@@ -143,21 +236,9 @@ impl Rows {
     pub fn written(&self) -> Vec<u64> {
         match &self.source {
             Backing::Nothing => Vec::new(),
-            Backing::Chunked { chunk, direct, .. } => {
-                let per: usize = self.shape[1..]
-                    .iter()
-                    .zip(&chunk[1..])
-                    .map(|(d, c)| usize::try_from(d.div_ceil(*c)).unwrap_or(usize::MAX))
-                    .fold(1, usize::saturating_mul);
-                (0..self.shape[0])
-                    .filter(|row| {
-                        let band = usize::try_from(row / chunk[0]).unwrap_or(usize::MAX);
-                        let from = band.saturating_mul(per);
-                        let slots = direct.table.slots.get(from..from.saturating_add(per));
-                        slots.is_some_and(|slots| slots.iter().any(|slot| slot.size > 0))
-                    })
-                    .collect()
-            }
+            Backing::Chunked { chunk, direct, .. } => (0..self.shape[0])
+                .filter(|row| self.has_band(chunk, direct, row / chunk[0]))
+                .collect(),
             _ => (0..self.shape[0]).collect(),
         }
     }
@@ -199,16 +280,10 @@ impl Rows {
                 chunk,
                 len: chunk_len,
                 direct,
+                ..
             } => self.gather(file, row, count, (chunk, *chunk_len, direct), fill),
             Backing::Library => {
-                let mut start = vec![row];
-                start.resize(self.shape.len(), 0);
-                let request = Request::Block {
-                    dataset: self.addr,
-                    start,
-                    shape: [&[1], count].concat(),
-                    outside: false,
-                };
+                let request = self.request(row, count);
                 let bytes = h5.bytes(file, request)?;
                 (bytes.len() == len)
                     .then_some(Some(bytes))

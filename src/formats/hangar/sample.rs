@@ -10,7 +10,7 @@ use super::record::Record;
 use super::repository::Repository;
 use super::schema::Samples;
 use super::snapshot::View;
-use crate::dataset::cache::Piece;
+use super::whole::Whole;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::{Element, Member, Resolved};
 use crate::io::content::{Concat, Content, Data, Literal};
@@ -29,7 +29,7 @@ pub struct Bytes {
     /// The column that the record was looked up for, and the place in it.
     pub origin: Option<(Arc<Column>, usize)>,
     /// What the cache will not hold.
-    held: std::sync::Mutex<Option<Piece>>,
+    held: std::sync::Mutex<Option<Whole>>,
 }
 
 impl Bytes {
@@ -49,23 +49,30 @@ impl Bytes {
         }
     }
 
-    fn bytes(&self) -> Result<Piece> {
+    fn bytes(&self) -> Result<Whole> {
         let mut held = self.held.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(bytes) = &*held {
             return Ok(bytes.clone());
         }
-        let bytes = self.repository.sample(&self.record, self.dtype.as_ref());
+        let (repository, dtype) = (&self.repository, self.dtype.as_ref());
+        let bytes = repository.whole(&self.record, dtype, self.len);
         let bytes = bytes.inspect_err(|_| {
             if let Some((column, at)) = &self.origin {
                 self.repository.doubt(column, *at);
             }
         })?;
-        if bytes.len() as u64 != self.len {
+        if bytes.len() != self.len {
             let why = format!("{} bytes, its record needs {}", bytes.len(), self.len);
             return Err(Error::damaged(why).about(&self.record));
         }
-        let kept = matches!(self.record, Record::Hdf5 { .. });
-        if !kept || !self.repository.context.cache.holds(bytes.len()) {
+        let kept = match &bytes {
+            Whole::Memory(piece) => {
+                matches!(self.record, Record::Hdf5 { .. })
+                    && repository.context.cache.holds(piece.len())
+            }
+            Whole::File(_) => false,
+        };
+        if !kept {
             *held = Some(bytes.clone());
         }
         Ok(bytes)
@@ -78,13 +85,7 @@ impl Content for Bytes {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let bytes = self.bytes()?;
-        let start = usize::try_from(offset).unwrap_or(usize::MAX);
-        let part = start
-            .checked_add(buf.len())
-            .and_then(|end| bytes.get(start..end));
-        buf.copy_from_slice(part.ok_or_else(|| Error::damaged("behind the end of the sample"))?);
-        Ok(())
+        self.bytes()?.read_at(offset, buf)
     }
 
     fn give(&self, buf: &mut [u8]) -> Result<()> {
@@ -96,11 +97,7 @@ impl Content for Bytes {
     }
 
     fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {
-        let start = usize::try_from(offset).unwrap_or(usize::MAX);
-        Ok(Some(Data::Shared(
-            self.bytes()?,
-            start..start.saturating_add(len),
-        )))
+        Ok(self.bytes()?.share(offset, len))
     }
 }
 

@@ -2,12 +2,14 @@
 //!
 //! A sample that is damaged costs its own rows only.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value as Json, json};
 
 use super::blocks::Blocks;
 use super::snapshot::View;
+use super::whole::Whole;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::content::{Concat, Content, Data, Literal};
 use crate::io::file::Ownership;
@@ -17,6 +19,9 @@ use crate::tree::VirtualFile;
 
 /// Blocks that are read ahead of a sequential reader.
 const DEPTH: u64 = 8;
+
+/// Large rows of an open file that are kept in files: requests of one reader touch two.
+const RECENT: usize = 2;
 
 /// A column as one array of shape `(samples, *shape)`.
 pub struct Stack {
@@ -56,7 +61,10 @@ impl VirtualFile for Stack {
         let row = npy::payload_len(&dtype, &shape[1..]).ok_or_else(large)?;
         let header = npy::header(&dtype, &shape);
         let sample = shape[1..].to_vec();
-        let rows = StackedRows(Arc::new(Blocks::new(&self.view, dtype, sample, (row, len))));
+        let rows = StackedRows {
+            blocks: Arc::new(Blocks::new(&self.view, dtype, sample, (row, len))),
+            recent: Mutex::default(),
+        };
         rows.prepare();
         Ok(Arc::new(Concat::new([
             Arc::new(Literal(header)) as Arc<dyn Content>,
@@ -92,82 +100,115 @@ impl VirtualFile for Stack {
 }
 
 /// The rows without the header.
-struct StackedRows(Arc<Blocks>);
+struct StackedRows {
+    blocks: Arc<Blocks>,
+    /// Rows too large for the cache that were read last.
+    recent: Mutex<VecDeque<(usize, Whole)>>,
+}
 
 impl StackedRows {
     /// Begins with what a reader from the start will need: records, the maps of the datasets they name, and the
     /// first blocks.
     fn prepare(&self) {
-        let context = &self.0.view.repository().context;
-        let repository = self.0.view.repository().clone();
-        if !repository.has_located(&self.0.view.column) {
+        let context = &self.blocks.view.repository().context;
+        let repository = self.blocks.view.repository().clone();
+        if !repository.has_located(&self.blocks.view.column) {
             context.ahead.submit(move || repository.hashes.will_need());
         }
-        for _ in 0..context.ahead.cores().min(self.0.view.column.located.len()) {
-            let inner = self.0.clone();
+        for _ in 0..context
+            .ahead
+            .cores()
+            .min(self.blocks.view.column.located.len())
+        {
+            let inner = self.blocks.clone();
             context.ahead.submit(move || inner.prepare_next());
         }
-        for number in 0..self.depth().min(self.0.blocks()) {
-            let inner = self.0.clone();
+        for number in 0..self.depth().min(self.blocks.blocks()) {
+            let inner = self.blocks.clone();
             context.ahead.submit(move || inner.ahead(number));
         }
     }
 
     /// Blocks to fetch ahead: they must not push out what is being read.
     fn depth(&self) -> u64 {
-        let options = &self.0.view.repository().context.options;
+        let options = &self.blocks.view.repository().context.options;
         DEPTH.min((options.cache_size / self.block()).saturating_sub(4) / 2)
     }
 
     /// Bytes of a block.
     fn block(&self) -> u64 {
-        self.0.per_block.saturating_mul(self.0.row).max(1)
+        self.blocks.per_block.saturating_mul(self.blocks.row).max(1)
     }
 
     fn look_ahead(&self, number: u64) {
-        let context = &self.0.view.repository().context;
+        let context = &self.blocks.view.repository().context;
         let slack = context.window.slack(self.block());
-        let (depth, end) = (self.depth(), self.0.blocks());
-        let wanted = self.0.sequence.reads(number, depth, end, 4, slack);
+        let (depth, end) = (self.depth(), self.blocks.blocks());
+        let wanted = self.blocks.sequence.reads(number, depth, end, 4, slack);
         for next in wanted {
-            let inner = self.0.clone();
+            let inner = self.blocks.clone();
             context.ahead.submit(move || inner.ahead(next));
         }
     }
 
+    /// A row by itself; large ones are at hand for the next request.
+    fn row(&self, row: usize, large: bool) -> Result<Whole> {
+        if !large {
+            return self.blocks.single(row);
+        }
+        let mut recent = self.recent.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((_, whole)) = recent.iter().find(|(known, _)| *known == row) {
+            return Ok(whole.clone());
+        }
+        let whole = self.blocks.single(row)?;
+        recent.truncate(RECENT - 1);
+        recent.push_front((row, whole.clone()));
+        Ok(whole)
+    }
+
     /// Block, and offset in it.
     fn place(&self, offset: u64) -> (u64, u64) {
-        let block = self.0.per_block * self.0.row;
+        let block = self.blocks.per_block * self.blocks.row;
         (offset / block, offset % block)
     }
 }
 
 impl Content for StackedRows {
     fn len(&self) -> u64 {
-        self.0.len
+        self.blocks.len
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let mut done = 0;
+        let large = self.blocks.is_large();
         while done < buf.len() {
             let at = offset + done as u64;
             let (number, inside) = self.place(at);
-            self.look_ahead(number);
-            let (piece, from) = match self.0.cached(number) {
-                Ok(block) => (block, inside),
-                Err(_) => {
-                    let row = usize::try_from(at / self.0.row);
-                    let row = row.map_err(|_| Error::damaged("too many rows"))?;
-                    (self.0.single(row)?, at % self.0.row)
+            let block = match large {
+                true => None,
+                false => {
+                    self.look_ahead(number);
+                    self.blocks.cached(number).ok()
                 }
             };
-            let from = usize::try_from(from).unwrap_or(usize::MAX);
-            let part = piece.get(from..).filter(|part| !part.is_empty());
-            let part = part.ok_or_else(|| Error::damaged("fewer bytes than rows"))?;
-            let n = part.len().min(buf.len() - done);
-            buf[done..done + n].copy_from_slice(&part[..n]);
+            let (whole, from) = match block {
+                Some(block) => (Whole::Memory(block), inside),
+                None => {
+                    let row = usize::try_from(at / self.blocks.row);
+                    let row = row.map_err(|_| Error::damaged("too many rows"))?;
+                    (self.row(row, large)?, at % self.blocks.row)
+                }
+            };
+            let left = usize::try_from(whole.len().saturating_sub(from)).unwrap_or(usize::MAX);
+            let n = left.min(buf.len() - done);
+            if n == 0 {
+                return Err(Error::damaged("fewer bytes than rows"));
+            }
+            whole.read_at(from, &mut buf[done..done + n])?;
             done += n;
-            self.0.note_read(number, n);
+            if !large {
+                self.blocks.note_read(number, n);
+            }
         }
         Ok(())
     }
@@ -175,15 +216,18 @@ impl Content for StackedRows {
     fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {
         let (number, inside) = self.place(offset);
         let from = usize::try_from(inside).unwrap_or(usize::MAX);
-        let block = self.0.per_block.saturating_mul(self.0.row);
+        let block = self.blocks.per_block.saturating_mul(self.blocks.row);
         if inside.saturating_add(len as u64) > block {
+            return Ok(None);
+        }
+        if self.blocks.is_large() {
             return Ok(None);
         }
         self.look_ahead(number);
         // `read_at` finds out which of the samples is damaged.
-        Ok(self.0.cached(number).ok().and_then(|piece| {
+        Ok(self.blocks.cached(number).ok().and_then(|piece| {
             let end = from.checked_add(len).filter(|&end| end <= piece.len())?;
-            self.0.note_read(number, len);
+            self.blocks.note_read(number, len);
             Some(Data::Shared(piece, from..end))
         }))
     }

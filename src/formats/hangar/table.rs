@@ -10,7 +10,7 @@ use super::digest::Hash;
 use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::H5Error;
-use crate::hdf5::Packed;
+use crate::hdf5::{Packed, Sink};
 use crate::io::file::{Identity, StoreFile};
 use crate::options::External;
 
@@ -133,6 +133,11 @@ impl Table {
     pub fn value(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let value = self.values(vec![key.to_vec()])?.pop().flatten();
         Ok(value.map(ByteBuf::into_vec))
+    }
+
+    /// The value of a key, handed on as it comes.
+    pub fn stream(&self, key: &[u8], sink: &mut Sink<'_>) -> Result<()> {
+        self.ask(|file| self.context.h5.stream_value(file, key, sink))
     }
 
     /// The lengths of the values of keys, in their order.
