@@ -4,6 +4,7 @@
 //! each one is. What was written goes to a nameless scratch file first and becomes part of the layer all
 //! at once, or not at all. No file of the store itself is opened here, for writing or for reading.
 
+mod axes;
 pub mod checkouts;
 pub mod chunked;
 pub mod commit;

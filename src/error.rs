@@ -71,6 +71,20 @@ impl Error {
     }
 }
 
+/// How often something is tried that met a file that is being replaced: each time it is another one's turn.
+const TRIES: u32 = 100;
+
+/// Tries what may meet a file that is being replaced until it meets one that is there.
+pub fn until_there<T>(mut act: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 0..TRIES {
+        match act() {
+            Err(e) if e.kind == ErrorKind::Stale => std::thread::yield_now(),
+            done => return done,
+        }
+    }
+    act()
+}
+
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         if let Some(own) = error.get_ref().and_then(|e| e.downcast_ref::<Self>()) {
@@ -93,4 +107,28 @@ pub fn is_shortage(errno: i32) -> bool {
         errno,
         libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stale_is_tried_again_and_nothing_else() {
+        let mut tries = 0;
+        let done = until_there(|| {
+            tries += 1;
+            match tries {
+                ..5 => Err(Error::new(ErrorKind::Stale, "")),
+                _ => Ok(tries),
+            }
+        });
+        assert_eq!(done.unwrap(), 5);
+        let mut tries = 0;
+        let done: Result<()> = until_there(|| {
+            tries += 1;
+            Err(Error::damaged(""))
+        });
+        assert_eq!((done.unwrap_err().kind, tries), (ErrorKind::Damaged, 1));
+    }
 }

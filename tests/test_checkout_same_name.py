@@ -98,6 +98,7 @@ def use(mount, name, ways, size=10):
 WAYS = {
     "overwrite": ["overwrite"] * 6,
     "rename": ["overwrite", "overwrite", "overwrite", "rename", "rename", "rename"],
+    "read": ["overwrite", "overwrite", "rename", "read", "read", "read", "stat"],
     "change": ["overwrite", "overwrite", "rename", "change", "stat"],
 }
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from support import hangar
+from support.faults import Faults, build
 from support.mount import Mount
 from support.process import npyfs, run, signal_all, workers
 from support.truth import np_save
@@ -628,3 +629,27 @@ co.close()
             writer.stdout.close()
         npyfs("checkout", "sync", m.path, check=True)
     assert samples(judge(path))["text"][("50",)] == content("written meanwhile")
+
+
+def test_a_rename_that_is_not_on_the_disk_has_happened_and_the_next_sync_says_so(tmp_path):
+    path = tmp_path / "repo"
+    hangar.script(STAGE, path, "0")
+    commit(path, "first")
+    faults = Faults(build(tmp_path), tmp_path)
+    with Mount(path, checkout="work", env=faults.env) as m:
+        stage = m / "stage/a"
+        before = np.load(stage / "2.npy")
+        faults.start(0, errno.EIO, forever=True, only="s")
+        os.rename(stage / "2.npy", stage / "two.npy")
+        failed = faults.stop()
+        assert failed, "the rename synced nothing"
+        assert "two.npy" in os.listdir(stage) and "2.npy" not in os.listdir(stage)
+        directory = os.open(stage, os.O_RDONLY)
+        with pytest.raises(OSError) as refusal:
+            os.fsync(directory)
+        assert refusal.value.errno == errno.EIO
+        os.fsync(directory)
+        os.close(directory)
+    with Mount(path, checkout="work") as m:
+        assert "2.npy" not in os.listdir(m / "stage/a")
+        np.testing.assert_array_equal(np.load(m / "stage/a/two.npy"), before)

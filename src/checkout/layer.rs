@@ -7,6 +7,7 @@
 
 mod durable;
 mod member;
+mod shown;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -27,6 +28,8 @@ use crate::io::dir::Dir;
 use crate::io::file::handle::allowance;
 use crate::io::scratch::Scratch;
 use crate::io::storage::Storage;
+
+use shown::Replaced;
 
 pub use member::{Member, name_of_member};
 
@@ -61,6 +64,7 @@ pub struct Layer {
     /// Changes wait to be synced.
     deferred: AtomicBool,
     next: AtomicU64,
+    replaced: Mutex<Replaced>,
     _holder: Holder,
 }
 
@@ -96,6 +100,7 @@ impl Layer {
             syncing: Mutex::default(),
             deferred: AtomicBool::new(false),
             next: AtomicU64::new(last.saturating_add(1)),
+            replaced: Mutex::default(),
             _holder: holder,
         })
     }

@@ -2,11 +2,12 @@
 //! checkout, and the view shows it.
 
 use std::path::Path;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::{Value as Json, json};
 
+use super::axes::Axes;
 use super::checkouts::{Checkouts, LayerFiles, Opened};
 use super::fit::StoreIdentity;
 use super::index::Kept;
@@ -21,7 +22,7 @@ use crate::checkout::encode;
 use crate::checkout::encode::{Base, Key, Kind, Plan};
 use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
-use crate::formats::daf::rules;
+use crate::formats::daf::{axis, rules};
 use crate::hdf5::{Creator, NewElement};
 use crate::io::content::Content;
 use crate::io::dir::Dir;
@@ -43,8 +44,8 @@ pub struct LayerTarget {
     /// The checkout's name.
     name: String,
     context: Arc<Context>,
-    /// Held alone by who takes an axis away, shared by who stores what may lie along it.
-    axes: RwLock<()>,
+    /// Each held alone by who takes it away, shared by who stores what may lie along it.
+    axes: Axes,
 }
 
 impl LayerTarget {
@@ -76,7 +77,7 @@ impl LayerTarget {
             _syncer: syncer,
             name: name.to_owned(),
             context: context.clone(),
-            axes: RwLock::default(),
+            axes: Axes::default(),
         })
     }
 
@@ -193,6 +194,7 @@ impl LayerTarget {
 
     fn put(&self, object: &str, new: &NewFile, time: SystemTime, is_directory: bool) -> Result<()> {
         self.know_store(object)?;
+        let _showing = self.layer.showing([object.to_owned()]);
         let stored = self.layer.put(object, new, time)?;
         self.view.put(object, &stored, is_directory);
         Ok(())
@@ -356,6 +358,13 @@ fn shown_size(new: &NewFile) -> Option<u64> {
     same.then(|| payload.checked_add(header)).flatten()
 }
 
+/// The keys of the axes that an object lies along, if it is one of a daf store.
+fn along(object: &str) -> Vec<String> {
+    let (above, name) = object.split_at(object.rfind('/').map_or(0, |at| at + 1));
+    let axes = axis::along(name).into_iter();
+    axes.map(|axis| format!("{above}{axis}")).collect()
+}
+
 /// Splits the suffix off that is stored.
 fn split_suffix(name: &[u8]) -> Option<(&[u8], &'static str)> {
     let suffix = [".npy", ".npz"].into_iter();
@@ -407,7 +416,7 @@ impl Target for LayerTarget {
     }
 
     fn store(&self, object: &str, parts: &[Part], time: SystemTime) -> Result<Outcome> {
-        let _axes = self.axes.read().unwrap_or_else(|e| e.into_inner());
+        let _axes = self.axes.share(along(object));
         match self.plan(object, parts)? {
             Planned::Incomplete(missing) => Ok(Outcome::Incomplete(missing)),
             Planned::Complete { new, is_directory } => {
@@ -424,11 +433,13 @@ impl Target for LayerTarget {
         time: SystemTime,
         gone: &[String],
     ) -> Result<Outcome> {
-        let _axes = self.axes.read().unwrap_or_else(|e| e.into_inner());
+        let _axes = self.axes.share(along(object));
         match self.plan(object, parts)? {
             Planned::Incomplete(missing) => Ok(Outcome::Incomplete(missing)),
             Planned::Complete { new, is_directory } => {
                 self.know_store(object)?;
+                let changed = gone.iter().map(String::as_str).chain([object]);
+                let _showing = self.layer.showing(changed.map(str::to_owned));
                 let stored = self.layer.replace(object, &new, time, gone)?;
                 self.view.put(object, &stored, is_directory);
                 gone.iter().for_each(|gone| self.view.remove(gone));
@@ -451,15 +462,16 @@ impl Target for LayerTarget {
     fn remove(&self, object: &str) -> Result<()> {
         // What is no object of a store is a directory of such, which is empty.
         let place = self.place(object).ok();
-        let axis = place.filter(|(key, _)| rules::axis(key.name()).is_some());
-        let _alone = match &axis {
+        let as_axis = place.filter(|(key, _)| rules::axis(key.name()).is_some());
+        let _alone = match &as_axis {
             Some((key, above)) => {
-                let alone = self.axes.write().unwrap_or_else(|e| e.into_inner());
+                let alone = self.axes.take(object);
                 self.check_unused(key, above)?;
                 Some(alone)
             }
             None => None,
         };
+        let _showing = self.layer.showing([object.to_owned()]);
         self.layer.remove(object)?;
         self.view.remove(object);
         Ok(())

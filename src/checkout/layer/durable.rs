@@ -65,10 +65,8 @@ impl Layer {
         };
         if let Ok(members) = &settled {
             self.remove_members(members);
-            // Readers of the old versions have them open.
-            batch
-                .iter()
-                .for_each(|waiting| remove(waiting.old.as_ref()));
+            let old = |waiting: &Waiting| Some((waiting.record.path.clone(), waiting.old.clone()?));
+            self.remove_replaced(batch.iter().filter_map(old));
         }
         match (lost, settled) {
             (None, Ok(_)) => Ok(()),

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use serde_json::{Value as Json, json};
 
 use super::{LayerObject, View, join, stem};
-use crate::error::Result;
+use crate::error::{Result, until_there};
 use crate::hdf5::Attribute;
 use crate::io::file::Ownership;
 use crate::options::StoreKind;
@@ -115,6 +115,38 @@ impl ViewDirectory {
         }
     }
 
+    /// What has a name here, by what the layers say at the moment.
+    fn find(&self, name: &[u8]) -> Result<Option<Node>> {
+        let whole = join(&self.key, &self.view.key_name(name));
+        let stem = join(&self.key, stem(&self.view.key_name(name)));
+        let by_stem = (stem != whole).then(|| self.view.object(&stem)).flatten();
+        let said = self.view.object(&whole);
+        for (key, said) in [(&stem, &by_stem), (&whole, &said)] {
+            if let Some(Some(object)) = said
+                && let Some(node) = object.find(name)?
+                && self.key_of(name, &node) == *key
+            {
+                return Ok(Some(self.shown(key.clone(), node, Some(object))));
+            }
+        }
+        let below = match &self.below {
+            Some(below) => below.lookup(name)?,
+            None => None,
+        };
+        if let Some(node) = below {
+            let key = self.key_of(name, &node);
+            let hidden = match key == whole {
+                true => said.is_some(),
+                false => by_stem.is_some(),
+            };
+            if !hidden {
+                return Ok(Some(self.shown(key, node, self.object.as_ref())));
+            }
+        }
+        let implied = self.view.has_below(&whole);
+        Ok(implied.then(|| self.directory(whole, None, None)))
+    }
+
     fn changed(&self) -> Option<SystemTime> {
         self.view.objects().times.get(&self.key).copied()
     }
@@ -174,34 +206,7 @@ impl Directory for ViewDirectory {
 
     fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
         self.view.refresh(&self.key);
-        let whole = join(&self.key, &self.view.key_name(name));
-        let stem = join(&self.key, stem(&self.view.key_name(name)));
-        let by_stem = (stem != whole).then(|| self.view.object(&stem)).flatten();
-        let said = self.view.object(&whole);
-        for (key, said) in [(&stem, &by_stem), (&whole, &said)] {
-            if let Some(Some(object)) = said
-                && let Some(node) = object.find(name)?
-                && self.key_of(name, &node) == *key
-            {
-                return Ok(Some(self.shown(key.clone(), node, Some(object))));
-            }
-        }
-        let below = match &self.below {
-            Some(below) => below.lookup(name)?,
-            None => None,
-        };
-        if let Some(node) = below {
-            let key = self.key_of(name, &node);
-            let hidden = match key == whole {
-                true => said.is_some(),
-                false => by_stem.is_some(),
-            };
-            if !hidden {
-                return Ok(Some(self.shown(key, node, self.object.as_ref())));
-            }
-        }
-        let implied = self.view.has_below(&whole);
-        Ok(implied.then(|| self.directory(whole, None, None)))
+        until_there(|| self.find(name))
     }
 
     fn is_current(&self) -> bool {

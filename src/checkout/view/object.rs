@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::stem;
 use crate::checkout::fit::{Against, Extent};
 use crate::dataset::context::Context;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::formats::folder::StoreRoot;
 use crate::hdf5::Attribute;
 use crate::io::content::Content;
@@ -87,7 +87,12 @@ impl LayerObject {
         let Some((last, above)) = self.inside.split_last() else {
             return Ok(None);
         };
-        let mut dir: Arc<dyn Directory> = self.files.root(&self.dir, &self.file).current()?;
+        let opened = self.files.root(&self.dir, &self.file).current();
+        let mut dir: Arc<dyn Directory> = opened.map_err(|e| match e.kind {
+            // Another version took its place since the view was asked.
+            ErrorKind::NotFound => Error::new(ErrorKind::Stale, e.message),
+            _ => e,
+        })?;
         for name in above {
             match dir.lookup(name)? {
                 Some(Node::Directory(below)) => dir = below,

@@ -13,26 +13,12 @@ use std::time::{Duration, Instant};
 
 use super::Fs;
 use super::write::Found;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, until_there};
 use crate::io::content::Content;
 use crate::tree::Node;
 
 /// How long something is kept for a thread.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How often something is tried that failed because a file was replaced meanwhile: each time it is another one's turn.
-const TRIES: u32 = 100;
-
-/// Tries what may meet a file that is being replaced until it meets one that is there.
-pub fn until_there<T>(mut act: impl FnMut() -> Result<T>) -> Result<T> {
-    for _ in 0..TRIES {
-        match act() {
-            Err(e) if e.kind == ErrorKind::Stale => std::thread::yield_now(),
-            done => return done,
-        }
-    }
-    act()
-}
 
 /// What a thread is to find.
 #[derive(Clone)]
@@ -210,24 +196,5 @@ mod tests {
         assert_eq!(again.writes(4, 2, b"a"), None);
         assert!(matches!(again.take(1, 7), Kept::No));
         assert!(!again.is_idle());
-    }
-
-    #[test]
-    fn what_is_stale_is_tried_again_and_nothing_else() {
-        let mut tries = 0;
-        let done = until_there(|| {
-            tries += 1;
-            match tries {
-                ..5 => Err(Error::new(ErrorKind::Stale, "")),
-                _ => Ok(tries),
-            }
-        });
-        assert_eq!(done.unwrap(), 5);
-        let mut tries = 0;
-        let done: Result<()> = until_there(|| {
-            tries += 1;
-            Err(Error::damaged(""))
-        });
-        assert_eq!((done.unwrap_err().kind, tries), (ErrorKind::Damaged, 1));
     }
 }

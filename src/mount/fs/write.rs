@@ -24,8 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::checkout::target::{Place, Role, Target, describe_incomplete};
-use crate::error::{Error, ErrorKind, Result};
-use crate::mount::fs::again::until_there;
+use crate::error::{Error, ErrorKind, Result, until_there};
 use crate::tree::{Directory, Node};
 
 pub use body::Maker;
@@ -55,6 +54,8 @@ pub struct Writer {
     waiting: Mutex<BTreeMap<String, Waiting>>,
     /// What is left of objects that went for those who have its directory open.
     remnants: Mutex<Vec<remnants::Remnant>>,
+    /// Why what has happened is not durable, for whoever syncs next.
+    owed: Mutex<Option<Error>>,
 }
 
 /// An object that is not complete.
@@ -126,6 +127,7 @@ impl Writer {
             opener: Mutex::default(),
             waiting: Mutex::default(),
             remnants: Mutex::default(),
+            owed: Mutex::default(),
         };
         writer.restore();
         writer
@@ -154,6 +156,18 @@ impl Writer {
             map.insert("unfinished".to_owned(), self.unfinished());
         }
         status
+    }
+
+    /// Keeps a failure to make durable what has happened, for whoever syncs next.
+    fn owe(&self, why: Error) {
+        *self.owed.lock().unwrap_or_else(|e| e.into_inner()) = Some(why);
+    }
+
+    /// Makes all that was stored durable. A failure to do so that nobody was told is told now.
+    fn sync(&self) -> Result<()> {
+        let owed = self.owed.lock().unwrap_or_else(|e| e.into_inner()).take();
+        self.target.sync()?;
+        owed.map_or(Ok(()), Err)
     }
 
     fn waiting(&self) -> MutexGuard<'_, BTreeMap<String, Waiting>> {

@@ -11,9 +11,8 @@ use super::pending::{Entry, Path};
 use super::twins::{is_replaced, twins};
 use super::{LOCKS, Waiting, Writer, refused};
 use crate::checkout::target::{Outcome, Part, Place, Role, describe_incomplete};
-use crate::error::Result;
+use crate::error::{Result, until_there};
 use crate::io::content::Content;
-use crate::mount::fs::again::until_there;
 use crate::npy::parse::{self, Header, LONGEST_HEADER, NpyError};
 use crate::tree::{Directory, Node};
 

@@ -312,7 +312,7 @@ impl Fs {
             [] => Ok(()),
             path => writer.keep(path),
         };
-        let synced = kept.and_then(|()| writer.target.sync());
+        let synced = kept.and_then(|()| writer.sync());
         synced.map_err(|e| self.note_path(&path, "fsync", e))
     }
 
@@ -327,7 +327,7 @@ impl Fs {
             return Ok(());
         };
         let kept = writer.keep_all();
-        let synced = writer.target.sync().and(kept);
+        let synced = writer.sync().and(kept);
         synced.map_err(|e| self.note_path(&[b".".to_vec()], "sync", e))
     }
 

@@ -307,7 +307,11 @@ impl Writer {
         {
             self.displace(to);
             self.pending.renew();
-            return self.target.sync();
+            // It has happened, so who renames is not told that it failed; whoever syncs next is.
+            if let Err(e) = self.target.sync() {
+                self.owe(e);
+            }
+            return Ok(());
         }
         let body = match body {
             Some(body) => body,
