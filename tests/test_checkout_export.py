@@ -211,3 +211,32 @@ def test_links_to_other_files_are_listed_or_left_out(stores, tmp_path):
             assert list(file) == ["in"]
     finally:
         (stores / "sub/linked.h5").unlink()
+
+
+def test_references_are_kept_or_named(tmp_path):
+    """A copy keeps object references; where arrays are written again, what would lose them is named, and nothing is written without
+    being told to. Judge: h5py."""
+    store, plain, packed = tmp_path / "x.h5", tmp_path / "plain.h5", tmp_path / "packed.h5"
+    with h5py.File(store, "w") as file:
+        file["big"] = np.arange(5000)
+        file.create_group("g")
+        file["g/refs"] = np.array([file["big"].ref, file["g"].ref], h5py.ref_dtype)
+        file["big"].attrs["scale"] = file["g"].ref
+        file["table"] = np.array([(1, file["big"].ref)], [("n", "i8"), ("r", h5py.ref_dtype)])
+        file["labels"] = np.arange(3)
+        file["labels"].make_scale()
+        file["along"] = np.zeros(3)
+        file["along"].dims[0].attach_scale(file["labels"])
+    with Mount(store, checkout="work") as mount:
+        np.save(mount / "new.npy", np.arange(3))
+    npyfs("checkout", "export", store, "work", plain, check=True)
+    with h5py.File(plain) as file:
+        assert [file[ref].name for ref in file["g/refs"][()]] == ["/big", "/g"] and file[file["big"].attrs["scale"]].name == "/g"
+        assert file["along"].dims[0][0].name == "/labels"
+    refused = npyfs("checkout", "export", "--compress", "gzip", store, "work", packed)
+    named = {line.removeprefix("npyfs: ").split(": references")[0] for line in refused.stderr.splitlines() if ": references" in line}
+    assert named == {"g/refs", "big@scale", "table", "along@DIMENSION_LIST", "labels@REFERENCE_LIST"}, refused.stderr
+    assert refused.returncode == 3 and not packed.exists()
+    npyfs("checkout", "export", "--compress", "gzip", "--leave-out", store, "work", packed, check=True)
+    with h5py.File(packed) as file:
+        assert file["big"].compression == "gzip" and file["big"][-1] == 4999 and file["new"][-1] == 2

@@ -97,7 +97,16 @@ impl Export<'_> {
         let mut readable: Vec<PathBuf> = readable.collect();
         readable.dedup();
         let mut editor = Editor::start(self.program, dir.path(), &readable)?;
-        let refused = self.change(&mut editor, &base, &part, &changes, progress)?;
+        let mut refused = self.change(&mut editor, &base, &part, &changes, progress)?;
+        if self.compression.is_some() {
+            // They are addresses of objects, which then lie elsewhere.
+            let lost = editor.references(&StoreFile::open(&part)?)?;
+            refused.extend(lost.into_iter().map(|path| {
+                let name = String::from_utf8_lossy(&path.join(&b'/')).into_owned();
+                let why = "references to other objects are lost when arrays are compressed";
+                (name, why.to_owned())
+            }));
+        }
         if !refused.is_empty() && !leave_out {
             return Ok(refused);
         }

@@ -24,6 +24,7 @@ pub enum Answer {
     Members(Members),
     Survey(Survey<Surveyed>),
     Groups(Vec<(u64, GroupPath)>),
+    References(Vec<GroupPath>),
     Times(Option<Times>),
     Resolved(Resolved),
     Map(DatasetMap),

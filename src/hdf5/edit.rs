@@ -242,6 +242,14 @@ impl Editor {
         }
     }
 
+    /// What holds references to objects, as paths; `@NAME` stands behind an object for an attribute.
+    pub fn references(&mut self, file: &StoreFile) -> Result<Vec<ObjectPath>, H5Error> {
+        match self.ask(file, &Request::References)? {
+            Answer::References(found) => Ok(found),
+            _ => Err(H5Error::Damaged("answer to another request".into())),
+        }
+    }
+
     /// Adds chunks to the dataset that was declared last.
     pub fn write_chunks(&mut self, file: &StoreFile, chunks: Vec<NewChunk>) -> Result<(), H5Error> {
         let path = vec![String::from_utf8_lossy(WORKPLACE).into_owned()];

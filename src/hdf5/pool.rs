@@ -227,6 +227,7 @@ fn patience(request: &Request, file_size: u64) -> Duration {
         Request::Edit(_) => return DAY,
         Request::MeasureText { .. }
         | Request::Groups
+        | Request::References
         | Request::Times
         | Request::List { .. }
         | Request::Survey { .. } => (2 * MIB, 600),

@@ -39,6 +39,8 @@ pub enum Request {
     },
     /// Every group once: address and shortest path from the root, first by name.
     Groups,
+    /// What holds references to objects, as paths: datasets, and attributes as `OBJECT@NAME`.
+    References,
     /// When objects were written, if the file says it.
     Times,
     /// What a path from `group` leads to; soft links are followed, external ones reported.
@@ -107,6 +109,7 @@ impl Request {
             Self::List { .. }
                 | Self::Survey { .. }
                 | Self::Groups
+                | Self::References
                 | Self::Times
                 | Self::Maps { .. }
         )
@@ -136,6 +139,7 @@ impl Request {
         match self {
             Self::Root
             | Self::Groups
+            | Self::References
             | Self::Maps { .. }
             | Self::Lmdb(_)
             | Self::Create(_)

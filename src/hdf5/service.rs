@@ -165,6 +165,7 @@ impl Service {
             }
             Request::Times => Answer::Times(times::times(&open.file)?),
             Request::Groups => Answer::Groups(describe::groups(&open.file)?),
+            Request::References => Answer::References(describe::references(&open.file)?),
             Request::Resolve { group, path } => {
                 Answer::Resolved(describe::resolve(&open.file, *group, path)?)
             }

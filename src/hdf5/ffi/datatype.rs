@@ -10,6 +10,12 @@ pub fn class(ty: &Id) -> Class {
     unsafe { h5t::H5Tget_class(ty.0) }
 }
 
+/// Whether elements are, or hold at any depth, references. A type that cannot be looked into holds none.
+pub fn has_references(ty: &Id) -> bool {
+    // SAFETY: plain call.
+    unsafe { h5t::H5Tdetect_class(ty.0, Class::H5T_REFERENCE) > 0 }
+}
+
 pub fn size(ty: &Id) -> usize {
     // SAFETY: plain call.
     unsafe { h5t::H5Tget_size(ty.0) }
