@@ -1,4 +1,4 @@
-"""What all tests share: the binary, the fixtures, and the promise that no mount is left."""
+"""What all tests share: the binary, the fixtures, and the plugins that run them (see support/workers.py, support/verdict.py)."""
 
 import os
 import shutil
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from support import process
-from support.mount import POINTS, clear, mounted
+
+pytest_plugins = ["support.workers", "support.verdict"]
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -31,15 +32,6 @@ def pytest_report_header():
     return f"npyfs: {version.stdout.strip() or version.stderr.strip()}; running as {who}"
 
 
-def pytest_sessionfinish(session):
-    left = [point for point in POINTS if mounted(point)]
-    for point in left:
-        clear(point)
-    if left:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        print(f"\nmounts left behind (cleared now): {', '.join(map(str, left))}")
-
-
 @pytest.fixture(scope="session")
 def shared():
     """The fixtures beside the repository, other people's data that is not ours to commit."""
@@ -53,6 +45,7 @@ def shared():
 def root_only():
     if os.geteuid() != 0:
         pytest.skip("needs root: other owners and users cannot be tried by a normal user")
+    assert shutil.which("setpriv"), "setpriv is missing (package util-linux)"
 
 
 @pytest.fixture(scope="session")

@@ -34,8 +34,10 @@ def cat(mount):
     return sha256(done.stdout)
 
 
+@pytest.mark.alone
 @counting
 def test_a_sequential_read_decodes_each_chunk_once(store):
+    """Nothing but the counters tells whether a chunk was decoded twice: the bytes are right either way."""
     path, digest = store
     for _ in range(4):  # which of the requests under way comes first is different each time
         read_twice(path, digest)
@@ -64,8 +66,10 @@ def read_twice(path, digest):
         assert mount.peak_memory() < (8 + 64) << 20
 
 
+@pytest.mark.alone
 @counting
 def test_one_small_read_does_not_decode_the_dataset(store):
+    """By the counters: the bytes are right either way."""
     path, _ = store
     with Mount(path, "cache_size=64m") as mount:
         handle = os.open(mount / "x.npy", os.O_RDONLY)
@@ -78,8 +82,10 @@ def test_one_small_read_does_not_decode_the_dataset(store):
         counted(CHUNK <= decoded <= 4 * CHUNK, decoded)
 
 
+@pytest.mark.alone
 @counting
 def test_readers_of_the_same_chunk_share_its_decoding(store):
+    """By the counters: the bytes are right either way."""
     path, digest = store
     with Mount(path, "cache_size=64m") as mount:
         readers = [subprocess.Popen(["sha256sum", mount / "x.npy"], stdout=subprocess.PIPE, text=True) for _ in range(8)]
@@ -88,8 +94,10 @@ def test_readers_of_the_same_chunk_share_its_decoding(store):
         counted(decoded == CHUNKS * CHUNK, decoded)
 
 
+@pytest.mark.alone
 def test_who_goes_on_where_another_has_read_takes_no_sample(store):
-    """His part looks like one; the next reader's small reads are still answered from the kernel's page cache."""
+    """His part looks like one; the next reader's small reads are still answered from the kernel's page cache. By the
+    counters, which alone tell what npyfs was asked."""
     path, _ = store
     with Mount(path, "cache_size=64m") as mount:
         first, second = (os.open(mount / "x.npy", os.O_RDONLY) for _ in "ab")
@@ -121,6 +129,7 @@ def test_a_chunk_larger_than_the_cache(store, tmp_path):
         assert mount.status()["cache"]["bytes"] <= 1 << 20
 
 
+@pytest.mark.alone
 @counting
 def test_a_file_that_samples_were_taken_from_can_still_be_mapped(store):
     """After a sample the next handle reads past the kernel's page cache; np.load(mmap_mode="r") works on it all the same,

@@ -82,10 +82,8 @@ def test_an_exported_directory_is_no_wider(tmp_path):
 
 
 @pytest.fixture
-def users():
+def users(root_only):
     """A directory that all may look into; a command that becomes a user of group 3000."""
-    if os.getuid() != 0 or shutil.which("setpriv") is None:
-        pytest.skip("only root, with setpriv (util-linux), can become other users: owners are NOT tried")
     folder = Path(tempfile.mkdtemp(prefix="npyfs-users-"))
     try:
         folder.chmod(0o755)

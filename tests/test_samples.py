@@ -93,6 +93,7 @@ def test_samples_for_several_readers(store):
         read(5)
 
 
+@pytest.mark.alone
 def test_what_is_read_again_stays_in_memory(store):
     """Once past the kernel's memory, which is faster; who comes back is served from there the third time."""
     path, truths = store

@@ -41,7 +41,7 @@ ask()
 
 def may_change_scheduling():
     if os.geteuid() != 0:
-        pytest.skip("NOT TESTED: serving a program where it runs needs root")
+        pytest.skip("needs root: serving a program where it runs")
 
 
 def read_all(point):
@@ -53,7 +53,9 @@ def read_all(point):
             os.close(fd)
 
 
+@pytest.mark.alone
 def test_one_program_is_served_where_it_runs(session_store):
+    """By the counter of such answers, which may be reached late: the answers are the same wherever they are made."""
     may_change_scheduling()
     with Mount(session_store) as mount:
         before = mount.status()["same_processor"]["answers"]
@@ -73,6 +75,7 @@ def test_one_program_is_served_where_it_runs(session_store):
         read_all(mount.path)
 
 
+@pytest.mark.alone
 def test_a_program_that_computes_holds_up_nobody(session_store, tmp_path):
     may_change_scheduling()
     with Mount(session_store) as mount:

@@ -165,9 +165,7 @@ def test_commands_on_an_object_that_is_a_link(store, victim, tmp_path, kind):
     assert not (top(store) / "c").exists()
 
 
-def test_files_of_strangers(store, tmp_path):
-    if os.getuid() != 0:
-        pytest.skip("only root can give files away: strangers are NOT tried")
+def test_files_of_strangers(store, tmp_path, root_only):
     layer = top(store) / "c"
     [obj] = layer.glob("*.h5")
 
@@ -203,10 +201,8 @@ def test_files_of_strangers(store, tmp_path):
 
 
 @pytest.fixture
-def commons():
+def commons(root_only):
     """A directory that a group may write in, and a store in it; two users of the group, each a command that becomes one."""
-    if os.getuid() != 0 or shutil.which("setpriv") is None:
-        pytest.skip("only root, with setpriv (util-linux), can become other users: groups are NOT tried")
     folder = Path(tempfile.mkdtemp(prefix="npyfs-group-"))
     try:
         folder.chmod(0o755)

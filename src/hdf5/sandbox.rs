@@ -229,7 +229,7 @@ mod tests {
         }
         let sandbox = enter(Some(vec![File::open(&path).unwrap().into()]));
         for missing in &sandbox.missing {
-            eprintln!("NOT TESTED on this kernel: {missing}");
+            eprintln!("NOT TESTED: this kernel: {missing}");
         }
         let has = |what: &str| sandbox.has(what);
         assert!(has("limits") && has("capabilities"), "{sandbox:?}");
@@ -301,7 +301,7 @@ mod tests {
         }
         let sandbox = enter_to_write(&layer);
         for missing in &sandbox.missing {
-            eprintln!("NOT TESTED on this kernel: {missing}");
+            eprintln!("NOT TESTED: this kernel: {missing}");
         }
         let has = |what: &str| sandbox.has(what);
         assert!(has("limits") && has("capabilities"), "{sandbox:?}");

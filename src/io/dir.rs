@@ -528,7 +528,7 @@ mod tests {
     #[test]
     fn what_belongs_to_strangers_is_refused() {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("NOT TESTED: only root can give files away");
+            eprintln!("NOT TESTED: needs root: only root can give files away");
             return;
         }
         let (_top, dir) = place();

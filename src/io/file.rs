@@ -381,7 +381,9 @@ mod tests {
         file.as_file().set_len(40 << 20).unwrap();
         let store = StoreFile::open(file.path()).unwrap();
         if store.direct_range(0, len).is_none() {
-            eprintln!("NOT TESTED: no direct reads, or no cachestat");
+            eprintln!(
+                "NOT TESTED: this kernel or file system has no direct reads, or no cachestat"
+            );
             return;
         }
         let read = |at: u64| {

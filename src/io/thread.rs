@@ -149,7 +149,7 @@ mod tests {
         thread::spawn(|| {
             let usual = state();
             if !allow_moves() {
-                eprintln!("NOT TESTED: this process may not leave the idle policy");
+                eprintln!("NOT TESTED: needs root: this process may not leave the idle policy");
                 return;
             }
             let all = sched_getaffinity(None).unwrap();

@@ -233,7 +233,7 @@ mod tests {
     fn near() -> Option<Arc<Near>> {
         let near = Near::new();
         if near.is_none() {
-            eprintln!("NOT TESTED: this process may not leave the idle policy");
+            eprintln!("NOT TESTED: needs root: this process may not leave the idle policy");
         }
         near.map(Arc::new)
     }
