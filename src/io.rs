@@ -10,6 +10,7 @@ pub mod file;
 pub mod heap;
 pub mod hex;
 pub mod rights;
+pub mod rows;
 pub mod scratch;
 pub mod storage;
 pub mod thread;

@@ -20,7 +20,6 @@ mod padded;
 mod place;
 mod recognition;
 mod root;
-pub mod rows;
 pub mod rules;
 mod scan;
 mod segments;

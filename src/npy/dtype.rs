@@ -203,6 +203,20 @@ impl std::fmt::Display for DType {
     }
 }
 
+/// Returns the integer of at most 8 bytes that an element is; `None` if an `i64` cannot hold it.
+pub fn integer(bytes: &[u8], kind: Kind, order: Order) -> Option<i64> {
+    let push = |n: u64, &b: &u8| n << 8 | u64::from(b);
+    let wide = match order {
+        Order::Big => bytes.iter().fold(0, push),
+        Order::Little | Order::None => bytes.iter().rev().fold(0, push),
+    };
+    if kind == Kind::Int {
+        let shift = 64 - 8 * bytes.len().clamp(1, 8);
+        return Some((wide << shift).cast_signed() >> shift);
+    }
+    i64::try_from(wide).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,8 +6,8 @@ use super::array::Array;
 use super::mapped::Mapped;
 use super::{invalid, text::windows};
 use crate::error::Result;
-use crate::formats::arkouda::marks::integer;
 use crate::io::content::Content;
+use crate::npy::dtype::integer;
 use crate::npy::dtype::{DType, Kind, Order};
 
 /// A vector of integers.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::formats::arkouda::rows::in_rows;
 use crate::io::content::Content;
+use crate::io::rows::in_rows;
 
 /// Elements of another content, each made into one of another size, or refused.
 pub struct Mapped<F> {

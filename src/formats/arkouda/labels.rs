@@ -9,7 +9,6 @@ use super::array::{Array, Origin};
 use super::numbers::datasets;
 use super::object::{Joined, total};
 use super::recognition::is_integers;
-use super::rows::{in_rows, words};
 use super::segments::int64;
 use super::set::LocaleSet;
 use super::strings::Strings;
@@ -18,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::formats::plain::array::ArrayFile;
 use crate::io::buffer::Buffer;
 use crate::io::content::{Concat, Content};
+use crate::io::rows::{in_rows, words};
 use crate::npy::dtype::DType;
 
 /// Bytes of categories that are kept together in the cache.

@@ -9,10 +9,10 @@ use serde_json::{Value as Json, json};
 
 use super::array::{Array, Origin};
 use super::object::{Joined, Object, total};
-use super::rows::in_rows;
 use crate::error::{Error, Result};
 use crate::formats::plain::array::ArrayFile;
 use crate::io::content::{Concat, Content, Literal};
+use crate::io::rows::in_rows;
 use crate::npy::dtype::{DType, Kind, Order};
 
 /// Most limbs of a number.

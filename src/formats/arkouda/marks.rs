@@ -4,7 +4,7 @@
 //! scalars; numbers are written as 64-bit integers, the version as text of fixed length.
 
 use crate::hdf5::{Attribute, Value};
-use crate::npy::dtype::{DType, Kind, Order};
+use crate::npy::dtype::{DType, Kind, integer};
 
 /// Their names.
 pub const NAMES: [&str; 12] = [
@@ -83,20 +83,6 @@ fn numbers(value: &Value) -> Option<Vec<i64>> {
         .chunks_exact(size)
         .map(|bytes| integer(bytes, kind, order))
         .collect()
-}
-
-/// One integer of at most 8 bytes; `None` if it does not fit.
-pub fn integer(bytes: &[u8], kind: Kind, order: Order) -> Option<i64> {
-    let push = |n: u64, &b: &u8| n << 8 | u64::from(b);
-    let wide = match order {
-        Order::Big => bytes.iter().fold(0, push),
-        Order::Little | Order::None => bytes.iter().rev().fold(0, push),
-    };
-    if kind == Kind::Int {
-        let shift = 64 - 8 * bytes.len().clamp(1, 8);
-        return Some((wide << shift).cast_signed() >> shift);
-    }
-    i64::try_from(wide).ok()
 }
 
 /// The one integer of a value.

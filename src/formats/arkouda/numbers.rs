@@ -6,7 +6,6 @@ use serde_json::{Value as Json, json};
 
 use super::array::{Array, Origin};
 use super::object::{Joined, elements, total};
-use super::rows::Converted;
 use super::segments::{Rule, check, int64, rebased};
 use super::set::LocaleSet;
 use crate::error::{Error, Result};
@@ -14,6 +13,7 @@ use crate::formats::arkouda::once::Once;
 use crate::formats::plain::array::ArrayFile;
 use crate::hdf5::Element;
 use crate::io::content::{Concat, Content};
+use crate::io::rows::Converted;
 use crate::npy::dtype::{DType, Kind, Order};
 
 /// How the numbers of an array are meant.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::rows::words;
 use crate::error::{Error, Result};
 use crate::io::content::Content;
+use crate::io::rows::words;
 
 /// Strings in rows of `width` bytes, zeros behind each.
 pub struct Padded {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::rows::{STEP, in_rows, read_window};
 use crate::error::{Error, Result};
 use crate::io::content::Content;
+use crate::io::rows::{STEP, in_rows, read_window};
 
 /// Starts that a scan keeps: of every so many strings one.
 const KEPT: usize = 1 << 16;

@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
-use super::marks::integer;
 use super::recognition::scalar;
-use super::rows::{Converted, STEP, read_window, words};
 use crate::error::{Error, Result};
 use crate::formats::plain::array::ArrayFile;
 use crate::hdf5::Element;
 use crate::io::content::Content;
+use crate::io::rows::{Converted, STEP, read_window, words};
+use crate::npy::dtype::integer;
 use crate::npy::dtype::{DType, Kind, Order};
 
 /// How many times larger than its file a dataset may be that is looked at as a whole. No filter packs more;
