@@ -14,6 +14,7 @@ pub mod conflict;
 pub mod encode;
 pub mod export;
 pub mod fit;
+pub mod format;
 pub mod holder;
 pub mod index;
 pub mod layer;

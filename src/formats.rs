@@ -10,38 +10,43 @@ pub mod plain;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::checkout::format::{Format, Registry, StoreRoot};
 use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::file;
 use crate::tree::Directory;
 
-/// What is looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Depth {
-    /// Names, types and shapes, and what opening finds out.
-    Outline,
-    /// Elements, too.
-    Elements,
+/// Returns all formats: the one list of them. A new format is a line here, and its folder.
+pub fn registry() -> Registry {
+    Registry::new(
+        [
+            Arc::new(hangar::format::Hangar) as Arc<dyn Format>,
+            Arc::new(arkouda::format::Arkouda),
+            Arc::new(daf::format::Daf),
+        ],
+        Arc::new(plain::format::Plain),
+    )
 }
 
-/// The root directory of a store: a file, or a directory with stores in it.
+/// Opens the root directory of a store: a file, or a directory with stores in it.
 ///
 /// A file is opened, so that what is no HDF5 is refused here; stores in a directory are opened when
 /// somebody looks into them.
-pub fn open(path: &Path, context: &Arc<Context>) -> Result<Arc<dyn Directory>> {
+pub fn open(path: &Path, context: &Arc<Context>, formats: &Registry) -> Result<Arc<dyn Directory>> {
     let about = |e: Error| e.about(path.display());
     let meta = std::fs::metadata(path).map_err(|e| about(e.into()))?;
-    if let Some(folder) = hangar::folder(path, context.options.kind) {
-        let repository = hangar::repository::Repository::open(&folder, context)?;
-        return Ok(Arc::new(hangar::root::RootDirectory::new(repository)));
+    for format in formats.wanted(context.options.kind.as_deref()) {
+        if let Some(root) = format.open(path, context)? {
+            return Ok(root);
+        }
     }
     if meta.is_dir() {
-        if !folder::holds_a_store(path).map_err(|e| about(e.into()))? {
+        if !folder::holds_a_store(path, formats).map_err(|e| about(e.into()))? {
             return Err(about(Error::damaged(
                 "no HDF5 file in this directory or below it",
             )));
         }
-        return Ok(Arc::new(folder::Folder::new(path, path, context)));
+        return Ok(Arc::new(folder::Folder::new(path, path, context, formats)));
     }
     if !meta.is_file() {
         return Err(about(Error::damaged("neither a file nor a directory")));
@@ -54,7 +59,7 @@ pub fn open(path: &Path, context: &Arc<Context>) -> Result<Arc<dyn Directory>> {
         set.current()?;
         return Ok(Arc::new(set));
     }
-    let store = folder::StoreRoot::new(path, context);
+    let store = StoreRoot::new(path, context, formats);
     store.current()?;
     Ok(Arc::new(store))
 }

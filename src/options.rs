@@ -31,40 +31,6 @@ impl FromStr for External {
     }
 }
 
-/// As what HDF5 files are shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StoreKind {
-    /// As each file says of itself (the default).
-    #[default]
-    Auto,
-    /// As plain HDF5, whatever they say.
-    Plain,
-    /// As daf where there is a `__daf__`, else as plain HDF5.
-    Daf,
-    /// As Arkouda's, whatever they say.
-    Arkouda,
-    /// As Hangar's.
-    Hangar,
-}
-
-impl FromStr for StoreKind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "plain" => Ok(Self::Plain),
-            "daf" => Ok(Self::Daf),
-            "arkouda" => Ok(Self::Arkouda),
-            "hangar" => Ok(Self::Hangar),
-            other => Err(format!(
-                "kind={other}: expected auto, plain, daf, arkouda or hangar"
-            )),
-        }
-    }
-}
-
 /// Choices that change what the tree shows or how much memory serving it may take.
 #[derive(Clone, Debug)]
 pub struct FsOptions {
@@ -85,8 +51,8 @@ pub struct FsOptions {
     /// Largest fixed-width expansion of text, in bytes; past it the arrays it consists of are shown.
     /// `None`: what `text_limit` and `strings_limit` say.
     pub text_limit: Option<u64>,
-    /// As what HDF5 files are shown.
-    pub kind: StoreKind,
+    /// The name of the format that stores are shown by, whatever they say of themselves.
+    pub kind: Option<String>,
 }
 
 impl Default for FsOptions {
@@ -100,13 +66,18 @@ impl Default for FsOptions {
             cache_size: 256 << 20,
             external: External::Deny,
             text_limit: None,
-            kind: StoreKind::Auto,
+            kind: None,
         }
     }
 }
 
 impl FsOptions {
     const TEXT_LIMIT: u64 = 4 << 30;
+
+    /// Returns false if stores are to be shown by another format than the one of this name.
+    pub fn may_be(&self, format: &str) -> bool {
+        self.kind.as_deref().is_none_or(|kind| kind == format)
+    }
 
     /// Limit for text of variable length.
     pub fn text_limit(&self) -> u64 {

@@ -17,7 +17,6 @@ use crate::error::Result;
 use crate::hdf5::Attribute;
 use crate::io::content::Content;
 use crate::io::file::Ownership;
-use crate::options::StoreKind;
 
 /// Something that has a name in a directory.
 #[derive(Clone)]
@@ -159,9 +158,9 @@ pub trait Directory: Send + Sync {
         false
     }
 
-    /// By which rules its members are shown: those of plain HDF5, of daf or of Arkouda.
-    fn kind(&self) -> Result<StoreKind> {
-        Ok(StoreKind::Plain)
+    /// Returns the name of the format by whose rules its members are shown.
+    fn format(&self) -> Result<&'static str> {
+        Ok("plain")
     }
 
     /// What `.npyfs/info` says.

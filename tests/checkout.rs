@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use npyfs::checkout::encode;
-use npyfs::checkout::encode::{Base, Key, Kind, Plan, Spooled};
+use npyfs::checkout::encode::{Base, Key, Plan, Spooled};
 use npyfs::checkout::index::Stored;
 use npyfs::checkout::layer::Layer;
 use npyfs::checkout::target::{Part, Place};
 use npyfs::error;
+use npyfs::formats::plain::format::Plain;
 use npyfs::hdf5::Creator;
 use npyfs::io::content::Content;
 use npyfs::io::dir::Dir;
@@ -25,10 +26,6 @@ use npyfs::io::storage::Disk;
 struct Empty<'a>(&'a Layer);
 
 impl Base for Empty<'_> {
-    fn kind(&self) -> Kind {
-        Kind::Plain
-    }
-
     fn npy(&self, _name: &str) -> error::Result<Option<Arc<dyn Content>>> {
         Ok(None)
     }
@@ -52,7 +49,7 @@ fn put(layer: &Layer, path: &str, scratch: Scratch, time: SystemTime) -> error::
         content,
         stored: false,
     }];
-    match encode::plan(&Empty(layer), &Key::of_path(path)?, &parts)? {
+    match encode::plan(&Plain, &Empty(layer), &Key::of_path(path)?, &parts)? {
         Plan::Complete(new) => layer.put(path, &new, time),
         Plan::Incomplete(missing) => panic!("{missing:?}"),
     }

@@ -11,11 +11,13 @@ use npyfs::options::FsOptions;
 fn demo() -> (tempfile::TempDir, Fs) {
     let dir = tempfile::tempdir().unwrap();
     npyfs::formats::demo::write(dir.path()).unwrap();
+    let formats = npyfs::formats::registry();
     let fs = Fs::open(
         dir.path(),
         H5::local(),
         FsOptions::default(),
-        &Checkouts::of(dir.path(), None),
+        &formats,
+        &Checkouts::of(dir.path(), None, &formats),
     )
     .unwrap();
     (dir, fs)

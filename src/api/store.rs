@@ -9,6 +9,7 @@ use super::error::Error;
 use super::file::File;
 use super::worker;
 use crate::checkout::checkouts::Checkouts;
+use crate::formats;
 use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
 use crate::mount::fs::Fs;
@@ -100,13 +101,16 @@ impl OpenOptions {
             errno: e.errno(),
             message: e.message,
         };
-        let checkouts = Checkouts::below(&path, self.checkouts.as_deref()).map_err(refused)?;
+        let formats = formats::registry();
+        let checkouts =
+            Checkouts::below(&path, self.checkouts.as_deref(), &formats).map_err(refused)?;
         let reach = Reach::of(&path, self.fs.external).with(checkouts.dir());
         let h5 = H5::workers(reach);
-        let fs = Fs::open(&path, h5, self.fs, &checkouts).map_err(|refusal| Error::Store {
-            errno: libc::EIO,
-            message: refusal.to_string(),
-        })?;
+        let fs =
+            Fs::open(&path, h5, self.fs, &formats, &checkouts).map_err(|refusal| Error::Store {
+                errno: libc::EIO,
+                message: refusal.to_string(),
+            })?;
         Ok(Store { fs, path })
     }
 }

@@ -13,6 +13,7 @@ use std::time::SystemTime;
 
 use super::commits::{self, Commit};
 use super::fit::StoreIdentity;
+use super::format::Registry;
 use super::holder::{self, Holder};
 use super::index::{self, BaseFile, Begun, Changes, Stored};
 use super::layer::{Layer, nanoseconds};
@@ -110,19 +111,19 @@ pub struct Checkouts {
 
 impl Checkouts {
     /// Those of `store`, in `dir` or, if that is not said, beside the store.
-    pub fn of(store: &Path, dir: Option<&Path>) -> Self {
+    pub fn of(store: &Path, dir: Option<&Path>, formats: &Registry) -> Self {
         let place = match dir {
             Some(dir) => Place::at(dir),
-            None => Place::beside(store),
+            None => Place::beside(store, formats),
         };
         Self::in_place(store, place)
     }
 
     /// Those of `store` below `dir`, which may have those of other stores, too; or beside the store.
-    pub fn below(store: &Path, dir: Option<&Path>) -> Result<Self> {
+    pub fn below(store: &Path, dir: Option<&Path>, formats: &Registry) -> Result<Self> {
         let place = match dir {
-            Some(dir) => Place::below(store, dir, &Rights::of(store))?,
-            None => Place::beside(store),
+            Some(dir) => Place::below(store, dir, formats, &Rights::of(store))?,
+            None => Place::beside(store, formats),
         };
         Ok(Self::in_place(store, place))
     }
@@ -528,6 +529,7 @@ pub fn base_files(path: &Path) -> Option<Vec<BaseFile>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checkout::format::bare::registry;
 
     fn open(checkouts: &Checkouts, name: &str) -> Result<Opened> {
         checkouts.open(name, Arc::new(Disk), |_| Creator::Local)
@@ -544,7 +546,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join("x.h5");
         std::fs::write(&store, "123").unwrap();
-        let checkouts = Checkouts::of(&store, None);
+        let checkouts = Checkouts::of(&store, None, &registry());
         assert!(names(&checkouts).is_empty() && checkouts.committed().unwrap().is_empty());
         assert_eq!(checkouts.find("a").unwrap_err().errno(), libc::ENOENT);
         let a = open(&checkouts, "a").unwrap();
@@ -565,7 +567,7 @@ mod tests {
     #[test]
     fn names_that_could_lead_elsewhere_are_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let checkouts = Checkouts::of(&dir.path().join("x.h5"), Some(dir.path()));
+        let checkouts = Checkouts::of(&dir.path().join("x.h5"), Some(dir.path()), &registry());
         let long = "a".repeat(LONGEST_NAME + 1);
         for name in [
             "", ".", "..", ".a", "a/b", "a~2", "commits", "a b", "\u{e9}", &long,
@@ -578,10 +580,11 @@ mod tests {
         assert_eq!(name_of("commits"), None);
         for (store, want) in [
             ("/d/x.h5", "/d/x.h5.checkouts"),
-            ("/d/x_LOCALE0003.h5", "/d/x_LOCALE.h5.checkouts"),
+            ("/d/part3", "/d/parts.checkouts"),
             ("/d", "/d.checkouts"),
         ] {
-            assert_eq!(Checkouts::of(Path::new(store), None).dir(), Path::new(want));
+            let checkouts = Checkouts::of(Path::new(store), None, &registry());
+            assert_eq!(checkouts.dir(), Path::new(want));
         }
     }
 

@@ -251,6 +251,7 @@ mod tests {
     use super::super::checkouts::Opened;
     use super::super::object::NewFile;
     use super::*;
+    use crate::checkout::format::bare::registry;
     use crate::hdf5::Creator;
     use crate::io::dir::Dir;
     use crate::io::storage::Disk;
@@ -265,7 +266,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join("x.h5");
         std::fs::write(&store, "base").unwrap();
-        let checkouts = Checkouts::of(&store, None);
+        let checkouts = Checkouts::of(&store, None, &registry());
         (dir, checkouts)
     }
 

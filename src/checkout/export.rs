@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 use super::checkouts::LayerFiles;
 use super::chunked::{self, Chunks};
 use super::compression::{CHUNK, Compression, SMALLEST};
+use super::format::Registry;
 use super::index::Stored;
 use super::workplace::Workplace;
 use crate::dataset::grid::row_piece;
 use crate::error::{Error, ErrorKind, Result};
-use crate::formats::daf::rules::MARK;
 use crate::hdf5::edit::{Editor, ObjectPath, Origin, Recodable, Step, source};
 use crate::io::content::Content;
 use crate::io::dir::Dir;
@@ -56,6 +56,7 @@ pub struct Export<'a> {
     pub compression: Option<Compression>,
     /// The program that becomes a worker.
     pub program: &'a Path,
+    pub formats: &'a Registry,
 }
 
 /// What all layers together make of the store: by key, the layer and the file of an object; `None`: deleted.
@@ -152,10 +153,12 @@ impl Export<'_> {
             all.push((name, 0, Step::Remove { path: path.clone() }));
         }
         let mut refused = Vec::new();
-        // Items need the mark of their store.
-        let is_mark = |key: &str| key.rsplit('/').next() == Some(MARK);
-        let (marks, others): (Vec<_>, Vec<_>) = changes.iter().partition(|(key, _)| is_mark(key));
-        for (key, stored) in marks.into_iter().chain(others) {
+        let is_first = |key: &str| {
+            self.formats
+                .comes_first(key.rsplit('/').next().unwrap_or(key))
+        };
+        let (first, others): (Vec<_>, Vec<_>) = changes.iter().partition(|(key, _)| is_first(key));
+        for (key, stored) in first.into_iter().chain(others) {
             let path = match object_path(key) {
                 Ok(path) => path,
                 // What no mount shows is not there to be deleted.

@@ -4,6 +4,7 @@
 //! in another store. So the index remembers both: the entries as a digest that depends on nothing but them,
 //! the store as a few of its arrays. `view` compares them with what is there now.
 
+mod entries;
 mod extent;
 mod identity;
 
@@ -15,7 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::io::hex::push_hex;
 
-pub use extent::Extent;
+pub use entries::read_entries;
+pub use extent::{Extent, shape};
 pub use identity::{Spelling, StoreIdentity};
 
 /// Bytes of a digest.

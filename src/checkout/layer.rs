@@ -319,8 +319,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::checkout::encode::Kind;
-    use crate::checkout::encode::store::{Memory, plan_one, saved};
+    use crate::checkout::encode::store::{dataset, saved};
     use crate::hdf5::{H5, Member, Resolved, Source};
     use crate::io::file::StoreFile;
     use crate::io::storage::Disk;
@@ -333,7 +332,7 @@ mod tests {
 
     /// Stores an `.npy` file as the object `group/data`.
     fn put_file(layer: &Layer, path: &str, inside: &str, file: &[u8]) -> Result<Stored> {
-        let new = plan_one(&Memory::new(Kind::Plain), inside, file)?;
+        let new = dataset(inside, file)?;
         layer.put(path, &new, UNIX_EPOCH)
     }
 

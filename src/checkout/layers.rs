@@ -19,10 +19,10 @@ use super::target::{
 };
 use super::view::View;
 use crate::checkout::encode;
-use crate::checkout::encode::{Base, Key, Kind, Plan};
+use crate::checkout::encode::{Base, Key, Plan};
+use crate::checkout::format::{Format, Registry};
 use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
-use crate::formats::daf::{axis, rules};
 use crate::hdf5::{Creator, NewElement};
 use crate::io::content::Content;
 use crate::io::dir::Dir;
@@ -32,7 +32,6 @@ use crate::io::storage::Disk;
 use crate::npy;
 use crate::npy::dtype;
 use crate::npy::dtype::DType;
-use crate::options::StoreKind;
 use crate::tree::name::{self, SUFFIXES, visible_with};
 use crate::tree::{Directory, Node};
 
@@ -53,6 +52,7 @@ impl LayerTarget {
     pub fn open(
         base: Arc<dyn Directory>,
         context: &Arc<Context>,
+        formats: &Registry,
         checkouts: &Checkouts,
         name: &str,
     ) -> Result<Self> {
@@ -64,7 +64,7 @@ impl LayerTarget {
             |dir: &Dir| Creator::worker(Path::new("/proc/self/exe"), &dir.path_of_descriptor());
         let Opened { layer, mut below } = checkouts.open(name, Arc::new(Disk), creator)?;
         below.push(layer.files());
-        let view = over(base, context, below);
+        let view = over(base, context, formats, below);
         let layer = Arc::new(layer);
         let (journal, dir) = (context.clone(), layer.dir().to_owned());
         let syncer = Syncer::start(&layer, move |e| {
@@ -93,29 +93,26 @@ impl LayerTarget {
         Ok(Some(dir))
     }
 
-    /// By which rules files in a directory are stored; the directory need not be there yet.
-    fn kind(&self, path: &Names) -> Result<Kind> {
-        let kind = match self.directory(path)? {
-            Some(dir) => dir.kind()?,
-            None => StoreKind::Plain,
+    /// By which format files in a directory are stored; the directory need not be there yet.
+    fn format(&self, path: &Names) -> Result<&Arc<dyn Format>> {
+        let name = match self.directory(path)? {
+            Some(dir) => dir.format()?,
+            None => "",
         };
-        Ok(match kind {
-            StoreKind::Daf => Kind::Daf,
-            StoreKind::Arkouda => Kind::Arkouda,
-            _ => Kind::Plain,
-        })
+        Ok(self.view.formats().named(name))
     }
 
     /// How many names of a path lead to the directory of parts that it is in, or that it is; `None` if an object
     /// of that path is one file, or a group.
     fn composite(&self, depth: usize, path: &Names) -> Result<Option<usize>> {
-        if self.kind(&path[..depth])? == Kind::Arkouda {
-            return Ok((path.len() > depth).then_some(depth + 1));
-        }
         for at in depth..path.len() {
             let name = self.view.key_name(&path[at]);
-            if std::str::from_utf8(&name).is_ok_and(rules::is_matrix)
-                && self.kind(&path[..at])? == Kind::Daf
+            let Ok(name) = std::str::from_utf8(&name) else {
+                continue;
+            };
+            let formats = self.view.formats();
+            if formats.iter().any(|format| format.is_composite(name))
+                && self.format(&path[..at])?.is_composite(name)
             {
                 return Ok(Some(at + 1));
             }
@@ -156,24 +153,31 @@ impl LayerTarget {
         Ok(())
     }
 
+    /// Returns the keys of the axes that an object lies along, if its store has axes.
+    fn along(&self, object: &str) -> Vec<String> {
+        let (above, name) = object.split_at(object.rfind('/').map_or(0, |at| at + 1));
+        let axes = self.view.formats().along(name).into_iter();
+        axes.map(|axis| format!("{above}{axis}")).collect()
+    }
+
     /// Refuses to take an axis away that objects lie along; the log names them.
     fn check_unused(&self, key: &Key, above: &Names) -> Result<()> {
         /// Users that are named.
         const MOST: usize = 100;
-        let Some(axis) = rules::axis(key.name()) else {
-            return Ok(());
-        };
+        let axis = key.name();
         let Some(dir) = self.directory(above)? else {
             return Ok(());
         };
-        if dir.kind()? != StoreKind::Daf {
+        let format = self.view.formats().of(&*dir)?;
+        if !format.is_axis(axis) {
             return Ok(());
         }
         let mut users = Vec::new();
         for (shown, _) in dir.list()?.iter() {
             let stem = split_suffix(&shown).map_or(&*shown, |(stem, _)| stem);
             let own = name::own(stem, self.context.options.sep);
-            if std::str::from_utf8(&own).is_ok_and(|own| rules::lies_along(own, axis)) {
+            let lies_along = |own| format.along(own).iter().any(|along| along == axis);
+            if std::str::from_utf8(&own).is_ok_and(lies_along) {
                 users.push(String::from_utf8_lossy(&shown).into_owned());
             }
         }
@@ -182,6 +186,7 @@ impl LayerTarget {
         }
         let more = users.len().saturating_sub(MOST);
         users.truncate(MOST);
+        let axis = axis.trim_end_matches('#');
         let mut why = format!("the axis {axis} is in use: {}", users.join(", "));
         if more > 0 {
             why.push_str(&format!(" and {more} more"));
@@ -206,7 +211,7 @@ impl LayerTarget {
         let names: Vec<&str> = object.split('/').take(depth).collect();
         let store = names.join("/");
         self.layer.know(&store, || match self.view.store(&store) {
-            Some(dir) => StoreIdentity::of(&dir, &*self.view),
+            Some(dir) => StoreIdentity::of(&dir, &*self.view, self.view.formats()),
             None => Err(Error::new(ErrorKind::NotFound, "the store is gone")),
         })
     }
@@ -216,23 +221,18 @@ impl LayerTarget {
         let (key, above) = self.place(object)?;
         let base = Group {
             target: self,
-            kind: self.kind(&above)?,
             dir: self.directory(&above)?,
         };
-        Ok(match encode::plan(&base, &key, parts)? {
+        let format = self.format(&above)?;
+        Ok(match encode::plan(&**format, &base, &key, parts)? {
             Plan::Incomplete(missing) => Planned::Incomplete(missing),
             Plan::Complete(mut new) => {
-                let has_size = match base.kind {
-                    Kind::Plain => true,
-                    Kind::Arkouda => is_flat_pdarray(&new),
-                    Kind::Daf => false,
-                };
-                new.size = shown_size(&new).filter(|_| has_size);
+                new.size = shown_size(&new).filter(|_| format.shows_as_stored(&new));
                 let file = parts.first().map(|part| &part.content);
-                let against = self.view.against(object, file, base.kind == Kind::Daf)?;
+                let against = self.view.against(object, file, format.has_axes())?;
                 new.against = Some(Box::new(against));
                 let single = parts.iter().all(|part| part.place.member.is_empty());
-                let is_directory = !single || base.kind != Kind::Plain;
+                let is_directory = !single || format.has_composites();
                 Planned::Complete { new, is_directory }
             }
         })
@@ -253,15 +253,10 @@ enum Planned {
 /// The group that an object is to be stored in.
 struct Group<'a> {
     target: &'a LayerTarget,
-    kind: Kind,
     dir: Option<Arc<dyn Directory>>,
 }
 
 impl Base for Group<'_> {
-    fn kind(&self) -> Kind {
-        self.kind
-    }
-
     fn npy(&self, name: &str) -> Result<Option<Arc<dyn Content>>> {
         let sep = self.target.context.options.sep;
         let shown = visible_with(name.as_bytes(), ".npy", sep);
@@ -300,13 +295,14 @@ impl Base for Group<'_> {
 pub fn committed(
     base: Arc<dyn Directory>,
     context: &Arc<Context>,
+    formats: &Registry,
     checkouts: &Checkouts,
 ) -> Result<Arc<dyn Directory>> {
     let layers = checkouts.committed()?;
     Ok(if layers.is_empty() {
         base
     } else {
-        over(base, context, layers).root()
+        over(base, context, formats, layers).root()
     })
 }
 
@@ -314,26 +310,12 @@ pub fn committed(
 pub fn over(
     base: Arc<dyn Directory>,
     context: &Arc<Context>,
+    formats: &Registry,
     layers: Vec<LayerFiles>,
 ) -> Arc<View> {
-    let view = View::new(base, context.clone());
+    let view = View::new(base, context.clone(), formats);
     view.add_layers(layers);
     view
-}
-
-/// Whether a file of an Arkouda store has one array that is shown as it is stored: neither times, nor booleans, nor what
-/// has another shape than its dataset.
-fn is_flat_pdarray(new: &NewFile) -> bool {
-    let [dataset] = new.outline.datasets.as_slice() else {
-        return false;
-    };
-    let mut attributes = dataset.attributes.iter();
-    let marks_alone = attributes.all(|a| match &*a.name {
-        "ObjType" => a.value.data == 1_i64.to_le_bytes(),
-        name => matches!(name, "file_version" | "arkouda_version"),
-    });
-    let groups = &new.outline.groups;
-    marks_alone && groups.iter().all(|group| group.path.is_empty())
 }
 
 /// The size in the mount of the only dataset, where its elements are shown as they are stored.
@@ -356,13 +338,6 @@ fn shown_size(new: &NewFile) -> Option<u64> {
     let header = npy::header(dtype, &dataset.shape).len() as u64;
     let payload = npy::payload_len(dtype, &dataset.shape)?;
     same.then(|| payload.checked_add(header)).flatten()
-}
-
-/// The keys of the axes that an object lies along, if it is one of a daf store.
-fn along(object: &str) -> Vec<String> {
-    let (above, name) = object.split_at(object.rfind('/').map_or(0, |at| at + 1));
-    let axes = axis::along(name).into_iter();
-    axes.map(|axis| format!("{above}{axis}")).collect()
 }
 
 /// Splits the suffix off that is stored.
@@ -416,7 +391,7 @@ impl Target for LayerTarget {
     }
 
     fn store(&self, object: &str, parts: &[Part], time: SystemTime) -> Result<Outcome> {
-        let _axes = self.axes.share(along(object));
+        let _axes = self.axes.share(self.along(object));
         match self.plan(object, parts)? {
             Planned::Incomplete(missing) => Ok(Outcome::Incomplete(missing)),
             Planned::Complete { new, is_directory } => {
@@ -433,7 +408,7 @@ impl Target for LayerTarget {
         time: SystemTime,
         gone: &[String],
     ) -> Result<Outcome> {
-        let _axes = self.axes.share(along(object));
+        let _axes = self.axes.share(self.along(object));
         match self.plan(object, parts)? {
             Planned::Incomplete(missing) => Ok(Outcome::Incomplete(missing)),
             Planned::Complete { new, is_directory } => {
@@ -453,16 +428,15 @@ impl Target for LayerTarget {
         self.check_unused(&key, &above)?;
         let base = Group {
             target: self,
-            kind: self.kind(&above)?,
             dir: self.directory(&above)?,
         };
-        encode::deletion(&base, &key, &place.member)
+        self.format(&above)?.deletion(&base, &key, &place.member)
     }
 
     fn remove(&self, object: &str) -> Result<()> {
         // What is no object of a store is a directory of such, which is empty.
         let place = self.place(object).ok();
-        let as_axis = place.filter(|(key, _)| rules::axis(key.name()).is_some());
+        let as_axis = place.filter(|(key, _)| self.view.formats().is_axis(key.name()));
         let _alone = match &as_axis {
             Some((key, above)) => {
                 let alone = self.axes.take(object);
@@ -497,7 +471,7 @@ impl Target for LayerTarget {
         }
         let object = self.view.key(path)?;
         let (key, above) = self.place(&object)?;
-        let new = encode::group(self.kind(&above)?, &key);
+        let new = encode::group(&**self.format(&above)?, &key);
         self.put(&object, &new, time, true)?;
         Ok(Made::Stored)
     }

@@ -16,9 +16,9 @@ use rustix::fs::CWD;
 
 use super::checkouts::{base_files, name_of};
 use super::commits;
+use super::format::Registry;
 use super::index::Changes;
 use crate::error::{Error, ErrorKind, Result};
-use crate::formats::arkouda::PartName;
 use crate::io::dir::Dir;
 use crate::io::rights::Rights;
 use crate::io::storage::Storage;
@@ -44,8 +44,8 @@ pub struct Place {
 
 impl Place {
     /// Beside the store.
-    pub fn beside(store: &Path) -> Self {
-        let mut dir = whole(store).into_os_string();
+    pub fn beside(store: &Path, formats: &Registry) -> Self {
+        let mut dir = whole(store, formats).into_os_string();
         dir.push(SUFFIX);
         Self {
             dir: dir.into(),
@@ -64,8 +64,8 @@ impl Place {
     }
 
     /// In the directory below `dir` that is the store's; a new one if there is none.
-    pub fn below(store: &Path, dir: &Path, rights: &Rights) -> Result<Self> {
-        let store = whole(store);
+    pub fn below(store: &Path, dir: &Path, formats: &Registry, rights: &Rights) -> Result<Self> {
+        let store = whole(store, formats);
         let name = store.file_name().unwrap_or_default();
         let own = store.as_os_str().as_bytes();
         let mut free = None;
@@ -225,13 +225,10 @@ fn sync_parent(dir: &Path) -> std::io::Result<()> {
 }
 
 /// A store's path; all files of a distributed set are one store.
-fn whole(store: &Path) -> PathBuf {
+fn whole(store: &Path, formats: &Registry) -> PathBuf {
     let name = store.file_name().unwrap_or_default().as_bytes();
-    match PartName::parse(name) {
-        Some(part) => {
-            let name = [part.prefix, b"_LOCALE", part.extension].concat();
-            store.with_file_name(OsStr::from_bytes(&name))
-        }
+    match formats.set_name(name) {
+        Some(name) => store.with_file_name(OsStr::from_bytes(&name)),
         None => store.to_owned(),
     }
 }

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::format::{Depth, Format};
 use super::view::View;
 use crate::error::Result;
-use crate::formats::{Depth, arkouda, daf};
-use crate::options::StoreKind;
 use crate::tree::name::unescape;
 use crate::tree::{Directory, Node};
 
@@ -24,23 +23,12 @@ pub fn broken<'a>(
     }
     let mut broken = Vec::new();
     for (group, names) in groups {
-        let Some((dir, kind)) = directory(view, group)? else {
+        let Some((dir, format)) = directory(view, group)? else {
             continue;
         };
-        let found = match kind {
-            // What concerns no axis breaks no rule.
-            StoreKind::Daf if names.iter().any(|name| name.contains('#')) => {
-                let own =
-                    |name: &&str| String::from_utf8_lossy(&unescape(name.as_bytes())).into_owned();
-                let names: BTreeSet<String> = names.iter().map(own).collect();
-                daf::check::broken(&*dir, sep, &|own| names.contains(own), Depth::Outline)?
-            }
-            StoreKind::Arkouda => {
-                let shown = names.iter().flat_map(|name| view.shown(name)).collect();
-                arkouda::check::broken_of(&*dir, sep, &shown, Depth::Outline)?
-            }
-            _ => continue,
-        };
+        let own = |name: &&str| String::from_utf8_lossy(&unescape(name.as_bytes())).into_owned();
+        let names = names.iter().map(own).collect();
+        let found = format.broken(&*dir, sep, Some(&names), Depth::Outline)?;
         let about = |line: String| match group {
             "" => line,
             group => format!("{group}/{line}"),
@@ -50,10 +38,13 @@ pub fn broken<'a>(
     Ok(broken)
 }
 
-/// The directory of a group, and the kind of store that it is or lies in.
-fn directory(view: &Arc<View>, group: &str) -> Result<Option<(Arc<dyn Directory>, StoreKind)>> {
+/// The directory of a group, and the format of the store that it is or lies in.
+fn directory(
+    view: &Arc<View>,
+    group: &str,
+) -> Result<Option<(Arc<dyn Directory>, Arc<dyn Format>)>> {
     let mut dir = view.root();
-    let mut kind = dir.kind()?;
+    let mut format = view.formats().of(&*dir)?;
     let names = if group.is_empty() {
         Vec::new()
     } else {
@@ -64,11 +55,10 @@ fn directory(view: &Arc<View>, group: &str) -> Result<Option<(Arc<dyn Directory>
             Some(Node::Directory(below)) => dir = below,
             _ => return Ok(None),
         }
-        // A new group in Arkouda's files has no store below it that says so.
-        kind = match dir.kind()? {
-            StoreKind::Plain if kind == StoreKind::Arkouda => kind,
-            kind => kind,
-        };
+        // A new group has no store below it that says of what format it is.
+        if !format.has_groups() {
+            format = view.formats().of(&*dir)?;
+        }
     }
-    Ok(Some((dir, kind)))
+    Ok(Some((dir, format.clone())))
 }

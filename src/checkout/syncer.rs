@@ -68,8 +68,7 @@ mod tests {
     use std::time::{Instant, UNIX_EPOCH};
 
     use super::*;
-    use crate::checkout::encode::Kind;
-    use crate::checkout::encode::store::{Memory, plan_one, saved};
+    use crate::checkout::encode::store::{dataset, saved};
     use crate::hdf5::Creator;
     use crate::io::dir::Dir;
     use crate::io::storage::faulty::Faulty;
@@ -86,7 +85,7 @@ mod tests {
     /// Stores four bytes that are all `MARK + value`, which nothing else in a file is.
     fn put(layer: &Layer, path: &str, value: u8) -> Result<()> {
         let file = saved(&DType::int(4), &[1], &[MARK + value; 4]);
-        let new = plan_one(&Memory::new(Kind::Plain), "data", &file)?;
+        let new = dataset("data", &file)?;
         layer.put(path, &new, UNIX_EPOCH).map(drop)
     }
 

@@ -17,12 +17,12 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuar
 use std::time::SystemTime;
 
 use super::checkouts::LayerFiles;
-use super::fit::{Against, Misfit};
+use super::fit::{Against, Misfit, read_entries};
+use super::format::Registry;
 use super::index::Stored;
 use super::layer;
 use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
-use crate::formats::daf::axis;
 use crate::io::content::Content;
 use crate::io::file::time;
 use crate::tree::name::SUFFIXES;
@@ -37,6 +37,7 @@ use object::OpenFiles;
 pub struct View {
     base: Arc<dyn Directory>,
     context: Arc<Context>,
+    formats: Registry,
     files: Arc<OpenFiles>,
     /// The layers, lowest first, and what was asked of the store for them. Locked before `objects`.
     pile: Mutex<Pile>,
@@ -56,11 +57,12 @@ struct Objects {
 
 impl View {
     /// A store without layers.
-    pub fn new(base: Arc<dyn Directory>, context: Arc<Context>) -> Arc<Self> {
+    pub fn new(base: Arc<dyn Directory>, context: Arc<Context>, formats: &Registry) -> Arc<Self> {
         Arc::new(Self {
             base,
-            files: Arc::new(OpenFiles::new(&context)),
+            files: Arc::new(OpenFiles::new(&context, formats)),
             context,
+            formats: formats.clone(),
             pile: Mutex::default(),
             objects: RwLock::default(),
         })
@@ -69,6 +71,11 @@ impl View {
     /// The tree.
     pub fn root(self: &Arc<Self>) -> Arc<dyn Directory> {
         Arc::new(ViewDirectory::root(self.clone()))
+    }
+
+    /// All formats.
+    pub fn formats(&self) -> &Registry {
+        &self.formats
     }
 
     /// The store below the layers.
@@ -125,17 +132,17 @@ impl View {
             return Ok(against);
         }
         let mut pile = self.pile();
-        for axis in axis::along(name) {
+        for axis in self.formats.along(name) {
             let key = format!("{above}{axis}");
             let said = self.object(key.as_bytes());
             if let Some(now) = self.axis(&mut pile.known, said, &key)? {
                 against.along.insert(axis, now.entries);
             }
         }
-        if axis::is_axis(name)
+        if self.formats.is_axis(name)
             && let Some(file) = file
         {
-            let entries = axis::entries(file)?;
+            let entries = read_entries(file)?;
             let said = self.object(key.as_bytes());
             if let Some(now) = self.axis(&mut pile.known, said, key)? {
                 against.instead_of = now.with_all_before(&entries);

@@ -15,6 +15,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use crate::checkout::checkouts::Checkouts;
 use crate::cli::options::{self, MountOptions};
 use crate::cli::{CliError, say};
+use crate::formats;
 use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
 use crate::io::storage::Disk;
@@ -161,7 +162,8 @@ fn checkouts(args: &Args, store: &Path) -> Result<Checkouts, CliError> {
     let given = given
         .transpose()
         .map_err(|e| CliError::usage(e.to_string()))?;
-    Checkouts::below(store, given.as_deref()).map_err(|e| CliError::store(e.message))
+    Checkouts::below(store, given.as_deref(), &formats::registry())
+        .map_err(|e| CliError::store(e.message))
 }
 
 /// Opens the store, and the checkout that is to be shown, or written.
@@ -173,13 +175,16 @@ fn open(
     writable: bool,
 ) -> Result<Fs, CliError> {
     let h5 = H5::workers(Reach::of(store, options.external).with(checkouts.dir()));
+    let formats = formats::registry();
     let refused = |refusal: OpenError| CliError::store(refusal.to_string());
     let name = match &args.checkout {
         Some(name) if writable => name,
         shown => {
             let opened = match shown {
-                Some(name) => Fs::open_checkout_to_read(store, h5, options, checkouts, name),
-                None => Fs::open(store, h5, options, checkouts),
+                Some(name) => {
+                    Fs::open_checkout_to_read(store, h5, options, &formats, checkouts, name)
+                }
+                None => Fs::open(store, h5, options, &formats, checkouts),
             };
             return opened.map_err(refused);
         }
@@ -193,7 +198,7 @@ fn open(
     if let Some(why) = kept.and_then(|dir| checkouts.rights().keeps_out_owner(&dir)) {
         say(&format!("{}: {why}", dir.path().display()));
     }
-    Fs::open_checkout(store, h5, options, checkouts, name).map_err(refused)
+    Fs::open_checkout(store, h5, options, &formats, checkouts, name).map_err(refused)
 }
 
 /// Answers the mount point as the mount table will spell it.

@@ -4,6 +4,7 @@
 
 use std::fmt::Write;
 
+use crate::formats;
 use crate::options::{External, FsOptions};
 
 /// What `-o` can say.
@@ -124,14 +125,11 @@ const KNOWN: &[Known] = &[
     },
     Known {
         name: "kind",
-        set: Set::Value("KIND", |to, text| match text.parse() {
-            Ok(kind) => {
-                to.fs.kind = kind;
-                Ok(())
-            }
-            Err(_) => Err("expected auto, plain, daf, arkouda or hangar"),
+        set: Set::Value("KIND", |to, text| {
+            to.fs.kind = (text != "auto").then(|| text.to_owned());
+            Ok(())
         }),
-        help: "show files as plain, daf, arkouda or hangar, whatever they say [auto]",
+        help: "show stores as KIND only, whatever they say: FORMATS [auto]",
     },
 ];
 
@@ -162,6 +160,13 @@ pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<MountOption
             }
         }
     }
+    let formats = formats::registry();
+    if let Some(kind) = &options.fs.kind
+        && !formats.iter().any(|format| format.name() == kind)
+    {
+        let names = formats.names();
+        return Err(format!("option kind={kind}: expected auto, {names}"));
+    }
     // The permissions that others are held to are those of the store, not those of the files it refers to.
     if options.allow_other && options.fs.external == External::Allow && !options.external_for_others
     {
@@ -179,7 +184,8 @@ pub fn help() -> String {
         "Mount options (-o, separated by commas; \\, is a comma inside a value):\n".to_owned();
     for known in KNOWN {
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "  {:<20} {}", spelling(known), known.help);
+        let help = known.help.replace("FORMATS", &formats::registry().names());
+        let _ = writeln!(text, "  {:<20} {help}", spelling(known));
     }
     text.push_str("SIZE is a number of bytes, or of K, M, G or T: powers of 1024.");
     text

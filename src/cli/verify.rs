@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::checkout::format::{Depth, Registry};
 use crate::cli::walk::StoreArgs;
 use crate::cli::{CliError, say};
 use crate::error::{Error, ErrorKind};
+use crate::formats;
 use crate::formats::hangar;
 use crate::formats::hangar::verify::{Report, Summary, verify};
-use crate::formats::{Depth, arkouda, daf};
 use crate::io::content::read;
-use crate::options::StoreKind;
 use crate::tree::{Directory, Node, VirtualFile};
 
 /// Bytes that are read at a time.
@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         files: Files::default(),
     };
     walk.directory(fs.root(), "");
-    rules(fs.root(), "", fs.sep(), &walk.bar);
+    rules(fs.root(), "", fs.sep(), &formats::registry(), &walk.bar);
     walk.files.damaged += walk.bar.wrong.load(Ordering::Relaxed);
     walk.bar.bar.finish_and_clear();
     let Summary {
@@ -148,7 +148,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 
 impl Walk {
     fn directory(&mut self, dir: &Arc<dyn Directory>, path: &str) {
-        if let Some(repository) = hangar::repository(&**dir) {
+        if let Some(repository) = hangar::repository_of(&**dir) {
             let samples = Bar::new("{bar:40} {pos}/{len} samples {elapsed}, {eta} left");
             match verify(&repository, &samples) {
                 Ok(found) => self.summary += found,
@@ -234,16 +234,16 @@ impl Walk {
 }
 
 /// Checks what the formats of stores demand beyond elements that can be read.
-fn rules(dir: &Arc<dyn Directory>, path: &str, sep: u8, report: &Bar) {
+fn rules(dir: &Arc<dyn Directory>, path: &str, sep: u8, formats: &Registry, report: &Bar) {
     let Ok(listing) = dir.list() else { return };
-    if hangar::repository(&**dir).is_some() {
+    if hangar::repository_of(&**dir).is_some() {
         return;
     }
-    let kind = dir.kind();
-    let broken = match kind {
-        Ok(StoreKind::Daf) => daf::check::broken(&**dir, sep, &|_| true, Depth::Elements),
-        Ok(StoreKind::Arkouda) => arkouda::check::broken(&**dir, sep, Depth::Elements),
-        _ => Ok(Vec::new()),
+    let named = |name| formats.named(name).clone();
+    let format = dir.format().map(named);
+    let broken = match &format {
+        Ok(format) => format.broken(&**dir, sep, None, Depth::Elements),
+        Err(_) => Ok(Vec::new()),
     };
     match broken {
         Ok(broken) => broken
@@ -251,7 +251,7 @@ fn rules(dir: &Arc<dyn Directory>, path: &str, sep: u8, report: &Bar) {
             .for_each(|line| report.wrong(&format!("{path}/{line}"))),
         Err(e) => report.wrong(&format!("{path}: {e}")),
     }
-    if kind.is_ok_and(|kind| kind == StoreKind::Arkouda) {
+    if format.is_ok_and(|format| format.has_groups()) {
         // With all groups below.
         return;
     }
@@ -261,6 +261,7 @@ fn rules(dir: &Arc<dyn Directory>, path: &str, sep: u8, report: &Bar) {
                 below,
                 &format!("{path}/{}", String::from_utf8_lossy(&name)),
                 sep,
+                formats,
                 report,
             );
         }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::checkout::checkouts::Checkouts;
 use crate::cli::{CliError, options};
+use crate::formats;
 use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
 use crate::mount::fs::Fs;
@@ -31,10 +32,11 @@ impl StoreArgs {
             .store
             .canonicalize()
             .map_err(|e| CliError::store(format!("{}: {e}", self.store.display())))?;
-        let checkouts = Checkouts::of(&store, None);
+        let formats = formats::registry();
+        let checkouts = Checkouts::of(&store, None, &formats);
         let reach = Reach::of(&store, options.fs.external).with(checkouts.dir());
         let h5 = H5::workers(reach);
-        Fs::open(&store, h5, options.fs, &checkouts)
+        Fs::open(&store, h5, options.fs, &formats, &checkouts)
             .map_err(|refusal| CliError::store(refusal.to_string()))
     }
 }

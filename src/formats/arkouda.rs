@@ -9,6 +9,8 @@ pub mod check;
 pub(crate) mod demo;
 mod directory;
 pub mod encode;
+mod extent;
+pub mod format;
 pub mod kind;
 mod labels;
 mod limbs;
@@ -39,11 +41,10 @@ pub use set::LocaleSet;
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
 use crate::error::Result;
-use crate::options::StoreKind;
 
 /// Whether the parts at a place are a set: the first of them that can be opened is Arkouda's.
 pub fn is_set(context: &Arc<Context>, place: &Place, top: &Path) -> Result<bool> {
-    if !matches!(context.options.kind, StoreKind::Auto | StoreKind::Arkouda) {
+    if !context.options.may_be(format::NAME) {
         return Ok(false);
     }
     let parts = place.parts(top, context.options.external)?;

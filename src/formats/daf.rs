@@ -6,9 +6,9 @@
 //! What breaks a rule is shown as plain HDF5 with a note that says why.
 
 pub(crate) mod archive;
-pub mod axis;
 pub mod check;
 pub(crate) mod encode;
+pub mod format;
 pub mod npz;
 pub mod rules;
 pub(crate) mod sparse;

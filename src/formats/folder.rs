@@ -1,5 +1,5 @@
 //! A real directory mirrored: its subdirectories stay directories, each store in it is one too, other
-//! files are left out. And the root of a single store, which follows its file on disk.
+//! files are left out.
 //!
 //! Stores are opened when somebody looks into them. The directory is read anew each time.
 
@@ -13,17 +13,14 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value as Json, json};
 
-use super::arkouda::{self, LocaleSet, ObjectDirectory, PartName, Place, SetRoot};
-use super::hangar;
+use super::arkouda::{self, PartName, Place, SetRoot};
 use crate::checkout::checkouts::is_checkouts;
+use crate::checkout::format::{Registry, StoreRoot};
 use crate::dataset::context::Context;
-use crate::dataset::opened::OpenStore;
-use crate::error::{Error, ErrorKind, Result};
-use crate::formats::plain::group::GroupDirectory;
-use crate::hdf5::Attribute;
+use crate::error::{Error, Result};
 use crate::io::file::handle::{is_short, with_room};
-use crate::io::file::{Identity, Ownership, StoreFile, has_hdf5_signature};
-use crate::options::{External, StoreKind};
+use crate::io::file::{Identity, Ownership, has_hdf5_signature};
+use crate::options::External;
 use crate::tree::info;
 use crate::tree::{Directory, Listing, Node, Symlink};
 
@@ -31,9 +28,9 @@ use crate::tree::{Directory, Listing, Node, Symlink};
 const SEARCH_DEPTH: usize = 64;
 
 /// Whether there is a store in a directory or below it. Symbolic links to directories are not followed.
-pub fn holds_a_store(dir: &Path) -> io::Result<bool> {
-    fn search(dir: &Path, depth: usize) -> io::Result<bool> {
-        if hangar::repository::folder(dir).is_some() {
+pub fn holds_a_store(dir: &Path, formats: &Registry) -> io::Result<bool> {
+    fn search(dir: &Path, formats: &Registry, depth: usize) -> io::Result<bool> {
+        if formats.iter().any(|format| format.is_store(dir)) {
             return Ok(true);
         }
         let mut below = Vec::new();
@@ -52,9 +49,9 @@ pub fn holds_a_store(dir: &Path) -> io::Result<bool> {
         Ok(depth > 0
             && below
                 .iter()
-                .any(|dir| search(dir, depth - 1).unwrap_or(false)))
+                .any(|dir| search(dir, formats, depth - 1).unwrap_or(false)))
     }
-    search(dir, SEARCH_DEPTH)
+    search(dir, formats, SEARCH_DEPTH)
 }
 
 fn is_store(path: &Path) -> io::Result<bool> {
@@ -89,6 +86,7 @@ pub struct Folder {
     top: PathBuf,
     path: PathBuf,
     context: Arc<Context>,
+    formats: Registry,
     /// Nodes made so far, so that what a store has learnt is kept.
     known: Mutex<HashMap<Vec<u8>, Node>>,
     /// Files that were looked at, and whether they are stores.
@@ -98,11 +96,12 @@ pub struct Folder {
 }
 
 impl Folder {
-    pub fn new(top: &Path, path: &Path, context: &Arc<Context>) -> Self {
+    pub fn new(top: &Path, path: &Path, context: &Arc<Context>, formats: &Registry) -> Self {
         Self {
             top: top.to_owned(),
             path: path.to_owned(),
             context: context.clone(),
+            formats: formats.clone(),
             known: Mutex::default(),
             looked_at: Mutex::default(),
             sets: Mutex::default(),
@@ -120,14 +119,14 @@ impl Folder {
             if is_checkouts(&path) {
                 return Ok(Err(None));
             }
-            if let Some(folder) = hangar::folder(&path, self.context.options.kind) {
-                return Ok(Ok(self.kept(name, Sort::Store, || {
-                    let root = hangar::open::OpenLater::new(&folder, &self.context);
-                    Node::Directory(Arc::new(root))
-                })));
+            let kind = self.context.options.kind.as_deref();
+            let mut formats = self.formats.wanted(kind);
+            if let Some(root) = formats.find_map(|format| format.open_later(&path, &self.context)) {
+                return Ok(Ok(self.kept(name, Sort::Store, || Node::Directory(root))));
             }
             return Ok(Ok(self.kept(name, Sort::Folder, || {
-                Node::Directory(Arc::new(Folder::new(&self.top, &path, &self.context)))
+                let folder = Folder::new(&self.top, &path, &self.context, &self.formats);
+                Node::Directory(Arc::new(folder))
             })));
         }
         self.store(&path, name, &meta)
@@ -207,7 +206,7 @@ impl Folder {
             return Ok(Err(None));
         }
         Ok(Ok(self.kept(name, Sort::Store, || {
-            Node::Directory(Arc::new(StoreRoot::new(path, &self.context)))
+            Node::Directory(Arc::new(StoreRoot::new(path, &self.context, &self.formats)))
         })))
     }
 
@@ -368,108 +367,5 @@ impl Directory for Folder {
             "entries": listing.entries.len(),
             "left_out": info::left_out(&listing.left_out),
         }))
-    }
-}
-
-/// Opens a file.
-pub type Opener = dyn Fn() -> Result<File> + Send + Sync;
-
-/// The root of the store in a file, whatever version of it is on disk.
-pub struct StoreRoot {
-    path: PathBuf,
-    /// `None`: the file is opened by its path.
-    open: Option<Arc<Opener>>,
-    context: Arc<Context>,
-    current: Mutex<Option<Arc<dyn Directory>>>,
-}
-
-impl StoreRoot {
-    pub fn new(path: &Path, context: &Arc<Context>) -> Self {
-        Self {
-            path: path.to_owned(),
-            open: None,
-            context: context.clone(),
-            current: Mutex::default(),
-        }
-    }
-
-    /// The same for a file that is not opened by its path alone.
-    pub fn opened_by(path: &Path, context: &Arc<Context>, open: Arc<Opener>) -> Self {
-        Self {
-            open: Some(open),
-            ..Self::new(path, context)
-        }
-    }
-
-    /// The root of the version on disk now.
-    pub fn current(&self) -> Result<Arc<dyn Directory>> {
-        let mut current = self.current.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(root) = &*current
-            && root.is_current()
-        {
-            return Ok(root.clone());
-        }
-        *current = None;
-        let store = match &self.open {
-            Some(open) => {
-                let file = StoreFile::from_file(&self.path, open()?);
-                let file = file.map_err(|e| Error::from(e).about(self.path.display()))?;
-                OpenStore::from_file(&self.context, file)?
-            }
-            None => OpenStore::open(&self.context, &self.path)?,
-        };
-        let root: Arc<dyn Directory> = if arkouda::is_arkouda(&store)? {
-            let set = Arc::new(LocaleSet::single(store));
-            Arc::new(ObjectDirectory::root(set)?)
-        } else if let Some(collection) = hangar::outside::root(&store)? {
-            collection
-        } else if self.context.options.kind == StoreKind::Hangar {
-            let path = self.path.display();
-            return Err(Error::damaged(format!(
-                "{path}: kind=hangar: no collection file of Hangar"
-            )));
-        } else {
-            Arc::new(GroupDirectory::root(store))
-        };
-        *current = Some(root.clone());
-        Ok(root)
-    }
-}
-
-impl Directory for StoreRoot {
-    fn ownership(&self) -> Ownership {
-        std::fs::metadata(&self.path).map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
-    }
-
-    fn list(&self) -> Result<Arc<Listing>> {
-        self.current()?.list()
-    }
-
-    fn is_store(&self) -> bool {
-        true
-    }
-
-    fn kind(&self) -> Result<StoreKind> {
-        self.current()?.kind()
-    }
-
-    fn is_current(&self) -> bool {
-        // It follows its file; a file that is gone, or is no store any more, is gone from its directory too.
-        std::fs::metadata(&self.path).is_ok_and(|meta| meta.is_file())
-    }
-
-    fn info(&self) -> Result<Json> {
-        match self.current() {
-            Ok(root) => root.info(),
-            Err(e) if e.kind == ErrorKind::Damaged => Ok(json!({
-                "file": self.path.to_string_lossy(),
-                "error": e.message,
-            })),
-            Err(e) => Err(e),
-        }
-    }
-
-    fn attributes(&self) -> Result<Vec<Attribute>> {
-        self.current()?.attributes()
     }
 }

@@ -13,6 +13,7 @@ pub mod demo;
 pub mod digest;
 mod directory;
 mod fetch;
+pub mod format;
 mod history;
 pub mod key;
 mod keys;
@@ -37,24 +38,12 @@ mod table;
 pub mod verify;
 mod whole;
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::options::StoreKind;
 use crate::tree::Directory;
 use repository::Repository;
 
 /// The repository that a directory is the root of.
-pub fn repository(dir: &dyn Directory) -> Option<Arc<Repository>> {
+pub fn repository_of(dir: &dyn Directory) -> Option<Arc<Repository>> {
     dir.handle()?.downcast().ok()
-}
-
-/// Whether the mount's `kind=` lets anything be Hangar's.
-fn is_wanted(kind: StoreKind) -> bool {
-    matches!(kind, StoreKind::Auto | StoreKind::Hangar)
-}
-
-/// The directory with the tables, if `top` holds a repository that is to be shown as one.
-pub fn folder(top: &Path, kind: StoreKind) -> Option<PathBuf> {
-    repository::folder(top).filter(|_| is_wanted(kind))
 }

@@ -2,6 +2,7 @@
 
 pub mod array;
 pub(crate) mod encode;
+pub mod format;
 pub mod group;
 pub mod small;
 pub mod text;

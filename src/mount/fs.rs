@@ -19,17 +19,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::SystemTime;
 
 use crate::checkout::checkouts::{self, Checkouts};
+use crate::checkout::format::Registry;
 use crate::checkout::holder::Holder;
 use crate::checkout::layers::{self, LayerTarget};
-use crate::checkout::target::Target;
 use crate::dataset::context::{Context, Report};
 use crate::dataset::window::Window;
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats;
-use crate::formats::daf::rules;
-use crate::formats::hangar;
-use crate::formats::hangar::stage::checkout::Checkout;
-use crate::formats::hangar::stage::target::StageTarget;
 use crate::hdf5::H5;
 use crate::io::file::Ownership;
 use crate::options::FsOptions;
@@ -50,6 +46,7 @@ pub use write::{Change, Flags, Maker, Replace, Writer};
 /// A view of one store. All methods may be called from any thread.
 pub struct Fs {
     store: PathBuf,
+    formats: Registry,
     context: Arc<Context>,
     root: Arc<dyn Directory>,
     control: Arc<dyn Directory>,
@@ -105,10 +102,11 @@ impl Fs {
         store: &Path,
         h5: H5,
         options: FsOptions,
+        formats: &Registry,
         checkouts: &Checkouts,
     ) -> std::result::Result<Self, OpenError> {
-        Self::open_as(store, h5, options, |base, context| {
-            let root = layers::committed(base, context, checkouts)?;
+        Self::open_as(store, h5, options, formats, |base, context| {
+            let root = layers::committed(base, context, formats, checkouts)?;
             Ok(Shown::read_only(root))
         })
     }
@@ -119,17 +117,18 @@ impl Fs {
         store: &Path,
         h5: H5,
         options: FsOptions,
+        formats: &Registry,
         checkouts: &Checkouts,
         name: &str,
     ) -> std::result::Result<Self, OpenError> {
-        Self::open_as(store, h5, options, |base, context| {
+        Self::open_as(store, h5, options, formats, |base, context| {
             checkouts::check_name(name)?;
             if base.handle().is_some() {
                 return Ok(Shown::read_only(base));
             }
             let seen = checkouts.open_to_read(name)?;
             Ok(Shown {
-                root: layers::over(base, context, seen.layers).root(),
+                root: layers::over(base, context, formats, seen.layers).root(),
                 writer: None,
                 held: seen.held,
             })
@@ -141,19 +140,21 @@ impl Fs {
         store: &Path,
         h5: H5,
         options: FsOptions,
+        formats: &Registry,
         checkouts: &Checkouts,
         name: &str,
     ) -> std::result::Result<Self, OpenError> {
-        Self::open_as(store, h5, options, |base, context| {
-            let target: Arc<dyn Target> = match hangar::repository(&*base) {
-                Some(repository) => {
-                    let program = Path::new("/proc/self/exe");
-                    let checkout = checkouts.in_directory(name, |dir| {
-                        Checkout::open(&repository, dir, name, program)
-                    })?;
-                    Arc::new(StageTarget::new(checkout, base))
+        Self::open_as(store, h5, options, formats, |base, context| {
+            let mut own = None;
+            for format in formats.iter() {
+                own = format.target(&base, checkouts, name)?;
+                if own.is_some() {
+                    break;
                 }
-                None => Arc::new(LayerTarget::open(base, context, checkouts, name)?),
+            }
+            let target = match own {
+                Some(target) => target,
+                None => Arc::new(LayerTarget::open(base, context, formats, checkouts, name)?),
             };
             let writer = Arc::new(Writer::new(target));
             Ok(Shown {
@@ -168,10 +169,11 @@ impl Fs {
         store: &Path,
         h5: H5,
         options: FsOptions,
+        formats: &Registry,
         show: impl FnOnce(Arc<dyn Directory>, &Arc<Context>) -> Result<Shown>,
     ) -> std::result::Result<Self, OpenError> {
         let context = Arc::new(Context::new(h5, options));
-        let opened = formats::open(store, &context).and_then(|base| show(base, &context));
+        let opened = formats::open(store, &context, formats).and_then(|base| show(base, &context));
         let Shown { root, writer, held } = opened.map_err(|e| OpenError(e.message))?;
         let status = writer.clone().map(|writer| {
             let status: Arc<dyn Fn() -> _ + Send + Sync> = Arc::new(move || writer.status());
@@ -187,6 +189,7 @@ impl Fs {
         Ok(Self {
             store: store.to_owned(),
             habits: Habits::new(context.window),
+            formats: formats.clone(),
             context,
             root,
             control,
@@ -375,16 +378,14 @@ impl Fs {
         number_of_name(parent, name, self.comes_last(name))
     }
 
-    /// Whether whoever deletes all files of a directory is to come to this one last: an axis of a daf store, which can
-    /// only go when nothing lies along it any more.
+    /// Returns true for a file that whoever deletes all files of a directory is to come to last: an axis, which can only go
+    /// when nothing lies along it any more.
     fn comes_last(&self, name: &[u8]) -> bool {
         let sep = self.context.options.sep;
-        let stem = name
-            .strip_suffix(b".npy")
-            .filter(|stem| stem.ends_with(&[sep]));
+        let stem = name.strip_suffix(b".npy");
         stem.is_some_and(|stem| {
             let own = name::own(stem, sep);
-            std::str::from_utf8(&own).is_ok_and(|own| rules::axis(own).is_some())
+            std::str::from_utf8(&own).is_ok_and(|own| self.formats.is_axis(own))
         })
     }
 

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Base, Key, Kind, Plan, plan};
+use super::array::Array;
+use super::dataset::add;
+use super::{Base, Key};
 use crate::checkout::object::NewFile;
 use crate::checkout::target::{Part, Place};
 use crate::error::Result;
@@ -15,15 +17,13 @@ use crate::npy;
 use crate::npy::dtype::DType;
 
 pub struct Memory {
-    pub kind: Kind,
     pub npy: HashMap<String, Vec<u8>>,
     dir: tempfile::TempDir,
 }
 
-impl Memory {
-    pub fn new(kind: Kind) -> Self {
+impl Default for Memory {
+    fn default() -> Self {
         Self {
-            kind,
             npy: HashMap::new(),
             dir: tempfile::tempdir().unwrap(),
         }
@@ -31,10 +31,6 @@ impl Memory {
 }
 
 impl Base for Memory {
-    fn kind(&self) -> Kind {
-        self.kind
-    }
-
     fn npy(&self, name: &str) -> Result<Option<Arc<dyn Content>>> {
         let found = self.npy.get(name).cloned();
         Ok(found.map(|bytes| Arc::new(Literal(bytes)) as Arc<dyn Content>))
@@ -65,11 +61,10 @@ pub fn saved(dtype: &DType, shape: &[u64], payload: &[u8]) -> Vec<u8> {
     [npy::header(dtype, shape).as_slice(), payload].concat()
 }
 
-/// What becomes of one `.npy` file.
-pub fn plan_one(base: &Memory, key: &str, file: &[u8]) -> Result<NewFile> {
-    let content = Arc::new(Literal(file.to_vec()));
-    match plan(base, &Key::of_path(key)?, &[part("", ".npy", content)])? {
-        Plan::Complete(new) => Ok(new),
-        Plan::Incomplete(missing) => panic!("{missing:?}"),
-    }
+/// A file with one array as a dataset.
+pub fn dataset(key: &str, file: &[u8]) -> Result<NewFile> {
+    let array = Array::open(&Memory::default(), &(Arc::new(Literal(file.to_vec())) as _))?;
+    let mut new = NewFile::default();
+    add(&mut new, Key::of_path(key)?.path(), &array)?;
+    Ok(new)
 }

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::read_entries;
 use super::{Entries, digest};
 use crate::checkout::encode::header;
+use crate::checkout::format::Registry;
 use crate::error::{ErrorKind, Result};
-use crate::formats::daf::axis;
 use crate::io::content::Content;
-use crate::options::StoreKind;
 use crate::tree::{Directory, Node, VirtualFile};
 
 /// Arrays and axes that are remembered, at most.
@@ -73,14 +73,13 @@ pub struct Array {
 
 impl StoreIdentity {
     /// Looks at the store in `dir`, whose layers are not shown.
-    pub fn of(dir: &Arc<dyn Directory>, spelling: &dyn Spelling) -> Result<Self> {
-        let kind = match dir.kind()? {
-            StoreKind::Daf => "daf",
-            StoreKind::Arkouda => "arkouda",
-            _ => "plain",
-        };
+    pub fn of(
+        dir: &Arc<dyn Directory>,
+        spelling: &dyn Spelling,
+        formats: &Registry,
+    ) -> Result<Self> {
         let mut identity = Self {
-            kind: kind.to_owned(),
+            kind: dir.format()?.to_owned(),
             ..Self::default()
         };
         let mut scalars = Vec::new();
@@ -89,7 +88,7 @@ impl StoreIdentity {
             let Some((above, dir)) = groups.pop_front() else {
                 break;
             };
-            let is_daf = dir.kind()? == StoreKind::Daf;
+            let format = formats.of(&*dir)?;
             for (name, node) in dir.list()?.iter() {
                 let Ok(own) = String::from_utf8(spelling.key(&name)) else {
                     continue;
@@ -108,10 +107,10 @@ impl StoreIdentity {
                         let Some(own) = own.strip_suffix(".npy") else {
                             continue;
                         };
-                        if is_daf && axis::is_axis(own) {
+                        if format.is_axis(own) {
                             if identity.axes.len() < MOST_AXES
                                 && let Ok(entries) =
-                                    file.open().and_then(|file| axis::entries(&file))
+                                    file.open().and_then(|file| read_entries(&file))
                             {
                                 let path = path(own);
                                 identity.axes.push(Axis { path, entries });
@@ -128,7 +127,7 @@ impl StoreIdentity {
                     }
                     Node::Symlink(_) => {}
                 }
-                if identity.arrays.len() >= MOST_ARRAYS && !is_daf {
+                if identity.arrays.len() >= MOST_ARRAYS && !format.has_axes() {
                     break;
                 }
             }
@@ -176,7 +175,7 @@ impl StoreIdentity {
                 return Ok(false);
             };
             // What is no axis any more is another one.
-            Ok(axis::entries(&file.open()?).is_ok_and(|now| now == axis.entries))
+            Ok(read_entries(&file.open()?).is_ok_and(|now| now == axis.entries))
         };
         let axes = self.axes.iter().filter(|axis| !is_hidden(&axis.path));
         let axes: Vec<bool> = axes.filter_map(|axis| known(same_axis(axis))).collect();

@@ -10,7 +10,6 @@ use super::{LayerObject, View, join, stem};
 use crate::error::{Result, until_there};
 use crate::hdf5::Attribute;
 use crate::io::file::Ownership;
-use crate::options::StoreKind;
 use crate::tree::{Directory, Listing, Node, StoreHandle};
 
 /// A directory at one path.
@@ -222,10 +221,10 @@ impl Directory for ViewDirectory {
         self.below.as_ref().is_some_and(|below| below.is_object())
     }
 
-    fn kind(&self) -> Result<StoreKind> {
+    fn format(&self) -> Result<&'static str> {
         self.below
             .as_ref()
-            .map_or(Ok(StoreKind::Plain), |below| below.kind())
+            .map_or(Ok("plain"), |below| below.format())
     }
 
     fn info(&self) -> Result<Json> {

@@ -13,10 +13,9 @@ use std::time::SystemTime;
 
 use super::{LayerObject, Objects, View};
 use crate::checkout::checkouts::LayerFiles;
-use crate::checkout::fit::{Entries, Extent, Misfit, Spelling, other_entries};
+use crate::checkout::fit::{Entries, Extent, Misfit, Spelling, other_entries, read_entries};
 use crate::checkout::index::Stored;
 use crate::error::Result;
-use crate::formats::daf::axis;
 use crate::io::file::time;
 use crate::tree::name::{self, Unshown, unescape, visible_with};
 use crate::tree::{Directory, Node, VirtualFile};
@@ -120,7 +119,7 @@ impl View {
             !misspelled.is_empty() && misspelled.contains(&(at, key.to_owned()))
         };
         // Axes first: those of later layers say where the objects of earlier ones lie.
-        let is_along = |key: &str| !axis::along(split(key).1).is_empty();
+        let is_along = |key: &str| !self.formats.along(split(key).1).is_empty();
         for (at, layer) in pile.layers.iter().enumerate() {
             for (key, stored) in layer.entries.iter().filter(|(key, _)| !is_along(key)) {
                 if !stores[at].takes(key) || is_misspelled(at, key) {
@@ -130,7 +129,7 @@ impl View {
                     .as_ref()
                     .map(|stored| Arc::new(self.object_of(layer, at, key, stored)));
                 let object = match object {
-                    Some(object) if axis::is_axis(split(key).1) => {
+                    Some(object) if self.formats.is_axis(split(key).1) => {
                         match self.axis_fits(&mut pile.known, &objects, key, object, &pile.layers) {
                             Ok(object) => Some(Arc::new(object)),
                             Err(why) => {
@@ -296,7 +295,7 @@ impl View {
                     (entries, against.instead_of.clone(), object.seen)
                 }
                 _ => match object.beside(&name)? {
-                    Some(file) => (Some(axis::entries(&file.open()?)?), Vec::new(), object.seen),
+                    Some(file) => (Some(read_entries(&file.open()?)?), Vec::new(), object.seen),
                     None => (None, Vec::new(), 0),
                 },
             };
@@ -321,7 +320,7 @@ impl View {
         let entries = match known.entries.get(key) {
             Some((of, entries)) if *of == version => entries.clone(),
             _ => {
-                let entries = axis::entries(&file.open()?)?;
+                let entries = read_entries(&file.open()?)?;
                 known
                     .entries
                     .insert(key.to_owned(), (version, entries.clone()));
@@ -401,7 +400,7 @@ impl View {
                 _ => return Ok(None),
             }
         }
-        Extent::of(&*dir, name)
+        self.formats.of(&*dir)?.extent(&*dir, name)
     }
 
     /// Checks an object against what the store has in its place. Where nothing is any more, nothing is hidden.
@@ -446,7 +445,9 @@ impl View {
         let along: Vec<(String, Entries)> = match &object.against {
             Some(against) => against.along.clone().into_iter().collect(),
             // Files of layers hold a copy of each axis.
-            None => axis::along(name)
+            None => self
+                .formats
+                .along(name)
                 .into_iter()
                 .filter_map(|axis| Some((axis.clone(), self.own_entries(object, &axis)?)))
                 .collect(),
@@ -470,7 +471,7 @@ impl View {
     fn own_entries(&self, object: &LayerObject, axis: &str) -> Option<Entries> {
         let name = visible_with(axis.as_bytes(), ".npy", self.sep());
         let file = object.beside(&name).ok()??;
-        axis::entries(&file.open().ok()?).ok()
+        read_entries(&file.open().ok()?).ok()
     }
 }
 

@@ -12,9 +12,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::stem;
 use crate::checkout::fit::{Against, Extent};
+use crate::checkout::format::{Registry, StoreRoot};
 use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
-use crate::formats::folder::StoreRoot;
 use crate::hdf5::Attribute;
 use crate::io::content::Content;
 use crate::io::dir::Dir;
@@ -27,14 +27,16 @@ const MOST_OPEN: usize = 512;
 /// Files of layers that were looked into lately.
 pub struct OpenFiles {
     context: Arc<Context>,
+    formats: Registry,
     roots: Mutex<LruCache<PathBuf, Arc<StoreRoot>>>,
 }
 
 impl OpenFiles {
-    pub fn new(context: &Arc<Context>) -> Self {
+    pub fn new(context: &Arc<Context>, formats: &Registry) -> Self {
         let size = NonZeroUsize::new(MOST_OPEN).unwrap_or(NonZeroUsize::MIN);
         Self {
             context: context.clone(),
+            formats: formats.clone(),
             roots: Mutex::new(LruCache::new(size)),
         }
     }
@@ -45,7 +47,12 @@ impl OpenFiles {
         let make = || {
             let (dir, file) = (dir.clone(), file.to_owned());
             let open = move || dir.read(&file);
-            Arc::new(StoreRoot::opened_by(&path, &self.context, Arc::new(open)))
+            Arc::new(StoreRoot::opened_by(
+                &path,
+                &self.context,
+                &self.formats,
+                Arc::new(open),
+            ))
         };
         roots.get_or_insert(path.clone(), make).clone()
     }
@@ -117,7 +124,7 @@ impl LayerObject {
     /// Its dimensions, if it has any.
     pub fn extent(&self) -> Result<Option<Extent>> {
         match self.place()? {
-            Some((dir, last)) => Extent::of(&*dir, last),
+            Some((dir, last)) => self.files.formats.of(&*dir)?.extent(&*dir, last),
             None => Ok(None),
         }
     }

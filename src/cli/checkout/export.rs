@@ -18,6 +18,7 @@ use crate::checkout::index::Incomplete;
 use crate::checkout::result;
 use crate::checkout::workplace::remove_on_signals;
 use crate::cli::{CliError, say};
+use crate::formats;
 use crate::printable;
 use plan::{Shape, plan};
 use room::Room;
@@ -110,6 +111,7 @@ pub fn export(
                 later_part: number > 0,
                 compression,
                 program: Path::new(PROGRAM),
+                formats: &formats::registry(),
             }
             .run(leave_out, &bar);
             let refused_here = done.map_err(refused)?;

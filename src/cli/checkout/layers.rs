@@ -19,6 +19,7 @@ use crate::checkout::target::describe_incomplete;
 use crate::cli::output::{self, Format, print_json};
 use crate::cli::{CliError, say};
 use crate::error::{Error, ErrorKind};
+use crate::formats;
 use crate::io::file::time;
 use crate::io::storage::Disk;
 use crate::journal::utc;
@@ -73,7 +74,7 @@ impl Which {
         let dir = dir
             .transpose()
             .map_err(|e| CliError::usage(e.to_string()))?;
-        Checkouts::below(store, dir.as_deref()).map_err(refused)
+        Checkouts::below(store, dir.as_deref(), &formats::registry()).map_err(refused)
     }
 
     /// What the mount at `path` says of itself.
@@ -88,7 +89,9 @@ impl Which {
         let own = status["checkout"]["name"].as_str();
         Ok(Found {
             checkouts: match layer.and_then(Path::parent) {
-                Some(dir) if self.checkouts.is_none() => Checkouts::of(store, Some(dir)),
+                Some(dir) if self.checkouts.is_none() => {
+                    Checkouts::of(store, Some(dir), &formats::registry())
+                }
                 _ => self.checkouts_of(store)?,
             },
             name: name.or(own).map(str::to_owned),

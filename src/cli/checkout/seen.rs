@@ -40,13 +40,17 @@ impl Seen {
         let reach = Reach::of(checkouts.store(), options.external).with(checkouts.dir());
         let h5 = H5::workers(reach);
         let context = Arc::new(Context::new(h5, options));
-        let base = formats::open(checkouts.store(), &context)?;
+        let base = formats::open(checkouts.store(), &context, &formats::registry())?;
         Ok(Self { context, base })
     }
 
     /// The store with layers on top, lowest first.
     pub fn with<'a>(&self, layers: impl IntoIterator<Item = &'a LayerFiles>) -> Arc<View> {
-        let view = View::new(self.base.clone(), self.context.clone());
+        let view = View::new(
+            self.base.clone(),
+            self.context.clone(),
+            &formats::registry(),
+        );
         view.add_layers(layers.into_iter().cloned());
         view
     }

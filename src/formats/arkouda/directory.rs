@@ -16,7 +16,6 @@ use super::strings::Strings;
 use crate::error::Result;
 use crate::hdf5::Attribute;
 use crate::io::file::Ownership;
-use crate::options::StoreKind;
 use crate::tree::info;
 use crate::tree::name::visible_with;
 use crate::tree::{Directory, Listing, Node};
@@ -120,8 +119,8 @@ impl Directory for ObjectDirectory {
         self.origin.ownership()
     }
 
-    fn kind(&self) -> Result<StoreKind> {
-        Ok(StoreKind::Arkouda)
+    fn format(&self) -> Result<&'static str> {
+        Ok("arkouda")
     }
 
     fn list(&self) -> Result<Arc<Listing>> {

@@ -67,6 +67,21 @@ pub fn mark_file(new: &mut NewFile) {
     new.mark_root(NewAttribute::int("File_Format", 0));
 }
 
+/// Whether a file of an Arkouda store has one array that is shown as it is stored: neither times, nor booleans, nor what
+/// has another shape than its dataset.
+pub fn is_flat_pdarray(new: &NewFile) -> bool {
+    let [dataset] = new.outline.datasets.as_slice() else {
+        return false;
+    };
+    let mut attributes = dataset.attributes.iter();
+    let marks_alone = attributes.all(|a| match &*a.name {
+        "ObjType" => a.value.data == 1_i64.to_le_bytes(),
+        name => matches!(name, "file_version" | "arkouda_version"),
+    });
+    let groups = &new.outline.groups;
+    marks_alone && groups.iter().all(|group| group.path.is_empty())
+}
+
 pub fn plan(base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
     let mut new = NewFile::default();
     if let Ok(part) = single(parts) {

@@ -119,6 +119,7 @@ fn text(value: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::npy::dtype::Order;
 
     fn attribute(name: &str, dtype: DType, shape: &[u64], data: &[u8]) -> Attribute {
         Attribute {

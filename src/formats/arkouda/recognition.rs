@@ -9,6 +9,7 @@
 //!
 //! So a group with `values` in it is never text by itself.
 
+use super::format::NAME;
 use super::marks::NAMES;
 use super::object::{Object, What};
 use super::place::PartName;
@@ -17,7 +18,6 @@ use crate::error::{Error, Result};
 use crate::formats::daf;
 use crate::hdf5::{Dataset, Element, H5Error};
 use crate::npy::dtype::{DType, Kind};
-use crate::options::StoreKind;
 
 /// Members of the root group that are looked at.
 const LOOKED_AT: usize = 256;
@@ -27,10 +27,8 @@ pub const METADATA: &[u8] = b"_arkouda_metadata";
 
 /// Whether a file is shown as Arkouda's.
 pub fn is_arkouda(store: &OpenStore) -> Result<bool> {
-    match store.context.options.kind {
-        StoreKind::Arkouda => return Ok(true),
-        StoreKind::Plain | StoreKind::Daf | StoreKind::Hangar => return Ok(false),
-        StoreKind::Auto => {}
+    if let Some(kind) = &store.context.options.kind {
+        return Ok(kind == NAME);
     }
     let file = &store.file;
     let survey = |depth| {

@@ -12,7 +12,6 @@ use crate::dataset::context::Context;
 use crate::error::{ErrorKind, Result};
 use crate::hdf5::Attribute;
 use crate::io::file::Ownership;
-use crate::options::StoreKind;
 use crate::tree::{Directory, Listing};
 
 /// The directory that stands for all files of a set.
@@ -67,8 +66,8 @@ impl Directory for SetRoot {
         true
     }
 
-    fn kind(&self) -> Result<StoreKind> {
-        self.current()?.kind()
+    fn format(&self) -> Result<&'static str> {
+        self.current()?.format()
     }
 
     fn is_current(&self) -> bool {

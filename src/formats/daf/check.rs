@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::rules::{Meaning, meaning};
 use crate::checkout::encode::{Array, text};
+use crate::checkout::format::Depth;
 use crate::error::{Error, ErrorKind, Result};
-use crate::formats::Depth;
 use crate::formats::daf::{encode, sparse};
 use crate::tree::name;
 use crate::tree::{Directory, Node, VirtualFile};

@@ -281,11 +281,23 @@ pub fn bytes(bytes: Vec<u8>) -> std::sync::Arc<dyn crate::io::content::Content> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkout::encode::store::{Memory, plan_one, saved};
+    use crate::checkout::encode;
+    use crate::checkout::encode::store::{Memory, part, saved};
+    use crate::formats::daf::format::Daf;
+    use crate::io::content::Literal;
+
+    /// What becomes of one `.npy` file.
+    fn plan_one(base: &Memory, key: &str, file: &[u8]) -> Result<NewFile> {
+        let part = part("", ".npy", std::sync::Arc::new(Literal(file.to_vec())));
+        match encode::plan(&Daf, base, &Key::of_path(key)?, &[part])? {
+            Plan::Complete(new) => Ok(new),
+            Plan::Incomplete(missing) => panic!("{missing:?}"),
+        }
+    }
 
     #[test]
     fn what_breaks_a_rule_is_refused_with_its_name() {
-        let mut base = Memory::new(crate::checkout::encode::Kind::Daf);
+        let mut base = Memory::default();
         let s1 = DType::bytes(1);
         base.npy.insert("cell#".into(), saved(&s1, &[3], b"abc"));
         let refused = |key: &str, file: Vec<u8>| {

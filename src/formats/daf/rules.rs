@@ -59,9 +59,27 @@ pub fn lies_along(name: &str, axis: &str) -> bool {
     matches!(meaning(name), Meaning::Property(axes) if axes.contains(&axis))
 }
 
+/// Returns the names of the axes that an object lies along, each once: `cell#` and `gene#` for `cell,gene#UMIs`.
+pub fn along(name: &str) -> Vec<String> {
+    let Meaning::Property(axes) = meaning(name) else {
+        return Vec::new();
+    };
+    let mut names: Vec<String> = axes.into_iter().map(|axis| format!("{axis}#")).collect();
+    names.dedup();
+    names
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_lies_along_what() {
+        assert_eq!(along("cell,gene#UMIs"), ["cell#", "gene#"]);
+        assert_eq!(along("gene,gene#corr"), ["gene#"]);
+        assert_eq!(along("cell#age"), ["cell#"]);
+        assert!(along("cell#").is_empty() && along("title").is_empty());
+    }
 
     #[test]
     fn names_mean_what_daf_takes_them_for() {

@@ -39,9 +39,6 @@ struct File {
 
 /// The root of an HDF5 file, if it is a collection of Hangar.
 pub fn root(store: &Arc<OpenStore>) -> Result<Option<Arc<dyn Directory>>> {
-    if !super::is_wanted(store.context.options.kind) {
-        return Ok(None);
-    }
     let h5 = &store.context.h5;
     let attributes = match h5.attributes(&store.file, store.root) {
         Ok(attributes) => attributes,

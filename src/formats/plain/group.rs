@@ -16,7 +16,6 @@ use crate::formats::daf::npz;
 use crate::formats::daf::npz::NpzFile;
 use crate::hdf5::{Attribute, Dataset, GroupPath, Member, Members, Resolved, Value};
 use crate::io::file::Ownership;
-use crate::options::StoreKind;
 use crate::tree::info;
 use crate::tree::name::visible_with;
 use crate::tree::{Directory, Listing, Node, Symlink, VirtualFile};
@@ -156,7 +155,7 @@ impl GroupDirectory {
             .map(|why| format!("the group is damaged, some members are missing: {why}"));
         let damage: Vec<_> = damage.collect();
         to.notes.extend(damage.iter().cloned());
-        let daf = if self.store.context.options.kind == StoreKind::Plain {
+        let daf = if !self.store.context.options.may_be(daf::format::NAME) {
             None
         } else {
             daf::view(&self.store, self.addr, &members, &mut to.notes)?
@@ -484,11 +483,11 @@ impl Directory for GroupDirectory {
         Ok(self.listed()?.listing)
     }
 
-    fn kind(&self) -> Result<StoreKind> {
+    fn format(&self) -> Result<&'static str> {
         Ok(if self.listed()?.is_daf {
-            StoreKind::Daf
+            daf::format::NAME
         } else {
-            StoreKind::Plain
+            super::format::NAME
         })
     }
 

@@ -174,7 +174,7 @@ impl Planner<'_> {
                     self.plan.folders.push(below);
                     self.folder(dir, &path, &names)?;
                 }
-                Node::Directory(dir) if hangar::repository(&**dir).is_some() => {
+                Node::Directory(dir) if hangar::repository_of(&**dir).is_some() => {
                     let why = "a Hangar repository is no HDF5 file";
                     self.plan.lost.push((key, why.to_owned()));
                 }

@@ -13,7 +13,6 @@ use crate::checkout::target::Target;
 use crate::error::Result;
 use crate::hdf5::Attribute;
 use crate::io::file::Ownership;
-use crate::options::StoreKind;
 use crate::tree::{Directory, Listing, Node, StoreHandle};
 
 /// The names that lead to something.
@@ -296,10 +295,10 @@ impl Directory for PendingDirectory {
         self.below.as_ref().is_some_and(|below| below.is_store())
     }
 
-    fn kind(&self) -> Result<StoreKind> {
+    fn format(&self) -> Result<&'static str> {
         self.below
             .as_ref()
-            .map_or(Ok(StoreKind::Plain), |below| below.kind())
+            .map_or(Ok("plain"), |below| below.format())
     }
 
     fn info(&self) -> Result<Json> {

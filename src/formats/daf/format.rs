@@ -1,0 +1,76 @@
+//! daf as a format: groups of an HDF5 file, by their mark.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::rules::{self, MARK, Meaning, meaning};
+use super::{check, encode};
+use crate::checkout::encode::{Base, Key, Plan};
+use crate::checkout::format::{Depth, Format};
+use crate::checkout::target::Part;
+use crate::dataset::opened::OpenStore;
+use crate::error::Result;
+use crate::formats::plain::group::GroupDirectory;
+use crate::tree::Directory;
+
+/// Name of the format.
+pub const NAME: &str = "daf";
+
+/// daf stores.
+pub struct Daf;
+
+impl Format for Daf {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn root(&self, store: &Arc<OpenStore>) -> Result<Option<Arc<dyn Directory>>> {
+        // Any group may be a store: that of plain HDF5 looks for the mark of each.
+        let is_wanted = store.context.options.kind.as_deref() == Some(NAME);
+        Ok(is_wanted.then(|| Arc::new(GroupDirectory::root(store.clone())) as _))
+    }
+
+    fn is_composite(&self, name: &str) -> bool {
+        rules::is_matrix(name)
+    }
+
+    fn has_composites(&self) -> bool {
+        true
+    }
+
+    fn has_axes(&self) -> bool {
+        true
+    }
+
+    fn is_axis(&self, name: &str) -> bool {
+        meaning(name) == Meaning::Axis
+    }
+
+    fn along(&self, name: &str) -> Vec<String> {
+        rules::along(name)
+    }
+
+    fn comes_first(&self, name: &str) -> bool {
+        // Items are attributes of the mark.
+        name == MARK
+    }
+
+    fn plan(&self, base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
+        encode::plan(base, key, parts)
+    }
+
+    fn broken(
+        &self,
+        dir: &dyn Directory,
+        sep: u8,
+        changed: Option<&BTreeSet<String>>,
+        depth: Depth,
+    ) -> Result<Vec<String>> {
+        match changed {
+            None => check::broken(dir, sep, &|_| true, depth),
+            // What concerns no axis breaks no rule.
+            Some(names) if !names.iter().any(|name| name.contains('#')) => Ok(Vec::new()),
+            Some(names) => check::broken(dir, sep, &|own| names.contains(own), depth),
+        }
+    }
+}

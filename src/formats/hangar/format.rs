@@ -1,0 +1,73 @@
+//! Hangar as a format: repositories, which are directories, and the collection files of one.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::open::OpenLater;
+use super::repository::{self, Repository};
+use super::root::RootDirectory;
+use super::stage::checkout::Checkout;
+use super::stage::target::StageTarget;
+use super::{outside, repository_of};
+use crate::checkout::checkouts::Checkouts;
+use crate::checkout::encode::{Base, Key, Plan, unsupported};
+use crate::checkout::format::Format;
+use crate::checkout::target::{Part, Target};
+use crate::dataset::context::Context;
+use crate::dataset::opened::OpenStore;
+use crate::error::Result;
+use crate::tree::Directory;
+
+/// Name of the format.
+pub const NAME: &str = "hangar";
+
+/// Hangar's repositories.
+pub struct Hangar;
+
+impl Format for Hangar {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn is_store(&self, dir: &Path) -> bool {
+        repository::folder(dir).is_some()
+    }
+
+    fn open(&self, dir: &Path, context: &Arc<Context>) -> Result<Option<Arc<dyn Directory>>> {
+        let Some(folder) = repository::folder(dir) else {
+            return Ok(None);
+        };
+        let repository = Repository::open(&folder, context)?;
+        Ok(Some(Arc::new(RootDirectory::new(repository))))
+    }
+
+    fn open_later(&self, dir: &Path, context: &Arc<Context>) -> Option<Arc<dyn Directory>> {
+        let folder = repository::folder(dir)?;
+        Some(Arc::new(OpenLater::new(&folder, context)))
+    }
+
+    fn root(&self, store: &Arc<OpenStore>) -> Result<Option<Arc<dyn Directory>>> {
+        outside::root(store)
+    }
+
+    fn plan(&self, _base: &dyn Base, _key: &Key, _parts: &[Part]) -> Result<Plan> {
+        Err(unsupported(
+            "a collection file of Hangar is written by its repository only",
+        ))
+    }
+
+    fn target(
+        &self,
+        base: &Arc<dyn Directory>,
+        checkouts: &Checkouts,
+        name: &str,
+    ) -> Result<Option<Arc<dyn Target>>> {
+        let Some(repository) = repository_of(&**base) else {
+            return Ok(None);
+        };
+        let program = Path::new("/proc/self/exe");
+        let checkout =
+            checkouts.in_directory(name, |dir| Checkout::open(&repository, dir, name, program))?;
+        Ok(Some(Arc::new(StageTarget::new(checkout, base.clone()))))
+    }
+}

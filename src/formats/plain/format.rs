@@ -1,0 +1,37 @@
+//! Plain HDF5 as a format: it takes every file.
+
+use std::sync::Arc;
+
+use super::encode;
+use super::group::GroupDirectory;
+use crate::checkout::encode::{Base, Key, Plan};
+use crate::checkout::format::Format;
+use crate::checkout::object::NewFile;
+use crate::checkout::target::Part;
+use crate::dataset::opened::OpenStore;
+use crate::error::Result;
+use crate::tree::Directory;
+
+/// Name of the format.
+pub const NAME: &str = "plain";
+
+/// Plain HDF5.
+pub struct Plain;
+
+impl Format for Plain {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn root(&self, store: &Arc<OpenStore>) -> Result<Option<Arc<dyn Directory>>> {
+        Ok(Some(Arc::new(GroupDirectory::root(store.clone()))))
+    }
+
+    fn plan(&self, base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
+        encode::plan(base, key, parts)
+    }
+
+    fn shows_as_stored(&self, _new: &NewFile) -> bool {
+        true
+    }
+}
