@@ -281,6 +281,7 @@ def test_text_limit(tmp_path):
                 assert "text_limit" in mount.info("x.h5/w.npy")["left_out"] and "text_limit" in str(mount.info("x.h5/w")["notes"])
 
 
+@pytest.mark.slow
 def test_one_long_string_among_many(tmp_path):
     """By default text may take 4 GiB, or 64 times what is stored."""
     with ak.Store(tmp_path, "x.h5") as store:

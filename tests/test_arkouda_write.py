@@ -15,6 +15,8 @@ from support import arkouda
 from support.mount import Mount
 from support.process import npyfs, run
 
+pytestmark = pytest.mark.fast
+
 LABELS = [b"red", b"green", b"N/A"]
 CODES = np.array([0, 1, 1, 0, 2, 0, 1])
 

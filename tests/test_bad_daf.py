@@ -10,6 +10,8 @@ from support import daf
 from support.mount import Mount
 from support.truth import np_save, visible_array
 
+pytestmark = pytest.mark.fast
+
 MATRIX = scipy.sparse.csr_matrix(np.arange(12).reshape(4, 3) % 4)  # cell × gene, as in base()
 
 

@@ -15,6 +15,8 @@ import pytest
 from support.mount import Mount, until
 from support.process import npyfs, run
 
+pytestmark = pytest.mark.fast
+
 NANOSECOND = 1_000_000_000
 
 

@@ -62,6 +62,7 @@ def content(mount):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60 + 3 * ROUNDS)
 def test_what_fsync_confirmed_is_there_after_kill_9(tmp_path):
     store = tmp_path / "x.h5"

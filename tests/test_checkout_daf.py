@@ -14,6 +14,8 @@ from support import daf
 from support.mount import Mount, until
 from support.process import npyfs, run
 
+pytestmark = pytest.mark.fast
+
 CELLS, GENES = [b"a", b"b", b"c"], [b"x", b"y", b"z", b"w"]
 
 

@@ -13,6 +13,8 @@ from support import daf
 from support.mount import Mount, until
 from support.process import npyfs, run
 
+pytestmark = pytest.mark.fast
+
 MATRIX = "cell,gene#UMIs"
 MEMBERS = ["data.npy", "indices.npy", "indptr.npy", "shape.npy"]
 

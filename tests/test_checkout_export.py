@@ -14,6 +14,8 @@ from support.mount import Mount
 from support.process import npyfs, one_line, run
 from support.truth import np_save, read
 
+pytestmark = pytest.mark.fast
+
 TIME = 1_700_000_000
 
 

@@ -228,6 +228,7 @@ def run_once(folder, library, at=-1, error=0, forever=False):
     return kinds, expected
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_whatever_call_fails_each_change_happens_or_does_not(tmp_path, library):
     kinds, expected = run_once(tmp_path / "whole", library)

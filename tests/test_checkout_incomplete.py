@@ -14,6 +14,8 @@ from support.mount import Mount, clear, make_point, until
 from support.process import npyfs, one_line
 from support.truth import np_save, read
 
+pytestmark = pytest.mark.fast
+
 MATRIX = scipy.sparse.csr_matrix(np.eye(12, 5))
 PARTS = {"data": MATRIX.data, "indices": MATRIX.indices, "indptr": MATRIX.indptr, "shape": np.array(MATRIX.shape)}
 HALF = "cell,gene#half"

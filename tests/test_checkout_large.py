@@ -15,7 +15,7 @@ MIB = 1 << 20
 GB = 10**9
 CACHE, EXTRA = 32 * MIB, 64 * MIB
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

@@ -156,6 +156,7 @@ $(MNT)/out/%.npy: $(MNT)/in/%.npy
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_make_builds_exactly_what_changed(store, tmp_path):
     """Also after unmounting and mounting again, in other checkouts of the store after a commit, and with an exported file."""

@@ -203,6 +203,7 @@ def one_round(store, number, rng, log):
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60 + 5 * ROUNDS)
 def test_what_was_confirmed_is_there_after_kill_9(tmp_path):
     store = tmp_path / "x.h5"

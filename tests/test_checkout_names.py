@@ -13,6 +13,8 @@ from support.mount import Mount
 from support.process import npyfs
 from support.truth import np_save
 
+pytestmark = pytest.mark.fast
+
 # What cannot be stored, and the name that works in its place.
 WRONG = {
     "x.npy.npy": "x%2Enpy.npy", "%41.npy": "A.npy", "...npy": "%2E%2E.npy", "..npy": "%2E.npy", "counts.txt.npy": "counts%2Etxt.npy", "a\tb.npy": "a%09b.npy",

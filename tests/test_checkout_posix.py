@@ -82,6 +82,7 @@ def pjdfstest(folder, tmp_path):
     return results, said
 
 
+@pytest.mark.slow
 def test_pjdfstest_passes_but_for_what_is_listed(store, tmp_path, root_only):
     program("NPYFS_PJDFSTEST")
     memory = make_point()  # other users get there; not below tmp_path

@@ -15,6 +15,7 @@ from support.mount import Mount
 SNAKEMAKE = os.environ.get("NPYFS_SNAKEMAKE", "")
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.skipif(not SNAKEMAKE, reason="NPYFS_SNAKEMAKE names no snakemake: workflows are NOT tested (tests/run installs it)"),
 ]

@@ -95,6 +95,7 @@ def around_chunks(path):
     return sorted({*first[:20], *used[::max(1, len(used) // (MOST - 20))]})
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_damaged_index_reads_as_other_bytes(tmp_path, kind):

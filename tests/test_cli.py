@@ -336,6 +336,7 @@ def test_allow_other(tree, root_only):
             assert run([*look, mount.path]).returncode == code, options
 
 
+@pytest.mark.slow
 def test_ten_thousand_stores_are_not_opened_by_mounting(tree, tmp_path):
     folder = tmp_path / "many"
     content = (tree / "sub/no_suffix").read_bytes()

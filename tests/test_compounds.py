@@ -246,6 +246,7 @@ def text_store(tmp_path_factory):
     return store
 
 
+@pytest.mark.slow
 def test_text_of_variable_length_in_compounds(text_store):
     with Mount(text_store) as mount:
         truths = walk(text_store)

@@ -4,10 +4,13 @@ import subprocess
 
 import h5py
 import numpy as np
+import pytest
 import scipy.sparse
 
 from support.mount import Mount
 from support.process import NPYFS, npyfs, one_line
+
+pytestmark = pytest.mark.fast
 
 
 def test_demo(tmp_path):

@@ -14,6 +14,8 @@ from support.mount import Mount, reason_of
 from support.process import npyfs, one_line, run
 from support.truth import np_save, read
 
+pytestmark = pytest.mark.fast
+
 MARK = b"SECRET-OUTSIDE-%d-"
 SECRET = np.frombuffer(b"".join(MARK % i for i in range(20))[:256], "u1")
 INSIDE = np.arange(256, dtype="u1")

@@ -129,6 +129,7 @@ def everything(tmp_path_factory):
     return path, hangar.told(path)
 
 
+@pytest.mark.slow
 def test_every_sample_of_every_commit(everything):
     path, told = everything
     before = hangar.state(path)

@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 from support import hangar
 from support.process import npyfs, one_line
 
@@ -72,6 +74,7 @@ def files(path):
     return found
 
 
+@pytest.mark.slow
 def test_hangar_takes_a_commit_of_ours_for_one_of_its_own(tmp_path):
     path = tmp_path / "repo"
     hangar.script(STAGE, path, "0")

@@ -57,6 +57,7 @@ while True:
 '''
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60 + 30 * LOT)
 @pytest.mark.parametrize("first", range(0, ROUNDS, LOT))
 def test_kill_at_any_time(tmp_path, first):
@@ -113,6 +114,7 @@ def commit_or_clean(path):
         commit(path, "the rest")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120 + 3 * ROUNDS)
 def test_two_writers_contend(tmp_path):
     path = tmp_path / "repo"

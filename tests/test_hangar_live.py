@@ -110,6 +110,7 @@ def test_branches_follow_and_commits_stay(tmp_path):
         assert m.errors() == []
 
 
+@pytest.mark.slow
 def test_reading_while_a_writer_commits(tmp_path):
     with Writer(tmp_path / "repo") as writer:
         writer.ask("put 1 300")
@@ -245,6 +246,7 @@ def test_damaged_tables_cost_no_daemon(tmp_path, table):
         assert len(os.listdir(m / "stage/a")) == 200
 
 
+@pytest.mark.slow
 def test_a_collection_file_outside_a_repository(tmp_path):
     path = tmp_path / "repo"
     hangar.script('''

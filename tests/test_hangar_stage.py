@@ -487,6 +487,7 @@ print(json.dumps([staged, after]))
     assert done.returncode == 0 and "5 samples are not here" in done.stdout, done.stdout
 
 
+@pytest.mark.slow
 def test_hangar_and_npyfs_take_turns(tmp_path):
     path = tmp_path / "repo"
     hangar.script(STAGE, path, "0")

@@ -15,6 +15,8 @@ from support.mount import Mount, reason_of
 from support.process import npyfs
 from support.truth import np_save
 
+pytestmark = pytest.mark.fast
+
 LEFT_OUT = ["object_reference", "region_reference", "sequences", "null", "compound_of_sequences", "named_type"]
 
 

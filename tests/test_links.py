@@ -12,6 +12,8 @@ from support.mount import Mount
 from support.process import run
 from support.truth import np_save, read
 
+pytestmark = pytest.mark.fast
+
 SOFT = {  # link path -> what it leads to, as seen from the mount
     "absolute": "vaz/x.npy", "to_group": "vaz", "chain": "vaz/x.npy", "vaz/near": "vaz/x.npy", "vaz/deep/up": "vaz/x.npy",
     "through": "vaz/deep/y.npy", "vaz/deep/root": "", "named.npy": "vaz/x.npy",

@@ -11,6 +11,8 @@ from support import daf
 from support.mount import Mount, make_point, until
 from support.process import run
 
+pytestmark = pytest.mark.fast
+
 MAKEFILE = r"""
 all: x.sum ages.sum
 x.sum: $(MNT)/plain.h5/vaz/x.npy

@@ -109,6 +109,7 @@ def test_all_in_one_tree(malformed):
         assert "good.h5" in served and "cve-2018-17436" not in served  # the one that is not HDF5
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_each_alone(malformed):
     """A refusal is one line and exit code 2; what is mounted is walked, read, and unmounted. Exit code 3, and one line
@@ -281,6 +282,7 @@ def test_a_store_cut_under_a_running_cat(tmp_path, kind):
         assert mount.alive() and mount.status()["pid"] == mount.pid
 
 
+@pytest.mark.slow
 def test_every_byte_of_a_small_store_damaged(tmp_path):
     """One file per damaged region of a small store: 8 bytes turned over, everywhere. All in one mounted tree."""
     with h5py.File(tmp_path / "seed.h5", "w", libver="latest") as file:

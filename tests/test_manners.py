@@ -18,6 +18,8 @@ import pytest
 from support.mount import Mount, mounts, until
 from support.truth import np_save, read
 
+pytestmark = pytest.mark.fast
+
 
 def write_store(path, value=1, length=400_000, **keywords):
     with h5py.File(path, "w") as file:

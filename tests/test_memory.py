@@ -21,7 +21,7 @@ from support.truth import np_save, sha256
 MIB = 1 << 20
 CACHE, EXTRA = 32 * MIB, 64 * MIB
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
 
 def numbers(count):

@@ -16,7 +16,7 @@ MIB = 1 << 20
 EXTRA = 64 * MIB
 PART = MIB
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
 FILTERS = {
     "gzip": {"compression": "gzip", "compression_opts": 1},

@@ -63,7 +63,7 @@ for folder in sys.argv[1:]:
 print(json.dumps([objects, errors, *slowest]))
 """
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,8 @@ from support.mount import Mount
 from support.process import npyfs
 from support.truth import np_save
 
+pytestmark = pytest.mark.fast
+
 DATASETS = {  # HDF5 name -> visible name
     b"plain": b"plain.npy", "größe 温度 😀".encode(): "größe 温度 😀.npy".encode(), b"a b": b"a b.npy", b"100%": b"100%.npy",
     b"%zz": b"%zz.npy", b"50%5": b"50%5.npy", b"%41": b"%2541.npy", b"%4a": b"%254a.npy", b"%%41": b"%%2541.npy", b"x%2Fy": b"x%252Fy.npy",

@@ -11,6 +11,8 @@ import pytest
 from support.mount import Mount
 from support.truth import np_save
 
+pytestmark = pytest.mark.fast
+
 SHAPES = [(), (0,), (1,), (9,), (10,), (99,), (10**5,), (10**9,), (10**12,), (2**53 + 1,), (0, 0), (1, 1), (10**6, 3), (3, 10**6), (5, 0, 7),
           (2**40, 2**10), (1, 2, 3, 4, 5), (1,) * 12, (2,) * 32, tuple(range(1, 17)), (10**17,), (4, 2**40)]
 TYPES = ["|u1", "<i2", ">f4", "<f8", "<c16", "|b1", "|S17", "|V3"]

@@ -13,6 +13,8 @@ from support import hangar
 from support.mount import Mount
 from support.process import npyfs
 
+pytestmark = pytest.mark.fast
+
 HOSTILE = ["esc\x1b[31m", "c1\u009b31m", "bidi\u202etxt", "isolate\u2066", "zero\u200bwidth", "joiner\u200d", "bom\ufeff", "soft\u00ad", "line\u2028",
            "back\\slash", "filler\u3164", "selector\ufe0f", "tag\U000e0041", "private\ue000", "plain", "größe 😀"]
 

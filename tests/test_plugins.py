@@ -9,6 +9,8 @@ import pytest
 from support.mount import Mount
 from support.truth import assert_all, visible_array
 
+pytestmark = pytest.mark.fast
+
 FILTERS = {
     "lz4": hdf5plugin.LZ4(),
     "lz4_small_blocks": hdf5plugin.LZ4(nbytes=1024),

@@ -2,7 +2,11 @@
 them. Judge: the README itself, so that a promise that is reworded or added fails here. That the named tests ran and passed is
 seen when the run ends (support/verdict.py); that this would be noticed is tried here."""
 
+import pytest
+
 from support.promises import PROMISES, judge, promises
+
+pytestmark = pytest.mark.fast
 
 TABLE = {"kept": ["test_a.one", "lib::two"]}
 

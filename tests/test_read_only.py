@@ -16,6 +16,8 @@ import pytest
 from support.mount import Mount, clear, make_point, mounted, until
 from support.process import npyfs, one_line, run
 
+pytestmark = pytest.mark.fast
+
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
 
 

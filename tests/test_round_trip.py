@@ -180,6 +180,7 @@ def test_arkouda(rows, tmp_path):
     assert len(round_trip_arkouda(tmp_path / "source.h5", tmp_path, NOT_IN_ARKOUDA)) > 20
 
 
+@pytest.mark.slow
 def test_arkouda_fixtures(shared, tmp_path):
     files = {file for case in json.loads((shared / "arkouda/.expected/manifest.json").read_text()) for file in case["files"] if len(case["files"]) == 1}
     singles = sorted(file for file in files if file.startswith("single/"))

@@ -13,6 +13,8 @@ import pytest
 from support.mount import Mount, until
 from support.process import NPYFS, npyfs, run, workers
 
+pytestmark = pytest.mark.fast
+
 REFUSED = [errno.EPERM, errno.EACCES]
 MARKED = 77  # a descriptor that a shell left open
 

@@ -39,6 +39,7 @@ def test_the_directory_shows_exactly_the_stores(mount):
     assert shown == sorted(entry.name for entry in mount.store.iterdir())
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
 def test_types_orders_layouts_ranks(mount, libver):
     truths = check(mount, f"types_{libver}.h5", 1200)

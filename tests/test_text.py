@@ -8,6 +8,8 @@ import pytest
 from support.mount import Mount
 from support.truth import np_save, text_array
 
+pytestmark = pytest.mark.fast
+
 LONG = [f"{'ü' * (i % 50)}|{i}" for i in range(200)]  # 200 texts, expanded to 200 * 53 * 4 bytes
 CASES = {  # name: (texts, shape, charset)
     "utf8": (LONG, (200,), "utf-8"),

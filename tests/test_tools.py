@@ -13,6 +13,8 @@ from support.mount import Mount
 from support.process import run
 from support.truth import np_save, sha256, walk
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.fixture(scope="module")
 def mount(tmp_path_factory):

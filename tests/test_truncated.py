@@ -14,6 +14,8 @@ from support import daf
 from support.mount import Mount, clear, make_point, mounted, until
 from support.process import npyfs, run
 
+pytestmark = pytest.mark.fast
+
 OLD, NEW = np.arange(5.0), np.arange(3000.0)
 
 

@@ -13,6 +13,8 @@ import pytest
 from support.mount import Mount
 from support.process import NPYFS, npyfs, run
 
+pytestmark = pytest.mark.fast
+
 STRANGER = 12345
 COMMANDS = {
     "ls": lambda store, out: ["checkout", "ls", store],

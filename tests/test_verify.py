@@ -5,9 +5,12 @@ import os
 
 import h5py
 import numpy as np
+import pytest
 
 from support.mount import Mount
 from support.process import npyfs
+
+pytestmark = pytest.mark.fast
 
 
 def write_damaged_group(path):

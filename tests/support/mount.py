@@ -65,7 +65,7 @@ class Mount:
     tests themselves were killed. With `log` the daemon stays in front, and what it
     says on standard error (a panic, for one) is in that file. `prefix` is a program that starts npyfs."""
 
-    def __init__(self, store, options="", *, limit=110, point=None, log=None, env=None, checkout=None, checkouts=None, prefix=()):
+    def __init__(self, store, options="", *, limit=220, point=None, log=None, env=None, checkout=None, checkouts=None, prefix=()):
         self.env = {**os.environ, **env} if env else None
         self.store = Path(store)
         self.options = options
