@@ -24,7 +24,7 @@ mod lmdb;
 pub mod permit;
 mod pool;
 pub mod probe;
-pub(crate) mod program;
+pub mod program;
 mod record;
 mod request;
 pub mod sandbox;

@@ -23,6 +23,7 @@ use crate::checkout::encode::{Base, Key, Plan};
 use crate::checkout::format::{Format, Registry};
 use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hdf5::program::program;
 use crate::hdf5::{Creator, NewElement};
 use crate::io::content::Content;
 use crate::io::dir::Dir;
@@ -60,8 +61,7 @@ impl LayerTarget {
             let why = "this store keeps its changes itself: no files of HDF5 beside it";
             return Err(refused(libc::EOPNOTSUPP, why));
         }
-        let creator =
-            |dir: &Dir| Creator::worker(Path::new("/proc/self/exe"), &dir.path_of_descriptor());
+        let creator = |dir: &Dir| Creator::worker(program(), &dir.path_of_descriptor());
         let Opened { layer, mut below } = checkouts.open(name, Arc::new(Disk), creator)?;
         below.push(layer.files());
         let view = over(base, context, formats, below);

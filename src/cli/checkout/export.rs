@@ -19,12 +19,10 @@ use crate::checkout::result;
 use crate::checkout::workplace::remove_on_signals;
 use crate::cli::{CliError, say};
 use crate::formats;
+use crate::hdf5::program::program;
 use crate::printable;
 use plan::{Shape, plan};
 use room::Room;
-
-/// What a worker is started from: this program.
-const PROGRAM: &str = "/proc/self/exe";
 
 /// Shows progress on a terminal.
 struct Bar(ProgressBar);
@@ -110,7 +108,7 @@ pub fn export(
                 without: &file.without,
                 later_part: number > 0,
                 compression,
-                program: Path::new(PROGRAM),
+                program: program(),
                 formats: &formats::registry(),
             }
             .run(leave_out, &bar);

@@ -17,12 +17,10 @@ use crate::formats::hangar::stage::difference::{Change, difference};
 use crate::formats::hangar::stage::{Stage, State};
 use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
+use crate::hdf5::program::program;
 use crate::options::FsOptions;
 use crate::printable;
 use crate::tree::name::visible;
-
-/// What a worker is started from: this program.
-const PROGRAM: &str = "/proc/self/exe";
 
 fn refused(e: Error) -> CliError {
     CliError::object(e.message)
@@ -37,7 +35,7 @@ pub fn open(store: &Path) -> Result<Stage, CliError> {
     let h5 = H5::workers(Reach::of(&store, options.external));
     let context = Arc::new(Context::new(h5, options));
     let open = Repository::open(&folder, &context).map_err(|e| CliError::store(e.message))?;
-    Stage::open(&open, Path::new(PROGRAM)).map_err(|e| CliError::store(e.message))
+    Stage::open(&open, program()).map_err(|e| CliError::store(e.message))
 }
 
 #[derive(Default)]

@@ -16,6 +16,7 @@ use crate::checkout::target::{Part, Target};
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
 use crate::error::Result;
+use crate::hdf5::program::program;
 use crate::tree::Directory;
 
 /// Name of the format.
@@ -65,9 +66,9 @@ impl Format for Hangar {
         let Some(repository) = repository_of(&**base) else {
             return Ok(None);
         };
-        let program = Path::new("/proc/self/exe");
-        let checkout =
-            checkouts.in_directory(name, |dir| Checkout::open(&repository, dir, name, program))?;
+        let checkout = checkouts.in_directory(name, |dir| {
+            Checkout::open(&repository, dir, name, program())
+        })?;
         Ok(Some(Arc::new(StageTarget::new(checkout, base.clone()))))
     }
 }
