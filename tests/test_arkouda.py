@@ -52,7 +52,10 @@ def put_everything(store, rows=7):
     if rows == 7:
         array = partial(ak.put_array, array=NUMBERS["i8"])
         words, labels, big = partial(ak.put_strings, strings=WORDS), partial(ak.put_categorical, codes=[0, 1, 1, 0, 0, 1, 0], categories=[b"x", b"yz"]), partial(ak.put_bigint, numbers=BIG)
-        shown |= ak.put_groupby(store, "group", [array, words, labels, big])
+        keys = [partial(ak.put_array, array=NUMBERS["i8"][ak.GROUPS]), partial(ak.put_strings, strings=[WORDS[group] for group in ak.GROUPS]),
+                partial(ak.put_categorical, codes=[[0, 1, 1][group] for group in ak.GROUPS], categories=[b"x", b"yz"]),
+                partial(ak.put_bigint, numbers=[BIG[group] for group in ak.GROUPS])]
+        shown |= ak.put_groupby(store, "group", keys)
         shown |= ak.put_index(store, "index", [partial(ak.put_index_array, array=NUMBERS["b1"])])
         shown |= ak.put_index(store, "levels", [partial(ak.put_index_array, array=NUMBERS["i8"]), words, labels])
         columns = {"a": array, "b": words, "c": labels, "d": big, "when": partial(ak.put_array, array=TIMES.astype("<M8[ns]"), object_type=ak.DATETIME)}

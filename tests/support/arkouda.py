@@ -209,11 +209,14 @@ def put_categorical(store, path, codes, categories, grouped=True):
     return shown | {f"{path}.npy": fixed(categories)[codes] if len(codes) else np.zeros(0, fixed(categories).dtype)}
 
 
+GROUPS = [2, 0, 2, 1, 0, 2, 2]  # of the seven rows of each GroupBy
+
+
 def put_groupby(store, path, keys):
     """`keys`: [function(store, path) -> shown], all of seven rows with the same three groups."""
     store.groups(path, GROUPBY, NumKeys=len(keys))
     shown = {}
-    parts = {"permutation": [1, 4, 3, 0, 2, 5, 6], "segments": [0, 2, 3], "unique_key_idx": [1, 3, 0]}
+    parts = {"permutation": [1, 4, 3, 0, 2, 5, 6], "segments": [0, 2, 3], "unique_key_idx": [1, 3, 0]}  # GROUPS
     for name, numbers in parts.items():
         array = np.array(numbers, "<i8")
         store.plain(f"{path}/{name}", array)
