@@ -10,7 +10,7 @@ use super::body::{Body, Written};
 use super::pending::{Entry, Path};
 use super::twins::{is_replaced, twins};
 use super::{LOCKS, Waiting, Writer, refused};
-use crate::checkout::target::{Outcome, Part, Place, Role, describe_incomplete};
+use crate::checkout::target::{Outcome, Part, Place, Role};
 use crate::error::{Result, until_there};
 use crate::io::content::Content;
 use crate::npy::parse::{self, Header, LONGEST_HEADER, NpyError};
@@ -202,12 +202,6 @@ impl Writer {
                 let object = waiting.entry(place.object.clone()).or_default();
                 object.place = Some((path.clone(), place.clone()));
                 object.missing.clone_from(missing);
-                if let Some(why) = &why
-                    && object.why.as_ref() != Some(why)
-                {
-                    let line = describe_incomplete(&place.object, &[], Some(why));
-                    self.target.note(&line);
-                }
                 object.why = why;
             }
         }

@@ -10,7 +10,7 @@ use super::body::{Body, Maker, Written};
 use super::commit::depth_inside;
 use super::pending::{Entry, Path};
 use super::{Waiting, Writer};
-use crate::checkout::target::{Part, Place, Restored, Role, Unstored};
+use crate::checkout::target::{Part, Place, Restored, Role, Unstored, describe_incomplete};
 use crate::error::Result;
 use crate::tree::Node;
 use crate::tree::name::SUFFIXES;
@@ -223,6 +223,11 @@ impl Writer {
         }
         let files = {
             let (missing, why) = &lack;
+            // Told when it is said to last: members that are replaced one after the other do not fit each other in between.
+            if let (Some(why), false) = (why, same) {
+                self.target
+                    .note(&describe_incomplete(object, &[], Some(why)));
+            }
             self.target.keep(object, &parts, missing, why.as_deref())?
         };
         for ((body, changes, time, _), &file) in states.into_iter().zip(&files) {
