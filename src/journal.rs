@@ -4,8 +4,9 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Mutex;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
+use jiff::Timestamp;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::printable;
@@ -64,31 +65,14 @@ fn now() -> String {
     utc(SystemTime::now())
 }
 
-/// A time in UTC, to the second, as ISO 8601 writes it.
+/// Returns a time in UTC, to the second, as ISO 8601 writes it; the nearest one from the years -9999 to 9999.
 pub fn utc(time: SystemTime) -> String {
-    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Days since 1970 to a date: Hinnant's civil-from-days, with eras of 400 years from 0000-03-01.
-    let shifted = days + 719_468;
-    let era = shifted / 146_097;
-    let day_of_era = shifted % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_index = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
-    let month = if month_index < 10 {
-        month_index + 3
-    } else {
-        month_index - 9
+    let nearest = match time < SystemTime::UNIX_EPOCH {
+        true => Timestamp::MIN,
+        false => Timestamp::MAX,
     };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-        rest / 3600,
-        rest / 60 % 60,
-        rest % 60
-    )
+    let time = Timestamp::try_from(time).unwrap_or(nearest);
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 #[cfg(test)]
@@ -109,5 +93,18 @@ mod tests {
             journal.add(&format!("line {i}"));
         }
         assert_eq!(journal.text().lines().count(), LINES);
+    }
+    #[test]
+    fn times_are_told_in_utc() {
+        use std::time::{Duration, UNIX_EPOCH};
+        let after = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+        // As `date -u -d @N +%FT%TZ` prints them.
+        assert_eq!(utc(UNIX_EPOCH), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(after(951_827_696)), "2000-02-29T12:34:56Z");
+        let between = after(4_102_444_799) + Duration::from_nanos(999_999_999);
+        assert_eq!(utc(between), "2099-12-31T23:59:59Z");
+        let before = UNIX_EPOCH - Duration::from_secs(1);
+        assert_eq!(utc(before), "1969-12-31T23:59:59Z");
+        assert!(utc(after(1 << 40)).starts_with("9999-12-30T"));
     }
 }

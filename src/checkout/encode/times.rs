@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use jiff::civil::Date;
+use jiff::tz::Offset;
+
 use super::array::Array;
 use super::invalid;
 use super::mapped::Mapped;
@@ -89,30 +92,16 @@ fn split(unit: &str) -> (i64, &str) {
 }
 
 fn in_nanoseconds(n: i64, unit: Unit) -> Option<i64> {
-    const DAY: i64 = 86_400_000_000_000;
     let months = match unit {
         Unit::Fixed(size) => return n.checked_mul(size),
         Unit::Years => n.checked_mul(12)?,
         Unit::Months => n,
     };
-    let year = months.div_euclid(12).checked_add(1970)?;
-    let month = months.rem_euclid(12);
-    first_of_month(year, month)?
-        .checked_mul(DAY)
-        .filter(|&n| n != NAT)
-}
-
-/// Days from 1970-01-01 to the first of a month (0 to 11) in the Gregorian calendar.
-fn first_of_month(year: i64, month: i64) -> Option<i64> {
-    if !(0..4000).contains(&year) {
-        return None;
-    }
-    // Years from March on, so that the leap day is the last.
-    let year = if month < 2 { year - 1 } else { year };
-    let month = (month + 10) % 12;
-    let days = 365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    // From March on, months have 31, 30, 31, 30, 31 days, and again.
-    Some(days + (153 * month + 2) / 5 - 719_468)
+    let year = i16::try_from(months.div_euclid(12).checked_add(1970)?).ok()?;
+    let month = i8::try_from(months.rem_euclid(12) + 1).ok()?;
+    let first = Date::new(year, month, 1).ok()?.at(0, 0, 0, 0);
+    let first = Offset::UTC.to_timestamp(first).ok()?.as_nanosecond();
+    i64::try_from(first).ok().filter(|&n| n != NAT)
 }
 
 #[cfg(test)]
@@ -121,11 +110,22 @@ mod tests {
 
     #[test]
     fn months_begin_where_the_calendar_says() {
-        assert_eq!(first_of_month(1970, 0), Some(0));
-        assert_eq!(first_of_month(1970, 2), Some(59));
-        assert_eq!(first_of_month(2000, 2), Some(11_017));
-        assert_eq!(first_of_month(1969, 11), Some(-31));
-        assert_eq!(in_nanoseconds(300, Unit::Years), None);
+        const DAY: i64 = 86_400_000_000_000;
+        // As NumPy counts: `np.datetime64("2000-03").astype("M8[D]").astype(int)`.
+        for (month, days) in [(0, 0), (2, 59), (30 * 12 + 2, 11_017), (-1, -31)] {
+            assert_eq!(in_nanoseconds(month, Unit::Months), Some(days * DAY));
+        }
+        // The first and the last year and month that 64 bits of nanoseconds reach.
+        assert_eq!(in_nanoseconds(-292, Unit::Years), Some(-106_650 * DAY));
+        assert_eq!(in_nanoseconds(292, Unit::Years), Some(106_651 * DAY));
+        assert_eq!(in_nanoseconds(-293, Unit::Years), None);
+        assert_eq!(in_nanoseconds(293, Unit::Years), None);
+        assert_eq!(
+            in_nanoseconds(292 * 12 + 3, Unit::Months),
+            Some(106_741 * DAY)
+        );
+        assert_eq!(in_nanoseconds(292 * 12 + 4, Unit::Months), None);
+        assert_eq!(in_nanoseconds(i64::MAX, Unit::Months), None);
         assert_eq!(split("[25us]"), (25, "us"));
         assert_eq!(split("[ns]"), (1, "ns"));
     }
