@@ -18,7 +18,6 @@ mod history;
 pub mod key;
 mod keys;
 mod later;
-pub mod literal;
 mod locate;
 mod named;
 mod numpy;

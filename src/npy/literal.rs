@@ -1,28 +1,106 @@
-//! The few Python literals an npy header is made of: read, never evaluated.
+//! A value written as a Python literal: what `.npy` headers and Hangar's schema records are made of; parsed, never
+//! evaluated.
 //!
-//! Grammar: what `numpy.lib.format` writes and `ast.literal_eval` reads of it. Strings with Python's
-//! escapes, integers (with the `L` of Python 2), booleans, tuples, lists and one dictionary with
-//! strings as keys. The text is untrusted: nesting is bounded, and no value is larger than its text.
+//! Grammar: what `numpy.lib.format` and `repr` write and `ast.literal_eval` reads of it. Strings with Python's
+//! escapes, integers (with the `L` of Python 2), booleans, `None`, tuples, lists and dictionaries with strings as
+//! keys. The text is untrusted: nesting is bounded, and no value is larger than its text.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// Nesting of tuples and lists that is followed.
+use serde_json::{Number, Value as Json};
+
+use super::repr;
+
+/// Nesting of tuples, lists and dictionaries that is followed.
 const DEEPEST: usize = 70;
 
-/// A value.
+/// A Python literal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Literal {
-    Text(String),
-    Int(u64),
+    /// `None`.
+    None,
+    /// `True` or `False`.
     Bool(bool),
+    /// An integer; the parser takes those that fit 64 bits, signed or unsigned.
+    Int(i128),
+    /// A string.
+    Text(String),
+    /// A tuple.
     Tuple(Vec<Literal>),
+    /// A list.
     List(Vec<Literal>),
-    /// In the order of the text; keys may repeat.
+    /// A dictionary, in the order of the text; keys may repeat.
     Dict(Vec<(String, Literal)>),
 }
 
-/// Reads one literal that takes all of `text`, but for white space. The error says what is wrong.
+impl Literal {
+    /// Returns the first entry of a dictionary with this key.
+    pub fn get(&self, key: &str) -> Option<&Self> {
+        let Self::Dict(entries) = self else {
+            return None;
+        };
+        let found = entries.iter().find(|(k, _)| k == key);
+        found.map(|(_, value)| value)
+    }
+
+    /// Returns the content of a string.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Returns the dimensions that a tuple of integers from 0 to 2^64 - 1 spells.
+    pub fn dims(&self) -> Option<Vec<u64>> {
+        let Self::Tuple(items) = self else {
+            return None;
+        };
+        let dims = items.iter().map(|item| match item {
+            Self::Int(n) => u64::try_from(*n).ok(),
+            _ => None,
+        });
+        dims.collect()
+    }
+
+    /// Returns Python's `repr` of the value.
+    pub fn repr(&self) -> String {
+        let all = |items: &[Self]| items.iter().map(Self::repr).collect::<Vec<_>>().join(", ");
+        match self {
+            Self::None => "None".into(),
+            Self::Bool(true) => "True".into(),
+            Self::Bool(false) => "False".into(),
+            Self::Int(n) => n.to_string(),
+            Self::Text(text) => repr::text(text),
+            Self::Tuple(items) if items.len() == 1 => format!("({},)", all(items)),
+            Self::Tuple(items) => format!("({})", all(items)),
+            Self::List(items) => format!("[{}]", all(items)),
+            Self::Dict(entries) => {
+                let pair = |(k, v): &(String, Self)| format!("{}: {}", repr::text(k), v.repr());
+                let entries: Vec<_> = entries.iter().map(pair).collect();
+                format!("{{{}}}", entries.join(", "))
+            }
+        }
+    }
+
+    /// Returns the value in JSON; tuples become arrays.
+    pub fn json(&self) -> Json {
+        match self {
+            Self::None => Json::Null,
+            Self::Bool(b) => (*b).into(),
+            Self::Int(n) => Number::from_i128(*n).map_or(Json::Null, Json::Number),
+            Self::Text(text) => text.as_str().into(),
+            Self::Tuple(items) | Self::List(items) => items.iter().map(Self::json).collect(),
+            Self::Dict(entries) => {
+                let entries = entries.iter().map(|(k, v)| (k.clone(), v.json()));
+                Json::Object(entries.collect())
+            }
+        }
+    }
+}
+
+/// Parses one literal that takes all of `text`, but for white space. The error says what is wrong.
 pub fn parse(text: &str) -> Result<Literal, String> {
     let mut reader = Reader {
         rest: text.chars().peekable(),
@@ -79,8 +157,8 @@ impl Reader<'_> {
         }
         match self.peek()? {
             '\'' | '"' => self.text().map(Literal::Text),
-            '0'..='9' => self.int(),
-            'T' | 'F' => self.bool(),
+            '-' | '0'..='9' => self.int(),
+            'T' | 'F' | 'N' => self.word(),
             '(' => {
                 let (mut items, comma) = self.items('(', ')', depth)?;
                 // Brackets round one value do not make a tuple.
@@ -90,7 +168,7 @@ impl Reader<'_> {
                 Ok(Literal::Tuple(items))
             }
             '[' => Ok(Literal::List(self.items('[', ']', depth)?.0)),
-            '{' if depth == 0 => self.dict(),
+            '{' => self.dict(depth),
             c => Err(format!("unexpected {c:?}")),
         }
     }
@@ -110,7 +188,7 @@ impl Reader<'_> {
         Ok((items, comma))
     }
 
-    fn dict(&mut self) -> Parsed<Literal> {
+    fn dict(&mut self, depth: usize) -> Parsed<Literal> {
         self.expect('{')?;
         let mut entries = Vec::new();
         let mut comma = true;
@@ -123,26 +201,37 @@ impl Reader<'_> {
             }
             let key = self.text()?;
             self.expect(':')?;
-            entries.push((key, self.value(1)?));
+            entries.push((key, self.value(depth + 1)?));
             comma = self.takes(',')?;
         }
         Ok(Literal::Dict(entries))
     }
 
     fn int(&mut self) -> Parsed<Literal> {
-        let mut value = 0_u64;
+        let negative = self.takes('-')?;
+        if !self.rest.peek().is_some_and(char::is_ascii_digit) {
+            return Err("a sign without a number".into());
+        }
+        let mut value = 0_i128;
         while let Some(digit) = self.rest.peek().and_then(|c| c.to_digit(10)) {
             self.next()?;
-            value = value
-                .checked_mul(10)
-                .and_then(|v| v.checked_add(u64::from(digit)))
-                .ok_or("a number past 64 bits")?;
+            // Below 2^64 before, so far below 2^127 after.
+            value = value * 10 + i128::from(digit);
+            if value > i128::from(u64::MAX) {
+                return Err("a number past 64 bits".into());
+            }
+        }
+        if negative {
+            value = -value;
+        }
+        if value < i128::from(i64::MIN) {
+            return Err("a number past 64 bits".into());
         }
         let _ = self.rest.next_if_eq(&'L');
         Ok(Literal::Int(value))
     }
 
-    fn bool(&mut self) -> Parsed<Literal> {
+    fn word(&mut self) -> Parsed<Literal> {
         let mut word = String::new();
         while let Some(c) = self.rest.next_if(char::is_ascii_alphabetic) {
             word.push(c);
@@ -150,6 +239,7 @@ impl Reader<'_> {
         match word.as_str() {
             "True" => Ok(Literal::Bool(true)),
             "False" => Ok(Literal::Bool(false)),
+            "None" => Ok(Literal::None),
             _ => Err(format!(
                 "the unknown word {:?}",
                 super::bounds::quote(&word)
@@ -194,7 +284,6 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::npy::repr;
     use proptest::prelude::*;
 
     #[test]
@@ -210,6 +299,25 @@ mod tests {
         let pair = Tuple(vec![Int(1), Int(2)]);
         let want = vec![("a".into(), Bool(true)), ("b".into(), pair)];
         assert_eq!(dict, Dict(want));
+        assert_eq!(parse("18446744073709551615"), Ok(Int(u64::MAX.into())));
+        assert_eq!(parse("-9223372036854775808"), Ok(Int(i64::MIN.into())));
+    }
+
+    #[test]
+    fn a_schema_record_of_hangar() {
+        let text = "{'shape':(12,),'dtype':\"<class'str'>\",'o':{'complevel':None,'x':()},'n':-5,'b':True}";
+        let value = parse(text).unwrap();
+        assert_eq!(value.get("shape").unwrap().dims(), Some(vec![12]));
+        assert_eq!(value.get("dtype").unwrap().text(), Some("<class'str'>"));
+        assert_eq!(value.get("n").unwrap().dims(), None);
+        let options = value.get("o").unwrap();
+        assert_eq!(options.get("complevel"), Some(&Literal::None));
+        assert_eq!(options.get("x").unwrap().dims(), Some(vec![]));
+        assert_eq!(value.repr().replace(' ', ""), text);
+        let json = serde_json::json!({
+            "shape": [12], "dtype": "<class'str'>", "o": {"complevel": null, "x": []}, "n": -5, "b": true,
+        });
+        assert_eq!(value.json(), json);
     }
 
     #[test]
@@ -225,18 +333,25 @@ mod tests {
             "{1: 2}",
             "{'a': 1 'b': 2}",
             "1 2",
-            "-1",
+            "-",
+            "- 1",
             "1.5",
-            "None",
-            "{'a': {'b': 1}}",
+            "x",
+            "('a' 'b')",
+            "{'a'}",
+            "{'a':1",
             "18446744073709551616",
+            "-9223372036854775809",
             "f()",
             "1+1",
             "True1",
+            "Nothing",
         ] {
             assert!(parse(text).is_err(), "{text}");
         }
-        assert!(parse(&"(".repeat(100_000)).is_err());
+        for open in ["(", "[", "{'a':"] {
+            assert!(parse(&open.repeat(100_000)).is_err());
+        }
     }
 
     proptest! {
@@ -246,8 +361,9 @@ mod tests {
         }
 
         #[test]
-        fn nothing_panics(text in "[\\[\\](){}'\",:0-9TrueFals\\\\xL ]{0,60}") {
+        fn nothing_panics(text in "[\\[\\](){}'\",:0-9TrueFalsNon\\\\xL -]{0,60}", any in ".{0,60}") {
             let _ = parse(&text);
+            let _ = parse(&any);
         }
     }
 }

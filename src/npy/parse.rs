@@ -183,11 +183,10 @@ fn dims(literal: &Literal) -> Result<Vec<u64>> {
     if items.len() > MOST_DIMS {
         return syntax(format!("more than {MOST_DIMS} dimensions"));
     }
-    let dims = items.iter().map(|item| match item {
-        Literal::Int(n) => Ok(*n),
-        _ => syntax("a dimension that is no integer"),
-    });
-    dims.collect()
+    match literal.dims() {
+        Some(dims) => Ok(dims),
+        None => syntax("a dimension that is no integer from 0 on"),
+    }
 }
 
 /// The type that a `descr` spells; `members` counts those of all structured types on the way.
@@ -392,14 +391,28 @@ mod tests {
             let refused = matches!(with_descr(descr), Err(NpyError::Unsupported(_)));
             assert!(refused, "{descr}");
         }
-        for descr in ["5", "[5]", "[('a',)]", "[('a', '<i4'), ('a', '<i4')]"] {
+        for descr in [
+            "5",
+            "None",
+            "{'a': '<i4'}",
+            "[5]",
+            "[('a',)]",
+            "[('a', '<i4'), ('a', '<i4')]",
+        ] {
             let refused = matches!(with_descr(descr), Err(NpyError::Syntax(_)));
             assert!(refused, "{descr}");
         }
         let huge = "{'descr': '<f8', 'fortran_order': False, 'shape': (1152921504606846976,)}";
         assert_eq!(parse(&with_text(huge)), Err(NpyError::TooLarge));
-        let twice = "{'shape': (), 'shape': (), 'descr': '<f8', 'fortran_order': False}";
-        assert!(matches!(parse(&with_text(twice)), Err(NpyError::Syntax(_))));
+        for text in [
+            "{'shape': (), 'shape': (), 'descr': '<f8', 'fortran_order': False}",
+            "{'shape': (-1,), 'descr': '<f8', 'fortran_order': False}",
+            "{'shape': (None,), 'descr': '<f8', 'fortran_order': False}",
+            "{'shape': (), 'descr': '<f8', 'fortran_order': None}",
+        ] {
+            let refused = matches!(parse(&with_text(text)), Err(NpyError::Syntax(_)));
+            assert!(refused, "{text}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use blake2b_simd::{Params, State};
 
 use crate::io::hex::push_hex;
 use crate::npy::dtype::{DType, Kind};
+use crate::npy::literal::Literal;
 
 /// Bytes of the digest of a sample or a commit.
 pub const LEN: usize = 20;
@@ -102,9 +103,31 @@ pub fn of_array(payload: &[u8], shape: &[u64], dtype: &DType) -> Option<Hash> {
     Some(blake(&[payload, &tail]))
 }
 
-/// The digest of a schema record.
-pub fn of_schema(sorted_repr: &str) -> String {
-    print(b'1', params(6).hash(sorted_repr.as_bytes()).as_bytes())
+/// Returns the digest of a schema record.
+pub fn of_schema(record: &Literal) -> String {
+    of_sorted(&sorted(record).repr())
+}
+
+fn of_sorted(repr: &str) -> String {
+    print(b'1', params(6).hash(repr.as_bytes()).as_bytes())
+}
+
+/// Returns the value with tuples for lists, and for dictionaries tuples of pairs in order of their keys.
+fn sorted(value: &Literal) -> Literal {
+    match value {
+        Literal::Tuple(items) | Literal::List(items) => {
+            Literal::Tuple(items.iter().map(sorted).collect())
+        }
+        Literal::Dict(entries) => {
+            let mut entries: Vec<_> = entries.iter().collect();
+            entries.sort_by_key(|(key, _)| key);
+            let pair = |(k, v): &(String, Literal)| {
+                Literal::Tuple(vec![Literal::Text(k.clone()), sorted(v)])
+            };
+            Literal::Tuple(entries.into_iter().map(pair).collect())
+        }
+        plain => plain.clone(),
+    }
 }
 
 /// The digest of a commit in the making: its records in order, in as many parts as one likes.
@@ -184,7 +207,18 @@ mod tests {
                     ('shuffle', 'byte'))), ('column_layout', 'flat'), ('column_type', 'ndarray'), \
                     ('data_hasher_tcode', '0'), ('dtype', 'float64'), ('schema_hasher_tcode', '1'), \
                     ('schema_type', 'fixed_shape'), ('shape', (3, 2)))";
-        assert_eq!(of_schema(text), "1=34c8c18ef9da");
+        assert_eq!(of_sorted(text), "1=34c8c18ef9da");
+    }
+
+    #[test]
+    fn a_schema_record_is_sorted_at_every_depth() {
+        let text = "{'shape':(12,),'dtype':\"<class'str'>\",'o':{'complevel':None,'x':()},'n':-5,'b':True}";
+        let record = crate::npy::literal::parse(text).unwrap();
+        assert_eq!(
+            sorted(&record).repr(),
+            "(('b', True), ('dtype', \"<class'str'>\"), ('n', -5), \
+             ('o', (('complevel', None), ('x', ()))), ('shape', (12,)))"
+        );
     }
 
     #[test]

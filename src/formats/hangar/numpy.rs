@@ -4,14 +4,13 @@
 
 use std::os::unix::fs::FileExt;
 
-use super::literal::Literal;
 use super::rows::LARGEST;
 use super::schema::described;
 use crate::dataset::block::{Place, copy};
 use crate::error::{Error, Result};
 use crate::hdf5::Sink;
 use crate::io::file::StoreFile;
-use crate::npy::dtype::DType;
+use crate::npy::{self, dtype::DType};
 
 /// Bytes that are handed on at a time, unless one run is more.
 const PART: usize = 1 << 20;
@@ -28,28 +27,26 @@ pub struct Header {
 impl Header {
     pub fn read(file: &StoreFile) -> Result<Self> {
         let about = |why: &str| Error::damaged(format!("{}: {why}", file.path.display()));
-        let mut head = [0; 10];
         let short = |_| about("not an .npy file");
+        let mut head = vec![0; 10];
         file.file()?.read_exact_at(&mut head, 0).map_err(short)?;
         if head[..8] != *b"\x93NUMPY\x01\x00" {
             return Err(about("not an .npy file of version 1.0"));
         }
-        let mut text = vec![0; usize::from(u16::from_le_bytes([head[8], head[9]]))];
-        let start = (head.len() + text.len()) as u64;
-        file.file()?.read_exact_at(&mut text, 10).map_err(short)?;
-        Self::parse(&text, start).ok_or_else(|| about("an .npy header that Hangar does not write"))
+        head.resize(10 + usize::from(u16::from_le_bytes([head[8], head[9]])), 0);
+        file.file()?.read_exact_at(&mut head, 0).map_err(short)?;
+        Self::parse(&head).ok_or_else(|| about("an .npy header that Hangar does not write"))
     }
 
-    fn parse(text: &[u8], start: u64) -> Option<Self> {
-        let header = Literal::parse(std::str::from_utf8(text).ok()?)?;
-        if header.get("fortran_order") != Some(&Literal::Bool(false)) {
+    fn parse(head: &[u8]) -> Option<Self> {
+        let header = npy::parse::parse(head).ok()?;
+        if header.fortran_order || header.shape.is_empty() {
             return None;
         }
-        let shape = header.get("shape")?.dims().filter(|s| !s.is_empty())?;
         Some(Self {
-            dtype: described(header.get("descr")?.text()?)?,
-            shape,
-            start,
+            dtype: described(&header.dtype.name())?,
+            shape: header.shape,
+            start: header.start,
         })
     }
 
@@ -167,7 +164,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.npy");
         let shape = [2, 2, 3];
-        let mut bytes = crate::npy::header(&described("<i2").unwrap(), &shape);
+        let mut bytes = npy::header(&described("<i2").unwrap(), &shape);
         bytes.extend((0..12_i16).flat_map(i16::to_le_bytes));
         std::fs::write(&path, bytes).unwrap();
         let file = StoreFile::open(&path).unwrap();
@@ -199,13 +196,21 @@ mod tests {
 
     #[test]
     fn headers_that_hangar_does_not_write_are_refused() {
+        let head = |text: &str| {
+            let mut head = b"\x93NUMPY\x01\x00".to_vec();
+            head.extend(u16::try_from(text.len()).unwrap().to_le_bytes());
+            head.extend(text.bytes());
+            head
+        };
+        let taken = "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }";
+        assert_eq!(Header::parse(&head(taken)).unwrap().shape, [3]);
         for text in [
             "{'descr': '>f4', 'fortran_order': False, 'shape': (3,), }",
             "{'descr': '<f4', 'fortran_order': True, 'shape': (3,), }",
             "{'descr': '<f4', 'fortran_order': False, 'shape': (), }",
             "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,), }",
         ] {
-            assert!(Header::parse(text.as_bytes(), 0).is_none(), "{text}");
+            assert!(Header::parse(&head(text)).is_none(), "{text}");
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Schemas of columns, as `hash.lmdb` keeps them: a Python dictionary without spaces.
 
 use super::digest;
-use super::literal::Literal;
 use crate::error::{Error, Result};
 use crate::npy;
 use crate::npy::dtype::{DType, Kind, Order};
+use crate::npy::literal::{self, Literal};
 
 /// What the samples of a column are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Schema {
         let literal = std::str::from_utf8(text)
             .ok()
             .filter(|text| text.len() <= LONGEST)
-            .and_then(Literal::parse)
+            .and_then(|text| literal::parse(text).ok())
             .ok_or_else(|| refused("no dictionary"))?;
         let field = |name: &str| literal.get(name).and_then(Literal::text);
         let samples = match field("column_type") {
@@ -96,7 +96,7 @@ impl Schema {
 
     /// The digest that the record should stand under.
     pub fn digest(&self) -> String {
-        digest::of_schema(&self.literal.sorted_repr())
+        digest::of_schema(&self.literal)
     }
 
     /// The backend that new samples go to, and its options.

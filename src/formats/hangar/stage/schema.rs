@@ -2,9 +2,9 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::hangar::digest;
-use crate::formats::hangar::literal::Literal;
 pub use crate::formats::hangar::schema::named as dtype_named;
 use crate::npy::dtype::{DType, Kind};
+use crate::npy::literal::Literal;
 
 /// How a column's collections are compressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,13 +165,13 @@ impl Compression {
                 shuffle,
             } => (
                 format!("blosc:{codec}"),
-                Literal::Int(i64::from(*level)),
+                Literal::Int((*level).into()),
                 text(shuffle),
             ),
             Self::Lzf { shuffle } => ("lzf".into(), Literal::None, Literal::Bool(*shuffle)),
             Self::Gzip { level, shuffle } => (
                 "gzip".into(),
-                Literal::Int(i64::from(*level)),
+                Literal::Int((*level).into()),
                 Literal::Bool(*shuffle),
             ),
         };
@@ -213,8 +213,9 @@ fn text(value: &str) -> Literal {
     Literal::Text(value.to_owned())
 }
 
-fn dict<const N: usize>(entries: [(&str, Literal); N]) -> Literal {
-    Literal::Dict(entries.into_iter().map(|(k, v)| (text(k), v)).collect())
+fn dict<'a>(entries: impl IntoIterator<Item = (&'a str, Literal)>) -> Literal {
+    let entries = entries.into_iter();
+    Literal::Dict(entries.map(|(k, v)| (k.to_owned(), v)).collect())
 }
 
 /// NumPy's name of a dtype that Hangar takes.
@@ -266,9 +267,8 @@ impl NewColumn {
             ("schema_type", text(schema_type)),
         ];
         entries.extend(rest);
-        let entries = entries.into_iter().map(|(k, v)| (text(k), v)).collect();
-        let literal = Literal::Dict(entries);
-        let digest = digest::of_schema(&literal.sorted_repr());
+        let literal = dict(entries);
+        let digest = digest::of_schema(&literal);
         Ok((literal.repr().replace(' ', ""), digest))
     }
 }
@@ -300,7 +300,7 @@ fn arrays(
     }
     let dims: Option<Vec<Literal>> = shape
         .iter()
-        .map(|&d| i64::try_from(d).ok().map(Literal::Int))
+        .map(|&d| i64::try_from(d).ok().map(|d| Literal::Int(d.into())))
         .collect();
     let size = dtype.size() as u64;
     let bytes = shape.iter().try_fold(size, |n, d| n.checked_mul(*d));
