@@ -9,6 +9,7 @@ pub mod dir;
 pub mod file;
 pub mod heap;
 pub mod hex;
+pub(crate) mod lru;
 pub mod rights;
 pub mod rows;
 pub mod scratch;

@@ -4,13 +4,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 
-use lru::LruCache;
-
 use super::payload::repeat;
 use crate::dataset::chunked::Chunks;
 use crate::dataset::grid::Grid;
 use crate::error::Result;
 use crate::hdf5::TextForm;
+use crate::io::lru::WeightedLru;
 
 /// Pieces that libhdf5 reads where the file names no chunks, in bytes.
 pub const ROW_PIECE: u64 = 1 << 20;
@@ -65,48 +64,33 @@ impl Backing {
 }
 
 /// Bytes that backings kept between opens may take: a chunk table takes 16 bytes a chunk.
-const MOST_KEPT: usize = 16 << 20;
+const MOST_KEPT: u64 = 16 << 20;
 
 /// Backings of datasets that were opened lately, by the serial number of the store file and the address.
-pub struct Backings(Mutex<Kept>);
-
-struct Kept {
-    backings: LruCache<(u64, u64), Arc<Backing>>,
-    weight: usize,
-}
+pub struct Backings(Mutex<WeightedLru<(u64, u64), Arc<Backing>>>);
 
 impl Default for Backings {
     fn default() -> Self {
-        Self(Mutex::new(Kept {
-            backings: LruCache::unbounded(),
-            weight: 0,
-        }))
+        Self(Mutex::new(WeightedLru::new(MOST_KEPT)))
     }
 }
 
 impl Backings {
+    /// Returns the backing that is kept of a dataset.
     pub fn get(&self, key: (u64, u64)) -> Option<Arc<Backing>> {
         let mut kept = self.0.lock().unwrap_or_else(|e| e.into_inner());
-        kept.backings.get(&key).cloned()
+        kept.get(&key).cloned()
     }
 
     /// Keeps a backing, unless it is very large.
     pub fn put(&self, key: (u64, u64), backing: Arc<Backing>) {
-        let weight = backing.weight();
+        let weight = backing.weight() as u64;
         if weight > MOST_KEPT {
             return;
         }
         let mut kept = self.0.lock().unwrap_or_else(|e| e.into_inner());
-        kept.weight += weight;
-        if let Some(old) = kept.backings.put(key, backing) {
-            kept.weight -= old.weight();
-        }
-        while kept.weight > MOST_KEPT {
-            let Some((_, old)) = kept.backings.pop_lru() else {
-                break;
-            };
-            kept.weight -= old.weight();
-        }
+        kept.put(key, backing, weight);
+        while kept.pop_excess(0).is_some() {}
     }
 }
 
@@ -197,8 +181,8 @@ mod tests {
         assert!(kept.get((1, 0)).is_none() && kept.get((1, 39)).is_some());
         kept.put((1, 39), backing(8));
         let inner = kept.0.lock().unwrap();
-        let sum: usize = inner.backings.iter().map(|(_, b)| b.weight()).sum();
-        assert_eq!(inner.weight, sum);
+        let sum: u64 = inner.values().map(|b| b.weight() as u64).sum();
+        assert_eq!(inner.weight(), sum);
         assert!(sum <= MOST_KEPT);
     }
 }

@@ -6,6 +6,7 @@
 //! handed out, and not kept. Loading a piece must not ask for another one.
 
 mod counters;
+mod flight;
 mod piece;
 
 use std::collections::HashMap;
@@ -15,31 +16,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use lru::LruCache;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::io::buffer::{Buffer, Pool};
+use crate::io::lru::WeightedLru;
 pub use counters::CacheStatus;
 use counters::Counters;
+use flight::{Flight, Landing};
 pub use piece::{Key, Need, Piece};
 use piece::{OVERHEAD, cost};
-
-#[derive(Default)]
-struct Flight {
-    outcome: Mutex<Option<Result<Piece>>>,
-    landed: Condvar,
-    /// Begun ahead of a reader; one has come for it since.
-    met: Mutex<bool>,
-    /// It takes a processor, not only the disk.
-    decodes: bool,
-}
-
-impl Flight {
-    fn new(need: Need) -> Arc<Self> {
-        Arc::new(Self {
-            decodes: !need.passes,
-            ..Self::default()
-        })
-    }
-}
 
 struct Entry {
     piece: Piece,
@@ -48,10 +32,9 @@ struct Entry {
 }
 
 struct Inner {
-    pieces: LruCache<Key, Entry>,
-    /// Of the pieces kept.
-    bytes: u64,
-    /// Of the pieces being decoded.
+    /// The pieces kept; each weighs its cost.
+    pieces: WeightedLru<Key, Entry>,
+    /// Bytes of the pieces being decoded.
     reserved: u64,
     flights: HashMap<Key, Arc<Flight>>,
     /// Pieces that some reader has read to their end lately: another one, behind him, gets their bytes from the
@@ -90,8 +73,7 @@ impl Cache {
             limit,
             pool: Arc::new(Pool::lasting()),
             inner: Mutex::new(Inner {
-                pieces: LruCache::unbounded(),
-                bytes: 0,
+                pieces: WeightedLru::new(limit),
                 reserved: 0,
                 flights: HashMap::new(),
                 consumed: LruCache::new(
@@ -200,8 +182,7 @@ impl Cache {
     pub fn consumed(&self, key: &Key) {
         let mut inner = lock(&self.inner);
         inner.consumed.put(*key, ());
-        if let Some(entry) = inner.pieces.pop(key) {
-            inner.bytes -= cost(&entry.piece);
+        if inner.pieces.pop(key).is_some() {
             self.counters.consumed.fetch_add(1, Relaxed);
         }
     }
@@ -222,7 +203,7 @@ impl Cache {
         need: Need,
         load: impl FnOnce() -> Result<Buffer>,
     ) -> Result<Piece> {
-        if let Some(entry) = inner.pieces.get_mut(&key) {
+        if let Some(entry) = inner.pieces.get(&key) {
             self.counters.hits.fetch_add(1, Relaxed);
             if std::mem::take(&mut entry.ahead) {
                 self.counters.ahead_used.fetch_add(1, Relaxed);
@@ -232,8 +213,8 @@ impl Cache {
         if let Some(flight) = inner.flights.get(&key).cloned() {
             drop(inner);
             self.counters.hits.fetch_add(1, Relaxed);
-            *lock(&flight.met) = true;
-            return wait(&flight);
+            flight.meet();
+            return flight.wait();
         }
         if inner.consumed.contains(&key) {
             inner.consumed.clear();
@@ -254,15 +235,7 @@ impl Cache {
     ) -> Result<Piece> {
         self.counters.misses.fetch_add(1, Relaxed);
         self.reserve(inner, need);
-        // Lands the flight even if `load` panics: nobody may wait for ever.
-        let mut landing = Landing {
-            cache: self,
-            key,
-            flight,
-            need,
-            ahead,
-            outcome: Err(Error::damaged("reading a piece failed unexpectedly")),
-        };
+        let mut landing = Landing::new(self, key, flight, need, ahead);
         landing.outcome = load().map(|bytes| {
             self.counters
                 .decoded_bytes
@@ -270,6 +243,22 @@ impl Cache {
             Arc::new(bytes)
         });
         landing.outcome.clone()
+    }
+
+    /// Ends the decoding of a piece, and keeps the piece if there is one.
+    fn land(&self, key: Key, need: Need, ahead: bool, flight: &Flight, outcome: &Result<Piece>) {
+        let mut inner = lock(&self.inner);
+        inner.flights.remove(&key);
+        inner.reserved -= need.bytes();
+        let met = flight.is_met();
+        if ahead && met {
+            self.counters.ahead_used.fetch_add(1, Relaxed);
+        }
+        if let Ok(piece) = outcome {
+            self.keep(&mut inner, key, piece, ahead && !met);
+        }
+        drop(inner);
+        self.room.notify_all();
     }
 
     /// Takes room for a piece out of the budget; waits while others use it.
@@ -289,19 +278,12 @@ impl Cache {
             piece: piece.clone(),
             ahead,
         };
-        if let Some(old) = inner.pieces.put(key, entry) {
-            inner.bytes -= cost(&old.piece);
-        }
-        inner.bytes += cost(piece);
+        inner.pieces.put(key, entry, cost(piece));
         self.evict(inner);
     }
 
     fn evict(&self, inner: &mut Inner) {
-        while inner.bytes.saturating_add(inner.reserved) > self.limit {
-            let Some((_, old)) = inner.pieces.pop_lru() else {
-                break;
-            };
-            inner.bytes -= cost(&old.piece);
+        while let Some(old) = inner.pieces.pop_excess(inner.reserved) {
             self.counters.evictions.fetch_add(1, Relaxed);
             if old.ahead {
                 self.counters.ahead_wasted.fetch_add(1, Relaxed);
@@ -311,10 +293,7 @@ impl Cache {
 
     pub fn status(&self) -> CacheStatus {
         let inner = lock(&self.inner);
-        let held = inner
-            .pieces
-            .iter()
-            .map(|(_, entry)| entry.piece.len() as u64);
+        let held = inner.pieces.values().map(|entry| entry.piece.len() as u64);
         CacheStatus {
             limit: self.limit,
             bytes: held.sum(),
@@ -324,51 +303,10 @@ impl Cache {
     }
 }
 
-fn wait(flight: &Flight) -> Result<Piece> {
-    let mut outcome = lock(&flight.outcome);
-    loop {
-        if let Some(outcome) = &*outcome {
-            return outcome.clone();
-        }
-        outcome = flight
-            .landed
-            .wait(outcome)
-            .unwrap_or_else(|e| e.into_inner());
-    }
-}
-
-struct Landing<'a> {
-    cache: &'a Cache,
-    key: Key,
-    flight: Arc<Flight>,
-    need: Need,
-    ahead: bool,
-    outcome: Result<Piece>,
-}
-
-impl Drop for Landing<'_> {
-    fn drop(&mut self) {
-        let mut inner = lock(&self.cache.inner);
-        inner.flights.remove(&self.key);
-        inner.reserved -= self.need.bytes();
-        let met = *lock(&self.flight.met);
-        if self.ahead && met {
-            self.cache.counters.ahead_used.fetch_add(1, Relaxed);
-        }
-        if let Ok(piece) = &self.outcome {
-            self.cache
-                .keep(&mut inner, self.key, piece, self.ahead && !met);
-        }
-        drop(inner);
-        self.cache.room.notify_all();
-        *lock(&self.flight.outcome) = Some(self.outcome.clone());
-        self.flight.landed.notify_all();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
     use std::sync::Barrier;
     use std::sync::atomic::AtomicUsize;
 

@@ -4,12 +4,9 @@
 //! the staging area are looked at again whenever their file has changed.
 
 use std::collections::{BTreeMap, HashMap};
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-
-use lru::LruCache;
 
 use super::collection::Files;
 use super::column::Column;
@@ -21,6 +18,7 @@ use super::table::Table;
 use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::file::{Identity, Ownership};
+use crate::io::lru::WeightedLru;
 use crate::io::thread::anywhere;
 
 /// Names of the directory that makes a repository: a user's, and a server's.
@@ -28,7 +26,7 @@ const FOLDERS: [&str; 2] = [".hangar", ".hangar_server"];
 
 /// Commits that are kept, and samples in all of them; those in use live on beside them.
 const COMMITS: usize = 16;
-const SAMPLES: usize = 1 << 20;
+const SAMPLES: u64 = 1 << 20;
 
 /// Parts of the records that may wait for the digest or for being sorted; a part is some megabytes.
 const PARTS: usize = 4;
@@ -62,7 +60,8 @@ pub struct Repository {
     pub history: History,
     heads: Mutex<Option<(Identity, Arc<Heads>)>>,
     staged: Mutex<Option<(Identity, Arc<Commit>)>>,
-    commits: Mutex<LruCache<String, Arc<Commit>>>,
+    /// By digest; a commit weighs its samples.
+    commits: Mutex<WeightedLru<String, Arc<Commit>>>,
     /// Held while a commit is read, on several cores: who comes second for the same one finds it.
     reading: Mutex<()>,
     /// Columns in use, by content.
@@ -99,9 +98,7 @@ impl Repository {
             history: History::new(folder),
             heads: Mutex::default(),
             staged: Mutex::default(),
-            commits: Mutex::new(LruCache::new(
-                NonZeroUsize::new(COMMITS).unwrap_or(NonZeroUsize::MIN),
-            )),
+            commits: Mutex::new(WeightedLru::new(SAMPLES)),
             reading: Mutex::default(),
             columns: Mutex::default(),
             schemas: Mutex::default(),
@@ -210,12 +207,12 @@ impl Repository {
         let commit = self.shared(digest.to_owned(), parents(&parents_text), spec, sorted);
         let commit = Arc::new(commit);
         let mut commits = lock(&self.commits);
-        commits.put(digest.to_owned(), commit.clone());
-        let samples = |commit: &Commit| commit.columns.values().map(|c| c.len()).sum::<usize>();
-        let mut held: usize = commits.iter().map(|(_, commit)| samples(commit)).sum();
-        while held > SAMPLES && commits.len() > 1 {
-            held -= commits.pop_lru().map_or(0, |(_, commit)| samples(&commit));
+        let samples = commit.columns.values().map(|c| c.len() as u64).sum();
+        commits.put(digest.to_owned(), commit.clone(), samples);
+        if commits.len() > COMMITS {
+            commits.pop_oldest();
         }
+        while commits.len() > 1 && commits.pop_excess(0).is_some() {}
         drop(commits);
         Ok(commit)
     }
