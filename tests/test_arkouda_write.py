@@ -86,6 +86,21 @@ def test_what_is_written_over_an_object_stays_of_its_kind(store):
         assert frame.attrs["NumCols"] == 3 and frame["ip"].attrs["ObjType"] == arkouda.IPV4 and frame["ip"][-1] == 18
 
 
+def test_years_and_months_begin_where_the_calendar_says(store):
+    """Judge: NumPy, from the first month to the last that 64 bits of nanoseconds reach."""
+    months = np.array(["1677-10", "1678-01", "1969-12", "1970-01", "2000-02", "2000-03", "2100-03", "2262-04", "NaT"], "M8[M]")
+    years = np.array(["1678", "NaT", "2262"], ">M8[Y]")
+    with Mount(store, checkout="work") as mount:
+        for outside in (np.array(["1677-09"], "M8[M]"), np.array(["2262-05"], "M8[M]"), np.array([2263 - 1970], "M8[Y]")):
+            refused(mount / "when.npy", outside)
+        for times in (months, years):
+            np.save(mount / "when.npy", times)
+            want = times.astype("<M8[ns]").view("<i8").tolist()
+            assert np.load(mount / "when.npy").view("<i8").tolist() == want
+    with export(store) as file:
+        assert file["when"].attrs["ObjType"] == arkouda.DATETIME and file["when"][()].tolist() == want
+
+
 def test_both_forms_of_an_object_say_the_same(store):
     """The form that is written counts, not the one that was there; the same again changes nothing."""
     with Mount(store, checkout="work") as mount:
