@@ -3,6 +3,8 @@
 //! A pipeline is taken on only if every step is known here; the others are left to libhdf5. Sizes are
 //! computed from the chunk's own before anything is decoded, so a damaged chunk cannot ask for memory.
 
+#![warn(missing_docs, unreachable_pub)]
+
 mod alone;
 mod bitshuffle;
 pub mod blosc;
@@ -35,11 +37,14 @@ const SHUFFLE: i32 = 2;
 const FLETCHER32: i32 = 3;
 const LZF: i32 = 32000;
 const BLOSC: i32 = 32001;
+/// LZ4 in HDF5's registry of filters.
 pub const LZ4: i32 = 32004;
+/// Bitshuffle in HDF5's registry of filters.
 pub const BITSHUFFLE: i32 = 32008;
+/// Zstandard in HDF5's registry of filters.
 pub const ZSTD: i32 = 32015;
 
-/// Whether a filter can be undone here, by its number.
+/// Returns true if the filter of this number can be undone here.
 pub fn is_known(id: i32) -> bool {
     matches!(
         id,
@@ -85,16 +90,17 @@ impl Step {
     }
 }
 
-/// What decoding may use.
+/// The resources that decoding may use.
 #[derive(Clone, Copy)]
 pub struct Means<'a> {
+    /// The pool that buffers come from.
     pub pool: &'a Arc<Pool>,
-    /// Who helps with one chunk; `None`: the caller decodes it alone.
+    /// The threads that help with one chunk; `None`: the caller decodes it alone.
     pub team: Option<&'a Team>,
 }
 
 impl Means<'_> {
-    /// Does something with each item: in order, or at the same time by all who may help.
+    /// Calls `work` for each item: in order, or at the same time by all who may help.
     pub fn each<T: Send, E: Send>(
         self,
         effort: Effort,
@@ -114,41 +120,57 @@ pub struct Pipeline {
     steps: Vec<Step>,
 }
 
-/// Why a chunk could not be decoded.
+/// The reason why a chunk could not be decoded.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
+    /// A zlib stream is damaged.
     #[error("deflate: {0}")]
     Deflate(String),
+    /// An lzf stream is damaged.
     #[error("lzf: damaged data")]
     Lzf,
+    /// A Blosc frame is damaged, or not of Blosc 1.
     #[error("blosc: {0}")]
     Blosc(&'static str),
+    /// An LZ4 block is damaged.
     #[error("lz4: damaged data")]
     Lz4,
+    /// A bitshuffle chunk is damaged.
     #[error("bitshuffle: damaged data")]
     Bitshuffle,
+    /// A Zstandard frame is damaged.
     #[error("zstd: {0}")]
     Zstd(String),
+    /// No filter of this number is known.
     #[error("filter {0} is not known")]
     Unknown(i32),
+    /// The checksum is not that of the data.
     #[error("fletcher32: checksum does not match")]
     Checksum,
+    /// The data are not as long as they should be, in bytes.
     #[error("{have} bytes after decoding, a chunk has {want}")]
-    Size { have: usize, want: usize },
+    Size {
+        /// Bytes that there are.
+        have: usize,
+        /// Bytes that there should be.
+        want: usize,
+    },
 }
 
-/// Why a chunk could not be read and decoded at the same time.
+/// The reason why a chunk could not be read and decoded at the same time.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PartsError<E> {
+    /// The stored bytes could not be read.
     #[error("it could not be read")]
     Read(E),
+    /// The stored bytes could not be decoded.
     #[error(transparent)]
     Filter(#[from] FilterError),
 }
 
 impl Pipeline {
-    /// The pipeline for filters as a file lists them (number and parameters); `None` if one is not
-    /// known here, or if two of them compress, so that a size in between is unknown.
+    /// Creates the pipeline for filters as a file lists them (number and parameters); `None` if one is not known
+    /// here, or if two of them compress, so that a size in between is unknown.
     pub fn new(filters: &[(i32, Vec<u32>)]) -> Option<Self> {
         let steps: Vec<Step> = filters
             .iter()
@@ -170,7 +192,7 @@ impl Pipeline {
         (steps.iter().filter(|step| step.compresses()).count() <= 1).then_some(Self { steps })
     }
 
-    /// Further buffers of a chunk's size that decoding takes.
+    /// Returns the number of further buffers of a chunk's size that decoding takes.
     pub fn buffers(&self) -> usize {
         let has_blocks = |step: &Step| matches!(step, Step::Blosc | Step::Bitshuffle(_));
         let between = self.steps.len().saturating_sub(1).min(2);
@@ -184,7 +206,7 @@ impl Pipeline {
         Ok(out)
     }
 
-    /// The same into a buffer, which it fills; after an error its content means nothing.
+    /// Decodes a stored chunk into a buffer, which it fills; after an error its content means nothing.
     pub fn decode_into(&self, stored: &[u8], mask: u32, out: &mut [u8]) -> Result<(), FilterError> {
         let pool = &Arc::default();
         self.decode_with(Means { pool, team: None }, stored, mask, out)
@@ -207,7 +229,7 @@ impl Pipeline {
         }
     }
 
-    /// The same with more means.
+    /// Decodes as `decode_into` does, with these resources.
     pub fn decode_with(
         &self,
         means: Means<'_>,

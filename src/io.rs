@@ -1,6 +1,9 @@
-//! Where bytes come from and go to: local files, buffers, scratch files, and [`content::Content`], bytes at any offset.
+//! The sources and sinks of bytes: local files, buffers, scratch files, and [`content::Content`], bytes at any
+//! offset.
 //!
 //! Nothing here knows HDF5 or what the bytes mean.
+
+#![warn(missing_docs, unreachable_pub)]
 
 pub(crate) mod arena;
 pub mod buffer;

@@ -3,6 +3,8 @@
 //! Format: NEP 1 and `numpy.lib.format` of NumPy 2.2 and later (64-byte alignment, and room for the
 //! first axis to grow to 21 digits). Data is always in C order.
 
+#![warn(missing_docs, unreachable_pub)]
+
 pub mod bounds;
 pub mod dtype;
 pub mod literal;
@@ -16,8 +18,8 @@ const ALIGN: usize = 64;
 /// NumPy's `GROWTH_AXIS_MAX_DIGITS`.
 const GROWTH_DIGITS: usize = 21;
 
-/// The header of an array of `dtype` and `shape`, in the version NumPy chooses: 1.0 if it fits,
-/// 2.0 if it is longer than 65535 bytes, 3.0 if a member name is not latin-1.
+/// Returns the header of an array of `dtype` and `shape`, in the version NumPy chooses: 1.0 if it fits, 2.0 if it is
+/// longer than 65535 bytes, 3.0 if a member name is not latin-1.
 pub fn header(dtype: &DType, shape: &[u64]) -> Vec<u8> {
     let mut text = format!(
         "{{'descr': {}, 'fortran_order': False, 'shape': {}, }}",
@@ -37,7 +39,7 @@ pub fn header(dtype: &DType, shape: &[u64]) -> Vec<u8> {
     }
 }
 
-/// Bytes of the payload: the product of `shape` times the element size; `None` past 2^63 - 1.
+/// Returns the number of bytes of the payload: the product of `shape` times the element size; `None` past 2^63 - 1.
 pub fn payload_len(dtype: &DType, shape: &[u64]) -> Option<u64> {
     if shape.contains(&0) {
         return Some(0);
@@ -68,7 +70,7 @@ fn wrap_long(text: &[u8], version: u8) -> Vec<u8> {
     assemble(text, version, &len32.to_le_bytes(), len)
 }
 
-/// Length of the text with its padding and newline; NumPy adds a whole block where none is needed.
+/// Returns the length of the text with its padding and newline; NumPy adds a whole block where none is needed.
 fn padded(text: usize, len_field: usize) -> usize {
     let end = MAGIC.len() + 2 + len_field + text + 1;
     text + 1 + ALIGN - end % ALIGN

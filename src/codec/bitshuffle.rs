@@ -15,19 +15,22 @@ use super::{FilterError, lz4, zstd};
 use crate::io::buffer::Pool;
 
 /// Elements that are sorted together at the least.
-pub const MULTIPLE: usize = 8;
+pub(super) const MULTIPLE: usize = 8;
 
-/// What compresses a block behind the shuffle.
+/// The compressor behind the shuffle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Codec {
+pub(super) enum Codec {
+    /// Nothing: the blocks are only shuffled.
     None,
+    /// LZ4.
     Lz4,
+    /// Zstandard.
     Zstd,
 }
 
 /// The parameters of the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bitshuffle {
+pub(super) struct Bitshuffle {
     /// Bytes of an element.
     size: NonZeroUsize,
     /// Elements of a block; 0: the default for the element.
@@ -36,8 +39,8 @@ pub struct Bitshuffle {
 }
 
 impl Bitshuffle {
-    /// From the parameters as a file lists them: version (two), element size, block size, codec.
-    pub fn new(parameters: &[u32]) -> Option<Self> {
+    /// Reads the parameters as a file lists them: version (two), element size, block size, codec.
+    pub(super) fn new(parameters: &[u32]) -> Option<Self> {
         let size = NonZeroUsize::new(usize::try_from(*parameters.get(2)?).ok()?)?;
         let block = usize::try_from(parameters.get(3).copied().unwrap_or(0)).ok()?;
         let codec = match parameters.get(4).copied().unwrap_or(0) {
@@ -50,7 +53,8 @@ impl Bitshuffle {
         sane.then_some(Self { size, block, codec })
     }
 
-    pub fn compresses(self) -> bool {
+    /// Returns true if a compressor follows the shuffle.
+    pub(super) fn compresses(self) -> bool {
         self.codec != Codec::None
     }
 
@@ -62,7 +66,12 @@ impl Bitshuffle {
     }
 
     /// Decodes into a buffer, which the blocks must fill.
-    pub fn into(self, stored: &[u8], out: &mut [u8], pool: &Arc<Pool>) -> Result<(), FilterError> {
+    pub(super) fn into(
+        self,
+        stored: &[u8],
+        out: &mut [u8],
+        pool: &Arc<Pool>,
+    ) -> Result<(), FilterError> {
         let mut stored = stored;
         let len = out.len();
         let size = self.size.get();
@@ -117,7 +126,7 @@ impl Bitshuffle {
 }
 
 /// Puts the bits of a block's elements together again; the elements are a multiple of eight.
-pub fn unsort(sorted: &[u8], out: &mut [u8], size: usize) {
+pub(super) fn unsort(sorted: &[u8], out: &mut [u8], size: usize) {
     match size {
         1 => wide(Unsort::<1> { sorted, out }),
         2 => wide(Unsort::<2> { sorted, out }),
@@ -128,7 +137,7 @@ pub fn unsort(sorted: &[u8], out: &mut [u8], size: usize) {
     }
 }
 
-/// The same for elements of `N` bytes: tiles of bits become planes of bytes, and these are woven together.
+/// `unsort` for elements of `N` bytes: tiles of bits become planes of bytes, and these are woven together.
 struct Unsort<'a, const N: usize> {
     sorted: &'a [u8],
     out: &'a mut [u8],
@@ -159,7 +168,7 @@ impl<const N: usize> Work for Unsort<'_, N> {
     }
 }
 
-/// From the byte `first` of each row of bits on.
+/// Puts the bits together from the byte `first` of each row of bits on.
 fn unsort_rows(sorted: &[u8], out: &mut [u8], size: usize, first: usize) {
     let row = sorted.len() / size / 8;
     for byte in 0..size {

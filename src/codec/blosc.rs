@@ -53,7 +53,7 @@ enum Codec {
 }
 
 impl Codec {
-    /// From the high three bits of the flags.
+    /// Reads the codec from the high three bits of the flags.
     fn new(flags: u8) -> Result<Self, FilterError> {
         Ok(match flags >> 5 {
             0 => Self::Blosclz,
@@ -65,7 +65,7 @@ impl Codec {
         })
     }
 
-    /// What decoding `WORTH_HELP` takes.
+    /// Returns the effort of decoding `WORTH_HELP` bytes.
     fn effort(self) -> Effort {
         match self {
             Self::Blosclz | Self::Lz4 | Self::Snappy => Effort::Short,
@@ -93,7 +93,7 @@ impl Codec {
     }
 }
 
-/// How the elements of a block were sorted.
+/// The order of the bytes in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sorted {
     No,
@@ -101,7 +101,7 @@ enum Sorted {
     Bits,
 }
 
-/// What a header says, checked.
+/// The header of a frame, checked.
 struct Header {
     codec: Codec,
     sorted: Sorted,
@@ -116,7 +116,7 @@ struct Header {
 }
 
 impl Header {
-    /// From the beginning of a stored chunk, of which there are so many bytes.
+    /// Reads the header from the beginning of a stored chunk of `available` bytes.
     fn read(stored: &[u8], available: usize) -> Result<Self, FilterError> {
         let short = damaged("shorter than its header");
         let (head, _) = stored.split_first_chunk::<HEADER>().ok_or(short)?;
@@ -156,7 +156,7 @@ impl Header {
         Ok(header)
     }
 
-    /// How many streams a block of `len` bytes has.
+    /// Returns the number of streams of a block of `len` bytes.
     fn streams(&self, len: usize) -> usize {
         let split = self.split
             && len == self.block
@@ -166,7 +166,7 @@ impl Header {
     }
 }
 
-/// The number at `at`.
+/// Reads the number at `at`.
 fn number(frame: &[u8], at: usize) -> Result<usize, FilterError> {
     frame
         .get(at..)
@@ -175,7 +175,7 @@ fn number(frame: &[u8], at: usize) -> Result<usize, FilterError> {
         .ok_or(damaged("ends too early"))
 }
 
-/// How many bytes a frame decodes to, as its header claims: up to 2 GiB.
+/// Returns the number of bytes that a frame decodes to, as its header claims: up to 2 GiB.
 pub fn frame_len(stored: &[u8]) -> Result<usize, FilterError> {
     Ok(Header::read(stored, stored.len())?.len)
 }
@@ -220,7 +220,8 @@ pub fn into(stored: &[u8], out: &mut [u8], means: Means<'_>) -> Result<(), Filte
     }
 }
 
-/// The blocks of a frame one after the other, none held longer than it is looked at: for frames that are large.
+/// Returns the blocks of a frame one after the other, none held longer than it is looked at: for frames
+/// that are large.
 pub fn blocks(
     stored: &[u8],
 ) -> Result<impl Iterator<Item = Result<Vec<u8>, FilterError>>, FilterError> {

@@ -7,7 +7,7 @@ use libdeflater::Decompressor;
 use super::FilterError;
 
 /// Decodes into a buffer, which the stream must fill.
-pub fn into(stored: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
+pub(super) fn into(stored: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
     thread_local! {
         static DECOMPRESSOR: RefCell<Decompressor> = RefCell::new(Decompressor::new());
     }

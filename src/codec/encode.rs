@@ -12,7 +12,7 @@ use super::{BLOSC, DEFLATE, LZF, SHUFFLE};
 
 pub use blosc::Codec;
 
-/// How the chunks of a dataset are compressed.
+/// The compression of a dataset's chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     /// Shuffled, then a zlib stream of this level (1 to 9).
@@ -20,19 +20,25 @@ pub enum Encoding {
     /// Shuffled, then LibLZF's stream.
     Lzf,
     /// Sorted bytes in a frame of Blosc 1 of this level (1 to 9).
-    Blosc { codec: Codec, level: u8 },
+    Blosc {
+        /// The compressor.
+        codec: Codec,
+        /// 1 to 9.
+        level: u8,
+    },
 }
 
 /// A chunk as it is stored.
 pub struct Encoded {
+    /// The stored bytes.
     pub bytes: Vec<u8>,
     /// Bit `i` set: filter `i` was not applied.
     pub mask: u32,
 }
 
 impl Encoding {
-    /// The filters as a dataset declares them, number and parameters, for elements and chunks of these sizes in
-    /// bytes.
+    /// Returns the filters as a dataset declares them, number and parameters, for elements and chunks of these sizes
+    /// in bytes.
     pub fn filters(self, element: usize, chunk: usize) -> Vec<(i32, Vec<u32>)> {
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let shuffle = (SHUFFLE, vec![number(element)]);
@@ -92,7 +98,7 @@ impl Encoding {
     }
 }
 
-/// A zlib stream, if it is smaller.
+/// Returns a zlib stream, if it is smaller.
 fn zlib(bytes: &[u8], level: u8) -> Option<Vec<u8>> {
     let level = CompressionLvl::new(i32::from(level)).unwrap_or_default();
     let mut out = vec![0; bytes.len()];
@@ -101,7 +107,8 @@ fn zlib(bytes: &[u8], level: u8) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The first bytes of all elements, then the second ones, and so on; bytes of no whole element stay as they are.
+/// Writes the first bytes of all elements, then the second ones, and so on; bytes of no whole element stay as they
+/// are.
 fn shuffle(from: &[u8], to: &mut [u8], size: usize) {
     let count = from.len() / size.max(1);
     let whole = count * size;

@@ -6,10 +6,10 @@
 use super::FilterError;
 
 /// Bytes of a checksum.
-pub const LEN: usize = 4;
+pub(super) const LEN: usize = 4;
 
-/// Checks the sum; the data before it.
-pub fn check(stored: &[u8]) -> Result<&[u8], FilterError> {
+/// Checks the sum; returns the data before it.
+pub(super) fn check(stored: &[u8]) -> Result<&[u8], FilterError> {
     let Some((data, sum)) = stored.split_last_chunk::<LEN>() else {
         return Err(FilterError::Checksum);
     };

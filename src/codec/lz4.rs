@@ -5,22 +5,22 @@
 
 use super::FilterError;
 
-/// A big-endian 32-bit number from the front.
-pub fn number(bytes: &mut &[u8]) -> Result<usize, FilterError> {
+/// Takes a big-endian 32-bit number from the front.
+pub(super) fn number(bytes: &mut &[u8]) -> Result<usize, FilterError> {
     let (head, rest) = bytes.split_first_chunk::<4>().ok_or(FilterError::Lz4)?;
     *bytes = rest;
     usize::try_from(u32::from_be_bytes(*head)).map_err(|_| FilterError::Lz4)
 }
 
-/// A big-endian 64-bit number from the front.
-pub fn long_number(bytes: &mut &[u8]) -> Result<usize, FilterError> {
+/// Takes a big-endian 64-bit number from the front.
+pub(super) fn long_number(bytes: &mut &[u8]) -> Result<usize, FilterError> {
     let (head, rest) = bytes.split_first_chunk::<8>().ok_or(FilterError::Lz4)?;
     *bytes = rest;
     usize::try_from(u64::from_be_bytes(*head)).map_err(|_| FilterError::Lz4)
 }
 
 /// Decodes into a buffer, which the blocks must fill.
-pub fn into(mut stored: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
+pub(super) fn into(mut stored: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
     if long_number(&mut stored)? != out.len() {
         return Err(FilterError::Lz4);
     }
@@ -42,7 +42,7 @@ pub fn into(mut stored: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
 }
 
 /// Decodes one block of LZ4, which must fill `out`.
-pub fn decode_block(data: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
+pub(super) fn decode_block(data: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
     let got = lz4_flex::block::decompress_into(data, out);
     let filled = got.ok() == Some(out.len());
     filled.then_some(()).ok_or(FilterError::Lz4)

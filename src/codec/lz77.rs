@@ -6,10 +6,15 @@
 /// Bytes of a step.
 const STEP: usize = 16;
 
-/// Takes `n` literals from the front of `stream` to `at`; the rest of the stream. `None` if there are not so
+/// Takes `n` literals from the front of `stream` to `at`; returns the rest of the stream. `None` if there are not so
 /// many, or no room for them.
 #[inline(always)]
-pub fn literals<'a>(stream: &'a [u8], out: &mut [u8], at: usize, n: usize) -> Option<&'a [u8]> {
+pub(super) fn literals<'a>(
+    stream: &'a [u8],
+    out: &mut [u8],
+    at: usize,
+    n: usize,
+) -> Option<&'a [u8]> {
     const LONGEST: usize = 32;
     let place = out.get_mut(at..)?;
     if n <= LONGEST
@@ -27,7 +32,7 @@ pub fn literals<'a>(stream: &'a [u8], out: &mut [u8], at: usize, n: usize) -> Op
 /// Copies `n` bytes to `at` from `distance` bytes before it; `None` if they begin before `out`, or do not fit.
 /// A copy may run into itself: then it repeats.
 #[inline(always)]
-pub fn copy(out: &mut [u8], at: usize, distance: usize, n: usize) -> Option<()> {
+pub(super) fn copy(out: &mut [u8], at: usize, distance: usize, n: usize) -> Option<()> {
     let from = at.checked_sub(distance)?;
     let end = at.checked_add(n).filter(|&end| end <= out.len())?;
     let room = end.checked_add(STEP).is_some_and(|end| end <= out.len());

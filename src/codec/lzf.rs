@@ -7,7 +7,7 @@
 use super::{FilterError, lz77};
 
 /// Decodes into a buffer, which the stream must fill.
-pub fn into(stored: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
+pub(super) fn into(stored: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
     let mut at = 0;
     let mut left = stored;
     while let Some((&control, rest)) = left.split_first() {

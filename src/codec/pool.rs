@@ -16,22 +16,23 @@ use crate::io::thread::{anywhere, times_preempted};
 /// More of them would wait for memory.
 const MOST: usize = 3;
 
-/// How long a helper looks out after it was called, or has helped.
+/// The time for which a helper looks out after it was called, or has helped.
 const LOOK_OUT: Duration = Duration::from_micros(300);
 
-/// The same after it has helped, if it was called as soon as that after it had helped before.
+/// The time for which a helper looks out after it has helped, if it was called as soon as that after it had helped
+/// before.
 const FREQUENT: Duration = Duration::from_micros(600);
 
-/// How long none is called after several readers were there.
+/// The time for which none is called after several readers were there.
 const REST: Duration = Duration::from_millis(10);
 
-/// The same after a helper had to leave its processor to somebody else.
+/// The time for which none is called after a helper had to leave its processor to somebody else.
 const SHORT_REST: Duration = Duration::from_millis(5);
 
-/// How long the caller looks whether helpers are done, before it sleeps until they are.
+/// The time for which the caller looks out for helpers to be done, before it sleeps until they are.
 const MOMENT: Duration = Duration::from_micros(500);
 
-/// How long work takes.
+/// The expected length of a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
     /// Not much more than waking a helper: for those who look out already.
@@ -65,7 +66,7 @@ struct Inner {
 }
 
 impl Team {
-    /// As many helpers as there are other processors, a few at most.
+    /// Creates a team of as many helpers as there are other processors, a few at most; none is started yet.
     pub fn new() -> Self {
         let processors = available_parallelism().map_or(1, std::num::NonZero::get);
         Self::of((processors - 1).min(MOST))
@@ -86,12 +87,12 @@ impl Team {
         }))
     }
 
-    /// How many can work at the same time, the caller included.
+    /// Returns the number of threads that can work at the same time, the caller included.
     pub fn size(&self) -> usize {
         self.0.helpers + 1
     }
 
-    /// Has helpers look out: there will be work in a moment.
+    /// Lets helpers look out: there will be work in a moment.
     pub fn call(&self) {
         let inner = &self.0;
         if inner.rests() {
@@ -117,13 +118,13 @@ impl Team {
         }
     }
 
-    /// There are several readers: nobody helps for a while.
+    /// Lets helpers rest for a while: there are several readers.
     pub fn rest(&self) {
         self.0.begin_rest(REST);
     }
 
-    /// Does something with each item, in the calling thread and at the same time in helpers; returns when all is done. After
-    /// an error no further item is begun; of several errors it is the first that came.
+    /// Calls `work` for each item, in the calling thread and at the same time in helpers; returns when all is done.
+    /// After an error no further item is begun; of several errors it is the first that came.
     pub fn each<T: Send, E: Send>(
         &self,
         effort: Effort,
@@ -212,7 +213,7 @@ impl Inner {
         self.stay_awake(if frequent { FREQUENT } else { LOOK_OUT });
     }
 
-    /// What a helper does that was called. Whatever else is given to it meanwhile, it does in between.
+    /// Looks out for work, as a helper that was called. Whatever else is given to it meanwhile, it does in between.
     fn look_out(&self) {
         let preempted = times_preempted();
         self.awake.fetch_add(1, Ordering::AcqRel);

@@ -12,7 +12,7 @@ use crate::codec::pool::Effort;
 const PART: usize = 128 << 10;
 
 /// Puts the bytes of each element together again; `size` is that of an element, at least one.
-pub fn into(
+pub(super) fn into(
     stored: &[u8],
     out: &mut [u8],
     size: usize,
@@ -30,8 +30,8 @@ pub fn into(
     Ok(())
 }
 
-/// The same from planes of equal length, of which `out` takes all.
-pub fn planes_into(planes: &[&[u8]], out: &mut [u8], means: Means<'_>) {
+/// Puts elements together from planes of equal length, of which `out` takes all.
+pub(super) fn planes_into(planes: &[&[u8]], out: &mut [u8], means: Means<'_>) {
     let elements = PART / planes.len().max(1);
     if out.len() < 2 * PART || elements == 0 {
         return part_into(planes, out);
@@ -49,7 +49,7 @@ pub fn planes_into(planes: &[&[u8]], out: &mut [u8], means: Means<'_>) {
     }
 }
 
-/// From the beginning of planes, as much as `out` takes.
+/// Puts elements together from the beginning of planes, as many as `out` takes.
 fn part_into(planes: &[&[u8]], out: &mut [u8]) {
     fn weave<const N: usize>(planes: &[&[u8]], out: &mut [u8]) {
         // As many as was matched for.

@@ -6,12 +6,12 @@
 #![allow(unsafe_code)]
 
 /// Work worth compiling anew. `run` and what it calls must be `#[inline(always)]`, or they are not.
-pub trait Work {
+pub(super) trait Work {
     fn run(self);
 }
 
 /// Runs `work` as compiled for AVX2, if the CPU has it.
-pub fn wide(work: impl Work) {
+pub(super) fn wide(work: impl Work) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
         // SAFETY: the CPU has AVX2, all that the function asks for.
@@ -27,8 +27,10 @@ fn with_avx2(work: impl Work) {
 }
 
 /// Planes of equal length, woven into `out`, which is as long as all of them.
-pub struct Weave<'a, const N: usize> {
+pub(super) struct Weave<'a, const N: usize> {
+    /// The planes: plane `i` holds byte `i` of each element.
     pub planes: [&'a [u8]; N],
+    /// The elements.
     pub out: &'a mut [u8],
 }
 
@@ -43,7 +45,7 @@ impl<const N: usize> Work for Weave<'_, N> {
 
 /// Interleaves planes of equal length: the first bytes of all, then the second ones, and so on.
 #[inline(always)]
-pub fn weave<const N: usize>(planes: [&[u8]; N], out: &mut [u8]) {
+pub(super) fn weave<const N: usize>(planes: [&[u8]; N], out: &mut [u8]) {
     /// Elements that fill vector registers.
     const BLOCK: usize = 32;
     let mut at = 0;

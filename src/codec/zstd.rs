@@ -7,7 +7,7 @@ use zstd::bulk::Decompressor;
 use super::FilterError;
 
 /// Decodes into a buffer, which the frame must fill.
-pub fn into(stored: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
+pub(super) fn into(stored: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
     thread_local! {
         static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
     }

@@ -30,6 +30,7 @@ pub struct Ahead {
 }
 
 impl Ahead {
+    /// Starts the threads.
     pub fn new() -> Self {
         let queue = Arc::new(Queue::default());
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -43,7 +44,7 @@ impl Ahead {
         Self { queue, cores }
     }
 
-    /// Threads that can work at the same time.
+    /// Returns the number of threads that can work at the same time.
     pub fn cores(&self) -> usize {
         self.cores
     }
@@ -57,7 +58,7 @@ impl Ahead {
         }
     }
 
-    /// The same for what somebody waits for already: before all others.
+    /// Takes on a job that somebody waits for already: before all others, however many wait.
     pub fn submit_first(&self, job: impl FnOnce() + Send + 'static) {
         let mut jobs = self.queue.jobs.lock().unwrap_or_else(|e| e.into_inner());
         if jobs.0.len() < MOST_WAITING {

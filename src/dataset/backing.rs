@@ -1,4 +1,4 @@
-//! Where the bytes of a dataset come from: found once, shared by all who have it open.
+//! The source of a dataset's bytes: found once, shared by all who have it open.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,23 +14,29 @@ use crate::io::lru::WeightedLru;
 /// Pieces that libhdf5 reads where the file names no chunks, in bytes.
 pub const ROW_PIECE: u64 = 1 << 20;
 
-/// Where the bytes come from.
+/// The source of a dataset's bytes.
 pub enum Backing {
-    /// The same element again and again.
+    /// One element, repeated.
     Fill(Vec<u8>),
+    /// All elements, in memory.
     Memory(Arc<Vec<u8>>),
-    /// At this address in the store file.
+    /// Elements in one run at this address in the store file.
     Contiguous(u64),
     /// Parts of raw files, in order; behind them comes the fill value.
     Raw {
+        /// The parts, in order.
         parts: Vec<RawFile>,
+        /// One element, repeated behind the parts.
         fill: Vec<u8>,
     },
+    /// Pieces that are decoded.
     Pieces {
+        /// The pieces.
         grid: Grid,
         /// The chunks themselves, where a piece gathers several: one that is damaged must not cost the
         /// others.
         chunks: Option<Grid>,
+        /// The form in which pieces are asked for.
         form: Form,
         /// Reads pieces here; otherwise libhdf5 does.
         direct: Option<Box<Chunks>>,
@@ -38,7 +44,7 @@ pub enum Backing {
 }
 
 impl Backing {
-    /// Bytes of memory that it takes, roughly.
+    /// Returns the bytes of memory that it takes, roughly.
     pub fn weight(&self) -> usize {
         let own = match self {
             Self::Fill(bytes) => bytes.len(),
@@ -50,7 +56,7 @@ impl Backing {
         own + 256
     }
 
-    /// Whether bytes come from files other than the store's own.
+    /// Returns true if bytes come from files other than the store's own.
     pub fn is_outside(&self) -> bool {
         matches!(
             self,
@@ -96,23 +102,27 @@ impl Backings {
 
 /// A part of an external raw file that was opened under the policy.
 pub struct RawFile {
+    /// The open file.
     pub file: File,
+    /// The offset in the file at which the part begins.
     pub offset: u64,
-    /// Where the part ends in the payload.
+    /// The offset in the payload at which the part ends.
     pub end: u64,
 }
 
-/// In which form a piece is asked for.
+/// The form in which a piece is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
+    /// Elements as NumPy has them.
     Elements,
     /// Elements of a virtual dataset whose sources were checked.
     Virtual,
+    /// Text of variable length, in this form.
     Text(TextForm),
 }
 
 impl Form {
-    /// A number that keeps the forms of one object apart in the cache.
+    /// Returns a number that keeps the forms of one object apart in the cache.
     pub fn number(self) -> u32 {
         match self {
             Self::Elements | Self::Virtual => 0,

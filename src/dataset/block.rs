@@ -3,8 +3,9 @@
 /// An array in C order: its bytes are elsewhere.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
+    /// The dimensions of the array.
     pub shape: &'a [u64],
-    /// Where the block starts in it.
+    /// The coordinates of the block's first element.
     pub start: &'a [u64],
 }
 

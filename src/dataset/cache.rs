@@ -51,7 +51,7 @@ impl Inner {
 /// Pieces of which is remembered that they were read.
 const MOST_CONSUMED: usize = 4096;
 
-/// The cache; shared by all stores of a mount.
+/// The cache of decoded pieces, shared by all stores of a mount.
 pub struct Cache {
     limit: u64,
     pool: Arc<Pool>,
@@ -67,7 +67,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Cache {
-    /// A cache of at most `limit` bytes.
+    /// Creates a cache of at most `limit` bytes.
     pub fn new(limit: u64) -> Self {
         Self {
             limit,
@@ -85,33 +85,33 @@ impl Cache {
         }
     }
 
-    /// Where its buffers come from.
+    /// Returns the pool that its buffers come from.
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
 
-    /// The budget in bytes.
+    /// Returns the budget in bytes.
     pub fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Whether a piece of this size can be kept.
+    /// Returns true if a piece of this size can be kept.
     pub fn holds(&self, len: usize) -> bool {
         len as u64 + OVERHEAD <= self.limit
     }
 
-    /// Whether a piece is here, or will be soon.
+    /// Returns true if a piece is here, or will be soon.
     pub fn has(&self, key: &Key) -> bool {
         lock(&self.inner).has(key)
     }
 
-    /// Pieces that are being decoded now.
+    /// Returns the number of pieces that are being decoded now.
     pub fn decoding(&self) -> usize {
         let inner = lock(&self.inner);
         inner.flights.values().filter(|f| f.decodes).count()
     }
 
-    /// A piece whose size is not known before it is loaded.
+    /// Returns a piece whose size is not known before it is loaded.
     pub fn get(&self, key: Key, load: impl FnOnce() -> Result<Vec<u8>>) -> Result<Piece> {
         let none = Need {
             len: 0,
@@ -121,7 +121,7 @@ impl Cache {
         self.reader(lock(&self.inner), key, none, || load().map(Buffer::from))
     }
 
-    /// The piece, from memory or from `fill`, which fills a buffer of old bytes; whoever comes second waits
+    /// Returns the piece, from memory or from `fill`, which fills a buffer of old bytes; whoever comes second waits
     /// for the first.
     pub fn read(
         &self,
@@ -132,7 +132,8 @@ impl Cache {
         self.reader(lock(&self.inner), key, need, || self.filled(need, fill))
     }
 
-    /// The same unless it is not here and `elsewhere`: that is asked when nobody can give it up in between.
+    /// Returns the piece as `read` does; `None` if it is not here and `elsewhere()`, which is asked when nobody can
+    /// give the piece up in between.
     pub fn read_unless(
         &self,
         key: Key,
@@ -291,6 +292,7 @@ impl Cache {
         }
     }
 
+    /// Returns the counters, and what the cache holds now.
     pub fn status(&self) -> CacheStatus {
         let inner = lock(&self.inner);
         let held = inner.pieces.values().map(|entry| entry.piece.len() as u64);

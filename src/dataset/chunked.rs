@@ -31,17 +31,19 @@ pub struct Chunks {
     direct: Direct,
 }
 
-/// What reading takes beside the chunks.
+/// The file and the resources that reading chunks takes.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
+    /// The store file.
     pub file: &'a StoreFile,
+    /// The resources that decoding may use.
     pub means: Means<'a>,
-    /// The bytes are wanted once, by a reader who goes on: leave the kernel's page cache alone.
+    /// True if the bytes are wanted once, by a reader who goes on: leave the kernel's page cache alone.
     pub streaming: bool,
 }
 
 impl Source<'_> {
-    /// Which bytes of the store file must come from the disk for a chunk, if it is worth asking.
+    /// Returns the bytes of the store file that must come from the disk for a chunk, if it is worth asking.
     fn missing(&self, slot: Slot) -> Option<Range<u64>> {
         // A smaller buffer need not be aligned, and a smaller read is not worth it.
         let size = slot.size as usize;
@@ -83,7 +85,7 @@ impl Source<'_> {
         use_(&buffer)
     }
 
-    /// What is in memory already, copied by all who may help.
+    /// Copies what is in memory already, with all who may help.
     fn read_together(&self, buffer: &mut [u8], addr: u64) -> Result<()> {
         let many = self.means.team.map_or(1, Team::size);
         let part = buffer.len().div_ceil(many).max(LARGE);
@@ -100,7 +102,8 @@ fn usize_of(n: u64) -> Result<usize> {
 }
 
 impl Chunks {
-    /// `None` if a chunk is too large to be held; libhdf5 then reads it in parts.
+    /// Creates the chunks of a dataset of `shape`; `None` if a chunk is too large to be held: libhdf5 then reads it
+    /// in parts.
     pub fn new(shape: &[u64], chunk: &[u64], element: u64, direct: Direct) -> Option<Self> {
         let len = chunk
             .iter()
@@ -117,12 +120,12 @@ impl Chunks {
         })
     }
 
-    /// Bytes of memory that the table takes.
+    /// Returns the bytes of memory that the table takes.
     pub fn weight(&self) -> usize {
         self.direct.table.slots.len() * size_of::<Slot>()
     }
 
-    /// What decoding a block of so many bytes takes.
+    /// Returns the memory that decoding a block of `len` bytes takes.
     pub fn need(&self, start: &[u64], shape: &[u64], len: usize) -> Need {
         let one = shape.iter().zip(&self.chunk).all(|(n, c)| n <= c);
         // Any chunk of a block may be the one that is stored in more bytes than the others.
@@ -144,7 +147,7 @@ impl Chunks {
         }
     }
 
-    /// Whether any chunk of a block of the dataset is stored; `start` is at a corner of a chunk.
+    /// Returns true if any chunk of a block of the dataset is stored; `start` is at a corner of a chunk.
     pub fn has_any(&self, start: &[u64], shape: &[u64]) -> bool {
         let first = self.first(start);
         let last: Vec<u64> = (0..shape.len())
@@ -168,7 +171,7 @@ impl Chunks {
         start.iter().zip(&self.chunk).map(|(s, c)| s / c).collect()
     }
 
-    /// The one chunk at `start`, clipped to `count`, for another process to decode.
+    /// Returns the request for the one chunk at `start`, clipped to `count`, for another process to decode.
     pub fn request(&self, object: u64, start: &[u64], count: &[u64]) -> Result<Request> {
         Ok(Request::Chunk {
             dataset: object,
@@ -239,7 +242,7 @@ impl Chunks {
             .ok_or_else(|| Error::damaged("a chunk outside the table"))
     }
 
-    /// One whole chunk, decoded; where none is stored, the fill value.
+    /// Decodes one whole chunk into `out`; where none is stored, the fill value.
     fn chunk(&self, source: Source<'_>, place: &[u64], out: &mut [u8]) -> Result<()> {
         let slot = self.slot(place)?;
         if slot.size == 0 {

@@ -1,4 +1,4 @@
-//! What reading needs, and every store of one mount shares.
+//! The state that reading needs, shared by every store of one mount.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -12,31 +12,37 @@ use crate::hdf5::H5;
 use crate::journal::Journal;
 use crate::options::FsOptions;
 
-/// What all stores of one mount share.
+/// The state that all stores of one mount share.
 pub struct Context {
+    /// The workers that run libhdf5.
     pub h5: H5,
+    /// The cache of decoded pieces.
     pub cache: Cache,
+    /// The log of failures.
     pub journal: Journal,
+    /// The options of the mount.
     pub options: FsOptions,
-    /// What the kernel reads ahead, if it may be told.
+    /// The kernel's read-ahead, if it may be told.
     pub window: Window,
+    /// The threads that read ahead.
     pub ahead: Ahead,
-    /// Helps with a chunk that somebody waits for.
+    /// The threads that help with a chunk that somebody waits for.
     pub team: Team,
-    /// Where the bytes of datasets are that were opened lately.
+    /// The sources of bytes of datasets that were opened lately.
     pub backings: Backings,
-    /// Store files opened since the start.
+    /// The number of store files opened since the start.
     pub stores_opened: AtomicU64,
-    /// What became of raising the kernel's read-ahead: KiB, or why it was refused. Not set without a mount.
+    /// The outcome of raising the kernel's read-ahead: KiB, or why it was refused. Not set without a mount.
     pub read_ahead: Arc<OnceLock<std::result::Result<u64, String>>>,
-    /// What the kernel's side says of how it serves. Not set without a mount.
+    /// The report of the kernel's side on how it serves. Not set without a mount.
     pub serving: OnceLock<Report>,
 }
 
-/// Says how something is, now.
+/// A function that reports the present state of something.
 pub type Report = Box<dyn Fn() -> serde_json::Value + Send + Sync>;
 
 impl Context {
+    /// Creates the state of a mount with these options.
     pub fn new(h5: H5, options: FsOptions) -> Self {
         Self {
             h5,

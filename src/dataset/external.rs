@@ -87,8 +87,8 @@ pub fn raw_files(store: &OpenStore, parts: &[RawPart]) -> Result<Vec<RawFile>> {
         .collect()
 }
 
-/// Says which raw files end before the `len` bytes of the dataset that lie in them: the rest reads as zeros, as it does in
-/// libhdf5.
+/// Returns a message for each raw file that ends before the `len` bytes of the dataset that lie in them: the rest
+/// reads as zeros, as it does in libhdf5.
 pub fn short_files(parts: &[RawPart], files: &[RawFile], len: u64) -> Result<Vec<String>> {
     let mut short = Vec::new();
     let mut start = 0;
@@ -107,7 +107,8 @@ pub fn short_files(parts: &[RawPart], files: &[RawFile], len: u64) -> Result<Vec
     Ok(short)
 }
 
-/// What `short_files` says of a dataset of `len` bytes; nothing of one whose data is not in raw files that may be read.
+/// Returns what `short_files` says of a dataset of `len` bytes; nothing of one whose data is not in raw files that
+/// may be read.
 pub fn short_of(store: &OpenStore, dataset: u64, len: u64) -> Vec<String> {
     let Ok(map) = store.context.h5.map(&store.file, dataset) else {
         return Vec::new();
@@ -120,7 +121,7 @@ pub fn short_of(store: &OpenStore, dataset: u64, len: u64) -> Vec<String> {
         .unwrap_or_default()
 }
 
-/// Whether the policy lets a dataset be read; the reason if not.
+/// Checks that the policy lets a dataset be read; the error is the reason if not.
 pub fn check(store: &Arc<OpenStore>, dataset: u64) -> Result<()> {
     match store.context.h5.map(&store.file, dataset)?.source {
         Source::Raw { files, .. } => raw_files(store, &files).map(drop),
@@ -129,7 +130,7 @@ pub fn check(store: &Arc<OpenStore>, dataset: u64) -> Result<()> {
     }
 }
 
-/// Another HDF5 file that something in `store` names, opened under the policy.
+/// Opens another HDF5 file that something in `store` names, under the policy.
 pub fn open_store(store: &OpenStore, name: &[u8]) -> Result<Arc<OpenStore>> {
     let (path, file) = open(store, name)?;
     let file = StoreFile::from_file(&path, file)?;
@@ -199,13 +200,13 @@ fn check_below(
     Ok(outside)
 }
 
-/// Whether a source is the store's own file, under the name it is mounted by.
+/// Returns true if a source is the store's own file, under the name it is mounted by.
 fn is_own(store: &OpenStore, name: &[u8]) -> bool {
     let base = store.file.path.parent().unwrap_or(Path::new("/"));
     !has_block_number(name) && base.join(OsStr::from_bytes(&unescape(name))) == store.file.path
 }
 
-/// The dataset names a pattern stands for; endless for a numbered one, ended by the first that is missing.
+/// Returns the dataset names a pattern stands for; endless for a numbered one, ended by the first that is missing.
 fn datasets(pattern: &[u8]) -> Box<dyn Iterator<Item = Vec<u8>> + '_> {
     if !has_block_number(pattern) {
         return Box::new(std::iter::once(unescape(pattern)));
@@ -265,7 +266,7 @@ fn has_block_number(pattern: &[u8]) -> bool {
     false
 }
 
-/// `%%` in a source name stands for `%`.
+/// Replaces `%%` in a source name by `%`, for which it stands.
 fn unescape(name: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.len());
     let mut bytes = name.iter().peekable();

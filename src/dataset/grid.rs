@@ -21,6 +21,7 @@ pub struct Grid {
 /// Bytes that lie together both in the payload and in a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
+    /// The number of the piece.
     pub piece: u64,
     /// Offset in the piece, in bytes.
     pub at: u64,
@@ -29,7 +30,8 @@ pub struct Run {
 }
 
 impl Grid {
-    /// `None` if the ranks differ, a piece is empty, or the payload is larger than a file can be.
+    /// Creates the grid of an array of elements of `element` bytes; `None` if the ranks differ, a piece is empty, or
+    /// the payload is larger than a file can be.
     pub fn new(shape: &[u64], piece: &[u64], element: u64) -> Option<Self> {
         if shape.len() != piece.len() || piece.contains(&0) {
             return None;
@@ -59,12 +61,12 @@ impl Grid {
         })
     }
 
-    /// Bytes of the whole array.
+    /// Returns the number of bytes of the whole array.
     pub fn payload(&self) -> u64 {
         self.payload
     }
 
-    /// Pieces in all.
+    /// Returns the number of pieces.
     pub fn pieces(&self) -> u64 {
         if self.payload == 0 {
             return 0;
@@ -73,7 +75,7 @@ impl Grid {
         counts.map(|(d, p)| d.div_ceil(*p)).product()
     }
 
-    /// Bytes of a piece that is not at an edge.
+    /// Returns the number of bytes of a piece that is not at an edge.
     pub fn piece_bytes(&self) -> u64 {
         let counts = self.shape.iter().zip(&self.piece);
         counts
@@ -81,7 +83,7 @@ impl Grid {
             .fold(self.element, |n, &d| n.saturating_mul(d))
     }
 
-    /// Start and clipped shape of a piece.
+    /// Returns the start and the clipped shape of a piece.
     pub fn block(&self, number: u64) -> (Vec<u64>, Vec<u64>) {
         let mut left = number;
         let mut start = vec![0; self.shape.len()];
@@ -96,7 +98,7 @@ impl Grid {
         (start, shape)
     }
 
-    /// The run that byte `offset` of the payload lies in, from that byte on.
+    /// Returns the run that byte `offset` of the payload lies in, from that byte on.
     ///
     /// `offset` is below `payload`.
     pub fn run_at(&self, offset: u64) -> Run {
@@ -133,7 +135,7 @@ impl Grid {
         }
     }
 
-    /// Bytes of a piece, clipped to the array.
+    /// Returns the number of bytes of a piece, clipped to the array.
     pub fn bytes_of(&self, number: u64) -> u64 {
         let mut left = number;
         let mut bytes = self.element;
@@ -146,15 +148,15 @@ impl Grid {
         bytes
     }
 
-    /// The dimension along which bands follow each other: the first along which a piece is thicker than
-    /// one, or the one that is cut.
+    /// Returns the dimension along which bands follow each other: the first along which a piece is thicker than one,
+    /// or the one that is cut.
     fn banded(&self) -> Option<usize> {
         let cut = self.cut?;
         let thick = (0..cut).find(|&k| self.piece[k].min(self.shape[k]) > 1);
         Some(thick.unwrap_or(cut))
     }
 
-    /// How the pieces make bands.
+    /// Returns the way in which the pieces make bands.
     pub fn band(&self) -> Band {
         let Some(k) = self.banded() else {
             return Band {
@@ -175,7 +177,7 @@ impl Grid {
         }
     }
 
-    /// The most bands that a range of `bytes` bytes of the payload touches.
+    /// Returns the largest number of bands that a range of `bytes` bytes of the payload touches.
     pub fn bands_within(&self, bytes: u64) -> u64 {
         let Some(k) = self.banded() else {
             return 1;
@@ -190,7 +192,7 @@ impl Grid {
         (bytes.div_ceil(band.bytes.max(1)) + 1 + shorter).min(all)
     }
 
-    /// The band that byte `offset` of the payload lies in, and the range of the payload that it holds.
+    /// Returns the band that byte `offset` of the payload lies in, and the range of the payload that it holds.
     pub fn band_at(&self, offset: u64) -> (u64, Range<u64>) {
         let Some(k) = self.banded() else {
             return (0, 0..self.payload);
@@ -210,15 +212,17 @@ impl Grid {
 /// in turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Band {
+    /// The number of pieces.
     pub pieces: u64,
     /// Bytes of a whole band.
     pub bytes: u64,
-    /// Bytes from one row of a band to the next, in the payload and in a piece.
+    /// Bytes from one row of a band to the next in the payload.
     pub row: u64,
+    /// Bytes from one row to the next in a piece.
     pub piece_row: u64,
 }
 
-/// A piece of whole rows, `target` bytes or a little less: cuts the first dimension that is too long.
+/// Returns a piece of whole rows, `target` bytes or a little less: cuts the first dimension that is too long.
 pub fn row_piece(shape: &[u64], element: u64, target: u64) -> Vec<u64> {
     let mut room = (target / element.max(1)).max(1);
     let mut piece = vec![1; shape.len()];

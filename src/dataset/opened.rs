@@ -15,16 +15,18 @@ use crate::io::file::{Ownership, StoreFile, missing_end, time};
 
 /// An HDF5 file that is open.
 pub struct OpenStore {
+    /// The state that it shares with other stores of the mount.
     pub context: Arc<Context>,
+    /// The file.
     pub file: StoreFile,
     /// Address of the root group.
     pub root: u64,
     /// The first path to each group, by its address; made when a group claims several links.
     canonical: OnceLock<HashMap<u64, GroupPath>>,
-    /// Where each group was seen first, for groups that claim one link only.
+    /// The path at which each group was seen first, for groups that claim one link only.
     seen: Mutex<HashMap<u64, GroupPath>>,
     measures: Mutex<HashMap<u64, Result<Arc<Measured>>>>,
-    /// When objects were written, if the file says it.
+    /// The times at which objects were written, if the file says it.
     times: OnceLock<Arc<Option<Times>>>,
 }
 
@@ -35,6 +37,7 @@ impl OpenStore {
         Self::from_file(context, file)
     }
 
+    /// Takes an HDF5 file that is open already.
     pub fn from_file(context: &Arc<Context>, file: StoreFile) -> Result<Arc<Self>> {
         let about = |e: Error| e.about(file.path.display());
         if let Some(end) = missing_end(&*file.file()?).map_err(|e| about(e.into()))? {
@@ -56,7 +59,7 @@ impl OpenStore {
         }))
     }
 
-    /// Owner and permissions of the file, and the time of the object at an address.
+    /// Returns the owner and permissions of the file, and the time of the object at an address.
     pub fn ownership(&self, object: u64) -> Ownership {
         let own = self.file.ownership;
         // A file that cannot be asked now says so when it is listed, and is asked again the next time.
@@ -73,7 +76,7 @@ impl OpenStore {
         }
     }
 
-    /// What a block of a dataset in a form is asked for with.
+    /// Returns the request for a block of a dataset in a form.
     pub fn block_request(object: u64, start: &[u64], shape: &[u64], form: Form) -> Request {
         let (dataset, start, shape) = (object, start.to_vec(), shape.to_vec());
         match form {
@@ -92,13 +95,13 @@ impl OpenStore {
         }
     }
 
-    /// A block of a dataset in a form, decoded.
+    /// Reads and decodes a block of a dataset in a form.
     pub fn block(&self, object: u64, start: &[u64], shape: &[u64], form: Form) -> Result<Vec<u8>> {
         let request = Self::block_request(object, start, shape, form);
         Ok(self.context.h5.bytes(&self.file, request)?)
     }
 
-    /// The path under which a group is shown, if that is not `path`.
+    /// Returns the path under which a group is shown, if that is not `path`.
     ///
     /// A group with several hard links is shown at its first path, breadth first by name. A header may
     /// lie about its links: a group that claims one but turns up again stays where it was seen first.
@@ -130,7 +133,7 @@ impl OpenStore {
         Ok(first.filter(|first| first != path))
     }
 
-    /// Where the bytes of a dataset are; found once for as long as it is opened again and again.
+    /// Returns the source of a dataset's bytes; found once for as long as it is opened again and again.
     ///
     /// `find` says with it whether it is worth keeping. What depends on other files is never kept: they may
     /// change while this one does not.
@@ -152,7 +155,7 @@ impl OpenStore {
         Ok(backing)
     }
 
-    /// The measure of a text dataset; taken once.
+    /// Returns the measure of a text dataset; taken once.
     pub fn measured(
         &self,
         object: u64,

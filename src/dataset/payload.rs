@@ -22,8 +22,9 @@ use crate::io::content::{Content, Data};
 #[derive(Clone)]
 pub struct Payload(Arc<Reader>);
 
-/// What is decoded ahead of a sequential reader: so many bytes, but not fewer or more pieces.
+/// The bytes that are decoded ahead of a sequential reader.
 const AHEAD: u64 = 8 << 20;
+/// The fewest and the most pieces of them.
 const AHEAD_PIECES: std::ops::RangeInclusive<u64> = 2..=32;
 
 /// Pieces of one request that are decoded at the same time.
@@ -33,7 +34,8 @@ const MOST_BEGUN: usize = 8;
 const HELD: usize = 4 << 20;
 
 impl Payload {
-    /// `rank` is the dataset's own; dimensions of an array datatype follow in the grid.
+    /// Creates the payload of an open dataset. `rank` is the dataset's own; dimensions of an array datatype follow in
+    /// the grid.
     pub fn new(
         store: Arc<OpenStore>,
         object: u64,
@@ -188,7 +190,7 @@ impl Payload {
         Ok(())
     }
 
-    /// Has pieces decoded that this request will come to, while it decodes the first itself.
+    /// Starts the decoding of pieces that this request will come to, while it decodes the first itself.
     fn begin(&self, pieces: Pieces<'_>, wanted: std::ops::Range<u64>) -> Begun {
         let context = &self.0.store.context;
         let begun = Begun::default();
@@ -206,7 +208,7 @@ impl Payload {
         begun
     }
 
-    /// A piece, or of one in the spill the `wanted` bytes from `at` on: it may be larger than all memory.
+    /// Returns a piece, or of one in the spill the `wanted` bytes from `at` on: it may be larger than all memory.
     fn part(
         &self,
         pieces: Pieces<'_>,

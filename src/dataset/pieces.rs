@@ -21,8 +21,8 @@ pub(super) const SHARE: u64 = 4;
 /// Bands that there is room for on disk; more than large ones need.
 const MOST_BANDS: u64 = 16;
 
-/// What a payload consists of; jobs that read ahead share it with the open file.
-pub struct Reader {
+/// The state of a payload; jobs that read ahead share it with the open file.
+pub(super) struct Reader {
     pub(super) store: Arc<OpenStore>,
     /// Address of the dataset.
     pub(super) object: u64,
@@ -31,15 +31,15 @@ pub struct Reader {
     pub(super) len: u64,
     pub(super) backing: Arc<Backing>,
     pub(super) sequence: Arc<Sequence>,
-    /// Where decoded pieces go that the cache cannot hold; `None` if there is no room for them.
+    /// The file for decoded pieces that the cache cannot hold; `None` if there is no room for them.
     pub(super) spill: OnceLock<Spill>,
     /// Held while a piece is decoded that only the spill has room for.
     pub(super) spilling: Mutex<()>,
 }
 
-/// The pieces of a payload, all that reading them takes.
+/// The pieces of a payload, with all that reading them takes.
 #[derive(Clone, Copy)]
-pub struct Pieces<'a> {
+pub(super) struct Pieces<'a> {
     pub(super) grid: &'a Grid,
     pub(super) chunks: Option<&'a Grid>,
     pub(super) form: Form,
@@ -112,7 +112,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether others have the dataset open, too, who may want a piece that this reader is done with: its
+    /// Returns true if others have the dataset open, too, who may want a piece that this reader is done with: its
     /// backing is held by every open file, and by those that are kept between opens.
     pub(super) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.backing) > 2
@@ -203,18 +203,18 @@ impl Reader {
 
 /// Pieces that the cache cannot hold.
 impl Reader {
-    /// Whether decoding a piece takes more of the cache than one piece may.
+    /// Returns true if decoding a piece takes more of the cache than one piece may.
     pub(super) fn is_large(&self, need: Need) -> bool {
         let bytes = (need.len as u64).saturating_add(need.beside as u64);
         bytes > self.store.context.cache.limit() / SHARE
     }
 
-    /// Whether the pieces of a band take more of the cache than they may.
+    /// Returns true if the pieces of a band take more of the cache than they may.
     pub(super) fn is_wide(&self, band: Band) -> bool {
         band.pieces > 1 && band.bytes > self.store.context.cache.limit() / SHARE
     }
 
-    /// Where the pieces go that a reader comes back to, if the cache cannot hold a band of them.
+    /// Returns the file for the pieces that a reader comes back to, if the cache cannot hold a band of them.
     pub(super) fn spill(&self, grid: &Grid, band: Band, number: u64) -> Result<Option<&Spill>> {
         let large = self.is_large(self.need(grid, number)?);
         if !large && !self.is_wide(band) {
@@ -276,7 +276,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Has a piece decoded in another process, and takes it in parts.
+    /// Asks another process to decode a piece, and takes it in parts.
     pub(super) fn decode_elsewhere(
         &self,
         pieces: Pieces<'_>,

@@ -20,6 +20,7 @@ const BLOCK_ELEMENTS: u64 = 8192;
 
 /// Elements with text inside, as they are shown.
 pub struct Shown {
+    /// The element type, with text at a fixed width.
     pub dtype: DType,
     forms: Vec<TextForm>,
     /// The element that stands everywhere, if nothing was ever written.
@@ -27,7 +28,7 @@ pub struct Shown {
 }
 
 /// What the texts of a dataset show as, after one look at all of them.
-pub fn measure(store: &Arc<OpenStore>, dataset: &Dataset) -> Result<Arc<Measured>> {
+pub(crate) fn measure(store: &Arc<OpenStore>, dataset: &Dataset) -> Result<Arc<Measured>> {
     let (part, inner) = parts(dataset)?;
     store.measured(dataset.addr, || {
         let (h5, rank) = (&store.context.h5, dataset.shape.len() - inner.len());
@@ -68,7 +69,7 @@ fn parts(dataset: &Dataset) -> Result<(&Part, &[u64])> {
 }
 
 /// The element type; elements that take more than `text_limit` at a fixed width are refused.
-pub fn dtype(store: &Arc<OpenStore>, dataset: &Dataset) -> Result<DType> {
+pub(crate) fn dtype(store: &Arc<OpenStore>, dataset: &Dataset) -> Result<DType> {
     let measured = measure(store, dataset)?;
     let shown = measured.record()?;
     let bytes = dataset
@@ -115,7 +116,7 @@ fn block(
 }
 
 /// The elements, in blocks of rows.
-pub struct RecordBytes {
+pub(crate) struct RecordBytes {
     store: Arc<OpenStore>,
     object: u64,
     /// Dimensions of the dataset itself.
@@ -129,7 +130,7 @@ pub struct RecordBytes {
 
 impl RecordBytes {
     /// The elements of a dataset, `len` bytes of them.
-    pub fn new(store: &Arc<OpenStore>, dataset: &Dataset, len: u64) -> Result<Self> {
+    pub(crate) fn new(store: &Arc<OpenStore>, dataset: &Dataset, len: u64) -> Result<Self> {
         let (_, inner) = parts(dataset)?;
         let measured = measure(store, dataset)?;
         let size = measured.record()?.dtype.size() as u64;

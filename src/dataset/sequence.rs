@@ -1,4 +1,4 @@
-//! How one open file is read: whether piece follows piece, and which pieces have been read to their end.
+//! The access pattern of one open file: reads in order or not, and the pieces that have been read to their end.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,20 +14,20 @@ const MOST_PARTLY: usize = 1 << 14;
 struct State {
     /// The piece read last.
     last: Option<u64>,
-    /// How far ahead pieces were asked for.
+    /// The end of the pieces that were asked for ahead.
     asked: u64,
     /// Steps in order since the last jump.
     steps: u32,
-    /// They began with the first piece.
+    /// True if the steps began with the first piece.
     from_start: bool,
     /// Bytes read of pieces that were read in part.
     partly: HashMap<u64, u64>,
-    /// Where requests begin, and how many in a row did not.
+    /// The phase at which requests begin, and the number in a row that did not.
     phase: Option<u64>,
     astray: u32,
 }
 
-/// Notices that the pieces of one open file are read one after the other.
+/// The detector of sequential reading, one for each open file.
 #[derive(Debug, Default)]
 pub struct Sequence {
     state: Mutex<State>,
@@ -38,7 +38,7 @@ impl Sequence {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// A piece is read; answers the pieces to fetch now, at most `depth` of them and below `end`.
+    /// Notes that a piece is read, and returns the pieces to fetch now, at most `depth` of them and below `end`.
     ///
     /// Who begins in the middle is believed to go on after `patience` steps only: the kernel reads ahead of
     /// a single sample, too. Pieces may be out of order by `slack`: requests of one reader are served at the same time.
@@ -67,8 +67,8 @@ impl Sequence {
         }
     }
 
-    /// Where blocks of `size` bytes should begin, modulo their size, for a reader who asks for `len` bytes at `at`: where
-    /// his requests do, so that each is in one block.
+    /// Returns the offset at which blocks of `size` bytes should begin, modulo their size, for a reader who asks for
+    /// `len` bytes at `at`: where his requests do, so that each is in one block.
     pub fn phase(&self, at: u64, len: u64, size: u64) -> u64 {
         let mut state = self.state();
         let here = at % size;
@@ -86,18 +86,18 @@ impl Sequence {
         *state.phase.insert(here)
     }
 
-    /// Whether the reader has got to a piece, so that nobody need fetch it for him any more.
+    /// Returns true if the reader has got to a piece, so that nobody need fetch it for him any more.
     pub fn has_reached(&self, piece: u64) -> bool {
         self.state().last.is_some_and(|last| last >= piece)
     }
 
-    /// Whether all that was read, if anything, may be the beginning of a pass in order.
+    /// Returns true if all that was read, if anything, may be the beginning of a pass in order.
     pub fn is_in_order(&self) -> bool {
         let state = self.state();
         state.last.is_none() || state.from_start || state.steps >= SETTLED
     }
 
-    /// Whether pieces have been read in order for a while.
+    /// Returns true if pieces have been read in order for a while.
     pub fn is_settled(&self) -> bool {
         self.state().steps >= SETTLED
     }

@@ -33,7 +33,7 @@ pub struct Spill {
     bands: Vec<RwLock<Kept>>,
 }
 
-/// Where temporary files of any size go: not into memory, if that can be helped.
+/// Returns the directory for temporary files of any size: not in memory, if that can be helped.
 fn directory() -> PathBuf {
     match std::env::var_os("TMPDIR") {
         Some(named) => named.into(),
@@ -42,7 +42,7 @@ fn directory() -> PathBuf {
     }
 }
 
-/// A file without a name, for `need` bytes; an error says where there is no room for them.
+/// Creates a file without a name, for `need` bytes; an error says where there is no room for them.
 pub fn nameless(need: u64) -> io::Result<File> {
     let dir = directory();
     let about = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", dir.display()));
@@ -60,7 +60,7 @@ pub fn nameless(need: u64) -> io::Result<File> {
 }
 
 impl Spill {
-    /// Room for `bands` bands of `pieces` pieces of at most `slot` bytes; an error says where there is none.
+    /// Makes room for `bands` bands of `pieces` pieces of at most `slot` bytes; an error says where there is none.
     pub fn new(slot: u64, pieces: u64, bands: u64) -> io::Result<Self> {
         let need = slot
             .checked_mul(pieces)
@@ -92,7 +92,7 @@ impl Spill {
         (kept, band, number, offset)
     }
 
-    /// Whether a piece is here.
+    /// Returns true if a piece is here.
     pub fn has(&self, piece: u64) -> bool {
         let (kept, band, number, _) = self.place(piece);
         kept.read()
@@ -100,7 +100,7 @@ impl Spill {
             .has(band, number)
     }
 
-    /// The same without waiting: false also while the band is about to change.
+    /// Returns true if a piece is here, without waiting: false also while the band is about to change.
     pub fn has_for_sure(&self, piece: u64) -> bool {
         let (kept, band, number, _) = self.place(piece);
         kept.try_read().is_ok_and(|kept| kept.has(band, number))

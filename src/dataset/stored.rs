@@ -25,10 +25,10 @@ const LEAST: usize = 128 << 10;
 /// Blocks that are read ahead.
 const DEPTH: u64 = 4;
 
-/// How a file is cut into blocks: the first is shorter, or empty.
+/// The blocks that a file is cut into: the first is shorter, or empty.
 #[derive(Clone, Copy)]
 struct Blocks {
-    /// Where the second begins, below `BLOCK`.
+    /// The offset at which the second begins, below `BLOCK`.
     phase: u64,
     /// Bytes of the file.
     size: u64,
@@ -135,7 +135,8 @@ fn usual(file: &StoreFile, buf: &mut [u8], at: u64) -> Result<()> {
     Ok(read?)
 }
 
-/// The same bytes, without a copy if they are in one block; `None` as long as they are not known to be read in order.
+/// Returns bytes as `read` does, without a copy if they are in one block; `None` as long as they are not known to be
+/// read in order.
 pub fn share(
     store: &Arc<OpenStore>,
     sequence: &Arc<Sequence>,
@@ -157,7 +158,7 @@ pub fn share(
     Ok(Some(Data::Owned(buf)))
 }
 
-/// `len` bytes at `at`, which are in the block; `None` if they are better copied from the kernel's memory.
+/// Returns `len` bytes at `at`, which are in the block; `None` if they are better copied from the kernel's memory.
 fn found(store: &Arc<OpenStore>, range: &Range<u64>, at: u64, len: usize) -> Result<Option<Found>> {
     let (file, cache) = (&store.file, &store.context.cache);
     let key = key(file, range);
@@ -183,7 +184,7 @@ fn is_direct(file: &StoreFile, range: &Range<u64>) -> bool {
     len > 0 && file.streams_directly(range.start, len)
 }
 
-/// Where the buffer of a block begins in the file.
+/// Returns the offset in the file at which the buffer of a block begins.
 fn aligned(range: &Range<u64>) -> u64 {
     range.start / ALIGNMENT as u64 * ALIGNMENT as u64
 }

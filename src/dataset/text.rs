@@ -17,6 +17,7 @@ const BLOCK_ELEMENTS: u64 = 8192;
 /// What is known of a dataset with text after one look at all of it.
 #[derive(Default)]
 pub struct Measured {
+    /// Lengths and encodings of the text, as a worker measured them.
     pub measure: TextMeasure,
     /// How elements with text inside are shown.
     record: Option<record::Shown>,
@@ -27,6 +28,7 @@ pub struct Measured {
 }
 
 impl Measured {
+    /// Creates the measure of elements with text inside.
     pub fn of_record(shown: record::Shown) -> Self {
         Self {
             record: Some(shown),
@@ -34,6 +36,7 @@ impl Measured {
         }
     }
 
+    /// Returns the form in which elements with text inside are shown; fails for other datasets.
     pub fn record(&self) -> Result<&record::Shown> {
         let none = || Error::damaged("no text inside its elements");
         self.record.as_ref().ok_or_else(none)

@@ -1,4 +1,4 @@
-//! What the kernel reads ahead of a program, and what follows from it for those who answer.
+//! The kernel's read-ahead, and what follows from it for those who answer.
 //!
 //! A reader in order has two windows under way: when he gets to the first byte of one, the kernel asks for the
 //! next. For a program that said that it reads in order (`posix_fadvise`, as `cat`, `cp`, and `sha256sum` do) windows are
@@ -8,38 +8,38 @@
 /// the reader has the other to copy.
 const LARGEST: u64 = 2 << 20;
 
-/// What the kernel takes if nobody tells it otherwise.
+/// The kernel's own window, in bytes, if nobody tells it otherwise.
 const SMALLEST: u64 = 128 << 10;
 
-/// How far the kernel reads ahead on a mount.
+/// The number of bytes that the kernel reads ahead on a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window(u64);
 
 impl Window {
-    /// The window for a cache of `limit` bytes. Four are a quarter of it: what is under way must not push out
+    /// Returns the window for a cache of `limit` bytes. Four are a quarter of it: what is under way must not push out
     /// what else the requests under way want.
     pub fn of(limit: u64) -> Self {
         let bytes = limit / 16 / SMALLEST * SMALLEST;
         Self(bytes.clamp(SMALLEST, LARGEST))
     }
 
-    /// In bytes, a multiple of a KiB.
+    /// Returns the window in bytes, a multiple of a KiB.
     pub fn bytes(self) -> u64 {
         self.0
     }
 
-    /// Most bytes of a file that one reader has under way.
+    /// Returns the most bytes of a file that one reader has under way.
     pub fn under_way(self) -> u64 {
         4 * self.0
     }
 
-    /// How far requests for pieces of so many bytes may be out of order.
+    /// Returns the number of pieces, of `piece` bytes each, by which requests may be out of order.
     pub fn slack(self, piece: u64) -> u64 {
         (self.under_way() / piece.max(1)).max(2)
     }
 
-    /// Steps from piece to piece that a single sample may take: its own, and what the kernel reads ahead of it. Who
-    /// takes samples does not say that he reads in order.
+    /// Returns the number of steps from piece to piece that a single sample may take: its own, and what the kernel
+    /// reads ahead of it. Who takes samples does not say that he reads in order.
     pub fn patience(self, piece: u64) -> u32 {
         let steps = (2 * self.0 / piece.max(1)).max(2);
         u32::try_from(steps).unwrap_or(u32::MAX).saturating_add(2)

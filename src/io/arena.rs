@@ -18,9 +18,10 @@ const HUGE: usize = 2 << 20;
 /// Ranges begin and end at multiples of it.
 const GRAIN: usize = 4096;
 
+/// A mapping whose ranges are lent.
 #[derive(Debug)]
-pub struct Arena {
-    /// What is mapped, and the part of it that is lent: from a huge page on.
+pub(crate) struct Arena {
+    /// The memory that is mapped, and the part of it that is lent: from a huge page on.
     mapping: NonNull<u8>,
     mapped: usize,
     start: NonNull<u8>,
@@ -35,8 +36,8 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Room for `size` bytes, a multiple of 2 MiB; none of it is touched. `None` if the system refuses.
-    pub fn new(size: usize) -> Option<Arc<Self>> {
+    /// Maps room for `size` bytes, a multiple of 2 MiB; none of it is touched. `None` if the system refuses.
+    pub(crate) fn new(size: usize) -> Option<Arc<Self>> {
         let mapped = size.checked_add(HUGE)?;
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a new mapping, at an address that the system chooses.
@@ -59,9 +60,9 @@ impl Arena {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `len` bytes or a few more, of any content, from the first place that has them: it was used last. `None` if there is none, or fewer
-    /// than `left` bytes were left for others.
-    pub fn lend(self: &Arc<Self>, len: usize, left: usize) -> Option<Lent> {
+    /// Lends `len` bytes or a few more, of any content, from the first place that has them: it was used last. `None`
+    /// if there is none, or fewer than `left` bytes were left for others.
+    pub(crate) fn lend(self: &Arc<Self>, len: usize, left: usize) -> Option<Lent> {
         let room = len.checked_next_multiple_of(GRAIN).filter(|&n| n > 0)?;
         let mut free = self.free();
         let all: usize = free.iter().map(Range::len).sum();
@@ -100,9 +101,9 @@ impl Drop for Arena {
     }
 }
 
-/// A range of an arena; goes back there.
+/// A range of an arena, which goes back there when it is dropped.
 #[derive(Debug)]
-pub struct Lent {
+pub(crate) struct Lent {
     arena: Arc<Arena>,
     range: Range<usize>,
 }

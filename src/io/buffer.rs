@@ -21,7 +21,7 @@ const ARENA: usize = 16 << 20;
 /// Bytes of other unused buffers that are kept.
 const MOST_FREE: usize = 8 << 20;
 
-/// Where large buffers start: a multiple of the page size and of every disk's blocks.
+/// The alignment of large buffers in memory, in bytes: a multiple of the page size and of every disk's blocks.
 pub const ALIGNMENT: usize = 4096;
 
 #[derive(Default)]
@@ -39,7 +39,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool that is there to stay.
+    /// Creates a pool that lasts as long as the process: it has huge pages.
     pub fn lasting() -> Self {
         Self {
             arena: Some(OnceLock::new()),
@@ -57,12 +57,13 @@ impl Pool {
         self.free.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// A buffer of `len` bytes of any content, which is needed for a moment.
+    /// Returns a buffer of `len` bytes of any content, which is needed for a moment.
     pub fn take(self: &Arc<Self>, len: usize) -> Buffer {
         self.take_leaving(len, 0)
     }
 
-    /// The same for what may be kept: half of the huge pages are left to what passes.
+    /// Returns a buffer of `len` bytes of any content, which may be kept: half of the huge pages are left to what
+    /// passes.
     pub fn take_to_keep(self: &Arc<Self>, len: usize) -> Buffer {
         self.take_leaving(len, ARENA / 2)
     }
@@ -127,7 +128,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Bytes of memory it occupies.
+    /// Returns the number of bytes of memory that it occupies.
     pub fn capacity(&self) -> usize {
         match &self.memory {
             Memory::Own(bytes) => bytes.capacity(),

@@ -12,7 +12,9 @@ use crate::io::scratch::Scratch;
 /// The answer to a read: a part of something shared, or bytes of its own.
 #[derive(Debug)]
 pub enum Data {
+    /// A range of a buffer that others may have, too.
     Shared(Arc<Buffer>, Range<usize>),
+    /// A buffer of the answer's own.
     Owned(Buffer),
 }
 
@@ -27,9 +29,10 @@ impl AsRef<[u8]> for Data {
 
 /// The content of a virtual file, or a part of one.
 pub trait Content: Send + Sync {
-    /// Bytes in all.
+    /// Returns the number of bytes in all.
     fn len(&self) -> u64;
 
+    /// Returns true if there is no byte.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -42,34 +45,35 @@ pub trait Content: Send + Sync {
         self.read_at(0, buf)
     }
 
-    /// The next bytes from `from` on that may be other than zero; `None` if there are none.
+    /// Returns the next bytes from `from` on that may be other than zero; `None` if there are none.
     fn written(&self, from: u64) -> Result<Option<Range<u64>>> {
         Ok((from < self.len()).then(|| from..self.len()))
     }
 
-    /// The next bytes from `from` on that are read from somewhere; `None` if there are none. All others follow from what
-    /// is known already: elements that were never written.
+    /// Returns the next bytes from `from` on that are read from somewhere; `None` if there are none. All others
+    /// follow from what is known already: elements that were never written.
     fn stored(&self, from: u64) -> Option<Range<u64>> {
         (from < self.len()).then(|| from..self.len())
     }
 
-    /// Whether bytes beside those that are wanted cost more than copying them: they must be decoded.
+    /// Returns true if bytes beside those that are wanted cost more than copying them: they must be decoded.
     fn is_costly(&self) -> bool {
         false
     }
 
-    /// The scratch file that holds these bytes as they are, and where in its content they begin.
+    /// Returns the scratch file that holds these bytes as they are, and where in its content they begin.
     fn scratch(&self) -> Option<(&Scratch, u64)> {
         None
     }
 
-    /// The same bytes, without a copy where they lie together in memory; `None`: `read_at` has them.
+    /// Returns `len` bytes from `offset` without a copy, if they lie together in memory; `None` if only `read_at` has
+    /// them.
     fn share(&self, _offset: u64, _len: usize) -> Result<Option<Data>> {
         Ok(None)
     }
 }
 
-/// At most `size` bytes from `offset`; fewer only at the end.
+/// Reads at most `size` bytes from `offset`; fewer only at the end.
 pub fn read(content: &dyn Content, offset: u64, size: usize, pool: &Arc<Pool>) -> Result<Data> {
     let left = content.len().saturating_sub(offset);
     let size = usize::try_from(left).unwrap_or(usize::MAX).min(size);
@@ -106,6 +110,7 @@ pub struct Lazy<F> {
 }
 
 impl<F: Fn() -> Result<Vec<u8>> + Send + Sync> Lazy<F> {
+    /// Creates a content of `len` bytes, which `make` makes.
     pub fn new(len: u64, make: F) -> Self {
         Self {
             len,
@@ -148,7 +153,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// The `len` bytes from `start` on, which must be there.
+    /// Creates the slice of the `len` bytes from `start` on, which must be there.
     pub fn new(inner: Arc<dyn Content>, start: u64, len: u64) -> Self {
         Self { inner, start, len }
     }
@@ -198,7 +203,7 @@ impl Content for Slice {
 
 /// Contents one after the other.
 pub struct Concat {
-    /// Where each part ends.
+    /// The parts, each with the offset at which it ends.
     parts: Vec<(u64, Arc<dyn Content>)>,
 }
 

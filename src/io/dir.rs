@@ -80,7 +80,7 @@ impl Dir {
         })))
     }
 
-    /// The same, and it is made if it is not there; says whether it was.
+    /// Opens the directory at `path` as `open` does, and makes it if there is none; true if it was made.
     pub fn make_at(path: &Path, rights: &Rights, follow: bool) -> Result<(Self, bool)> {
         let failed = |e: io::Error| about(e.into(), path);
         let made = match mkdirat(CWD, path, rights.first_mode(true)) {
@@ -95,41 +95,45 @@ impl Dir {
         Ok((dir, made))
     }
 
-    /// A directory that is beside no store, and is made if it is not there: what is in it is as private as it is.
+    /// Opens a directory that is beside no store, and makes it if there is none: what is in it is as private as it
+    /// is.
     pub fn alone(path: &Path) -> Result<Self> {
         Ok(Self::make_at(path, &Rights::of(path), false)?.0)
     }
 
+    /// Opens or makes a directory that is beside no store, for a test.
     #[cfg(test)]
     pub fn own(path: &Path) -> Self {
         Self::alone(path).unwrap()
     }
 
+    /// Returns the path it was opened by, for messages.
     pub fn path(&self) -> &Path {
         &self.0.path
     }
 
+    /// Returns the rights that what is in it must have.
     pub fn rights(&self) -> &Rights {
         &self.0.rights
     }
 
-    /// The directory it was opened in, if it was not opened by its path.
+    /// Returns the directory it was opened in, if it was not opened by its path.
     pub fn above(&self) -> Option<&Dir> {
         self.0.above.as_ref().map(|(above, _)| above)
     }
 
-    /// Owner and permissions.
+    /// Returns the directory's own metadata: owner, permissions, times.
     pub fn own_metadata(&self) -> io::Result<Metadata> {
         self.with(|fd| File::from(fd.try_clone()?).metadata())
     }
 
-    /// The last name of its path.
+    /// Returns the last name of its path.
     pub fn name(&self) -> String {
         let name = self.0.path.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
     }
 
-    /// Does something with its descriptor.
+    /// Calls `act` with the directory's descriptor.
     fn with<T>(&self, act: impl FnOnce(&OwnedFd) -> io::Result<T>) -> io::Result<T> {
         match (&self.0.held, &self.0.above) {
             (Some(held), _) => act(held),
@@ -141,8 +145,8 @@ impl Dir {
         }
     }
 
-    /// A path by which a process of the same user finds it, whatever its own leads to by now. Good for as long as
-    /// this is held.
+    /// Returns a path by which a process of the same user finds it, whatever its own leads to by now. Good for as
+    /// long as this is held.
     pub fn path_of_descriptor(&self) -> PathBuf {
         match &self.0.held {
             Some(held) => {
@@ -153,7 +157,7 @@ impl Dir {
         }
     }
 
-    /// Whether its path, or its name in the directory above, still leads to it.
+    /// Returns true if its path, or its name in the directory above, still leads to it.
     pub fn is_in_place(&self) -> bool {
         let identity = |dir: &Dir| {
             dir.with(|fd| {
@@ -171,7 +175,7 @@ impl Dir {
         now.is_ok_and(|now| now == own)
     }
 
-    /// The directory of a name in it; ENOENT if there is none.
+    /// Opens the directory of a name in it; ENOENT if there is none.
     pub fn below(&self, name: &str) -> Result<Self> {
         let path = self.path().join(name);
         let opened = self.with(|fd| beneath(fd, name, DIRECTORY));
@@ -180,7 +184,7 @@ impl Dir {
         Self::checked(fd, &path, self.rights(), above)
     }
 
-    /// The same, and it is opened again each time it is wanted.
+    /// Returns the directory of a name in it, to be opened again each time it is wanted; ENOENT if there is none.
     pub fn below_unheld(&self, name: &str) -> Result<Self> {
         self.below(name)?;
         Ok(Self(Arc::new(Inner {
@@ -191,7 +195,7 @@ impl Dir {
         })))
     }
 
-    /// The directory of a name in it, which is made if it is not there; says whether it was.
+    /// Opens the directory of a name in it, and makes it if there is none; true if it was made.
     pub fn make(&self, name: &str) -> Result<(Self, bool)> {
         let about = |e: io::Error| Error::from(e).about(self.path().join(name).display());
         let mode = self.rights().first_mode(true);
@@ -218,7 +222,7 @@ impl Dir {
         self.open_file(name, OFlags::RDWR)
     }
 
-    /// The same, and one is made if there is none.
+    /// Opens a file to be written and read, and makes it if there is none.
     pub fn write_or_create(&self, name: &str) -> Result<File> {
         loop {
             match self.write(name) {
@@ -259,7 +263,7 @@ impl Dir {
         Err(Error::new(ErrorKind::Denied, why))
     }
 
-    /// What a file that may be opened is; ENOENT if there is none.
+    /// Returns the metadata of a file that may be opened; ENOENT if there is none.
     pub fn metadata(&self, name: &str) -> Result<Metadata> {
         let opened = self.with(|fd| beneath(fd, name, OFlags::PATH.union(PLAIN)));
         let file = File::from(opened.map_err(|e| self.refused(e, name))?);
@@ -272,7 +276,7 @@ impl Dir {
         Ok(meta)
     }
 
-    /// Whether a name in it leads to an open file.
+    /// Returns true if a name in it leads to an open file.
     pub fn leads_to(&self, name: &str, file: &File) -> bool {
         let identity = |meta: Metadata| (meta.dev(), meta.ino());
         let there = self.metadata(name).map(identity);
@@ -316,6 +320,7 @@ impl Dir {
         self.with(|fd| Ok(linkat(CWD, own, fd, plain(name)?, AtFlags::SYMLINK_FOLLOW)?))
     }
 
+    /// Renames a file in it, in the place of a file that may have the new name.
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.with(|fd| Ok(renameat(fd, plain(from)?, fd, plain(to)?)?))
     }
@@ -346,7 +351,7 @@ impl Dir {
         self.with(|fd| Ok(fsync(fd)?))
     }
 
-    /// All names in it, and what each is.
+    /// Returns all names in it, and what each is.
     pub fn names(&self) -> io::Result<Vec<(OsString, FileType)>> {
         self.with(|fd| {
             let mut names = Vec::new();
@@ -369,7 +374,7 @@ impl Dir {
         })
     }
 
-    /// The reason why a name could not be opened.
+    /// Returns the reason why a name could not be opened.
     fn refused(&self, error: io::Error, name: &str) -> Error {
         let path = self.path().join(name);
         let is_link = || {
@@ -401,7 +406,7 @@ fn refusal(errno: Errno, path: &Path, is_link: impl Fn() -> bool) -> Error {
     about(error, path)
 }
 
-/// The error comes out again where this one is turned into one of npyfs.
+/// Wraps an error so that it comes out again where this one is turned into one of npyfs.
 fn into_io(error: Error) -> io::Error {
     match error.kind {
         ErrorKind::NotFound => io::Error::from_raw_os_error(libc::ENOENT),
@@ -409,7 +414,7 @@ fn into_io(error: Error) -> io::Error {
     }
 }
 
-/// The name itself, if it is one, and not a way to somewhere else.
+/// Returns the name itself; fails unless it is a single name, not a way to somewhere else.
 fn plain(name: &str) -> io::Result<&str> {
     match name.is_empty() || matches!(name, "." | "..") || name.contains('/') {
         true => Err(io::ErrorKind::InvalidInput.into()),

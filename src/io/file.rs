@@ -25,17 +25,21 @@ use direct::Direct;
 use handle::{Handle, Shared, with_room};
 use seen::Seen;
 
-/// What tells one version of a file from another.
+/// The identity of one version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
+    /// The device.
     pub dev: u64,
+    /// The inode.
     pub ino: u64,
+    /// The size in bytes.
     pub size: u64,
     mtime: (i64, i64),
     ctime: (i64, i64),
 }
 
 impl Identity {
+    /// Returns the identity of the file that the metadata are of.
     pub fn of(meta: &Metadata) -> Self {
         Self {
             dev: meta.dev(),
@@ -46,7 +50,7 @@ impl Identity {
         }
     }
 
-    /// When it was modified, in nanoseconds since 1970.
+    /// Returns the time of the last modification, in nanoseconds since 1970.
     pub fn modified(&self) -> i64 {
         self.mtime
             .0
@@ -54,7 +58,7 @@ impl Identity {
             .saturating_add(self.mtime.1)
     }
 
-    /// A number that is the same after a remount (device numbers may not be, so they don't count).
+    /// Returns a number that is the same after a remount (device numbers may not be, so they don't count).
     pub fn number(&self) -> u64 {
         let mut hash = Xxh3::new();
         for part in [self.ino, self.size] {
@@ -67,7 +71,7 @@ impl Identity {
     }
 }
 
-/// A time as the index keeps it.
+/// Returns the time that so many nanoseconds since 1970 are.
 pub fn time(nanoseconds: i64) -> SystemTime {
     let distance = Duration::from_nanos(nanoseconds.unsigned_abs());
     if nanoseconds >= 0 {
@@ -80,15 +84,18 @@ pub fn time(nanoseconds: i64) -> SystemTime {
 /// Owner, permissions and time that entries of a store take from its file or directory.
 #[derive(Clone, Copy, Debug)]
 pub struct Ownership {
+    /// The owner.
     pub uid: u32,
+    /// The group.
     pub gid: u32,
     /// Permission bits.
     pub mode: u32,
+    /// The time of the last modification.
     pub mtime: SystemTime,
 }
 
 impl Ownership {
-    /// What stands in when the file cannot be looked at: nobody may read it.
+    /// The ownership that stands in for a file that cannot be looked at: nobody may read it.
     pub const UNKNOWN: Self = Self {
         uid: 0,
         gid: 0,
@@ -96,7 +103,8 @@ impl Ownership {
         mtime: UNIX_EPOCH,
     };
 
-    /// Of several files seen as one: the first one's owner, permissions that all give, the latest time.
+    /// Returns the ownership of several files seen as one: the first one's owner, permissions that all give, the
+    /// latest time.
     pub fn joined(files: impl IntoIterator<Item = Self>) -> Self {
         let mut files = files.into_iter();
         let first = files.next().unwrap_or(Self::UNKNOWN);
@@ -107,6 +115,7 @@ impl Ownership {
         })
     }
 
+    /// Returns the ownership of the file that the metadata are of.
     pub fn of(meta: &Metadata) -> Self {
         let nanos = u32::try_from(meta.mtime_nsec()).unwrap_or(0);
         let mtime = match u64::try_from(meta.mtime()) {
@@ -122,19 +131,30 @@ impl Ownership {
     }
 }
 
-/// Why bytes of a store file could not be read.
+/// The reason why bytes of a store file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RawError {
+    /// The file was written to or replaced since it was opened.
     #[error("{0} changed on disk while it was being read")]
     Stale(PathBuf),
+    /// The file ends before the bytes that were wanted.
     #[error("{path}: data at {offset}..{end} lies outside the file")]
     Outside {
+        /// The store file.
         path: PathBuf,
+        /// The first byte that was wanted.
         offset: u64,
+        /// The end of the bytes that were wanted.
         end: u64,
     },
+    /// The system reported an error.
     #[error("{path}: {source}")]
-    Io { path: PathBuf, source: io::Error },
+    Io {
+        /// The store file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
 }
 
 impl From<RawError> for Error {
@@ -156,11 +176,14 @@ impl From<RawError> for Error {
 pub struct StoreFile {
     /// Unique in this process.
     pub serial: u64,
+    /// The path that it was opened by.
     pub path: PathBuf,
+    /// The version that was opened.
     pub identity: Identity,
+    /// The ownership when it was opened.
     pub ownership: Ownership,
     shared: Arc<Shared>,
-    /// Where large reads have been.
+    /// The places where large reads have been.
     seen: Seen,
 }
 
@@ -170,7 +193,7 @@ impl StoreFile {
         Self::from_file(path, with_room(|| File::open(path))?)
     }
 
-    /// The same for a file that is open already.
+    /// Takes a regular file that is open already; `path` leads to it.
     pub fn from_file(path: &Path, file: File) -> io::Result<Self> {
         static SERIAL: AtomicU64 = AtomicU64::new(1);
         let meta = file.metadata()?;
@@ -194,7 +217,7 @@ impl StoreFile {
         self.shared.share();
     }
 
-    /// The open file; an error of ESTALE says that it was closed, and another version stands at its path now.
+    /// Returns the open file; an error of ESTALE says that it was closed, and another version stands at its path now.
     pub fn file(&self) -> io::Result<Arc<Handle>> {
         self.shared.handle()
     }
@@ -206,12 +229,12 @@ impl StoreFile {
         })
     }
 
-    /// Whether the path still leads to this version.
+    /// Returns true if the path still leads to this version.
     pub fn is_current(&self) -> bool {
         std::fs::metadata(&self.path).is_ok_and(|meta| Identity::of(&meta) == self.identity)
     }
 
-    /// Whether the open file is still what it was: false once somebody wrote into it.
+    /// Returns true if the open file is still what it was: false once somebody wrote into it.
     ///
     /// Its change time does not count: it moves when another file is renamed over this one.
     pub fn is_unchanged(&self) -> bool {
@@ -234,16 +257,16 @@ impl StoreFile {
         self.checked(read)
     }
 
-    /// The same in one go, and what lies beside it does not come into memory: for large reads, of which the kernel would
-    /// guess that the next follows.
+    /// Fills `buf` from `offset` in one read, and what lies beside it does not come into memory: for large reads, of
+    /// which the kernel would guess that the next follows.
     pub fn read_alone_at(&self, buf: &mut [u8], offset: u64) -> Result<(), RawError> {
         let read = self.read_part_at(buf, offset);
         self.confirm()?;
         read
     }
 
-    /// The same for one of several parts. Whether the file was written to is for the caller to ask, once, behind the last
-    /// (`confirm`).
+    /// Fills `buf` from `offset`, one of several parts. The caller asks once, after the last one, if the file was
+    /// written to (`confirm`).
     pub fn read_part_at(&self, buf: &mut [u8], offset: u64) -> Result<(), RawError> {
         self.inside(offset, buf.len() as u64)?;
         let handle = self.handle()?;
@@ -251,7 +274,7 @@ impl StoreFile {
         read.map_err(|source| self.failed(source))
     }
 
-    /// The range of the file, in a page-aligned buffer, that a direct read of these bytes takes; `None` if
+    /// Returns the range of the file, in a page-aligned buffer, that a direct read of these bytes takes; `None` if
     /// they should be read as usual.
     pub fn direct_range(&self, offset: u64, len: u64) -> Option<Range<u64>> {
         const GRID: u64 = ALIGNMENT as u64;
@@ -262,14 +285,14 @@ impl StoreFile {
         Direct::suits(&file, start, end - start).then_some(start..end)
     }
 
-    /// Whether a reader who may come back should still read these bytes directly: the first time, as long as the disk is
-    /// fast. From a slow one they are better kept at once.
+    /// Returns true if a reader who may come back should still read these bytes directly: the first time, as long as
+    /// the disk is fast. From a slow one they are better kept at once.
     pub fn reads_once_directly(&self, offset: u64) -> bool {
         !self.seen.is_slow() && self.seen.is_new(offset)
     }
 
-    /// Whether a reader who goes on should read these bytes directly: also what is in memory only because the kernel has
-    /// read ahead, as it would go on doing so.
+    /// Returns true if a reader who goes on should read these bytes directly: also what is in memory only because the
+    /// kernel has read ahead, as it would go on doing so.
     pub fn streams_directly(&self, offset: u64, len: u64) -> bool {
         /// More than kernels read ahead.
         const FAR: u64 = 32 << 20;
@@ -309,7 +332,7 @@ impl StoreFile {
             .ok_or_else(|| RawError::Stale(self.path.clone()))
     }
 
-    /// The outcome of a read, unless the file was written to meanwhile.
+    /// Returns the outcome of a read, unless the file was written to meanwhile.
     fn checked<T>(&self, read: io::Result<T>) -> Result<T, RawError> {
         self.confirm()?;
         read.map_err(|source| self.failed(source))
@@ -323,8 +346,8 @@ impl StoreFile {
     }
 }
 
-/// Where the HDF5 signature stands: at the start of the file or behind a user block (format
-/// specification, section II.A: at 0, 512, 1024, 2048 and so on).
+/// Returns the offset of the HDF5 signature: at the start of the file or behind a user block (format specification,
+/// section II.A: at 0, 512, 1024, 2048 and so on).
 fn superblock(file: &File) -> io::Result<Option<u64>> {
     const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
     let len = file.metadata()?.len();
@@ -340,12 +363,12 @@ fn superblock(file: &File) -> io::Result<Option<u64>> {
     Ok(None)
 }
 
-/// Whether a file carries the HDF5 signature.
+/// Returns true if a file carries the HDF5 signature.
 pub fn has_hdf5_signature(file: &File) -> io::Result<bool> {
     Ok(superblock(file)?.is_some())
 }
 
-/// The size a file should have, if that is more than it has.
+/// Returns the size that a file should have, if that is more than it has.
 ///
 /// libhdf5 makes this check itself but for superblock version 3 opened for SWMR reading. There it is left
 /// to us: a file that no writer has marked as open must be complete.

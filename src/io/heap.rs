@@ -1,4 +1,4 @@
-//! How the C library's allocator treats large blocks.
+//! Settings of the C library's allocator for large blocks.
 
 #![allow(unsafe_code)]
 

@@ -7,7 +7,7 @@ pub fn push_hex(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Two digits for each byte.
+/// Returns two digits for each byte.
 pub fn encode(bytes: &[u8]) -> String {
     let mut out = Vec::with_capacity(2 * bytes.len());
     push_hex(bytes, &mut out);

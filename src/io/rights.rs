@@ -1,4 +1,4 @@
-//! Whom the directories of checkouts are trusted with, and who may see what is made there.
+//! The owners that are trusted in directories of checkouts, and the permissions of what is made there.
 //!
 //! What is found there counts if it belongs to the caller, to root, to the store's owner or, where only a group may
 //! write in the store's own directory, to that group. What is made there is as private as the store: its permissions
@@ -18,7 +18,7 @@ use crate::io::file::has_hdf5_signature;
 /// Files of a store that are asked for their permissions, at most.
 const MOST_FILES: usize = 10_000;
 
-/// What a store's file says of who may do what beside it. A copy is the same.
+/// The owners and permissions that hold beside a store, as its file has them. A clone is the same object.
 #[derive(Clone, Debug)]
 pub struct Rights(Arc<Inner>);
 
@@ -37,7 +37,7 @@ struct Inner {
 }
 
 impl Rights {
-    /// Those of what belongs to `store`. One that cannot be looked at has nothing but the caller's.
+    /// Returns the rights of what belongs to `store`. One that cannot be looked at has nothing but the caller's.
     pub fn of(store: &Path) -> Self {
         let caller = rustix::process::geteuid().as_raw();
         let Ok(meta) = std::fs::metadata(store) else {
@@ -66,7 +66,8 @@ impl Rights {
         )
     }
 
-    /// Those of a copy of a file or directory, whatever else it may be made of: as private, and the caller's.
+    /// Returns the rights of a copy of a file or directory, whatever else it may be made of: as private, and the
+    /// caller's.
     pub fn copy_of(original: &Path) -> io::Result<Self> {
         let meta = std::fs::metadata(original)?;
         let mode = meta.mode() & !umask();
@@ -89,7 +90,7 @@ impl Rights {
         }))
     }
 
-    /// The reason why something of these properties does not count, if it does not.
+    /// Returns the reason why something of these properties does not count, if it does not.
     pub fn distrusts(&self, meta: &Metadata) -> Option<String> {
         let (uid, gid) = (meta.uid(), meta.gid());
         if self.0.users.contains(&uid) || self.0.group == Some(gid) {
@@ -100,7 +101,7 @@ impl Rights {
         ))
     }
 
-    /// Permissions that a new file begins with: the caller's alone where more has to be settled.
+    /// Returns the permissions that a new file begins with: the caller's alone where more has to be settled.
     pub fn first_mode(&self, is_dir: bool) -> Mode {
         let mode = match self.0.owner.is_some() || self.0.new_group != caller_group() {
             true => 0o600,
@@ -131,7 +132,8 @@ impl Rights {
         Ok(())
     }
 
-    /// The reason why the store's owner cannot go on with what is in a directory that was made or opened, if so.
+    /// Returns the reason why the store's owner cannot go on with what is in a directory that was made or opened, if
+    /// so.
     pub fn keeps_out_owner(&self, dir: &Metadata) -> Option<String> {
         let owner = self.0.owner.filter(|&owner| owner != dir.uid())?;
         Some(format!(
@@ -141,13 +143,13 @@ impl Rights {
         ))
     }
 
-    /// The permissions of new files.
+    /// Returns the permissions of new files.
     pub fn mode(&self, is_dir: bool) -> u32 {
         mode_of(self.0.mode, is_dir)
     }
 }
 
-/// Who may read a file may look into a directory.
+/// Returns the permissions of a file or a directory: a directory may be entered by whoever may read a file.
 fn mode_of(mode: u32, is_dir: bool) -> u32 {
     match is_dir {
         true => mode | (mode & 0o444) >> 2,
@@ -159,7 +161,7 @@ fn caller_group() -> u32 {
     rustix::process::getegid().as_raw()
 }
 
-/// The permissions that all HDF5 files below a directory have: what is written over it may be of any of them.
+/// Returns the permissions that all HDF5 files below a directory have: what is written over it may be of any of them.
 fn modes_below(dir: &Path) -> u32 {
     fn walk(dir: &Path, mode: &mut u32, left: &mut usize) {
         for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -190,7 +192,8 @@ fn modes_below(dir: &Path) -> u32 {
     mode
 }
 
-/// The caller's file mode creation mask. Asking for it by umask(2) would change it for other threads meanwhile.
+/// Returns the caller's file mode creation mask. Asking for it by umask(2) would change it for other threads
+/// meanwhile.
 fn umask() -> u32 {
     static UMASK: OnceLock<u32> = OnceLock::new();
     *UMASK.get_or_init(|| {

@@ -54,6 +54,7 @@ pub struct Converted<F> {
 }
 
 impl<F: Fn(&[u8], &mut [u8]) + Send + Sync> Converted<F> {
+    /// Creates a content whose elements of `to` bytes are made by `convert` from those of `inner`, of `from` bytes.
     pub fn new(inner: Arc<dyn Content>, from: usize, to: usize, convert: F) -> Self {
         Self {
             inner,
@@ -84,7 +85,7 @@ impl<F: Fn(&[u8], &mut [u8]) + Send + Sync> Content for Converted<F> {
     }
 }
 
-/// The next bytes of a content, as many as `buf` holds or are left.
+/// Reads the next bytes of a content, as many as `buf` holds or are left.
 pub fn read_window<'a>(content: &dyn Content, at: u64, buf: &'a mut [u8]) -> Result<&'a [u8]> {
     let left = usize::try_from(content.len().saturating_sub(at)).unwrap_or(usize::MAX);
     let len = left.min(buf.len());
@@ -93,7 +94,7 @@ pub fn read_window<'a>(content: &dyn Content, at: u64, buf: &'a mut [u8]) -> Res
     Ok(window)
 }
 
-/// A little-endian 64-bit integer from each 8 bytes.
+/// Returns the little-endian 64-bit integers of each 8 bytes.
 pub fn words(bytes: &[u8]) -> impl DoubleEndedIterator<Item = i64> + '_ {
     // Chunks are exactly 8 bytes long.
     bytes

@@ -1,4 +1,4 @@
-//! A scratch file: what a program is writing, before anybody knows what it will be.
+//! A scratch file: bytes that a program is writing, before anybody knows what they will be.
 //!
 //! A short one is in memory, as long as there is room for it. A longer one has no name, so that nothing is left of
 //! it when the process dies, and it is sparse: what was never written takes no space and reads as zeros. Before its
@@ -33,7 +33,7 @@ const BLOCK: usize = 1 << 20;
 const SHORT: u64 = LARGE - 1;
 const MOST_IN_MEMORY: u64 = 16 << 20;
 
-/// What all that are in memory take.
+/// The bytes that all scratch files in memory take.
 static IN_MEMORY: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes under construction, on the disk of the layer. All methods may be called from any thread.
@@ -43,7 +43,7 @@ pub struct Scratch {
     backing: RwLock<Backing>,
 }
 
-/// Where the bytes are.
+/// The place of the bytes: in memory, or in a file.
 enum Backing {
     Memory(Short),
     Disk(Unnamed),
@@ -60,12 +60,12 @@ struct Short {
 /// A file without a name.
 struct Unnamed {
     file: File,
-    /// How long the content was when the file was given away.
+    /// The length of the content when the file was given away.
     given: Option<u64>,
 }
 
 impl Scratch {
-    /// An empty one; if it needs a disk, the one that `dir` is on.
+    /// Creates an empty scratch file; if it needs a disk, the one that `dir` is on.
     pub fn new(dir: &Dir, storage: Arc<dyn Storage>) -> Self {
         Self {
             dir: dir.clone(),
@@ -74,7 +74,7 @@ impl Scratch {
         }
     }
 
-    /// One that has the content of a file that was given away, and leaves that as it is.
+    /// Creates a scratch file that has the content of a file that was given away, and leaves that as it is.
     pub fn open(dir: &Dir, name: &str, storage: Arc<dyn Storage>) -> Result<Self> {
         let file = dir.read(name)?;
         let len = file.metadata()?.len().checked_sub(ROOM);
@@ -95,15 +95,17 @@ impl Scratch {
         self.backing.write().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Bytes in all.
+    /// Returns the number of bytes of the content.
     pub fn len(&self) -> io::Result<u64> {
         self.backing().len()
     }
 
+    /// Returns true if there is no byte.
     pub fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
 
+    /// Writes all of `bytes` at `offset`; what lies between the end and `offset` reads as zeros.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let at = place(offset)?;
         let end = offset.saturating_add(bytes.len() as u64);
@@ -123,7 +125,7 @@ impl Scratch {
         }
     }
 
-    /// Cuts it off, or makes it longer by zeros.
+    /// Sets the length of the content: cuts it off, or adds zeros.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         let end = place(len)?;
         match self.change_short(|_| len, |_| {}) {
@@ -140,8 +142,8 @@ impl Scratch {
         self.change(|file| Ok(fallocate(file, flags, at, len)?))
     }
 
-    /// One change of bytes in memory, which are `len` of their number before; `false` if they are not there, or too
-    /// many.
+    /// Makes one change of the bytes in memory, after which they are `len` of their number before; `false` if they
+    /// are not there, or too many.
     fn change_short(&self, len: impl FnOnce(u64) -> u64, act: impl FnOnce(&mut [u8])) -> bool {
         if matches!(*self.backing(), Backing::Disk(_)) {
             return false;
@@ -156,7 +158,7 @@ impl Scratch {
         fits
     }
 
-    /// One change of the file, of a copy if it was given away.
+    /// Makes one change of the file, of a copy if it was given away.
     fn change(&self, act: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
         loop {
             if let Backing::Disk(unnamed) = &*self.backing()
@@ -192,7 +194,7 @@ impl Scratch {
         Ok(Some(file))
     }
 
-    /// Reads as much as there is from `offset`, at most all of `buf`; says how many bytes.
+    /// Reads as much as there is from `offset`, at most all of `buf`; returns the number of bytes.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         match &*self.backing() {
             Backing::Memory(short) => Ok(short.read_at(buf, offset)),
@@ -200,7 +202,7 @@ impl Scratch {
         }
     }
 
-    /// The next bytes from `from` on that were written; `None` if there are only holes.
+    /// Returns the next bytes from `from` on that were written; `None` if there are only holes.
     pub fn written(&self, from: u64) -> io::Result<Option<Range<u64>>> {
         match &*self.backing() {
             Backing::Memory(short) => {
@@ -212,7 +214,7 @@ impl Scratch {
     }
 }
 
-/// Where in the file a byte of the content is.
+/// Returns the offset in the file of a byte of the content.
 fn place(offset: u64) -> io::Result<u64> {
     let too_large = || io::Error::from_raw_os_error(libc::EFBIG);
     offset.checked_add(ROOM).ok_or_else(too_large)
@@ -244,7 +246,7 @@ impl Short {
         true
     }
 
-    /// The same content in a file.
+    /// Copies the content into a file without a name.
     fn copy(&self, dir: &Dir, storage: &dyn Storage) -> io::Result<Unnamed> {
         let copy = Unnamed::new(dir)?;
         storage.write_at(&copy.file, &self.bytes, ROOM)?;
@@ -275,7 +277,7 @@ impl Unnamed {
         Ok(Self { file, given: None })
     }
 
-    /// The same content in a file of its own.
+    /// Copies the content into another file without a name.
     fn copy(&self, dir: &Dir, storage: &dyn Storage) -> io::Result<Self> {
         let copy = Self::new(dir)?;
         let mut block = vec![0; BLOCK];

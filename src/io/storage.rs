@@ -1,4 +1,4 @@
-//! What a checkout asks of the disk when it changes something: the seam at which tests make it fail.
+//! The calls by which a checkout changes something on the disk: the seam at which tests make it fail.
 
 use std::fs::File;
 use std::io;
@@ -16,6 +16,7 @@ pub trait Storage: Send + Sync {
     /// Writes all of `bytes` at `offset`.
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
 
+    /// Cuts a file off at `len` bytes, or adds zeros.
     fn set_len(&self, file: &File, len: u64) -> io::Result<()>;
 
     /// Begins to write the file's content to the disk, so that `sync` of many files waits less for each.
@@ -33,6 +34,7 @@ pub trait Storage: Send + Sync {
     /// Returns once the names in a directory would survive a loss of power.
     fn sync_dir(&self, dir: &Dir) -> io::Result<()>;
 
+    /// Removes the name of a file.
     fn remove(&self, dir: &Dir, name: &str) -> io::Result<()>;
 }
 
@@ -87,14 +89,17 @@ pub mod faulty {
 
     /// Fails call number `at` (from 0 on) with `errno`, and with `dead` every later one as well.
     pub struct Faulty {
+        /// The number of the call that fails, from 0 on.
         pub at: u64,
+        /// The error that it fails with.
         pub errno: i32,
-        /// The process died there, as far as the disk can tell.
+        /// True if the process died there, as far as the disk can tell.
         pub dead: bool,
         calls: AtomicU64,
     }
 
     impl Faulty {
+        /// Creates a disk whose call number `at` fails with `errno`.
         pub fn new(at: u64, errno: i32, dead: bool) -> Self {
             let calls = AtomicU64::new(0);
             Self {
@@ -105,7 +110,7 @@ pub mod faulty {
             }
         }
 
-        /// Calls so far.
+        /// Returns the number of calls so far.
         pub fn calls(&self) -> u64 {
             self.calls.load(Ordering::Relaxed)
         }

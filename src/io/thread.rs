@@ -1,4 +1,4 @@
-//! Where the calling thread may run, and whether others go first.
+//! The processors that the calling thread may run on, and its scheduling policy.
 //!
 //! Threads and processes that it starts inherit both, and keep them: whoever starts some that stay, or that are to work
 //! side by side, does so `anywhere`.
@@ -12,7 +12,7 @@ use std::thread;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Where threads of this process may run; not set as long as none moves.
+/// The processors that threads of this process may run on; not set as long as none moves.
 static ANYWHERE: OnceLock<CpuSet> = OnceLock::new();
 
 thread_local! {
@@ -21,8 +21,8 @@ thread_local! {
     static IDLE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has threads of this process move and become idle. False if it may not: it has another policy than the usual, or could not
-/// leave the idle one again (CAP_SYS_NICE or RLIMIT_NICE).
+/// Lets threads of this process move and become idle. False if it may not: it has another policy than the usual, or
+/// could not leave the idle one again (CAP_SYS_NICE or RLIMIT_NICE).
 pub fn allow_moves() -> bool {
     let tried = thread::spawn(|| {
         // SAFETY: plain call on the calling thread.
@@ -53,7 +53,7 @@ fn set_policy(policy: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// The processor that the calling thread moved to.
+/// Returns the processor that the calling thread moved to.
 pub fn place() -> Option<usize> {
     PLACE.get()
 }
@@ -82,7 +82,7 @@ pub fn move_to(place: Option<usize>) -> bool {
     moved
 }
 
-/// Whether the calling thread runs only when nobody else wants its processor.
+/// Returns true if the calling thread runs only when nobody else wants its processor.
 pub fn is_idle() -> bool {
     IDLE.get()
 }
@@ -103,7 +103,7 @@ pub fn set_idle(idle: bool) -> bool {
     set
 }
 
-/// Does something as a usual thread that may run anywhere, and moves back.
+/// Calls `work` as a usual thread that may run anywhere, and moves back.
 pub fn anywhere<T>(work: impl FnOnce() -> T) -> T {
     struct Back(Option<usize>);
     impl Drop for Back {
@@ -123,7 +123,7 @@ pub fn anywhere<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// How often the calling thread has lost its processor to somebody else.
+/// Returns the number of times that the calling thread has lost its processor to another one.
 pub fn times_preempted() -> libc::c_long {
     // SAFETY: `rusage` is plain numbers, and the call fills it in.
     unsafe {

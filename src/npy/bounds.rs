@@ -37,7 +37,7 @@ pub fn check(dtype: &DType, shape: &[u64]) -> Result<(), NpyError> {
     Ok(())
 }
 
-/// A text from a header as far as an error message repeats it.
+/// Returns a text from a header, as far as an error message repeats it.
 pub fn quote(text: &str) -> String {
     let mut short: String = text.chars().take(LONGEST_QUOTE).collect();
     if short.len() < text.len() {

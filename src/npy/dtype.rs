@@ -1,4 +1,4 @@
-//! The element type both worlds meet in: an HDF5 datatype that `.npy` can hold, in NumPy's terms.
+//! The element type that HDF5 and NumPy have in common: an HDF5 datatype that `.npy` can hold, in NumPy's terms.
 //!
 //! A `DType` describes bytes as they are served; it never converts them.
 
@@ -9,7 +9,9 @@ use crate::npy::repr;
 /// Byte order of a multi-byte element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Order {
+    /// Least significant byte first, NumPy's `<`.
     Little,
+    /// Most significant byte first, NumPy's `>`.
     Big,
     /// Single bytes, text of bytes, raw bytes: NumPy's `|`.
     None,
@@ -28,10 +30,15 @@ impl Order {
 /// NumPy's kind of a scalar element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
+    /// One byte, 0 or 1: `|b1`.
     Bool,
+    /// A signed integer.
     Int,
+    /// An unsigned integer.
     Uint,
+    /// An IEEE float, or the machine's long double.
     Float,
+    /// Two floats, the real part first.
     Complex,
     /// Fixed-width bytes, `|S<n>`.
     Bytes,
@@ -39,7 +46,9 @@ pub enum Kind {
     Text,
     /// Raw bytes, `|V<n>`.
     Void,
+    /// A point in time: 64 bits, counted in the unit of the type.
     Datetime,
+    /// A span of time: 64 bits, counted in the unit of the type.
     Timedelta,
 }
 
@@ -63,16 +72,18 @@ impl Kind {
 /// One member of a structured dtype.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Field {
+    /// The member's name.
     pub name: String,
     /// Bytes from the start of the element.
     pub offset: usize,
+    /// The type of the member, or of an element of a subarray.
     pub dtype: DType,
     /// Shape of a subarray member; empty for a plain one.
     pub shape: Vec<u64>,
 }
 
 impl Field {
-    /// Bytes the member takes, or `None` when that does not fit the address space.
+    /// Returns the number of bytes that the member takes; `None` if that does not fit the address space.
     pub fn size(&self) -> Option<usize> {
         self.shape.iter().try_fold(self.dtype.size(), |size, &n| {
             size.checked_mul(usize::try_from(n).ok()?)
@@ -83,20 +94,28 @@ impl Field {
 /// An element type as `.npy` spells it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DType {
+    /// A type without members.
     Scalar {
+        /// NumPy's kind.
         kind: Kind,
         /// Bytes per element.
         size: usize,
+        /// Byte order.
         order: Order,
         /// `[ns]` and the like behind a datetime or timedelta; empty for the others.
         unit: String,
     },
     /// Members in order of offset, without overlap; gaps are padding.
-    Struct { fields: Vec<Field>, size: usize },
+    Struct {
+        /// The members.
+        fields: Vec<Field>,
+        /// Bytes per element, with padding.
+        size: usize,
+    },
 }
 
 impl DType {
-    /// A scalar type; byte order is dropped where it means nothing.
+    /// Creates a scalar type; byte order is dropped where it means nothing.
     pub fn scalar(kind: Kind, size: usize, order: Order) -> Self {
         let order = match kind {
             Kind::Bytes | Kind::Void | Kind::Bool => Order::None,
@@ -111,29 +130,29 @@ impl DType {
         }
     }
 
-    /// `|S<width>`.
+    /// Creates the type `|S<width>`.
     pub fn bytes(width: usize) -> Self {
         Self::scalar(Kind::Bytes, width, Order::None)
     }
 
-    /// `<U<width>`, width in characters.
+    /// Creates the type `<U<width>`; the width is in characters.
     pub fn text(width: usize) -> Self {
         Self::scalar(Kind::Text, width.saturating_mul(4), Order::Little)
     }
 
-    /// A little-endian signed integer of `size` bytes.
+    /// Creates a little-endian signed integer of `size` bytes.
     pub fn int(size: usize) -> Self {
         Self::scalar(Kind::Int, size, Order::Little)
     }
 
-    /// Bytes per element.
+    /// Returns the number of bytes per element.
     pub fn size(&self) -> usize {
         match self {
             Self::Scalar { size, .. } | Self::Struct { size, .. } => *size,
         }
     }
 
-    /// NumPy's `dtype.str` of a scalar (`<f4`), or `|V<size>` of a structured type.
+    /// Returns NumPy's `dtype.str` of a scalar (`<f4`), or `|V<size>` of a structured type.
     pub fn name(&self) -> String {
         match self {
             Self::Scalar {
@@ -149,7 +168,7 @@ impl DType {
         }
     }
 
-    /// The `descr` of an npy header, as Python's `repr` prints NumPy's `dtype.descr`.
+    /// Returns the `descr` of an npy header, as Python's `repr` prints NumPy's `dtype.descr`.
     pub fn descr(&self) -> String {
         let Self::Struct { fields, size } = self else {
             return repr::text(&self.name());
@@ -175,7 +194,7 @@ impl DType {
         format!("[{}]", parts.join(", "))
     }
 
-    /// The type as JSON shows it: `"<f4"`, or a list of `[name, type]` and `[name, type, shape]`.
+    /// Returns the type as JSON shows it: `"<f4"`, or a list of `[name, type]` and `[name, type, shape]`.
     pub fn json(&self) -> serde_json::Value {
         match self {
             Self::Scalar { .. } => self.name().into(),
@@ -193,7 +212,7 @@ impl DType {
     }
 }
 
-/// As NumPy prints it: `<f4`, or the fields of a structured type.
+/// Prints the type as NumPy does: `<f4`, or the fields of a structured type.
 impl std::fmt::Display for DType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

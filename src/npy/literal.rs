@@ -128,7 +128,7 @@ impl Reader<'_> {
         self.rest.next().ok_or_else(|| "it ends early".into())
     }
 
-    /// The next character that is no white space; it is not taken.
+    /// Returns the next character that is no white space; it is not taken.
     fn peek(&mut self) -> Parsed<char> {
         self.space();
         let c = self.rest.peek().copied();
@@ -173,7 +173,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Values between brackets, and whether a comma follows the last.
+    /// Parses values between brackets; the flag says that a comma follows the last.
     fn items(&mut self, open: char, close: char, depth: usize) -> Parsed<(Vec<Literal>, bool)> {
         self.expect(open)?;
         let mut items = Vec::new();

@@ -18,53 +18,79 @@ const MOST_DIMS: usize = 64;
 /// Nesting of structured types that is followed.
 const DEEPEST: usize = 32;
 
-/// As many bytes from the start of a file as a header can take.
+/// The bytes at the start of a file that a header can take at most.
 pub const LONGEST_HEADER: usize = MAGIC.len() + 6 + LONGEST;
 
-/// What an `.npy` file says of its array.
+/// The header of an `.npy` file, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
+    /// The element type.
     pub dtype: DType,
+    /// The dimensions; none for a scalar.
     pub shape: Vec<u64>,
-    /// Elements lie with the first axis fastest.
+    /// True if the elements lie with the first axis fastest.
     pub fortran_order: bool,
-    /// Where the payload begins, in bytes.
+    /// The byte of the file at which the payload begins.
     pub start: u64,
-    /// Bytes of the payload.
+    /// The number of bytes of the payload.
     pub len: u64,
 }
 
-/// Why a file is no `.npy` that can be taken in.
+/// The reason why a file is no `.npy` file that can be taken in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NpyError {
+    /// The file does not begin with the magic bytes.
     #[error("not an .npy file: it does not begin with \\x93NUMPY")]
     NotNpy,
+    /// The version is not known.
     #[error("version {0}.{1} of the .npy format is not known")]
     Version(u8, u8),
+    /// The header claims to be longer than any that is taken in.
     #[error("the .npy header is longer than {LONGEST} bytes")]
     HeaderTooLong,
+    /// The file ends inside the header.
     #[error("the file ends within its .npy header")]
     HeaderTruncated,
+    /// The header is not UTF-8.
     #[error("the .npy header is not UTF-8")]
     NotText,
+    /// The header is not what `numpy.lib.format` writes; the text says why.
     #[error("the .npy header cannot be read: {0}")]
     Syntax(String),
+    /// The elements are Python objects.
     #[error("the array holds Python objects (pickled): only arrays of plain values can be stored")]
     Pickled,
+    /// The type is none that npyfs knows.
     #[error("the element type {0} cannot be stored")]
     Unsupported(String),
+    /// A structured type has more than `MOST_FIELDS` members.
     #[error("a type of more than {MOST_FIELDS} members")]
     Members,
+    /// An element has more bytes than NumPy allows.
     #[error("elements of {0} bytes: NumPy has none of more than 2 GiB")]
     Element(usize),
+    /// More elements of no bytes than are taken in.
     #[error("{0} elements of no bytes: nothing was sent that could be stored")]
     Empty(u64),
+    /// The array is larger than a file can be.
     #[error("an array of this shape is larger than a file can be")]
     TooLarge,
+    /// The file is shorter than its header says, in bytes.
     #[error("truncated: {have} bytes where the .npy header asks for {want}")]
-    Truncated { have: u64, want: u64 },
+    Truncated {
+        /// Bytes that there are.
+        have: u64,
+        /// Bytes that the header asks for.
+        want: u64,
+    },
+    /// The file is longer than its header says, in bytes.
     #[error("{have} bytes where the .npy header asks for {want}")]
-    TooLong { have: u64, want: u64 },
+    TooLong {
+        /// Bytes that there are.
+        have: u64,
+        /// Bytes that the header asks for.
+        want: u64,
+    },
 }
 
 type Result<T> = std::result::Result<T, NpyError>;
@@ -85,10 +111,11 @@ impl Header {
     }
 }
 
-/// As many bytes from the start of a file as its header's length stands in.
+/// The bytes at the start of a file that hold the length of its header.
 pub const PREAMBLE: usize = MAGIC.len() + 6;
 
-/// Where the payload begins, by the first `PREAMBLE` bytes of a file; `None` if they are none of an `.npy` file.
+/// Returns the byte at which the payload begins, from the first `PREAMBLE` bytes of a file; `None` if it is not an
+/// `.npy` file.
 pub fn start(file: &[u8]) -> Option<u64> {
     let rest = file.strip_prefix(MAGIC)?;
     let (&version, rest) = rest.split_first_chunk()?;
@@ -189,7 +216,7 @@ fn dims(literal: &Literal) -> Result<Vec<u64>> {
     }
 }
 
-/// The type that a `descr` spells; `members` counts those of all structured types on the way.
+/// Returns the type that a `descr` spells; `members` counts those of all structured types on the way.
 fn dtype(descr: &Literal, depth: usize, members: &mut usize) -> Result<DType> {
     match descr {
         Literal::Text(name) => scalar(name),
@@ -199,7 +226,7 @@ fn dtype(descr: &Literal, depth: usize, members: &mut usize) -> Result<DType> {
     }
 }
 
-/// NumPy's `dtype.descr`: `(name, type)` or `(name, type, shape)`; no name and raw bytes are padding.
+/// Parses NumPy's `dtype.descr`: `(name, type)` or `(name, type, shape)`; no name and raw bytes are padding.
 fn structure(items: &[Literal], depth: usize, members: &mut usize) -> Result<DType> {
     *members = members.saturating_add(items.len());
     if *members > MOST_FIELDS {
@@ -249,7 +276,7 @@ fn structure(items: &[Literal], depth: usize, members: &mut usize) -> Result<DTy
     Ok(DType::Struct { fields, size: end })
 }
 
-/// NumPy's `dtype.str`: byte order, kind, number, and the unit of a time.
+/// Parses NumPy's `dtype.str`: byte order, kind, number, and the unit of a time.
 pub fn scalar(name: &str) -> Result<DType> {
     let unsupported = || NpyError::Unsupported(quote(name));
     let (order, rest) = match name.split_at_checked(1) {
@@ -299,7 +326,7 @@ pub fn scalar(name: &str) -> Result<DType> {
     }
 }
 
-/// `[ns]`, `[25s]`: NumPy's units of time with a number of them.
+/// Returns true for `[ns]`, `[25s]` and the like: NumPy's units of time with a number of them.
 fn is_unit(text: &str) -> bool {
     let inner = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
     let unit = inner.map(|t| t.trim_start_matches(|c: char| c.is_ascii_digit()));

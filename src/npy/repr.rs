@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use unicode_general_category::{GeneralCategory as G, get_general_category};
 
-/// `repr` of a string: single quotes unless only double ones avoid escapes.
+/// Returns `repr` of a string: single quotes unless only double ones avoid escapes.
 pub fn text(value: &str) -> String {
     let quote = if value.contains('\'') && !value.contains('"') {
         '"'
@@ -39,7 +39,7 @@ pub fn text(value: &str) -> String {
     out
 }
 
-/// `repr` of a tuple of integers.
+/// Returns `repr` of a tuple of integers.
 pub fn tuple(values: &[u64]) -> String {
     match values {
         [one] => format!("({one},)"),
@@ -50,7 +50,7 @@ pub fn tuple(values: &[u64]) -> String {
     }
 }
 
-/// What `str.isprintable` says of one character.
+/// Returns Python's `str.isprintable` of one character.
 fn printable(c: char) -> bool {
     c == ' '
         || !matches!(

@@ -13,7 +13,7 @@ const LOW: u8 = 31;
 const FAR: usize = 8192;
 
 /// Decodes a stream, which must fill `out`; `None` if it is damaged.
-pub fn into(stream: &[u8], out: &mut [u8]) -> Option<()> {
+pub(super) fn into(stream: &[u8], out: &mut [u8]) -> Option<()> {
     let mut at = 0;
     let (first, mut left) = stream.split_first()?;
     let mut control = first & LOW;

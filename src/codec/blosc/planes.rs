@@ -11,8 +11,8 @@ use super::{
 /// Stored bytes that one of several threads copies at a time.
 const PART: usize = 128 << 10;
 
-/// The streams of one block of `len` bytes.
-pub fn streams<'a>(
+/// Returns the streams of one block of `len` bytes.
+pub(super) fn streams<'a>(
     header: &Header,
     block: &'a [u8],
     len: usize,
@@ -34,7 +34,7 @@ pub fn streams<'a>(
 
 /// Decodes a block of planes, which must fill `out`. Those that are not stored as they are have `buffer`, which is as long
 /// as `out`.
-pub fn decode(
+pub(super) fn decode(
     header: &Header,
     block: &[u8],
     buffer: &mut [u8],

@@ -12,22 +12,27 @@ const BYTES_SORTED: u8 = 1;
 const AS_IT_IS: u8 = 1 << 1;
 const NOT_SPLIT: u8 = 1 << 4;
 
+/// A compressor inside a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
+    /// LZ4.
     Lz4,
+    /// Snappy.
     Snappy,
+    /// zlib.
     Zlib,
+    /// Zstandard.
     Zstd,
 }
 
 impl Codec {
-    /// By the number that hdf5-blosc gives it (`BLOSC_LZ4` and so on); `None` for those without an encoder here.
+    /// Returns the codec of a number of hdf5-blosc (`BLOSC_LZ4` and so on); `None` for those without an encoder here.
     pub fn of(parameter: u32) -> Option<Self> {
         let mut all = [Self::Lz4, Self::Snappy, Self::Zlib, Self::Zstd].into_iter();
         all.find(|codec| codec.parameter() == parameter)
     }
 
-    /// That number.
+    /// Returns the number that hdf5-blosc gives the codec.
     pub fn parameter(self) -> u32 {
         match self {
             Self::Lz4 => 1,
@@ -37,7 +42,7 @@ impl Codec {
         }
     }
 
-    /// The high three bits of the flags.
+    /// Returns the high three bits of the flags.
     fn flags(self) -> u8 {
         match self {
             Self::Lz4 => 1 << 5,
@@ -75,8 +80,8 @@ impl Codec {
     }
 }
 
-/// What a header calls the size of an element: one byte holds it.
-pub fn type_size(element: usize) -> usize {
+/// Returns the size of an element as a header tells it: one byte holds it.
+pub(super) fn type_size(element: usize) -> usize {
     if (1..=255).contains(&element) {
         element
     } else {
@@ -84,8 +89,8 @@ pub fn type_size(element: usize) -> usize {
     }
 }
 
-/// A frame of `chunk`, which is smaller than 2 GiB. At most 16 bytes longer.
-pub fn encode(chunk: &[u8], element: usize, codec: Codec, level: u8) -> Vec<u8> {
+/// Encodes a frame of `chunk`, which is smaller than 2 GiB. The frame is at most 16 bytes longer.
+pub(super) fn encode(chunk: &[u8], element: usize, codec: Codec, level: u8) -> Vec<u8> {
     let size = type_size(element);
     let block = (BLOCK / size * size).max(size).min(chunk.len()).max(1);
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes();

@@ -3,15 +3,15 @@
 /// Bits of a hash of three bytes.
 const BITS: u32 = 14;
 
-/// How far back a copy may begin, and how long it may be.
+/// The largest distance of a copy, and its greatest length.
 const FARTHEST: usize = 1 << 13;
 const LONGEST: usize = 7 + 255 + 2;
 
 /// Bytes that one control byte stands before.
 const LITERALS: usize = 32;
 
-/// A stream that is smaller than `bytes`; `None` if there is none.
-pub fn encode(bytes: &[u8]) -> Option<Vec<u8>> {
+/// Encodes a stream that is smaller than `bytes`; `None` if there is none.
+pub(super) fn encode(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(bytes.len());
     // Where three bytes of a hash were seen last, plus one.
     let mut seen = vec![0_usize; 1 << BITS];
@@ -46,7 +46,7 @@ pub fn encode(bytes: &[u8]) -> Option<Vec<u8>> {
     (out.len() < bytes.len()).then_some(out)
 }
 
-/// How many bytes at two places are equal.
+/// Returns the number of bytes at two places that are equal.
 fn common(bytes: &[u8], from: usize, at: usize) -> usize {
     let here = bytes.iter().skip(at).take(LONGEST);
     let there = bytes.iter().skip(from);

@@ -1,10 +1,10 @@
-//! What the cache counts.
+//! The counters of the cache.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::Serialize;
 
-/// Counters since the start; all in pieces but for `decoded_bytes`.
+/// Counters since the start, as in [`CacheStatus`]; all in pieces but for `decoded_bytes`.
 #[derive(Default)]
 pub(super) struct Counters {
     pub hits: AtomicU64,
@@ -17,8 +17,8 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// What was counted; what is held now is left at 0.
-    pub fn status(&self) -> CacheStatus {
+    /// Returns the counters; what the cache holds now is left at 0.
+    pub(super) fn status(&self) -> CacheStatus {
         let count = |counter: &AtomicU64| counter.load(Relaxed);
         CacheStatus {
             hits: count(&self.hits),
@@ -36,18 +36,24 @@ impl Counters {
 /// A snapshot of the cache for `status.json`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CacheStatus {
+    /// The budget in bytes.
     pub limit: u64,
     /// Decoded bytes held; the limit counts what an entry costs beside them as well.
     pub bytes: u64,
+    /// Pieces held.
     pub pieces: usize,
+    /// Reads of a piece that was here, or was being decoded.
     pub hits: u64,
     /// Pieces that were decoded because a reader asked for them, or was going to.
     pub misses: u64,
+    /// Pieces given up for want of room.
     pub evictions: u64,
     /// Pieces given up because a reader had read all of them.
     pub consumed: u64,
+    /// Bytes that were decoded.
     pub decoded_bytes: u64,
     /// Pieces decoded ahead that a reader came for, and that were given up before one did.
     pub ahead_used: u64,
+    /// Pieces decoded ahead that were given up before a reader came for them.
     pub ahead_wasted: u64,
 }

@@ -20,7 +20,7 @@ pub(super) struct Flight {
 
 impl Flight {
     /// Creates a flight on which nobody waits yet.
-    pub fn new(need: Need) -> Arc<Self> {
+    pub(super) fn new(need: Need) -> Arc<Self> {
         Arc::new(Self {
             decodes: !need.passes,
             ..Self::default()
@@ -28,17 +28,17 @@ impl Flight {
     }
 
     /// Notes that a reader has come for the piece.
-    pub fn meet(&self) {
+    pub(super) fn meet(&self) {
         *lock(&self.met) = true;
     }
 
     /// Returns true if a reader has come for the piece.
-    pub fn is_met(&self) -> bool {
+    pub(super) fn is_met(&self) -> bool {
         *lock(&self.met)
     }
 
     /// Waits for the piece; fails as its decoding failed.
-    pub fn wait(&self) -> Result<Piece> {
+    pub(super) fn wait(&self) -> Result<Piece> {
         let mut outcome = lock(&self.outcome);
         loop {
             if let Some(outcome) = &*outcome {
@@ -56,12 +56,19 @@ pub(super) struct Landing<'a> {
     flight: Arc<Flight>,
     need: Need,
     ahead: bool,
+    /// The outcome that all who wait are given.
     pub outcome: Result<Piece>,
 }
 
 impl<'a> Landing<'a> {
     /// Creates the guard; without another outcome the flight fails.
-    pub fn new(cache: &'a Cache, key: Key, flight: Arc<Flight>, need: Need, ahead: bool) -> Self {
+    pub(super) fn new(
+        cache: &'a Cache,
+        key: Key,
+        flight: Arc<Flight>,
+        need: Need,
+        ahead: bool,
+    ) -> Self {
         Self {
             cache,
             key,

@@ -1,15 +1,19 @@
-//! What a piece is, and what it costs to have one.
+//! Decoded pieces: their keys, and what they cost.
 
 use std::sync::Arc;
 
 use crate::io::buffer::Buffer;
 
-/// What a piece is: the store file's serial number, the object, the form it is read in, its number.
+/// The key of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
+    /// The store file's serial number.
     pub file: u64,
+    /// The address of the dataset.
     pub object: u64,
+    /// The number of the form in which it is read.
     pub form: u32,
+    /// The number of the piece in its form.
     pub piece: u64,
 }
 
@@ -19,14 +23,14 @@ pub type Piece = Arc<Buffer>;
 /// Bytes that an entry costs beside its content.
 pub(super) const OVERHEAD: u64 = 200;
 
-/// What decoding a piece takes.
+/// The memory that decoding a piece takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
     /// Bytes of the piece.
     pub len: usize,
     /// Further bytes while it is decoded.
     pub beside: usize,
-    /// It is only read from the disk, not decoded, and given up soon.
+    /// True if it is only read from the disk, not decoded, and given up soon.
     pub passes: bool,
 }
 
@@ -38,7 +42,7 @@ impl Need {
     }
 }
 
-/// Bytes that a piece takes of the budget while it is kept.
+/// Returns the bytes that a piece takes of the budget while it is kept.
 pub(super) fn cost(piece: &Piece) -> u64 {
     piece.capacity() as u64 + OVERHEAD
 }

@@ -17,7 +17,8 @@ use crate::io::file::page_cache;
 pub struct Direct(File);
 
 impl Direct {
-    /// `None` where the file system has no direct reads, or /proc is not mounted.
+    /// Opens a file again for direct reads; `None` where the file system has no direct reads, or /proc is not
+    /// mounted.
     pub fn open(file: &File) -> Option<Self> {
         // Through the descriptor: the path may lead elsewhere by now.
         File::options()
@@ -28,7 +29,7 @@ impl Direct {
             .map(Self)
     }
 
-    /// Whether a range is better read directly: most of it is not in memory, and nothing of it waits to be
+    /// Returns true if a range is better read directly: most of it is not in memory, and nothing of it waits to be
     /// written.
     pub fn suits(file: &File, offset: u64, len: u64) -> bool {
         let pages = len.div_ceil(ALIGNMENT as u64);

@@ -30,7 +30,7 @@ const LEAST: u64 = 4;
 /// Descriptors that are asked of the system.
 const WANTED: u64 = 1 << 16;
 
-/// Whether an error is a shortage.
+/// Returns true if an error is a shortage.
 pub fn is_short(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(crate::error::is_shortage)
 }
@@ -51,7 +51,7 @@ pub fn make_room() {
     close_older(0);
 }
 
-/// Descriptors that this process may have; asks for more first.
+/// Returns the number of descriptors that this process may have; asks for more first.
 pub fn allowance() -> u64 {
     static ALLOWANCE: OnceLock<u64> = OnceLock::new();
     *ALLOWANCE.get_or_init(|| {
@@ -76,7 +76,7 @@ pub struct Handle {
     file: File,
     /// For direct reads; made when the first is wanted, `None` where there are none.
     direct: OnceLock<Option<Direct>>,
-    /// The same file, of which the kernel reads nothing ahead; made when it is first wanted.
+    /// A descriptor through which the kernel reads nothing ahead; made when it is first wanted.
     alone: OnceLock<Option<File>>,
 }
 
@@ -89,13 +89,14 @@ impl Handle {
         }
     }
 
+    /// Returns the descriptor for direct reads; `None` where there are none.
     pub fn direct(&self) -> Option<&Direct> {
         self.direct
             .get_or_init(|| Direct::open(&self.file))
             .as_ref()
     }
 
-    /// The file, to read parts of that nothing follows.
+    /// Returns the file for reads of parts after which nothing follows.
     pub fn alone(&self) -> &File {
         let alone = self.alone.get_or_init(|| {
             let file = File::open(self.path()).ok()?;
@@ -105,8 +106,8 @@ impl Handle {
         alone.as_ref().unwrap_or(&self.file)
     }
 
-    /// A name by which this process can open the same file again, whatever its path leads to, for as long as it holds
-    /// this.
+    /// Returns a name by which this process can open the same file again, whatever its path leads to, for as long as
+    /// it holds this.
     pub fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.file.as_raw_fd())
     }
@@ -138,7 +139,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    /// A file that stays open until it is dropped.
+    /// Creates a file that stays open until it is dropped.
     pub fn pinned(path: &Path, identity: Identity, file: File) -> Arc<Self> {
         Arc::new(Self {
             path: path.to_owned(),
@@ -148,7 +149,7 @@ impl Shared {
         })
     }
 
-    /// From here on its descriptors may be closed.
+    /// Lets its descriptors be closed from here on.
     pub fn share(self: &Arc<Self>) {
         self.touch();
         lock(&SHARED).push(Arc::downgrade(self));
@@ -161,7 +162,8 @@ impl Shared {
         self.used.store(now, Ordering::Relaxed);
     }
 
-    /// Its descriptors, opened again if they were closed. An error of ESTALE says that another version stands at the path.
+    /// Returns its descriptors, opened again if they were closed. An error of ESTALE says that another version stands
+    /// at the path.
     pub fn handle(&self) -> io::Result<Arc<Handle>> {
         self.touch();
         if let Some(handle) = &*lock(&self.handle) {
@@ -172,7 +174,7 @@ impl Shared {
         Ok(lock(&self.handle).get_or_insert(handle).clone())
     }
 
-    /// Whether its descriptors are open; then they need no path.
+    /// Returns true if its descriptors are open; then they need no path.
     pub fn is_open(&self) -> bool {
         lock(&self.handle).is_some()
     }
@@ -197,7 +199,7 @@ impl Shared {
     }
 }
 
-/// Shared files that may be open at the same time.
+/// Returns the number of shared files that may be open at the same time.
 fn most() -> usize {
     let files = allowance().saturating_sub(RESERVED) / EACH;
     usize::try_from(files.max(LEAST)).unwrap_or(usize::MAX)

@@ -1,4 +1,4 @@
-//! How much of a file the kernel has in memory.
+//! The share of a file that the kernel has in memory.
 
 #![allow(unsafe_code)]
 
@@ -24,9 +24,9 @@ struct Pages {
     recently_evicted: u64,
 }
 
-/// Pages of a range of a file that are in memory, the not yet written ones first; `None` if the kernel does
-/// not say: it is too old, or the file is somebody else's.
-pub fn pages(file: &File, offset: u64, len: u64) -> Option<(u64, u64)> {
+/// Returns the numbers of pages of a range of a file that are in memory, the not yet written ones first; `None` if
+/// the kernel does not say: it is too old, or the file is somebody else's.
+pub(super) fn pages(file: &File, offset: u64, len: u64) -> Option<(u64, u64)> {
     let range = Range { offset, len };
     let mut pages = Pages::default();
     // SAFETY: the kernel reads one Range and writes one Pages, both of its own layout

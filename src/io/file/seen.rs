@@ -1,4 +1,4 @@
-//! Which places of a file were read before, and whether its disk is a fast one.
+//! A guess at which places of a file were read before, and at the speed of its disk.
 //!
 //! Guesses, about speed only: of places that were never read, some count as read, never more than half.
 
@@ -18,17 +18,18 @@ const BYTES: u64 = 1 << 20;
 const WEIGHT: u32 = 4;
 const ENOUGH: u32 = 16;
 
+/// The places of one file that were read, and the speed of its disk.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub(super) struct Seen {
     bits: OnceLock<Box<[AtomicU64]>>,
     set: AtomicUsize,
-    /// How slow the disk seems.
+    /// A score: the higher, the slower the disk seems.
     slow: AtomicU32,
 }
 
 impl Seen {
-    /// Notes a place; whether it is new.
-    pub fn is_new(&self, place: u64) -> bool {
+    /// Notes a place; true if it is new.
+    pub(super) fn is_new(&self, place: u64) -> bool {
         let empty = || (0..BITS / 64).map(|_| AtomicU64::new(0)).collect();
         let words = self.bits.get_or_init(empty);
         let hash = xxhash_rust::xxh3::xxh3_64(&place.to_le_bytes());
@@ -42,8 +43,8 @@ impl Seen {
         new
     }
 
-    /// Notes how long it took to read so many bytes from the disk.
-    pub fn took(&self, bytes: u64, time: Duration) {
+    /// Notes the time it took to read so many bytes from the disk.
+    pub(super) fn took(&self, bytes: u64, time: Duration) {
         let parts = u32::try_from(bytes / BYTES).unwrap_or(u32::MAX);
         let next = |slow: u32| match time > LONG.saturating_mul(parts.saturating_add(1)) {
             true => Some((slow + WEIGHT).min(ENOUGH + WEIGHT)),
@@ -52,7 +53,8 @@ impl Seen {
         let _ = self.slow.fetch_update(Relaxed, Relaxed, next);
     }
 
-    pub fn is_slow(&self) -> bool {
+    /// Returns true if the disk seems slow.
+    pub(super) fn is_slow(&self) -> bool {
         self.slow.load(Relaxed) >= ENOUGH
     }
 }
