@@ -63,6 +63,8 @@ pub struct Layer {
     syncing: Mutex<()>,
     /// Changes wait to be synced.
     deferred: AtomicBool,
+    /// Who syncs sleeps until there is a change; it is set while the ledger is locked.
+    sleeps: AtomicBool,
     next: AtomicU64,
     replaced: Mutex<Replaced>,
     _holder: Holder,
@@ -99,6 +101,7 @@ impl Layer {
             changed: Condvar::new(),
             syncing: Mutex::default(),
             deferred: AtomicBool::new(false),
+            sleeps: AtomicBool::new(false),
             next: AtomicU64::new(last.saturating_add(1)),
             replaced: Mutex::default(),
             _holder: holder,
@@ -238,8 +241,12 @@ impl Layer {
             stored,
         };
         if self.deferred.load(Ordering::Acquire) {
-            self.ledger().change(record, file)?;
-            self.changed.notify_all();
+            let mut ledger = self.ledger();
+            ledger.change(record, file)?;
+            // Of those that follow soon it need not hear.
+            if self.sleeps.swap(false, Ordering::AcqRel) {
+                self.changed.notify_all();
+            }
             return Ok(());
         }
         let _one = self.only_one();

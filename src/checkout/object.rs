@@ -132,12 +132,13 @@ fn check_len(dataset: &NewDataset, data: &dyn Content) -> Result<()> {
 
 /// Copies a content as it is; holes stay holes.
 pub fn copy(data: &dyn Content, file: &File, address: u64, storage: &dyn Storage) -> Result<()> {
-    let mut block = vec![0; BLOCK];
+    let most = usize::try_from(data.len()).unwrap_or(BLOCK).clamp(1, BLOCK);
+    let mut block = vec![0; most];
     let mut at = 0;
     while let Some(range) = data.written(at)? {
         at = range.start.max(at);
         while at < range.end {
-            let size = usize::try_from(range.end - at).unwrap_or(BLOCK).min(BLOCK);
+            let size = usize::try_from(range.end - at).unwrap_or(most).min(most);
             let wanted = block.get_mut(..size).unwrap_or_default();
             data.read_at(at, wanted)?;
             storage.write_at(file, wanted, address.saturating_add(at))?;

@@ -135,7 +135,13 @@ impl Worker {
             seconds: patience.as_secs(),
             request: request.clone(),
         };
-        self.wire.send_request(&envelope, None)?;
+        let at_once = match request {
+            // A new file, which no worker knows.
+            Request::Create(_) | Request::WriteChunks(_) => file.file().ok(),
+            _ => None,
+        };
+        self.wire
+            .send_request(&envelope, at_once.as_ref().map(|held| &***held))?;
         self.greet()?;
         let reply = match self.wire.receive_reply(sink)? {
             Reply::NeedFile => {

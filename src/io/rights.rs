@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{Gid, Mode, Uid, fchmod, fchown};
+use rustix::fs::{FileType, Gid, Mode, Uid, fchmod, fchown, fstat};
 
 use crate::io::file::has_hdf5_signature;
 
@@ -113,19 +113,20 @@ impl Rights {
     /// Gives a new file the owner, the group and the permissions of what belongs to the store. What the system does
     /// not allow is left out, and never makes it less private.
     pub fn settle(&self, file: impl AsFd) -> io::Result<()> {
-        let meta = File::from(file.as_fd().try_clone_to_owned()?).metadata()?;
-        let mut mode = mode_of(self.0.mode, meta.is_dir());
+        let now = fstat(&file)?;
+        let is_dir = FileType::from_raw_mode(now.st_mode).is_dir();
+        let mut mode = mode_of(self.0.mode, is_dir);
         let group = self.0.new_group;
-        if meta.gid() != group && fchown(&file, None::<Uid>, Some(Gid::from_raw(group))).is_err() {
+        if now.st_gid != group && fchown(&file, None::<Uid>, Some(Gid::from_raw(group))).is_err() {
             // Another group may do what everybody may.
             mode = mode & !0o070 | (mode & 0o007) << 3;
         }
         // The set-group-ID bit of a directory stays.
-        let wanted = meta.mode() & 0o2000 | mode;
-        if meta.mode() & 0o7777 != wanted {
+        let wanted = now.st_mode & 0o2000 | mode;
+        if now.st_mode & 0o7777 != wanted {
             fchmod(&file, Mode::from_raw_mode(wanted))?;
         }
-        if let Some(owner) = self.0.owner.filter(|&owner| owner != meta.uid()) {
+        if let Some(owner) = self.0.owner.filter(|&owner| owner != now.st_uid) {
             // Where root may not do that, a mount says so (`keeps_out_owner`).
             let _ = fchown(&file, Some(Uid::from_raw(owner)), None::<Gid>);
         }

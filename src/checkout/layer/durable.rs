@@ -158,7 +158,11 @@ impl Layer {
     /// Waits for a change, and `delay` longer for others; `false`, at once, when changes are not deferred any more.
     pub(in crate::checkout) fn wait_for_changes(&self, delay: Duration) -> bool {
         let deferred = || self.deferred.load(Ordering::Acquire);
-        let nothing = |ledger: &mut Ledger| ledger.waiting() == 0 && deferred();
+        let nothing = |ledger: &mut Ledger| {
+            let nothing = ledger.waiting() == 0 && deferred();
+            self.sleeps.store(nothing, Ordering::Release);
+            nothing
+        };
         let waited = self.changed.wait_while(self.ledger(), nothing);
         let ledger = waited.unwrap_or_else(|e| e.into_inner());
         let rested = self

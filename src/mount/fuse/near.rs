@@ -11,6 +11,8 @@
 //! a pause when others turn out to want the processor: an idle thread waits for them, a few milliseconds at most.
 
 use std::cell::Cell;
+use std::fs::File;
+use std::io::Read;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -220,7 +222,11 @@ impl Near {
 
 /// Where a thread runs or ran last (proc_pid_stat(5), field 39).
 fn processor_of(thread: u32) -> Option<i32> {
-    let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).ok()?;
+    // It fits, and comes in one piece.
+    let mut stat = [0; 1024];
+    let mut file = File::open(format!("/proc/{thread}/stat")).ok()?;
+    let len = file.read(&mut stat).ok()?;
+    let stat = String::from_utf8_lossy(stat.get(..len)?);
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_ascii_whitespace().nth(36)?.parse().ok()
 }
