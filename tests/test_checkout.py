@@ -180,6 +180,49 @@ def test_what_is_renamed_to_a_scratch_name_is_not_lost(store):
         assert os.listdir(m.path) == ["g"]
 
 
+def test_a_name_that_was_renamed_away_stays_free_until_something_is_stored_there(store):
+    def refuse(call, *arguments):
+        with pytest.raises(OSError) as problem:
+            call(*arguments)
+        assert problem.value.errno == errno.EINVAL
+
+    with open_checkout(store) as m:
+        for name in ("x.npy", "g/y.npy"):
+            os.rename(m / name, m / f"{name}~")
+        left = ["g", "x.npy~"]
+
+        def write(name, content):
+            with open(m / name, "wb", buffering=0) as file:
+                file.write(content)
+
+        for _ in range(2):
+            refuse(write, "x.npy", b"no array")
+            until(lambda: sorted(os.listdir(m.path)) == left, "the end of what was refused")
+            write("x.npy", b"")  # may be completed
+            assert sorted(os.listdir(m.path)) == [*left[:1], "x.npy", "x.npy~"]
+            os.unlink(m / "x.npy")
+            assert sorted(os.listdir(m.path)) == left and not os.path.exists(m / "x.npy")
+            write("x.tmp", b"text")
+            refuse(os.rename, m / "x.tmp", m / "x.npy")
+            os.unlink(m / "x.tmp")
+            write("x.npy", b"")
+            os.rename(m / "x.npy", m / "x.tmp")
+            assert sorted(os.listdir(m.path)) == [*left[:1], "x.npy~", "x.tmp"]
+            os.unlink(m / "x.tmp")
+        same(m / "x.npy~", np.arange(10.0))
+        np.save(m / "x.npy", np.ones(3))
+        same(m / "x.npy~", np.arange(10.0))
+        os.rename(m / "x.npy~", m / "z.npy")
+        # Nothing is lost that is not told: what has a scratch name only is there again in the next mount.
+        write("g/y.npy", b"")
+        os.unlink(m / "g/y.npy")
+        assert sorted(os.listdir(m / "g")) == ["y.npy~", "z.npy"]
+    with open_checkout(store) as m:
+        same(m / "x.npy", np.ones(3))
+        same(m / "z.npy", np.arange(10.0))
+        same(m / "g/y.npy", np.arange(6).reshape(2, 3))
+
+
 @pytest.mark.parametrize("flags", [["-a"], ["-a", "--inplace"], ["-a", "--checksum"]])
 def test_rsync_the_second_transfers_nothing(store, arrays, flags):
     with open_checkout(store) as m:
@@ -245,6 +288,23 @@ def test_touch_sets_times_and_nothing_else(store, arrays):
     with open_checkout(store) as m:
         assert {name: os.stat(m / name).st_mtime_ns for name in m.files()} == times
         same(m / "x.npy", np.arange(10.0))
+
+
+def test_a_time_is_set_while_others_write(store, arrays):
+    with open_checkout(store) as m:
+        old = os.open(m / "x.npy", os.O_RDONLY)
+        writers = [os.open(m / "x.npy", os.O_WRONLY | os.O_TRUNC) for _ in range(2)]
+        for descriptor in writers:
+            os.write(descriptor, b"not yet an array")
+            for what in (old, m / "x.npy", descriptor):
+                os.utime(what, ns=(5, 1_234_567_890_123_456_789))
+        assert os.stat(m / "x.npy").st_mtime_ns == 1_234_567_890_123_456_789
+        os.ftruncate(writers[0], 0)
+        os.pwrite(writers[0], (arrays / "a.npy").read_bytes(), 0)
+        for descriptor in (*writers, old):
+            os.close(descriptor)
+        same(m / "x.npy", np.arange(1000.0))
+        assert not [line for line in m.errors() if "setattr" in line]
 
 
 def test_np_save_and_open_memmap(store):

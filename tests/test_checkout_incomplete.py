@@ -118,6 +118,33 @@ def test_members_wait_for_the_last_one_over_mounts(store):
         assert (found != MATRIX).nnz == 0
 
 
+def test_umount_tells_what_waits(store):
+    other = HALF.replace("half", "third")
+    point = make_point()
+    try:
+        with Mount(store, checkout="work", point=point) as mount:
+            mount.expect_dead = True
+            for folder, names in {HALF: ("data", "indices"), other: ("shape",)}.items():
+                os.mkdir(mount / folder)
+                for name in names:
+                    save(mount / folder / f"{name}.npy", PARTS[name])
+            done = npyfs("umount", point)
+            until(lambda: not mount.alive(), "the end of the daemon")
+        assert done.returncode == 0, done
+        lacks = {HALF: "indptr, shape", other: "data, indices, indptr"}
+        told = [f"npyfs: {folder}: {lack} missing; what is there waits for another mount" for folder, lack in lacks.items()]
+        assert sorted(done.stderr.splitlines()) == sorted(told)
+    finally:
+        clear(point)
+        os.rmdir(point)
+    with Mount(store, checkout="work") as mount:
+        assert read(mount / HALF / "data.npy") == np_save(PARTS["data"])
+        for folder, names in {HALF: ("indptr", "shape"), other: ("data", "indices", "indptr")}.items():
+            for name in names:
+                save(mount / folder / f"{name}.npy", PARTS[name])
+            assert (scipy.sparse.load_npz(mount / f"{folder}.npz") != MATRIX).nnz == 0
+
+
 def test_what_fsync_confirmed_survives_kill_9(arrays):
     values, segments = np.arange(7.0), np.array([0, 3])
     with Killed(arrays) as mount:

@@ -144,6 +144,24 @@ def test_arrays_that_are_made_in_steps(store):
             assert (np.load(mount / f"{name}.npy") == NEW).all(), name
 
 
+def test_what_was_refused_at_close_is_not_told_again(store):
+    with Mount(store, checkout="c") as mount:
+        def unfinished():
+            return [(file["path"], file["is_open"]) for file in mount.status()["checkout"]["unfinished"]]
+
+        for name in ("old.npy", "new.npy"):
+            descriptor = os.open(mount / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.write(descriptor, saved(NEW)[:200])
+            assert unfinished() == [(name, True)]
+            # The kernel does not say yet that it was the last close, as it may not for a while after every close.
+            assert refused(os.close, os.dup(descriptor)) == errno.EINVAL
+            assert unfinished() == []
+            os.write(descriptor, b"more")
+            assert unfinished() == [(name, True)]
+            assert refused(os.close, descriptor) == errno.EINVAL
+            assert unfinished() == []
+
+
 def test_what_never_became_an_array_is_told(store):
     header = saved(NEW)[:128]
     point = make_point()

@@ -1,7 +1,7 @@
 //! `npyfs umount`: takes away a mount of ours, alive or dead.
 //!
 //! Asks the mount itself for two things only, and for a limited time: to make durable what was written there, and what of
-//! it would be lost. A dead mount answers only with errors, a stuck one not at all.
+//! it would be lost or waits for another mount. A dead mount answers only with errors, a stuck one not at all.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +18,7 @@ use crate::mount::fuse::unmount::unmount;
 /// How long an accepted unmount may take to show in the mount table.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// How often files that nothing became of are looked at before they are believed.
+/// How often files that somebody writes are looked at before they are believed.
 const LOOKS: usize = 25;
 
 /// How long a writable mount may take to store what was written.
@@ -54,8 +54,11 @@ pub fn run(args: Args) -> Result<(), CliError> {
         }
         Some(ours) => ours,
     };
-    let unfinished = match mounted.read_only {
-        true => Vec::new(),
+    let Written {
+        unfinished,
+        waiting,
+    } = match mounted.read_only {
+        true => Written::default(),
         false => ask(&path, args.lazy).map_err(|reason| {
             CliError::mount(format!(
                 "what was written at {shown} cannot be made durable: {reason} (npyfs umount --lazy {shown} \
@@ -79,6 +82,9 @@ pub fn run(args: Args) -> Result<(), CliError> {
         }
         thread::sleep(Duration::from_millis(20));
     }
+    for object in &waiting {
+        say(&format!("{object}; what is there waits for another mount"));
+    }
     for Unfinished { path, reason, .. } in &unfinished {
         say(&format!(
             "{path}: not stored, and gone with the mount: {reason}"
@@ -100,6 +106,8 @@ struct Unfinished {
     reason: String,
     /// By its name it was to become one.
     is_array: bool,
+    /// Somebody may write it.
+    is_open: bool,
 }
 
 /// The part of `status.json` that is read here.
@@ -108,39 +116,43 @@ struct Status {
     checkout: Option<Written>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Written {
     #[serde(default)]
     unfinished: Vec<Unfinished>,
+    /// Objects that are not complete, and what they lack.
+    #[serde(default)]
+    waiting: Vec<String>,
 }
 
-/// Has a writable mount store what was written, unless that may fail, and answers what would be lost. Of a dead mount
-/// there is nothing to be had, and one of another user's says nothing.
-fn ask(path: &Path, may_fail: bool) -> io::Result<Vec<Unfinished>> {
+/// Has a writable mount store what was written, unless that may fail, and answers what was not. Of a dead mount there is
+/// nothing to be had, and one of another user's says nothing.
+fn ask(path: &Path, may_fail: bool) -> io::Result<Written> {
     let asked = path.to_owned();
     let answer = within(PATIENCE, move || {
         sync_now(&asked)?;
-        // The kernel tells of a last close after the program has gone on: what was refused then goes in a moment.
+        // The kernel tells of a last close after the program has gone on: what is open may be stored in a moment.
         for _ in 0..LOOKS {
-            if !unfinished(&asked)?.iter().any(|file| file.is_array) {
-                break;
+            let written = written(&asked)?;
+            let mut files = written.unfinished.iter();
+            if !files.any(|file| file.is_array && file.is_open) {
+                return Ok(written);
             }
             thread::sleep(Duration::from_millis(20));
         }
-        unfinished(&asked)
+        written(&asked)
     });
     match answer {
-        Err(e) if may_fail || is_out_of_reach(&e) => Ok(Vec::new()),
+        Err(e) if may_fail || is_out_of_reach(&e) => Ok(Written::default()),
         answer => answer,
     }
 }
 
-/// What would be lost if the mount ended now.
-fn unfinished(mount: &Path) -> io::Result<Vec<Unfinished>> {
+/// What would be lost, or wait, if the mount ended now.
+fn written(mount: &Path) -> io::Result<Written> {
     let status = std::fs::read(mount.join(".npyfs/status.json"))?;
     let status: Status = serde_json::from_slice(&status)?;
-    let written = status.checkout.map(|written| written.unfinished);
-    Ok(written.unwrap_or_default())
+    Ok(status.checkout.unwrap_or_default())
 }
 
 /// Whether a mount could not even be opened: it is dead, or not this user's.

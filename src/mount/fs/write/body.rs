@@ -60,6 +60,10 @@ pub struct State {
     whole: Option<u64>,
     /// How it was kept for later mounts, if it was.
     kept: Option<Kept>,
+    /// Number of changes after which who closed it was told that it is refused.
+    refused: Option<u64>,
+    /// Something is stored at its path that was renamed away from there, and is not shown when this goes.
+    pub hides: bool,
     /// Why a change failed: then what is there is not what was to be written.
     failed: Option<Error>,
     /// Its space was given back.
@@ -135,6 +139,8 @@ impl Body {
                 stored,
                 whole: None,
                 kept: None,
+                refused: None,
+                hides: false,
                 failed: None,
                 retired: false,
             }),
@@ -198,7 +204,18 @@ impl Body {
     pub fn is_stored(&self, changes: u64, mtime: SystemTime) {
         let mut state = self.state();
         state.stored = Some(changes);
+        state.hides = false;
         state.timed = state.timed && state.mtime != mtime;
+    }
+
+    /// Who closed it after `changes` changes was told that it is refused.
+    pub fn is_refused(&self, changes: u64) {
+        self.state().refused = Some(changes);
+    }
+
+    /// Nobody has changed it since somebody was told that it is refused.
+    pub fn stays_refused(&self) -> bool {
+        self.state().refused == Some(self.changes())
     }
 
     /// Its state after `changes` changes is a whole member of an object.

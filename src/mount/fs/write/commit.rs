@@ -381,9 +381,8 @@ impl Writer {
                 Ok(())
             }
             Ok(State::Begun) => {
-                let path = body.path().unwrap_or_default();
                 // A new file may be empty until somebody writes it.
-                if self.stored(&path)?.is_none() {
+                if !self.is_emptied(body)? {
                     return Ok(());
                 }
                 self.pending.drop_idle(body);
@@ -406,6 +405,10 @@ impl Writer {
         }
         let body = self.edit(path)?;
         body.set_time(time);
+        // Who writes it stores it, with what is not there yet.
+        if body.state().writers > 0 {
+            return Ok(());
+        }
         self.finish(&body)
     }
 }

@@ -164,7 +164,8 @@ impl Fs {
                     let now = SystemTime::now();
                     let body = Arc::new(Body::new(path.clone(), scratch, None, now, maker));
                     let entry = Entry::File(body.clone());
-                    writer.pending.entries().insert(path.clone(), entry);
+                    let there = writer.pending.entries().insert(path.clone(), entry);
+                    body.state().hides = matches!(there, Some(Entry::Hidden));
                     writer.pending.touch_above(&path);
                     body
                 }
@@ -272,6 +273,7 @@ impl Fs {
         let Some(body) = writer.closing(handle) else {
             return Ok(());
         };
+        let changes = body.changes();
         let committed = writer.commit(&body).and_then(|state| match state {
             State::Begun if writer.is_emptied(&body)? => Err(writer.begun(&body)),
             _ => Ok(()),
@@ -290,6 +292,7 @@ impl Fs {
             if e.errno() == libc::EINVAL && (others || opener != Some(process_of(thread))) {
                 return Ok(());
             }
+            body.is_refused(changes);
             // A shell closes a copy of the descriptor before the command has written anything: the last close tells.
             if body.len().is_ok_and(|len| len == 0) {
                 return Err(e.into());

@@ -34,7 +34,7 @@ impl Writer {
             Some(Node::File(_) | Node::Symlink(_)) => {}
         }
         let body = self.pending.body(path);
-        let hidden = matches!(self.pending.get(path), Some(Entry::Hidden));
+        let hidden = body.as_ref().is_some_and(|body| body.state().hides);
         if !hidden && self.stored(path)?.is_some() {
             self.take_away(path, &role)?;
         }
@@ -291,12 +291,14 @@ impl Writer {
             Some(Node::Symlink(_)) => return Err(refused(libc::EPERM, "a symbolic link")),
             Some(Node::File(_)) => {}
         }
-        let stored = self.stored(from)?.is_some();
+        let body = self.pending.body(from);
+        let hides = body.as_ref().is_some_and(|body| body.state().hides);
+        // What it hides stays where it is.
+        let stored = !hides && self.stored(from)?.is_some();
         if let (true, Role::Stored(place)) = (stored, &was) {
             // What may not be taken away must not be stored elsewhere first.
             self.target.deletion(place)?;
         }
-        let body = self.pending.body(from);
         if stored
             && body.is_none()
             && let (Role::Stored(a), Role::Stored(b)) = (&was, &becomes)
@@ -325,7 +327,7 @@ impl Writer {
         };
         if let Err(e) = done {
             body.state().origin = origin;
-            self.put_back(&body, from, to, displaced);
+            self.put_back(&body, from, to, (displaced, hides));
             return Err(e);
         }
         if let Some(Entry::File(old)) = displaced {
@@ -414,18 +416,37 @@ impl Writer {
 
     fn put(&self, body: &Arc<Body>, from: &[Vec<u8>], to: &[Vec<u8>]) -> Option<Entry> {
         let mut entries = self.pending.entries();
-        entries.remove(from);
-        body.state().path = Some(to.to_vec());
-        entries.insert(to.to_vec(), Entry::File(body.clone()))
+        let mut state = body.state();
+        match state.hides {
+            true => entries.insert(from.to_vec(), Entry::Hidden),
+            false => entries.remove(from),
+        };
+        state.path = Some(to.to_vec());
+        let was = entries.insert(to.to_vec(), Entry::File(body.clone()));
+        state.hides = match &was {
+            Some(Entry::Hidden) => true,
+            Some(Entry::File(other)) if other.number != body.number => other.state().hides,
+            _ => false,
+        };
+        was
     }
 
-    fn put_back(&self, body: &Arc<Body>, from: &[Vec<u8>], to: &[Vec<u8>], was: Option<Entry>) {
+    fn put_back(
+        &self,
+        body: &Arc<Body>,
+        from: &[Vec<u8>],
+        to: &[Vec<u8>],
+        (was, hid): (Option<Entry>, bool),
+    ) {
         let mut entries = self.pending.entries();
         match was {
             Some(entry) => entries.insert(to.to_vec(), entry),
             None => entries.remove(to),
         };
-        body.state().path = Some(from.to_vec());
+        let mut state = body.state();
+        state.path = Some(from.to_vec());
+        state.hides = hid;
+        drop(state);
         entries.insert(from.to_vec(), Entry::File(body.clone()));
         drop(entries);
         if body.is_copy() {

@@ -108,7 +108,10 @@ impl Pending {
         if let Some(path) = state.path.take()
             && matches!(entries.get(&path), Some(Entry::File(there)) if there.number == body.number)
         {
-            entries.remove(&path);
+            match state.hides {
+                true => entries.insert(path, Entry::Hidden),
+                false => entries.remove(&path),
+            };
         }
         drop((state, entries));
         body.retire();
