@@ -4,6 +4,7 @@
 //! each one is. What was written goes to a nameless scratch file first and becomes part of the layer all
 //! at once, or not at all. No file of the store itself is opened here, for writing or for reading.
 
+pub mod against;
 mod axes;
 pub mod checkouts;
 pub mod chunked;
@@ -13,6 +14,7 @@ pub mod compression;
 pub mod conflict;
 pub mod encode;
 pub mod export;
+pub(crate) mod extent;
 pub mod fit;
 pub mod format;
 pub mod holder;

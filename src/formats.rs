@@ -24,7 +24,7 @@ pub fn registry() -> Registry {
             Arc::new(arkouda::format::Arkouda),
             Arc::new(daf::format::Daf),
         ],
-        Arc::new(plain::format::Plain),
+        Arc::new(plain::format::Plain(&[&daf::Groups])),
     )
 }
 

@@ -9,8 +9,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use npyfs::checkout::encode;
 use npyfs::checkout::encode::{Base, Key, Plan, Spooled};
+use npyfs::checkout::format;
 use npyfs::checkout::index::Stored;
 use npyfs::checkout::layer::Layer;
 use npyfs::checkout::target::{Part, Place};
@@ -49,7 +49,7 @@ fn put(layer: &Layer, path: &str, scratch: Scratch, time: SystemTime) -> error::
         content,
         stored: false,
     }];
-    match encode::plan(&Plain, &Empty(layer), &Key::of_path(path)?, &parts)? {
+    match format::plan(&Plain(&[]), &Empty(layer), &Key::of_path(path)?, &parts)? {
         Plan::Complete(new) => layer.put(path, &new, time),
         Plan::Incomplete(missing) => panic!("{missing:?}"),
     }

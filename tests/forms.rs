@@ -11,8 +11,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use npyfs::checkout::chunked;
 use npyfs::checkout::compression::Compression;
-use npyfs::checkout::encode;
 use npyfs::checkout::encode::{Base, Key, Plan, Spooled};
+use npyfs::checkout::format;
 use npyfs::checkout::format::Format;
 use npyfs::checkout::layer::Layer;
 use npyfs::checkout::target::{Part, Place};
@@ -72,7 +72,7 @@ impl Store<'_> {
             });
         }
         let key = Key::of_path(&self.case.key)?;
-        match encode::plan(&**self.format, self, &key, &parts)? {
+        match format::plan(&**self.format, self, &key, &parts)? {
             Plan::Incomplete(missing) => Ok(Err(missing)),
             Plan::Complete(mut new) => {
                 if let Some(chunk) = &self.case.chunk {

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use super::checkouts::{Checkouts, LayerFiles, check_name, dir_of, layers};
 use super::commits::{self, Commit, Commits};
 use super::conflict::{Conflict, conflicts};
-use super::fit::{Entries, Misfit};
+use super::fit::Misfit;
 use super::holder::Holder;
 use super::index::{Changes, Incomplete};
 use super::layer::name_of_member;
+use crate::checkout::against::Entries;
 use crate::error::{Error, Result};
 use crate::io::storage::Storage;
 

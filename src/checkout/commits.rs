@@ -12,9 +12,10 @@ use std::time::SystemTime;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use super::fit::{Entries, StoreIdentity, digest, hex};
+use super::fit::StoreIdentity;
 use super::layer::nanoseconds;
 use super::lines::{self, Form, Lines};
+use crate::checkout::against::{Entries, digest, hex};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::dir::Dir;
 use crate::io::storage::Storage;

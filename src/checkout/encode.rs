@@ -18,7 +18,6 @@ pub(crate) mod turned;
 
 use std::sync::Arc;
 
-use super::format::Format;
 use super::object::NewFile;
 use super::target::Part;
 use crate::error::{Error, ErrorKind, Result};
@@ -49,20 +48,6 @@ pub enum Plan {
     Complete(NewFile),
     /// Members without which it is no object.
     Incomplete(Vec<String>),
-}
-
-/// Says how the object at `key` is stored that consists of `parts`; errors name it.
-pub fn plan(format: &dyn Format, base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
-    let planned = format.plan(base, key, parts);
-    planned.map_err(|e| e.about(key.name()))
-}
-
-/// Returns a file with an empty group.
-pub fn group(format: &dyn Format, key: &Key) -> NewFile {
-    let mut new = NewFile::default();
-    new.mark(key.path(), Vec::new());
-    format.mark_file(&mut new);
-    new
 }
 
 /// The content, shape or type is wrong.

@@ -5,109 +5,14 @@
 //! the store as a few of its arrays. `view` compares them with what is there now.
 
 mod entries;
-mod extent;
 mod identity;
 
-use std::collections::BTreeMap;
 use std::fmt;
 
-use blake2b_simd::Params;
-use serde::{Deserialize, Serialize};
-
-use crate::io::hex::push_hex;
+use super::against::Entries;
 
 pub use entries::read_entries;
-pub use extent::{Extent, shape};
 pub use identity::{Spelling, StoreIdentity};
-
-/// Bytes of a digest.
-const DIGEST: usize = 16;
-
-/// BLAKE2b-128 of some bytes, in hexadecimal digits.
-pub fn digest(bytes: &[u8]) -> String {
-    let mut hasher = Digest::default();
-    hasher.add(bytes);
-    hasher.done()
-}
-
-/// Bytes as hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
-    let mut digits = Vec::with_capacity(2 * bytes.len());
-    push_hex(bytes, &mut digits);
-    digits.into_iter().map(char::from).collect()
-}
-
-/// A BLAKE2b-128 that is being made.
-pub struct Digest(blake2b_simd::State);
-
-impl Default for Digest {
-    fn default() -> Self {
-        Self(Params::new().hash_length(DIGEST).to_state())
-    }
-}
-
-impl Digest {
-    pub fn add(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    pub fn done(self) -> String {
-        hex(self.0.finalize().as_bytes())
-    }
-}
-
-/// The entries of an axis in their order: `LENGTH:DIGEST`.
-///
-/// The digest is that of all entries one after the other, each as its length in bytes (32 bits, little end first) and
-/// its text in UTF-8 without the padding. So it is the same however wide the text is stored, and as what type.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Entries(String);
-
-impl Entries {
-    /// Of what `each` shows its argument, one entry after the other.
-    pub fn of<E>(
-        each: impl FnOnce(&mut dyn FnMut(&[u8])) -> std::result::Result<(), E>,
-    ) -> std::result::Result<Self, E> {
-        let (mut count, mut hasher) = (0_u64, Digest::default());
-        each(&mut |entry| {
-            count += 1;
-            let len = u32::try_from(entry.len()).unwrap_or(u32::MAX);
-            hasher.add(&len.to_le_bytes());
-            hasher.add(entry);
-        })?;
-        Ok(Self(format!("{count}:{}", hasher.done())))
-    }
-
-    /// How many there are, as it is written.
-    pub fn count(&self) -> &str {
-        self.0.split(':').next().unwrap_or_default()
-    }
-}
-
-/// What an object was written against.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Against {
-    /// The axes that its data lie along, by the names they have beside it.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub along: BTreeMap<String, Entries>,
-    /// Its own entries, if it is an axis.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub entries: Option<Entries>,
-    /// The entries of the axes that it took the place of, the latest first: what was seen to lie along those lies along
-    /// these.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub instead_of: Vec<Entries>,
-    /// The id of the uppermost commit that was seen when it took their place.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub on: Option<String>,
-    /// What the store without layers had in its place, if that has dimensions and lies along no daf axis.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub over: Option<Extent>,
-    /// What newer versions say of it.
-    #[serde(flatten)]
-    pub other: serde_json::Map<String, serde_json::Value>,
-}
 
 /// An object of a layer that is not shown, because it does not fit what is there now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,37 +48,5 @@ pub fn other_entries(axis: &str, before: &Entries, now: Option<&Entries>) -> Str
         Some(_) => format!(
             "it was written along {axis} with {count} entries, which are others now, or in another order"
         ),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn entries(all: &[&str]) -> Entries {
-        let done: Result<_, ()> = Entries::of(|see| {
-            all.iter().for_each(|entry| see(entry.as_bytes()));
-            Ok(())
-        });
-        done.unwrap()
-    }
-
-    #[test]
-    fn order_length_and_borders_of_entries_count() {
-        // hashlib.blake2b(b"\1\0\0\0a\2\0\0\0bc", digest_size=16).hexdigest()
-        assert_eq!(
-            entries(&["a", "bc"]).0,
-            "2:e88560e56e6241afeb2dfa841791b26b"
-        );
-        assert_eq!(entries(&["a", "bc"]).count(), "2");
-        for others in [
-            &["bc", "a"][..],
-            &["ab", "c"],
-            &["a"],
-            &["a", "bc", ""],
-            &[],
-        ] {
-            assert_ne!(entries(others), entries(&["a", "bc"]));
-        }
     }
 }

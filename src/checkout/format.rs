@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use super::checkouts::Checkouts;
 use super::encode::{Base, Key, Plan};
-use super::fit::Extent;
 use super::object::NewFile;
 use super::target::{Deletion, Part, Target};
+use crate::checkout::extent::Extent;
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
 use crate::error::{Error, Result};
@@ -140,6 +140,20 @@ pub trait Format: Send + Sync {
     ) -> Result<Option<Arc<dyn Target>>> {
         Ok(None)
     }
+}
+
+/// Says how the object at `key` is stored that consists of `parts`; errors name it.
+pub fn plan(format: &dyn Format, base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
+    let planned = format.plan(base, key, parts);
+    planned.map_err(|e| e.about(key.name()))
+}
+
+/// Returns a file with an empty group.
+pub fn group(format: &dyn Format, key: &Key) -> NewFile {
+    let mut new = NewFile::default();
+    new.mark(key.path(), Vec::new());
+    format.mark_file(&mut new);
+    new
 }
 
 /// All formats, in the order in which they are asked.

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::fit::{Against, StoreIdentity};
+use super::fit::StoreIdentity;
 use super::lines::{self, Form, Lines};
+use crate::checkout::against::Against;
 use crate::error::{Error, Result};
 use crate::io::dir::Dir;
 use crate::io::storage::Storage;

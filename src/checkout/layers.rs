@@ -18,8 +18,8 @@ use super::target::{
     self, Deletion, Incomplete, Made, Names, Outcome, Part, Place, Restored, Role, Target, Unstored,
 };
 use super::view::View;
-use crate::checkout::encode;
 use crate::checkout::encode::{Base, Key, Plan};
+use crate::checkout::format;
 use crate::checkout::format::{Format, Registry};
 use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
@@ -224,7 +224,7 @@ impl LayerTarget {
             dir: self.directory(&above)?,
         };
         let format = self.format(&above)?;
-        Ok(match encode::plan(&**format, &base, &key, parts)? {
+        Ok(match format::plan(&**format, &base, &key, parts)? {
             Plan::Incomplete(missing) => Planned::Incomplete(missing),
             Plan::Complete(mut new) => {
                 new.size = shown_size(&new).filter(|_| format.shows_as_stored(&new));
@@ -471,7 +471,7 @@ impl Target for LayerTarget {
         }
         let object = self.view.key(path)?;
         let (key, above) = self.place(&object)?;
-        let new = encode::group(&**self.format(&above)?, &key);
+        let new = format::group(&**self.format(&above)?, &key);
         self.put(&object, &new, time, true)?;
         Ok(Made::Stored)
     }

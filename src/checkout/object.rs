@@ -10,7 +10,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use super::chunked::{self, Chunks};
-use super::fit::Against;
+use crate::checkout::against::Against;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::{
     Creator, H5Error, NewAttribute, NewChunks, NewDataset, NewGroup, NewLayout, Outline,

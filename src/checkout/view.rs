@@ -17,10 +17,11 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuar
 use std::time::SystemTime;
 
 use super::checkouts::LayerFiles;
-use super::fit::{Against, Misfit, read_entries};
+use super::fit::{Misfit, read_entries};
 use super::format::Registry;
 use super::index::Stored;
 use super::layer;
+use crate::checkout::against::Against;
 use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::content::Content;

@@ -14,37 +14,54 @@ pub mod rules;
 pub(crate) mod sparse;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::dataset::opened::OpenStore;
 use crate::error::Result;
-use crate::hdf5::{Attribute, Dataset, Element, Member, Members, Request, Resolved, Value};
+use crate::formats::plain::group::GroupDirectory;
+use crate::formats::plain::kind::{GroupKind, GroupView};
+use crate::hdf5::{Dataset, Element, Member, Members, Request, Resolved, Value};
 use crate::npy::dtype::{DType, Kind, Order};
+use crate::tree::VirtualFile;
+use npz::NpzFile;
 
 /// Name of the dataset that marks a store.
 pub const MARK: &[u8] = rules::MARK.as_bytes();
 
-/// A group seen as a daf store.
-#[derive(Default)]
-pub struct DafView {
-    /// 0-D items: name and value, or why there is none.
-    pub items: Vec<Attribute>,
-    /// Sparse matrices, by the address of their group.
-    pub sparse: HashMap<u64, Sparse>,
+/// Groups that are daf stores.
+pub struct Groups;
+
+impl GroupKind for Groups {
+    fn name(&self) -> &'static str {
+        format::NAME
+    }
+
+    fn mark(&self) -> &'static [u8] {
+        MARK
+    }
+
+    fn view(
+        &self,
+        store: &OpenStore,
+        group: u64,
+        members: &Members,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<GroupView>> {
+        view(store, group, members, notes)
+    }
+
+    fn archive(&self, matrix: &GroupDirectory) -> Result<(&'static str, Arc<dyn VirtualFile>)> {
+        Ok((".npz", Arc::new(NpzFile::of(matrix)?)))
+    }
 }
 
-/// The parts of a sparse matrix in a group of its own.
-pub struct Sparse {
-    /// The attribute `shape`.
-    pub shape: Value,
-}
-
-/// The view of a group that holds `__daf__`; `None`, with a note, if it is not a store after all.
+/// Returns the view of a group that holds `__daf__`; `None`, with a note, if it is not a store after all.
 pub fn view(
     store: &OpenStore,
     group: u64,
     members: &Members,
     notes: &mut Vec<String>,
-) -> Result<Option<DafView>> {
+) -> Result<Option<GroupView>> {
     let find = |name: &[u8]| members.members.iter().find(|(n, _)| n == name);
     let Some((_, mark)) = find(MARK) else {
         return Ok(None);
@@ -60,9 +77,9 @@ pub fn view(
     let mut items = store.context.h5.attributes(&store.file, mark.addr)?;
     // Earlier versions left the time of an export there.
     items.retain(|item| !rules::is_note(&item.name));
-    let mut view = DafView {
-        items,
-        sparse: HashMap::new(),
+    let mut view = GroupView {
+        values: items,
+        composites: HashMap::new(),
     };
     let axes: HashMap<&[u8], u64> = members
         .members
@@ -112,9 +129,9 @@ pub fn view(
                 dataset.shape
             )),
             (Member::Group { addr, .. }, 2) => {
-                let sparse =
+                let shape =
                     sparse(store, *addr, &lengths).map_err(|why| format!("{shown}: {why}"))?;
-                view.sparse.insert(*addr, sparse);
+                view.composites.insert(*addr, vec![("shape", shape)]);
                 Ok(())
             }
             _ => Ok(()),
@@ -197,8 +214,8 @@ fn little(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b))
 }
 
-/// Checks the parts of a sparse matrix against each other and against the axes.
-fn sparse(store: &OpenStore, group: u64, lengths: &[u64]) -> std::result::Result<Sparse, String> {
+/// Checks the parts of a sparse matrix against each other and against the axes; returns its attribute `shape`.
+fn sparse(store: &OpenStore, group: u64, lengths: &[u64]) -> std::result::Result<Value, String> {
     let h5 = &store.context.h5;
     let members = h5
         .list(&store.file, group, false)
@@ -261,7 +278,7 @@ fn sparse(store: &OpenStore, group: u64, lengths: &[u64]) -> std::result::Result
         ));
     }
     check_row_pointers(store, indptr, data.shape[0])?;
-    Ok(Sparse { shape })
+    Ok(shape)
 }
 
 /// Row pointers start at 0, never fall, and end at the number of values.

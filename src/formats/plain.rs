@@ -4,5 +4,6 @@ pub mod array;
 pub(crate) mod encode;
 pub mod format;
 pub mod group;
+pub mod kind;
 pub mod small;
 pub mod text;

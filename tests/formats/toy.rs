@@ -24,7 +24,7 @@ impl Format for UpsideDown {
     fn root(&self, store: &Arc<OpenStore>) -> Result<Option<Arc<dyn Directory>>> {
         let marks = store.context.h5.attributes(&store.file, store.root)?;
         let root = match marks.iter().any(|mark| mark.name == b"upside_down") {
-            true => Plain.root(store)?,
+            true => Plain(&[]).root(store)?,
             false => None,
         };
         Ok(root.map(|root| Arc::new(Turned(root)) as _))
@@ -36,7 +36,7 @@ impl Format for UpsideDown {
             ..part.clone()
         };
         let parts: Vec<Part> = parts.iter().map(turned).collect();
-        let mut plan = Plain.plan(base, key, &parts)?;
+        let mut plan = Plain(&[]).plan(base, key, &parts)?;
         if let Plan::Complete(new) = &mut plan {
             self.mark_file(new);
         }

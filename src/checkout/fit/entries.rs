@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Entries;
+use crate::checkout::against::Entries;
 use crate::checkout::encode::array::{Array, header};
 use crate::checkout::encode::{invalid, text};
 use crate::error::Result;

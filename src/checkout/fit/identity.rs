@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::read_entries;
-use super::{Entries, digest};
+use crate::checkout::against::{Entries, digest};
 use crate::checkout::encode::header;
 use crate::checkout::format::Registry;
 use crate::error::{ErrorKind, Result};

@@ -12,8 +12,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::{LayerObject, Objects, View};
+use crate::checkout::against::Entries;
 use crate::checkout::checkouts::LayerFiles;
-use crate::checkout::fit::{Entries, Extent, Misfit, Spelling, other_entries, read_entries};
+use crate::checkout::extent::Extent;
+use crate::checkout::fit::{Misfit, Spelling, other_entries, read_entries};
 use crate::checkout::index::Stored;
 use crate::error::Result;
 use crate::io::file::time;
@@ -358,7 +360,7 @@ impl View {
                 if own.count() != below.entries.count() {
                     return Err(other_entries(name, &own, Some(&below.entries)));
                 }
-                let against = crate::checkout::fit::Against {
+                let against = crate::checkout::against::Against {
                     instead_of: below.with_all_before(&own),
                     entries: Some(own),
                     ..Default::default()

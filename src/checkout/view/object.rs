@@ -11,7 +11,8 @@ use serde_json::{Value as Json, json};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::stem;
-use crate::checkout::fit::{Against, Extent};
+use crate::checkout::against::Against;
+use crate::checkout::extent::Extent;
 use crate::checkout::format::{Registry, StoreRoot};
 use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};

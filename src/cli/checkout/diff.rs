@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 
 use super::changes::{Changes, Kind};
-use super::layers::{Which, line_of, refused, tell_misfits};
+use super::layers::{Found, Which, line_of, refused, tell_misfits};
 use super::seen::{Seen, describe, forms};
-use crate::checkout::checkouts::{LayerFiles, base_files};
+use crate::checkout::checkouts::{LayerFiles, Summary, base_files};
+use crate::checkout::fit::Misfit;
 use crate::checkout::index::{BaseFile, Begun};
 use crate::cli::output::Format;
 use crate::cli::{CliError, say};
@@ -13,10 +14,42 @@ use crate::cli::{CliError, say};
 /// Files of the base that are named, at most.
 const MOST_FILES: usize = 20;
 
+/// Times that the list is made anew, as somebody writes in the checkout meanwhile.
+const TRIES: usize = 10;
+
 pub fn diff(which: &Which, name: Option<&str>, format: Format) -> Result<(), CliError> {
     let found = which.find(name)?;
+    let mut tries = 0;
+    let (changes, misfits, unread) = loop {
+        let summary = found.checkouts.find(found.name()?).map_err(refused)?;
+        let listed = list(&found, &summary, format)?;
+        tries += 1;
+        // What was replaced meanwhile has another file now.
+        let now = found.checkouts.find(found.name()?).map_err(refused)?;
+        let is_same = now.changes.entries == summary.changes.entries;
+        if listed.2 == 0 || tries == TRIES || is_same {
+            break listed;
+        }
+    };
+    tell_misfits(&misfits);
+    changes.print()?;
+    for waiting in &changes.incomplete {
+        say(&format!("not complete: {waiting}"));
+    }
+    tell_base(&changes.changed_below);
+    match unread {
+        0 => Ok(()),
+        n => Err(CliError::object(format!("{n} objects cannot be read"))),
+    }
+}
+
+/// Returns what a checkout changes, what of it does not fit the store, and of how many objects something cannot be read.
+fn list(
+    found: &Found,
+    summary: &Summary,
+    format: Format,
+) -> Result<(Changes, Vec<Misfit>, usize), CliError> {
     let checkouts = &found.checkouts;
-    let summary = checkouts.find(found.name()?).map_err(refused)?;
     let seen = Seen::open(checkouts)?;
     let mut layers = checkouts.committed().map_err(refused)?;
     let below = seen.with(&layers).root();
@@ -76,8 +109,7 @@ pub fn diff(which: &Which, name: Option<&str>, format: Format) -> Result<(), Cli
             changes.add(kind, path.as_bytes(), described);
         }
     }
-    tell_misfits(&misfits);
-    let waiting = found.waiting.unwrap_or_else(|| {
+    let waiting = found.waiting.clone().unwrap_or_else(|| {
         let kept = summary.changes.incomplete.values();
         kept.map(line_of).collect()
     });
@@ -85,15 +117,7 @@ pub fn diff(which: &Which, name: Option<&str>, format: Format) -> Result<(), Cli
     if let Some(begun) = &summary.changes.begun {
         changes.changed_below = changed_base(begun, base_files(checkouts.store()));
     }
-    changes.print()?;
-    for waiting in &changes.incomplete {
-        say(&format!("not complete: {waiting}"));
-    }
-    tell_base(&changes.changed_below);
-    match unread {
-        0 => Ok(()),
-        n => Err(CliError::object(format!("{n} objects cannot be read"))),
-    }
+    Ok((changes, misfits, unread))
 }
 
 /// Files of the base that are not what they were when the checkout was begun.

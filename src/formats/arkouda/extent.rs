@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::kind::Kind;
-use crate::checkout::fit::{Extent, shape};
+use crate::checkout::extent::{Extent, shape};
 use crate::error::Result;
 use crate::tree::{Directory, Node};
 

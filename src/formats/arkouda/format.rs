@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::extent::extent;
 use super::{LocaleSet, ObjectDirectory, PartName, check, encode, is_arkouda};
 use crate::checkout::encode::{Base, Key, Plan};
-use crate::checkout::fit::Extent;
+use crate::checkout::extent::Extent;
 use crate::checkout::format::{Depth, Format};
 use crate::checkout::object::NewFile;
 use crate::checkout::target::{Deletion, Part};

@@ -281,15 +281,15 @@ pub fn bytes(bytes: Vec<u8>) -> std::sync::Arc<dyn crate::io::content::Content> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkout::encode;
     use crate::checkout::encode::store::{Memory, part, saved};
+    use crate::checkout::format;
     use crate::formats::daf::format::Daf;
     use crate::io::content::Literal;
 
     /// What becomes of one `.npy` file.
     fn plan_one(base: &Memory, key: &str, file: &[u8]) -> Result<NewFile> {
         let part = part("", ".npy", std::sync::Arc::new(Literal(file.to_vec())));
-        match encode::plan(&Daf, base, &Key::of_path(key)?, &[part])? {
+        match format::plan(&Daf, base, &Key::of_path(key)?, &[part])? {
             Plan::Complete(new) => Ok(new),
             Plan::Incomplete(missing) => panic!("{missing:?}"),
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::rules::{self, MARK, Meaning, meaning};
-use super::{check, encode};
+use super::{Groups, check, encode};
 use crate::checkout::encode::{Base, Key, Plan};
 use crate::checkout::format::{Depth, Format};
 use crate::checkout::target::Part;
@@ -27,7 +27,7 @@ impl Format for Daf {
     fn root(&self, store: &Arc<OpenStore>) -> Result<Option<Arc<dyn Directory>>> {
         // Any group may be a store: that of plain HDF5 looks for the mark of each.
         let is_wanted = store.context.options.kind.as_deref() == Some(NAME);
-        Ok(is_wanted.then(|| Arc::new(GroupDirectory::root(store.clone())) as _))
+        Ok(is_wanted.then(|| Arc::new(GroupDirectory::root(store.clone(), &[&Groups])) as _))
     }
 
     fn is_composite(&self, name: &str) -> bool {

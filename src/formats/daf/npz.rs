@@ -7,10 +7,13 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value as Json, json};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::formats::plain::group::GroupDirectory;
+use crate::hdf5::Value;
 use crate::io::content::{Concat, Content, Lazy, Literal, read};
 use crate::io::file::Ownership;
-use crate::tree::VirtualFile;
+use crate::npy::dtype::DType;
+use crate::tree::{Directory, Node, VirtualFile};
 
 /// What is read at a time for a checksum.
 const STEP: usize = 1 << 20;
@@ -30,6 +33,36 @@ pub struct NpzFile {
     pub members: Vec<Member>,
     /// Path of the group, for `info`.
     pub path: String,
+}
+
+impl NpzFile {
+    /// The parts of a sparse matrix in the order scipy writes them.
+    pub fn of(matrix: &GroupDirectory) -> Result<Self> {
+        let listing = matrix.list()?;
+        let file = |name: &str| -> Result<Arc<dyn VirtualFile>> {
+            match listing.find(name.as_bytes()) {
+                Some(Node::File(file)) => Ok(file),
+                _ => Err(Error::damaged(format!("sparse matrix without {name}"))),
+            }
+        };
+        let format = Value {
+            dtype: DType::bytes(3),
+            shape: Vec::new(),
+            data: b"csr".to_vec(),
+        };
+        let format = matrix.value(format, "", "format", super::format::NAME);
+        let member = |name, file| Member { name, file };
+        Ok(Self {
+            members: vec![
+                member("indices.npy", file("indices.npy")?),
+                member("indptr.npy", file("indptr.npy")?),
+                member("format.npy", format),
+                member("shape.npy", file("shape.npy")?),
+                member("data.npy", file("data.npy")?),
+            ],
+            path: matrix.path().to_owned(),
+        })
+    }
 }
 
 /// A member with what its headers say.

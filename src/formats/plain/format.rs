@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::encode;
 use super::group::GroupDirectory;
+use super::kind::Kinds;
 use crate::checkout::encode::{Base, Key, Plan};
 use crate::checkout::format::Format;
 use crate::checkout::object::NewFile;
@@ -15,8 +16,8 @@ use crate::tree::Directory;
 /// Name of the format.
 pub const NAME: &str = "plain";
 
-/// Plain HDF5.
-pub struct Plain;
+/// Plain HDF5, with the kinds of groups that are looked for in it.
+pub struct Plain(pub Kinds);
 
 impl Format for Plain {
     fn name(&self) -> &'static str {
@@ -24,7 +25,7 @@ impl Format for Plain {
     }
 
     fn root(&self, store: &Arc<OpenStore>) -> Result<Option<Arc<dyn Directory>>> {
-        Ok(Some(Arc::new(GroupDirectory::root(store.clone()))))
+        Ok(Some(Arc::new(GroupDirectory::root(store.clone(), self.0))))
     }
 
     fn plan(&self, base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {

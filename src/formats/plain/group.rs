@@ -1,19 +1,16 @@
-//! A group of an HDF5 file as a directory; with `__daf__` in it, as a daf store.
+//! A group of an HDF5 file as a directory.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::{Value as Json, json};
 
 use super::array::ArrayFile;
+use super::kind::{Composite, GroupKind, GroupView, Kinds};
 use super::small::{BrokenFile, ValueFile};
 use super::text::TextDirectory;
 use crate::dataset::opened::OpenStore;
 use crate::dataset::{external, text};
 use crate::error::{Error, ErrorKind, Result};
-use crate::formats::daf;
-use crate::formats::daf::DafView;
-use crate::formats::daf::npz;
-use crate::formats::daf::npz::NpzFile;
 use crate::hdf5::{Attribute, Dataset, GroupPath, Member, Members, Resolved, Value};
 use crate::io::file::Ownership;
 use crate::tree::info;
@@ -32,7 +29,7 @@ struct Listed {
     listing: Arc<Listing>,
     /// Other files.
     others: Vec<Arc<OpenStore>>,
-    is_daf: bool,
+    kind: Option<&'static dyn GroupKind>,
 }
 
 /// A group.
@@ -47,10 +44,15 @@ pub struct GroupDirectory {
     above: Vec<(u64, u64, u64)>,
     /// The path starts in this very file: no external link was crossed.
     at_home: bool,
-    /// Set if this group is a sparse matrix of a daf store.
-    sparse: Option<Value>,
+    /// The kinds of groups that are looked for.
+    kinds: Kinds,
+    /// Set if this group is one object.
+    composite: Option<Composite>,
     listed: Mutex<Option<Listed>>,
 }
+
+/// The kind of the group that is listed, and what that makes of it.
+type Own = (&'static dyn GroupKind, GroupView);
 
 /// A listing in the making.
 struct Building {
@@ -65,7 +67,7 @@ struct Building {
 
 impl GroupDirectory {
     /// The root group of a store.
-    pub fn root(store: Arc<OpenStore>) -> Self {
+    pub fn root(store: Arc<OpenStore>, kinds: Kinds) -> Self {
         let addr = store.root;
         Self {
             store,
@@ -74,7 +76,8 @@ impl GroupDirectory {
             group: "".into(),
             above: Vec::new(),
             at_home: true,
-            sparse: None,
+            kinds,
+            composite: None,
             listed: Mutex::default(),
         }
     }
@@ -84,7 +87,13 @@ impl GroupDirectory {
         (id.dev, id.ino, addr)
     }
 
-    fn child(&self, store: &Arc<OpenStore>, name: &[u8], addr: u64, sparse: Option<Value>) -> Self {
+    fn child(
+        &self,
+        store: &Arc<OpenStore>,
+        name: &[u8],
+        addr: u64,
+        composite: Option<Composite>,
+    ) -> Self {
         let mut path = self.path.clone();
         path.push(name.to_vec());
         let mut above = self.above.clone();
@@ -96,7 +105,8 @@ impl GroupDirectory {
             group: format!("{}/{}", self.group, String::from_utf8_lossy(name)).into(),
             above,
             at_home: self.at_home && Arc::ptr_eq(store, &self.store),
-            sparse,
+            kinds: self.kinds,
+            composite,
             listed: Mutex::default(),
         }
     }
@@ -155,21 +165,23 @@ impl GroupDirectory {
             .map(|why| format!("the group is damaged, some members are missing: {why}"));
         let damage: Vec<_> = damage.collect();
         to.notes.extend(damage.iter().cloned());
-        let daf = if !self.store.context.options.may_be(daf::format::NAME) {
-            None
-        } else {
-            daf::view(&self.store, self.addr, &members, &mut to.notes)?
-        };
-        if let Some(view) = &daf {
-            to.kind = "daf";
-            self.add_items(view, &mut to);
+        let mut own = None;
+        for &kind in self.kinds {
+            if own.is_none() && self.store.context.options.may_be(kind.name()) {
+                let view = kind.view(&self.store, self.addr, &members, &mut to.notes)?;
+                own = view.map(|view| (kind, view));
+            }
         }
-        self.add_sparse_shape(&mut to);
+        if let Some((kind, view)) = &own {
+            to.kind = kind.name();
+            self.add_values(*kind, view, &mut to);
+        }
+        self.add_attributes(&mut to);
         for (name, member) in members.members {
-            if daf.is_some() && name == daf::MARK {
+            if own.as_ref().is_some_and(|(kind, _)| name == kind.mark()) {
                 continue;
             }
-            self.add(&name, member, daf.as_ref(), &mut to);
+            self.add(&name, member, own.as_ref(), &mut to);
         }
         if let Some(shortage) = to.shortage {
             return Err(shortage);
@@ -182,46 +194,64 @@ impl GroupDirectory {
         Ok(Listed {
             listing: Arc::new(Listing::new(to.entries, to.left_out, to.notes).with_damage(damage)),
             others: to.others,
-            is_daf: daf.is_some(),
+            kind: own.map(|(kind, _)| kind),
         })
     }
 
-    fn add_items(&self, view: &DafView, to: &mut Building) {
-        for item in &view.items {
+    fn add_values(&self, kind: &dyn GroupKind, view: &GroupView, to: &mut Building) {
+        let mark = String::from_utf8_lossy(kind.mark());
+        for item in &view.values {
             match &item.value {
-                Ok(value) => to.entries.push((
-                    self.visible(&item.name, ".npy"),
-                    self.value(value.clone(), "__daf__", &item.name),
-                )),
+                Ok(value) => {
+                    let name = String::from_utf8_lossy(&item.name);
+                    let file = self.value(value.clone(), &mark, &name, kind.name());
+                    to.entries
+                        .push((self.visible(&item.name, ".npy"), Node::File(file)));
+                }
                 Err(why) => to.left_out.push((item.name.clone(), why.clone())),
             }
         }
     }
 
-    fn add_sparse_shape(&self, to: &mut Building) {
-        if let Some(shape) = &self.sparse {
-            to.kind = "daf";
-            to.entries.push((
-                b"shape.npy".to_vec(),
-                self.value(shape.clone(), "", b"shape"),
-            ));
+    fn add_attributes(&self, to: &mut Building) {
+        let Some(composite) = &self.composite else {
+            return;
+        };
+        to.kind = composite.kind.name();
+        for (name, value) in &composite.values {
+            let file = self.value(value.clone(), "", name, to.kind);
+            to.entries
+                .push((self.visible(name.as_bytes(), ".npy"), Node::File(file)));
         }
     }
 
-    fn value(&self, value: Value, object: &str, attribute: &[u8]) -> Node {
-        Node::File(Arc::new(ValueFile {
+    /// Returns the file of a value that is held in memory: an attribute of `object`, or one that is made up.
+    pub fn value(
+        &self,
+        value: Value,
+        object: &str,
+        attribute: &str,
+        kind: &'static str,
+    ) -> Arc<dyn VirtualFile> {
+        Arc::new(ValueFile {
+            kind,
             store: self.store.clone(),
             group: self.addr,
             value,
             path: format!("{}/{object}", self.group),
-            attribute: String::from_utf8_lossy(attribute).into_owned(),
-        }))
+            attribute: attribute.to_owned(),
+        })
     }
 
-    fn add(&self, name: &[u8], member: Member, daf: Option<&DafView>, to: &mut Building) {
+    /// Path in the HDF5 file.
+    pub fn path(&self) -> &str {
+        &self.group
+    }
+
+    fn add(&self, name: &[u8], member: Member, own: Option<&Own>, to: &mut Building) {
         match member {
             Member::Group { addr, links } => {
-                self.add_group(&self.store, name, addr, links, daf, to)
+                self.add_group(&self.store, name, addr, links, own, to)
             }
             Member::Dataset(dataset) => self.add_dataset(&self.store, name, dataset, to),
             Member::Soft(target) => self.add_soft(name, &target, to),
@@ -256,7 +286,7 @@ impl GroupDirectory {
         name: &[u8],
         addr: u64,
         links: u32,
-        daf: Option<&DafView>,
+        own: Option<&Own>,
         to: &mut Building,
     ) {
         let visible = self.visible(name, "");
@@ -288,15 +318,20 @@ impl GroupDirectory {
                 Err(e) => return self.add_broken(name, e, to),
             }
         }
-        let sparse = daf
-            .and_then(|view| view.sparse.get(&addr))
-            .map(|s| s.shape.clone());
-        let directory = Arc::new(self.child(store, name, addr, sparse.clone()));
-        if sparse.is_some() {
-            match directory.npz() {
-                Ok(npz) => to
-                    .entries
-                    .push((self.visible(name, ".npz"), Node::File(Arc::new(npz)))),
+        let composite = own.and_then(|(kind, view)| {
+            let values = view.composites.get(&addr)?.clone();
+            Some(Composite {
+                kind: *kind,
+                values,
+            })
+        });
+        let directory = Arc::new(self.child(store, name, addr, composite.clone()));
+        if let Some(composite) = composite {
+            match composite.kind.archive(&directory) {
+                Ok((suffix, file)) => {
+                    let name = self.visible(name, suffix);
+                    to.entries.push((name, Node::File(file)));
+                }
                 Err(e) if e.is_shortage() => to.shortage = Some(e),
                 Err(e) => {
                     to.notes
@@ -305,36 +340,6 @@ impl GroupDirectory {
             }
         }
         to.entries.push((visible, Node::Directory(directory)));
-    }
-
-    /// The parts of a sparse matrix in the order scipy writes them.
-    fn npz(&self) -> Result<NpzFile> {
-        let listing = self.list()?;
-        let file = |name: &str| -> Result<Arc<dyn VirtualFile>> {
-            match listing.find(name.as_bytes()) {
-                Some(Node::File(file)) => Ok(file),
-                _ => Err(Error::damaged(format!("sparse matrix without {name}"))),
-            }
-        };
-        let format = Value {
-            dtype: crate::npy::dtype::DType::bytes(3),
-            shape: Vec::new(),
-            data: b"csr".to_vec(),
-        };
-        let Node::File(format) = self.value(format, "", b"format") else {
-            return Err(Error::damaged("no format"));
-        };
-        let member = |name, file| npz::Member { name, file };
-        Ok(NpzFile {
-            members: vec![
-                member("indices.npy", file("indices.npy")?),
-                member("indptr.npy", file("indptr.npy")?),
-                member("format.npy", format),
-                member("shape.npy", file("shape.npy")?),
-                member("data.npy", file("data.npy")?),
-            ],
-            path: self.group.to_string(),
-        })
     }
 
     fn add_dataset(
@@ -484,11 +489,8 @@ impl Directory for GroupDirectory {
     }
 
     fn format(&self) -> Result<&'static str> {
-        Ok(if self.listed()?.is_daf {
-            daf::format::NAME
-        } else {
-            super::format::NAME
-        })
+        let kind = self.listed()?.kind;
+        Ok(kind.map_or(super::format::NAME, |kind| kind.name()))
     }
 
     fn is_current(&self) -> bool {
@@ -496,12 +498,12 @@ impl Directory for GroupDirectory {
     }
 
     fn info(&self) -> Result<Json> {
-        let listing = self.list()?;
         let h5 = &self.store.context.h5;
         let members = h5.list(&self.store.file, self.addr, true)?;
-        let is_daf = self.sparse.is_some()
-            || (members.members.iter().any(|(name, _)| name == daf::MARK)
-                && listing.find(b"__daf__.npy").is_none());
+        let listed = self.listed()?;
+        let composite = self.composite.as_ref().map(|composite| composite.kind);
+        let kind = composite.or(listed.kind);
+        let listing = listed.listing;
         let denied: Vec<_> = self.denied(&members).into_iter().collect();
         let path = if self.group.is_empty() {
             "/"
@@ -509,7 +511,7 @@ impl Directory for GroupDirectory {
             &self.group
         };
         Ok(json!({
-            "kind": if is_daf { "daf" } else { "plain" },
+            "kind": kind.map_or(super::format::NAME, |kind| kind.name()),
             "file": self.store.file.path.to_string_lossy(),
             "path": path,
             "entries": listing.entries.len(),

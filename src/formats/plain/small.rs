@@ -15,6 +15,8 @@ use crate::tree::info;
 
 /// A small array that came with an attribute.
 pub struct ValueFile {
+    /// The format by whose rules it is shown.
+    pub kind: &'static str,
     pub store: Arc<OpenStore>,
     /// Address of the group that it is shown in.
     pub group: u64,
@@ -52,7 +54,7 @@ impl VirtualFile for ValueFile {
 
     fn info(&self) -> Result<serde_json::Value> {
         Ok(json!({
-            "kind": "daf",
+            "kind": self.kind,
             "file": self.store.file.path.to_string_lossy(),
             "path": self.path,
             "attribute": self.attribute,
