@@ -13,6 +13,7 @@ pub mod file;
 pub mod heap;
 pub mod hex;
 pub(crate) mod lru;
+pub mod owner;
 pub mod rights;
 pub mod rows;
 pub mod scratch;

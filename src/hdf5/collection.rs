@@ -17,6 +17,7 @@ use super::ffi::{self, AttributeData, Id};
 use super::pool::Worker;
 use super::{Answer, H5Error, Request, writer};
 use crate::io::file::StoreFile;
+use crate::io::owner::Owner;
 use crate::io::thread::anywhere;
 use crate::npy::dtype::DType;
 
@@ -197,6 +198,7 @@ impl Collection {
 pub struct CollectionWriter {
     program: PathBuf,
     dir: PathBuf,
+    owner: Owner,
     running: Mutex<Option<Running>>,
 }
 
@@ -211,11 +213,12 @@ fn failed(why: impl std::fmt::Display) -> H5Error {
 }
 
 impl CollectionWriter {
-    /// Writes below `dir` only; `program` becomes a worker when it is started with `writer::ARGUMENT`.
-    pub fn new(program: &Path, dir: &Path) -> Self {
+    /// Writes below `dir` only, and as its owner; `program` becomes a worker when it is started with `writer::ARGUMENT`.
+    pub fn new(program: &Path, dir: &Path, owner: Owner) -> Self {
         Self {
             program: program.to_owned(),
             dir: dir.to_owned(),
+            owner,
             running: Mutex::default(),
         }
     }
@@ -240,10 +243,12 @@ impl CollectionWriter {
     /// A worker ends with the thread that starts it, so one is made for that.
     fn start(&self) -> Result<Running, H5Error> {
         let (program, dir) = (self.program.clone(), self.dir.clone());
+        let owner = self.owner.argument();
         let (sender, started) = channel();
         let (starter, end) = channel::<()>();
         let starting = move || {
-            let arguments = (writer::ARGUMENT, Some(dir.as_path()));
+            let dirs = [Some(dir.as_path()), owner.as_deref()];
+            let arguments = (writer::ARGUMENT, dirs.into_iter().flatten());
             let worker = Worker::start(&program, arguments, &Default::default());
             if sender.send(worker).is_ok() {
                 let _ = end.recv();

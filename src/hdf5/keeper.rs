@@ -17,8 +17,10 @@ use super::tables::{BRANCHES, Outcome, Step, Tables, TablesRequest};
 use super::wire::{Reply, Wire};
 use super::{Answer, H5Error, Request, descriptors, sandbox};
 use crate::io::file::StoreFile;
+use crate::io::owner::Owner;
 
-/// The argument that makes the program such a worker; the directory of the tables follows.
+/// The argument that makes the program such a worker; the directory of the tables follows, and whom it is to become, if
+/// that is somebody else.
 pub const ARGUMENT: &str = "lmdb-writer";
 
 /// Serves until the other side goes away.
@@ -30,8 +32,10 @@ pub fn run() -> io::Result<()> {
     let _ = rustix::process::setsid();
     // It reads the name of the host, which it may not later.
     let mut tables = Tables::new(&dir);
+    let owned = Owner::of_argument(std::env::args_os().nth(3).as_deref())?.become_him();
     let mut sandbox = sandbox::enter_to_write_tables(&dir);
     sandbox.note("descriptors", closed);
+    sandbox.note_owner(owned);
     let stdin = io::stdin().as_fd().try_clone_to_owned()?;
     let wire = Wire::new(UnixStream::from(stdin));
     wire.send_reply(Reply::Hello(sandbox, Vec::new()))?;
@@ -63,6 +67,8 @@ fn serve(wire: &Wire, tables: &mut Tables) -> io::Result<()> {
 pub struct Keeper {
     program: PathBuf,
     folder: PathBuf,
+    /// The owner of the folder, if root writes in it for him.
+    owner: Owner,
     /// The worker that was used last; who has it may have the writer lock.
     idle: Mutex<Option<Worker>>,
 }
@@ -90,12 +96,18 @@ fn failed(error: io::Error) -> H5Error {
 
 impl Keeper {
     /// For the tables in `folder`; `program` becomes a worker when it is started with `ARGUMENT`.
-    pub fn new(program: &Path, folder: &Path) -> Self {
-        Self {
+    pub fn new(program: &Path, folder: &Path) -> io::Result<Self> {
+        Ok(Self {
             program: program.to_owned(),
             folder: folder.to_owned(),
+            owner: Owner::of(folder)?,
             idle: Mutex::default(),
-        }
+        })
+    }
+
+    /// The owner of the folder, if root writes in it for him.
+    pub fn owner(&self) -> Owner {
+        self.owner
     }
 
     /// Asks the worker that was used last, or a new one, which `idle` then has no more.
@@ -112,7 +124,9 @@ impl Keeper {
         {
             return Ok((worker, answer));
         }
-        let arguments = (ARGUMENT, Some(self.folder.as_path()));
+        let owner = self.owner.argument();
+        let dirs = [Some(self.folder.as_path()), owner.as_deref()];
+        let arguments = (ARGUMENT, dirs.into_iter().flatten());
         let tables = Arc::new(Budget::default());
         let mut worker = Worker::start(&self.program, arguments, &tables).map_err(failed)?;
         let answer = worker.ask(file, &request, &mut None).map_err(failed)?;

@@ -114,6 +114,10 @@ impl Worker {
         let Reply::Hello(sandbox, inodes) = self.wire.receive_reply(&mut None)? else {
             return Err(io::ErrorKind::InvalidData.into());
         };
+        // As root without capabilities it could not open his files.
+        if let Some(why) = sandbox.is_not_owner() {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
         self.everything |= !sandbox.has("landlock");
         self.inodes.extend(inodes);
         self.sandbox = Some(sandbox);

@@ -25,6 +25,9 @@ const ADDRESS_SPACE: u64 = 6 << 30;
 /// Files a worker may have open: its store files, and the sources of virtual datasets.
 const DESCRIPTORS: u64 = 4096;
 
+/// What is said of a worker that is to be somebody else.
+const OWNER: &str = "owner";
+
 /// What holds a worker back, in words for `status.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sandbox {
@@ -45,6 +48,20 @@ impl Sandbox {
             Ok(()) => self.enforced.push(what.into()),
             Err(why) => self.missing.push(format!("{what}: {why}")),
         }
+    }
+
+    /// Notes what came of becoming the owner of the files, if there is one to become.
+    pub fn note_owner(&mut self, done: Option<Result<(), String>>) {
+        if let Some(done) = done {
+            self.note(OWNER, done);
+        }
+    }
+
+    /// The reason why the process is not the owner of the files that it is to write as, if so.
+    pub fn is_not_owner(&self) -> Option<&str> {
+        let why = |missing: &'_ String| missing.starts_with(OWNER);
+        let missing = self.missing.iter().find(|missing| why(missing))?;
+        missing.strip_prefix(OWNER)?.strip_prefix(": ")
     }
 }
 

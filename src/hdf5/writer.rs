@@ -18,19 +18,23 @@ use super::create::{create, write_chunks};
 use super::wire::{Reply, Wire};
 use super::{Answer, H5Error, Request, descriptors, sandbox};
 use crate::io::file::StoreFile;
+use crate::io::owner::Owner;
 
-/// The argument that makes the program a writing worker; the directory that it may write in follows.
+/// The argument that makes the program a writing worker; the directory that it may write in follows, and whom it is to
+/// become, if that is somebody else.
 pub const ARGUMENT: &str = "h5-writer";
 
 /// Serves until the other side goes away.
 pub fn run() -> io::Result<()> {
-    // It must not outlive its daemon.
-    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let closed = descriptors::close_inherited();
     let dir = std::env::args_os().nth(2).map(PathBuf::from);
     let dir = dir.ok_or(ErrorKind::InvalidInput)?;
+    let owned = Owner::of_argument(std::env::args_os().nth(3).as_deref())?.become_him();
+    // It must not outlive its daemon. Another user would not be told: becoming him comes first.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let mut sandbox = sandbox::enter_to_write(&dir);
     sandbox.note("descriptors", closed);
+    sandbox.note_owner(owned);
     let stdin = io::stdin().as_fd().try_clone_to_owned()?;
     let wire = Wire::new(UnixStream::from(stdin));
     wire.send_reply(Reply::Hello(sandbox, Vec::new()))?;

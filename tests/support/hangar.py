@@ -81,11 +81,11 @@ def tell(path):
 '''
 
 
-def script(text, *arguments, timeout=300):
-    """Run a script with Hangar; its last line of output is JSON, which is returned."""
+def script(text, *arguments, timeout=300, prefix=()):
+    """Run a script with Hangar; its last line of output is JSON, which is returned. `prefix` is a command that runs it."""
     if not PYTHON:
         pytest.skip("NPYFS_HANGAR_PYTHON is not set (tests/run sets it): NOT TESTED against real Hangar")
-    done = run([PYTHON, "-B", "-c", PRELUDE + textwrap.dedent(text), *arguments], timeout=timeout)
+    done = run([*prefix, PYTHON, "-B", "-c", PRELUDE + textwrap.dedent(text), *arguments], timeout=timeout)
     assert done.returncode == 0, f"a script with Hangar failed: {done.stderr[-3000:]}"
     lines = done.stdout.splitlines()
     return json.loads(lines[-1]) if lines else None

@@ -30,6 +30,7 @@ use crate::formats::hangar::repository::Repository;
 use crate::hdf5::H5Error;
 use crate::hdf5::keeper::{Keeper, LockError, Locked};
 use crate::hdf5::tables::{FREE, LOCK, Op, Outcome, Step};
+use crate::io::owner::Owner;
 use names::check_name;
 use records::Records;
 use schema::NewColumn;
@@ -65,10 +66,17 @@ impl Stage {
             let why = format!("{}: has no staging area", repository.folder.display());
             return Err(Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why));
         }
+        let keeper = Keeper::new(program, &repository.folder)
+            .map_err(|e| Error::from(e).about(repository.folder.display()))?;
         Ok(Self {
             repository: repository.clone(),
-            keeper: Keeper::new(program, &repository.folder),
+            keeper,
         })
+    }
+
+    /// The owner of the repository, if root writes in it for him.
+    pub fn owner(&self) -> Owner {
+        self.keeper.owner()
     }
 
     fn about(&self, error: impl Into<Error>) -> Error {

@@ -135,7 +135,7 @@ impl Checkout {
         let holder = Holder::take(dir)?;
         let stage = Stage::open(repository, program)?;
         let (branch, _) = stage.head()?;
-        let writer = Lanes::open(&repository.folder, dir, program)?;
+        let writer = Lanes::open(&repository.folder, dir, program, stage.owner())?;
         let checkout = Arc::new(Self {
             stage,
             name: name.to_owned(),

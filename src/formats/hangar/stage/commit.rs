@@ -65,7 +65,7 @@ impl Stage {
         let (spec, records) = (pack(spec.as_bytes())?, pack(state.staged.text())?);
 
         let files = markers::staged(folder)?;
-        markers::store(folder, &files)?;
+        markers::store(folder, self.owner(), &files)?;
         self.write(
             &mut locked,
             vec![Step::new("stage_hash.lmdb", vec![Op::Clear])],

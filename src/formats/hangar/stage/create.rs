@@ -43,7 +43,7 @@ pub fn create(top: &Path, author: &Author, program: &Path) -> Result<PathBuf> {
     ];
     let rows = rows.map(|(key, value)| Op::put(key, value));
     steps.push(Step::new(BRANCHES, rows.into()));
-    let keeper = Keeper::new(program, &folder);
+    let keeper = Keeper::new(program, &folder).map_err(about)?;
     let failed = |e: LockError| Error::damaged(e.to_string()).about(folder.display());
     let mut locked = keeper.lock().map_err(failed)?;
     match locked.write(steps)? {

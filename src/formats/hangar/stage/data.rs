@@ -33,6 +33,7 @@ use crate::hdf5::collection::{CollectionRequest, CollectionWriter, Row};
 use crate::hdf5::tables::{Op, Outcome, Step};
 use crate::io::dir::Dir;
 use crate::io::file::StoreFile;
+use crate::io::owner::Owner;
 use crate::npy;
 
 /// Characters of the row keys of backends `30` and `31`; no key has one of them twice.
@@ -51,6 +52,8 @@ pub struct Held {
 pub struct DataWriter {
     folder: PathBuf,
     program: PathBuf,
+    /// The owner of the repository, who gets the files if root makes them.
+    owner: Owner,
     collections: CollectionWriter,
     /// By the digest of the schema they are for.
     open: HashMap<String, Open>,
@@ -90,7 +93,7 @@ fn full(what: &str) -> Error {
 impl DataWriter {
     /// `folder` is the directory with the tables, `dir` that of the checkout. Removes the files that an earlier
     /// process made and did not live to stage.
-    pub fn open(folder: &Path, dir: &Dir, program: &Path) -> Result<Self> {
+    pub fn open(folder: &Path, dir: &Dir, program: &Path, owner: Owner) -> Result<Self> {
         let path = dir.path().join(MADE);
         let about = |e: std::io::Error| Error::from(e).about(path.display());
         let mut made = dir.write_or_create(MADE)?;
@@ -117,7 +120,8 @@ impl DataWriter {
         Ok(Self {
             folder: folder.to_owned(),
             program: program.to_owned(),
-            collections: CollectionWriter::new(program, folder),
+            owner,
+            collections: CollectionWriter::new(program, folder, owner),
             open: HashMap::new(),
             unstaged: Vec::new(),
             dirty: HashMap::new(),
@@ -130,7 +134,8 @@ impl DataWriter {
         Ok(Self {
             folder: self.folder.clone(),
             program: self.program.clone(),
-            collections: CollectionWriter::new(&self.program, &self.folder),
+            owner: self.owner,
+            collections: CollectionWriter::new(&self.program, &self.folder, self.owner),
             open: HashMap::new(),
             unstaged: Vec::new(),
             dirty: HashMap::new(),
@@ -235,17 +240,10 @@ impl DataWriter {
         let name = DataFile::new(backend, &uid);
         let path = name.path(&self.folder);
         let about = |e: std::io::Error| Error::from(e).about(path.display());
-        let create = |path: &Path| {
-            File::options()
-                .read(true)
-                .write(true)
-                .create_new(true)
-                .open(path)
-                .map_err(about)
-        };
+        let create = |path: &Path| self.owner.make_file(path).map_err(about);
         let kind = match kind {
             None => {
-                std::fs::create_dir(&path).map_err(about)?;
+                self.owner.make_dir(&path).map_err(about)?;
                 // The worker that writes them may not make files.
                 for part in ["data.mdb", "lock.mdb"] {
                     create(&path.join(part))?;
@@ -290,7 +288,8 @@ impl DataWriter {
     /// A new name, written down before there is a file of it.
     fn reserve(&mut self, backend: &str) -> Result<String> {
         let dir = self.folder.join("data").join(backend);
-        std::fs::create_dir_all(&dir).map_err(|e| Error::from(e).about(dir.display()))?;
+        let made = self.owner.make_dirs(&dir);
+        made.map_err(|e| Error::from(e).about(dir.display()))?;
         let uid = loop {
             let uid = random_name();
             if !DataFile::new(backend, &uid).path(&self.folder).exists() {
@@ -418,13 +417,13 @@ impl DataWriter {
             self.unstaged.contains(file) || self.open.values().any(|open| open.name == **file)
         };
         let stored: Vec<DataFile> = committed.iter().filter(own).cloned().collect();
-        super::markers::store(&self.folder, &stored)?;
+        super::markers::store(&self.folder, self.owner, &stored)?;
         for file in &stored {
             file.unstage(&self.folder)?;
         }
         self.unstaged.retain(|file| !stored.contains(file));
         for file in &self.unstaged {
-            file.stage(&self.folder)?;
+            file.stage(&self.folder, self.owner)?;
         }
         let mut backends: Vec<&str> = self.unstaged.iter().map(|f| f.backend.as_str()).collect();
         backends.sort_unstable();

@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::io::owner::Owner;
 
 const STAGED: &str = "stage_data";
 const STORED: &str = "store_data";
@@ -67,11 +68,11 @@ impl DataFile {
     }
 
     /// Marks it as staged, unless it is committed.
-    pub fn stage(&self, folder: &Path) -> Result<()> {
+    pub fn stage(&self, folder: &Path, owner: Owner) -> Result<()> {
         if self.is_stored(folder) {
             return Ok(());
         }
-        touch(&self.place(folder, STAGED))
+        touch(&self.place(folder, STAGED), owner)
     }
 
     /// Takes the mark in `stage_data` away.
@@ -93,16 +94,18 @@ fn fine_if_missing(e: io::Error) -> io::Result<()> {
     }
 }
 
-/// Makes an empty file that survives a loss of power, and its directory.
-fn touch(path: &Path) -> Result<()> {
+/// Makes an empty file that survives a loss of power, and its directory, for the owner of the repository.
+fn touch(path: &Path, owner: Owner) -> Result<()> {
     let made = || {
         let dir = path.parent().unwrap_or(path);
         if !dir.is_dir() {
-            std::fs::create_dir_all(dir)?;
+            owner.make_dirs(dir)?;
             sync(dir.parent().unwrap_or(dir))?;
         }
-        let options = File::options().create(true).append(true).open(path);
-        options.map(drop)
+        match owner.make_file(path) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_file() => Ok(()),
+            made => made.map(drop),
+        }
     };
     made().map_err(|e| about(path, e))
 }
@@ -145,9 +148,9 @@ pub fn staged(folder: &Path) -> Result<Vec<DataFile>> {
 }
 
 /// Marks files as committed. Their marks in `stage_data` stay.
-pub fn store(folder: &Path, files: &[DataFile]) -> Result<()> {
+pub fn store(folder: &Path, owner: Owner, files: &[DataFile]) -> Result<()> {
     for file in files {
-        touch(&file.place(folder, STORED))?;
+        touch(&file.place(folder, STORED), owner)?;
     }
     let mut dirs: Vec<&str> = files.iter().map(|file| file.backend.as_str()).collect();
     dirs.sort_unstable();
@@ -179,18 +182,18 @@ mod tests {
         std::fs::write(folder.join("data/01/abc.hdf5"), "").unwrap();
         let files = [DataFile::new("01", "abc"), DataFile::new("30", "def")];
         for file in &files {
-            file.stage(folder).unwrap();
+            file.stage(folder, Owner::default()).unwrap();
             assert!(file.is_staged(folder) && file.path(folder).exists());
         }
         std::fs::write(folder.join("stage_data/01/.hidden"), "").unwrap();
         let mut found = staged(folder).unwrap();
         found.sort();
         assert_eq!(found, files);
-        store(folder, &found).unwrap();
+        store(folder, Owner::default(), &found).unwrap();
         for file in &files {
             file.unstage(folder).unwrap();
             file.unstage(folder).unwrap();
-            file.stage(folder).unwrap();
+            file.stage(folder, Owner::default()).unwrap();
             assert!(!file.is_staged(folder) && file.is_stored(folder));
             file.remove(folder).unwrap();
             file.remove(folder).unwrap();

@@ -53,7 +53,7 @@ impl Stage {
         self.write(&mut locked, steps)?;
         for file in markers::staged(folder)? {
             if kept.contains(&file) {
-                markers::store(folder, std::slice::from_ref(&file))?;
+                markers::store(folder, self.owner(), std::slice::from_ref(&file))?;
             } else if !file.is_stored(folder) {
                 file.remove(folder)?;
                 removed.files += 1;

@@ -13,6 +13,7 @@ use crate::formats::hangar::schema::Schema;
 use crate::formats::hangar::stage::Stage;
 use crate::formats::hangar::stage::markers::DataFile;
 use crate::io::dir::Dir;
+use crate::io::owner::Owner;
 use crate::io::thread::anywhere;
 
 /// Most lanes: each takes the memory of a worker.
@@ -26,8 +27,8 @@ pub struct Lanes(Vec<DataWriter>);
 
 impl Lanes {
     /// As `DataWriter::open`, which says what the arguments are.
-    pub fn open(folder: &Path, dir: &Dir, program: &Path) -> Result<Self> {
-        let first = DataWriter::open(folder, dir, program)?;
+    pub fn open(folder: &Path, dir: &Dir, program: &Path, owner: Owner) -> Result<Self> {
+        let first = DataWriter::open(folder, dir, program, owner)?;
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let others: Vec<DataWriter> = (1..cores.min(MOST))
             .map(|_| first.another())
