@@ -30,7 +30,7 @@ pub fn run() -> io::Result<()> {
     let dir = std::env::args_os().nth(2).map(PathBuf::from);
     let dir = dir.ok_or(ErrorKind::InvalidInput)?;
     let owned = Owner::of_argument(std::env::args_os().nth(3).as_deref())?.become_him();
-    // It must not outlive its daemon. Another user would not be told: becoming him comes first.
+    // It must not outlive its daemon. A change of user forgets that, so it comes before.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let mut sandbox = sandbox::enter_to_write(&dir);
     sandbox.note("descriptors", closed);
