@@ -40,9 +40,17 @@ use hdf5_sys::{h5a, h5d, h5e, h5f, h5i, h5l, h5o, h5p, h5pl, h5s, h5t, h5z};
 #[error("{0}")]
 pub struct Failure(pub String);
 
+impl From<hdf5::Error> for Failure {
+    /// For types and properties of our own. What fails about a file is told by `failure`: the crate takes libhdf5's
+    /// words for UTF-8 without looking, and names of a file stand in them.
+    fn from(error: hdf5::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
 type Result<T> = std::result::Result<T, Failure>;
 
-/// Runs `work` with the library initialised and its process-wide lock held.
+/// Runs `work` with the library initialised, silent about errors, and its process-wide lock held.
 pub fn locked<T>(work: impl FnOnce() -> T) -> T {
     hdf5::sync::sync(|| {
         static ONCE: std::sync::Once = std::sync::Once::new();
@@ -50,10 +58,7 @@ pub fn locked<T>(work: impl FnOnce() -> T) -> T {
             let mut none: c_int = 0;
             // SAFETY: the lock is held; the pointer is to a live integer. A file must not be able to
             // load a shared object, so plug-ins stay off; failing to switch them off only keeps the default.
-            unsafe {
-                h5pl::H5PLset_loading_state(&raw mut none as *mut _);
-                h5e::H5Eset_auto2(h5e::H5E_DEFAULT, None, ptr::null_mut());
-            }
+            unsafe { h5pl::H5PLset_loading_state(&raw mut none as *mut _) };
             super::decoders::register();
         });
         work()
@@ -151,20 +156,15 @@ fn sized(call: &str, fill: impl Fn(*mut c_char, usize) -> isize) -> Result<Vec<u
 /// SWMR libhdf5 reads zeros behind the end of the file instead of failing.
 pub fn open_file(path: &[u8]) -> Result<(Id, bool)> {
     let path = cstring(path)?;
-    // SAFETY: plain calls on identifiers made here; the path is a live C string.
+    // With SWMR, metadata with a wrong checksum is read again, each time after a pause twice as long
+    // (from a nanosecond on): a hundred times by default, which is for ever.
+    let access = hdf5::plist::FileAccess::build()
+        .file_locking(false)
+        .metadata_read_attempts(20)
+        .finish()?;
+    // SAFETY: plain calls on an open property list; the path is a live C string.
     unsafe {
-        let fapl = id(h5p::H5Pcreate(*h5p::H5P_CLS_FILE_ACCESS), "H5Pcreate")?;
-        done(
-            h5p::H5Pset_file_locking(fapl.0, 0, 1),
-            "H5Pset_file_locking",
-        )?;
-        // With SWMR, metadata with a wrong checksum is read again, each time after a pause twice as long
-        // (from a nanosecond on): a hundred times by default, which is for ever.
-        done(
-            h5p::H5Pset_metadata_read_attempts(fapl.0, 20),
-            "H5Pset_metadata_read_attempts",
-        )?;
-        let open = |flags| id(h5f::H5Fopen(path.as_ptr(), flags, fapl.0), "H5Fopen");
+        let open = |flags| id(h5f::H5Fopen(path.as_ptr(), flags, access.id()), "H5Fopen");
         let plain = open(h5f::H5F_ACC_RDONLY).map(|file| (file, false));
         plain.or_else(|failure| {
             open(h5f::H5F_ACC_RDONLY | h5f::H5F_ACC_SWMR_READ)

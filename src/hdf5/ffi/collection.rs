@@ -1,5 +1,9 @@
 //! Files with many chunked datasets of one shape, written under SWMR: Hangar's collections.
 
+use hdf5::file::LibraryVersion;
+use hdf5::plist::FileAccess;
+
+use super::create::truncated;
 use super::*;
 
 /// A filter of HDF5 itself.
@@ -16,30 +20,13 @@ pub enum AttributeData<'a> {
 
 /// Makes the file at `path` anew and leaves it open. Its format is that of HDF5 1.10, which Hangar's can read.
 pub fn create_collection(path: &[u8]) -> Result<Id> {
-    let path = cstring(path)?;
-    // SAFETY: plain calls on identifiers made here; the path is a live C string.
-    unsafe {
-        let access = id(h5p::H5Pcreate(*h5p::H5P_CLS_FILE_ACCESS), "H5Pcreate")?;
-        let version = h5f::H5F_libver_t::H5F_LIBVER_V110;
-        done(
-            h5p::H5Pset_libver_bounds(access.0, version, version),
-            "H5Pset_libver_bounds",
-        )?;
-        // Nobody else writes it; readers come with SWMR.
-        done(
-            h5p::H5Pset_file_locking(access.0, 0, 1),
-            "H5Pset_file_locking",
-        )?;
-        id(
-            h5f::H5Fcreate(
-                path.as_ptr(),
-                h5f::H5F_ACC_TRUNC,
-                h5p::H5P_DEFAULT,
-                access.0,
-            ),
-            "H5Fcreate",
-        )
-    }
+    let version = LibraryVersion::V110;
+    // Nobody else writes it; readers come with SWMR.
+    let access = FileAccess::build()
+        .libver_bounds(version, version)
+        .file_locking(false)
+        .finish()?;
+    truncated(path, &access)
 }
 
 /// The properties of chunked datasets with filters, each by its number and parameters.

@@ -1,35 +1,27 @@
 //! New files: the only calls that write. They make groups, attributes and datasets with room for their
 //! elements; elements themselves are written only as chunks that are encoded already.
 
+use hdf5::dataset::{AllocTime, AttrCreationOrder, DatasetCreateBuilder, FillTime, Layout};
+use hdf5::plist::{AttributeCreate, CharEncoding, DatasetCreate, FileAccess, LinkCreate};
+use hdf5::types::TypeDescriptor;
+
+use super::datatype::{copy, described};
 use super::*;
 
-/// A fixed-width string of bytes, padded with NUL: what h5py makes of `|S<size>`, or of its UTF-8 type.
+/// Returns the type of strings of `size` bytes, padded with NUL: what h5py makes of `|S<size>`, or of its UTF-8 type.
 pub fn bytes_type(size: usize, utf8: bool) -> Result<Id> {
-    let ty = null_padded(&copy_of_c_string()?)?;
-    // SAFETY: plain calls on a type of our own.
-    unsafe {
-        done(h5t::H5Tset_size(ty.0, size), "H5Tset_size")?;
-        if utf8 {
-            done(
-                h5t::H5Tset_cset(ty.0, h5t::H5T_cset_t::H5T_CSET_UTF8),
-                "H5Tset_cset",
-            )?;
-        }
-    }
-    Ok(ty)
+    described(&match utf8 {
+        true => TypeDescriptor::FixedUnicode(size),
+        false => TypeDescriptor::FixedAscii(size),
+    })
 }
 
-/// A fixed-width string of bytes that ends with NUL, as C programs write it.
+/// Returns the type of strings of `size` bytes that end with NUL, as C programs write them.
 pub fn c_string_type(size: usize) -> Result<Id> {
-    let ty = copy_of_c_string()?;
+    let ty = copy(*h5t::H5T_C_S1)?;
     // SAFETY: plain call on a type of our own.
     done(unsafe { h5t::H5Tset_size(ty.0, size) }, "H5Tset_size")?;
     Ok(ty)
-}
-
-fn copy_of_c_string() -> Result<Id> {
-    // SAFETY: plain call on a library type.
-    id(unsafe { h5t::H5Tcopy(*h5t::H5T_C_S1) }, "H5Tcopy")
 }
 
 /// Bytes that a type takes in a file.
@@ -59,24 +51,22 @@ pub fn opaque_type(size: usize, tag: &str) -> Result<Id> {
 
 /// Makes the file at `path` anew. What takes `from` bytes or more begins at a multiple of `alignment`.
 pub fn create_file(path: &[u8], from: u64, alignment: u64) -> Result<Id> {
+    let access = FileAccess::build()
+        .file_locking(false)
+        .alignment(from, alignment)
+        .finish()?;
+    truncated(path, &access)
+}
+
+/// Makes the file at `path` anew, empty.
+pub(super) fn truncated(path: &[u8], access: &FileAccess) -> Result<Id> {
     let path = cstring(path)?;
-    let access = access_to_write()?;
-    // SAFETY: plain calls on identifiers made here; the path is a live C string.
-    unsafe {
-        done(
-            h5p::H5Pset_alignment(access.0, from, alignment),
-            "H5Pset_alignment",
-        )?;
-        id(
-            h5f::H5Fcreate(
-                path.as_ptr(),
-                h5f::H5F_ACC_TRUNC,
-                h5p::H5P_DEFAULT,
-                access.0,
-            ),
-            "H5Fcreate",
-        )
-    }
+    let (flags, access) = (h5f::H5F_ACC_TRUNC, access.id());
+    // SAFETY: plain call on an open property list; the path is a live C string.
+    id(
+        unsafe { h5f::H5Fcreate(path.as_ptr(), flags, h5p::H5P_DEFAULT, access) },
+        "H5Fcreate",
+    )
 }
 
 /// Opens a file that this program made, to write chunks.
@@ -85,22 +75,14 @@ pub fn open_to_write(path: &[u8]) -> Result<Id> {
     let access = access_to_write()?;
     // SAFETY: as above.
     id(
-        unsafe { h5f::H5Fopen(path.as_ptr(), h5f::H5F_ACC_RDWR, access.0) },
+        unsafe { h5f::H5Fopen(path.as_ptr(), h5f::H5F_ACC_RDWR, access.id()) },
         "H5Fopen",
     )
 }
 
-pub(super) fn access_to_write() -> Result<Id> {
-    // SAFETY: plain calls on an identifier made here.
-    unsafe {
-        let access = id(h5p::H5Pcreate(*h5p::H5P_CLS_FILE_ACCESS), "H5Pcreate")?;
-        // The layer has a lock of its own.
-        done(
-            h5p::H5Pset_file_locking(access.0, 0, 1),
-            "H5Pset_file_locking",
-        )?;
-        Ok(access)
-    }
+/// Returns the properties with which a file is opened that nobody else writes: no lock is taken, the layer has one.
+pub(super) fn access_to_write() -> Result<FileAccess> {
+    Ok(FileAccess::build().file_locking(false).finish()?)
 }
 
 /// Closes a file that was written to; it is complete on success.
@@ -116,21 +98,11 @@ pub fn finish(file: Id) -> Result<()> {
     }
 }
 
-/// How new links are made: their names are UTF-8, and groups on the way are made as well.
-pub(super) fn new_links() -> Result<Id> {
-    // SAFETY: plain calls on an identifier made here.
-    unsafe {
-        let links = id(h5p::H5Pcreate(*h5p::H5P_CLS_LINK_CREATE), "H5Pcreate")?;
-        done(
-            h5p::H5Pset_create_intermediate_group(links.0, 1),
-            "H5Pset_create_intermediate_group",
-        )?;
-        done(
-            h5p::H5Pset_char_encoding(links.0, h5t::H5T_cset_t::H5T_CSET_UTF8),
-            "H5Pset_char_encoding",
-        )?;
-        Ok(links)
-    }
+/// Returns the properties of new links: their names are UTF-8, and groups on the way are made as well.
+pub(super) fn new_links() -> Result<LinkCreate> {
+    let mut links = LinkCreate::build();
+    links.create_intermediate_group(true);
+    Ok(links.char_encoding(CharEncoding::Utf8).finish()?)
 }
 
 /// A group that may have been made on the way to something else already.
@@ -149,7 +121,7 @@ pub fn group(file: &Id, name: &[u8]) -> Result<Id> {
             hdf5_sys::h5g::H5Gcreate2(
                 file.0,
                 name.as_ptr(),
-                links.0,
+                links.id(),
                 h5p::H5P_DEFAULT,
                 h5p::H5P_DEFAULT,
             ),
@@ -169,7 +141,7 @@ pub fn soft_link(file: &Id, name: &[u8], target: &[u8]) -> Result<()> {
                 target.as_ptr(),
                 file.0,
                 name.as_ptr(),
-                links.0,
+                links.id(),
                 h5p::H5P_DEFAULT,
             )
         },
@@ -193,18 +165,16 @@ fn space(shape: &[u64]) -> Result<Id> {
 
 /// A contiguous dataset whose room is part of the file, and nothing is written there.
 pub fn contiguous_dataset(file: &Id, name: &[u8], ty: &Id, shape: &[u64]) -> Result<Id> {
-    dataset(file, name, ty, shape, &contiguous()?)
+    dataset(file, name, ty, shape, contiguous().finish()?.id())
 }
 
 /// The same, and its attributes may be larger than the 64 KiB that an object header of the first version holds: those of
 /// the second version move to a heap. Only objects that track the order of their attributes get one in files that
 /// every version of libhdf5 reads.
 pub fn dataset_for_attributes(file: &Id, name: &[u8], ty: &Id, shape: &[u64]) -> Result<Id> {
-    let plist = contiguous()?;
-    // SAFETY: plain call on an identifier made here.
-    let tracked = unsafe { h5p::H5Pset_attr_creation_order(plist.0, h5p::H5P_CRT_ORDER_TRACKED) };
-    done(tracked, "H5Pset_attr_creation_order")?;
-    dataset(file, name, ty, shape, &plist)
+    let mut plist = contiguous();
+    plist.attr_creation_order(AttrCreationOrder::Tracked);
+    dataset(file, name, ty, shape, plist.finish()?.id())
 }
 
 /// Writes all elements of a small dataset.
@@ -235,24 +205,13 @@ pub fn write_all(dataset: &Id, ty: &Id, shape: &[u64], bytes: &[u8]) -> Result<(
     done(written, "H5Dwrite")
 }
 
-fn contiguous() -> Result<Id> {
-    // SAFETY: plain calls on an identifier made here.
-    unsafe {
-        let plist = id(h5p::H5Pcreate(*h5p::H5P_CLS_DATASET_CREATE), "H5Pcreate")?;
-        done(
-            h5p::H5Pset_layout(plist.0, h5d::H5D_layout_t::H5D_CONTIGUOUS),
-            "H5Pset_layout",
-        )?;
-        done(
-            h5p::H5Pset_alloc_time(plist.0, h5d::H5D_alloc_time_t::H5D_ALLOC_TIME_EARLY),
-            "H5Pset_alloc_time",
-        )?;
-        done(
-            h5p::H5Pset_fill_time(plist.0, h5d::H5D_fill_time_t::H5D_FILL_TIME_NEVER),
-            "H5Pset_fill_time",
-        )?;
-        Ok(plist)
-    }
+fn contiguous() -> DatasetCreateBuilder {
+    let mut plist = DatasetCreate::build();
+    plist
+        .layout(Layout::Contiguous)
+        .alloc_time(Some(AllocTime::Early))
+        .fill_time(FillTime::Never);
+    plist
 }
 
 /// A dataset without chunks yet; its filters (number and parameters) are declared, not run.
@@ -289,10 +248,10 @@ pub fn chunked_dataset(
         }
         plist
     };
-    dataset(file, name, ty, shape, &plist)
+    dataset(file, name, ty, shape, plist.0)
 }
 
-fn dataset(file: &Id, name: &[u8], ty: &Id, shape: &[u64], plist: &Id) -> Result<Id> {
+fn dataset(file: &Id, name: &[u8], ty: &Id, shape: &[u64], plist: hid_t) -> Result<Id> {
     let name = cstring(name)?;
     let (space, links) = (space(shape)?, new_links()?);
     // SAFETY: plain call on open identifiers; the name is a live C string.
@@ -303,8 +262,8 @@ fn dataset(file: &Id, name: &[u8], ty: &Id, shape: &[u64], plist: &Id) -> Result
                 name.as_ptr(),
                 ty.0,
                 space.0,
-                links.0,
-                plist.0,
+                links.id(),
+                plist,
                 h5p::H5P_DEFAULT,
             )
         },
@@ -385,20 +344,18 @@ unsafe fn write_attribute(
 ) -> Result<()> {
     let name = cstring(name)?;
     let space = space(shape)?;
+    let utf8 = AttributeCreate::build()
+        .char_encoding(CharEncoding::Utf8)
+        .finish()?;
     // SAFETY: plain calls on identifiers made here; the caller vouches for the buffer.
     unsafe {
-        let plist = id(h5p::H5Pcreate(*h5p::H5P_CLS_ATTRIBUTE_CREATE), "H5Pcreate")?;
-        done(
-            h5p::H5Pset_char_encoding(plist.0, h5t::H5T_cset_t::H5T_CSET_UTF8),
-            "H5Pset_char_encoding",
-        )?;
         let attribute = id(
             h5a::H5Acreate2(
                 object.0,
                 name.as_ptr(),
                 ty.0,
                 space.0,
-                plist.0,
+                utf8.id(),
                 h5p::H5P_DEFAULT,
             ),
             "H5Acreate2",

@@ -1,5 +1,7 @@
 //! Datatypes as they are stored, and types to read into memory with; `types.rs` says what they mean.
 
+use hdf5::types::TypeDescriptor;
+
 use super::*;
 
 pub use h5t::H5T_class_t as Class;
@@ -147,7 +149,7 @@ pub fn is_bool_enum(ty: &Id) -> bool {
     }
 }
 
-fn copy(ty: hid_t) -> Result<Id> {
+pub(super) fn copy(ty: hid_t) -> Result<Id> {
     // SAFETY: plain call on a library type.
     id(unsafe { h5t::H5Tcopy(ty) }, "H5Tcopy")
 }
@@ -202,20 +204,21 @@ fn half_type(big: bool) -> Result<Id> {
     Ok(ty)
 }
 
-/// A string of variable length.
+/// Creates a type as the `hdf5` crate does.
+pub(super) fn described(descriptor: &TypeDescriptor) -> Result<Id> {
+    let ty = hdf5::Datatype::from_descriptor(descriptor)?;
+    // The identifier is given up there, and closed here.
+    let id = Id(ty.id());
+    std::mem::forget(ty);
+    Ok(id)
+}
+
+/// Returns the type of strings of variable length.
 pub fn variable_string(utf8: bool) -> Result<Id> {
-    let ty = copy(*h5t::H5T_C_S1)?;
-    let cset = if utf8 {
-        h5t::H5T_cset_t::H5T_CSET_UTF8
-    } else {
-        h5t::H5T_cset_t::H5T_CSET_ASCII
-    };
-    // SAFETY: plain calls on a type of our own.
-    unsafe {
-        done(h5t::H5Tset_size(ty.0, h5t::H5T_VARIABLE), "H5Tset_size")?;
-        done(h5t::H5Tset_cset(ty.0, cset), "H5Tset_cset")?;
-    }
-    Ok(ty)
+    described(&match utf8 {
+        true => TypeDescriptor::VarLenUnicode,
+        false => TypeDescriptor::VarLenAscii,
+    })
 }
 
 /// A copy of a string type that pads with NUL.
@@ -236,20 +239,9 @@ pub fn same(ty: &Id) -> Result<Id> {
     copy(ty.0)
 }
 
-/// h5py's boolean of one byte.
+/// Returns h5py's boolean of one byte.
 pub fn bool_type() -> Result<Id> {
-    let base = int_type(1, true, false)?;
-    // SAFETY: the values are of the base type's one byte.
-    unsafe {
-        let ty = id(h5t::H5Tenum_create(base.0), "H5Tenum_create")?;
-        for (name, value) in [(c"FALSE", 0_i8), (c"TRUE", 1)] {
-            done(
-                h5t::H5Tenum_insert(ty.0, name.as_ptr(), (&raw const value).cast()),
-                "H5Tenum_insert",
-            )?;
-        }
-        Ok(ty)
-    }
+    described(&TypeDescriptor::Boolean)
 }
 
 /// A compound of `size` bytes with these members.

@@ -1,6 +1,6 @@
 //! Changes to a new file: objects copied into it and links taken out of it. No data passes through here.
 
-use super::create::{access_to_write, new_links};
+use super::create::{access_to_write, new_links, truncated};
 use super::*;
 
 /// Opens the file at `path` to read it; no lock is taken.
@@ -9,27 +9,14 @@ pub fn open_source(path: &[u8]) -> Result<Id> {
     let access = access_to_write()?;
     // SAFETY: plain call; the path is a live C string.
     id(
-        unsafe { h5f::H5Fopen(path.as_ptr(), h5f::H5F_ACC_RDONLY, access.0) },
+        unsafe { h5f::H5Fopen(path.as_ptr(), h5f::H5F_ACC_RDONLY, access.id()) },
         "H5Fopen",
     )
 }
 
 /// Makes the file at `path` anew, with nothing in it; its data will lie close together.
 pub fn create_empty(path: &[u8]) -> Result<Id> {
-    let path = cstring(path)?;
-    let access = access_to_write()?;
-    // SAFETY: plain call; the path is a live C string.
-    id(
-        unsafe {
-            h5f::H5Fcreate(
-                path.as_ptr(),
-                h5f::H5F_ACC_TRUNC,
-                h5p::H5P_DEFAULT,
-                access.0,
-            )
-        },
-        "H5Fcreate",
-    )
+    truncated(path, &access_to_write()?)
 }
 
 /// Whether every link of a path is there and leads on.
@@ -67,7 +54,7 @@ pub fn rename(file: &Id, from: &[Vec<u8>], to: &[Vec<u8>]) -> Result<()> {
                 from.as_ptr(),
                 file.0,
                 to.as_ptr(),
-                links.0,
+                links.id(),
                 h5p::H5P_DEFAULT,
             )
         },
@@ -92,7 +79,7 @@ pub fn copy_object(from: &Id, source: &[Vec<u8>], to: &Id, target: &[Vec<u8>]) -
                 to.0,
                 target.as_ptr(),
                 h5p::H5P_DEFAULT,
-                links.0,
+                links.id(),
             )
         },
         "H5Ocopy",

@@ -99,15 +99,14 @@ pub fn recode(
 
 fn open_source_dataset(file: &Id, names: &[Vec<u8>]) -> Result<Id> {
     let path = cstring(&names.join(&b'/'))?;
-    // SAFETY: plain calls on a property list made here; the path is a live C string.
-    unsafe {
-        let access = id(h5p::H5Pcreate(*h5p::H5P_CLS_DATASET_ACCESS), "H5Pcreate")?;
-        done(
-            h5p::H5Pset_chunk_cache(access.0, CHUNK_SLOTS, CHUNK_CACHE, 1.0),
-            "H5Pset_chunk_cache",
-        )?;
-        id(h5d::H5Dopen2(file.0, path.as_ptr(), access.0), "H5Dopen2")
-    }
+    let access = hdf5::plist::DatasetAccess::build()
+        .chunk_cache(CHUNK_SLOTS, CHUNK_CACHE, 1.0)
+        .finish()?;
+    // SAFETY: plain call on open identifiers; the path is a live C string.
+    id(
+        unsafe { h5d::H5Dopen2(file.0, path.as_ptr(), access.id()) },
+        "H5Dopen2",
+    )
 }
 
 fn make(
