@@ -223,6 +223,28 @@ def test_a_name_that_was_renamed_away_stays_free_until_something_is_stored_there
         same(m / "g/y.npy", np.arange(6).reshape(2, 3))
 
 
+def test_one_name_is_renamed_away_twice(store):
+    with open_checkout(store) as m:
+        os.rename(m / "x.npy", m / "x.1")
+        np.save(m / "x.npy", np.ones(3))
+        os.rename(m / "x.npy", m / "x.2")
+        os.unlink(m / "x.1")
+        assert sorted(os.listdir(m.path)) == ["g", "x.2"]
+        same(m / "x.2", np.ones(3))
+    with open_checkout(store) as m:
+        same(m / "x.npy", np.ones(3))
+        os.rename(m / "x.npy", m / "x.1")
+        np.save(m / "x.npy", np.zeros(2))
+        os.rename(m / "x.npy", m / "x.2")
+        os.rename(m / "x.1", m / "one.npy")
+        os.rename(m / "x.2", m / "two.npy")
+        assert m.files() == ["g/y.npy", "g/z.npy", "one.npy", "two.npy"]
+    with open_checkout(store) as m:
+        assert m.files() == ["g/y.npy", "g/z.npy", "one.npy", "two.npy"]
+        same(m / "one.npy", np.ones(3))
+        same(m / "two.npy", np.zeros(2))
+
+
 @pytest.mark.parametrize("flags", [["-a"], ["-a", "--inplace"], ["-a", "--checksum"]])
 def test_rsync_the_second_transfers_nothing(store, arrays, flags):
     with open_checkout(store) as m:

@@ -307,7 +307,7 @@ impl Writer {
             && a.suffix == b.suffix
             && self.target.rename(&a.object, &b.object)?
         {
-            self.displace(to);
+            self.pending.displace(to);
             self.pending.renew();
             // It has happened, so who renames is not told that it failed; whoever syncs next is.
             if let Err(e) = self.target.sync() {
@@ -320,14 +320,14 @@ impl Writer {
             None => self.edit(from)?,
         };
         let origin = body.state().origin.clone();
-        let displaced = self.put(&body, from, to);
+        let displaced = self.pending.put(&body, from, to);
         let done = match becomes {
             Role::Stored(_) => self.store_renamed(&body, from, to, stored.then_some(&was)),
             Role::Scratch => self.keep_without(from),
         };
         if let Err(e) = done {
             body.state().origin = origin;
-            self.put_back(&body, from, to, (displaced, hides));
+            self.pending.put_back(&body, from, to, (displaced, hides));
             return Err(e);
         }
         if let Some(Entry::File(old)) = displaced {
@@ -336,8 +336,7 @@ impl Writer {
         }
         if stored && becomes == Role::Scratch {
             // It is not gone before what it becomes is stored, or deleted as well.
-            self.pending.entries().insert(from.to_vec(), Entry::Hidden);
-            body.state().origin = Some(from.to_vec());
+            self.pending.hide(from, &body);
         }
         Ok(())
     }
@@ -404,55 +403,6 @@ impl Writer {
     fn is_hidden(&self, path: &[Vec<u8>]) -> Result<bool> {
         let hidden = matches!(self.pending.get(path), Some(Entry::Hidden));
         Ok(hidden && self.stored(path)?.is_some())
-    }
-
-    /// A scratch file that another takes the place of has no name any more.
-    fn displace(&self, path: &[Vec<u8>]) {
-        if let Some(Entry::File(old)) = self.pending.entries().remove(path) {
-            old.state().path = None;
-            old.retire();
-        }
-    }
-
-    fn put(&self, body: &Arc<Body>, from: &[Vec<u8>], to: &[Vec<u8>]) -> Option<Entry> {
-        let mut entries = self.pending.entries();
-        let mut state = body.state();
-        match state.hides {
-            true => entries.insert(from.to_vec(), Entry::Hidden),
-            false => entries.remove(from),
-        };
-        state.path = Some(to.to_vec());
-        let was = entries.insert(to.to_vec(), Entry::File(body.clone()));
-        state.hides = match &was {
-            Some(Entry::Hidden) => true,
-            Some(Entry::File(other)) if other.number != body.number => other.state().hides,
-            _ => false,
-        };
-        was
-    }
-
-    fn put_back(
-        &self,
-        body: &Arc<Body>,
-        from: &[Vec<u8>],
-        to: &[Vec<u8>],
-        (was, hid): (Option<Entry>, bool),
-    ) {
-        let mut entries = self.pending.entries();
-        match was {
-            Some(entry) => entries.insert(to.to_vec(), entry),
-            None => entries.remove(to),
-        };
-        let mut state = body.state();
-        state.path = Some(from.to_vec());
-        state.hides = hid;
-        drop(state);
-        entries.insert(from.to_vec(), Entry::File(body.clone()));
-        drop(entries);
-        if body.is_copy() {
-            // It is what is stored there.
-            self.pending.drop_idle(body);
-        }
     }
 }
 

@@ -117,6 +117,73 @@ impl Pending {
         body.retire();
     }
 
+    /// A scratch file that another takes the place of has no name any more.
+    pub fn displace(&self, path: &[Vec<u8>]) {
+        if let Some(Entry::File(old)) = self.entries().remove(path) {
+            old.state().path = None;
+            old.retire();
+        }
+    }
+
+    /// Gives a file another path. Answers what stood there.
+    pub fn put(&self, body: &Arc<Body>, from: &[Vec<u8>], to: &[Vec<u8>]) -> Option<Entry> {
+        let mut entries = self.entries();
+        let mut state = body.state();
+        match state.hides {
+            true => entries.insert(from.to_vec(), Entry::Hidden),
+            false => entries.remove(from),
+        };
+        state.path = Some(to.to_vec());
+        let was = entries.insert(to.to_vec(), Entry::File(body.clone()));
+        state.hides = match &was {
+            Some(Entry::Hidden) => true,
+            Some(Entry::File(other)) if other.number != body.number => other.state().hides,
+            _ => false,
+        };
+        was
+    }
+
+    /// Takes that back: `was` stood there, and `hid` says whether the file hid something where it was.
+    pub fn put_back(
+        &self,
+        body: &Arc<Body>,
+        from: &[Vec<u8>],
+        to: &[Vec<u8>],
+        (was, hid): (Option<Entry>, bool),
+    ) {
+        let mut entries = self.entries();
+        match was {
+            Some(entry) => entries.insert(to.to_vec(), entry),
+            None => entries.remove(to),
+        };
+        let mut state = body.state();
+        state.path = Some(from.to_vec());
+        state.hides = hid;
+        drop(state);
+        entries.insert(from.to_vec(), Entry::File(body.clone()));
+        drop(entries);
+        if body.is_copy() {
+            // It is what is stored there.
+            self.drop_idle(body);
+        }
+    }
+
+    /// What is stored at a path has no name but that of `body` from now on, and goes with it. What was renamed away from
+    /// there before is of something else that was stored there.
+    pub fn hide(&self, path: &[Vec<u8>], body: &Body) {
+        let mut entries = self.entries();
+        for entry in entries.values() {
+            if let Entry::File(other) = entry {
+                let mut state = other.state();
+                if state.origin.as_deref() == Some(path) {
+                    state.origin = None;
+                }
+            }
+        }
+        entries.insert(path.to_vec(), Entry::Hidden);
+        body.state().origin = Some(path.to_vec());
+    }
+
     /// Forgets what is hidden, and directories, at a path and below it.
     pub fn settle(&self, path: &[Vec<u8>]) {
         let gone =
