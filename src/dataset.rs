@@ -5,6 +5,7 @@
 pub mod ahead;
 pub mod backing;
 pub mod block;
+pub mod blocks;
 pub mod cache;
 pub mod chunked;
 pub mod context;

@@ -3,7 +3,8 @@
 //! A piece is decoded once however many readers wait for it. A failure is handed to everyone who waits
 //! and is not remembered. What is being decoded counts from its beginning: room is made first, and who finds
 //! none waits for others to finish. A piece larger than the whole budget is decoded when nothing else is,
-//! handed out, and not kept. Loading a piece must not ask for another one.
+//! handed out, and not kept. Loading a piece must not ask for another one, unless it says so (`Need::gathers`): such
+//! pieces have a share of the budget that they wait for among themselves, and all others go on in what is left.
 
 mod counters;
 mod flight;
@@ -36,6 +37,8 @@ struct Inner {
     pieces: WeightedLru<Key, Entry>,
     /// Bytes of the pieces being decoded.
     reserved: u64,
+    /// Of the pieces that are being made of others.
+    gathering: u64,
     flights: HashMap<Key, Arc<Flight>>,
     /// Pieces that some reader has read to their end lately: another one, behind him, gets their bytes from the
     /// kernel, and they are not worth decoding ahead. Forgotten when one of them is asked for after all.
@@ -46,7 +49,27 @@ impl Inner {
     fn has(&self, key: &Key) -> bool {
         self.pieces.contains(key) || self.flights.contains_key(key)
     }
+
+    /// The count that the room for a piece is taken from.
+    fn taken(&mut self, need: Need) -> &mut u64 {
+        match need.gathers {
+            true => &mut self.gathering,
+            false => &mut self.reserved,
+        }
+    }
+
+    fn taken_by_all(&self) -> u64 {
+        self.reserved.saturating_add(self.gathering)
+    }
+
+    /// Whether so much more can be decoded within the budget.
+    fn has_room(&self, bytes: u64, limit: u64) -> bool {
+        self.taken_by_all().saturating_add(bytes) <= limit
+    }
 }
+
+/// The share of the budget that pieces may take while they are made of others.
+const GATHERING: u64 = 4;
 
 /// Pieces of which is remembered that they were read.
 const MOST_CONSUMED: usize = 4096;
@@ -75,6 +98,7 @@ impl Cache {
             inner: Mutex::new(Inner {
                 pieces: WeightedLru::new(limit),
                 reserved: 0,
+                gathering: 0,
                 flights: HashMap::new(),
                 consumed: LruCache::new(
                     NonZeroUsize::new(MOST_CONSUMED).unwrap_or(NonZeroUsize::MIN),
@@ -109,16 +133,6 @@ impl Cache {
     pub fn decoding(&self) -> usize {
         let inner = lock(&self.inner);
         inner.flights.values().filter(|f| f.decodes).count()
-    }
-
-    /// Returns a piece whose size is not known before it is loaded.
-    pub fn get(&self, key: Key, load: impl FnOnce() -> Result<Vec<u8>>) -> Result<Piece> {
-        let none = Need {
-            len: 0,
-            beside: 0,
-            passes: false,
-        };
-        self.reader(lock(&self.inner), key, none, || load().map(Buffer::from))
     }
 
     /// Returns the piece, from memory or from `fill`, which fills a buffer of old bytes; whoever comes second waits
@@ -162,7 +176,7 @@ impl Cache {
         if !wanted() {
             return;
         }
-        let full = inner.reserved > 0 && inner.reserved + need.bytes() > self.limit;
+        let full = inner.reserved > 0 && !inner.has_room(need.bytes(), self.limit);
         if full || inner.has(&key) || inner.consumed.contains(&key) {
             return;
         }
@@ -250,7 +264,7 @@ impl Cache {
     fn land(&self, key: Key, need: Need, ahead: bool, flight: &Flight, outcome: &Result<Piece>) {
         let mut inner = lock(&self.inner);
         inner.flights.remove(&key);
-        inner.reserved -= need.bytes();
+        *inner.taken(need) -= need.bytes();
         let met = flight.is_met();
         if ahead && met {
             self.counters.ahead_used.fetch_add(1, Relaxed);
@@ -264,10 +278,18 @@ impl Cache {
 
     /// Takes room for a piece out of the budget; waits while others use it.
     fn reserve(&self, mut inner: MutexGuard<'_, Inner>, need: Need) {
-        while inner.reserved > 0 && inner.reserved.saturating_add(need.bytes()) > self.limit {
-            inner = self.room.wait(inner).unwrap_or_else(|e| e.into_inner());
-        }
-        inner.reserved += need.bytes();
+        let limit = self.limit;
+        let waits = |inner: &mut Inner| match need.gathers {
+            // What it waits for waits for nothing but decoding, which goes on.
+            true => {
+                let wanted = inner.gathering.saturating_add(need.bytes());
+                inner.gathering > 0 && wanted > limit / GATHERING
+            }
+            false => inner.reserved > 0 && !inner.has_room(need.bytes(), limit),
+        };
+        let waited = self.room.wait_while(inner, waits);
+        inner = waited.unwrap_or_else(|e| e.into_inner());
+        *inner.taken(need) += need.bytes();
         self.evict(&mut inner);
     }
 
@@ -284,7 +306,7 @@ impl Cache {
     }
 
     fn evict(&self, inner: &mut Inner) {
-        while let Some(old) = inner.pieces.pop_excess(inner.reserved) {
+        while let Some(old) = inner.pieces.pop_excess(inner.taken_by_all()) {
             self.counters.evictions.fetch_add(1, Relaxed);
             if old.ahead {
                 self.counters.ahead_wasted.fetch_add(1, Relaxed);
@@ -311,6 +333,14 @@ mod tests {
     use crate::error::Error;
     use std::sync::Barrier;
     use std::sync::atomic::AtomicUsize;
+
+    impl Cache {
+        /// A piece for which no room is made.
+        fn get(&self, key: Key, load: impl FnOnce() -> Result<Vec<u8>>) -> Result<Piece> {
+            let inner = lock(&self.inner);
+            self.reader(inner, key, Need::default(), || load().map(Buffer::from))
+        }
+    }
 
     fn key(piece: u64) -> Key {
         Key {
@@ -349,8 +379,8 @@ mod tests {
         for (passes, decoding) in [(true, 0), (false, 1)] {
             let need = Need {
                 len: 10,
-                beside: 0,
                 passes,
+                ..Need::default()
             };
             let fill = |_: &mut [u8]| {
                 assert_eq!(cache.decoding(), decoding);
@@ -383,6 +413,49 @@ mod tests {
     }
 
     #[test]
+    fn pieces_made_of_others_wait_for_each_other_and_never_for_ever() {
+        let cache = Cache::new(10_000);
+        let (making, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let gathered = |n: u64| {
+            let need = Need {
+                len: 1000,
+                gathers: true,
+                ..Need::default()
+            };
+            let piece = cache.read(key(n), need, |out| {
+                most.fetch_max(making.fetch_add(1, Relaxed) + 1, Relaxed);
+                let need = Need {
+                    len: 4000,
+                    beside: 4000,
+                    ..Need::default()
+                };
+                let fill = |buf: &mut [u8]| {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                    buf.fill(7);
+                    Ok(())
+                };
+                for part in 0..2 {
+                    let part = cache.read(key(1000 + (n + part) % 5), need, fill)?;
+                    out.copy_from_slice(&part[..1000]);
+                }
+                making.fetch_sub(1, Relaxed);
+                Ok(())
+            });
+            assert_eq!(piece.unwrap()[..], [7; 1000]);
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let gathered = &gathered;
+                scope.spawn(move || (0..20).for_each(|n| gathered(thread * 20 + n)));
+            }
+        });
+        // A quarter of the budget has room for two.
+        assert!(most.load(Relaxed) <= 2);
+        let inner = lock(&cache.inner);
+        assert_eq!((inner.reserved, inner.gathering), (0, 0));
+    }
+
+    #[test]
     fn failures_and_panics_reach_the_caller_and_are_not_kept() {
         let cache = Cache::new(1 << 20);
         assert!(cache.get(key(0), || Err(Error::damaged("bad"))).is_err());
@@ -405,8 +478,8 @@ mod tests {
         let cache = Cache::new(10_000);
         let need = Need {
             len: 10,
-            beside: 0,
             passes: true,
+            ..Need::default()
         };
         let read = |elsewhere: bool| {
             let fill = |buf: &mut [u8]| {
@@ -427,7 +500,7 @@ mod tests {
         let need = Need {
             len: 1000,
             beside: 500,
-            passes: false,
+            ..Need::default()
         };
         let cache = Cache::new(2000);
         let busy = AtomicUsize::new(0);
@@ -452,7 +525,7 @@ mod tests {
         let large = Need {
             len: 10_000,
             beside: 0,
-            passes: false,
+            ..Need::default()
         };
         let got = cache.read(key(9), large, |buf| {
             buf.fill(1);
@@ -467,7 +540,7 @@ mod tests {
         let need = Need {
             len: 1000,
             beside: 0,
-            passes: false,
+            ..Need::default()
         };
         let cache = Cache::new(3 * (1000 + OVERHEAD));
         let fill = |buf: &mut [u8]| {

@@ -14,7 +14,7 @@ use crate::io::buffer::{Buffer, SMALLEST};
 use crate::io::file::StoreFile;
 
 /// Most bytes of one chunk.
-const LARGEST: u64 = 1 << 30;
+pub const LARGEST: u64 = 1 << 30;
 
 /// Stored bytes that are worth a read of their own: smaller ones lie beside others that may be wanted, too.
 const LARGE: usize = 128 << 10;
@@ -143,7 +143,7 @@ impl Chunks {
         Need {
             len,
             beside: stored.saturating_add(self.chunk_len.saturating_mul(steps)),
-            passes: false,
+            ..Need::default()
         }
     }
 

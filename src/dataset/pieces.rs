@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::backing::{Backing, Form, SINGLE};
-use super::chunked::{Chunks, Source};
+use super::chunked::{Chunks, LARGEST, Source};
 use super::grid::{Band, Grid};
 use super::payload::{short, slice};
 use super::sequence::Sequence;
@@ -12,7 +12,7 @@ use super::spill::Spill;
 use crate::codec::Means;
 use crate::dataset::cache::{Key, Need, Piece};
 use crate::dataset::opened::OpenStore;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::{Request, Sink};
 
 /// The share of the cache that the pieces of one band, or the making of one piece, may take.
@@ -56,7 +56,12 @@ impl Reader {
     }
 
     pub(super) fn need(&self, grid: &Grid, number: u64) -> Result<Need> {
-        let len = usize::try_from(grid.bytes_of(number))
+        let bytes = grid.bytes_of(number);
+        if bytes > LARGEST {
+            let why = format!("a chunk of {bytes} bytes: one of more than 1 GiB is not decoded");
+            return Err(Error::new(ErrorKind::TooLarge, why));
+        }
+        let len = usize::try_from(bytes)
             .map_err(|_| Error::damaged("a piece too large for this machine"))?;
         Ok(match &*self.backing {
             Backing::Pieces {
@@ -70,7 +75,7 @@ impl Reader {
             _ => Need {
                 len,
                 beside: len,
-                passes: false,
+                ..Need::default()
             },
         })
     }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::opened::OpenStore;
 use super::text::{self, Measured};
 use crate::dataset::backing::RECORD;
-use crate::dataset::cache::{Key, Piece};
+use crate::dataset::blocks::Blocks;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5;
-use crate::hdf5::{Dataset, Element, Part, Request, Source, TextForm};
+use crate::hdf5::{Dataset, Element, Part, Request, Sink, Source, TextForm};
 use crate::io::content::Content;
 use crate::npy::dtype::DType;
 
@@ -48,8 +48,13 @@ pub(crate) fn measure(store: &Arc<OpenStore>, dataset: &Dataset) -> Result<Arc<M
         let too_large = || Error::new(ErrorKind::TooLarge, "elements with too much text in them");
         let dtype = part.dtype(&dtypes).ok_or_else(too_large)?;
         let constant = if never {
-            let (start, shape) = (vec![0; rank], seen);
-            Some(block(store, dataset.addr, start, shape, forms.clone())?)
+            let request = Request::Record {
+                dataset: dataset.addr,
+                start: vec![0; rank],
+                shape: seen,
+                forms: forms.clone(),
+            };
+            Some(h5.bytes(&store.file, request)?)
         } else {
             None
         };
@@ -99,22 +104,6 @@ fn rows(own: &[u64], size: u64, inner: &[u64]) -> u64 {
         .max(1)
 }
 
-fn block(
-    store: &OpenStore,
-    dataset: u64,
-    start: Vec<u64>,
-    shape: Vec<u64>,
-    forms: Vec<TextForm>,
-) -> Result<Vec<u8>> {
-    let request = Request::Record {
-        dataset,
-        start,
-        shape,
-        forms,
-    };
-    Ok(store.context.h5.bytes(&store.file, request)?)
-}
-
 /// The elements, in blocks of rows.
 pub(crate) struct RecordBytes {
     store: Arc<OpenStore>,
@@ -126,6 +115,7 @@ pub(crate) struct RecordBytes {
     rows: u64,
     row: u64,
     len: u64,
+    blocks: Blocks,
 }
 
 impl RecordBytes {
@@ -136,34 +126,35 @@ impl RecordBytes {
         let size = measured.record()?.dtype.size() as u64;
         let own = dataset.shape[..dataset.shape.len() - inner.len()].to_vec();
         let row = (own.iter().skip(1).chain(inner)).fold(size, |n, &d| n.saturating_mul(d));
+        let (rows, row) = (rows(&own, size, inner), row.max(1));
+        let largest = rows.saturating_mul(row).min(len);
         Ok(Self {
+            blocks: Blocks::new(store, dataset.addr, RECORD, largest),
             store: store.clone(),
             object: dataset.addr,
-            rows: rows(&own, size, inner),
+            rows,
             own,
             measured,
-            row: row.max(1),
+            row,
             len,
         })
     }
 
-    fn block(&self, number: u64) -> Result<Piece> {
-        let key = Key {
-            file: self.store.file.serial,
-            object: self.object,
-            form: RECORD,
-            piece: number,
+    /// Has a block made.
+    fn make(&self, number: u64, sink: &mut Sink<'_>) -> Result<()> {
+        let (mut start, mut shape) = (vec![0; self.own.len()], self.own.clone());
+        if let (Some(first), Some(count)) = (start.first_mut(), shape.first_mut()) {
+            *first = number.saturating_mul(self.rows);
+            *count = self.rows.min(count.saturating_sub(*first));
+        }
+        let request = Request::Record {
+            dataset: self.object,
+            start,
+            shape,
+            forms: self.measured.record()?.forms.clone(),
         };
-        let shown = self.measured.record()?;
-        self.store.context.cache.get(key, || {
-            let (mut start, mut shape) = (vec![0; self.own.len()], self.own.clone());
-            if let (Some(first), Some(count)) = (start.first_mut(), shape.first_mut()) {
-                *first = number.saturating_mul(self.rows);
-                *count = self.rows.min(count.saturating_sub(*first));
-            }
-            let forms = shown.forms.clone();
-            block(&self.store, self.object, start, shape, forms)
-        })
+        let h5 = &self.store.context.h5;
+        Ok(h5.stream(&self.store.file, request, sink)?)
     }
 }
 
@@ -181,12 +172,17 @@ impl Content for RecordBytes {
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
-            let bytes = self.block(at / block_len)?;
-            let inside = usize::try_from(at % block_len).unwrap_or(usize::MAX);
-            let part = bytes.get(inside..).filter(|part| !part.is_empty());
-            let part = part.ok_or_else(|| Error::damaged("a block is shorter than its shape"))?;
-            let n = part.len().min(buf.len() - done);
-            buf[done..done + n].copy_from_slice(&part[..n]);
+            let (number, inside) = (at / block_len, at % block_len);
+            // The last block is shorter.
+            let len = block_len.min(self.len.saturating_sub(at - inside));
+            let left = len.saturating_sub(inside);
+            if left == 0 {
+                return Err(Error::damaged("behind the end of the elements"));
+            }
+            let n = usize::try_from(left).map_or(buf.len() - done, |n| n.min(buf.len() - done));
+            let part = &mut buf[done..done + n];
+            self.blocks
+                .read(number, len, inside, part, |sink| self.make(number, sink))?;
             done += n;
         }
         Ok(())

@@ -210,6 +210,7 @@ fn need(range: &Range<u64>) -> Need {
         len: usize::try_from(len).unwrap_or(usize::MAX),
         beside: 0,
         passes: true,
+        ..Need::default()
     }
 }
 

@@ -24,7 +24,7 @@ pub type Piece = Arc<Buffer>;
 pub(super) const OVERHEAD: u64 = 200;
 
 /// The memory that decoding a piece takes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Need {
     /// Bytes of the piece.
     pub len: usize,
@@ -32,6 +32,8 @@ pub struct Need {
     pub beside: usize,
     /// True if it is only read from the disk, not decoded, and given up soon.
     pub passes: bool,
+    /// True if it is made of other pieces, which are asked for meanwhile.
+    pub gathers: bool,
 }
 
 impl Need {

@@ -1,6 +1,5 @@
 //! The labels of a Categorical: for each code the category of that number, at the width of the longest.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
@@ -12,10 +11,9 @@ use super::recognition::is_integers;
 use super::segments::int64;
 use super::set::LocaleSet;
 use super::strings::Strings;
-use crate::dataset::cache::{Key, Piece};
+use crate::dataset::cache::{Key, Need, Piece};
 use crate::error::{Error, Result};
 use crate::formats::plain::array::ArrayFile;
-use crate::io::buffer::Buffer;
 use crate::io::content::{Concat, Content};
 use crate::io::rows::{in_rows, words};
 use crate::npy::dtype::DType;
@@ -135,27 +133,16 @@ impl Looked {
             form: FORM,
             piece: number,
         };
-        let cache = &self.set.context.cache;
-        // Making a piece may ask the cache for others, so it is made before room is asked for.
-        if !cache.has(&key) {
-            let made = self.make(number)?;
-            return cache.get(key, || Ok(made));
-        }
-        let gone = || Error::damaged("given up in this moment");
-        match cache.get(key, || Err(gone())) {
-            Ok(piece) => Ok(piece),
-            Err(_) => Ok(Arc::new(Buffer::from(self.make(number)?))),
-        }
-    }
-
-    fn make(&self, number: u64) -> Result<Vec<u8>> {
         let first = number * self.per_piece();
         let rows = self.per_piece().min(self.count - first);
-        let len = usize::try_from(rows.saturating_mul(self.width))
-            .map_err(|_| Error::damaged("a category too long to be held"))?;
-        let mut bytes = vec![0; len];
-        self.categories.read_at(first * self.width, &mut bytes)?;
-        Ok(bytes)
+        let need = Need {
+            len: usize::try_from(rows.saturating_mul(self.width))
+                .map_err(|_| Error::damaged("a category too long to be held"))?,
+            gathers: true,
+            ..Need::default()
+        };
+        let fill = |out: &mut [u8]| self.categories.read_at(first * self.width, out);
+        self.set.context.cache.read(key, need, fill)
     }
 }
 
@@ -172,35 +159,40 @@ impl Content for Looked {
         let width = usize::try_from(self.width)
             .map_err(|_| Error::damaged("a category too long to be held"))?;
         let mut codes = Vec::new();
-        let mut held: HashMap<u64, Piece> = HashMap::new();
+        let mut wanted = Vec::new();
         in_rows(width, offset, buf, |first, rows| {
             codes.resize(rows.len() / width * 8, 0);
             self.codes.read_at(first * 8, &mut codes)?;
-            for ((code, row), place) in words(&codes).zip(first..).zip(rows.chunks_exact_mut(width))
-            {
+            wanted.clear();
+            for (code, row) in words(&codes).zip(0_usize..) {
                 let code = u64::try_from(code).ok().filter(|&code| code < self.count);
                 let Some(code) = code else {
                     return Err(Error::damaged(format!(
-                        "a code outside the {} categories in row {row}",
-                        self.count
+                        "a code outside the {} categories in row {}",
+                        self.count,
+                        first + row as u64
                     )));
                 };
+                wanted.push((code, row));
+            }
+            // Each piece is asked for once: the cache need not keep it, and no more than one is held beside it.
+            if self.count > self.per_piece() {
+                wanted.sort_unstable();
+            }
+            let mut held: Option<(u64, Piece)> = None;
+            for &(code, row) in &wanted {
                 let number = code / self.per_piece();
-                let piece = match held.get(&number) {
-                    Some(piece) => piece,
-                    None => {
-                        if held.len() >= 16 {
-                            held.clear();
-                        }
-                        held.entry(number).or_insert(self.piece(number)?)
-                    }
+                let piece = match held.take().filter(|(held, _)| *held == number) {
+                    Some((_, piece)) => piece,
+                    None => self.piece(number)?,
                 };
                 // Inside a piece, which is in memory.
                 let at = (code % self.per_piece()) as usize * width;
                 let label = piece
                     .get(at..at + width)
                     .ok_or_else(|| Error::damaged("categories are not what they were"))?;
-                place.copy_from_slice(label);
+                rows[row * width..(row + 1) * width].copy_from_slice(label);
+                held = Some((number, piece));
             }
             Ok(())
         })

@@ -349,7 +349,7 @@ impl Blocks {
         Need {
             len,
             beside: len,
-            passes: false,
+            ..Need::default()
         }
     }
 

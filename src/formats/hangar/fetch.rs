@@ -213,7 +213,7 @@ impl Repository {
         let need = Need {
             len: size(len),
             beside: size(beside),
-            passes: false,
+            ..Need::default()
         };
         let fill = |out: &mut [u8]| {
             if self.decode(record, expected, out).unwrap_or(false) {

@@ -7,11 +7,11 @@ use serde_json::{Value as Json, json};
 
 use super::array::ArrayFile;
 use crate::dataset::backing::Form;
-use crate::dataset::cache::{Key, Piece};
+use crate::dataset::blocks::Blocks;
+use crate::dataset::opened::OpenStore;
 use crate::dataset::text::{Measured, measure, rows};
-use crate::error::{Error, ErrorKind, Result};
-use crate::hdf5::{Dataset, TextForm};
-use crate::io::buffer::Buffer;
+use crate::error::{Error, Result};
+use crate::hdf5::{Dataset, Sink, TextForm};
 use crate::io::content::{Concat, Content, Literal};
 use crate::io::file::Ownership;
 use crate::npy;
@@ -77,6 +77,15 @@ enum Part {
     Offsets,
 }
 
+impl Part {
+    fn form(self) -> TextForm {
+        match self {
+            Self::Values => TextForm::Values,
+            Self::Offsets => TextForm::Lengths,
+        }
+    }
+}
+
 struct TextPart {
     file: Arc<ArrayFile>,
     part: Part,
@@ -115,12 +124,7 @@ impl VirtualFile for TextPart {
         let (header, len) = self.header(&measured);
         Ok(Arc::new(Concat::new([
             Arc::new(Literal(header)) as Arc<dyn Content>,
-            Arc::new(TextBytes {
-                file: self.file.clone(),
-                measured,
-                part: self.part,
-                len,
-            }),
+            Arc::new(TextBytes::new(&self.file, measured, self.part, len)),
         ])))
     }
 
@@ -143,35 +147,45 @@ struct TextBytes {
     measured: Arc<Measured>,
     part: Part,
     len: u64,
+    blocks: Blocks,
+}
+
+/// A block of one part, in bytes.
+struct Block {
+    number: u64,
+    start: u64,
+    len: u64,
+}
+
+fn shorter() -> Error {
+    Error::damaged("text is shorter than it was when measured")
 }
 
 impl TextBytes {
-    /// Rows of a block and elements of a row.
-    fn geometry(&self) -> (u64, u64) {
-        let shape = &self.file.dataset.shape;
-        (rows(shape), shape.iter().skip(1).product())
-    }
-
-    fn block(&self, number: u64, form: TextForm) -> Result<Piece> {
-        let store = &self.file.store;
-        let key = Key {
-            file: store.file.serial,
-            object: self.file.dataset.addr,
-            form: Form::Text(form).number(),
-            piece: number,
-        };
-        store.context.cache.get(key, || {
-            let mut shape = self.file.dataset.shape.clone();
-            let mut start = vec![0; shape.len()];
-            let (rows, _) = self.geometry();
-            if let (Some(first), Some(count)) = (start.first_mut(), shape.first_mut()) {
-                *first = number * rows;
-                *count = rows.min(count.saturating_sub(*first));
+    fn new(file: &Arc<ArrayFile>, measured: Arc<Measured>, part: Part, len: u64) -> Self {
+        let ends = &measured.measure.ends;
+        let largest = match part {
+            Part::Values => {
+                let starts = std::iter::once(&0).chain(ends);
+                let lengths = ends
+                    .iter()
+                    .zip(starts)
+                    .map(|(end, at)| end.saturating_sub(*at));
+                lengths.max().unwrap_or(0)
             }
-            store.block(self.file.dataset.addr, &start, &shape, Form::Text(form))
-        })
+            Part::Offsets => rows_and_row(&file.dataset).1.min(len),
+        };
+        let (addr, form) = (file.dataset.addr, Form::Text(part.form()).number());
+        Self {
+            blocks: Blocks::new(&file.store, addr, form, largest),
+            file: file.clone(),
+            measured,
+            part,
+            len,
+        }
     }
 
+    /// Where a block begins in the values.
     fn start_of(&self, block: u64) -> u64 {
         let ends = &self.measured.measure.ends;
         usize::try_from(block)
@@ -182,18 +196,78 @@ impl TextBytes {
             .unwrap_or(0)
     }
 
-    /// The offset in front of element `n`, as bytes, for each element of the block that holds it.
-    fn offsets(&self, block: u64) -> Result<Vec<u8>> {
-        let mut at = self.start_of(block);
-        let mut out = Vec::new();
-        for len in self.block(block, TextForm::Lengths)?.chunks_exact(8) {
-            out.extend_from_slice(&at.to_le_bytes());
-            let mut raw = [0; 8];
-            raw.copy_from_slice(len);
-            at = at.saturating_add(u64::from_le_bytes(raw));
+    /// The block that byte `at` is in.
+    fn block_at(&self, at: u64) -> Block {
+        match self.part {
+            Part::Values => {
+                let ends = &self.measured.measure.ends;
+                let number = ends.partition_point(|&end| end <= at);
+                let start = self.start_of(number as u64);
+                let end = ends.get(number).copied().unwrap_or(start);
+                Block {
+                    number: number as u64,
+                    start,
+                    len: end.saturating_sub(start),
+                }
+            }
+            Part::Offsets => {
+                let (_, bytes) = rows_and_row(&self.file.dataset);
+                let start = at - at % bytes;
+                // Behind the offsets of all elements comes the length of all values.
+                let len = bytes.min(self.len.saturating_sub(8).saturating_sub(start));
+                let number = at / bytes;
+                Block { number, start, len }
+            }
         }
-        Ok(out)
     }
+
+    /// Has a block made: its values, or the offset in front of each of its elements.
+    fn make(&self, block: u64, sink: &mut Sink<'_>) -> Result<()> {
+        let dataset = &self.file.dataset;
+        let store = &self.file.store;
+        let mut shape = dataset.shape.clone();
+        let mut start = vec![0; shape.len()];
+        let (rows, _) = rows_and_row(dataset);
+        if let (Some(first), Some(count)) = (start.first_mut(), shape.first_mut()) {
+            *first = block * rows;
+            *count = rows.min(count.saturating_sub(*first));
+        }
+        let form = Form::Text(self.part.form());
+        let request = OpenStore::block_request(dataset.addr, &start, &shape, form);
+        let h5 = &store.context.h5;
+        if self.part == Part::Values {
+            return Ok(h5.stream(&store.file, request, sink)?);
+        }
+        let first = self.start_of(block);
+        let mut offset = first;
+        let mut lengths_to_offsets = |at, part: &[u8]| {
+            if at == 0 {
+                offset = first;
+            }
+            let (lengths, rest) = part.as_chunks::<8>();
+            if !rest.is_empty() {
+                return Err(std::io::Error::other(shorter()));
+            }
+            let mut offsets = Vec::with_capacity(part.len());
+            for len in lengths {
+                offsets.extend_from_slice(&offset.to_le_bytes());
+                offset = offset.saturating_add(u64::from_le_bytes(*len));
+            }
+            sink(at, &offsets)
+        };
+        Ok(h5.stream(&store.file, request, &mut lengths_to_offsets)?)
+    }
+}
+
+/// Rows of a block, and bytes of the offsets of its elements.
+fn rows_and_row(dataset: &Dataset) -> (u64, u64) {
+    let shape = &dataset.shape;
+    let rows = rows(shape);
+    let row = shape
+        .iter()
+        .skip(1)
+        .fold(1_u64, |n, &d| n.saturating_mul(d));
+    (rows, rows.saturating_mul(row).saturating_mul(8).max(8))
 }
 
 impl Content for TextBytes {
@@ -202,42 +276,33 @@ impl Content for TextBytes {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let (rows, row) = self.geometry();
-        let per_block = rows.saturating_mul(row).saturating_mul(8).max(8);
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
-            let last = self.len - 8;
-            let (bytes, start): (Piece, u64) = match self.part {
-                Part::Offsets if at >= last => {
-                    let total = self.measured.measure.ends.last().copied().unwrap_or(0);
-                    (Arc::new(Buffer::from(total.to_le_bytes().to_vec())), last)
-                }
-                Part::Offsets => {
-                    let block = at / per_block;
-                    (
-                        Arc::new(Buffer::from(self.offsets(block)?)),
-                        block * per_block,
-                    )
-                }
-                Part::Values => {
-                    let ends = &self.measured.measure.ends;
-                    let block = ends.partition_point(|&end| end <= at) as u64;
-                    (self.block(block, TextForm::Values)?, self.start_of(block))
-                }
-            };
-            let inside = usize::try_from(at - start).unwrap_or(usize::MAX);
-            let part = bytes
-                .get(inside..)
-                .filter(|p| !p.is_empty())
-                .ok_or_else(|| {
-                    Error::new(
-                        ErrorKind::Damaged,
-                        "text is shorter than it was when measured",
-                    )
-                })?;
-            let n = part.len().min(buf.len() - done);
-            buf[done..done + n].copy_from_slice(&part[..n]);
+            let left = buf.len() - done;
+            let last = self.len.saturating_sub(8);
+            if self.part == Part::Offsets && at >= last {
+                let total = self.measured.measure.ends.last().copied().unwrap_or(0);
+                let total = total.to_le_bytes();
+                let rest = usize::try_from(at - last)
+                    .ok()
+                    .and_then(|at| total.get(at..));
+                let rest = rest.filter(|rest| !rest.is_empty()).ok_or_else(shorter)?;
+                let n = rest.len().min(left);
+                buf[done..done + n].copy_from_slice(&rest[..n]);
+                done += n;
+                continue;
+            }
+            let Block { number, start, len } = self.block_at(at);
+            let inside = at - start;
+            let n = len.saturating_sub(inside);
+            if n == 0 {
+                return Err(shorter());
+            }
+            let n = usize::try_from(n).map_or(left, |n| n.min(left));
+            let part = &mut buf[done..done + n];
+            self.blocks
+                .read(number, len, inside, part, |sink| self.make(number, sink))?;
             done += n;
         }
         Ok(())
