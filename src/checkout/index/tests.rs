@@ -1,0 +1,212 @@
+//! Tests of `index`.
+
+use std::path::Path;
+
+use super::*;
+use crate::io::storage::Disk;
+
+fn record(path: &str, file: Option<u64>) -> Record {
+    let stored = file.map(|file| Stored {
+        file,
+        time: -5,
+        ..Stored::default()
+    });
+    Record {
+        path: path.into(),
+        stored,
+    }
+}
+
+fn open(dir: &Path) -> Result<Index> {
+    Index::open(&Dir::own(dir), Arc::new(Disk), false)
+}
+
+#[test]
+fn the_last_record_of_an_object_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut index = open(dir.path()).unwrap();
+    for (path, file) in [("a\nb", Some(1)), ("c", Some(2)), ("c", None)] {
+        index.add_all(vec![record(path, file)]).unwrap();
+    }
+    let again = open(dir.path()).unwrap();
+    assert_eq!(again.entries(), index.entries());
+    assert_eq!(again.entries()["a\nb"].as_ref().unwrap().file, 1);
+    assert_eq!(again.entries()["c"], None);
+}
+
+#[test]
+fn what_an_object_was_first_changed_on_is_remembered() {
+    let dir = tempfile::tempdir().unwrap();
+    let begun = |commits| Begun {
+        commits,
+        ..Begun::default()
+    };
+    for (commits, names) in [(2, ["a", "b"]), (5, ["b", "c"])] {
+        let mut index = open(dir.path()).unwrap();
+        index.begin(begun(commits)).unwrap();
+        for name in names {
+            index.add_all(vec![record(name, None)]).unwrap();
+        }
+    }
+    let changes = Changes::read(&Dir::own(dir.path())).unwrap();
+    let seen = ["a", "b", "c", "d"].map(|name| changes.seen(name));
+    assert_eq!(seen, [2, 2, 5, 5]);
+    assert_eq!(changes.begun, Some(begun(2)));
+}
+
+#[test]
+fn members_count_until_their_object_is_stored_or_deleted() {
+    let kept = |files: &[u64]| Incomplete {
+        object: "a".into(),
+        members: files
+            .iter()
+            .map(|&file| Kept {
+                name: format!("{file}.npy"),
+                file,
+                time: 1,
+            })
+            .collect(),
+        missing: vec!["x".into()],
+        why: None,
+    };
+    for change in [Some(9), None] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut index = open(dir.path()).unwrap();
+        index.add_all(vec![record("a", Some(1))]).unwrap();
+        assert!(index.keep(kept(&[2, 3])).unwrap().is_empty());
+        assert_eq!(index.keep(kept(&[3, 4])).unwrap(), [2]);
+        // The time is set, and another object stored.
+        let others = vec![record("a", Some(1)), record("b", Some(5))];
+        assert!(index.add_all(others).unwrap().is_empty());
+        let read = Changes::read(&Dir::own(dir.path())).unwrap();
+        assert_eq!(read.incomplete["a"], kept(&[3, 4]));
+        assert_eq!(index.add_all(vec![record("a", change)]).unwrap(), [3, 4]);
+        assert!(
+            Changes::read(&Dir::own(dir.path()))
+                .unwrap()
+                .incomplete
+                .is_empty()
+        );
+        assert!(index.keep(kept(&[6])).unwrap().is_empty());
+        assert_eq!(index.keep(kept(&[])).unwrap(), [6]);
+        assert!(open(dir.path()).unwrap().incomplete().is_empty());
+    }
+}
+
+#[test]
+fn one_that_grows_is_written_anew_and_says_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = Dir::own(dir.path());
+    let length = || std::fs::metadata(dir.path().join(NAME)).unwrap().len();
+    let same = |a: &Changes, b: &Changes| {
+        assert_eq!(format!("{a:?}"), format!("{b:?}"));
+    };
+    // In the file that only grows, which is taken as it is.
+    let mut long = Vec::new();
+    let mut index = open(dir.path()).unwrap();
+    let mut add = |index: &mut Index, line: fn(u64) -> Line, n: u64| {
+        long.push(line(n));
+        index.add(vec![line(n)]).unwrap();
+        let all: Vec<Line> = serde_json::from_str(&serde_json::to_string(&long).unwrap()).unwrap();
+        let all = Changes::of(all);
+        same(&index.changes, &all);
+        same(&Changes::read(&own).unwrap(), &all);
+    };
+    for commits in [2, 2, 5, 9] {
+        add(
+            &mut index,
+            |commits| {
+                Line::Begun(Begun {
+                    commits,
+                    time: 7,
+                    on: Some(format!("id{commits}")),
+                    base: Some(Vec::new()),
+                })
+            },
+            commits,
+        );
+        let store = |n| {
+            Line::Store(Store {
+                store: format!("s{n}"),
+                identity: StoreIdentity {
+                    kind: "daf".into(),
+                    ..StoreIdentity::default()
+                },
+            })
+        };
+        add(&mut index, store, commits);
+        for n in 0..30 {
+            let change = |n| Line::Change(record(&format!("o{}", n % 4), (n % 3 > 0).then_some(n)));
+            add(&mut index, change, n + commits);
+        }
+        let kept = |n| {
+            Line::Incomplete(Incomplete {
+                object: format!("m{n}"),
+                members: vec![Kept {
+                    name: "x.npy".into(),
+                    file: 1000 + n,
+                    time: 1,
+                }],
+                missing: Vec::new(),
+                why: None,
+            })
+        };
+        add(&mut index, kept, commits);
+    }
+    assert!(index.count < 60, "{}", index.count);
+    let short = length();
+    // An old one is made short when it is opened.
+    drop(index);
+    let again = open(dir.path()).unwrap();
+    assert!(length() <= short && again.count < 60);
+}
+
+#[test]
+fn an_index_of_the_first_form_is_read_and_gone_on_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let lines = [
+        r#"{"commits":2,"time":5,"base":[{"path":"","size":7,"modified":9}]}"#,
+        r#"{"path":"a","stored":{"file":1,"time":3,"size":144}}"#,
+        r#"{"path":"b","stored":null}"#,
+        r#"{"object":"c","members":[{"name":"data.npy","file":4,"time":8}],"missing":["indices.npy"]}"#,
+    ];
+    let mut text = "npyfs checkout 1\n".to_owned();
+    for line in lines {
+        text += &format!("{:08x} {line}\n", crc32fast::hash(line.as_bytes()));
+    }
+    std::fs::write(dir.path().join(NAME), &text).unwrap();
+    let read = Changes::read(&Dir::own(dir.path())).unwrap();
+    assert_eq!(read.entries["a"].as_ref().unwrap().size, Some(144));
+    assert_eq!(read.entries["b"], None);
+    assert_eq!(read.begun.as_ref().unwrap().commits, 2);
+    assert_eq!(read.incomplete["c"].members[0].file, 4);
+    let mut index = open(dir.path()).unwrap();
+    index.add_all(vec![record("d", Some(9))]).unwrap();
+    let now = std::fs::read_to_string(dir.path().join(NAME)).unwrap();
+    let rest = text.strip_prefix("npyfs checkout 1\n").unwrap();
+    assert!(
+        now.starts_with(&format!("npyfs checkout 2\n{rest}")),
+        "{now}"
+    );
+    assert_eq!(
+        Changes::read(&Dir::own(dir.path())).unwrap().entries.len(),
+        3
+    );
+}
+
+#[test]
+fn what_newer_versions_say_of_an_object_is_kept() {
+    let json = r#"{"path":"a","stored":{"file":1,"time":3,"colour":"red"}}"#;
+    let line: Line = serde_json::from_str(json).unwrap();
+    assert_eq!(serde_json::to_string(&line).unwrap(), json);
+    // Neither is a record, nor the deletion of an object.
+    for json in [r#"{"path":"a"}"#, r#"{"path":"a","moved":"b"}"#] {
+        assert!(serde_json::from_str::<Line>(json).is_err(), "{json}");
+    }
+}
+
+#[test]
+fn an_index_that_is_gone_is_not_made_again_over_objects() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(Index::open(&Dir::own(dir.path()), Arc::new(Disk), true).is_err());
+}
