@@ -6,6 +6,7 @@
 
 mod aec;
 mod answer;
+mod attributes;
 mod budget;
 mod calls;
 mod chunks;
@@ -26,6 +27,7 @@ mod pool;
 pub mod probe;
 pub mod program;
 mod record;
+mod references;
 mod request;
 pub mod sandbox;
 mod service;

@@ -4,6 +4,8 @@
 //! The layer of the checkout NAME is `NAME`, or `NAME~2` and so on if layers of that name were committed before.
 //! The files of the store are looked at, never opened.
 
+mod names;
+
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,24 +17,20 @@ use super::commits::{self, Commit};
 use super::fit::StoreIdentity;
 use super::format::Registry;
 use super::holder::{self, Holder};
-use super::index::{self, BaseFile, Begun, Changes, Stored};
+use super::index::{self, Begun, Changes, Stored};
 use super::layer::{Layer, nanoseconds};
-use super::place::{self, Place, SUFFIX};
+use super::place::{self, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::Creator;
 use crate::io::dir::Dir;
-use crate::io::file::Identity;
 use crate::io::rights::Rights;
 use crate::io::storage::{Disk, Storage};
 
-/// Longest name of a checkout.
-const LONGEST_NAME: usize = 200;
-
-/// Files of a base that are remembered, at most.
-const MOST_BASE_FILES: usize = 10_000;
-
 /// Layers whose directories are held open, at most; others are opened each time they are wanted.
 const MOST_HELD: usize = 256;
+
+use names::is_name;
+pub use names::{base_files, check_name, is_checkouts, name_of};
 
 /// The files of a layer and what they are.
 #[derive(Clone, Debug)]
@@ -453,77 +451,6 @@ fn summary(name: &str, dir: Dir, commit: Option<(usize, Commit)>) -> Result<Summ
         dir,
         commit,
     })
-}
-
-/// EINVAL for what cannot be the name of a checkout.
-pub fn check_name(name: &str) -> Result<()> {
-    if is_name(name) {
-        return Ok(());
-    }
-    let message = format!(
-        "{name:?} cannot be the name of a checkout: letters, digits, . _ and - are allowed, \
-         no . at the beginning, at most {LONGEST_NAME} in all, and not {:?}",
-        commits::NAME
-    );
-    Err(Error::new(ErrorKind::Os(libc::EINVAL), message))
-}
-
-fn is_name(name: &str) -> bool {
-    let known = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
-    !name.is_empty()
-        && name.len() <= LONGEST_NAME
-        && !name.starts_with('.')
-        && name != commits::NAME
-        && name.bytes().all(known)
-}
-
-/// The name of the checkout that a directory belongs to, if it is one.
-pub fn name_of(dir: &str) -> Option<&str> {
-    let name = match dir.split_once('~') {
-        Some((name, number)) => number.parse::<u64>().ok().map(|_| name)?,
-        None => dir,
-    };
-    is_name(name).then_some(name)
-}
-
-/// Whether a directory is one of checkouts: no part of a directory of stores that is mounted.
-pub fn is_checkouts(dir: &Path) -> bool {
-    dir.as_os_str()
-        .as_encoded_bytes()
-        .ends_with(SUFFIX.as_bytes())
-        && dir.join(commits::LOCK).is_file()
-}
-
-/// The files of the store at `path`; `None` if they are too many or cannot be looked at.
-pub fn base_files(path: &Path) -> Option<Vec<BaseFile>> {
-    fn walk(top: &Path, path: &Path, to: &mut Vec<BaseFile>) -> Option<()> {
-        let meta = std::fs::symlink_metadata(path).ok()?;
-        if meta.is_dir() {
-            if path != top
-                && path
-                    .as_os_str()
-                    .as_encoded_bytes()
-                    .ends_with(SUFFIX.as_bytes())
-            {
-                return Some(());
-            }
-            for entry in std::fs::read_dir(path).ok()? {
-                walk(top, &entry.ok()?.path(), to)?;
-            }
-        } else if meta.is_file() {
-            let identity = Identity::of(&meta);
-            to.push(BaseFile {
-                path: path.strip_prefix(top).ok()?.to_str()?.to_owned(),
-                size: identity.size,
-                modified: identity.modified(),
-            });
-        }
-        (to.len() <= MOST_BASE_FILES).then_some(())
-    }
-    let mut files = Vec::new();
-    walk(path, path, &mut files)?;
-    files.sort_by(|a, b| a.path.cmp(&b.path));
-    Some(files)
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! The layers of a store as the target of a writable mount: what is finished goes into the layer of one
 //! checkout, and the view shows it.
 
+mod group;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -18,23 +20,21 @@ use super::target::{
     self, Deletion, Incomplete, Made, Names, Outcome, Part, Place, Restored, Role, Target, Unstored,
 };
 use super::view::View;
-use crate::checkout::encode::{Base, Key, Plan};
+use crate::checkout::encode::{Key, Plan};
 use crate::checkout::format;
 use crate::checkout::format::{Format, Registry};
 use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hdf5::Creator;
 use crate::hdf5::program::program;
-use crate::hdf5::{Creator, NewElement};
-use crate::io::content::Content;
 use crate::io::dir::Dir;
 use crate::io::file::time;
 use crate::io::scratch::Scratch;
 use crate::io::storage::Disk;
-use crate::npy;
-use crate::npy::dtype;
-use crate::npy::dtype::DType;
 use crate::tree::name::{self, SUFFIXES, visible_with};
 use crate::tree::{Directory, Node};
+
+use group::{Group, shown_size};
 
 /// A view and the layer on top of it that is written to.
 pub struct LayerTarget {
@@ -250,47 +250,6 @@ enum Planned {
     Incomplete(Vec<String>),
 }
 
-/// The group that an object is to be stored in.
-struct Group<'a> {
-    target: &'a LayerTarget,
-    dir: Option<Arc<dyn Directory>>,
-}
-
-impl Base for Group<'_> {
-    fn npy(&self, name: &str) -> Result<Option<Arc<dyn Content>>> {
-        let sep = self.target.context.options.sep;
-        let shown = visible_with(name.as_bytes(), ".npy", sep);
-        let Some(dir) = &self.dir else {
-            return Ok(None);
-        };
-        match dir.lookup(&shown)? {
-            Some(Node::File(file)) => Ok(Some(file.open()?)),
-            _ => Ok(None),
-        }
-    }
-
-    fn node(&self, path: &[String], suffix: &str) -> Result<Option<Node>> {
-        let sep = self.target.context.options.sep;
-        let Some((last, above)) = path.split_last() else {
-            return Ok(None);
-        };
-        let Some(mut dir) = self.dir.clone() else {
-            return Ok(None);
-        };
-        for name in above {
-            match dir.lookup(&visible_with(name.as_bytes(), "", sep))? {
-                Some(Node::Directory(below)) => dir = below,
-                _ => return Ok(None),
-            }
-        }
-        dir.lookup(&visible_with(last.as_bytes(), suffix, sep))
-    }
-
-    fn scratch(&self) -> Scratch {
-        self.target.layer.scratch()
-    }
-}
-
 /// A store with what is committed on top.
 pub fn committed(
     base: Arc<dyn Directory>,
@@ -316,28 +275,6 @@ pub fn over(
     let view = View::new(base, context.clone(), formats);
     view.add_layers(layers);
     view
-}
-
-/// The size in the mount of the only dataset, where its elements are shown as they are stored.
-fn shown_size(new: &NewFile) -> Option<u64> {
-    let [dataset] = new.outline.datasets.as_slice() else {
-        return None;
-    };
-    let NewElement::Array(dtype) = &dataset.element else {
-        return None;
-    };
-    let DType::Scalar { kind, size, .. } = dtype else {
-        return None;
-    };
-    let same = match kind {
-        dtype::Kind::Bool | dtype::Kind::Int | dtype::Kind::Uint => true,
-        dtype::Kind::Float => *size <= 8,
-        dtype::Kind::Complex => *size <= 16,
-        _ => false,
-    };
-    let header = npy::header(dtype, &dataset.shape).len() as u64;
-    let payload = npy::payload_len(dtype, &dataset.shape)?;
-    same.then(|| payload.checked_add(header)).flatten()
 }
 
 /// Splits the suffix off that is stored.

@@ -1,25 +1,22 @@
 //! Groups, datasets and attributes as plain data.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
+use super::attributes::attributes;
 use super::chunks::{self, Bounds, SUPERBLOCK};
 use super::ffi::{self, Failure, Id, LayoutKind, ObjectKind, RawLink};
 use super::service::{OpenDataset, bounded};
 use super::types::{self, Element, Memo, TypeError};
 use super::{
-    Attribute, Dataset, DatasetMap, Details, Direct, Filter, GroupPath, H5Error, Member, Members,
-    RawPart, Resolved, Source, TextForm, Value, record, text,
+    Dataset, DatasetMap, Details, Direct, Filter, GroupPath, H5Error, Member, Members, RawPart,
+    Resolved, Source, text,
 };
 use crate::codec;
 use crate::codec::Pipeline;
-use crate::npy::dtype::DType;
 
 /// Soft links that a path may lead through.
 const MOST_LINKS: usize = 40;
-
-/// Bytes of an attribute that are looked at.
-const LARGEST_ATTRIBUTE: u64 = 16 << 20;
 
 /// A part of the members of a group.
 pub fn members(
@@ -150,52 +147,6 @@ pub fn groups(file: &Id) -> Result<Vec<(u64, GroupPath)>, H5Error> {
         }
     }
     Ok(found)
-}
-
-/// Every dataset and attribute whose elements are, or hold, references to objects or regions: the path, with `@NAME` behind its
-/// last name for an attribute.
-pub fn references(file: &Id) -> Result<Vec<GroupPath>, H5Error> {
-    let mut found = Vec::new();
-    let mut seen = HashSet::new();
-    for (addr, path) in groups(file)? {
-        let Ok(group) = ffi::open_object(file, addr) else {
-            continue;
-        };
-        attributes_with_references(&group, &path, &mut found)?;
-        for (name, link) in ffi::links(&group).0 {
-            let RawLink::Hard(child) = link else { continue };
-            let Ok(object) = ffi::open_object(file, child) else {
-                continue;
-            };
-            let kind = ffi::kind(&object);
-            if kind == ObjectKind::Group || !seen.insert(child) {
-                continue;
-            }
-            let mut path = path.clone();
-            path.push(name);
-            if kind == ObjectKind::Dataset && ffi::has_references(&ffi::dataset_type(&object)?) {
-                found.push(path.clone());
-            }
-            attributes_with_references(&object, &path, &mut found)?;
-        }
-    }
-    Ok(found)
-}
-
-fn attributes_with_references(
-    object: &Id,
-    path: &GroupPath,
-    found: &mut Vec<GroupPath>,
-) -> Result<(), H5Error> {
-    for (name, attribute) in ffi::attributes(object)? {
-        if ffi::has_references(&ffi::attribute_type(&attribute)?) {
-            let mut path = path.clone();
-            let last = path.pop().unwrap_or_default();
-            path.push([&last, &b"@"[..], &name].concat());
-            found.push(path);
-        }
-    }
-    Ok(())
 }
 
 /// Walks a path link by link. Soft links start from their own group, or from the root.
@@ -384,7 +335,7 @@ fn raw_part((name, offset, len): (Vec<u8>, i64, u64)) -> Result<RawPart, H5Error
     })
 }
 
-fn shape_bytes(shape: &[u64], size: usize) -> Option<u64> {
+pub(super) fn shape_bytes(shape: &[u64], size: usize) -> Option<u64> {
     shape.iter().try_fold(size as u64, |n, &d| n.checked_mul(d))
 }
 
@@ -464,101 +415,4 @@ pub fn details(id: &Id) -> Result<Details, H5Error> {
 /// Whether this build can undo a filter.
 pub fn is_available(filter: i32) -> bool {
     codec::is_known(filter) || ffi::filter_available(filter)
-}
-
-/// The attributes of an object; one that cannot be shown says why.
-pub fn attributes(id: &Id) -> Result<Vec<Attribute>, H5Error> {
-    attributes_named(id, |_| true)
-}
-
-/// Those with a name that is wanted.
-pub fn attributes_named(
-    id: &Id,
-    wanted: impl Fn(&[u8]) -> bool,
-) -> Result<Vec<Attribute>, H5Error> {
-    Ok(ffi::attributes(id)?
-        .into_iter()
-        .filter(|(name, _)| wanted(name))
-        .map(|(name, attr)| Attribute {
-            name,
-            value: value(&attr).map_err(|e| e.to_string()),
-        })
-        .collect())
-}
-
-fn value(attr: &Id) -> Result<Value, H5Error> {
-    let stored = ffi::attribute_type(attr)?;
-    let element = types::element(&stored)?;
-    let Some((mut shape, _)) = ffi::extent(&ffi::attribute_space(attr)?)? else {
-        return Err(H5Error::Unsupported("null dataspace".into()));
-    };
-    let size = ffi::size(&stored);
-    let elements = shape_bytes(&shape, 1)
-        .filter(|n| n.saturating_mul(size as u64) <= LARGEST_ATTRIBUTE)
-        .and_then(|n| usize::try_from(n).ok())
-        .ok_or_else(|| H5Error::TooLarge("attribute too large to show".into()))?;
-    match element {
-        Element::Fixed {
-            dtype,
-            inner,
-            convert,
-        } => {
-            let mem_type = types::memory_type(&dtype, convert, stored)?;
-            shape.extend(inner);
-            Ok(Value {
-                data: ffi::read_attribute(attr, &mem_type, elements)?,
-                dtype,
-                shape,
-            })
-        }
-        Element::Record { part, inner } => {
-            let read = record::of_attribute(attr, &stored, (&part, &inner), elements);
-            shape.extend(inner);
-            let (dtype, data) = read?;
-            Ok(Value { dtype, shape, data })
-        }
-        Element::Text { fixed, utf8 } => {
-            let texts = match fixed {
-                None => ffi::read_attribute_strings(attr, &ffi::variable_string(utf8)?, elements)?,
-                Some(size) => {
-                    let mem_type = ffi::null_padded(&stored)?;
-                    text::split(&ffi::read_attribute(attr, &mem_type, elements)?, size)
-                }
-            };
-            text_value(&texts, fixed, utf8, shape)
-        }
-    }
-}
-
-/// Text of an attribute, under the rules for datasets: `<U` for UTF-8, `|S` for the rest.
-fn text_value(
-    texts: &[Vec<u8>],
-    fixed: Option<usize>,
-    utf8: bool,
-    shape: Vec<u64>,
-) -> Result<Value, H5Error> {
-    let decoded: Option<Vec<&str>> = texts.iter().map(|t| std::str::from_utf8(t).ok()).collect();
-    let ascii = texts.iter().all(|t| t.is_ascii());
-    let (dtype, form) = match (decoded, fixed) {
-        (Some(decoded), fixed) if utf8 && !(ascii && fixed.is_some()) => {
-            let width = decoded
-                .iter()
-                .map(|t| t.chars().count())
-                .max()
-                .unwrap_or(0)
-                .max(1);
-            (DType::text(width), TextForm::Ucs4(width))
-        }
-        (_, fixed) => {
-            let longest = texts.iter().map(Vec::len).max().unwrap_or(0).max(1);
-            let width = fixed.unwrap_or(longest);
-            (DType::bytes(width), TextForm::Bytes(width))
-        }
-    };
-    let mut data = Vec::new();
-    bounded(&shape, dtype.size())?;
-    for t in texts {
-        text::encode(t, form, &mut data)?;
-    }
-    Ok(Value { dtype, shape, data })
 }

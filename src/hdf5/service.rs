@@ -10,11 +10,12 @@ use std::os::unix::ffi::OsStrExt;
 
 use lru::LruCache;
 
+use super::attributes::attributes;
 use super::ffi::{self, Failure, Id};
 use super::lmdb::Environments;
 use super::request::StoredChunk;
 use super::types::{self, Element, TypeError};
-use super::{Answer, H5Error, Request, chunks, describe, record, survey, text, times};
+use super::{Answer, H5Error, Request, chunks, describe, record, references, survey, text, times};
 use crate::io::file::handle::{Handle, allowance, is_short};
 use crate::io::file::{Identity, StoreFile};
 
@@ -165,7 +166,7 @@ impl Service {
             }
             Request::Times => Answer::Times(times::times(&open.file)?),
             Request::Groups => Answer::Groups(describe::groups(&open.file)?),
-            Request::References => Answer::References(describe::references(&open.file)?),
+            Request::References => Answer::References(references::references(&open.file)?),
             Request::Resolve { group, path } => {
                 Answer::Resolved(describe::resolve(&open.file, *group, path)?)
             }
@@ -179,7 +180,7 @@ impl Service {
             }
             Request::Attributes { object } => {
                 let id = ffi::open_object(&open.file, *object)?;
-                Answer::Attributes(describe::attributes(&id)?)
+                Answer::Attributes(attributes(&id)?)
             }
             Request::Block {
                 dataset,

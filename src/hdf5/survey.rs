@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
+use super::attributes::attributes_named;
 use super::ffi::{self, Id, ObjectKind, RawLink};
 use super::{Attribute, H5Error, Member, Survey, Surveyed, describe};
 use crate::hdf5::types::Memo;
@@ -60,7 +61,7 @@ pub fn survey(
 
 impl Pass<'_> {
     fn attributes(&self, id: &Id) -> Result<Vec<Attribute>, H5Error> {
-        describe::attributes_named(id, |name| self.names.iter().any(|wanted| wanted == name))
+        attributes_named(id, |name| self.names.iter().any(|wanted| wanted == name))
     }
 
     fn member(&mut self, name: Vec<u8>, link: RawLink, depth: usize) -> Surveyed {

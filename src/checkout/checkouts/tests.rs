@@ -1,5 +1,6 @@
 //! Tests of `checkouts`.
 
+use super::names::LONGEST_NAME;
 use super::*;
 use crate::checkout::format::bare::registry;
 

@@ -1,0 +1,79 @@
+//! The group that an object is to be stored in, as the plan of its format sees it.
+
+use std::sync::Arc;
+
+use super::LayerTarget;
+use crate::checkout::encode::Base;
+use crate::checkout::object::NewFile;
+use crate::error::Result;
+use crate::hdf5::NewElement;
+use crate::io::content::Content;
+use crate::io::scratch::Scratch;
+use crate::npy;
+use crate::npy::dtype;
+use crate::npy::dtype::DType;
+use crate::tree::name::visible_with;
+use crate::tree::{Directory, Node};
+
+/// The group that an object is to be stored in.
+pub struct Group<'a> {
+    pub target: &'a LayerTarget,
+    pub dir: Option<Arc<dyn Directory>>,
+}
+
+impl Base for Group<'_> {
+    fn npy(&self, name: &str) -> Result<Option<Arc<dyn Content>>> {
+        let sep = self.target.context.options.sep;
+        let shown = visible_with(name.as_bytes(), ".npy", sep);
+        let Some(dir) = &self.dir else {
+            return Ok(None);
+        };
+        match dir.lookup(&shown)? {
+            Some(Node::File(file)) => Ok(Some(file.open()?)),
+            _ => Ok(None),
+        }
+    }
+
+    fn node(&self, path: &[String], suffix: &str) -> Result<Option<Node>> {
+        let sep = self.target.context.options.sep;
+        let Some((last, above)) = path.split_last() else {
+            return Ok(None);
+        };
+        let Some(mut dir) = self.dir.clone() else {
+            return Ok(None);
+        };
+        for name in above {
+            match dir.lookup(&visible_with(name.as_bytes(), "", sep))? {
+                Some(Node::Directory(below)) => dir = below,
+                _ => return Ok(None),
+            }
+        }
+        dir.lookup(&visible_with(last.as_bytes(), suffix, sep))
+    }
+
+    fn scratch(&self) -> Scratch {
+        self.target.layer.scratch()
+    }
+}
+
+/// The size in the mount of the only dataset, where its elements are shown as they are stored.
+pub fn shown_size(new: &NewFile) -> Option<u64> {
+    let [dataset] = new.outline.datasets.as_slice() else {
+        return None;
+    };
+    let NewElement::Array(dtype) = &dataset.element else {
+        return None;
+    };
+    let DType::Scalar { kind, size, .. } = dtype else {
+        return None;
+    };
+    let same = match kind {
+        dtype::Kind::Bool | dtype::Kind::Int | dtype::Kind::Uint => true,
+        dtype::Kind::Float => *size <= 8,
+        dtype::Kind::Complex => *size <= 16,
+        _ => false,
+    };
+    let header = npy::header(dtype, &dataset.shape).len() as u64;
+    let payload = npy::payload_len(dtype, &dataset.shape)?;
+    same.then(|| payload.checked_add(header)).flatten()
+}

@@ -1,0 +1,145 @@
+//! The editing worker, as the daemon sees it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{ObjectPath, Recodable, Step, WORKPLACE};
+use crate::hdf5::budget::Budget;
+use crate::hdf5::editor;
+use crate::hdf5::pool::Worker;
+use crate::hdf5::{
+    Answer, Dataset, Element, H5Error, Member, NewChunk, NewChunks, Request, Source,
+};
+use crate::io::file::StoreFile;
+use crate::npy::dtype::DType;
+
+/// The worker process that makes such files.
+pub struct Editor {
+    worker: Worker,
+}
+
+impl Editor {
+    /// A worker that may read below `readable` and change files that exist below `dir`: `program`, which
+    /// becomes one when it is started with `editor::ARGUMENT`.
+    pub fn start(program: &Path, dir: &Path, readable: &[PathBuf]) -> std::io::Result<Self> {
+        let dirs = std::iter::once(dir).chain(readable.iter().map(PathBuf::as_path));
+        let tables = Arc::new(Budget::default());
+        let worker = Worker::start(program, (editor::ARGUMENT, dirs), &tables)?;
+        Ok(Self { worker })
+    }
+
+    /// Changes `file`; says for each step why it was refused, if it was. On failure the file is of no use.
+    pub fn edit(
+        &mut self,
+        file: &StoreFile,
+        steps: Vec<Step>,
+    ) -> Result<Vec<Result<(), String>>, H5Error> {
+        let failed =
+            |e: std::io::Error| H5Error::Damaged(format!("the editing worker failed: {e}"));
+        let request = Request::Edit(steps);
+        match self
+            .worker
+            .ask(file, &request, &mut None)
+            .map_err(failed)??
+        {
+            Answer::Edited(done) => Ok(done),
+            _ => Err(H5Error::Damaged("answer to another request".into())),
+        }
+    }
+}
+
+impl Editor {
+    /// The datasets of elements of fixed size whose data are in the file.
+    pub fn datasets(&mut self, file: &StoreFile) -> Result<Vec<Recodable>, H5Error> {
+        let wrong = || H5Error::Damaged("answer to another request".into());
+        let mut found = Vec::new();
+        let Answer::Groups(groups) = self.ask(file, &Request::Groups)? else {
+            return Err(wrong());
+        };
+        for (group, above) in groups {
+            let request = Request::List {
+                group,
+                outside: true,
+                from: 0,
+                most: usize::MAX,
+            };
+            let Answer::Members(members) = self.ask(file, &request)? else {
+                return Err(wrong());
+            };
+            for (name, member) in members.members {
+                if let Member::Dataset(Dataset {
+                    element,
+                    mut shape,
+                    outside: false,
+                    addr,
+                }) = member
+                {
+                    let (size, inner) = match element {
+                        // What is not shown may be addresses, which cannot be written again.
+                        Element::Fixed {
+                            dtype: DType::Struct { .. },
+                            convert: true,
+                            ..
+                        } if self.leaves_out(file, addr)? => continue,
+                        Element::Fixed { dtype, inner, .. } => (dtype.size(), inner),
+                        Element::Text {
+                            fixed: Some(size), ..
+                        } => (size, Vec::new()),
+                        Element::Text { fixed: None, .. } | Element::Record { .. } => continue,
+                    };
+                    let mut path = above.clone();
+                    path.push(name);
+                    let own = shape.len().saturating_sub(inner.len());
+                    let inner: u64 = shape.drain(own..).product();
+                    let element = (size as u64).saturating_mul(inner);
+                    found.push(Recodable {
+                        path,
+                        shape,
+                        element,
+                        addr,
+                    });
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether members of a dataset's elements are not shown.
+    fn leaves_out(&mut self, file: &StoreFile, object: u64) -> Result<bool, H5Error> {
+        match self.ask(file, &Request::Describe { object })? {
+            Answer::Details(details) => Ok(!details.left_out.is_empty()),
+            _ => Err(H5Error::Damaged("answer to another request".into())),
+        }
+    }
+
+    /// Where the elements of a dataset begin; `None` if they do not lie together, as they are.
+    pub fn contiguous(&mut self, file: &StoreFile, of: &Recodable) -> Result<Option<u64>, H5Error> {
+        match self.ask(file, &Request::Map { dataset: of.addr })? {
+            Answer::Map(map) => Ok(match map.source {
+                Source::Contiguous { addr } => Some(addr),
+                _ => None,
+            }),
+            _ => Err(H5Error::Damaged("answer to another request".into())),
+        }
+    }
+
+    /// What holds references to objects, as paths; `@NAME` stands behind an object for an attribute.
+    pub fn references(&mut self, file: &StoreFile) -> Result<Vec<ObjectPath>, H5Error> {
+        match self.ask(file, &Request::References)? {
+            Answer::References(found) => Ok(found),
+            _ => Err(H5Error::Damaged("answer to another request".into())),
+        }
+    }
+
+    /// Adds chunks to the dataset that was declared last.
+    pub fn write_chunks(&mut self, file: &StoreFile, chunks: Vec<NewChunk>) -> Result<(), H5Error> {
+        let path = vec![String::from_utf8_lossy(WORKPLACE).into_owned()];
+        let request = Request::WriteChunks(Box::new(NewChunks { path, chunks }));
+        self.ask(file, &request).map(drop)
+    }
+
+    fn ask(&mut self, file: &StoreFile, request: &Request) -> Result<Answer, H5Error> {
+        let asked = self.worker.ask(file, request, &mut None);
+        asked.map_err(|e| H5Error::Damaged(format!("the editing worker failed: {e}")))?
+    }
+}
