@@ -23,6 +23,7 @@ pub mod layer;
 pub mod layers;
 pub mod ledger;
 pub mod lines;
+pub(crate) mod names;
 pub mod object;
 pub mod place;
 pub mod result;

@@ -4,8 +4,6 @@
 //! The layer of the checkout NAME is `NAME`, or `NAME~2` and so on if layers of that name were committed before.
 //! The files of the store are looked at, never opened.
 
-mod names;
-
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -29,8 +27,8 @@ use crate::io::storage::{Disk, Storage};
 /// Layers whose directories are held open, at most; others are opened each time they are wanted.
 const MOST_HELD: usize = 256;
 
-use names::is_name;
-pub use names::{base_files, check_name, is_checkouts, name_of};
+use crate::checkout::names::is_name;
+pub use crate::checkout::names::{base_files, check_name, is_checkouts, name_of};
 
 /// The files of a layer and what they are.
 #[derive(Clone, Debug)]

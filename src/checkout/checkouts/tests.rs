@@ -1,8 +1,8 @@
 //! Tests of `checkouts`.
 
-use super::names::LONGEST_NAME;
 use super::*;
 use crate::checkout::format::bare::registry;
+use crate::checkout::names::LONGEST_NAME;
 
 fn open(checkouts: &Checkouts, name: &str) -> Result<Opened> {
     checkouts.open(name, Arc::new(Disk), |_| Creator::Local)

@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::io::file::Identity;
 
 /// Longest name of a checkout.
-pub(super) const LONGEST_NAME: usize = 200;
+pub(crate) const LONGEST_NAME: usize = 200;
 
 /// Files of a base that are remembered, at most.
 const MOST_BASE_FILES: usize = 10_000;
@@ -27,7 +27,7 @@ pub fn check_name(name: &str) -> Result<()> {
     Err(Error::new(ErrorKind::Os(libc::EINVAL), message))
 }
 
-pub(super) fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     let known = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     !name.is_empty()
         && name.len() <= LONGEST_NAME
