@@ -1,7 +1,7 @@
 //! What the formats make HDF5 objects from: arrays as they were written, text, integers, contents that are made on the way.
 //!
 //! A layer's file is a small store of the same kind as the one below, with one object in it and what that
-//! needs to be valid; [`Format::plan`] says what it holds. Nothing is written here but scratch files, for arrays whose
+//! needs to be valid; [`Format::plan`](super::format::Format::plan) says what it holds. Nothing is written here but scratch files, for arrays whose
 //! elements have to be put into another order.
 
 pub(crate) mod array;
