@@ -243,11 +243,11 @@ def grouped(file):
     assert shown(file, "by/permutation.npy").tolist() == [3, 2, 1, 0]
 
 
-keys = dict(segments=[0, 2], permutation=[3, 2, 1, 0], unique_key_idx=[0, 1])
+keys = dict(segments=[0, 1, 2, 3], permutation=[3, 2, 1, 0], unique_key_idx=[3, 2, 1, 0])
 cases.add("by", members(**keys, KEY_0=[1, 1, 2, 2], KEY_1=np.array(WORDS)), grouped)
 cases.add("by", members(**keys, KEY_1=[1, 1, 2, 2]), ["KEY_0"])
 cases.add("by", members(KEY_0=[1]), ["segments", "permutation", "unique_key_idx"])
-cases.add("by", members(**{**keys, "segments": [0, 9]}, KEY_0=[1, 1, 2, 2]), (errno.EINVAL, "segment 1 is 9"))
+cases.add("by", members(**{**keys, "segments": [0, 9, 9, 9]}, KEY_0=[1, 1, 2, 2]), (errno.EINVAL, "segment 1 is 9"))
 cases.add("by", members(**{**keys, "segments": [0]}, KEY_0=[1, 1, 2, 2]), (errno.EINVAL, "unique keys"))
 cases.add("by", members(**keys, KEY_0=[1]), (errno.EINVAL, "KEY_0 has 1 elements, permutation 4"))
 
