@@ -3,15 +3,17 @@
 import os
 import subprocess
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 NPYFS = os.environ.get("NPYFS_BIN", "")
 
 
-def run(command, *, timeout=60, check=False, text=True, env=None, cwd=None, stdin=subprocess.DEVNULL, pass_fds=()):
+def run(command, *, timeout=60, check=False, text=True, env=None, cwd=None, stdin=subprocess.DEVNULL, pass_fds=(), judged=True):
     """Run `command` to its end. Output goes to files, so a child that keeps a pipe open cannot hang the caller.
 
-    Returns a CompletedProcess with `stdout` and `stderr` filled in; raises AssertionError when time is up."""
+    Returns a CompletedProcess with `stdout` and `stderr` filled in; raises AssertionError when time is up. What an export writes,
+    whoever runs it, is judged by the rules of its format, unless a test exports what breaks them already."""
     command = [os.fspath(part) for part in command]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(command, stdin=stdin, stdout=out, stderr=err, env=env, cwd=cwd, start_new_session=True, pass_fds=pass_fds)
@@ -29,17 +31,14 @@ def run(command, *, timeout=60, check=False, text=True, env=None, cwd=None, stdi
     done = subprocess.CompletedProcess(command, code, *streams)
     if check:
         assert code == 0, f"exit code {code} of {command}\nstdout: {streams[0]!r:.2000}\nstderr: {streams[1]!r:.2000}"
-    return done
-
-
-def npyfs(*arguments, judged=True, **keywords):
-    """What every export writes is judged by the rules of its format, unless a test exports what breaks them already."""
-    done = run([NPYFS, *arguments], **keywords)
-    if judged and arguments[:2] == ("checkout", "export") and done.returncode == 0:
+    if judged and code == 0 and ("checkout", "export") in pairwise(command):
         from .judge import judge
-        external = {key: keywords[key] for key in ("env", "cwd") if key in keywords}
-        judge(Path(external.get("cwd") or ".") / arguments[-1], lambda out: run([NPYFS, "verify", out], timeout=300, **external))
+        judge(Path(cwd or ".") / command[-1], lambda out: run([NPYFS, "verify", out], timeout=300, env=env, cwd=cwd))
     return done
+
+
+def npyfs(*arguments, **keywords):
+    return run([NPYFS, *arguments], **keywords)
 
 
 def one_line(stderr):
