@@ -191,6 +191,8 @@ def one_round(store, number, rng, log):
                 time.sleep(rng.random() * 0.05)
             os.kill(m.pid, signal.SIGKILL)
             until(lambda: not m.alive(), "the end of the daemon")
+            # Before the mount is taken away: they would go on in the directory below it.
+            until(lambda: all(program.poll() is not None for program in programs), "the end of the programs")
     finally:
         clear(point)
         for program in programs:
