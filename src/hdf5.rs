@@ -8,7 +8,6 @@ mod aec;
 mod answer;
 mod attributes;
 mod budget;
-mod calls;
 mod chunks;
 pub mod collection;
 mod compound;
@@ -20,25 +19,24 @@ pub mod edit;
 pub mod editor;
 mod error;
 mod ffi;
-pub mod keeper;
-mod lmdb;
+pub mod lmdb;
 pub mod permit;
 mod pool;
 pub mod probe;
 pub mod program;
+pub mod reader;
 mod record;
 mod references;
 mod request;
 pub mod sandbox;
+mod scan;
 mod service;
-mod survey;
+mod syscalls;
 mod szip;
-pub mod tables;
 mod text;
 mod times;
 mod types;
 mod wire;
-pub mod worker;
 pub mod writer;
 
 use std::fs::Metadata;
@@ -50,8 +48,9 @@ use crate::io::file::StoreFile;
 pub use crate::io::scratch::LARGE;
 use crate::io::thread::anywhere;
 pub use answer::{
-    Answer, Attribute, ChunkTable, Dataset, DatasetMap, Details, Direct, Filter, Maps, Member,
-    Members, RawPart, Resolved, Slot, Source, Survey, Surveyed, TextMeasure, Value,
+    Answer, Attribute, ChunkTable, DataSource, Dataset, DatasetMap, Details, DirectChunks,
+    FilterInfo, GroupMember, GroupMembers, GroupScan, Maps, RawPart, Resolved, ScannedMember, Slot,
+    TextMeasure, Value,
 };
 pub use create::{
     Creator, NewAttribute, NewChunk, NewChunks, NewDataset, NewElement, NewGroup, NewLayout,
@@ -59,14 +58,14 @@ pub use create::{
 };
 pub use error::H5Error;
 pub use lmdb::LmdbRequest;
-pub use lmdb::Packed;
+pub use lmdb::PackedValues;
 use permit::Reach;
-pub use record::{Part, shown_as as record_shown_as};
-pub use request::{GroupPath, Request, StoredChunk, TextForm};
+pub use record::{RecordPart, shown_as as record_shown_as};
+pub use request::{EncodedChunk, GroupPath, Request, TextForm};
 use sandbox::Sandbox;
 pub use text::{CHARS, encode as encode_text};
-pub use times::Times;
-pub use types::Element;
+pub use times::ObjectTimes;
+pub use types::ElementType;
 
 /// The version of libhdf5 that this program holds.
 pub fn library_version() -> String {
@@ -79,7 +78,7 @@ pub enum H5 {
     /// libhdf5 in this process, one request at a time: for tests and tools that trust their files.
     Local(Box<Mutex<service::Service>>),
     /// libhdf5 in worker processes, which this program starts of itself.
-    Workers(Box<pool::Pool>),
+    Workers(Box<pool::WorkerPool>),
 }
 
 /// Unpacks the variant that a request is answered with.
@@ -152,9 +151,9 @@ impl H5 {
 
     /// Workers that may read the stores in this reach.
     ///
-    /// The program must become a worker when it is started with `worker::ARGUMENT`.
+    /// The program must become a worker when it is started with `reader::ARGUMENT`.
     pub fn workers(reach: Reach) -> Self {
-        Self::Workers(Box::new(pool::Pool::new(reach)))
+        Self::Workers(Box::new(pool::WorkerPool::new(reach)))
     }
 
     /// Lets workers open a file by its name: a source of virtual datasets, which was checked.
@@ -240,7 +239,12 @@ impl H5 {
     }
 
     /// All members of a group. A large one is listed in parts, by several workers at a time.
-    pub fn list(&self, file: &StoreFile, group: u64, outside: bool) -> Result<Members, H5Error> {
+    pub fn list(
+        &self,
+        file: &StoreFile,
+        group: u64,
+        outside: bool,
+    ) -> Result<GroupMembers, H5Error> {
         let part = |from, most| {
             let request = Request::List {
                 group,
@@ -259,29 +263,29 @@ impl H5 {
 
     /// A group with what is below its members, at most `most` of them and as deep as `depth`; each is
     /// converted as it arrives.
-    pub fn survey<T: Send>(
+    pub fn scan<T: Send>(
         &self,
         file: &StoreFile,
         group: u64,
         names: &[&str],
         (most, depth): (usize, usize),
-        convert: impl Fn(Surveyed) -> T + Sync,
-    ) -> Result<Survey<T>, H5Error> {
+        convert: impl Fn(ScannedMember) -> T + Sync,
+    ) -> Result<GroupScan<T>, H5Error> {
         let names: Vec<Vec<u8>> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
         let part = |from, most| {
-            let request = Request::Survey {
+            let request = Request::Scan {
                 group,
                 names: names.clone(),
                 depth,
                 from,
                 most,
             };
-            let survey = ask!(self, file, request, Survey)?;
-            Ok(Survey {
-                attributes: survey.attributes,
-                members: survey.members.into_iter().map(&convert).collect(),
-                total: survey.total,
-                damage: survey.damage,
+            let scan = ask!(self, file, request, Scan)?;
+            Ok(GroupScan {
+                attributes: scan.attributes,
+                members: scan.members.into_iter().map(&convert).collect(),
+                total: scan.total,
+                damage: scan.damage,
             })
         };
         let mut all = part(0, FIRST.min(most))?;
@@ -295,7 +299,7 @@ impl H5 {
         ask!(self, file, Request::Groups, Groups)
     }
 
-    pub fn times(&self, file: &StoreFile) -> Result<Option<Times>, H5Error> {
+    pub fn times(&self, file: &StoreFile) -> Result<Option<ObjectTimes>, H5Error> {
         ask!(self, file, Request::Times, Times)
     }
 

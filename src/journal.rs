@@ -18,7 +18,7 @@ const LINES: usize = 4096;
 const LONGEST: usize = 2000;
 
 #[derive(Default)]
-struct Lines {
+struct Log {
     lines: VecDeque<(u64, String)>,
     seen: HashSet<u64>,
     total: u64,
@@ -27,7 +27,7 @@ struct Lines {
 /// The log of one mount.
 #[derive(Default)]
 pub struct Journal {
-    lines: Mutex<Lines>,
+    lines: Mutex<Log>,
 }
 
 impl Journal {

@@ -5,20 +5,21 @@ use std::process::ExitCode;
 use clap::Parser;
 use npyfs::cli::{self, Cli};
 use npyfs::dataset::chunked;
-use npyfs::hdf5::{editor, keeper, probe, worker, writer};
+use npyfs::hdf5::lmdb::writer as lmdb_writer;
+use npyfs::hdf5::{editor, probe, reader, writer};
 use npyfs::io::heap;
 
-fn run_worker() -> std::io::Result<()> {
-    worker::run(chunked::decode)
+fn run_reader() -> std::io::Result<()> {
+    reader::run(chunked::decode)
 }
 
 fn main() -> ExitCode {
     let first = std::env::args_os().nth(1).unwrap_or_default();
     for (argument, run) in [
-        (worker::ARGUMENT, run_worker as fn() -> std::io::Result<()>),
+        (reader::ARGUMENT, run_reader as fn() -> std::io::Result<()>),
         (writer::ARGUMENT, writer::run),
         (editor::ARGUMENT, editor::run),
-        (keeper::ARGUMENT, keeper::run),
+        (lmdb_writer::ARGUMENT, lmdb_writer::run),
         (probe::ARGUMENT, probe::run),
     ] {
         if first == argument {

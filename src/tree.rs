@@ -33,7 +33,7 @@ pub struct Symlink {
 }
 
 /// Entries that are made when they are asked for, of directories too large to hold a node for each.
-pub trait Entries: Send + Sync {
+pub trait LazyEntries: Send + Sync {
     fn len(&self) -> usize;
 
     fn is_empty(&self) -> bool {
@@ -52,7 +52,7 @@ pub struct Listing {
     /// In order of name.
     pub entries: Vec<(Vec<u8>, Node)>,
     /// More of them, behind the others.
-    pub many: Option<Arc<dyn Entries>>,
+    pub many: Option<Arc<dyn LazyEntries>>,
     /// Objects that are not shown, and why.
     pub left_out: Vec<(Vec<u8>, String)>,
     /// What is unusual about what is shown.

@@ -14,7 +14,7 @@ use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
 use crate::mount::fs::Fs;
 use crate::options::{External, FsOptions};
-use crate::tree::path::{NotThere, find};
+use crate::tree::path::{PathError, find};
 use crate::tree::{Directory, Node, VirtualFile};
 
 /// An HDF5 file, a daf or Arkouda store, a Hangar repository, or a directory that holds such: what can be
@@ -209,10 +209,10 @@ impl Store {
     fn find(&self, path: &str) -> Result<Node, Error> {
         let root: &Arc<dyn Directory> = self.fs.root();
         find(root, None, path.as_bytes(), true).map_err(|not| match not {
-            NotThere::Missing => Error::NotFound {
+            PathError::Missing => Error::NotFound {
                 path: path.to_owned(),
             },
-            NotThere::Failed(e) => Error::of(path, e),
+            PathError::Failed(e) => Error::of(path, e),
         })
     }
 

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use super::error::Error;
 use crate::dataset::chunked;
-use crate::hdf5::{program, worker};
+use crate::hdf5::{program, reader};
 
 /// The environment variable that names the program to start workers from.
 const VARIABLE: &str = "NPYFS_WORKER";
@@ -32,8 +32,8 @@ const VARIABLE: &str = "NPYFS_WORKER";
 /// ```
 pub fn worker_hook() {
     program::choose_self();
-    if std::env::args_os().nth(1).as_deref() == Some(worker::ARGUMENT.as_ref()) {
-        std::process::exit(i32::from(worker::run(chunked::decode).is_err()));
+    if std::env::args_os().nth(1).as_deref() == Some(reader::ARGUMENT.as_ref()) {
+        std::process::exit(i32::from(reader::run(chunked::decode).is_err()));
     }
 }
 

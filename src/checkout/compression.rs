@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::codec::Encoding;
 use crate::codec::encode::Codec;
-use crate::hdf5::edit::Filter;
+use crate::hdf5::edit::FilterSpec;
 
 /// Bytes of a chunk, or a little less.
 pub const CHUNK: u64 = 1 << 20;
@@ -84,7 +84,7 @@ impl Compression {
     }
 
     /// The filters in the order in which they are applied.
-    pub fn filters(self) -> Vec<Filter> {
+    pub fn filters(self) -> Vec<FilterSpec> {
         const GZIP: i32 = 1;
         const SHUFFLE: i32 = 2;
         const LZF: i32 = 32000;

@@ -19,7 +19,7 @@ use super::index::Stored;
 use super::workplace::Workplace;
 use crate::dataset::grid::row_piece;
 use crate::error::{Error, ErrorKind, Result};
-use crate::hdf5::edit::{Editor, ObjectPath, Origin, Recodable, Step, source};
+use crate::hdf5::edit::{EditStep, Editor, ObjectPath, Recodable, SourceFile, source};
 use crate::io::content::Content;
 use crate::io::dir::Dir;
 use crate::io::file::StoreFile;
@@ -147,10 +147,10 @@ impl Export<'_> {
         changes: &Changes,
         progress: &dyn Progress,
     ) -> Result<Vec<(String, String)>> {
-        let mut all = vec![(String::new(), 0, Step::Times(base.identity.modified()))];
+        let mut all = vec![(String::new(), 0, EditStep::Times(base.identity.modified()))];
         for path in self.without {
             let name = String::from_utf8_lossy(&path.join(&b'/')).into_owned();
-            all.push((name, 0, Step::Remove { path: path.clone() }));
+            all.push((name, 0, EditStep::Remove { path: path.clone() }));
         }
         let mut refused = Vec::new();
         let is_first = |key: &str| {
@@ -169,7 +169,7 @@ impl Export<'_> {
                 }
             };
             let (bytes, step) = match stored {
-                None => (0, Step::Remove { path }),
+                None => (0, EditStep::Remove { path }),
                 Some((dir, stored)) => {
                     let (name, time) = (stored.name(), stored.time);
                     let meta = match dir.metadata(&name) {
@@ -180,10 +180,10 @@ impl Export<'_> {
                         }
                     };
                     let bytes = meta.len();
-                    let from = Origin::new(&dir.path().join(name), &meta);
+                    let from = SourceFile::new(&dir.path().join(name), &meta);
                     match self.later_part {
-                        true => (0, Step::CopyEmpty { from, path, time }),
-                        false => (bytes, Step::Copy { from, path, time }),
+                        true => (0, EditStep::CopyEmpty { from, path, time }),
+                        false => (bytes, EditStep::Copy { from, path, time }),
                     }
                 }
             };
@@ -255,7 +255,7 @@ fn compress(
             };
             let path = dataset.path.clone();
             let filters = encoding.filters(element, chunked::size(element, &chunk));
-            let declare = Step::Declare {
+            let declare = EditStep::Declare {
                 path: path.clone(),
                 chunk: chunk.clone(),
                 filters,
@@ -264,10 +264,10 @@ fn compress(
             chunked::encode(&chunks, |chunks| {
                 Ok(editor.write_chunks(&StoreFile::open(part)?, chunks)?)
             })?;
-            let replace = Step::Replace { path: path.clone() };
+            let replace = EditStep::Replace { path: path.clone() };
             all_done(editor, part, replace, &path)?;
         } else {
-            let step = Step::Recode {
+            let step = EditStep::Recode {
                 chunk,
                 path: dataset.path.clone(),
                 filters: filters.clone(),
@@ -278,7 +278,7 @@ fn compress(
     }
     let gathered = part.with_file_name("gathered.h5");
     File::create_new(&gathered)?;
-    let step = Step::Gather { from: source(part) };
+    let step = EditStep::Gather { from: source(part) };
     all_done(editor, &gathered, step, &Vec::new())?;
     Ok(gathered)
 }
@@ -302,7 +302,7 @@ impl Content for Bytes {
 }
 
 /// Does a step that may not fail.
-fn all_done(editor: &mut Editor, file: &Path, step: Step, about: &ObjectPath) -> Result<()> {
+fn all_done(editor: &mut Editor, file: &Path, step: EditStep, about: &ObjectPath) -> Result<()> {
     let done = editor.edit(&StoreFile::open(file)?, vec![step])?;
     match done.into_iter().find_map(std::result::Result::err) {
         None => Ok(()),

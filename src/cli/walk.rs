@@ -11,7 +11,7 @@ use crate::hdf5::permit::Reach;
 use crate::mount::fs::Fs;
 use crate::tree::Node;
 use crate::tree::control;
-use crate::tree::path::{self, NotThere};
+use crate::tree::path::{self, PathError};
 
 /// The store and the view options of a subcommand that reads without mounting.
 #[derive(clap::Args, Debug)]
@@ -46,9 +46,9 @@ pub fn find(fs: &Fs, path: &Path, follow_last: bool) -> Result<Node, CliError> {
     let hidden = (control::NAME, fs.control());
     let bytes = path.as_os_str().as_bytes();
     path::find(fs.root(), Some(hidden), bytes, follow_last).map_err(|not| match not {
-        NotThere::Missing => {
+        PathError::Missing => {
             CliError::object(format!("{}: no such path in the store", path.display()))
         }
-        NotThere::Failed(e) => CliError::object(format!("{}: {e}", path.display())),
+        PathError::Failed(e) => CliError::object(format!("{}: {e}", path.display())),
     })
 }

@@ -9,7 +9,7 @@ use crate::codec::pool::{Effort, Team};
 use crate::codec::{Means, PartsError};
 use crate::dataset::cache::Need;
 use crate::error::{Error, Result};
-use crate::hdf5::{Direct, Request, Slot, StoredChunk};
+use crate::hdf5::{DirectChunks, EncodedChunk, Request, Slot};
 use crate::io::buffer::{Buffer, SMALLEST};
 use crate::io::file::StoreFile;
 
@@ -28,7 +28,7 @@ pub struct Chunks {
     chunk_len: usize,
     /// Stored bytes of the largest chunk.
     largest: usize,
-    direct: Direct,
+    direct: DirectChunks,
 }
 
 /// The file and the resources that reading chunks takes.
@@ -104,7 +104,7 @@ fn usize_of(n: u64) -> Result<usize> {
 impl Chunks {
     /// Creates the chunks of a dataset of `shape`; `None` if a chunk is too large to be held: libhdf5 then reads it
     /// in parts.
-    pub fn new(shape: &[u64], chunk: &[u64], element: u64, direct: Direct) -> Option<Self> {
+    pub fn new(shape: &[u64], chunk: &[u64], element: u64, direct: DirectChunks) -> Option<Self> {
         let len = chunk
             .iter()
             .try_fold(element, |n, &d| n.checked_mul(d))
@@ -175,7 +175,7 @@ impl Chunks {
     pub fn request(&self, object: u64, start: &[u64], count: &[u64]) -> Result<Request> {
         Ok(Request::Chunk {
             dataset: object,
-            stored: Box::new(StoredChunk {
+            stored: Box::new(EncodedChunk {
                 slot: self.slot(&self.first(start))?,
                 pipeline: self.direct.pipeline.clone(),
                 fill: self.direct.fill.clone(),
@@ -280,12 +280,12 @@ impl Chunks {
 }
 
 /// Decodes a chunk that `Chunks::request` described: for the process that was asked.
-pub fn decode(file: &StoreFile, stored: &StoredChunk) -> Result<Vec<u8>> {
+pub fn decode(file: &StoreFile, stored: &EncodedChunk) -> Result<Vec<u8>> {
     let chunks = Chunks::new(
         &stored.chunk,
         &stored.chunk,
         stored.element,
-        Direct {
+        DirectChunks {
             pipeline: stored.pipeline.clone(),
             table: crate::hdf5::ChunkTable {
                 slots: vec![stored.slot],

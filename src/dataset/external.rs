@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use super::opened::OpenStore;
 use crate::dataset::backing::RawFile;
 use crate::error::{Error, ErrorKind, Result};
-use crate::hdf5::{Member, RawPart, Resolved, Source};
+use crate::hdf5::{DataSource, GroupMember, RawPart, Resolved};
 use crate::io::file::StoreFile;
 use crate::options::External;
 
@@ -113,7 +113,7 @@ pub fn short_of(store: &OpenStore, dataset: u64, len: u64) -> Vec<String> {
     let Ok(map) = store.context.h5.map(&store.file, dataset) else {
         return Vec::new();
     };
-    let Source::Raw { files, .. } = map.source else {
+    let DataSource::Raw { files, .. } = map.source else {
         return Vec::new();
     };
     raw_files(store, &files)
@@ -124,8 +124,8 @@ pub fn short_of(store: &OpenStore, dataset: u64, len: u64) -> Vec<String> {
 /// Checks that the policy lets a dataset be read; the error is the reason if not.
 pub fn check(store: &Arc<OpenStore>, dataset: u64) -> Result<()> {
     match store.context.h5.map(&store.file, dataset)?.source {
-        Source::Raw { files, .. } => raw_files(store, &files).map(drop),
-        Source::Virtual { sources } => check_virtual(store, &sources).map(drop),
+        DataSource::Raw { files, .. } => raw_files(store, &files).map(drop),
+        DataSource::Virtual { sources } => check_virtual(store, &sources).map(drop),
         _ => Ok(()),
     }
 }
@@ -226,7 +226,7 @@ fn check_source(
 ) -> Result<bool> {
     let h5 = &store.context.h5;
     let dataset = match h5.resolve(&store.file, store.root, path)? {
-        Resolved::Member(Member::Dataset(dataset)) => dataset,
+        Resolved::Member(GroupMember::Dataset(dataset)) => dataset,
         Resolved::External { file, path } => {
             // libhdf5 will follow the link by its name, as it opens source files.
             *outside = true;
@@ -244,11 +244,11 @@ fn check_source(
         Resolved::Member(_) => return Ok(true),
     };
     match h5.map(&store.file, dataset.addr)?.source {
-        Source::Raw { files, .. } => {
+        DataSource::Raw { files, .. } => {
             let name = files.into_iter().next().map(|f| f.name).unwrap_or_default();
             Err(denied(&name, "external raw data below a virtual dataset"))
         }
-        Source::Virtual { sources } => {
+        DataSource::Virtual { sources } => {
             *outside |= check_below(store, &sources, depth - 1)?;
             Ok(true)
         }

@@ -10,7 +10,7 @@ use super::text::Measured;
 use crate::dataset::backing::{Backing, Form};
 use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
-use crate::hdf5::{GroupPath, Request, Times};
+use crate::hdf5::{GroupPath, ObjectTimes, Request};
 use crate::io::file::{Ownership, StoreFile, missing_end, time};
 
 /// An HDF5 file that is open.
@@ -27,7 +27,7 @@ pub struct OpenStore {
     seen: Mutex<HashMap<u64, GroupPath>>,
     measures: Mutex<HashMap<u64, Result<Arc<Measured>>>>,
     /// The times at which objects were written, if the file says it.
-    times: OnceLock<Arc<Option<Times>>>,
+    times: OnceLock<Arc<Option<ObjectTimes>>>,
 }
 
 impl OpenStore {

@@ -10,7 +10,7 @@ use crate::dataset::backing::RECORD;
 use crate::dataset::blocks::Blocks;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5;
-use crate::hdf5::{Dataset, Element, Part, Request, Sink, Source, TextForm};
+use crate::hdf5::{DataSource, Dataset, ElementType, RecordPart, Request, Sink, TextForm};
 use crate::io::content::Content;
 use crate::npy::dtype::DType;
 
@@ -34,7 +34,7 @@ pub(crate) fn measure(store: &Arc<OpenStore>, dataset: &Dataset) -> Result<Arc<M
         let (h5, rank) = (&store.context.h5, dataset.shape.len() - inner.len());
         let map = h5.map(&store.file, dataset.addr)?;
         text::stays_inside(store, &map.source)?;
-        let never = matches!(map.source, Source::Fill(_));
+        let never = matches!(map.source, DataSource::Fill(_));
         let own = &dataset.shape[..rank];
         // One element stands for all that were never written.
         let seen = match never && !own.contains(&0) {
@@ -66,9 +66,9 @@ pub(crate) fn measure(store: &Arc<OpenStore>, dataset: &Dataset) -> Result<Arc<M
     })
 }
 
-fn parts(dataset: &Dataset) -> Result<(&Part, &[u64])> {
+fn parts(dataset: &Dataset) -> Result<(&RecordPart, &[u64])> {
     match &dataset.element {
-        Element::Record { part, inner } => Ok((part, inner)),
+        ElementType::Record { part, inner } => Ok((part, inner)),
         _ => Err(Error::damaged("no text inside its elements")),
     }
 }

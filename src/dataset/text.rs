@@ -8,7 +8,9 @@ use std::sync::Arc;
 use super::opened::OpenStore;
 use super::{external, record};
 use crate::error::{Error, Result};
-use crate::hdf5::{Attribute, CHARS, Dataset, Element, Request, Source, TextForm, TextMeasure};
+use crate::hdf5::{
+    Attribute, CHARS, DataSource, Dataset, ElementType, Request, TextForm, TextMeasure,
+};
 use crate::npy::dtype::DType;
 
 /// Elements per block that text is measured and read in.
@@ -58,14 +60,14 @@ pub fn measure(store: &Arc<OpenStore>, dataset: &Dataset) -> Result<Arc<Measured
     store.measured(dataset.addr, || {
         let h5 = &store.context.h5;
         let chars = match dataset.element {
-            Element::Text { fixed: Some(_), .. } => {
+            ElementType::Text { fixed: Some(_), .. } => {
                 written_chars(&h5.attributes(&store.file, dataset.addr)?)
             }
             _ => None,
         };
         let map = h5.map(&store.file, dataset.addr)?;
         stays_inside(store, &map.source)?;
-        if !matches!(map.source, Source::Fill(_)) {
+        if !matches!(map.source, DataSource::Fill(_)) {
             let measure = h5.measure_text(&store.file, dataset.addr, rows(&dataset.shape))?;
             return Ok(Measured {
                 measure,
@@ -101,9 +103,9 @@ pub fn measure(store: &Arc<OpenStore>, dataset: &Dataset) -> Result<Arc<Measured
 }
 
 /// Refuses text that is composed of datasets in other files.
-pub fn stays_inside(store: &Arc<OpenStore>, source: &Source) -> Result<()> {
+pub fn stays_inside(store: &Arc<OpenStore>, source: &DataSource) -> Result<()> {
     match source {
-        Source::Virtual { sources } if external::check_virtual(store, sources)? => Err(
+        DataSource::Virtual { sources } if external::check_virtual(store, sources)? => Err(
             Error::damaged("text in a virtual dataset whose sources are in other files"),
         ),
         _ => Ok(()),
@@ -123,13 +125,13 @@ fn written_chars(attributes: &[Attribute]) -> Option<usize> {
 ///
 /// `<U` is for text that is declared UTF-8 and is it (h5py's `str`); of fixed width only where some of
 /// it is not ASCII, or where it was written so. `|S` is for the rest.
-pub fn shown_as(element: &Element, measured: &Measured) -> (DType, TextForm) {
+pub fn shown_as(element: &ElementType, measured: &Measured) -> (DType, TextForm) {
     let measure = &measured.measure;
     let longest = match measure.ascii {
         true => measure.bytes,
         false => measure.chars,
     };
-    if let (Element::Text { fixed: Some(n), .. }, Some(chars)) = (element, measured.chars)
+    if let (ElementType::Text { fixed: Some(n), .. }, Some(chars)) = (element, measured.chars)
         // Anybody may have written that: it must fit the text, and ask for no more room than that has.
         && (measure.utf8 || measure.ascii)
         && (longest.max(1)..=*n).contains(&chars)
@@ -137,8 +139,8 @@ pub fn shown_as(element: &Element, measured: &Measured) -> (DType, TextForm) {
         return (DType::text(chars), TextForm::Ucs4(chars));
     }
     let (fixed, utf8) = match element {
-        Element::Text { fixed, utf8 } => (*fixed, *utf8 && measure.utf8),
-        Element::Fixed { .. } | Element::Record { .. } => (None, false),
+        ElementType::Text { fixed, utf8 } => (*fixed, *utf8 && measure.utf8),
+        ElementType::Fixed { .. } | ElementType::Record { .. } => (None, false),
     };
     if utf8 && !(measure.ascii && fixed.is_some()) {
         let width = measure.chars.max(1);
@@ -150,7 +152,7 @@ pub fn shown_as(element: &Element, measured: &Measured) -> (DType, TextForm) {
 
 /// Whether the text is too large to be shown at a fixed width.
 pub fn is_over_limit(store: &Arc<OpenStore>, dataset: &Dataset) -> Result<bool> {
-    let Element::Text { fixed, .. } = dataset.element else {
+    let ElementType::Text { fixed, .. } = dataset.element else {
         return Ok(false);
     };
     let limit = store.context.options.text_limit();

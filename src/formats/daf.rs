@@ -20,7 +20,7 @@ use crate::dataset::opened::OpenStore;
 use crate::error::Result;
 use crate::formats::plain::group::GroupDirectory;
 use crate::formats::plain::kind::{GroupKind, GroupView};
-use crate::hdf5::{Dataset, Element, Member, Members, Request, Resolved, Value};
+use crate::hdf5::{Dataset, ElementType, GroupMember, GroupMembers, Request, Resolved, Value};
 use crate::npy::dtype::{DType, Kind, Order};
 use crate::tree::VirtualFile;
 use npz::NpzFile;
@@ -44,7 +44,7 @@ impl GroupKind for Groups {
         &self,
         store: &OpenStore,
         group: u64,
-        members: &Members,
+        members: &GroupMembers,
         notes: &mut Vec<String>,
     ) -> Result<Option<GroupView>> {
         view(store, group, members, notes)
@@ -59,14 +59,14 @@ impl GroupKind for Groups {
 pub fn view(
     store: &OpenStore,
     group: u64,
-    members: &Members,
+    members: &GroupMembers,
     notes: &mut Vec<String>,
 ) -> Result<Option<GroupView>> {
     let find = |name: &[u8]| members.members.iter().find(|(n, _)| n == name);
     let Some((_, mark)) = find(MARK) else {
         return Ok(None);
     };
-    let Member::Dataset(mark) = mark else {
+    let GroupMember::Dataset(mark) = mark else {
         notes.push("__daf__ is not a dataset: shown as plain HDF5".into());
         return Ok(None);
     };
@@ -88,7 +88,7 @@ pub fn view(
             let axis = name.strip_suffix(b"#").filter(|a| !a.contains(&b'#'))?;
             let followed;
             let member = match member {
-                Member::Soft(target) => {
+                GroupMember::Soft(target) => {
                     followed = store.context.h5.resolve(&store.file, group, target).ok()?;
                     match &followed {
                         Resolved::Member(member) => member,
@@ -98,7 +98,7 @@ pub fn view(
                 member => member,
             };
             match member {
-                Member::Dataset(Dataset { shape, .. }) if shape.len() == 1 => {
+                GroupMember::Dataset(Dataset { shape, .. }) if shape.len() == 1 => {
                     Some((axis, shape[0]))
                 }
                 _ => None,
@@ -124,11 +124,11 @@ pub fn view(
             .collect::<std::result::Result<Vec<_>, _>>();
         let checked = lengths.and_then(|lengths| match (member, lengths.len()) {
             (_, 3..) => Ok(()),
-            (Member::Dataset(dataset), _) if dataset.shape != lengths => Err(format!(
+            (GroupMember::Dataset(dataset), _) if dataset.shape != lengths => Err(format!(
                 "{shown}: shape {:?} does not fit axes of length {lengths:?}",
                 dataset.shape
             )),
-            (Member::Group { addr, .. }, 2) => {
+            (GroupMember::Group { addr, .. }, 2) => {
                 let shape =
                     sparse(store, *addr, &lengths).map_err(|why| format!("{shown}: {why}"))?;
                 view.composites.insert(*addr, vec![("shape", shape)]);
@@ -151,7 +151,7 @@ fn split(name: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 fn check_version(store: &OpenStore, mark: &Dataset) -> std::result::Result<(), String> {
-    let Element::Fixed { dtype, .. } = &mark.element else {
+    let ElementType::Fixed { dtype, .. } = &mark.element else {
         return Err("invalid daf version: not integers".into());
     };
     let DType::Scalar {
@@ -200,7 +200,7 @@ fn block(
         Ok(map)
             if matches!(
                 map.source,
-                crate::hdf5::Source::Raw { .. } | crate::hdf5::Source::Virtual { .. }
+                crate::hdf5::DataSource::Raw { .. } | crate::hdf5::DataSource::Virtual { .. }
             ) =>
         {
             Err("data outside its own dataset".into())
@@ -225,7 +225,7 @@ fn sparse(store: &OpenStore, group: u64, lengths: &[u64]) -> std::result::Result
             .members
             .iter()
             .find_map(|(n, member)| match member {
-                Member::Dataset(dataset) if n == name.as_bytes() => Some(dataset),
+                GroupMember::Dataset(dataset) if n == name.as_bytes() => Some(dataset),
                 _ => None,
             })
             .filter(|dataset| dataset.shape.len() == 1)
@@ -315,7 +315,7 @@ fn check_row_pointers(
 
 fn little_end(dataset: &Dataset, bytes: &[u8]) -> u64 {
     match &dataset.element {
-        Element::Fixed {
+        ElementType::Fixed {
             dtype: DType::Scalar {
                 order: Order::Big, ..
             },
@@ -325,10 +325,10 @@ fn little_end(dataset: &Dataset, bytes: &[u8]) -> u64 {
     }
 }
 
-fn is_integer(element: &Element) -> bool {
+fn is_integer(element: &ElementType) -> bool {
     matches!(
         element,
-        Element::Fixed { dtype: DType::Scalar { kind: Kind::Int | Kind::Uint, .. }, inner, .. } if inner.is_empty()
+        ElementType::Fixed { dtype: DType::Scalar { kind: Kind::Int | Kind::Uint, .. }, inner, .. } if inner.is_empty()
     )
 }
 

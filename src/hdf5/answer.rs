@@ -8,12 +8,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use super::budget::Room;
-use super::lmdb::Packed;
+use super::budget::Reservation;
+use super::lmdb::PackedValues;
+use super::lmdb::tables::TablesOutcome;
 use super::request::GroupPath;
-use super::tables::Outcome;
-use super::times::Times;
-use super::types::Element;
+use super::times::ObjectTimes;
+use super::types::ElementType;
 use crate::codec::Pipeline;
 use crate::npy::dtype::DType;
 
@@ -21,11 +21,11 @@ use crate::npy::dtype::DType;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Answer {
     Root(u64),
-    Members(Members),
-    Survey(Survey<Surveyed>),
+    Members(GroupMembers),
+    Scan(GroupScan<ScannedMember>),
     Groups(Vec<(u64, GroupPath)>),
     References(Vec<GroupPath>),
-    Times(Option<Times>),
+    Times(Option<ObjectTimes>),
     Resolved(Resolved),
     Map(DatasetMap),
     Details(Details),
@@ -35,7 +35,7 @@ pub enum Answer {
     TextMeasures(Vec<TextMeasure>),
     Maps(Maps),
     Values(Vec<Option<ByteBuf>>),
-    Packed(Packed),
+    Packed(PackedValues),
     Lengths(Vec<Option<u64>>),
     /// Keys and values.
     Rows(Vec<(ByteBuf, ByteBuf)>),
@@ -43,7 +43,7 @@ pub enum Answer {
     Created(Vec<u64>),
     /// Why each step was refused, if it was.
     Edited(Vec<Result<(), String>>),
-    Tables(Outcome),
+    Tables(TablesOutcome),
     Written,
 }
 
@@ -52,9 +52,9 @@ pub type Maps = Vec<(Vec<u8>, Result<DatasetMap, String>)>;
 
 /// The members of a group.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Members {
+pub struct GroupMembers {
     /// In order of name; of a large group a part.
-    pub members: Vec<(Vec<u8>, Member)>,
+    pub members: Vec<(Vec<u8>, GroupMember)>,
     /// How many members the group has in all.
     pub total: usize,
     /// Set when the group is damaged and some members are missing.
@@ -63,7 +63,7 @@ pub struct Members {
 
 /// A group with what is below it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Survey<T> {
+pub struct GroupScan<T> {
     /// The attributes asked for of the group itself.
     pub attributes: Vec<Attribute>,
     /// In order of name; of a large group a part.
@@ -74,20 +74,20 @@ pub struct Survey<T> {
     pub damage: Option<String>,
 }
 
-/// A member of a group that was surveyed.
+/// A member of a group that was scanned.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Surveyed {
+pub struct ScannedMember {
     pub name: Vec<u8>,
-    pub member: Member,
+    pub member: GroupMember,
     /// The attributes asked for that it has.
     pub attributes: Vec<Attribute>,
     /// What is in a group; `None` if it was not entered: it is damaged, deep, or large and without any
     /// of the attributes, or was met before.
-    pub members: Option<Vec<Surveyed>>,
+    pub members: Option<Vec<ScannedMember>>,
 }
 
-impl Surveyed {
-    pub(super) fn leaf(name: Vec<u8>, member: Member) -> Self {
+impl ScannedMember {
+    pub(super) fn leaf(name: Vec<u8>, member: GroupMember) -> Self {
         Self {
             name,
             member,
@@ -99,7 +99,7 @@ impl Surveyed {
 
 /// What a link of a group leads to.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Member {
+pub enum GroupMember {
     Group {
         addr: u64,
         /// Hard links to it, as its header claims.
@@ -124,7 +124,7 @@ pub enum Member {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Dataset {
     pub addr: u64,
-    pub element: Element,
+    pub element: ElementType,
     /// Dimensions of the dataset, then those of an array datatype.
     pub shape: Vec<u64>,
     /// Its data may lie in other files (external raw data, virtual datasets); only if the listing asked.
@@ -135,17 +135,17 @@ pub struct Dataset {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DatasetMap {
     pub addr: u64,
-    pub element: Element,
+    pub element: ElementType,
     /// Dimensions of the dataset, then those of an array datatype.
     pub shape: Vec<u64>,
     /// How many of them are the dataset's own.
     pub rank: usize,
-    pub source: Source,
+    pub source: DataSource,
 }
 
 /// Where the bytes are.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Source {
+pub enum DataSource {
     /// Never written: every element is this.
     Fill(Vec<u8>),
     /// In the object header, whole.
@@ -158,7 +158,7 @@ pub enum Source {
     Chunked {
         chunk: Vec<u64>,
         /// Where they are and how to decode them, if that can be done without libhdf5.
-        direct: Option<Direct>,
+        direct: Option<DirectChunks>,
         /// Why their table was not believed; libhdf5 reads them then, and finds what is wrong with each.
         refused: Option<String>,
         /// There was no room for their table just now.
@@ -172,7 +172,7 @@ pub enum Source {
 
 /// What it takes to read chunks without libhdf5.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Direct {
+pub struct DirectChunks {
     pub pipeline: Pipeline,
     pub table: ChunkTable,
     /// The element that stands where no chunk is stored.
@@ -185,7 +185,7 @@ pub struct ChunkTable {
     pub slots: Vec<Slot>,
     /// Its share of the memory for tables.
     #[serde(skip)]
-    pub room: Option<Arc<Room>>,
+    pub room: Option<Arc<Reservation>>,
 }
 
 /// One place of the grid; size 0: no chunk is stored there.
@@ -210,7 +210,7 @@ pub struct RawPart {
 /// The end of a path.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Resolved {
-    Member(Member),
+    Member(GroupMember),
     /// An external link in the middle, with what follows it.
     External {
         file: Vec<u8>,
@@ -225,7 +225,7 @@ pub struct Details {
     pub layout: Option<String>,
     pub max_shape: Option<Vec<Option<u64>>>,
     pub chunks: Option<Vec<u64>>,
-    pub filters: Vec<Filter>,
+    pub filters: Vec<FilterInfo>,
     /// `None` where the chunk index cannot be read.
     pub stored_size: Option<u64>,
     /// Why it cannot be read.
@@ -240,7 +240,7 @@ pub struct Details {
 
 /// One step of a filter pipeline.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Filter {
+pub struct FilterInfo {
     pub id: i32,
     pub name: String,
     pub parameters: Vec<u32>,

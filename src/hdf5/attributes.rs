@@ -3,7 +3,7 @@
 use super::describe::shape_bytes;
 use super::ffi::{self, Id};
 use super::service::bounded;
-use super::types::{self, Element};
+use super::types::{self, ElementType};
 use super::{Attribute, H5Error, TextForm, Value, record, text};
 use crate::npy::dtype::DType;
 
@@ -42,7 +42,7 @@ fn value(attr: &Id) -> Result<Value, H5Error> {
         .and_then(|n| usize::try_from(n).ok())
         .ok_or_else(|| H5Error::TooLarge("attribute too large to show".into()))?;
     match element {
-        Element::Fixed {
+        ElementType::Fixed {
             dtype,
             inner,
             convert,
@@ -55,13 +55,13 @@ fn value(attr: &Id) -> Result<Value, H5Error> {
                 shape,
             })
         }
-        Element::Record { part, inner } => {
+        ElementType::Record { part, inner } => {
             let read = record::of_attribute(attr, &stored, (&part, &inner), elements);
             shape.extend(inner);
             let (dtype, data) = read?;
             Ok(Value { dtype, shape, data })
         }
-        Element::Text { fixed, utf8 } => {
+        ElementType::Text { fixed, utf8 } => {
             let texts = match fixed {
                 None => ffi::read_attribute_strings(attr, &ffi::variable_string(utf8)?, elements)?,
                 Some(size) => {

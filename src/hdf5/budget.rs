@@ -12,24 +12,24 @@ pub struct Budget(AtomicU64);
 
 /// A share, given back when dropped; the table must be gone by then.
 #[derive(Debug)]
-pub struct Room {
+pub struct Reservation {
     budget: Arc<Budget>,
     bytes: u64,
 }
 
 impl Budget {
     /// Room for this many bytes, if there is any.
-    pub fn take(self: &Arc<Self>, bytes: u64) -> Option<Room> {
+    pub fn take(self: &Arc<Self>, bytes: u64) -> Option<Reservation> {
         let more = |taken: u64| taken.checked_add(bytes).filter(|&n| n <= MOST);
         self.0.fetch_update(Relaxed, Relaxed, more).ok()?;
-        Some(Room {
+        Some(Reservation {
             budget: self.clone(),
             bytes,
         })
     }
 }
 
-impl Drop for Room {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.budget.0.fetch_sub(self.bytes, Relaxed);
     }

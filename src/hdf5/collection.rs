@@ -14,7 +14,7 @@ use serde_bytes::ByteBuf;
 
 use super::create::stored_type;
 use super::ffi::{self, AttributeData, Id};
-use super::pool::Worker;
+use super::pool::WorkerProcess;
 use super::{Answer, H5Error, Request, writer};
 use crate::io::file::StoreFile;
 use crate::io::owner::Owner;
@@ -36,12 +36,12 @@ pub struct NewCollection {
     /// Numbers and parameters.
     pub filters: Vec<(i32, Vec<u32>)>,
     /// Of the root group.
-    pub attributes: Vec<(String, Note)>,
+    pub attributes: Vec<(String, AttributeValue)>,
 }
 
 /// The value of an attribute, as h5py stores it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Note {
+pub enum AttributeValue {
     Text(String),
     Int(i64),
     Ints(Vec<i64>),
@@ -54,7 +54,7 @@ pub enum Note {
 
 /// A row of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Row {
+pub struct CollectionRow {
     pub dataset: u32,
     pub row: u64,
     /// How far it reaches in the row.
@@ -69,8 +69,8 @@ pub enum CollectionRequest {
     Create(Box<NewCollection>),
     /// Writes rows, sets attributes, and flushes.
     Write {
-        rows: Vec<Row>,
-        attributes: Vec<(String, Note)>,
+        rows: Vec<CollectionRow>,
+        attributes: Vec<(String, AttributeValue)>,
     },
     Close,
 }
@@ -78,10 +78,10 @@ pub enum CollectionRequest {
 /// The collections that a worker has open, by the serial number of the file.
 #[derive(Default)]
 pub struct Collections {
-    open: HashMap<u64, Collection>,
+    open: HashMap<u64, OpenCollection>,
 }
 
-struct Collection {
+struct OpenCollection {
     /// The dataset that was written last.
     last: Option<(u32, Id)>,
     ty: Id,
@@ -106,7 +106,8 @@ impl Collections {
             CollectionRequest::Create(new) => {
                 let held = file.ok_or_else(unknown)?.file().map_err(H5Error::from)?;
                 let path = held.path().into_bytes();
-                self.open.insert(serial, Collection::create(&path, new)?);
+                self.open
+                    .insert(serial, OpenCollection::create(&path, new)?);
                 Ok(())
             }
             CollectionRequest::Write { rows, attributes } => {
@@ -122,7 +123,7 @@ impl Collections {
     }
 }
 
-impl Collection {
+impl OpenCollection {
     fn create(path: &[u8], new: &NewCollection) -> Result<Self, H5Error> {
         if new.datasets > MOST {
             return Err(H5Error::TooLarge(format!("more than {MOST} datasets")));
@@ -144,37 +145,41 @@ impl Collection {
         Ok(made)
     }
 
-    fn annotate(&self, attributes: &[(String, Note)]) -> Result<(), H5Error> {
+    fn annotate(&self, attributes: &[(String, AttributeValue)]) -> Result<(), H5Error> {
         let (int, float) = (ffi::int_type(8, true, false)?, ffi::float_type(8, false)?);
         for (name, note) in attributes {
             let bytes: Vec<u8>;
             let bool_type = ffi::bool_type()?;
             let data = match note {
-                Note::Text(text) => AttributeData::Text(text),
-                Note::Int(n) => {
+                AttributeValue::Text(text) => AttributeData::Text(text),
+                AttributeValue::Int(n) => {
                     bytes = n.to_le_bytes().to_vec();
                     AttributeData::Values(&int, None, &bytes)
                 }
-                Note::Ints(all) => {
+                AttributeValue::Ints(all) => {
                     bytes = all.iter().flat_map(|n| n.to_le_bytes()).collect();
                     AttributeData::Values(&int, Some(all.len() as u64), &bytes)
                 }
-                Note::Bool(b) => {
+                AttributeValue::Bool(b) => {
                     bytes = vec![u8::from(*b)];
                     AttributeData::Values(&bool_type, None, &bytes)
                 }
-                Note::Float(bits) => {
+                AttributeValue::Float(bits) => {
                     bytes = bits.to_le_bytes().to_vec();
                     AttributeData::Values(&float, None, &bytes)
                 }
-                Note::Nothing => AttributeData::Values(&float, Some(0), &[]),
+                AttributeValue::Nothing => AttributeData::Values(&float, Some(0), &[]),
             };
             ffi::set_attribute(&self.file, name, &data)?;
         }
         Ok(())
     }
 
-    fn write(&mut self, rows: &[Row], attributes: &[(String, Note)]) -> Result<(), H5Error> {
+    fn write(
+        &mut self,
+        rows: &[CollectionRow],
+        attributes: &[(String, AttributeValue)],
+    ) -> Result<(), H5Error> {
         for row in rows {
             if self.last.as_ref().is_none_or(|(n, _)| *n != row.dataset) {
                 self.last = None;
@@ -199,12 +204,12 @@ pub struct CollectionWriter {
     program: PathBuf,
     dir: PathBuf,
     owner: Owner,
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<RunningWorker>>,
 }
 
 /// A worker, and what ends the thread that started it when it is dropped.
-struct Running {
-    worker: Worker,
+struct RunningWorker {
+    worker: WorkerProcess,
     _starter: Sender<()>,
 }
 
@@ -241,7 +246,7 @@ impl CollectionWriter {
     }
 
     /// A worker ends with the thread that starts it, so one is made for that.
-    fn start(&self) -> Result<Running, H5Error> {
+    fn start(&self) -> Result<RunningWorker, H5Error> {
         let (program, dir) = (self.program.clone(), self.dir.clone());
         let owner = self.owner.argument();
         let (sender, started) = channel();
@@ -249,7 +254,7 @@ impl CollectionWriter {
         let starting = move || {
             let dirs = [Some(dir.as_path()), owner.as_deref()];
             let arguments = (writer::ARGUMENT, dirs.into_iter().flatten());
-            let worker = Worker::start(&program, arguments, &Default::default());
+            let worker = WorkerProcess::start(&program, arguments, &Default::default());
             if sender.send(worker).is_ok() {
                 let _ = end.recv();
             }
@@ -257,7 +262,7 @@ impl CollectionWriter {
         let thread = thread::Builder::new().name("starter".into());
         anywhere(|| thread.spawn(starting)).map_err(failed)?;
         let worker = started.recv().map_err(failed)?.map_err(failed)?;
-        Ok(Running {
+        Ok(RunningWorker {
             worker,
             _starter: starter,
         })

@@ -6,16 +6,16 @@
 use std::ops::Range;
 
 use super::ffi::{self, Id};
-use super::record::{Member, Part};
-use super::types::{LeftOut, Shown, TypeError, pair, unsupported, with_dims};
+use super::record::{RecordMember, RecordPart};
+use super::types::{OmittedMember, ShownType, TypeError, pair, unsupported, with_dims};
 use crate::npy::dtype::{DType, Field, Kind};
 
 /// A member as it is shown.
-struct Place {
+struct CompoundMember {
     name: String,
     offset: usize,
     shape: Vec<u64>,
-    part: Part,
+    part: RecordPart,
     convert: bool,
     foreign: bool,
     gaps: Vec<Range<usize>>,
@@ -25,7 +25,7 @@ struct Place {
 const MOST_GAPS: usize = 1 << 12;
 
 /// The form of a compound.
-pub fn shown(ty: &Id, depth: usize) -> Result<Shown, TypeError> {
+pub fn shown(ty: &Id, depth: usize) -> Result<ShownType, TypeError> {
     let size = ffi::size(ty);
     let (mut places, left_out) = places(ty, depth)?;
     if places.is_empty() {
@@ -43,15 +43,15 @@ pub fn shown(ty: &Id, depth: usize) -> Result<Shown, TypeError> {
     }
     places.sort_by_key(|place| place.offset);
     if places.iter().any(|place| place.part.has_text()) {
-        let member = |place: Place| Member {
+        let member = |place: CompoundMember| RecordMember {
             name: place.name,
             shape: place.shape,
             part: place.part,
         };
-        let part = Part::Struct(places.into_iter().map(member).collect());
-        return Ok(Shown {
+        let part = RecordPart::Struct(places.into_iter().map(member).collect());
+        return Ok(ShownType {
             left_out,
-            ..Shown::new(part, true)
+            ..ShownType::new(part, true)
         });
     }
     let convert = places.iter().any(|place| place.convert);
@@ -63,7 +63,7 @@ pub fn shown(ty: &Id, depth: usize) -> Result<Shown, TypeError> {
     let fields: Vec<Field> = places
         .into_iter()
         .filter_map(|place| match place.part {
-            Part::Plain(dtype) => Some(Field {
+            RecordPart::Plain(dtype) => Some(Field {
                 name: place.name,
                 offset: place.offset,
                 dtype,
@@ -85,8 +85,8 @@ pub fn shown(ty: &Id, depth: usize) -> Result<Shown, TypeError> {
         inner_gaps(fields, &inner, &mut gaps);
     }
     gaps.truncate(MOST_GAPS);
-    Ok(Shown {
-        part: Part::Plain(dtype),
+    Ok(ShownType {
+        part: RecordPart::Plain(dtype),
         convert: convert || !gaps.is_empty(),
         foreign,
         gaps,
@@ -123,7 +123,7 @@ fn inner_gaps(fields: &[Field], inner: &[Vec<Range<usize>>], gaps: &mut Vec<Rang
 }
 
 /// The members in the order of the file, and those that are left out.
-fn places(ty: &Id, depth: usize) -> Result<(Vec<Place>, Vec<LeftOut>), TypeError> {
+fn places(ty: &Id, depth: usize) -> Result<(Vec<CompoundMember>, Vec<OmittedMember>), TypeError> {
     let mut places = Vec::new();
     let mut left_out = Vec::new();
     for (name, offset, member) in ffi::members(ty)? {
@@ -139,7 +139,7 @@ fn places(ty: &Id, depth: usize) -> Result<(Vec<Place>, Vec<LeftOut>), TypeError
             Ok((shown, shape)) => {
                 let below = |(inner, why)| (format!("{name}.{inner}"), why);
                 left_out.extend(shown.left_out.into_iter().map(below));
-                places.push(Place {
+                places.push(CompoundMember {
                     name,
                     offset,
                     shape,
@@ -157,12 +157,12 @@ fn places(ty: &Id, depth: usize) -> Result<(Vec<Place>, Vec<LeftOut>), TypeError
 }
 
 /// h5py's complex numbers: two floats called r and i, in this order, wherever they lie.
-fn complex(places: &[Place], size: usize) -> Option<Shown> {
+fn complex(places: &[CompoundMember], size: usize) -> Option<ShownType> {
     let [r, i] = places else { return None };
     if (r.name.as_str(), i.name.as_str()) != ("r", "i") || r.part != i.part {
         return None;
     }
-    let Part::Plain(part) = &r.part else {
+    let RecordPart::Plain(part) = &r.part else {
         return None;
     };
     let is_float = matches!(
@@ -187,7 +187,7 @@ fn complex(places: &[Place], size: usize) -> Option<Shown> {
     }
     let in_place = (r.offset, i.offset, size) == (0, part.size(), whole);
     let convert = r.convert || i.convert || !in_place;
-    Some(Shown::new(Part::Plain(dtype), convert))
+    Some(ShownType::new(RecordPart::Plain(dtype), convert))
 }
 
 fn too_large<T>(name: &str) -> Result<T, TypeError> {

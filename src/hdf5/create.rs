@@ -12,7 +12,7 @@ use serde_bytes::ByteBuf;
 
 use super::budget::Budget;
 use super::ffi::{self, Id};
-use super::pool::Worker;
+use super::pool::WorkerProcess;
 use super::types::TypeError;
 use super::{Answer, H5Error, Request, Value, text, writer};
 use crate::codec::Encoding;
@@ -170,7 +170,7 @@ pub enum Creator {
 pub struct CreatorWorker {
     program: PathBuf,
     dir: PathBuf,
-    idle: Mutex<Option<Worker>>,
+    idle: Mutex<Option<WorkerProcess>>,
 }
 
 impl Creator {
@@ -222,7 +222,7 @@ impl CreatorWorker {
                 let arguments = (writer::ARGUMENT, Some(self.dir.as_path()));
                 let tables = Arc::new(Budget::default());
                 let mut worker =
-                    Worker::start(&self.program, arguments, &tables).map_err(failed)?;
+                    WorkerProcess::start(&self.program, arguments, &tables).map_err(failed)?;
                 let answer = worker.ask(file, request, &mut None).map_err(failed)?;
                 (worker, answer)
             }

@@ -7,10 +7,10 @@ use super::attributes::attributes;
 use super::chunks::{self, Bounds, SUPERBLOCK};
 use super::ffi::{self, Failure, Id, LayoutKind, ObjectKind, RawLink};
 use super::service::{OpenDataset, bounded};
-use super::types::{self, Element, Memo, TypeError};
+use super::types::{self, ElementType, TypeCache, TypeError};
 use super::{
-    Dataset, DatasetMap, Details, Direct, Filter, GroupPath, H5Error, Member, Members, RawPart,
-    Resolved, Source, text,
+    DataSource, Dataset, DatasetMap, Details, DirectChunks, FilterInfo, GroupMember, GroupMembers,
+    GroupPath, H5Error, RawPart, Resolved, text,
 };
 use crate::codec;
 use crate::codec::Pipeline;
@@ -24,11 +24,11 @@ pub fn members(
     group: u64,
     outside: bool,
     part: Range<usize>,
-) -> Result<Members, H5Error> {
+) -> Result<GroupMembers, H5Error> {
     let group = ffi::open_object(file, group)?;
     let (links, damage) = ffi::links(&group);
-    let mut memo = Memo::default();
-    Ok(Members {
+    let mut memo = TypeCache::default();
+    Ok(GroupMembers {
         total: links.len(),
         members: links
             .into_iter()
@@ -40,41 +40,51 @@ pub fn members(
     })
 }
 
-pub fn member(file: &Id, link: RawLink, outside: bool, memo: &mut Memo) -> Member {
+pub fn member(file: &Id, link: RawLink, outside: bool, memo: &mut TypeCache) -> GroupMember {
     match link {
         RawLink::Hard(addr) => {
-            object(file, addr, outside, memo).unwrap_or_else(|e| Member::Damaged(e.0))
+            object(file, addr, outside, memo).unwrap_or_else(|e| GroupMember::Damaged(e.0))
         }
-        RawLink::Soft(target) => Member::Soft(target),
-        RawLink::External(file, path) => Member::External { file, path },
-        RawLink::Damaged(reason) => Member::Damaged(reason),
+        RawLink::Soft(target) => GroupMember::Soft(target),
+        RawLink::External(file, path) => GroupMember::External { file, path },
+        RawLink::Damaged(reason) => GroupMember::Damaged(reason),
     }
 }
 
-fn object(file: &Id, addr: u64, outside: bool, memo: &mut Memo) -> Result<Member, Failure> {
+fn object(
+    file: &Id,
+    addr: u64,
+    outside: bool,
+    memo: &mut TypeCache,
+) -> Result<GroupMember, Failure> {
     opened(&ffi::open_object(file, addr)?, addr, outside, memo)
 }
 
 /// An object that is open.
-pub fn opened(id: &Id, addr: u64, outside: bool, memo: &mut Memo) -> Result<Member, Failure> {
+pub fn opened(
+    id: &Id,
+    addr: u64,
+    outside: bool,
+    memo: &mut TypeCache,
+) -> Result<GroupMember, Failure> {
     match ffi::kind(id) {
-        ObjectKind::Group => Ok(Member::Group {
+        ObjectKind::Group => Ok(GroupMember::Group {
             addr,
             links: ffi::object_info(id)?.links,
         }),
-        ObjectKind::Other => Ok(Member::Unsupported {
+        ObjectKind::Other => Ok(GroupMember::Unsupported {
             addr,
             reason: "named datatype: no data".into(),
         }),
         ObjectKind::Dataset => match dataset(id, addr, outside, memo) {
-            Ok(dataset) => Ok(Member::Dataset(dataset)),
-            Err(TypeError::Unsupported(reason)) => Ok(Member::Unsupported { addr, reason }),
+            Ok(dataset) => Ok(GroupMember::Dataset(dataset)),
+            Err(TypeError::Unsupported(reason)) => Ok(GroupMember::Unsupported { addr, reason }),
             Err(TypeError::Failure(failure)) => Err(failure),
         },
     }
 }
 
-fn dataset(id: &Id, addr: u64, outside: bool, memo: &mut Memo) -> Result<Dataset, TypeError> {
+fn dataset(id: &Id, addr: u64, outside: bool, memo: &mut TypeCache) -> Result<Dataset, TypeError> {
     let element = text::of_dataset(id, memo.element(ffi::dataset_type(id)?)?)?;
     let Some((mut shape, _)) = ffi::extent(&ffi::dataset_space(id)?)? else {
         return Err(TypeError::Unsupported(
@@ -194,7 +204,7 @@ pub fn resolve(file: &Id, group: u64, path: &[u8]) -> Result<Resolved, H5Error> 
         file,
         at,
         true,
-        &mut Memo::default(),
+        &mut TypeCache::default(),
     )?))
 }
 
@@ -210,8 +220,8 @@ pub fn map(dataset: &OpenDataset, file_size: u64) -> Result<DatasetMap, H5Error>
     shape.extend_from_slice(dataset.element.inner());
     let layout = ffi::layout(&plist)?;
     let fixed = match &dataset.element {
-        Element::Fixed { convert, .. } => Some(*convert),
-        Element::Text { .. } | Element::Record { .. } => None,
+        ElementType::Fixed { convert, .. } => Some(*convert),
+        ElementType::Text { .. } | ElementType::Record { .. } => None,
     };
     let element_size = ffi::size(&dataset.mem_type);
     let fill = || ffi::fill_value(&plist, &dataset.mem_type, element_size);
@@ -219,10 +229,10 @@ pub fn map(dataset: &OpenDataset, file_size: u64) -> Result<DatasetMap, H5Error>
     let raw = ffi::external_files(&plist)?;
     let stored = ffi::storage_size(id);
     let source = match (layout, fixed) {
-        (LayoutKind::Virtual, _) => Source::Virtual {
+        (LayoutKind::Virtual, _) => DataSource::Virtual {
             sources: ffi::virtual_sources(&plist)?,
         },
-        (LayoutKind::Contiguous, Some(false)) if !raw.is_empty() => Source::Raw {
+        (LayoutKind::Contiguous, Some(false)) if !raw.is_empty() => DataSource::Raw {
             files: raw.into_iter().map(raw_part).collect::<Result<_, _>>()?,
             fill: fill()?,
         },
@@ -235,20 +245,20 @@ pub fn map(dataset: &OpenDataset, file_size: u64) -> Result<DatasetMap, H5Error>
         (LayoutKind::Compact, Some(_)) => {
             bounded(&own, element_size)?;
             let zeros = vec![0; rank];
-            Source::Compact(dataset.read(&zeros, &own)?)
+            DataSource::Compact(dataset.read(&zeros, &own)?)
         }
         (LayoutKind::Contiguous, Some(convert)) => match ffi::contiguous_addr(id)? {
-            None => Source::Fill(fill()?),
-            Some(_) if convert => Source::Library,
+            None => DataSource::Fill(fill()?),
+            Some(_) if convert => DataSource::Library,
             Some(_) if payload.is_none_or(|len| !stored.as_ref().is_ok_and(|&n| n >= len)) => {
                 return Err(H5Error::Damaged(
                     "less data stored than the shape needs".into(),
                 ));
             }
-            Some(addr) => Source::Contiguous { addr },
+            Some(addr) => DataSource::Contiguous { addr },
         },
         (LayoutKind::Chunked, Some(_)) if stored.as_ref().is_ok_and(|&n| n == 0) => {
-            Source::Fill(fill()?)
+            DataSource::Fill(fill()?)
         }
         (LayoutKind::Chunked, Some(_)) => {
             let chunk = ffi::chunk_shape(&plist, rank)?;
@@ -260,19 +270,19 @@ pub fn map(dataset: &OpenDataset, file_size: u64) -> Result<DatasetMap, H5Error>
                 Ok(direct) => (direct, None),
                 Err(why) => (None, Some(why.to_string())),
             };
-            Source::Chunked {
+            DataSource::Chunked {
                 chunk,
                 direct,
                 refused,
                 crowded: false,
             }
         }
-        (LayoutKind::Compact, None) => Source::Library,
+        (LayoutKind::Compact, None) => DataSource::Library,
         (LayoutKind::Contiguous | LayoutKind::Chunked, None) => {
             // Of an index that cannot be read, libhdf5 reads what it can, and says what is wrong with the rest.
             match stored {
-                Ok(0) => Source::Fill(Vec::new()),
-                _ => Source::Library,
+                Ok(0) => DataSource::Fill(Vec::new()),
+                _ => DataSource::Library,
             }
         }
     };
@@ -291,8 +301,8 @@ fn direct(
     plist: &Id,
     chunk: &[u64],
     file_size: u64,
-) -> Result<Option<Direct>, H5Error> {
-    let Element::Fixed { convert: false, .. } = dataset.element else {
+) -> Result<Option<DirectChunks>, H5Error> {
+    let ElementType::Fixed { convert: false, .. } = dataset.element else {
         return Ok(None);
     };
     let filters: Vec<_> = ffi::filters(plist)?
@@ -319,7 +329,7 @@ fn direct(
         return Ok(None);
     };
     let fill = ffi::fill_value(plist, &dataset.mem_type, element)?;
-    Ok(Some(Direct {
+    Ok(Some(DirectChunks {
         pipeline,
         table,
         fill,
@@ -371,7 +381,7 @@ pub fn details(id: &Id) -> Result<Details, H5Error> {
         Err(why) => (None, Some(why.0)),
     };
     let fill = match types::element(&stored) {
-        Ok(Element::Fixed { dtype, convert, .. }) => {
+        Ok(ElementType::Fixed { dtype, convert, .. }) => {
             let mem_type = types::memory_type(&dtype, convert, stored)?;
             Some(ffi::fill_value(&plist, &mem_type, ffi::size(&mem_type))?)
         }
@@ -396,7 +406,7 @@ pub fn details(id: &Id) -> Result<Details, H5Error> {
         chunks,
         filters: ffi::filters(&plist)?
             .into_iter()
-            .map(|(id, name, parameters)| Filter {
+            .map(|(id, name, parameters)| FilterInfo {
                 id,
                 name,
                 parameters,

@@ -15,7 +15,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::H5Error;
-pub use super::ffi::Filter;
+pub use super::ffi::FilterSpec;
 use super::ffi::{self, Failure, Id};
 use crate::io::file::StoreFile;
 pub use client::Editor;
@@ -44,12 +44,12 @@ pub type ObjectPath = Vec<Vec<u8>>;
 /// A file that is copied from: its path, as the system spells it, and which one it is, as the path may lead elsewhere
 /// by the time it is opened.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Origin {
+pub struct SourceFile {
     path: Vec<u8>,
     identity: (u64, u64),
 }
 
-impl Origin {
+impl SourceFile {
     /// The file at `path`, which was opened and found to be this.
     pub fn new(path: &Path, found: &Metadata) -> Self {
         Self {
@@ -75,12 +75,12 @@ impl Origin {
 
 /// One change to the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Step {
+pub enum EditStep {
     /// Takes out the object at a path, if there is one.
     Remove { path: ObjectPath },
     /// Copies the object at a path of another file to the same path, in the place of what is there.
     Copy {
-        from: Origin,
+        from: SourceFile,
         path: ObjectPath,
         /// When the object was written, in nanoseconds since 1970.
         time: i64,
@@ -88,7 +88,7 @@ pub enum Step {
     /// Makes the object at a path of another file at the same path, with all groups and attributes, and datasets
     /// that have no elements: one of rank 1 for each of any rank.
     CopyEmpty {
-        from: Origin,
+        from: SourceFile,
         path: ObjectPath,
         time: i64,
     },
@@ -99,14 +99,14 @@ pub enum Step {
     Recode {
         path: ObjectPath,
         chunk: Vec<u64>,
-        filters: Vec<Filter>,
+        filters: Vec<FilterSpec>,
     },
     /// Makes a dataset without elements in the workplace, with type, extent and attributes of that at a path, for
     /// chunks of this shape and through these filters.
     Declare {
         path: ObjectPath,
         chunk: Vec<u64>,
-        filters: Vec<Filter>,
+        filters: Vec<FilterSpec>,
     },
     /// Puts what is in the workplace in the place of the dataset at a path.
     Replace { path: ObjectPath },
@@ -131,7 +131,7 @@ impl Recodable {
 }
 
 /// Changes `file` in this process.
-pub fn edit(file: &StoreFile, steps: &[Step]) -> Result<Vec<Result<(), String>>, H5Error> {
+pub fn edit(file: &StoreFile, steps: &[EditStep]) -> Result<Vec<Result<(), String>>, H5Error> {
     ffi::locked(|| {
         let held = file.file().map_err(H5Error::from)?;
         let path = held.path();
@@ -148,7 +148,7 @@ pub fn edit(file: &StoreFile, steps: &[Step]) -> Result<Vec<Result<(), String>>,
     })
 }
 
-impl Step {
+impl EditStep {
     /// A failure with the object that the step is about in front.
     fn about(&self, failure: &Failure) -> String {
         match self {
@@ -167,10 +167,10 @@ impl Step {
 
 /// Does a step. It is refused, with the reason, if its object cannot be had; a failure, such as a full disk, is
 /// one of the whole file.
-fn apply(target: &Id, step: &Step) -> Result<Result<(), String>, Failure> {
+fn apply(target: &Id, step: &EditStep) -> Result<Result<(), String>, Failure> {
     match step {
-        Step::Remove { path } => remove(target, path).map(Ok),
-        Step::Copy { from, path, time } => {
+        EditStep::Remove { path } => remove(target, path).map(Ok),
+        EditStep::Copy { from, path, time } => {
             let source = match from.open() {
                 Ok(source) => source,
                 Err(e) => return Ok(Err(e.0)),
@@ -202,7 +202,7 @@ fn apply(target: &Id, step: &Step) -> Result<Result<(), String>, Failure> {
             }
             ffi::copy_attribute(&items, &home, name).map(Ok)
         }
-        Step::CopyEmpty { from, path, time } => {
+        EditStep::CopyEmpty { from, path, time } => {
             let source = match from.open() {
                 Ok(source) => source,
                 Err(e) => return Ok(Err(e.0)),
@@ -214,28 +214,28 @@ fn apply(target: &Id, step: &Step) -> Result<Result<(), String>, Failure> {
             copy_empty(&source, target, path, DEEPEST)?;
             ffi::set_number(&ffi::open_at(target, path)?, TIME, *time).map(Ok)
         }
-        Step::Times(time) => {
+        EditStep::Times(time) => {
             let root = ffi::open_at(target, &[])?;
             match ffi::has_attribute(&root, TIMES)? {
                 true => Ok(Ok(())),
                 false => ffi::set_number(&root, TIMES, *time).map(Ok),
             }
         }
-        Step::Recode {
+        EditStep::Recode {
             path,
             chunk,
             filters,
         } => recode(target, path, chunk, filters).map(Ok),
-        Step::Declare {
+        EditStep::Declare {
             path,
             chunk,
             filters,
         } => declare(target, path, chunk, filters).map(Ok),
-        Step::Replace { path } => {
+        EditStep::Replace { path } => {
             ffi::unlink(target, path)?;
             ffi::rename(target, &[WORKPLACE.to_vec()], path).map(Ok)
         }
-        Step::Gather { from } => gather(target, &ffi::open_source(from)?).map(Ok),
+        EditStep::Gather { from } => gather(target, &ffi::open_source(from)?).map(Ok),
     }
 }
 
@@ -295,7 +295,7 @@ fn recode(
     target: &Id,
     path: &ObjectPath,
     chunk: &[u64],
-    filters: &[Filter],
+    filters: &[FilterSpec],
 ) -> Result<(), Failure> {
     let old = ffi::open_at(target, path)?;
     // The others would keep the old one.
@@ -317,7 +317,7 @@ fn declare(
     target: &Id,
     path: &ObjectPath,
     chunk: &[u64],
-    filters: &[Filter],
+    filters: &[FilterSpec],
 ) -> Result<(), Failure> {
     let place = free_workplace(target)?;
     ffi::declare(target, path, &place, chunk, filters)?;

@@ -5,6 +5,9 @@
 //! Without locks a writer may reuse pages under a reader: an answer counts only if no transaction was
 //! committed while it was read, otherwise it is read again. Transactions last for one request.
 
+pub mod tables;
+pub mod writer;
+
 use std::num::NonZeroUsize;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -46,13 +49,13 @@ pub enum LmdbRequest {
 
 /// Values one after the other; empty where there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Packed {
+pub struct PackedValues {
     pub text: ByteBuf,
     /// Where each ends.
     pub ends: Vec<u32>,
 }
 
-impl Packed {
+impl PackedValues {
     /// Whether these are values of so many keys.
     fn is_valid(&self, keys: usize) -> bool {
         self.ends.len() == keys
@@ -286,7 +289,7 @@ impl H5 {
         file: &StoreFile,
         prefix: &[u8],
         hashes: &[[u8; N]],
-    ) -> Result<Packed, H5Error> {
+    ) -> Result<PackedValues, H5Error> {
         let request = LmdbRequest::Hashed {
             prefix: ByteBuf::from(prefix),
             width: N,
@@ -343,14 +346,14 @@ type Row<'t> = (&'t [u8], &'t [u8]);
 type Rows<'t> = heed::RoRange<'t, Bytes, Bytes>;
 
 /// Finds values of keys that are asked for in order: where there are many, their rows lie close together.
-struct Walk<'t> {
+struct KeyWalk<'t> {
     table: &'t Database<Bytes, Bytes>,
     txn: &'t RoTxn<'t, WithoutTls>,
     /// The row that was reached, and those behind it.
     place: Option<(Option<Row<'t>>, Rows<'t>)>,
 }
 
-impl<'t> Walk<'t> {
+impl<'t> KeyWalk<'t> {
     fn new(table: &'t Database<Bytes, Bytes>, txn: &'t RoTxn<'t, WithoutTls>) -> Self {
         Self {
             table,
@@ -398,7 +401,7 @@ fn values(
     let mut order: Vec<usize> = (0..keys.len()).filter(|&i| !keys[i].is_empty()).collect();
     order.sort_unstable_by_key(|&i| &keys[i]);
     let mut found = vec![None; keys.len()];
-    let mut walk = Walk::new(table, txn);
+    let mut walk = KeyWalk::new(table, txn);
     for i in order {
         found[i] = walk.value(&keys[i])?.map(&mut *take).transpose()?;
     }
@@ -411,12 +414,12 @@ fn packed(
     txn: &RoTxn<'_, WithoutTls>,
     prefix: &[u8],
     hashes: &[&[u8]],
-) -> Result<Packed, H5Error> {
+) -> Result<PackedValues, H5Error> {
     // Hexadecimal digits are in the order of the bytes.
     let mut order: Vec<usize> = (0..hashes.len()).collect();
     order.sort_unstable_by_key(|&i| hashes[i]);
     let mut found: Vec<&[u8]> = vec![&[]; hashes.len()];
-    let mut walk = Walk::new(table, txn);
+    let mut walk = KeyWalk::new(table, txn);
     let mut key = prefix.to_vec();
     for i in order {
         key.truncate(prefix.len());
@@ -427,7 +430,7 @@ fn packed(
     if len > LARGEST {
         return Err(H5Error::TooLarge("LMDB: values of more than 1 GiB".into()));
     }
-    let mut packed = Packed::default();
+    let mut packed = PackedValues::default();
     packed.text.reserve_exact(len);
     for value in found {
         packed.text.extend_from_slice(value);

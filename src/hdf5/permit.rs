@@ -64,12 +64,12 @@ impl Reach {
 
 /// A file by its name, as the daemon saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Named {
+pub struct NamedFile {
     path: Vec<u8>,
     inode: Inode,
 }
 
-impl Named {
+impl NamedFile {
     pub fn new(path: &Path, inode: Inode) -> Self {
         let path = path.as_os_str().as_bytes().to_vec();
         Self { path, inode }
@@ -102,9 +102,9 @@ pub struct Permit {
     /// Nothing is kept from being read.
     pub anywhere: bool,
     /// Files that were asked about lately.
-    pub known: Vec<Named>,
+    pub known: Vec<NamedFile>,
     /// Sources of virtual datasets, which libhdf5 opens by their names.
-    pub sources: Vec<Named>,
+    pub sources: Vec<NamedFile>,
     /// The first file's path, if what lies beside it may be read as well.
     pub beside: Option<Vec<u8>>,
 }
@@ -131,7 +131,7 @@ impl Permit {
         );
         // Where descriptors are few, sources come first: without them there would be gaps.
         let named = self.sources.iter().chain(&self.known);
-        files.extend(named.filter_map(Named::open));
+        files.extend(named.filter_map(NamedFile::open));
         if let Some(path) = &self.beside {
             files.extend(beside(Path::new(OsStr::from_bytes(path))));
         }
@@ -145,7 +145,7 @@ impl Permit {
 
     /// Whether a source's name leads to a file that cannot be opened: it was replaced after it was checked.
     pub fn misses_sources(&self, admitted: &[Inode]) -> bool {
-        let mut now = self.sources.iter().filter_map(Named::inode_now);
+        let mut now = self.sources.iter().filter_map(NamedFile::inode_now);
         !self.anywhere && now.any(|inode| !admitted.contains(&inode))
     }
 }
@@ -237,7 +237,7 @@ mod tests {
         std::fs::write(&path, HDF5).unwrap();
         std::fs::write(&other, HDF5).unwrap();
         let permit = Permit {
-            sources: vec![Named::new(&path, inode(&path))],
+            sources: vec![NamedFile::new(&path, inode(&path))],
             ..Permit::default()
         };
         let before = permit.admit(None).inodes;

@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 use lru::LruCache;
 
 use super::budget::Budget;
-use super::permit::{Inode, Named, Permit, Reach};
+use super::permit::{Inode, NamedFile, Permit, Reach};
 use super::sandbox::Sandbox;
 use super::wire::{Envelope, Reply, Wire};
-use super::{Answer, H5Error, Request, Sink, worker};
+use super::{Answer, H5Error, Request, Sink, reader};
 use crate::io::file::StoreFile;
 use crate::io::file::handle::{is_short, with_room};
 use crate::io::thread::anywhere;
@@ -61,7 +61,7 @@ const MOST_SOURCES: usize = 1 << 14;
 const GREETING: Duration = Duration::from_secs(10);
 
 /// A worker and the connection to it.
-pub struct Worker {
+pub struct WorkerProcess {
     child: Child,
     wire: Wire,
     /// It has not served yet.
@@ -75,7 +75,7 @@ pub struct Worker {
     sources: u64,
 }
 
-impl Worker {
+impl WorkerProcess {
     /// Starts `program` with an argument that makes it a worker and the directories it may use.
     pub fn start<'a>(
         program: &Path,
@@ -173,7 +173,7 @@ impl Worker {
     }
 }
 
-impl Worker {
+impl WorkerProcess {
     /// Memory it occupies, in bytes; 0 where the system does not say.
     fn resident(&self) -> u64 {
         let path = format!("/proc/{}/statm", self.child.id());
@@ -185,38 +185,38 @@ impl Worker {
     }
 
     /// Ends a worker that failed with `error`, and says what was wrong with it.
-    fn end(mut self, error: &io::Error) -> End {
+    fn end(mut self, error: &io::Error) -> WorkerExit {
         if error.kind() == io::ErrorKind::TimedOut {
-            return End::Slow;
+            return WorkerExit::Slow;
         }
         // Its end of the connection closes a moment before it can be waited for.
         for _ in 0..20 {
             match self.child.try_wait() {
                 Ok(Some(status)) => {
                     return match status.signal() {
-                        Some(libc::SIGXCPU) => End::Slow,
-                        Some(libc::SIGKILL) => End::Killed,
-                        _ => End::Crashed,
+                        Some(libc::SIGXCPU) => WorkerExit::Slow,
+                        Some(libc::SIGKILL) => WorkerExit::Killed,
+                        _ => WorkerExit::Crashed,
                     };
                 }
                 Ok(None) => std::thread::sleep(Duration::from_millis(5)),
                 Err(_) => break,
             }
         }
-        End::Crashed
+        WorkerExit::Crashed
     }
 }
 
 /// How a worker ended that did not answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum WorkerExit {
     Slow,
     Crashed,
     /// By somebody else: the kernel for want of memory, or an administrator.
     Killed,
 }
 
-impl Drop for Worker {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
         // It is idle, hanging or dead: no work is lost.
         let _ = self.child.kill();
@@ -240,14 +240,14 @@ fn patience(request: &Request, file_size: u64) -> Duration {
         | Request::References
         | Request::Times
         | Request::List { .. }
-        | Request::Survey { .. } => (2 * MIB, 600),
+        | Request::Scan { .. } => (2 * MIB, 600),
         _ => (8 * MIB, 120),
     };
     Duration::from_secs((10 + file_size / rate).min(most))
 }
 
-struct State {
-    idle: Vec<Worker>,
+struct PoolState {
+    idle: Vec<WorkerProcess>,
     running: usize,
     /// Objects that killed a worker and when, by the serial number of their file.
     bad: HashMap<u64, HashMap<u64, Instant>>,
@@ -261,13 +261,13 @@ struct State {
 
 /// What a worker must be able to open to answer a request.
 #[derive(Clone, Copy)]
-struct Needs<'a> {
+struct RequiredAccess<'a> {
     file: &'a StoreFile,
     inode: Inode,
     sources: bool,
 }
 
-impl<'a> Needs<'a> {
+impl<'a> RequiredAccess<'a> {
     fn new(file: &'a StoreFile, request: &Request) -> Self {
         let own = (file.identity.dev, file.identity.ino);
         // liblmdb opens by name.
@@ -282,15 +282,15 @@ impl<'a> Needs<'a> {
         }
     }
 
-    fn are_met(&self, worker: &Worker, added: u64) -> bool {
+    fn are_met(&self, worker: &WorkerProcess, added: u64) -> bool {
         worker.everything
             || worker.inodes.contains(&self.inode) && (!self.sources || worker.sources == added)
     }
 }
 
-impl State {
+impl PoolState {
     /// Remembers a file that is asked about.
-    fn know(&mut self, needs: Needs<'_>) {
+    fn know(&mut self, needs: RequiredAccess<'_>) {
         if self.known.get(&needs.inode).is_none() {
             self.known.put(needs.inode, needs.file.path.clone());
         }
@@ -298,8 +298,8 @@ impl State {
 }
 
 /// The workers.
-pub struct Pool {
-    state: Mutex<State>,
+pub struct WorkerPool {
+    state: Mutex<PoolState>,
     freed: Condvar,
     most: usize,
     /// Of them can work at the same time.
@@ -311,13 +311,13 @@ pub struct Pool {
     tables: Arc<Budget>,
 }
 
-impl Pool {
+impl WorkerPool {
     pub fn new(reach: Reach) -> Self {
         let cores = std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 8));
         Self {
             reach,
             tables: Arc::default(),
-            state: Mutex::new(State {
+            state: Mutex::new(PoolState {
                 idle: Vec::new(),
                 running: 0,
                 bad: HashMap::new(),
@@ -335,7 +335,7 @@ impl Pool {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -369,16 +369,16 @@ impl Pool {
     }
 
     /// Starts a worker that may open what a request needs.
-    fn start(&self, needs: Option<Needs<'_>>) -> io::Result<Worker> {
+    fn start(&self, needs: Option<RequiredAccess<'_>>) -> io::Result<WorkerProcess> {
         let program = super::program::program();
-        let arguments = (worker::ARGUMENT, None);
-        let mut worker = Worker::start(program, arguments, &self.tables)?;
+        let arguments = (reader::ARGUMENT, None);
+        let mut worker = WorkerProcess::start(program, arguments, &self.tables)?;
         let mut permit = Permit::default();
         match &self.reach {
             Reach::Anywhere => permit.anywhere = true,
             Reach::Stores(_) => {
                 let state = self.state();
-                let named = |(path, inode): (&PathBuf, &Inode)| Named::new(path, *inode);
+                let named = |(path, inode): (&PathBuf, &Inode)| NamedFile::new(path, *inode);
                 permit.known = state.known.iter().map(|(i, p)| named((p, i))).collect();
                 permit.sources = state.sources.iter().map(named).collect();
                 worker.sources = state.added;
@@ -424,12 +424,12 @@ impl Pool {
         self.freed.notify_one();
     }
 
-    fn take(&self, needs: Needs<'_>) -> io::Result<Worker> {
+    fn take(&self, needs: RequiredAccess<'_>) -> io::Result<WorkerProcess> {
         let mut state = self.state();
         let (mut waited, mut starts) = (false, 0);
         loop {
             let added = state.added;
-            let fits = |worker: &Worker| needs.are_met(worker, added);
+            let fits = |worker: &WorkerProcess| needs.are_met(worker, added);
             // The one used last has the files open.
             if let Some(at) = state.idle.iter().rposition(fits) {
                 let mut worker = state.idle.remove(at);
@@ -479,14 +479,14 @@ impl Pool {
     }
 
     /// Starts a worker that is counted already.
-    fn start_in_place(&self, needs: Needs<'_>) -> io::Result<Worker> {
+    fn start_in_place(&self, needs: RequiredAccess<'_>) -> io::Result<WorkerProcess> {
         with_room(|| self.start(Some(needs))).inspect_err(|_| {
             self.state().running -= 1;
             self.freed.notify_one();
         })
     }
 
-    fn give_back(&self, worker: Option<Worker>) {
+    fn give_back(&self, worker: Option<WorkerProcess>) {
         let mut state = self.state();
         match worker {
             Some(worker) => state.idle.push(worker),
@@ -535,7 +535,7 @@ impl Pool {
             H5Error::Damaged(why) => H5Error::Machine(e.raw_os_error().unwrap_or(libc::EIO), why),
             error => error,
         };
-        let needs = Needs::new(file, request);
+        let needs = RequiredAccess::new(file, request);
         self.state().know(needs);
         let mut worker = self.take(needs).map_err(cannot_start)?;
         let (mut failures, mut kills) = (0, 0);
@@ -556,9 +556,9 @@ impl Pool {
                     let fresh = worker.fresh;
                     let end = worker.end(&e);
                     match end {
-                        End::Killed => kills += 1,
-                        End::Crashed if !fresh => {}
-                        End::Crashed | End::Slow => failures += 1,
+                        WorkerExit::Killed => kills += 1,
+                        WorkerExit::Crashed if !fresh => {}
+                        WorkerExit::Crashed | WorkerExit::Slow => failures += 1,
                     }
                     if failures == MOST_FAILURES || kills == MOST_KILLS {
                         self.give_back(None);
@@ -569,21 +569,21 @@ impl Pool {
                 }
             }
         };
-        if end != End::Killed {
+        if end != WorkerExit::Killed {
             let mut state = self.state();
             let bad = state.bad.entry(file.serial).or_default();
             bad.insert(object, Instant::now());
         }
         let why = match end {
-            End::Slow => "took longer than allowed on this object, twice",
-            End::Crashed => "crashed on this object, twice",
-            End::Killed => "was killed at work on this object, again and again",
+            WorkerExit::Slow => "took longer than allowed on this object, twice",
+            WorkerExit::Crashed => "crashed on this object, twice",
+            WorkerExit::Killed => "was killed at work on this object, again and again",
         };
         let why = format!("{} {why}", request.library());
         Err(match end {
             // Nothing is known of the object.
-            End::Killed => H5Error::Machine(libc::EIO, why),
-            End::Slow | End::Crashed => H5Error::Damaged(why),
+            WorkerExit::Killed => H5Error::Machine(libc::EIO, why),
+            WorkerExit::Slow | WorkerExit::Crashed => H5Error::Damaged(why),
         })
     }
 }

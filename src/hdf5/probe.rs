@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::calls::{self, Role};
 use super::descriptors;
 use super::permit::Permit;
 use super::sandbox::{self, Sandbox};
+use super::syscalls::{self, WorkerRole};
 
 /// The argument that starts it; the role, a file, another one in another directory, and the number of a descriptor that
 /// is open follow.
@@ -44,7 +44,7 @@ const FILE_SETATTR: i64 = 469;
 
 /// What came of everything.
 #[derive(Serialize)]
-struct Report {
+struct ProbeReport {
     sandbox: Sandbox,
     /// 0 if it worked, else the errno.
     tried: BTreeMap<&'static str, i32>,
@@ -66,10 +66,10 @@ pub fn run() -> io::Result<()> {
     let (role, mut sandbox) = match role.as_os_str().as_bytes() {
         b"read" => {
             let admitted = Permit::default().admit(Some(&File::open(file)?));
-            (Role::Read, sandbox::enter(admitted.files))
+            (WorkerRole::Read, sandbox::enter(admitted.files))
         }
-        b"write" => (Role::Write, sandbox::enter_to_write(dir)),
-        b"tables" => (Role::Tables, sandbox::enter_to_write_tables(dir)),
+        b"write" => (WorkerRole::Write, sandbox::enter_to_write(dir)),
+        b"tables" => (WorkerRole::Tables, sandbox::enter_to_write_tables(dir)),
         _ => return Err(io::ErrorKind::InvalidInput.into()),
     };
     sandbox.note("descriptors", closed);
@@ -80,8 +80,10 @@ pub fn run() -> io::Result<()> {
         reached.extend(calls.filter(|&n| call(n, [usize::MAX; 6]) != libc::EPERM));
     }
     let unlisted = reached.iter().copied();
-    let unlisted = unlisted.filter(|&n| !calls::is_allowed(role, n)).collect();
-    let report = Report {
+    let unlisted = unlisted
+        .filter(|&n| !syscalls::is_allowed(role, n))
+        .collect();
+    let report = ProbeReport {
         sandbox,
         tried,
         reached,

@@ -7,9 +7,9 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::ffi::{self, Failure, Id, Records};
+use super::ffi::{self, Failure, Id, VlenElements};
 use super::service::{OpenDataset, bounded};
-use super::types::{self, Element};
+use super::types::{self, ElementType};
 use super::{H5Error, TextForm, TextMeasure, text};
 use crate::npy::dtype::{DType, Field};
 
@@ -18,31 +18,31 @@ pub const MOST_TEXTS: usize = 1 << 16;
 
 /// A part of an element.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Part {
+pub enum RecordPart {
     /// Bytes that are served as they are read.
     Plain(DType),
     Text {
         utf8: bool,
     },
     /// Members that follow one another without gaps; there is text in some.
-    Struct(Vec<Member>),
+    Struct(Vec<RecordMember>),
 }
 
 /// A member of a structure with text in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
+pub struct RecordMember {
     pub name: String,
     /// Shape of a subarray member; empty for a plain one.
     pub shape: Vec<u64>,
-    pub part: Part,
+    pub part: RecordPart,
 }
 
 /// What to do to make the bytes of an element, in order.
 #[derive(Debug, PartialEq, Eq)]
-enum Step {
+enum PlanStep {
     /// Bytes of the element in memory, as they are.
     Copy(Range<usize>),
-    /// A text, by its number in `Part::texts`.
+    /// A text, by its number in `RecordPart::texts`.
     Text(usize),
 }
 
@@ -55,7 +55,7 @@ fn count(shape: &[u64]) -> Option<usize> {
     usize::try_from(n).ok()
 }
 
-impl Part {
+impl RecordPart {
     pub fn has_text(&self) -> bool {
         !matches!(self, Self::Plain(_))
     }
@@ -107,7 +107,7 @@ impl Part {
     }
 
     /// How the bytes of an array of `shape` of such parts are made; `None` if that takes too many steps.
-    fn steps(&self, shape: &[u64]) -> Option<Vec<Step>> {
+    fn steps(&self, shape: &[u64]) -> Option<Vec<PlanStep>> {
         let mut steps = Vec::new();
         self.add_steps(shape, &mut 0, &mut 0, &mut steps)?;
         Some(steps)
@@ -118,14 +118,14 @@ impl Part {
         shape: &[u64],
         at: &mut usize,
         text: &mut usize,
-        steps: &mut Vec<Step>,
+        steps: &mut Vec<PlanStep>,
     ) -> Option<()> {
         let count = count(shape)?;
         if let Self::Plain(dtype) = self {
             let end = at.checked_add(dtype.size().checked_mul(count)?)?;
             match steps.last_mut() {
-                Some(Step::Copy(range)) if range.end == *at => range.end = end,
-                _ => steps.push(Step::Copy(*at..end)),
+                Some(PlanStep::Copy(range)) if range.end == *at => range.end = end,
+                _ => steps.push(PlanStep::Copy(*at..end)),
             }
             *at = end;
             return Some(());
@@ -139,7 +139,7 @@ impl Part {
             match self {
                 Self::Plain(_) => {}
                 Self::Text { .. } => {
-                    steps.push(Step::Text(*text));
+                    steps.push(PlanStep::Text(*text));
                     *text += 1;
                     *at = at.checked_add(size_of::<usize>())?;
                 }
@@ -159,15 +159,15 @@ impl Part {
 }
 
 /// The memory type for an element that is stored as `stored`.
-pub fn memory_type(part: &Part, stored: &Id) -> Result<Id, Failure> {
+pub fn memory_type(part: &RecordPart, stored: &Id) -> Result<Id, Failure> {
     if ffi::class(stored) == ffi::Class::H5T_ARRAY {
         let base = memory_type(part, &ffi::super_type(stored)?)?;
         return ffi::array_type(&base, &ffi::array_dims(stored)?);
     }
     let members = match part {
-        Part::Plain(dtype) => return types::memory_type(dtype, true, ffi::same(stored)?),
-        Part::Text { utf8 } => return ffi::variable_string(*utf8),
-        Part::Struct(members) => members,
+        RecordPart::Plain(dtype) => return types::memory_type(dtype, true, ffi::same(stored)?),
+        RecordPart::Text { utf8 } => return ffi::variable_string(*utf8),
+        RecordPart::Struct(members) => members,
     };
     let known = ffi::members(stored)?;
     let mut size = 0;
@@ -188,30 +188,34 @@ pub fn memory_type(part: &Part, stored: &Id) -> Result<Id, Failure> {
 }
 
 /// An element with text inside, ready to be read.
-struct Shape<'a> {
-    part: &'a Part,
-    steps: Vec<Step>,
+struct RecordPlan<'a> {
+    part: &'a RecordPart,
+    steps: Vec<PlanStep>,
 }
 
-impl<'a> Shape<'a> {
-    fn new(part: &'a Part, inner: &[u64]) -> Result<Self, H5Error> {
+impl<'a> RecordPlan<'a> {
+    fn new(part: &'a RecordPart, inner: &[u64]) -> Result<Self, H5Error> {
         let steps = part.steps(inner).ok_or_else(too_large)?;
         Ok(Self { part, steps })
     }
 
     fn of(dataset: &'a OpenDataset) -> Result<Self, H5Error> {
         match &dataset.element {
-            Element::Record { part, inner } => Self::new(part, inner),
+            ElementType::Record { part, inner } => Self::new(part, inner),
             _ => Err(H5Error::Unsupported("no text inside its elements".into())),
         }
     }
 
     /// Calls `see` with every text and its number.
-    fn each(&self, records: &Records, mut see: impl FnMut(usize, &[u8])) -> Result<(), H5Error> {
+    fn each(
+        &self,
+        records: &VlenElements,
+        mut see: impl FnMut(usize, &[u8]),
+    ) -> Result<(), H5Error> {
         for element in 0..records.len() {
             let mut string = 0;
             for step in &self.steps {
-                if let Step::Text(number) = step {
+                if let PlanStep::Text(number) = step {
                     see(
                         *number,
                         records.string(element, string).ok_or_else(too_large)?,
@@ -223,7 +227,7 @@ impl<'a> Shape<'a> {
         Ok(())
     }
 
-    fn see(&self, records: &Records, found: &mut [TextMeasure]) -> Result<(), H5Error> {
+    fn see(&self, records: &VlenElements, found: &mut [TextMeasure]) -> Result<(), H5Error> {
         self.each(records, |number, text| {
             if let Some(measure) = found.get_mut(number) {
                 measure.see(text);
@@ -235,17 +239,17 @@ impl<'a> Shape<'a> {
         vec![TextMeasure::none(); self.part.texts().len()]
     }
 
-    fn bytes(&self, records: &Records, forms: &[TextForm]) -> Result<Vec<u8>, H5Error> {
+    fn bytes(&self, records: &VlenElements, forms: &[TextForm]) -> Result<Vec<u8>, H5Error> {
         let mut out = Vec::new();
         for element in 0..records.len() {
             let bytes = records.bytes(element).ok_or_else(too_large)?;
             let mut string = 0;
             for step in &self.steps {
                 match step {
-                    Step::Copy(range) => {
+                    PlanStep::Copy(range) => {
                         out.extend(bytes.get(range.clone()).ok_or_else(too_large)?);
                     }
-                    Step::Text(number) => {
+                    PlanStep::Text(number) => {
                         let form = *forms.get(*number).ok_or_else(too_large)?;
                         let text = records.string(element, string).ok_or_else(too_large)?;
                         text::encode(text, form, &mut out)?;
@@ -264,7 +268,7 @@ pub fn measure(
     shape: &[u64],
     rows: u64,
 ) -> Result<Vec<TextMeasure>, H5Error> {
-    let element = Shape::of(dataset)?;
+    let element = RecordPlan::of(dataset)?;
     let mut found = element.empty();
     text::in_blocks(shape, rows, |start, count| {
         element.see(&read(dataset, start, count)?, &mut found)
@@ -279,10 +283,10 @@ pub fn render(
     shape: &[u64],
     forms: &[TextForm],
 ) -> Result<Vec<u8>, H5Error> {
-    let element = Shape::of(dataset)?;
+    let element = RecordPlan::of(dataset)?;
     let widths = widths(forms);
     let size = element.part.dtype(&widths).ok_or_else(too_large)?.size();
-    let Element::Record { inner, .. } = &dataset.element else {
+    let ElementType::Record { inner, .. } = &dataset.element else {
         return Err(too_large());
     };
     let all: Vec<u64> = shape.iter().chain(inner).copied().collect();
@@ -299,7 +303,7 @@ fn widths(forms: &[TextForm]) -> Vec<DType> {
     forms.iter().map(width).collect()
 }
 
-fn read(dataset: &OpenDataset, start: &[u64], shape: &[u64]) -> Result<Records, H5Error> {
+fn read(dataset: &OpenDataset, start: &[u64], shape: &[u64]) -> Result<VlenElements, H5Error> {
     bounded(shape, ffi::size(&dataset.mem_type))?;
     let (id, ty) = (&dataset.id, &dataset.mem_type);
     ffi::read_records(id, ty, start, shape, MOST_TEXTS).map_err(|e| dataset.failed(e))
@@ -309,10 +313,10 @@ fn read(dataset: &OpenDataset, start: &[u64], shape: &[u64]) -> Result<Records, 
 pub fn of_attribute(
     attr: &Id,
     stored: &Id,
-    (part, inner): (&Part, &[u64]),
+    (part, inner): (&RecordPart, &[u64]),
     elements: usize,
 ) -> Result<(DType, Vec<u8>), H5Error> {
-    let element = Shape::new(part, inner)?;
+    let element = RecordPlan::new(part, inner)?;
     let ty = memory_type(part, stored)?;
     bounded(&[elements as u64], ffi::size(&ty))?;
     let records = ffi::read_attribute_records(attr, &ty, elements, MOST_TEXTS)?;
@@ -328,7 +332,7 @@ pub fn of_attribute(
 }
 
 /// How each text is shown: `<U` if it is declared UTF-8 and is it, else `|S`.
-pub fn shown_as(part: &Part, measures: &[TextMeasure]) -> Vec<(DType, TextForm)> {
+pub fn shown_as(part: &RecordPart, measures: &[TextMeasure]) -> Vec<(DType, TextForm)> {
     let texts = part.texts();
     let shown = texts.iter().zip(measures).map(|(&utf8, measure)| {
         if utf8 && measure.utf8 {
@@ -346,26 +350,30 @@ pub fn shown_as(part: &Part, measures: &[TextMeasure]) -> Vec<(DType, TextForm)>
 mod tests {
     use super::*;
 
-    fn member(name: &str, shape: &[u64], part: Part) -> Member {
+    fn member(name: &str, shape: &[u64], part: RecordPart) -> RecordMember {
         let (name, shape) = (name.to_owned(), shape.to_vec());
-        Member { name, shape, part }
+        RecordMember { name, shape, part }
     }
 
     #[test]
     fn texts_count_once_and_are_made_as_often_as_they_are() {
-        let number = Part::Plain(DType::int(4));
-        let text = |utf8| Part::Text { utf8 };
-        let part = Part::Struct(vec![
+        let number = RecordPart::Plain(DType::int(4));
+        let text = |utf8| RecordPart::Text { utf8 };
+        let part = RecordPart::Struct(vec![
             member("a", &[], number.clone()),
             member("b", &[3], number),
             member("t", &[2], text(true)),
-            member("n", &[2], Part::Struct(vec![member("u", &[], text(false))])),
+            member(
+                "n",
+                &[2],
+                RecordPart::Struct(vec![member("u", &[], text(false))]),
+            ),
         ]);
         assert_eq!(part.texts(), [true, false]);
         assert_eq!(part.memory(), Some(16 + 4 * 8));
         let steps = part.steps(&[]).unwrap();
-        let texts = [0, 0, 1, 1].map(Step::Text);
-        assert_eq!(steps[0], Step::Copy(0..16));
+        let texts = [0, 0, 1, 1].map(PlanStep::Text);
+        assert_eq!(steps[0], PlanStep::Copy(0..16));
         assert_eq!(steps[1..], texts);
         let dtype = part.dtype(&[DType::text(2), DType::bytes(3)]).unwrap();
         assert_eq!(dtype.size(), 16 + 2 * 8 + 2 * 3);

@@ -10,7 +10,7 @@ use super::collection::CollectionRequest;
 use super::create::{NewChunks, Outline};
 use super::edit;
 use super::lmdb::LmdbRequest;
-use super::tables::TablesRequest;
+use super::lmdb::tables::TablesRequest;
 use crate::codec::Pipeline;
 
 /// The names that lead from the root group to a group.
@@ -30,7 +30,7 @@ pub enum Request {
         most: usize,
     },
     /// The same with what is below each member, as deep as `depth`, and the attributes of these names.
-    Survey {
+    Scan {
         group: u64,
         names: Vec<Vec<u8>>,
         depth: usize,
@@ -61,7 +61,7 @@ pub enum Request {
     /// A chunk that would not fit beside what the caller holds in memory.
     Chunk {
         dataset: u64,
-        stored: Box<StoredChunk>,
+        stored: Box<EncodedChunk>,
     },
     /// The measure of a text dataset, taken in blocks of `rows` along its first dimension.
     MeasureText { dataset: u64, rows: u64 },
@@ -94,7 +94,7 @@ pub enum Request {
     /// Adds chunks to a file that was made so: for the writing worker only.
     WriteChunks(Box<NewChunks>),
     /// Changes a new file: for the editing worker only. Steps are done in their order.
-    Edit(Vec<edit::Step>),
+    Edit(Vec<edit::EditStep>),
     /// About a collection that is being written: for the writing worker only.
     Collection(CollectionRequest),
     /// Changes tables of Hangar: for the worker that keeps the writer lock only.
@@ -107,7 +107,7 @@ impl Request {
         matches!(
             self,
             Self::List { .. }
-                | Self::Survey { .. }
+                | Self::Scan { .. }
                 | Self::Groups
                 | Self::References
                 | Self::Times
@@ -151,10 +151,10 @@ impl Request {
             Self::Times => u64::MAX,
             Self::List { group, .. } | Self::Resolve { group, .. } => *group,
             // It looks at attributes, and below the group: what it dies of must not cost the group.
-            Self::Survey {
+            Self::Scan {
                 group, depth: 0, ..
             } => group ^ 1 << 63,
-            Self::Survey { group, .. } => !group,
+            Self::Scan { group, .. } => !group,
             Self::Map { dataset }
             | Self::Block { dataset, .. }
             | Self::Chunk { dataset, .. }
@@ -169,7 +169,7 @@ impl Request {
 
 /// Everything that decoding one chunk takes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct StoredChunk {
+pub struct EncodedChunk {
     pub slot: Slot,
     pub pipeline: Pipeline,
     /// An element that was never written.

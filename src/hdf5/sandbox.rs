@@ -1,7 +1,7 @@
 //! What a worker gives up before it looks at a file: all that reading does not need.
 //!
 //! Landlock forbids writing, and reading anything but the store (`permit`); seccomp allows the calls that reading
-//! takes, and no others (`calls`). Both hold for the calling thread and all it starts, and cannot be undone. A kernel
+//! takes, and no others (`syscalls`). Both hold for the calling thread and all it starts, and cannot be undone. A kernel
 //! that lacks one of them leaves the others; what is missing is reported, never silently skipped.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,7 +17,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use super::calls::{self, Role};
+use super::syscalls::{self, WorkerRole};
 
 /// Address space of a worker, in bytes.
 const ADDRESS_SPACE: u64 = 6 << 30;
@@ -69,29 +69,29 @@ impl Sandbox {
 pub fn enter(files: Option<Vec<OwnedFd>>) -> Sandbox {
     let read = |file| (file, AccessFs::ReadFile.into());
     let rights = files.map(|files| files.into_iter().map(read).collect());
-    confine(Role::Read, Ok(rights))
+    confine(WorkerRole::Read, Ok(rights))
 }
 
 /// Gives everything up but reading and writing files that exist below `dir`; none can be made, renamed or
 /// removed. Landlock alone keeps it from other files.
 pub fn enter_to_write(dir: &Path) -> Sandbox {
-    confine(Role::Write, rights(dir, &[]))
+    confine(WorkerRole::Write, rights(dir, &[]))
 }
 
 /// The same; and files below `readable` can be read.
 pub fn enter_to_edit(dir: &Path, readable: &[PathBuf]) -> Sandbox {
-    confine(Role::Write, rights(dir, readable))
+    confine(WorkerRole::Write, rights(dir, readable))
 }
 
 /// The same as writing; and files can be locked.
 pub fn enter_to_write_tables(dir: &Path) -> Sandbox {
-    confine(Role::Tables, rights(dir, &[]))
+    confine(WorkerRole::Tables, rights(dir, &[]))
 }
 
 /// Files and directories, and what may be done with them and below them.
-type Rights = Vec<(OwnedFd, BitFlags<AccessFs>)>;
+type AccessRules = Vec<(OwnedFd, BitFlags<AccessFs>)>;
 
-fn rights(dir: &Path, readable: &[PathBuf]) -> Result<Option<Rights>, String> {
+fn rights(dir: &Path, readable: &[PathBuf]) -> Result<Option<AccessRules>, String> {
     let open = |path: &Path| {
         PathFd::new(path)
             .map(|fd| fd.as_fd().try_clone_to_owned())
@@ -105,12 +105,12 @@ fn rights(dir: &Path, readable: &[PathBuf]) -> Result<Option<Rights>, String> {
     Ok(Some(rights))
 }
 
-fn confine(role: Role, rights: Result<Option<Rights>, String>) -> Sandbox {
+fn confine(role: WorkerRole, rights: Result<Option<AccessRules>, String>) -> Sandbox {
     let mut sandbox = Sandbox::default();
-    sandbox.note("limits", set_limits(role == Role::Read));
+    sandbox.note("limits", set_limits(role == WorkerRole::Read));
     sandbox.note("capabilities", drop_capabilities());
     sandbox.note("landlock", rights.and_then(restrict_files));
-    sandbox.note("seccomp", calls::restrict(role));
+    sandbox.note("seccomp", syscalls::restrict(role));
     sandbox
 }
 
@@ -176,7 +176,7 @@ fn drop_capabilities() -> Result<(), String> {
 }
 
 /// Forbids writing and TCP, and (unless `rights` is `None`) reading; what is listed there may be done.
-fn restrict_files(rights: Option<Rights>) -> Result<(), String> {
+fn restrict_files(rights: Option<AccessRules>) -> Result<(), String> {
     let abi = ABI::V6;
     let said = |e: landlock::RulesetError| e.to_string();
     let access = match rights {

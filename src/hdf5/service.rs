@@ -13,9 +13,9 @@ use lru::LruCache;
 use super::attributes::attributes;
 use super::ffi::{self, Failure, Id};
 use super::lmdb::Environments;
-use super::request::StoredChunk;
-use super::types::{self, Element, TypeError};
-use super::{Answer, H5Error, Request, chunks, describe, record, references, survey, text, times};
+use super::request::EncodedChunk;
+use super::types::{self, ElementType, TypeError};
+use super::{Answer, H5Error, Request, chunks, describe, record, references, scan, text, times};
 use crate::io::file::handle::{Handle, allowance, is_short};
 use crate::io::file::{Identity, StoreFile};
 
@@ -37,7 +37,7 @@ pub fn open_files() -> NonZeroUsize {
 pub const LARGEST_BLOCK: u64 = 1 << 30;
 
 /// A file in libhdf5's hands. Identifiers are released in the order of the fields.
-struct Open {
+struct OpenFile {
     last: Option<OpenDataset>,
     file: Id,
     /// It is open with SWMR, so that libhdf5 does not mind what lies behind the end of the file.
@@ -49,7 +49,7 @@ struct Open {
 pub struct OpenDataset {
     addr: u64,
     pub id: Id,
-    pub element: Element,
+    pub element: ElementType,
     /// The type to read with; for text of variable length a pointer.
     pub mem_type: Id,
     /// Bytes of an element that are gaps, and zeros whatever is stored there.
@@ -57,12 +57,12 @@ pub struct OpenDataset {
 }
 
 /// Decodes a chunk with the filters of npyfs, which libhdf5 does not know.
-pub type Decode = fn(&StoreFile, &StoredChunk) -> crate::error::Result<Vec<u8>>;
+pub type ChunkDecoder = fn(&StoreFile, &EncodedChunk) -> crate::error::Result<Vec<u8>>;
 
 /// The open files, by the serial number of the store file and whether virtual sources may be followed.
 pub struct Service {
-    decode: Option<Decode>,
-    open: LruCache<(u64, bool), Open>,
+    decode: Option<ChunkDecoder>,
+    open: LruCache<(u64, bool), OpenFile>,
     lmdb: Environments,
 }
 
@@ -83,7 +83,7 @@ impl From<TypeError> for H5Error {
 
 impl Service {
     /// Without `decode`, requests for single chunks are refused.
-    pub fn new(decode: Option<Decode>) -> Self {
+    pub fn new(decode: Option<ChunkDecoder>) -> Self {
         Self {
             decode,
             open: LruCache::new(open_files()),
@@ -154,7 +154,7 @@ impl Service {
                 let part = *from..from.saturating_add(*most);
                 Answer::Members(describe::members(&open.file, *group, *outside, part)?)
             }
-            Request::Survey {
+            Request::Scan {
                 group,
                 names,
                 depth,
@@ -162,7 +162,7 @@ impl Service {
                 most,
             } => {
                 let part = *from..from.saturating_add(*most);
-                Answer::Survey(survey::survey(&open.file, *group, names, *depth, part)?)
+                Answer::Scan(scan::scan(&open.file, *group, names, *depth, part)?)
             }
             Request::Times => Answer::Times(times::times(&open.file)?),
             Request::Groups => Answer::Groups(describe::groups(&open.file)?),
@@ -283,7 +283,7 @@ impl Service {
         })
     }
 
-    fn open(&mut self, file: &StoreFile, follow: bool) -> Result<&mut Open, H5Error> {
+    fn open(&mut self, file: &StoreFile, follow: bool) -> Result<&mut OpenFile, H5Error> {
         let key = (file.serial, follow);
         if !self.open.contains(&key) {
             let stale: Vec<_> = self
@@ -314,7 +314,7 @@ impl Service {
             }
             self.open.put(
                 key,
-                Open {
+                OpenFile {
                     last: None,
                     file: id,
                     endless,
@@ -332,7 +332,7 @@ impl OpenDataset {
         let size = ffi::size(&self.mem_type);
         let mut bytes = ffi::read_block(&self.id, &self.mem_type, start, shape, size)
             .map_err(|e| self.failed(e))?;
-        if let (Element::Fixed { dtype, .. }, false) = (&self.element, self.gaps.is_empty()) {
+        if let (ElementType::Fixed { dtype, .. }, false) = (&self.element, self.gaps.is_empty()) {
             for element in bytes.chunks_exact_mut(dtype.size().max(1)) {
                 for gap in &self.gaps {
                     if let Some(gap) = element.get_mut(gap.clone()) {
@@ -368,7 +368,7 @@ impl OpenDataset {
     }
 }
 
-impl Open {
+impl OpenFile {
     fn dataset(&mut self, addr: u64) -> Result<&OpenDataset, H5Error> {
         if self.last.as_ref().is_none_or(|last| last.addr != addr) {
             self.last = None;
@@ -380,12 +380,12 @@ impl Open {
             let element = text::of_dataset(&id, types::element(&stored)?)?;
             let gaps = types::gaps(&stored);
             let mem_type = match &element {
-                Element::Fixed { dtype, convert, .. } => {
+                ElementType::Fixed { dtype, convert, .. } => {
                     types::memory_type(dtype, *convert, stored)?
                 }
-                Element::Text { fixed: None, utf8 } => ffi::variable_string(*utf8)?,
-                Element::Text { fixed: Some(_), .. } => ffi::null_padded(&stored)?,
-                Element::Record { part, .. } => record::memory_type(part, &stored)?,
+                ElementType::Text { fixed: None, utf8 } => ffi::variable_string(*utf8)?,
+                ElementType::Text { fixed: Some(_), .. } => ffi::null_padded(&stored)?,
+                ElementType::Record { part, .. } => record::memory_type(part, &stored)?,
             };
             self.last = Some(OpenDataset {
                 addr,

@@ -2,7 +2,7 @@
 
 use super::ffi::{self, Class, Failure, Id};
 use super::service::{OpenDataset, bounded};
-use super::types::Element;
+use super::types::ElementType;
 use super::{H5Error, TextForm, TextMeasure};
 use crate::npy::dtype::{DType, Kind};
 
@@ -78,9 +78,9 @@ impl TextMeasure {
 pub const CHARS: &str = "npyfs_chars";
 
 /// What the elements of a dataset are: bytes of fixed width with the mark of text are text.
-pub fn of_dataset(dataset: &Id, element: Element) -> Result<Element, Failure> {
+pub fn of_dataset(dataset: &Id, element: ElementType) -> Result<ElementType, Failure> {
     match &element {
-        Element::Fixed { dtype, inner, .. }
+        ElementType::Fixed { dtype, inner, .. }
             if inner.is_empty()
                 && matches!(
                     dtype,
@@ -92,7 +92,7 @@ pub fn of_dataset(dataset: &Id, element: Element) -> Result<Element, Failure> {
                 && ffi::class(&ffi::dataset_type(dataset)?) == Class::H5T_STRING
                 && ffi::has_attribute(dataset, CHARS.as_bytes())? =>
         {
-            Ok(Element::Text {
+            Ok(ElementType::Text {
                 fixed: Some(dtype.size()),
                 utf8: false,
             })
@@ -160,18 +160,18 @@ pub fn encode(text: &[u8], form: TextForm, out: &mut Vec<u8>) -> Result<(), H5Er
 /// The elements of a block, without padding.
 fn read(dataset: &OpenDataset, start: &[u64], shape: &[u64]) -> Result<Vec<Vec<u8>>, H5Error> {
     match dataset.element {
-        Element::Text {
+        ElementType::Text {
             fixed: Some(size), ..
         } => {
             bounded(shape, size)?;
             Ok(split(&dataset.read(start, shape)?, size))
         }
-        Element::Text { fixed: None, .. } => {
+        ElementType::Text { fixed: None, .. } => {
             bounded(shape, size_of::<usize>())?;
             ffi::read_strings(&dataset.id, &dataset.mem_type, start, shape)
                 .map_err(|e| dataset.failed(e))
         }
-        Element::Fixed { .. } | Element::Record { .. } => {
+        ElementType::Fixed { .. } | ElementType::Record { .. } => {
             Err(H5Error::Unsupported("not a text dataset".into()))
         }
     }

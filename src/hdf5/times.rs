@@ -13,7 +13,7 @@ use super::{GroupPath, H5Error, describe};
 
 /// The times of a file's objects, in nanoseconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Times {
+pub struct ObjectTimes {
     /// Of objects that have none of their own.
     pub all: i64,
     /// By the address of the object, those it inherits included.
@@ -21,7 +21,7 @@ pub struct Times {
 }
 
 /// The times of a file; `None` if it has none.
-pub fn times(file: &Id) -> Result<Option<Times>, H5Error> {
+pub fn times(file: &Id) -> Result<Option<ObjectTimes>, H5Error> {
     let root = ffi::open_at(file, &[])?;
     let Some(all) = ffi::number(&root, TIMES)? else {
         return Ok(None);
@@ -41,7 +41,7 @@ pub fn times(file: &Id) -> Result<Option<Times>, H5Error> {
             own.extend(time.map(|time| (child, time)));
         }
     }
-    Ok(Some(Times { all, own }))
+    Ok(Some(ObjectTimes { all, own }))
 }
 
 fn time_of(file: &Id, addr: u64) -> Result<Option<i64>, Failure> {

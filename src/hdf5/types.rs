@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use super::compound;
 use super::ffi::{self, Class, Failure, Id};
-use super::record::Part;
+use super::record::RecordPart;
 use crate::npy;
 use crate::npy::dtype::{DType, Field, Kind, Order};
 
 /// How the elements of a dataset or attribute appear.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Element {
+pub enum ElementType {
     /// Fixed-size elements.
     Fixed {
         dtype: DType,
@@ -32,13 +32,13 @@ pub enum Element {
     },
     /// Elements with text of variable length inside, in members of compounds or in arrays.
     Record {
-        part: Part,
+        part: RecordPart,
         /// Dimensions of an array datatype, which join the shape of the dataset.
         inner: Vec<u64>,
     },
 }
 
-impl Element {
+impl ElementType {
     /// Dimensions of an array datatype.
     pub fn inner(&self) -> &[u64] {
         match self {
@@ -49,7 +49,7 @@ impl Element {
 }
 
 /// A member of a compound, by its path, and why it is not shown.
-pub type LeftOut = (String, String);
+pub type OmittedMember = (String, String);
 
 /// Why a type has no `.npy` form, or that libhdf5 failed on it.
 #[derive(Debug, thiserror::Error)]
@@ -68,44 +68,44 @@ pub(super) fn unsupported<T>(reason: impl Into<String>) -> Result<T, TypeError> 
 const DEEPEST: usize = 32;
 
 /// The element form of a datatype.
-pub fn element(ty: &Id) -> Result<Element, TypeError> {
+pub fn element(ty: &Id) -> Result<ElementType, TypeError> {
     match ffi::class(ty) {
-        Class::H5T_STRING if ffi::is_variable_string(ty) => Ok(Element::Text {
+        Class::H5T_STRING if ffi::is_variable_string(ty) => Ok(ElementType::Text {
             fixed: None,
             utf8: ffi::is_utf8(ty),
         }),
-        Class::H5T_STRING if ffi::is_utf8(ty) => Ok(Element::Text {
+        Class::H5T_STRING if ffi::is_utf8(ty) => Ok(ElementType::Text {
             fixed: Some(ffi::size(ty)),
             utf8: true,
         }),
         _ => {
             let (shown, inner) = with_dims(ty, 0)?;
             Ok(match shown.part {
-                Part::Plain(dtype) => Element::Fixed {
+                RecordPart::Plain(dtype) => ElementType::Fixed {
                     dtype,
                     inner,
                     convert: shown.convert,
                 },
-                part => Element::Record { part, inner },
+                part => ElementType::Record { part, inner },
             })
         }
     }
 }
 
 /// The members of compounds in a datatype that `.npy` cannot hold; none if all of it is left out.
-pub fn left_out(ty: &Id) -> Vec<LeftOut> {
+pub fn left_out(ty: &Id) -> Vec<OmittedMember> {
     with_dims(ty, 0).map_or(Vec::new(), |(shown, _)| shown.left_out)
 }
 
 /// The last type that was looked at: the datasets of a group mostly share one.
 #[derive(Default)]
-pub struct Memo(Option<(Id, Element)>);
+pub struct TypeCache(Option<(Id, ElementType)>);
 
-impl Memo {
+impl TypeCache {
     /// The element form of a datatype.
     ///
     /// Not for text, nor for what has text inside: types that differ in their character set only are equal to libhdf5.
-    pub fn element(&mut self, ty: Id) -> Result<Element, TypeError> {
+    pub fn element(&mut self, ty: Id) -> Result<ElementType, TypeError> {
         if ffi::class(&ty) == Class::H5T_STRING {
             return element(&ty);
         }
@@ -115,7 +115,7 @@ impl Memo {
             return Ok(element.clone());
         }
         let found = element(&ty)?;
-        if !matches!(found, Element::Record { .. }) {
+        if !matches!(found, ElementType::Record { .. }) {
             self.0 = Some((ty, found.clone()));
         }
         Ok(found)
@@ -175,8 +175,8 @@ fn converted(dtype: &DType, stored: &Id) -> Result<Id, Failure> {
 }
 
 /// How a type is shown.
-pub(super) struct Shown {
-    pub part: Part,
+pub(super) struct ShownType {
+    pub part: RecordPart,
     /// The stored bytes are not the served ones: libhdf5 must convert.
     pub convert: bool,
     /// h5py reads it as another type than is stored, though the bytes are the same: a compound around it is then
@@ -184,11 +184,11 @@ pub(super) struct Shown {
     pub foreign: bool,
     /// Bytes of gaps that are zeros for that reason, whatever is stored there.
     pub gaps: Vec<Range<usize>>,
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<OmittedMember>,
 }
 
-impl Shown {
-    pub fn new(part: Part, convert: bool) -> Self {
+impl ShownType {
+    pub fn new(part: RecordPart, convert: bool) -> Self {
         Self {
             part,
             convert,
@@ -205,7 +205,7 @@ pub fn gaps(ty: &Id) -> Vec<Range<usize>> {
 }
 
 /// The type without its array dimensions, and the dimensions.
-pub(super) fn with_dims(ty: &Id, depth: usize) -> Result<(Shown, Vec<u64>), TypeError> {
+pub(super) fn with_dims(ty: &Id, depth: usize) -> Result<(ShownType, Vec<u64>), TypeError> {
     if depth > DEEPEST {
         return unsupported("datatype nested too deeply");
     }
@@ -218,11 +218,11 @@ pub(super) fn with_dims(ty: &Id, depth: usize) -> Result<(Shown, Vec<u64>), Type
     Ok((single(ty, depth)?, Vec::new()))
 }
 
-fn single(ty: &Id, depth: usize) -> Result<Shown, TypeError> {
+fn single(ty: &Id, depth: usize) -> Result<ShownType, TypeError> {
     match ffi::class(ty) {
         Class::H5T_STRING if ffi::is_variable_string(ty) => {
             let utf8 = ffi::is_utf8(ty);
-            Ok(Shown::new(Part::Text { utf8 }, true))
+            Ok(ShownType::new(RecordPart::Text { utf8 }, true))
         }
         Class::H5T_COMPOUND => compound::shown(ty, depth),
         class => {
@@ -232,9 +232,9 @@ fn single(ty: &Id, depth: usize) -> Result<Shown, TypeError> {
                 Class::H5T_ENUM => !ffi::is_bool_enum(ty),
                 _ => false,
             };
-            Ok(Shown {
+            Ok(ShownType {
                 foreign,
-                ..Shown::new(Part::Plain(dtype), convert)
+                ..ShownType::new(RecordPart::Plain(dtype), convert)
             })
         }
     }

@@ -23,7 +23,7 @@ use super::budget::Budget;
 use super::permit::{Inode, Permit};
 use super::sandbox::Sandbox;
 use super::service::LARGEST_BLOCK;
-use super::{Answer, ChunkTable, DatasetMap, H5Error, Request, Sink, Slot, Source, chunks};
+use super::{Answer, ChunkTable, DataSource, DatasetMap, H5Error, Request, Sink, Slot, chunks};
 
 /// Longest frame of plain data: the index of a group with millions of members fits.
 const LARGEST_FRAME: u64 = 2 << 30;
@@ -34,7 +34,7 @@ const PART: usize = 1 << 20;
 impl DatasetMap {
     fn table_mut(&mut self) -> Option<&mut ChunkTable> {
         match &mut self.source {
-            Source::Chunked {
+            DataSource::Chunked {
                 direct: Some(direct),
                 ..
             } => Some(&mut direct.table),
@@ -44,7 +44,7 @@ impl DatasetMap {
 
     /// Without a table chunks are read through libhdf5.
     fn leave_to_library(&mut self) {
-        if let Source::Chunked {
+        if let DataSource::Chunked {
             direct, crowded, ..
         } = &mut self.source
         {

@@ -32,7 +32,7 @@ use crate::options::FsOptions;
 use crate::tree::control;
 use crate::tree::control::Control;
 pub use crate::tree::inode::ROOT_INO;
-use crate::tree::inode::{Table, number_of_name};
+use crate::tree::inode::{InodeTable, number_of_name};
 use crate::tree::{Directory, Node, VirtualFile, name};
 
 use again::Again;
@@ -50,7 +50,7 @@ pub struct Fs {
     context: Arc<Context>,
     root: Arc<dyn Directory>,
     control: Arc<dyn Directory>,
-    inodes: Mutex<Table>,
+    inodes: Mutex<InodeTable>,
     files: RwLock<HashMap<u64, Arc<OpenFile>>>,
     dirs: RwLock<HashMap<u64, Arc<OpenDir>>>,
     next_handle: AtomicU64,
@@ -246,7 +246,7 @@ impl Fs {
         self.root.handle().is_some()
     }
 
-    fn inodes(&self) -> MutexGuard<'_, Table> {
+    fn inodes(&self) -> MutexGuard<'_, InodeTable> {
         // The table is consistent between any two statements that can panic.
         self.inodes.lock().unwrap_or_else(|e| e.into_inner())
     }

@@ -19,14 +19,14 @@ use crate::tree::{Directory, Listing, Node, VirtualFile};
 pub const NAME: &[u8] = b".npyfs";
 
 /// Text that is made when somebody looks.
-struct Report<F> {
+struct ReportFile<F> {
     make: F,
     ownership: Ownership,
     /// What is made once, for as long as the node lives; `None` if it is made anew each time.
     made: Option<OnceLock<Vec<u8>>>,
 }
 
-impl<F: Fn() -> Vec<u8> + Send + Sync> Report<F> {
+impl<F: Fn() -> Vec<u8> + Send + Sync> ReportFile<F> {
     fn text(&self) -> Vec<u8> {
         match &self.made {
             Some(made) => made.get_or_init(&self.make).clone(),
@@ -35,7 +35,7 @@ impl<F: Fn() -> Vec<u8> + Send + Sync> Report<F> {
     }
 }
 
-impl<F: Fn() -> Vec<u8> + Send + Sync> VirtualFile for Report<F> {
+impl<F: Fn() -> Vec<u8> + Send + Sync> VirtualFile for ReportFile<F> {
     fn ownership(&self) -> Ownership {
         self.ownership
     }
@@ -67,7 +67,7 @@ impl<F: Fn() -> Vec<u8> + Send + Sync> VirtualFile for Report<F> {
 
 /// A report that changes by itself.
 fn live(ownership: Ownership, make: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Node {
-    Node::File(Arc::new(Report {
+    Node::File(Arc::new(ReportFile {
         make,
         ownership,
         made: None,
@@ -76,7 +76,7 @@ fn live(ownership: Ownership, make: impl Fn() -> Vec<u8> + Send + Sync + 'static
 
 /// A report on one version of an object.
 fn fixed(ownership: Ownership, make: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Node {
-    Node::File(Arc::new(Report {
+    Node::File(Arc::new(ReportFile {
         make,
         ownership,
         made: Some(OnceLock::new()),

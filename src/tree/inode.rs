@@ -14,7 +14,7 @@ use super::Node;
 pub const ROOT_INO: u64 = 1;
 
 /// A numbered node.
-pub struct Entry {
+pub struct InodeEntry {
     pub parent: u64,
     pub name: Box<[u8]>,
     pub node: Node,
@@ -24,9 +24,9 @@ pub struct Entry {
 
 /// Everything that has a number now, except the root.
 #[derive(Default)]
-pub struct Table {
+pub struct InodeTable {
     /// In boxes, so that a table of millions grows in small steps.
-    entries: HashMap<u64, Box<Entry>>,
+    entries: HashMap<u64, Box<InodeEntry>>,
 }
 
 /// The number a node gets unless it is taken. `last`: as for `number_of_name`.
@@ -65,7 +65,7 @@ fn placed(hash: u64, last: bool) -> u64 {
     (hash >> 2).max(2) | if last { LAST } else { 0 }
 }
 
-impl Table {
+impl InodeTable {
     /// The number of a node, which is in the table afterwards, with no reference if it is new.
     pub fn enter(&mut self, parent: u64, name: &[u8], node: &Node, last: bool) -> u64 {
         let mut ino = number(parent, name, node, last);
@@ -85,7 +85,7 @@ impl Table {
             }
             ino = ino.wrapping_add(1).max(2);
         }
-        let entry = Entry {
+        let entry = InodeEntry {
             parent,
             name: name.into(),
             node: node.clone(),
@@ -113,7 +113,7 @@ impl Table {
         }
     }
 
-    pub fn get(&self, ino: u64) -> Option<&Entry> {
+    pub fn get(&self, ino: u64) -> Option<&InodeEntry> {
         self.entries.get(&ino).map(|entry| &**entry)
     }
 
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn numbers_follow_from_the_path() {
-        let (mut a, mut b) = (Table::default(), Table::default());
+        let (mut a, mut b) = (InodeTable::default(), InodeTable::default());
         b.enter(ROOT_INO, b"other", &node(), false);
         let dir = a.enter(ROOT_INO, b"dir", &node(), false);
         assert_eq!(dir, b.enter(ROOT_INO, b"dir", &node(), false));
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn an_entry_lives_as_long_as_it_is_referred_to() {
-        let mut table = Table::default();
+        let mut table = InodeTable::default();
         let ino = table.enter(ROOT_INO, b"a", &node(), false);
         table.hold(ino);
         table.hold(ino);
@@ -237,11 +237,11 @@ mod tests {
 
     #[test]
     fn a_taken_number_is_passed_over() {
-        let mut table = Table::default();
+        let mut table = InodeTable::default();
         let wanted = number(ROOT_INO, b"a", &node(), false);
         table.entries.insert(
             wanted,
-            Box::new(Entry {
+            Box::new(InodeEntry {
                 parent: 7,
                 name: b"squatter"[..].into(),
                 node: node(),

@@ -113,7 +113,7 @@ pub fn own(shown: &[u8], sep: u8) -> Vec<u8> {
 
 /// Why an object cannot be called by a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unshown {
+pub enum NameError {
     /// The object that it stands for has another name in a mount.
     #[error("a mount would show this object as {:?}: use that name", String::from_utf8_lossy(.0))]
     As(Vec<u8>),
@@ -126,16 +126,16 @@ pub enum Unshown {
 
 /// Checks that an object is shown by the name it is given, the file `stem` with `suffix`: `as_shown` is what the
 /// mount makes of it. A name that fails this would be stored and never seen again.
-pub fn check(stem: &[u8], suffix: &str, as_shown: Vec<u8>) -> Result<(), Unshown> {
+pub fn check(stem: &[u8], suffix: &str, as_shown: Vec<u8>) -> Result<(), NameError> {
     let name = [stem, suffix.as_bytes()].concat();
     if as_shown != name {
-        return Err(Unshown::As(as_shown));
+        return Err(NameError::As(as_shown));
     }
     // `whole_letters` takes up to three bytes more away.
     let is_cut = name.len() + 3 >= NAME_MAX
         && matches!(stem.split_last_chunk::<17>(), Some((_, [b'~', hash @ ..]))
             if hash.iter().all(u8::is_ascii_hexdigit));
-    if is_cut { Err(Unshown::Cut) } else { Ok(()) }
+    if is_cut { Err(NameError::Cut) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -210,13 +210,13 @@ mod tests {
             ("a\tb", "a%09b.npy"),
             ("a%2enpy", "a%2Enpy.npy"),
         ] {
-            assert_eq!(checked(bad), Err(Unshown::As(works.into())), "{bad}");
+            assert_eq!(checked(bad), Err(NameError::As(works.into())), "{bad}");
         }
         let cut = visible(&[b'n'; 300], "");
-        assert_eq!(check(&cut[..], "", cut.clone()), Err(Unshown::Cut));
+        assert_eq!(check(&cut[..], "", cut.clone()), Err(NameError::Cut));
         let at = |stem: &[u8]| check(stem, ".npy", visible_with(&own(stem, b'@'), ".npy", b'@'));
         assert_eq!(at(b"cell@x"), Ok(()));
-        assert_eq!(at(b"cell#x"), Err(Unshown::As(b"cell@x.npy".to_vec())));
+        assert_eq!(at(b"cell#x"), Err(NameError::As(b"cell@x.npy".to_vec())));
     }
 
     proptest! {

@@ -11,7 +11,7 @@ const MOST_LINKS: usize = 40;
 
 /// Why a path leads nowhere.
 #[derive(Clone, Debug)]
-pub enum NotThere {
+pub enum PathError {
     /// Nothing has this path.
     Missing,
     /// It could not be followed to its end.
@@ -25,7 +25,7 @@ pub fn find(
     hidden: Option<(&[u8], &Arc<dyn Directory>)>,
     path: &[u8],
     follow_last: bool,
-) -> Result<Node, NotThere> {
+) -> Result<Node, PathError> {
     let parts = |bytes: &[u8]| -> Vec<Vec<u8>> {
         bytes
             .split(|&b| b == b'/')
@@ -43,21 +43,21 @@ pub fn find(
             }
             continue;
         }
-        let here = above.last().ok_or(NotThere::Missing)?;
+        let here = above.last().ok_or(PathError::Missing)?;
         let found = match hidden {
             Some((known, dir)) if above.len() == 1 && name == known => {
                 Some(Node::Directory(dir.clone()))
             }
-            _ => here.lookup(&name).map_err(NotThere::Failed)?,
+            _ => here.lookup(&name).map_err(PathError::Failed)?,
         };
         match found {
-            None => return Err(NotThere::Missing),
+            None => return Err(PathError::Missing),
             Some(Node::Directory(dir)) => above.push(dir),
             Some(Node::Symlink(link)) if !left.is_empty() || follow_last => {
                 links += 1;
                 if links > MOST_LINKS {
                     let e = Error::new(ErrorKind::Os(libc::ELOOP), "too many links");
-                    return Err(NotThere::Failed(e));
+                    return Err(PathError::Failed(e));
                 }
                 for part in parts(&link.target).into_iter().rev() {
                     left.push_front(part);
@@ -66,10 +66,10 @@ pub fn find(
             Some(node) if left.is_empty() => return Ok(node),
             Some(_) => {
                 let e = Error::new(ErrorKind::NotDirectory, "not a directory");
-                return Err(NotThere::Failed(e));
+                return Err(PathError::Failed(e));
             }
         }
     }
     let last = above.pop().map(Node::Directory);
-    last.ok_or(NotThere::Missing)
+    last.ok_or(PathError::Missing)
 }

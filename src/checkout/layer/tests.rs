@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::*;
 use crate::checkout::encode::store::{dataset, saved};
-use crate::hdf5::{H5, Member, Resolved, Source};
+use crate::hdf5::{DataSource, GroupMember, H5, Resolved};
 use crate::io::file::StoreFile;
 use crate::io::storage::Disk;
 use crate::io::storage::faulty::Faulty;
@@ -36,14 +36,14 @@ fn values(layer: &Layer, stored: &Stored) -> Vec<i32> {
     let h5 = H5::local();
     let root = h5.root(&file).unwrap();
     let found = h5.resolve(&file, root, b"group/data").unwrap();
-    let Resolved::Member(Member::Dataset(dataset)) = found else {
+    let Resolved::Member(GroupMember::Dataset(dataset)) = found else {
         panic!("{found:?}");
     };
     let map = h5.map(&file, dataset.addr).unwrap();
     if map.shape == [0] {
         return Vec::new();
     }
-    let Source::Contiguous { addr } = map.source else {
+    let DataSource::Contiguous { addr } = map.source else {
         panic!("{:?}", map.source);
     };
     let mut bytes = vec![0; 4 * usize::try_from(map.shape[0]).unwrap()];

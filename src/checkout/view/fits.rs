@@ -19,7 +19,7 @@ use crate::checkout::fit::{Misfit, Spelling, other_entries, read_entries};
 use crate::checkout::index::Stored;
 use crate::error::Result;
 use crate::io::file::time;
-use crate::tree::name::{self, Unshown, unescape, visible_with};
+use crate::tree::name::{self, NameError, unescape, visible_with};
 use crate::tree::{Directory, Node, VirtualFile};
 
 /// States of an axis that are remembered, at most.
@@ -478,7 +478,7 @@ impl View {
 }
 
 /// Checks that a name of a key is spelled as mounts spell it.
-fn spelled(name: &str) -> std::result::Result<(), Unshown> {
+fn spelled(name: &str) -> std::result::Result<(), NameError> {
     let own = unescape(name.as_bytes());
     name::check(name.as_bytes(), "", name::visible(&own, ""))
 }

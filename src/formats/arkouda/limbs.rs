@@ -130,7 +130,7 @@ fn limbs(origin: &Origin, joined: &Joined, part: usize) -> Result<Vec<ArrayFile>
             .filter(|limb| {
                 limb.dataset.shape.len() == 1
                     && limb.dataset.element
-                        == crate::hdf5::Element::Fixed {
+                        == crate::hdf5::ElementType::Fixed {
                             dtype: uint64.clone(),
                             inner: Vec::new(),
                             convert: false,

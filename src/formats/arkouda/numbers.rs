@@ -11,7 +11,7 @@ use super::set::LocaleSet;
 use crate::error::{Error, Result};
 use crate::formats::arkouda::once::Once;
 use crate::formats::plain::array::ArrayFile;
-use crate::hdf5::Element;
+use crate::hdf5::ElementType;
 use crate::io::content::{Concat, Content};
 use crate::io::rows::Converted;
 use crate::npy::dtype::{DType, Kind, Order};
@@ -102,8 +102,8 @@ pub fn datasets(origin: &Origin, joined: &Joined) -> Result<Vec<Option<ArrayFile
 
 fn dtype(part: &ArrayFile) -> Result<DType> {
     match &part.dataset.element {
-        Element::Fixed { dtype, .. } => Ok(dtype.clone()),
-        Element::Text { .. } | Element::Record { .. } => {
+        ElementType::Fixed { dtype, .. } => Ok(dtype.clone()),
+        ElementType::Text { .. } | ElementType::Record { .. } => {
             Err(Error::damaged("text where numbers should be"))
         }
     }

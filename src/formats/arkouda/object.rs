@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::marks::Marks;
-use crate::hdf5::{Dataset, Member, Surveyed};
+use crate::hdf5::{Dataset, GroupMember, ScannedMember};
 
 /// An object of one file.
 #[derive(Debug)]
@@ -41,24 +41,24 @@ pub fn total(counts: impl IntoIterator<Item = u64>) -> u64 {
 }
 
 impl Object {
-    pub fn new(surveyed: Surveyed) -> (Vec<u8>, Arc<Self>) {
-        let what = match surveyed.member {
-            Member::Dataset(dataset) => What::Dataset(dataset),
-            Member::Group { addr, links } => What::Group {
+    pub fn new(scanned: ScannedMember) -> (Vec<u8>, Arc<Self>) {
+        let what = match scanned.member {
+            GroupMember::Dataset(dataset) => What::Dataset(dataset),
+            GroupMember::Group { addr, links } => What::Group {
                 addr,
                 links,
-                members: surveyed
+                members: scanned
                     .members
                     .map(|members| members.into_iter().map(Self::new).collect()),
             },
-            Member::Soft(_) | Member::External { .. } => {
+            GroupMember::Soft(_) | GroupMember::External { .. } => {
                 What::Foreign("a link; kind=plain follows it".into())
             }
-            Member::Unsupported { reason, .. } => What::Foreign(reason),
-            Member::Damaged(why) => What::Damaged(why),
+            GroupMember::Unsupported { reason, .. } => What::Foreign(reason),
+            GroupMember::Damaged(why) => What::Damaged(why),
         };
-        let marks = Marks::of(&surveyed.attributes);
-        (surveyed.name, Arc::new(Self { marks, what }))
+        let marks = Marks::of(&scanned.attributes);
+        (scanned.name, Arc::new(Self { marks, what }))
     }
 
     pub fn addr(&self) -> Option<u64> {

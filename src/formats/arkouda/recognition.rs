@@ -16,7 +16,7 @@ use super::place::PartName;
 use crate::dataset::opened::OpenStore;
 use crate::error::{Error, Result};
 use crate::formats::daf;
-use crate::hdf5::{Dataset, Element, H5Error};
+use crate::hdf5::{Dataset, ElementType, H5Error};
 use crate::npy::dtype::{DType, Kind};
 
 /// Members of the root group that are looked at.
@@ -31,10 +31,10 @@ pub fn is_arkouda(store: &OpenStore) -> Result<bool> {
         return Ok(kind == NAME);
     }
     let file = &store.file;
-    let survey = |depth| {
+    let scan = |depth| {
         let h5 = &store.context.h5;
-        match h5.survey(file, store.root, &NAMES, (LOOKED_AT, depth), Object::new) {
-            Ok(survey) => Ok(Some(survey)),
+        match h5.scan(file, store.root, &NAMES, (LOOKED_AT, depth), Object::new) {
+            Ok(scan) => Ok(Some(scan)),
             // Whoever lists the group finds out what is wrong with it.
             Err(H5Error::Damaged(_)) => Ok(None),
             Err(e) => Err(Error::from(e)),
@@ -42,20 +42,20 @@ pub fn is_arkouda(store: &OpenStore) -> Result<bool> {
     };
     let name = store.file.path.file_name();
     let has_locale = name.is_some_and(|name| PartName::parse(name.as_encoded_bytes()).is_some());
-    let Some(survey) = survey(usize::from(has_locale))? else {
+    let Some(scan) = scan(usize::from(has_locale))? else {
         return Ok(false);
     };
-    let members = survey.members;
+    let members = scan.members;
     if members.iter().any(|(name, _)| name == daf::MARK) {
         return Ok(false);
     }
-    if super::marks::Marks::of(&survey.attributes)
+    if super::marks::Marks::of(&scan.attributes)
         .file_format
         .is_some()
     {
         return Ok(true);
     }
-    let is_whole = survey.total <= LOOKED_AT && survey.damage.is_none();
+    let is_whole = scan.total <= LOOKED_AT && scan.damage.is_none();
     let marked = members.iter().any(|(name, member)| {
         matches!(member.marks.object_type, Some(Ok(_)))
             || (name == METADATA && member.is_group() && member.marks.version.is_some())
@@ -96,7 +96,7 @@ fn is_vector(dataset: &Dataset, kinds: &[Kind]) -> bool {
 /// The kind and size of elements that are plain scalars.
 pub fn scalar(dataset: &Dataset) -> Option<(Kind, usize)> {
     match &dataset.element {
-        Element::Fixed {
+        ElementType::Fixed {
             dtype: DType::Scalar { kind, size, .. },
             inner,
             ..

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::recognition::scalar;
 use crate::error::{Error, Result};
 use crate::formats::plain::array::ArrayFile;
-use crate::hdf5::Element;
+use crate::hdf5::ElementType;
 use crate::io::content::Content;
 use crate::io::rows::{Converted, STEP, read_window, words};
 use crate::npy::dtype::integer;
@@ -34,7 +34,7 @@ pub fn bounded(array: &ArrayFile, bytes: u64) -> Result<()> {
 pub fn int64(array: &ArrayFile) -> Result<Arc<dyn Content>> {
     let payload: Arc<dyn Content> = Arc::new(array.payload()?);
     bounded(array, payload.len())?;
-    let Element::Fixed {
+    let ElementType::Fixed {
         dtype: DType::Scalar {
             kind, size, order, ..
         },

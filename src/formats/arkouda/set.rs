@@ -236,7 +236,7 @@ impl LocaleSet {
             .iter()
             .map(|part| Some(part.store.root))
             .collect();
-        self.survey(Vec::new(), &addresses)
+        self.scan(Vec::new(), &addresses)
     }
 
     /// A group with its members looked at, if nobody has yet.
@@ -251,7 +251,7 @@ impl LocaleSet {
             .iter()
             .map(|part| part.as_ref().filter(|o| o.is_group())?.addr())
             .collect();
-        let mut entered = self.survey(group.path.clone(), &addresses)?;
+        let mut entered = self.scan(group.path.clone(), &addresses)?;
         for (part, known) in entered.parts.iter_mut().zip(&group.parts) {
             // An empty locale may hold a dataset here.
             *part = part.take().or_else(|| known.clone());
@@ -259,7 +259,7 @@ impl LocaleSet {
         Ok(entered)
     }
 
-    fn survey(&self, path: Vec<Vec<u8>>, groups: &[Option<u64>]) -> Result<Joined> {
+    fn scan(&self, path: Vec<Vec<u8>>, groups: &[Option<u64>]) -> Result<Joined> {
         let h5 = &self.context.h5;
         let parts = self
             .parts
@@ -268,14 +268,13 @@ impl LocaleSet {
             .map(|(part, group)| {
                 let Some(addr) = *group else { return Ok(None) };
                 let file = &part.store.file;
-                let survey =
-                    |depth| h5.survey(file, addr, &NAMES, (usize::MAX, depth), Object::new);
+                let scan = |depth| h5.scan(file, addr, &NAMES, (usize::MAX, depth), Object::new);
                 // What is damaged below must not cost all: objects are then looked into one by one.
-                let survey = match survey(usize::MAX) {
-                    Err(H5Error::Damaged(_)) => survey(0),
-                    survey => survey,
+                let scan = match scan(usize::MAX) {
+                    Err(H5Error::Damaged(_)) => scan(0),
+                    scan => scan,
                 }?;
-                if let Some(damage) = survey.damage {
+                if let Some(damage) = scan.damage {
                     // What is missing is then missed where the parts are compared.
                     self.context.journal.add(&format!(
                         "{}: a group is damaged, some members are missing: {damage}",
@@ -283,11 +282,11 @@ impl LocaleSet {
                     ));
                 }
                 Ok(Some(Arc::new(Object {
-                    marks: super::marks::Marks::of(&survey.attributes),
+                    marks: super::marks::Marks::of(&scan.attributes),
                     what: What::Group {
                         addr,
                         links: 1,
-                        members: Some(survey.members),
+                        members: Some(scan.members),
                     },
                 })))
             })

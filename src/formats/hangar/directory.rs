@@ -13,7 +13,7 @@ use super::stack::Stack;
 use crate::error::Result;
 use crate::io::file::Ownership;
 use crate::tree::name::visible;
-use crate::tree::{Directory, Entries, Listing, Node};
+use crate::tree::{Directory, LazyEntries, Listing, Node};
 
 /// The columns of a snapshot, and where their samples are all alike, each column as one array.
 pub struct SnapshotDirectory {
@@ -195,7 +195,7 @@ impl Many {
     }
 }
 
-impl Entries for Many {
+impl LazyEntries for Many {
     fn len(&self) -> usize {
         match self.of_groups() {
             true => self.view.column.groups(),

@@ -10,7 +10,7 @@ use super::column::{BLOCK, Column};
 use super::record::Record;
 use super::repository::Repository;
 use crate::error::{Error, Result};
-use crate::hdf5::Packed;
+use crate::hdf5::PackedValues;
 use crate::io::file::Identity;
 
 /// The records of a block of samples.
@@ -52,7 +52,7 @@ impl Located {
 
 impl Records {
     /// The records at `places` of those that were looked up.
-    fn new(packed: &Packed, places: Range<usize>, version: Identity) -> Self {
+    fn new(packed: &PackedValues, places: Range<usize>, version: Identity) -> Self {
         let start = places.start.checked_sub(1).map_or(0, |n| packed.ends[n]);
         let ends: Box<[u32]> = packed.ends[places].iter().map(|end| end - start).collect();
         let len = ends.last().copied().unwrap_or(0);
@@ -128,7 +128,7 @@ impl Repository {
         let first = column.block(blocks.start).start;
         let samples = first..column.block(blocks.end - 1).end;
         let packed = self.hashes.hashed(column.kind, column.hashes(samples))?;
-        let mut last = Arc::new(Records::new(&Packed::default(), 0..0, version));
+        let mut last = Arc::new(Records::new(&PackedValues::default(), 0..0, version));
         for block in blocks {
             let samples = column.block(block);
             let places = samples.start - first..samples.end - first;

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use crate::codec::Means;
 use crate::dataset::block::{Place, copy};
 use crate::error::{Error, ErrorKind, Result};
-use crate::hdf5::{DatasetMap, Direct, Element, H5, Request, Slot, Source, StoredChunk};
+use crate::hdf5::{
+    DataSource, DatasetMap, DirectChunks, ElementType, EncodedChunk, H5, Request, Slot,
+};
 use crate::io::buffer::Pool;
 use crate::io::file::{Identity, StoreFile};
 use crate::npy::dtype::DType;
@@ -41,7 +43,7 @@ enum Backing {
         len: usize,
         /// Stored bytes of the largest chunk.
         largest: u32,
-        direct: Direct,
+        direct: DirectChunks,
     },
     /// Only libhdf5 can read it.
     Library,
@@ -65,7 +67,7 @@ impl Stored {
 impl Rows {
     /// Checks a map; an error if no samples can be in such a dataset.
     pub fn new(map: DatasetMap, version: Identity) -> Result<Self> {
-        let Element::Fixed { dtype, inner, .. } = map.element else {
+        let ElementType::Fixed { dtype, inner, .. } = map.element else {
             return Err(Error::damaged("a dataset of text holds no samples"));
         };
         if !inner.is_empty() || map.shape.is_empty() {
@@ -73,10 +75,10 @@ impl Rows {
         }
         let element = dtype.size() as u64;
         let source = match map.source {
-            Source::Fill(_) => Backing::Nothing,
-            Source::Compact(bytes) => Backing::Memory(bytes),
-            Source::Contiguous { addr } => Backing::Contiguous(addr),
-            Source::Chunked {
+            DataSource::Fill(_) => Backing::Nothing,
+            DataSource::Compact(bytes) => Backing::Memory(bytes),
+            DataSource::Contiguous { addr } => Backing::Contiguous(addr),
+            DataSource::Chunked {
                 chunk,
                 direct: Some(direct),
                 ..
@@ -90,8 +92,8 @@ impl Rows {
                     direct,
                 }
             }
-            Source::Chunked { .. } | Source::Library => Backing::Library,
-            Source::Raw { .. } | Source::Virtual { .. } => {
+            DataSource::Chunked { .. } | DataSource::Library => Backing::Library,
+            DataSource::Raw { .. } | DataSource::Virtual { .. } => {
                 return Err(Error::new(
                     ErrorKind::Denied,
                     "a collection whose data lie in other files",
@@ -181,7 +183,7 @@ impl Rows {
         }
     }
 
-    fn has_band(&self, chunk: &[u64], direct: &Direct, band: u64) -> bool {
+    fn has_band(&self, chunk: &[u64], direct: &DirectChunks, band: u64) -> bool {
         let per: usize = self.shape[1..]
             .iter()
             .zip(&chunk[1..])
@@ -201,7 +203,7 @@ impl Rows {
         {
             return Request::Chunk {
                 dataset: self.addr,
-                stored: Box::new(StoredChunk {
+                stored: Box::new(EncodedChunk {
                     slot: stored.slot,
                     pipeline: direct.pipeline.clone(),
                     fill: direct.fill.clone(),
@@ -315,7 +317,7 @@ impl Rows {
         file: &StoreFile,
         row: u64,
         count: &[u64],
-        (chunk, chunk_len, direct): (&[u64], usize, &Direct),
+        (chunk, chunk_len, direct): (&[u64], usize, &DirectChunks),
         fill: bool,
     ) -> Result<Option<Vec<u8>>> {
         let rank = chunk.len();

@@ -12,7 +12,7 @@ use super::schema::Samples;
 use super::snapshot::View;
 use super::whole::Whole;
 use crate::error::{Error, ErrorKind, Result};
-use crate::hdf5::{Element, Member, Resolved};
+use crate::hdf5::{ElementType, GroupMember, Resolved};
 use crate::io::content::{Concat, Content, Data, Literal};
 use crate::io::file::Ownership;
 use crate::npy;
@@ -266,10 +266,10 @@ fn stored(
     let file = files.open(backend, uid)?;
     let root = h5.root(&file)?;
     match h5.resolve(&file, root, dataset.to_string().as_bytes())? {
-        Resolved::Member(Member::Dataset(dataset)) => {
+        Resolved::Member(GroupMember::Dataset(dataset)) => {
             let details = h5.describe(&file, dataset.addr)?;
             let dtype = match &dataset.element {
-                Element::Fixed { dtype, .. } => Some(dtype),
+                ElementType::Fixed { dtype, .. } => Some(dtype),
                 _ => None,
             };
             info::details(&details, dtype, map);

@@ -1,7 +1,7 @@
 //! The staging area of a Hangar repository: what the next commit will hold, and how it becomes one.
 //!
 //! Source: Hangar 0.5.2. Everything here is done as Hangar does it, under its writer lock, so that Hangar and
-//! npyfs can take turns. Changes to tables go through the worker that keeps the lock (`h5::keeper`); tables are
+//! npyfs can take turns. Changes to tables go through the worker that keeps the lock (`hdf5::lmdb::writer`); tables are
 //! read like those of any repository. Between any two steps the repository is one that Hangar accepts; where
 //! Hangar's own order leaves a moment in which it is not, the order here is another one, and says so.
 
@@ -28,8 +28,8 @@ use std::sync::Arc;
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::hangar::repository::Repository;
 use crate::hdf5::H5Error;
-use crate::hdf5::keeper::{Keeper, LockError, Locked};
-use crate::hdf5::tables::{FREE, LOCK, Op, Outcome, Step};
+use crate::hdf5::lmdb::tables::{FREE, LOCK, TableOp, TableTransaction, TablesOutcome};
+use crate::hdf5::lmdb::writer::{LmdbWriter, LockError, WriterLock};
 use crate::io::owner::Owner;
 use names::check_name;
 use records::Records;
@@ -38,7 +38,7 @@ use schema::NewColumn;
 /// A repository whose staging area can be changed.
 pub struct Stage {
     pub repository: Arc<Repository>,
-    keeper: Keeper,
+    writer: LmdbWriter,
 }
 
 /// What is staged, and on what.
@@ -60,23 +60,23 @@ impl State {
 }
 
 impl Stage {
-    /// `program` becomes the worker that writes tables; see `h5::keeper`. A server's repository has no stage.
+    /// `program` becomes the worker that writes tables; see `hdf5::lmdb::writer`. A server's repository has no stage.
     pub fn open(repository: &Arc<Repository>, program: &Path) -> Result<Self> {
         if !repository.stage.path.is_file() {
             let why = format!("{}: has no staging area", repository.folder.display());
             return Err(Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why));
         }
-        let keeper = Keeper::new(program, &repository.folder)
+        let writer = LmdbWriter::new(program, &repository.folder)
             .map_err(|e| Error::from(e).about(repository.folder.display()))?;
         Ok(Self {
             repository: repository.clone(),
-            keeper,
+            writer,
         })
     }
 
     /// The owner of the repository, if root writes in it for him.
     pub fn owner(&self) -> Owner {
-        self.keeper.owner()
+        self.writer.owner()
     }
 
     fn about(&self, error: impl Into<Error>) -> Error {
@@ -84,8 +84,8 @@ impl Stage {
     }
 
     /// Takes the writer lock; EBUSY, with the name of the holder, if somebody has it.
-    pub fn lock(&self) -> Result<Locked<'_>> {
-        self.keeper.lock().map_err(|e| {
+    pub fn lock(&self) -> Result<WriterLock<'_>> {
+        self.writer.lock().map_err(|e| {
             self.about(match e {
                 LockError::Held(who) => busy(&who),
                 LockError::Failed(e) => e.into(),
@@ -146,33 +146,38 @@ impl Stage {
         }
         let layout = if new.nested { 'n' } else { 'f' };
         let steps = vec![
-            Step::new(
+            TableTransaction::new(
                 "hash.lmdb",
-                vec![Op::add(format!("s:{digest}"), record.as_bytes())],
+                vec![TableOp::add(format!("s:{digest}"), record.as_bytes())],
             ),
-            Step::new(
+            TableTransaction::new(
                 "stage_ref.lmdb",
-                vec![Op::put(format!("s:{name}:{layout}"), digest.as_bytes())],
+                vec![TableOp::put(
+                    format!("s:{name}:{layout}"),
+                    digest.as_bytes(),
+                )],
             ),
         ];
         self.write(&mut locked, steps)
     }
 
     /// Writes values into a file of samples of this checkout; needs no lock.
-    pub fn write_values(&self, steps: Vec<Step>) -> Result<Outcome> {
-        let done = self.keeper.write_values(steps);
+    pub fn write_values(&self, steps: Vec<TableTransaction>) -> Result<TablesOutcome> {
+        let done = self.writer.write_values(steps);
         done.map_err(|e| self.about(e))
     }
 
     /// Makes changes; nobody but the holder of the lock can have made others meanwhile.
-    fn write(&self, locked: &mut Locked<'_>, steps: Vec<Step>) -> Result<()> {
+    fn write(&self, locked: &mut WriterLock<'_>, steps: Vec<TableTransaction>) -> Result<()> {
         match locked.write(steps).map_err(|e: H5Error| self.about(e))? {
-            Outcome::Done => Ok(()),
-            Outcome::Differs(key) => Err(self.about(Error::new(
+            TablesOutcome::Done => Ok(()),
+            TablesOutcome::Differs(key) => Err(self.about(Error::new(
                 ErrorKind::Stale,
                 format!("{key} was changed by somebody who does not have the writer lock"),
             ))),
-            Outcome::Full | Outcome::Held(_) => Err(self.about(Error::damaged("a table is full"))),
+            TablesOutcome::Full | TablesOutcome::Held(_) => {
+                Err(self.about(Error::damaged("a table is full")))
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use super::digest::Hash;
 use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::H5Error;
-use crate::hdf5::{Packed, Sink};
+use crate::hdf5::{PackedValues, Sink};
 use crate::io::file::{Identity, StoreFile};
 use crate::options::External;
 
@@ -124,7 +124,7 @@ impl Table {
     }
 
     /// The values of samples' digests of one kind, in their order.
-    pub fn hashed(&self, kind: u8, hashes: &[Hash]) -> Result<Packed> {
+    pub fn hashed(&self, kind: u8, hashes: &[Hash]) -> Result<PackedValues> {
         let prefix = [b'h', b':', kind, b'='];
         self.ask(|file| self.context.h5.hashed(file, &prefix, hashes))
     }

@@ -13,7 +13,7 @@ use crate::dataset::record;
 use crate::dataset::record::RecordBytes;
 use crate::dataset::{external, text};
 use crate::error::{Error, ErrorKind, Result};
-use crate::hdf5::{Attribute, Dataset, DatasetMap, Element, Source, TextForm};
+use crate::hdf5::{Attribute, DataSource, Dataset, DatasetMap, ElementType, TextForm};
 use crate::io::content::{Concat, Content, Literal};
 use crate::io::file::Ownership;
 use crate::npy;
@@ -47,13 +47,13 @@ impl ArrayFile {
     /// The element type as it is shown, and for text the form that gives it.
     pub fn dtype(&self) -> Result<(DType, Option<TextForm>)> {
         match &self.dataset.element {
-            Element::Fixed { dtype, .. } => Ok((dtype.clone(), None)),
-            Element::Text { .. } => {
+            ElementType::Fixed { dtype, .. } => Ok((dtype.clone(), None)),
+            ElementType::Text { .. } => {
                 let measured = text::measure(&self.store, &self.dataset)?;
                 let (dtype, form) = text::shown_as(&self.dataset.element, &measured);
                 Ok((dtype, Some(form)))
             }
-            Element::Record { .. } => Ok((record::dtype(&self.store, &self.dataset)?, None)),
+            ElementType::Record { .. } => Ok((record::dtype(&self.store, &self.dataset)?, None)),
         }
     }
 
@@ -72,7 +72,7 @@ impl ArrayFile {
 
     /// The elements, without the header. Not for elements with text inside.
     pub fn payload(&self) -> Result<Payload> {
-        if let Element::Record { .. } = self.dataset.element {
+        if let ElementType::Record { .. } = self.dataset.element {
             return Err(Error::damaged("text inside elements"));
         }
         let (dtype, form) = self.dtype()?;
@@ -83,7 +83,7 @@ impl ArrayFile {
             if map.shape != self.dataset.shape {
                 return Err(Error::new(ErrorKind::Stale, "the shape changed on disk"));
             }
-            let crowded = matches!(map.source, Source::Chunked { crowded: true, .. });
+            let crowded = matches!(map.source, DataSource::Chunked { crowded: true, .. });
             let backing = match form {
                 Some(form) => self.text_backing(&map, &dtype, form),
                 None => self.backing(map, &dtype),
@@ -115,10 +115,10 @@ impl ArrayFile {
             })
         };
         match map.source {
-            Source::Fill(fill) => Ok(Backing::Fill(fill)),
-            Source::Compact(bytes) => Ok(Backing::Memory(Arc::new(bytes))),
-            Source::Contiguous { addr } => Ok(Backing::Contiguous(addr)),
-            Source::Raw { files, fill } => {
+            DataSource::Fill(fill) => Ok(Backing::Fill(fill)),
+            DataSource::Compact(bytes) => Ok(Backing::Memory(Arc::new(bytes))),
+            DataSource::Contiguous { addr } => Ok(Backing::Contiguous(addr)),
+            DataSource::Raw { files, fill } => {
                 let parts = external::raw_files(&self.store, &files)?;
                 let len = self.payload_len(dtype)?;
                 for why in external::short_files(&files, &parts, len)? {
@@ -130,7 +130,7 @@ impl ArrayFile {
                 }
                 Ok(Backing::Raw { parts, fill })
             }
-            Source::Chunked {
+            DataSource::Chunked {
                 chunk,
                 direct,
                 refused,
@@ -156,7 +156,7 @@ impl ArrayFile {
                     direct,
                 })
             }
-            Source::Virtual { sources } => {
+            DataSource::Virtual { sources } => {
                 let outside = external::check_virtual(&self.store, &sources)?;
                 let form = if outside {
                     Form::Virtual
@@ -165,7 +165,7 @@ impl ArrayFile {
                 };
                 pieces(self.row_piece(map.rank, element), form)
             }
-            Source::Library => pieces(self.row_piece(map.rank, element), Form::Elements),
+            DataSource::Library => pieces(self.row_piece(map.rank, element), Form::Elements),
         }
     }
 
@@ -239,7 +239,7 @@ impl VirtualFile for ArrayFile {
         let (dtype, _) = self.dtype()?;
         let header = npy::header(&dtype, &self.dataset.shape);
         let elements: Arc<dyn Content> = match self.dataset.element {
-            Element::Record { .. } => {
+            ElementType::Record { .. } => {
                 let len = self.payload_len(&dtype)?;
                 Arc::new(RecordBytes::new(&self.store, &self.dataset, len)?)
             }

@@ -13,7 +13,7 @@ use super::text::TextDirectory;
 use crate::dataset::opened::OpenStore;
 use crate::dataset::{external, text};
 use crate::error::{Error, ErrorKind, Result};
-use crate::hdf5::{Attribute, Dataset, GroupPath, Member, Members, Value};
+use crate::hdf5::{Attribute, Dataset, GroupMember, GroupMembers, GroupPath, Value};
 use crate::io::file::Ownership;
 use crate::tree::info;
 use crate::tree::name::visible_with;
@@ -247,16 +247,16 @@ impl GroupDirectory {
         &self.group
     }
 
-    fn add(&self, name: &[u8], member: Member, own: Option<&Own>, to: &mut Building) {
+    fn add(&self, name: &[u8], member: GroupMember, own: Option<&Own>, to: &mut Building) {
         match member {
-            Member::Group { addr, links } => {
+            GroupMember::Group { addr, links } => {
                 self.add_group(&self.store, name, addr, links, own, to)
             }
-            Member::Dataset(dataset) => self.add_dataset(&self.store, name, dataset, to),
-            Member::Soft(target) => self.add_soft(name, &target, to),
-            Member::External { file, path } => self.add_external(name, &file, &path, to),
-            Member::Unsupported { reason, .. } => to.left_out.push((name.to_vec(), reason)),
-            Member::Damaged(why) => self.add_broken(name, Error::damaged(why), to),
+            GroupMember::Dataset(dataset) => self.add_dataset(&self.store, name, dataset, to),
+            GroupMember::Soft(target) => self.add_soft(name, &target, to),
+            GroupMember::External { file, path } => self.add_external(name, &file, &path, to),
+            GroupMember::Unsupported { reason, .. } => to.left_out.push((name.to_vec(), reason)),
+            GroupMember::Damaged(why) => self.add_broken(name, Error::damaged(why), to),
         }
     }
 
@@ -371,12 +371,12 @@ impl GroupDirectory {
     }
 
     /// What the policy denies among the datasets here.
-    fn denied(&self, members: &Members) -> Vec<(Vec<u8>, String)> {
+    fn denied(&self, members: &GroupMembers) -> Vec<(Vec<u8>, String)> {
         members
             .members
             .iter()
             .filter_map(|(name, member)| match member {
-                Member::Dataset(dataset) if dataset.outside => {
+                GroupMember::Dataset(dataset) if dataset.outside => {
                     external::check(&self.store, dataset.addr)
                         .err()
                         .map(|e| (name.clone(), e.message))

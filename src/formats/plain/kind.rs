@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::group::GroupDirectory;
 use crate::dataset::opened::OpenStore;
 use crate::error::Result;
-use crate::hdf5::{Attribute, Members, Value};
+use crate::hdf5::{Attribute, GroupMembers, Value};
 use crate::tree::VirtualFile;
 
 /// A kind of group, in any HDF5 file.
@@ -22,7 +22,7 @@ pub trait GroupKind: Send + Sync {
         &self,
         store: &OpenStore,
         group: u64,
-        members: &Members,
+        members: &GroupMembers,
         notes: &mut Vec<String>,
     ) -> Result<Option<GroupView>>;
 

@@ -3,19 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{ObjectPath, Recodable, Step, WORKPLACE};
+use super::{EditStep, ObjectPath, Recodable, WORKPLACE};
 use crate::hdf5::budget::Budget;
 use crate::hdf5::editor;
-use crate::hdf5::pool::Worker;
+use crate::hdf5::pool::WorkerProcess;
 use crate::hdf5::{
-    Answer, Dataset, Element, H5Error, Member, NewChunk, NewChunks, Request, Source,
+    Answer, DataSource, Dataset, ElementType, GroupMember, H5Error, NewChunk, NewChunks, Request,
 };
 use crate::io::file::StoreFile;
 use crate::npy::dtype::DType;
 
 /// The worker process that makes such files.
 pub struct Editor {
-    worker: Worker,
+    worker: WorkerProcess,
 }
 
 impl Editor {
@@ -24,7 +24,7 @@ impl Editor {
     pub fn start(program: &Path, dir: &Path, readable: &[PathBuf]) -> std::io::Result<Self> {
         let dirs = std::iter::once(dir).chain(readable.iter().map(PathBuf::as_path));
         let tables = Arc::new(Budget::default());
-        let worker = Worker::start(program, (editor::ARGUMENT, dirs), &tables)?;
+        let worker = WorkerProcess::start(program, (editor::ARGUMENT, dirs), &tables)?;
         Ok(Self { worker })
     }
 
@@ -32,7 +32,7 @@ impl Editor {
     pub fn edit(
         &mut self,
         file: &StoreFile,
-        steps: Vec<Step>,
+        steps: Vec<EditStep>,
     ) -> Result<Vec<Result<(), String>>, H5Error> {
         let failed =
             |e: std::io::Error| H5Error::Damaged(format!("the editing worker failed: {e}"));
@@ -67,7 +67,7 @@ impl Editor {
                 return Err(wrong());
             };
             for (name, member) in members.members {
-                if let Member::Dataset(Dataset {
+                if let GroupMember::Dataset(Dataset {
                     element,
                     mut shape,
                     outside: false,
@@ -76,16 +76,18 @@ impl Editor {
                 {
                     let (size, inner) = match element {
                         // What is not shown may be addresses, which cannot be written again.
-                        Element::Fixed {
+                        ElementType::Fixed {
                             dtype: DType::Struct { .. },
                             convert: true,
                             ..
                         } if self.leaves_out(file, addr)? => continue,
-                        Element::Fixed { dtype, inner, .. } => (dtype.size(), inner),
-                        Element::Text {
+                        ElementType::Fixed { dtype, inner, .. } => (dtype.size(), inner),
+                        ElementType::Text {
                             fixed: Some(size), ..
                         } => (size, Vec::new()),
-                        Element::Text { fixed: None, .. } | Element::Record { .. } => continue,
+                        ElementType::Text { fixed: None, .. } | ElementType::Record { .. } => {
+                            continue;
+                        }
                     };
                     let mut path = above.clone();
                     path.push(name);
@@ -116,7 +118,7 @@ impl Editor {
     pub fn contiguous(&mut self, file: &StoreFile, of: &Recodable) -> Result<Option<u64>, H5Error> {
         match self.ask(file, &Request::Map { dataset: of.addr })? {
             Answer::Map(map) => Ok(match map.source {
-                Source::Contiguous { addr } => Some(addr),
+                DataSource::Contiguous { addr } => Some(addr),
                 _ => None,
             }),
             _ => Err(H5Error::Damaged("answer to another request".into())),

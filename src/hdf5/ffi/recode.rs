@@ -9,7 +9,7 @@ const CHUNK_CACHE: usize = 64 << 20;
 const CHUNK_SLOTS: usize = 10_007;
 
 /// A filter by its number, with its parameters; 1 and 2 (gzip and shuffle) are libhdf5's own.
-pub type Filter = (i32, Vec<u32>);
+pub type FilterSpec = (i32, Vec<u32>);
 
 /// Makes a dataset at `to`, where nothing is, with type, extent and properties of that at `from`, but in chunks
 /// of this shape and through these filters. It has no elements yet.
@@ -18,7 +18,7 @@ pub fn declare(
     from: &[Vec<u8>],
     to: &[Vec<u8>],
     chunk: &[u64],
-    filters: &[Filter],
+    filters: &[FilterSpec],
 ) -> Result<()> {
     let old = open_source_dataset(file, from)?;
     let (ty, space) = (dataset_type(&old)?, dataset_space(&old)?);
@@ -32,7 +32,7 @@ pub fn recode(
     from: &[Vec<u8>],
     to: &[Vec<u8>],
     chunk: &[u64],
-    filters: &[Filter],
+    filters: &[FilterSpec],
 ) -> Result<()> {
     let old = open_source_dataset(file, from)?;
     let ty = dataset_type(&old)?;
@@ -115,7 +115,7 @@ fn make(
     ty: &Id,
     space: &Id,
     old: &Id,
-    (chunk, filters): (&[u64], &[Filter]),
+    (chunk, filters): (&[u64], &[FilterSpec]),
 ) -> Result<Id> {
     const SHUFFLE: i32 = 2;
     let path = cstring(&names.join(&b'/'))?;

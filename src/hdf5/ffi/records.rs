@@ -4,7 +4,7 @@ use super::dataset::read_block;
 use super::*;
 
 /// Elements as libhdf5 read them; the strings are its own, and go back to it in the end.
-pub struct Records {
+pub struct VlenElements {
     buf: Vec<u8>,
     mem_type: Id,
     /// Bytes of an element.
@@ -20,8 +20,8 @@ pub fn read_records(
     start: &[u64],
     shape: &[u64],
     most: usize,
-) -> Result<Records> {
-    let mut records = Records::empty(mem_type, most)?;
+) -> Result<VlenElements> {
+    let mut records = VlenElements::empty(mem_type, most)?;
     records.buf = read_block(dataset, mem_type, start, shape, records.size)?;
     Ok(records)
 }
@@ -32,13 +32,13 @@ pub fn read_attribute_records(
     mem_type: &Id,
     elements: usize,
     most: usize,
-) -> Result<Records> {
-    let mut records = Records::empty(mem_type, most)?;
+) -> Result<VlenElements> {
+    let mut records = VlenElements::empty(mem_type, most)?;
     records.buf = read_attribute(attr, mem_type, elements)?;
     Ok(records)
 }
 
-impl Records {
+impl VlenElements {
     fn empty(mem_type: &Id, most: usize) -> Result<Self> {
         let size = size(mem_type);
         let mut places = Vec::new();
@@ -82,7 +82,7 @@ impl Records {
     }
 }
 
-impl Drop for Records {
+impl Drop for VlenElements {
     fn drop(&mut self) {
         let len = self.len() as hsize_t;
         if len == 0 {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::codec::Pipeline;
-use crate::hdf5::{Direct, Element, Member, Members};
+use crate::hdf5::{DirectChunks, ElementType, GroupMember, GroupMembers};
 use crate::npy::dtype::DType;
 use proptest::prelude::*;
 use std::time::Duration;
@@ -40,15 +40,15 @@ fn map_of(slots: Vec<Slot>) -> DatasetMap {
     let table = ChunkTable { slots, room: None };
     DatasetMap {
         addr: 5,
-        element: Element::Text {
+        element: ElementType::Text {
             fixed: None,
             utf8: false,
         },
         shape: vec![3],
         rank: 1,
-        source: Source::Chunked {
+        source: DataSource::Chunked {
             chunk: vec![1],
-            direct: Some(Direct {
+            direct: Some(DirectChunks {
                 pipeline: Pipeline::new(&[]).unwrap(),
                 table,
                 fill: vec![0],
@@ -85,7 +85,7 @@ fn chunk_tables_arrive_whole_or_not_at_all() {
         Ok(other) => panic!("{other:?}"),
         Err(e) => Err(e.kind()),
     };
-    let Ok(Source::Chunked {
+    let Ok(DataSource::Chunked {
         direct: Some(first),
         crowded: false,
         ..
@@ -98,7 +98,7 @@ fn chunk_tables_arrive_whole_or_not_at_all() {
     let crowded = receive();
     assert!(matches!(
         crowded,
-        Ok(Source::Chunked {
+        Ok(DataSource::Chunked {
             direct: None,
             crowded: true,
             ..
@@ -107,7 +107,7 @@ fn chunk_tables_arrive_whole_or_not_at_all() {
     drop((first, rest));
     assert!(matches!(
         receive(),
-        Ok(Source::Chunked {
+        Ok(DataSource::Chunked {
             direct: Some(_),
             ..
         })
@@ -137,14 +137,14 @@ fn a_length_that_cannot_be_is_refused() {
 
 /// Replies of every size of number, with text, and with a pipeline and a chunk table in them.
 fn replies() -> Vec<Reply> {
-    let text = || Member::Soft(b"elsewhere".to_vec());
-    let members = Members {
+    let text = || GroupMember::Soft(b"elsewhere".to_vec());
+    let members = GroupMembers {
         members: vec![(b"a".to_vec(), text()), (b"b".to_vec(), text())],
         total: 70_000,
         damage: Some("half of it".into()),
     };
     let filters = [(2, vec![4]), (32008, vec![0, 4, 4, 0, 2])];
-    let direct = Direct {
+    let direct = DirectChunks {
         pipeline: Pipeline::new(&filters).unwrap(),
         table: ChunkTable {
             slots: vec![Slot::default(); 3],
@@ -154,14 +154,14 @@ fn replies() -> Vec<Reply> {
     };
     let map = DatasetMap {
         addr: u64::MAX,
-        element: Element::Fixed {
+        element: ElementType::Fixed {
             dtype: DType::int(4),
             inner: vec![],
             convert: false,
         },
         shape: vec![12],
         rank: 1,
-        source: Source::Chunked {
+        source: DataSource::Chunked {
             chunk: vec![4],
             direct: Some(direct),
             refused: None,

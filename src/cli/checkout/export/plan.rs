@@ -13,7 +13,7 @@ use crate::error::{self, Error};
 use crate::formats::arkouda::{PartName, Place};
 use crate::formats::hangar;
 use crate::hdf5::edit::ObjectPath;
-use crate::hdf5::{GroupPath, Member};
+use crate::hdf5::{GroupMember, GroupPath};
 use crate::io::file::StoreFile;
 use crate::tree::{Directory, Node};
 
@@ -245,8 +245,10 @@ impl Planner<'_> {
             let members = h5.list(&file, group, true).map_err(|e| failed(&e))?;
             for (name, member) in members.members {
                 let why = match member {
-                    Member::Dataset(dataset) if dataset.outside => "its data is in another file",
-                    Member::External { .. } => "it is a link to another file",
+                    GroupMember::Dataset(dataset) if dataset.outside => {
+                        "its data is in another file"
+                    }
+                    GroupMember::External { .. } => "it is a link to another file",
                     _ => continue,
                 };
                 let mut path: GroupPath = path.clone();

@@ -13,7 +13,7 @@ use crate::formats::arkouda::numbers::{Meaning, Numbers, NumbersOf, Segments};
 use crate::formats::arkouda::object::{Joined, Object, What};
 use crate::formats::arkouda::strings::Strings;
 use crate::formats::plain::text::TextDirectory;
-use crate::hdf5::Element;
+use crate::hdf5::ElementType;
 use crate::tree::Node;
 
 /// Groups below each other that are shown.
@@ -161,7 +161,7 @@ impl ObjectDirectory {
         let file = Arc::new(origin.dataset(0, object, member)?);
         if !matches!(
             file.dataset.element,
-            Element::Text { .. } | Element::Record { .. }
+            ElementType::Text { .. } | ElementType::Record { .. }
         ) {
             return None;
         }

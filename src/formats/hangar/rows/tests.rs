@@ -41,16 +41,16 @@ fn dataset(shape: &[u64], chunk: &[u64]) -> (tempfile::TempDir, StoreFile, Rows)
     let file = StoreFile::open(&path).unwrap();
     let map = DatasetMap {
         addr: 1,
-        element: Element::Fixed {
+        element: ElementType::Fixed {
             dtype: DType::scalar(Kind::Uint, 1, Order::None),
             inner: Vec::new(),
             convert: false,
         },
         shape: shape.to_vec(),
         rank,
-        source: Source::Chunked {
+        source: DataSource::Chunked {
             chunk: chunk.to_vec(),
-            direct: Some(Direct {
+            direct: Some(DirectChunks {
                 pipeline: Pipeline::new(&[]).unwrap(),
                 table: ChunkTable { slots, room: None },
                 fill: vec![0],

@@ -14,7 +14,7 @@ use super::frame::pack;
 use super::{Stage, State, markers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::hangar::digest::CommitHash;
-use crate::hdf5::tables::{BRANCHES, Op, Step};
+use crate::hdf5::lmdb::tables::{BRANCHES, TableOp, TableTransaction};
 
 /// What the caller takes the staging area to be based on.
 #[derive(Clone, Debug, Default)]
@@ -68,7 +68,10 @@ impl Stage {
         markers::store(folder, self.owner(), &files)?;
         self.write(
             &mut locked,
-            vec![Step::new("stage_hash.lmdb", vec![Op::Clear])],
+            vec![TableTransaction::new(
+                "stage_hash.lmdb",
+                vec![TableOp::Clear],
+            )],
         )?;
         for file in &files {
             file.unstage(folder)?;
@@ -76,15 +79,18 @@ impl Stage {
         let branch = format!("branch:{}", state.branch);
         let at = Some(ByteBuf::from(head.as_bytes()));
         let commit = vec![
-            Op::add(format!("{digest}:spec"), spec),
-            Op::add(digest.as_bytes(), head.as_bytes()),
-            Op::add(format!("{digest}:ref"), records),
+            TableOp::add(format!("{digest}:spec"), spec),
+            TableOp::add(digest.as_bytes(), head.as_bytes()),
+            TableOp::add(format!("{digest}:ref"), records),
         ];
         let moved = vec![
-            Op::Expect(ByteBuf::from(branch.as_bytes()), at),
-            Op::put(branch.as_bytes(), digest.as_bytes()),
+            TableOp::Expect(ByteBuf::from(branch.as_bytes()), at),
+            TableOp::put(branch.as_bytes(), digest.as_bytes()),
         ];
-        let steps = vec![Step::new("ref.lmdb", commit), Step::new(BRANCHES, moved)];
+        let steps = vec![
+            TableTransaction::new("ref.lmdb", commit),
+            TableTransaction::new(BRANCHES, moved),
+        ];
         self.write(&mut locked, steps)?;
         Ok(digest)
     }

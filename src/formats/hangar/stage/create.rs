@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::author::Author;
 use crate::error::{Error, Result};
-use crate::hdf5::keeper::{Keeper, LockError};
-use crate::hdf5::tables::{BRANCHES, Op, Outcome, Step};
+use crate::hdf5::lmdb::tables::{BRANCHES, TableOp, TableTransaction, TablesOutcome};
+use crate::hdf5::lmdb::writer::{LmdbWriter, LockError};
 
 /// The version whose format this is.
 const VERSION: &str = "0.5.2";
@@ -32,22 +32,22 @@ pub fn create(top: &Path, author: &Author, program: &Path) -> Result<PathBuf> {
     for name in others.into_iter().chain([BRANCHES]) {
         File::create_new(folder.join(name)).map_err(about)?;
     }
-    let mut steps: Vec<Step> = others
+    let mut steps: Vec<TableTransaction> = others
         .into_iter()
-        .map(|table| Step::new(table, Vec::new()))
+        .map(|table| TableTransaction::new(table, Vec::new()))
         .collect();
     let rows = [
         ("software_version", VERSION),
         ("branch:master", ""),
         ("head", "branch:master"),
     ];
-    let rows = rows.map(|(key, value)| Op::put(key, value));
-    steps.push(Step::new(BRANCHES, rows.into()));
-    let keeper = Keeper::new(program, &folder).map_err(about)?;
+    let rows = rows.map(|(key, value)| TableOp::put(key, value));
+    steps.push(TableTransaction::new(BRANCHES, rows.into()));
+    let writer = LmdbWriter::new(program, &folder).map_err(about)?;
     let failed = |e: LockError| Error::damaged(e.to_string()).about(folder.display());
-    let mut locked = keeper.lock().map_err(failed)?;
+    let mut locked = writer.lock().map_err(failed)?;
     match locked.write(steps)? {
-        Outcome::Done => drop(locked),
+        TablesOutcome::Done => drop(locked),
         other => return Err(Error::damaged(format!("{other:?}")).about(folder.display())),
     }
     Ok(folder)

@@ -29,8 +29,8 @@ use super::schema::Compression;
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::hangar::record::{Record, Spelling};
 use crate::formats::hangar::schema::{Samples, Schema};
-use crate::hdf5::collection::{CollectionRequest, CollectionWriter, Row};
-use crate::hdf5::tables::{Op, Outcome, Step};
+use crate::hdf5::collection::{CollectionRequest, CollectionRow, CollectionWriter};
+use crate::hdf5::lmdb::tables::{TableOp, TableTransaction, TablesOutcome};
 use crate::io::dir::Dir;
 use crate::io::file::StoreFile;
 use crate::io::owner::Owner;
@@ -323,7 +323,7 @@ impl DataWriter {
                     let dataset = u32::try_from(at / geometry.rows()).unwrap_or(u32::MAX);
                     let row = at % geometry.rows();
                     last = (dataset, row);
-                    rows.push(Row {
+                    rows.push(CollectionRow {
                         dataset,
                         row,
                         shape: geometry.extent(&sample.shape),
@@ -371,7 +371,7 @@ impl DataWriter {
                 let mut ops = Vec::with_capacity(samples.len());
                 for ((Held { bytes, .. }, sum), at) in samples.iter().zip(sums).zip(first..) {
                     let key = row_key(at);
-                    ops.push(Op::put(key.as_bytes(), &bytes[..]));
+                    ops.push(TableOp::put(key.as_bytes(), &bytes[..]));
                     records.push(Record::Lmdb {
                         backend,
                         uid: uid(),
@@ -379,10 +379,10 @@ impl DataWriter {
                         checksum: sum,
                     });
                 }
-                let step = Step::new(&format!("data/{backend}/{}", open.uid), ops);
+                let step = TableTransaction::new(&format!("data/{backend}/{}", open.uid), ops);
                 match stage.write_values(vec![step])? {
-                    Outcome::Done => {}
-                    Outcome::Full => return Ok(None),
+                    TablesOutcome::Done => {}
+                    TablesOutcome::Full => return Ok(None),
                     _ => return Err(about(full("no room for more samples"))),
                 }
             }

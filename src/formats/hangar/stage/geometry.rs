@@ -2,7 +2,7 @@
 
 use super::schema::Compression;
 use crate::formats::hangar::digest::type_number;
-use crate::hdf5::collection::{NewCollection, Note};
+use crate::hdf5::collection::{AttributeValue, NewCollection};
 use crate::npy::dtype::DType;
 
 /// Datasets of a file. The last is never used.
@@ -76,26 +76,29 @@ impl Geometry {
     pub fn file(&self) -> NewCollection {
         let rows_of = |row: &[u64], first: u64| [&[first], row].concat();
         let ints = |dims: &[u64]| match dims {
-            [] => Note::Nothing,
-            dims => Note::Ints(dims.iter().map(|&d| clamp(d)).collect()),
+            [] => AttributeValue::Nothing,
+            dims => AttributeValue::Ints(dims.iter().map(|&d| clamp(d)).collect()),
         };
         let notes = [
-            ("HANGAR_VERSION", Note::Text(VERSION.into())),
+            ("HANGAR_VERSION", AttributeValue::Text(VERSION.into())),
             ("schema_shape", ints(&self.schema_shape)),
             (
                 "schema_dtype_num",
-                Note::Int(type_number(&self.dtype).map_or(-1, i64::from)),
+                AttributeValue::Int(type_number(&self.dtype).map_or(-1, i64::from)),
             ),
-            ("collection_max_size", Note::Int(clamp(self.rows()))),
-            ("collection_total", Note::Int(i64::from(DATASETS))),
-            ("rdcc_w0", Note::Float(0.75_f64.to_bits())),
+            (
+                "collection_max_size",
+                AttributeValue::Int(clamp(self.rows())),
+            ),
+            ("collection_total", AttributeValue::Int(i64::from(DATASETS))),
+            ("rdcc_w0", AttributeValue::Float(0.75_f64.to_bits())),
             ("chunk_shape", ints(&self.chunk)),
             ("compression_opts", self.options()),
         ];
         let (bytes, slots) = self.chunk_cache();
         let cache = [
-            ("rdcc_nbytes", Note::Int(clamp(bytes))),
-            ("rdcc_nslots", Note::Int(clamp(slots))),
+            ("rdcc_nbytes", AttributeValue::Int(clamp(bytes))),
+            ("rdcc_nslots", AttributeValue::Int(clamp(slots))),
         ];
         let notes = notes.into_iter().chain(cache);
         NewCollection {
@@ -112,21 +115,21 @@ impl Geometry {
     }
 
     /// The attributes that say how far a file is written.
-    pub fn progress(&self, dataset: u32, row: u64) -> Vec<(String, Note)> {
-        let at = Note::Ints(vec![i64::from(dataset), clamp(row)]);
-        let left = Note::Int(i64::from(DATASETS.saturating_sub(dataset)));
+    pub fn progress(&self, dataset: u32, row: u64) -> Vec<(String, AttributeValue)> {
+        let at = AttributeValue::Ints(vec![i64::from(dataset), clamp(row)]);
+        let left = AttributeValue::Int(i64::from(DATASETS.saturating_sub(dataset)));
         vec![
             ("next_location".into(), at),
             ("collections_remaining".into(), left),
         ]
     }
 
-    fn options(&self) -> Note {
+    fn options(&self) -> AttributeValue {
         match (&self.compression, self.compression.filters().last()) {
-            (Compression::Lzf { .. }, _) | (_, None) => Note::Bool(false),
-            (Compression::Gzip { level, .. }, _) => Note::Int(i64::from(*level)),
+            (Compression::Lzf { .. }, _) | (_, None) => AttributeValue::Bool(false),
+            (Compression::Gzip { level, .. }, _) => AttributeValue::Int(i64::from(*level)),
             (_, Some((_, values))) => {
-                Note::Ints(values.iter().map(|&value| i64::from(value)).collect())
+                AttributeValue::Ints(values.iter().map(|&value| i64::from(value)).collect())
             }
         }
     }

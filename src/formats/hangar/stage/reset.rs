@@ -11,7 +11,7 @@ use super::markers::{self, DataFile};
 use super::{Stage, State};
 use crate::error::Result;
 use crate::formats::hangar::record::Record;
-use crate::hdf5::tables::{Op, Step};
+use crate::hdf5::lmdb::tables::{TableOp, TableTransaction};
 
 /// Longest row of `stage_hash.lmdb`.
 const LONGEST: usize = 4096;
@@ -38,17 +38,17 @@ impl Stage {
         difference(&state.staged, &state.base, |key, change| {
             removed.records += 1;
             back.push(match change {
-                Change::Removed(_) => Op::delete(key),
-                Change::Added(value) | Change::Changed(value) => Op::put(key, value),
+                Change::Removed(_) => TableOp::delete(key),
+                Change::Added(value) | Change::Changed(value) => TableOp::put(key, value),
             });
         });
         let (forgotten, kept) = self.new_samples(&state)?;
         removed.samples = forgotten.len() as u64;
-        let forget = forgotten.into_iter().map(Op::delete).collect();
+        let forget = forgotten.into_iter().map(TableOp::delete).collect();
         let steps = vec![
-            Step::new("stage_ref.lmdb", back),
-            Step::new("hash.lmdb", forget),
-            Step::new("stage_hash.lmdb", vec![Op::Clear]),
+            TableTransaction::new("stage_ref.lmdb", back),
+            TableTransaction::new("hash.lmdb", forget),
+            TableTransaction::new("stage_hash.lmdb", vec![TableOp::Clear]),
         ];
         self.write(&mut locked, steps)?;
         for file in markers::staged(folder)? {

@@ -6,7 +6,7 @@ use super::{Building, GroupDirectory};
 use crate::dataset::opened::OpenStore;
 use crate::dataset::{external, text};
 use crate::error::{Error, ErrorKind, Result};
-use crate::hdf5::{GroupPath, Member, Resolved};
+use crate::hdf5::{GroupMember, GroupPath, Resolved};
 
 /// External links that lead on to each other.
 const MOST_EXTERNAL: usize = 8;
@@ -19,14 +19,14 @@ impl GroupDirectory {
             Err(e) => return self.add_broken(name, e.into(), to),
         };
         let suffix = match resolved {
-            Resolved::Member(Member::Group { .. }) => "",
-            Resolved::Member(Member::Dataset(dataset)) => {
+            Resolved::Member(GroupMember::Group { .. }) => "",
+            Resolved::Member(GroupMember::Dataset(dataset)) => {
                 match text::is_over_limit(&self.store, &dataset) {
                     Ok(true) => "",
                     _ => ".npy",
                 }
             }
-            Resolved::Member(Member::Unsupported { reason, .. }) => {
+            Resolved::Member(GroupMember::Unsupported { reason, .. }) => {
                 let reason = format!("soft link to what is not shown: {reason}");
                 to.left_out.push((name.to_vec(), reason));
                 return;
@@ -63,10 +63,10 @@ impl GroupDirectory {
             Ok((other, member)) => {
                 to.others.push(other.clone());
                 match member {
-                    Member::Group { addr, links } => {
+                    GroupMember::Group { addr, links } => {
                         self.add_group(&other, name, addr, links, None, to);
                     }
-                    Member::Dataset(dataset) => {
+                    GroupMember::Dataset(dataset) => {
                         if dataset.outside
                             && let Err(e) = external::check(&other, dataset.addr)
                         {
@@ -74,7 +74,9 @@ impl GroupDirectory {
                         }
                         self.add_dataset(&other, name, dataset, to);
                     }
-                    Member::Unsupported { reason, .. } => to.left_out.push((name.to_vec(), reason)),
+                    GroupMember::Unsupported { reason, .. } => {
+                        to.left_out.push((name.to_vec(), reason))
+                    }
                     _ => self.add_broken(name, Error::damaged("external link to nothing"), to),
                 }
             }
@@ -88,7 +90,7 @@ fn follow(
     file: &[u8],
     path: &[u8],
     left: usize,
-) -> Result<(Arc<OpenStore>, Member)> {
+) -> Result<(Arc<OpenStore>, GroupMember)> {
     if left == 0 {
         return Err(Error::damaged("external links that lead on for too long"));
     }

@@ -11,7 +11,7 @@ use crate::formats::hangar::record::Record;
 use crate::formats::hangar::stage::data::Held;
 use crate::formats::hangar::stage::markers::DataFile;
 use crate::formats::hangar::stage::sample::{Place, Sample};
-use crate::hdf5::tables::{Op, Step};
+use crate::hdf5::lmdb::tables::{TableOp, TableTransaction};
 
 /// Samples that are written at once, and their bytes.
 const BATCH: usize = 1024;
@@ -182,7 +182,7 @@ impl Checkout {
         &self,
         data: &mut Data,
         columns: &BTreeMap<Vec<u8>, ColumnChange>,
-    ) -> Result<(Vec<Step>, BTreeSet<DataFile>)> {
+    ) -> Result<(Vec<TableTransaction>, BTreeSet<DataFile>)> {
         let folder = &self.repository().folder;
         let samples: BTreeMap<Vec<u8>, &Arc<Sample>> = columns
             .values()
@@ -214,7 +214,7 @@ impl Checkout {
                 lost.push(key.clone());
                 continue;
             };
-            let row = Op::put(key.clone(), record.to_string().as_bytes());
+            let row = TableOp::put(key.clone(), record.to_string().as_bytes());
             match known {
                 None => new.push(row),
                 Some(_) => {
@@ -227,21 +227,24 @@ impl Checkout {
         if !lost.is_empty() {
             return Err(self.give_up(&lost));
         }
-        let stage_hash: Vec<Op> = new;
-        let mut hash: Vec<Op> = stage_hash.iter().cloned().chain(fetched).collect();
+        let stage_hash: Vec<TableOp> = new;
+        let mut hash: Vec<TableOp> = stage_hash.iter().cloned().chain(fetched).collect();
         let mut list = Vec::new();
         for (name, change) in columns {
             if change.removed
                 && let Some(old) = self.repository().staged()?.columns.get(name)
             {
-                list.push(Op::delete(schema_key(name, old.layout)));
+                list.push(TableOp::delete(schema_key(name, old.layout)));
             }
             let layout = match &change.new {
                 Some(new) => {
                     if let Some(record) = &new.record {
-                        hash.push(Op::add(format!("s:{}", new.digest), record.as_bytes()));
+                        hash.push(TableOp::add(format!("s:{}", new.digest), record.as_bytes()));
                     }
-                    list.push(Op::put(schema_key(name, new.layout), new.digest.as_bytes()));
+                    list.push(TableOp::put(
+                        schema_key(name, new.layout),
+                        new.digest.as_bytes(),
+                    ));
                     new.layout
                 }
                 None => match self.repository().staged()?.columns.get(name) {
@@ -255,11 +258,11 @@ impl Checkout {
                 match row {
                     Some(entry) => {
                         let digest = entry.sample.digest();
-                        list.push(Op::put(row_key(name, layout, key), digest.as_bytes()));
+                        list.push(TableOp::put(row_key(name, layout, key), digest.as_bytes()));
                     }
                     None => {
                         let layout = old.as_ref().map_or(layout, |old| old.layout);
-                        list.push(Op::delete(row_key(name, layout, key)));
+                        list.push(TableOp::delete(row_key(name, layout, key)));
                     }
                 }
             }
@@ -269,7 +272,9 @@ impl Checkout {
             ("hash.lmdb", hash),
             ("stage_ref.lmdb", list),
         ];
-        let steps = steps.map(|(table, ops)| Step::new(table, ops)).into();
+        let steps = steps
+            .map(|(table, ops)| TableTransaction::new(table, ops))
+            .into();
         Ok((steps, committed))
     }
 

@@ -16,7 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use super::H5Error;
+use crate::hdf5::H5Error;
 
 /// The table of the branches and of the writer lock.
 pub const BRANCHES: &str = "branch.lmdb";
@@ -49,7 +49,7 @@ const SAMPLES_MAP: u64 = 300_000_000;
 
 /// One change to a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Op {
+pub enum TableOp {
     Put(ByteBuf, ByteBuf),
     /// Puts a value unless the key has one.
     Add(ByteBuf, ByteBuf),
@@ -59,7 +59,7 @@ pub enum Op {
     Expect(ByteBuf, Option<ByteBuf>),
 }
 
-impl Op {
+impl TableOp {
     pub fn put(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Self {
         Self::Put(ByteBuf::from(key.into()), ByteBuf::from(value.into()))
     }
@@ -75,14 +75,14 @@ impl Op {
 
 /// Changes to one table, all of them in one transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Step {
+pub struct TableTransaction {
     /// One of the tables, or `data/30/<uid>` and `data/31/<uid>`.
     pub table: String,
-    pub ops: Vec<Op>,
+    pub ops: Vec<TableOp>,
 }
 
-impl Step {
-    pub fn new(table: &str, ops: Vec<Op>) -> Self {
+impl TableTransaction {
+    pub fn new(table: &str, ops: Vec<TableOp>) -> Self {
         let table = table.to_owned();
         Self { table, ops }
     }
@@ -94,13 +94,13 @@ pub enum TablesRequest {
     /// Takes the writer lock.
     Take,
     /// One step after the other; files of samples, which belong to one writer, without the lock, too.
-    Write(Vec<Step>),
+    Write(Vec<TableTransaction>),
     Release,
 }
 
 /// What became of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
+pub enum TablesOutcome {
     Done,
     /// Who has the writer lock.
     Held(String),
@@ -138,7 +138,7 @@ impl Tables {
         }
     }
 
-    pub fn answer(&mut self, request: &TablesRequest) -> Result<Outcome, H5Error> {
+    pub fn answer(&mut self, request: &TablesRequest) -> Result<TablesOutcome, H5Error> {
         match request {
             TablesRequest::Take => self.take(),
             TablesRequest::Write(steps)
@@ -150,25 +150,25 @@ impl Tables {
             TablesRequest::Write(steps) => {
                 for step in steps {
                     let outcome = self.step(step)?;
-                    if outcome != Outcome::Done {
+                    if outcome != TablesOutcome::Done {
                         return Ok(outcome);
                     }
                 }
-                Ok(Outcome::Done)
+                Ok(TablesOutcome::Done)
             }
             TablesRequest::Release => self.release(),
         }
     }
 
     /// Takes the lock, if it is free, or was left by a process of ours on this host that is gone.
-    fn take(&mut self) -> Result<Outcome, H5Error> {
+    fn take(&mut self) -> Result<TablesOutcome, H5Error> {
         if self.lock.is_some() {
-            return Ok(Outcome::Done);
+            return Ok(TablesOutcome::Done);
         }
         let path = self.folder.join(BRANCHES);
         let file = File::open(&path).map_err(damaged)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Ok(Outcome::Held(match self.value()? {
+            return Ok(TablesOutcome::Held(match self.value()? {
                 Some(value) if value.starts_with(OURS.as_bytes()) => text(&value),
                 _ => format!("{OURS}{}", self.host),
             }));
@@ -179,7 +179,7 @@ impl Tables {
         let table: Database<Bytes, Bytes> = env.create_database(&mut txn, None)?;
         let held = table.get(&txn, LOCK)?.map(<[u8]>::to_vec);
         if let Some(held) = held.filter(|value| value != FREE && !value.starts_with(&here)) {
-            return Ok(Outcome::Held(text(&held)));
+            return Ok(TablesOutcome::Held(text(&held)));
         }
         table.put(&mut txn, LOCK, &self.holder)?;
         txn.commit()?;
@@ -188,20 +188,23 @@ impl Tables {
         match self.value()? {
             Some(value) if value == self.holder => {
                 self.lock = Some(file);
-                Ok(Outcome::Done)
+                Ok(TablesOutcome::Done)
             }
-            other => Ok(Outcome::Held(text(&other.unwrap_or_default()))),
+            other => Ok(TablesOutcome::Held(text(&other.unwrap_or_default()))),
         }
     }
 
     /// Gives the lock back; one that is somebody else's by now is left to him.
-    pub fn release(&mut self) -> Result<Outcome, H5Error> {
+    pub fn release(&mut self) -> Result<TablesOutcome, H5Error> {
         let Some(file) = self.lock.take() else {
-            return Ok(Outcome::Done);
+            return Ok(TablesOutcome::Done);
         };
         let holder = Some(ByteBuf::from(self.holder.clone()));
-        let ops = vec![Op::Expect(ByteBuf::from(LOCK), holder), Op::put(LOCK, FREE)];
-        let outcome = self.step(&Step::new(BRANCHES, ops));
+        let ops = vec![
+            TableOp::Expect(ByteBuf::from(LOCK), holder),
+            TableOp::put(LOCK, FREE),
+        ];
+        let outcome = self.step(&TableTransaction::new(BRANCHES, ops));
         drop(file);
         outcome
     }
@@ -215,12 +218,12 @@ impl Tables {
         Ok(table.get(&txn, LOCK)?.map(<[u8]>::to_vec))
     }
 
-    fn step(&self, step: &Step) -> Result<Outcome, H5Error> {
+    fn step(&self, step: &TableTransaction) -> Result<TablesOutcome, H5Error> {
         if let Some(uid) = samples(&step.table) {
             let dir = self.folder.join(&step.table[..8]).join(uid);
             let env = open(&dir, SAMPLES_MAP, false)?;
             return match change(&env, &step.ops) {
-                Err(heed::Error::Mdb(MdbError::MapFull)) => Ok(Outcome::Full),
+                Err(heed::Error::Mdb(MdbError::MapFull)) => Ok(TablesOutcome::Full),
                 outcome => Ok(outcome?),
             };
         }
@@ -296,30 +299,30 @@ fn open_to_write(
 }
 
 /// All changes in one transaction.
-fn change(env: &Env<WithoutTls>, ops: &[Op]) -> heed::Result<Outcome> {
+fn change(env: &Env<WithoutTls>, ops: &[TableOp]) -> heed::Result<TablesOutcome> {
     let mut txn = env.write_txn()?;
     let table: Database<Bytes, Bytes> = env.create_database(&mut txn, None)?;
     for op in ops {
         match op {
-            Op::Put(key, value) => table.put(&mut txn, key, value)?,
-            Op::Add(key, value) => {
+            TableOp::Put(key, value) => table.put(&mut txn, key, value)?,
+            TableOp::Add(key, value) => {
                 if table.get(&txn, key)?.is_none() {
                     table.put(&mut txn, key, value)?;
                 }
             }
-            Op::Delete(key) => {
+            TableOp::Delete(key) => {
                 table.delete(&mut txn, key)?;
             }
-            Op::Clear => table.clear(&mut txn)?,
-            Op::Expect(key, wanted) => {
+            TableOp::Clear => table.clear(&mut txn)?,
+            TableOp::Expect(key, wanted) => {
                 if table.get(&txn, key)? != wanted.as_ref().map(|wanted| &wanted[..]) {
-                    return Ok(Outcome::Differs(text(key)));
+                    return Ok(TablesOutcome::Differs(text(key)));
                 }
             }
         }
     }
     txn.commit()?;
-    Ok(Outcome::Done)
+    Ok(TablesOutcome::Done)
 }
 
 #[cfg(test)]
@@ -355,22 +358,31 @@ mod tests {
 
     fn set_lock(dir: &Path, value: &str) {
         let env = open(&dir.join(BRANCHES), ROOM, true).unwrap();
-        change(&env, &[Op::put(LOCK, value)]).unwrap();
+        change(&env, &[TableOp::put(LOCK, value)]).unwrap();
     }
 
     #[test]
     fn the_lock_is_taken_given_back_and_never_stolen() {
         let dir = repository();
         let (mut one, mut two) = (Tables::new(dir.path()), Tables::new(dir.path()));
-        let write = TablesRequest::Write(vec![Step::new("ref.lmdb", vec![Op::put("a", "b")])]);
+        let write = TablesRequest::Write(vec![TableTransaction::new(
+            "ref.lmdb",
+            vec![TableOp::put("a", "b")],
+        )]);
         assert!(one.answer(&write).is_err(), "not without the lock");
-        assert_eq!(one.answer(&TablesRequest::Take).unwrap(), Outcome::Done);
+        assert_eq!(
+            one.answer(&TablesRequest::Take).unwrap(),
+            TablesOutcome::Done
+        );
         let held = get(dir.path(), BRANCHES, LOCK).unwrap();
         assert_eq!(held, one.holder);
         let refused = two.answer(&TablesRequest::Take).unwrap();
-        assert_eq!(refused, Outcome::Held(text(&held)));
-        assert_eq!(one.answer(&write).unwrap(), Outcome::Done);
-        assert_eq!(one.answer(&TablesRequest::Release).unwrap(), Outcome::Done);
+        assert_eq!(refused, TablesOutcome::Held(text(&held)));
+        assert_eq!(one.answer(&write).unwrap(), TablesOutcome::Done);
+        assert_eq!(
+            one.answer(&TablesRequest::Release).unwrap(),
+            TablesOutcome::Done
+        );
         assert_eq!(get(dir.path(), BRANCHES, LOCK).unwrap(), FREE);
         assert_eq!(get(dir.path(), "ref.lmdb", b"a").unwrap(), b"b");
         // Hangar's, and one of ours on another host.
@@ -380,16 +392,19 @@ mod tests {
         ] {
             set_lock(dir.path(), other);
             let refused = two.answer(&TablesRequest::Take).unwrap();
-            assert_eq!(refused, Outcome::Held(other.into()));
-            assert_eq!(two.release().unwrap(), Outcome::Done);
+            assert_eq!(refused, TablesOutcome::Held(other.into()));
+            assert_eq!(two.release().unwrap(), TablesOutcome::Done);
             assert_eq!(get(dir.path(), BRANCHES, LOCK).unwrap(), other.as_bytes());
         }
         // One of ours that is gone, as its file lock is.
         set_lock(dir.path(), &format!("npyfs:{}:1:00", host()));
-        assert_eq!(two.answer(&TablesRequest::Take).unwrap(), Outcome::Done);
+        assert_eq!(
+            two.answer(&TablesRequest::Take).unwrap(),
+            TablesOutcome::Done
+        );
         // Somebody forced the lock: it is his.
         set_lock(dir.path(), "other");
-        assert!(matches!(two.release().unwrap(), Outcome::Differs(_)));
+        assert!(matches!(two.release().unwrap(), TablesOutcome::Differs(_)));
         assert_eq!(get(dir.path(), BRANCHES, LOCK).unwrap(), b"other");
     }
 
@@ -398,37 +413,44 @@ mod tests {
         let dir = repository();
         let mut tables = Tables::new(dir.path());
         tables.answer(&TablesRequest::Take).unwrap();
-        let expect =
-            |key: &str, value: &str| Op::Expect(ByteBuf::from(key), Some(ByteBuf::from(value)));
+        let expect = |key: &str, value: &str| {
+            TableOp::Expect(ByteBuf::from(key), Some(ByteBuf::from(value)))
+        };
         let steps = vec![
-            Step::new("hash.lmdb", vec![Op::add("first", "2"), Op::add("k", "v")]),
-            Step::new(
-                "stage_ref.lmdb",
-                vec![Op::Clear, Op::put("new", "x"), expect("new", "y")],
+            TableTransaction::new(
+                "hash.lmdb",
+                vec![TableOp::add("first", "2"), TableOp::add("k", "v")],
             ),
-            Step::new("stage_hash.lmdb", vec![Op::Clear]),
+            TableTransaction::new(
+                "stage_ref.lmdb",
+                vec![TableOp::Clear, TableOp::put("new", "x"), expect("new", "y")],
+            ),
+            TableTransaction::new("stage_hash.lmdb", vec![TableOp::Clear]),
         ];
         let outcome = tables.answer(&TablesRequest::Write(steps)).unwrap();
-        assert_eq!(outcome, Outcome::Differs("new".into()));
+        assert_eq!(outcome, TablesOutcome::Differs("new".into()));
         let dir = dir.path();
         assert_eq!(get(dir, "hash.lmdb", b"first").unwrap(), b"1");
         assert_eq!(get(dir, "hash.lmdb", b"k").unwrap(), b"v");
         assert_eq!(get(dir, "stage_ref.lmdb", b"first").unwrap(), b"1");
         assert_eq!(get(dir, "stage_hash.lmdb", b"first").unwrap(), b"1");
-        let mut write =
-            |table: &str, ops| tables.answer(&TablesRequest::Write(vec![Step::new(table, ops)]));
+        let mut write = |table: &str, ops| {
+            tables.answer(&TablesRequest::Write(vec![TableTransaction::new(
+                table, ops,
+            )]))
+        };
         assert!(write("../ref.lmdb", vec![]).is_err());
         assert!(write("data/30/../../x", vec![]).is_err());
         std::fs::create_dir_all(dir.join("data/30/abc")).unwrap();
-        let put = vec![Op::put("0123", "text")];
-        assert_eq!(write("data/30/abc", put).unwrap(), Outcome::Done);
+        let put = vec![TableOp::put("0123", "text")];
+        assert_eq!(write("data/30/abc", put).unwrap(), TablesOutcome::Done);
         let names = std::fs::read_dir(dir.join("data/30/abc")).unwrap().count();
         assert_eq!(names, 2, "data.mdb and lock.mdb");
         let large = vec![
-            Op::put("0124", vec![0; 290_000_000]),
-            Op::put("0125", vec![0; 20_000_000]),
+            TableOp::put("0124", vec![0; 290_000_000]),
+            TableOp::put("0125", vec![0; 20_000_000]),
         ];
-        assert_eq!(write("data/30/abc", large).unwrap(), Outcome::Full);
+        assert_eq!(write("data/30/abc", large).unwrap(), TablesOutcome::Full);
     }
 
     #[test]
@@ -437,9 +459,9 @@ mod tests {
         let mut tables = Tables::new(dir.path());
         tables.answer(&TablesRequest::Take).unwrap();
         let value = usize::try_from(ROOM).unwrap() + (1 << 20);
-        let step = Step::new("ref.lmdb", vec![Op::put("large", vec![7; value])]);
+        let step = TableTransaction::new("ref.lmdb", vec![TableOp::put("large", vec![7; value])]);
         let outcome = tables.answer(&TablesRequest::Write(vec![step])).unwrap();
-        assert_eq!(outcome, Outcome::Done);
+        assert_eq!(outcome, TablesOutcome::Done);
         assert_eq!(get(dir.path(), "ref.lmdb", b"large").unwrap().len(), value);
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use lru::LruCache;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::service::{Decode, Service, open_files};
+use super::service::{ChunkDecoder, Service, open_files};
 use super::wire::{Reply, Wire};
 use super::{H5Error, descriptors, sandbox};
 use crate::io::file::StoreFile;
@@ -23,7 +23,7 @@ use crate::io::file::StoreFile;
 pub const ARGUMENT: &str = "h5-worker";
 
 /// Serves until the other side goes away; `decode` decodes chunks that are wanted without libhdf5.
-pub fn run(decode: Decode) -> std::io::Result<()> {
+pub fn run(decode: ChunkDecoder) -> std::io::Result<()> {
     // A worker that hangs must not outlive its daemon.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let closed = descriptors::close_inherited();

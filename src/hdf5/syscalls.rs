@@ -12,7 +12,7 @@ use seccompiler::{
 
 /// What a worker is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum WorkerRole {
     /// Reads files, and changes none.
     Read,
     /// Writes to files that exist.
@@ -151,16 +151,16 @@ fn without(index: u8, bits: i32) -> Result<SeccompRule, BackendError> {
     argument(index, SeccompCmpOp::MaskedEq(bits.unsigned_abs().into()), 0)
 }
 
-fn rules(role: Role) -> Result<Rules, BackendError> {
+fn rules(role: WorkerRole) -> Result<Rules, BackendError> {
     let plain = [COMMON, COMMON_HERE].into_iter().flatten();
     let mut rules: Rules = plain.map(|&call| (call, Vec::new())).collect();
-    if role != Role::Read {
+    if role != WorkerRole::Read {
         rules.extend(WRITING.iter().map(|&call| (call, Vec::new())));
     }
     for &(open, flags) in OPENS {
         let rule = match role {
-            Role::Read => vec![without(flags, CHANGES)?],
-            Role::Write | Role::Tables => Vec::new(),
+            WorkerRole::Read => vec![without(flags, CHANGES)?],
+            WorkerRole::Write | WorkerRole::Tables => Vec::new(),
         };
         rules.insert(open, rule);
     }
@@ -169,14 +169,14 @@ fn rules(role: Role) -> Result<Rules, BackendError> {
         rules.insert(call, vec![without(2, libc::PROT_EXEC)?]);
     }
     let fcntl = match role {
-        Role::Tables => Vec::new(),
-        Role::Read | Role::Write => FCNTL
+        WorkerRole::Tables => Vec::new(),
+        WorkerRole::Read | WorkerRole::Write => FCNTL
             .into_iter()
             .map(|command| argument(1, SeccompCmpOp::Eq, command))
             .collect::<Result<_, _>>()?,
     };
     rules.insert(libc::SYS_fcntl, fcntl);
-    if role == Role::Tables {
+    if role == WorkerRole::Tables {
         rules.insert(libc::SYS_flock, Vec::new());
     }
     // The size of a page, and what else the kernel told the process at its start.
@@ -193,12 +193,12 @@ fn rules(role: Role) -> Result<Rules, BackendError> {
 }
 
 /// Whether a call of this number may be made, with some arguments at least.
-pub fn is_allowed(role: Role, call: i64) -> bool {
+pub fn is_allowed(role: WorkerRole, call: i64) -> bool {
     rules(role).is_ok_and(|rules| rules.contains_key(&call))
 }
 
 /// Refuses every other call from now on.
-pub fn restrict(role: Role) -> Result<(), String> {
+pub fn restrict(role: WorkerRole) -> Result<(), String> {
     let arch = std::env::consts::ARCH
         .try_into()
         .map_err(|_| "not on this architecture".to_owned())?;

@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use super::attributes::attributes_named;
 use super::ffi::{self, Id, ObjectKind, RawLink};
-use super::{Attribute, H5Error, Member, Survey, Surveyed, describe};
-use crate::hdf5::types::Memo;
+use super::{Attribute, GroupMember, GroupScan, H5Error, ScannedMember, describe};
+use crate::hdf5::types::TypeCache;
 
 /// Groups below each other that one answer covers at most.
 const DEEPEST: usize = 64;
@@ -23,30 +23,30 @@ const MOST_BELOW: usize = 100_000;
 struct Pass<'a> {
     file: &'a Id,
     names: &'a [Vec<u8>],
-    memo: Memo,
+    memo: TypeCache,
     /// Groups entered so far: none is entered twice, so that cycles end.
     entered: HashSet<u64>,
     left: usize,
 }
 
 /// A part of the members of a group, with what is below them.
-pub fn survey(
+pub fn scan(
     file: &Id,
     group: u64,
     names: &[Vec<u8>],
     depth: usize,
     part: Range<usize>,
-) -> Result<Survey<Surveyed>, H5Error> {
+) -> Result<GroupScan<ScannedMember>, H5Error> {
     let id = ffi::open_object(file, group)?;
     let (links, damage) = ffi::links(&id);
     let mut pass = Pass {
         file,
         names,
-        memo: Memo::default(),
+        memo: TypeCache::default(),
         entered: HashSet::from([group]),
         left: MOST_BELOW,
     };
-    Ok(Survey {
+    Ok(GroupScan {
         attributes: pass.attributes(&id)?,
         total: links.len(),
         members: links
@@ -64,21 +64,21 @@ impl Pass<'_> {
         attributes_named(id, |name| self.names.iter().any(|wanted| wanted == name))
     }
 
-    fn member(&mut self, name: Vec<u8>, link: RawLink, depth: usize) -> Surveyed {
+    fn member(&mut self, name: Vec<u8>, link: RawLink, depth: usize) -> ScannedMember {
         let addr = match link {
             RawLink::Hard(addr) => addr,
             _ => {
                 let member = describe::member(self.file, link, false, &mut self.memo);
-                return Surveyed::leaf(name, member);
+                return ScannedMember::leaf(name, member);
             }
         };
         match self.object(name.clone(), addr, depth) {
-            Ok(surveyed) => surveyed,
-            Err(e) => Surveyed::leaf(name, Member::Damaged(e.to_string())),
+            Ok(scanned) => scanned,
+            Err(e) => ScannedMember::leaf(name, GroupMember::Damaged(e.to_string())),
         }
     }
 
-    fn object(&mut self, name: Vec<u8>, addr: u64, depth: usize) -> Result<Surveyed, H5Error> {
+    fn object(&mut self, name: Vec<u8>, addr: u64, depth: usize) -> Result<ScannedMember, H5Error> {
         let id = ffi::open_object(self.file, addr)?;
         let attributes = self.attributes(&id)?;
         let member = describe::opened(&id, addr, false, &mut self.memo)?;
@@ -96,7 +96,7 @@ impl Pass<'_> {
                 );
             }
         }
-        Ok(Surveyed {
+        Ok(ScannedMember {
             name,
             member,
             attributes,

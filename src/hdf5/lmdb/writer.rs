@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::budget::Budget;
-use super::pool::Worker;
-use super::tables::{BRANCHES, Outcome, Step, Tables, TablesRequest};
-use super::wire::{Reply, Wire};
-use super::{Answer, H5Error, Request, descriptors, sandbox};
+use super::tables::{BRANCHES, TableTransaction, Tables, TablesOutcome, TablesRequest};
+use crate::hdf5::budget::Budget;
+use crate::hdf5::pool::WorkerProcess;
+use crate::hdf5::wire::{Reply, Wire};
+use crate::hdf5::{Answer, H5Error, Request, descriptors, sandbox};
 use crate::io::file::StoreFile;
 use crate::io::owner::Owner;
 
@@ -64,20 +64,20 @@ fn serve(wire: &Wire, tables: &mut Tables) -> io::Result<()> {
 }
 
 /// Changes the tables of one repository.
-pub struct Keeper {
+pub struct LmdbWriter {
     program: PathBuf,
     folder: PathBuf,
     /// The owner of the folder, if root writes in it for him.
     owner: Owner,
     /// The worker that was used last; who has it may have the writer lock.
-    idle: Mutex<Option<Worker>>,
+    idle: Mutex<Option<WorkerProcess>>,
 }
 
 /// The writer lock, and the right to change tables, as long as it lives.
-pub struct Locked<'a> {
-    worker: Option<Worker>,
+pub struct WriterLock<'a> {
+    worker: Option<WorkerProcess>,
     file: StoreFile,
-    idle: MutexGuard<'a, Option<Worker>>,
+    idle: MutexGuard<'a, Option<WorkerProcess>>,
 }
 
 /// Why the lock was not had.
@@ -94,7 +94,7 @@ fn failed(error: io::Error) -> H5Error {
     H5Error::Damaged(format!("the process that writes tables failed: {error}"))
 }
 
-impl Keeper {
+impl LmdbWriter {
     /// For the tables in `folder`; `program` becomes a worker when it is started with `ARGUMENT`.
     pub fn new(program: &Path, folder: &Path) -> io::Result<Self> {
         Ok(Self {
@@ -113,10 +113,10 @@ impl Keeper {
     /// Asks the worker that was used last, or a new one, which `idle` then has no more.
     fn ask(
         &self,
-        idle: &mut Option<Worker>,
+        idle: &mut Option<WorkerProcess>,
         file: &StoreFile,
         request: TablesRequest,
-    ) -> Result<(Worker, Result<Answer, H5Error>), H5Error> {
+    ) -> Result<(WorkerProcess, Result<Answer, H5Error>), H5Error> {
         let request = Request::Tables(request);
         // One that was kept may have died since.
         if let Some(mut worker) = idle.take()
@@ -128,7 +128,7 @@ impl Keeper {
         let dirs = [Some(self.folder.as_path()), owner.as_deref()];
         let arguments = (ARGUMENT, dirs.into_iter().flatten());
         let tables = Arc::new(Budget::default());
-        let mut worker = Worker::start(&self.program, arguments, &tables).map_err(failed)?;
+        let mut worker = WorkerProcess::start(&self.program, arguments, &tables).map_err(failed)?;
         let answer = worker.ask(file, &request, &mut None).map_err(failed)?;
         Ok((worker, answer))
     }
@@ -138,17 +138,17 @@ impl Keeper {
     }
 
     /// Takes the writer lock; threads of this process wait for each other, nobody for another process.
-    pub fn lock(&self) -> Result<Locked<'_>, LockError> {
+    pub fn lock(&self) -> Result<WriterLock<'_>, LockError> {
         let mut idle = self.idle.lock().unwrap_or_else(|e| e.into_inner());
         let file = self.file()?;
         let (worker, answer) = self.ask(&mut idle, &file, TablesRequest::Take)?;
         match answer? {
-            Answer::Tables(Outcome::Done) => Ok(Locked {
+            Answer::Tables(TablesOutcome::Done) => Ok(WriterLock {
                 worker: Some(worker),
                 file,
                 idle,
             }),
-            Answer::Tables(Outcome::Held(who)) => {
+            Answer::Tables(TablesOutcome::Held(who)) => {
                 *idle = Some(worker);
                 Err(LockError::Held(who))
             }
@@ -157,7 +157,7 @@ impl Keeper {
     }
 
     /// Writes values of samples, which needs no lock.
-    pub fn write_values(&self, steps: Vec<Step>) -> Result<Outcome, H5Error> {
+    pub fn write_values(&self, steps: Vec<TableTransaction>) -> Result<TablesOutcome, H5Error> {
         let mut idle = self.idle.lock().unwrap_or_else(|e| e.into_inner());
         let file = self.file()?;
         let (worker, answer) = self.ask(&mut idle, &file, TablesRequest::Write(steps))?;
@@ -173,9 +173,9 @@ fn another() -> H5Error {
     H5Error::Damaged("answer to another request".into())
 }
 
-impl Locked<'_> {
+impl WriterLock<'_> {
     /// Makes changes, step by step; `Differs` and `Full` say that one was not made, nor those behind it.
-    pub fn write(&mut self, steps: Vec<Step>) -> Result<Outcome, H5Error> {
+    pub fn write(&mut self, steps: Vec<TableTransaction>) -> Result<TablesOutcome, H5Error> {
         let request = Request::Tables(TablesRequest::Write(steps));
         let Some(worker) = &mut self.worker else {
             return Err(H5Error::Damaged("the writer lock is lost".into()));
@@ -192,7 +192,7 @@ impl Locked<'_> {
     }
 }
 
-impl Drop for Locked<'_> {
+impl Drop for WriterLock<'_> {
     fn drop(&mut self) {
         let request = Request::Tables(TablesRequest::Release);
         // A worker that is gone gave the lock back, or left what the next of ours takes away.
