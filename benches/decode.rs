@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use npyfs::codec::{Means, Pipeline};
-use npyfs::io::buffer::Pool;
+use npyfs::internals::codec::{Means, Pipeline};
+use npyfs::internals::io::buffer::Pool;
 
 const PASSES: usize = 25;
 
@@ -76,7 +76,7 @@ fn measure(
         team: None,
     };
     for ((mask, stored), want) in chunks.iter().zip(raw.chunks(len)) {
-        pipeline.decode_with(means, stored, *mask, &mut out)?;
+        pipeline.decode(means, stored, *mask, &mut out)?;
         if out != want {
             return Err(format!("{name}: wrong bytes").into());
         }
@@ -85,7 +85,7 @@ fn measure(
     for _ in 0..PASSES {
         let start = Instant::now();
         for (mask, stored) in &chunks {
-            pipeline.decode_with(means, stored, *mask, &mut out)?;
+            pipeline.decode(means, stored, *mask, &mut out)?;
         }
         seconds.push(start.elapsed().as_secs_f64());
     }

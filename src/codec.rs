@@ -3,8 +3,6 @@
 //! A pipeline is taken on only if every step is known here; the others are left to libhdf5. Sizes are
 //! computed from the chunk's own before anything is decoded, so a damaged chunk cannot ask for memory.
 
-#![warn(missing_docs, unreachable_pub)]
-
 mod alone;
 mod bitshuffle;
 pub mod blosc;
@@ -199,19 +197,6 @@ impl Pipeline {
         between + usize::from(self.steps.iter().any(has_blocks))
     }
 
-    /// Decodes a stored chunk to exactly `len` bytes. Bit `i` of `mask` set: step `i` was not applied.
-    pub fn decode(&self, stored: Vec<u8>, mask: u32, len: usize) -> Result<Vec<u8>, FilterError> {
-        let mut out = vec![0; len];
-        self.decode_into(&stored, mask, &mut out)?;
-        Ok(out)
-    }
-
-    /// Decodes a stored chunk into a buffer, which it fills; after an error its content means nothing.
-    pub fn decode_into(&self, stored: &[u8], mask: u32, out: &mut [u8]) -> Result<(), FilterError> {
-        let pool = &Arc::default();
-        self.decode_with(Means { pool, team: None }, stored, mask, out)
-    }
-
     /// Reads and decodes a chunk of `available` stored bytes at the same time, if that is worth it; otherwise nothing is done,
     /// and the answer is `false`. `read` reads bytes from a place in the chunk on, in several threads.
     pub fn decode_parts<E: Send>(
@@ -229,8 +214,9 @@ impl Pipeline {
         }
     }
 
-    /// Decodes as `decode_into` does, with these resources.
-    pub fn decode_with(
+    /// Decodes a stored chunk into a buffer, which it fills; after an error its content means nothing. Bit `i` of `mask`
+    /// set: step `i` was not applied.
+    pub fn decode(
         &self,
         means: Means<'_>,
         stored: &[u8],
@@ -282,6 +268,24 @@ fn copy(data: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
 }
 
 #[cfg(test)]
+impl Pipeline {
+    /// Decodes a stored chunk to `len` bytes.
+    fn decoded(&self, stored: &[u8], mask: u32, len: usize) -> Result<Vec<u8>, FilterError> {
+        let (pool, mut out) = (Arc::default(), vec![0; len]);
+        self.decode(
+            Means {
+                pool: &pool,
+                team: None,
+            },
+            stored,
+            mask,
+            &mut out,
+        )?;
+        Ok(out)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
@@ -302,9 +306,9 @@ mod tests {
     #[test]
     fn a_masked_step_is_passed_over() {
         let p = pipeline(&[(SHUFFLE, 2), (LZF, 0)]).unwrap();
-        assert_eq!(p.decode(vec![1, 3, 2, 4], 0b10, 4).unwrap(), [1, 2, 3, 4]);
-        assert_eq!(p.decode(vec![1, 3, 2, 4], 0b11, 4).unwrap(), [1, 3, 2, 4]);
-        let wrong = p.decode(vec![1, 2, 3], 0b11, 4).unwrap_err();
+        assert_eq!(p.decoded(&[1, 3, 2, 4], 0b10, 4).unwrap(), [1, 2, 3, 4]);
+        assert_eq!(p.decoded(&[1, 3, 2, 4], 0b11, 4).unwrap(), [1, 3, 2, 4]);
+        let wrong = p.decoded(&[1, 2, 3], 0b11, 4).unwrap_err();
         assert_eq!(wrong, FilterError::Size { have: 3, want: 4 });
     }
 
@@ -328,7 +332,7 @@ mod tests {
                 bits(2),
             ];
             let p = Pipeline::new(&filters[kind]).unwrap();
-            if let Ok(data) = p.decode(stored, 0, len) {
+            if let Ok(data) = p.decoded(&stored, 0, len) {
                 prop_assert_eq!(data.len(), len);
             }
         }

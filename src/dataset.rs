@@ -1,7 +1,5 @@
 //! The path from a byte range of an array's payload to the pieces that hold it.
 
-#![warn(missing_docs, unreachable_pub)]
-
 pub mod ahead;
 pub mod backing;
 pub mod block;

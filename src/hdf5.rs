@@ -54,10 +54,9 @@ pub use answer::{
 };
 pub use create::{
     Creator, NewAttribute, NewChunk, NewChunks, NewDataset, NewElement, NewGroup, NewLayout,
-    NewLink, Outline,
+    Outline,
 };
 pub use error::H5Error;
-pub use lmdb::LmdbRequest;
 pub use lmdb::PackedValues;
 use permit::Reach;
 pub use record::{RecordPart, shown_as as record_shown_as};
@@ -76,6 +75,7 @@ pub fn library_version() -> String {
 /// The client end of the seam; requests may come from any thread.
 pub enum H5 {
     /// libhdf5 in this process, one request at a time: for tests and tools that trust their files.
+    #[cfg_attr(not(feature = "internals"), expect(dead_code, reason = "for tests"))]
     Local(Box<Mutex<service::Service>>),
     /// libhdf5 in worker processes, which this program starts of itself.
     Workers(Box<pool::WorkerPool>),
@@ -145,6 +145,7 @@ fn parts<T: Send>(
 
 impl H5 {
     /// Answers in this process, without a worker and its sandbox: for tests.
+    #[cfg(feature = "internals")]
     pub fn local() -> Self {
         Self::Local(Box::new(Mutex::new(service::Service::new(None))))
     }

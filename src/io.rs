@@ -3,8 +3,6 @@
 //!
 //! Nothing here knows HDF5 or what the bytes mean.
 
-#![warn(missing_docs, unreachable_pub)]
-
 pub(crate) mod arena;
 pub mod buffer;
 pub mod content;

@@ -3,8 +3,6 @@
 //! Format: NEP 1 and `numpy.lib.format` of NumPy 2.2 and later (64-byte alignment, and room for the
 //! first axis to grow to 21 digits). Data is always in C order.
 
-#![warn(missing_docs, unreachable_pub)]
-
 pub mod bounds;
 pub mod dtype;
 pub mod literal;

@@ -36,10 +36,6 @@ pub struct Symlink {
 pub trait LazyEntries: Send + Sync {
     fn len(&self) -> usize;
 
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The entry at a place below `len`; always the same.
     fn get(&self, at: usize) -> (Vec<u8>, Node);
 

@@ -171,6 +171,28 @@ fn a_store_is_shared_between_threads() {
     });
 }
 
+/// Whatever the feature `internals` adds is in `npyfs::internals`: what does not name that compiles without.
+#[test]
+fn the_examples_and_these_tests_need_the_public_api_only() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let library = read(&root.join("src/lib.rs"));
+    let public: Vec<_> = library.lines().filter(|l| l.starts_with("pub")).collect();
+    let wanted = [
+        "pub use crate::npy::dtype::DType;",
+        "pub use api::{Array, Element, Entries, Entry, Error, File, OpenOptions, Store, worker_hook};",
+        "pub use command::main;",
+        "pub mod internals {",
+    ];
+    assert_eq!(public, wanted);
+    let examples = std::fs::read_dir(root.join("examples")).unwrap();
+    let examples = examples.map(|entry| entry.unwrap().path());
+    for path in examples.chain([root.join("tests/api.rs")]) {
+        let named = ["npyfs::", "internals"].concat();
+        assert!(!read(&path).contains(&named), "{}", path.display());
+    }
+}
+
 /// A program that links the library becomes its own worker program, and libhdf5 stays out of it.
 #[test]
 fn the_example_is_its_own_worker_program() {

@@ -9,18 +9,18 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use npyfs::checkout::encode::{Base, Key, Plan, Spooled};
-use npyfs::checkout::format;
-use npyfs::checkout::index::Stored;
-use npyfs::checkout::layer::Layer;
-use npyfs::checkout::target::{Part, Place};
-use npyfs::error;
-use npyfs::formats::plain::format::Plain;
-use npyfs::hdf5::Creator;
-use npyfs::io::content::Content;
-use npyfs::io::dir::Dir;
-use npyfs::io::scratch::Scratch;
-use npyfs::io::storage::Disk;
+use npyfs::internals::checkout::encode::{Base, Key, Plan, Spooled};
+use npyfs::internals::checkout::format;
+use npyfs::internals::checkout::index::Stored;
+use npyfs::internals::checkout::layer::Layer;
+use npyfs::internals::checkout::target::{Part, Place};
+use npyfs::internals::error;
+use npyfs::internals::formats::plain::format::Plain;
+use npyfs::internals::hdf5::Creator;
+use npyfs::internals::io::content::Content;
+use npyfs::internals::io::dir::Dir;
+use npyfs::internals::io::scratch::Scratch;
+use npyfs::internals::io::storage::Disk;
 
 /// A plain store with nothing in it.
 struct Empty<'a>(&'a Layer);
@@ -185,7 +185,7 @@ fn an_array_larger_than_the_workers_memory_is_stored_and_stays_sparse() {
     let layer = Layer::open(&Dir::alone(dir.path()).unwrap(), Arc::new(Disk), creator).unwrap();
     let scratch = layer.scratch();
     let len: u64 = 20 << 30;
-    let head = npyfs::npy::header(&npyfs::npy::dtype::DType::int(1), &[len]);
+    let head = npyfs::internals::npy::header(&npyfs::internals::npy::dtype::DType::int(1), &[len]);
     scratch.write_at(&head, 0).unwrap();
     scratch
         .write_at(b"here", head.len() as u64 + (15 << 30))
@@ -205,7 +205,7 @@ const DIRECTORY: &str = "NPYFS_TEST_DIRECTORY";
 fn store(layer: &Layer, number: u8, value: u8) -> error::Result<()> {
     let len = 20_000 * (u64::from(number) + 1);
     let scratch = layer.scratch();
-    let head = npyfs::npy::header(&npyfs::npy::dtype::DType::int(1), &[len]);
+    let head = npyfs::internals::npy::header(&npyfs::internals::npy::dtype::DType::int(1), &[len]);
     scratch.write_at(&head, 0)?;
     let payload = vec![value; usize::try_from(len).unwrap()];
     scratch.write_at(&payload, head.len() as u64)?;

@@ -3,15 +3,15 @@
 
 use std::ffi::OsStr;
 
-use npyfs::checkout::checkouts::Checkouts;
-use npyfs::hdf5::H5;
-use npyfs::mount::fs::{FileKind, Fs, ROOT_INO};
-use npyfs::options::FsOptions;
+use npyfs::internals::checkout::checkouts::Checkouts;
+use npyfs::internals::hdf5::H5;
+use npyfs::internals::mount::fs::{FileKind, Fs, ROOT_INO};
+use npyfs::internals::options::FsOptions;
 
 fn demo() -> (tempfile::TempDir, Fs) {
     let dir = tempfile::tempdir().unwrap();
-    npyfs::formats::demo::write(dir.path()).unwrap();
-    let formats = npyfs::formats::registry();
+    npyfs::internals::formats::demo::write(dir.path()).unwrap();
+    let formats = npyfs::internals::formats::registry();
     let fs = Fs::open(
         dir.path(),
         H5::local(),
@@ -23,7 +23,7 @@ fn demo() -> (tempfile::TempDir, Fs) {
     (dir, fs)
 }
 
-fn walk(fs: &Fs, path: &str) -> npyfs::mount::fs::Attr {
+fn walk(fs: &Fs, path: &str) -> npyfs::internals::mount::fs::Attr {
     path.split('/')
         .fold(fs.getattr(ROOT_INO).unwrap(), |at, name| {
             fs.lookup(at.ino, OsStr::new(name), 0).unwrap()

@@ -9,19 +9,20 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use npyfs::checkout::chunked;
-use npyfs::checkout::compression::Compression;
-use npyfs::checkout::encode::{Base, Key, Plan, Spooled};
-use npyfs::checkout::format;
-use npyfs::checkout::format::Format;
-use npyfs::checkout::layer::Layer;
-use npyfs::checkout::target::{Part, Place};
-use npyfs::error::Result;
-use npyfs::hdf5::Creator;
-use npyfs::io::content::Content;
-use npyfs::io::dir::Dir;
-use npyfs::io::scratch::Scratch;
-use npyfs::io::storage::Disk;
+use npyfs::internals::checkout::chunked;
+use npyfs::internals::checkout::compression::Compression;
+use npyfs::internals::checkout::encode::{Base, Key, Plan, Spooled};
+use npyfs::internals::checkout::format;
+use npyfs::internals::checkout::format::Format;
+use npyfs::internals::checkout::layer::Layer;
+use npyfs::internals::checkout::target::{Part, Place};
+use npyfs::internals::codec::encode::Encoding;
+use npyfs::internals::error::Result;
+use npyfs::internals::hdf5::{Creator, NewDataset, NewLayout};
+use npyfs::internals::io::content::Content;
+use npyfs::internals::io::dir::Dir;
+use npyfs::internals::io::scratch::Scratch;
+use npyfs::internals::io::storage::Disk;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -81,8 +82,7 @@ impl Store<'_> {
                         how.encoding().unwrap()
                     });
                     for dataset in &mut new.outline.datasets {
-                        let size = dataset.element.size();
-                        dataset.layout = chunked::layout(&dataset.shape, size, chunk, how);
+                        dataset.layout = layout(dataset, chunk, how);
                     }
                 }
                 let time = UNIX_EPOCH + Duration::from_nanos(1_234_567_890_123_456_789);
@@ -90,6 +90,22 @@ impl Store<'_> {
                 Ok(Ok(self.layer.path(&stored)))
             }
         }
+    }
+}
+
+/// Returns a layout in chunks of this shape, encoded or as they are; contiguous where there can be no chunks.
+fn layout(dataset: &NewDataset, chunk: &[u64], how: Option<Encoding>) -> NewLayout {
+    if dataset.shape.is_empty() || dataset.shape.contains(&0) || chunk.len() != dataset.shape.len()
+    {
+        return NewLayout::Contiguous;
+    }
+    let size = dataset.element.size();
+    NewLayout::Chunked {
+        chunk: chunk.to_vec(),
+        filters: how.map_or(Vec::new(), |how| {
+            how.filters(size, chunked::size(size, chunk))
+        }),
+        encoding: how,
     }
 }
 
@@ -119,7 +135,7 @@ fn python(script: &str, what: &str, dir: &Path) -> String {
 }
 
 fn judged_by(script: &str, format: &str, least: usize) {
-    let formats = npyfs::formats::registry();
+    let formats = npyfs::internals::formats::registry();
     let format = formats.named(format);
     let tried = Command::new("python3")
         .args(["-c", "import numpy, h5py"])

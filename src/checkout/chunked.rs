@@ -8,7 +8,7 @@ use std::sync::mpsc::sync_channel;
 
 use crate::codec::Encoding;
 use crate::error::{Error, ErrorKind, Result};
-use crate::hdf5::{NewChunk, NewLayout};
+use crate::hdf5::NewChunk;
 use crate::io::content::Content;
 
 /// Bytes of encoded chunks that go to the worker in one go.
@@ -16,18 +16,6 @@ const BATCH: usize = 8 << 20;
 
 /// Most bytes of a chunk.
 const LARGEST: usize = 256 << 20;
-
-/// A layout in chunks of this shape, encoded or as they are; contiguous where there can be no chunks.
-pub fn layout(shape: &[u64], element: usize, chunk: &[u64], how: Option<Encoding>) -> NewLayout {
-    if shape.is_empty() || shape.contains(&0) || chunk.len() != shape.len() {
-        return NewLayout::Contiguous;
-    }
-    NewLayout::Chunked {
-        chunk: chunk.to_vec(),
-        filters: how.map_or(Vec::new(), |how| how.filters(element, size(element, chunk))),
-        encoding: how,
-    }
-}
 
 /// Bytes of a chunk.
 pub fn size(element: usize, chunk: &[u64]) -> usize {

@@ -27,6 +27,7 @@ use crate::tree::Node;
 
 pub use array::{Array, header};
 pub use key::Key;
+#[cfg(feature = "internals")]
 pub use spool::Spooled;
 
 /// What a plan needs to know of the store below, as the mount shows it now.

@@ -167,6 +167,7 @@ impl Registry {
     }
 
     /// Adds a format that is asked before all others.
+    #[cfg(feature = "internals")]
     pub fn with(&self, format: Arc<dyn Format>) -> Self {
         Self(
             std::iter::once(format)

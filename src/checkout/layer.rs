@@ -11,7 +11,6 @@ mod shown;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -138,8 +137,9 @@ impl Layer {
         self.ledger().now().clone()
     }
 
-    /// Where the file of an object is.
-    pub fn path(&self, stored: &Stored) -> PathBuf {
+    /// Returns the path of an object's file.
+    #[cfg(feature = "internals")]
+    pub fn path(&self, stored: &Stored) -> std::path::PathBuf {
         self.dir.path().join(stored.name())
     }
 

@@ -79,11 +79,6 @@ impl View {
         &self.formats
     }
 
-    /// The store below the layers.
-    pub fn base(&self) -> &Arc<dyn Directory> {
-        &self.base
-    }
-
     fn objects(&self) -> RwLockReadGuard<'_, Objects> {
         self.objects.read().unwrap_or_else(|e| e.into_inner())
     }
@@ -226,11 +221,6 @@ impl View {
         let below = objects.by_key.range(start.clone()..);
         let mut below = below.take_while(|(key, _)| key.starts_with(&start));
         below.any(|(_, object)| object.is_some())
-    }
-
-    /// Whether a layer's object stands at a key.
-    pub fn holds(&self, key: &str) -> bool {
-        matches!(self.object(key.as_bytes()), Some(Some(_)))
     }
 
     /// The names that lead to an object inside its layer file: those behind the store it belongs to.

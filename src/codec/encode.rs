@@ -149,7 +149,7 @@ mod tests {
         let filters = how.filters(element, chunk.len());
         let pipeline = Pipeline::new(&filters).unwrap();
         let stored = encoded.bytes.len();
-        let back = pipeline.decode(encoded.bytes, encoded.mask, chunk.len());
+        let back = pipeline.decoded(&encoded.bytes, encoded.mask, chunk.len());
         let back = back.unwrap();
         assert!(back == chunk, "{how:?} {element} {}", chunk.len());
         stored

@@ -273,7 +273,7 @@ impl Chunks {
         }
         source.stored(slot, missing, |stored| {
             pipeline
-                .decode_with(source.means, stored, slot.mask, out)
+                .decode(source.means, stored, slot.mask, out)
                 .map_err(damaged)
         })
     }

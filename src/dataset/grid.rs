@@ -61,11 +61,6 @@ impl Grid {
         })
     }
 
-    /// Returns the number of bytes of the whole array.
-    pub fn payload(&self) -> u64 {
-        self.payload
-    }
-
     /// Returns the number of pieces.
     pub fn pieces(&self) -> u64 {
         if self.payload == 0 {
@@ -265,7 +260,7 @@ mod tests {
             let piece: Vec<_> = dims.iter().map(|d| d.1).collect();
             let grid = Grid::new(&shape, &piece, element).unwrap();
             let mut at = 0;
-            while at < grid.payload() {
+            while at < grid.payload {
                 let run = grid.run_at(at);
                 prop_assert!(run.len > 0);
                 let (start, count) = grid.block(run.piece);
@@ -289,7 +284,7 @@ mod tests {
             let grid = Grid::new(&shape, &piece, element).unwrap();
             let band = grid.band();
             let mut at = 0;
-            while at < grid.payload() {
+            while at < grid.payload {
                 let run = grid.run_at(at);
                 let (number, range) = grid.band_at(at);
                 prop_assert_eq!(run.piece / band.pieces, number);
@@ -297,8 +292,8 @@ mod tests {
                 prop_assert!(at != range.start || grid.band_at(at.saturating_sub(1)).0 + 1 == number || at == 0);
                 at += run.len;
             }
-            for (at, len) in (0..grid.payload()).flat_map(|at| [1, 5, 30].map(|len| (at, len))) {
-                let last = (at + len - 1).min(grid.payload() - 1);
+            for (at, len) in (0..grid.payload).flat_map(|at| [1, 5, 30].map(|len| (at, len))) {
+                let last = (at + len - 1).min(grid.payload - 1);
                 let touched = grid.band_at(last).0 - grid.band_at(at).0 + 1;
                 prop_assert!(touched <= grid.bands_within(len), "{} from {}", len, at);
             }
@@ -349,7 +344,7 @@ mod tests {
         assert_eq!(
             Grid::new(&[1 << 40, 1 << 40, 0], &[1, 1, 1], 8)
                 .unwrap()
-                .payload(),
+                .payload,
             0
         );
     }

@@ -161,6 +161,7 @@ pub struct NewChunk {
 /// Makes files with libhdf5.
 pub enum Creator {
     /// In this process: for tests.
+    #[cfg_attr(not(feature = "internals"), expect(dead_code, reason = "for tests"))]
     Local,
     /// In a worker process, which is started when it is needed.
     Worker(Box<CreatorWorker>),

@@ -100,11 +100,6 @@ impl Scratch {
         self.backing().len()
     }
 
-    /// Returns true if there is no byte.
-    pub fn is_empty(&self) -> io::Result<bool> {
-        Ok(self.len()? == 0)
-    }
-
     /// Writes all of `bytes` at `offset`; what lies between the end and `offset` reads as zeros.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let at = place(offset)?;
@@ -370,7 +365,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let scratch = Scratch::new(&Dir::own(dir.path()), Arc::new(Disk));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-        assert!(scratch.is_empty().unwrap());
+        assert_eq!(scratch.len().unwrap(), 0);
         scratch.write_at(b"abc", 0).unwrap();
         scratch.set_len(8 << 20).unwrap();
         scratch.write_at(b"xyz", 4 << 20).unwrap();

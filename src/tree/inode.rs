@@ -163,14 +163,6 @@ impl InodeTable {
         names.reverse();
         names.join(&b'/')
     }
-
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
 }
 
 fn same_sort(a: &Node, b: &Node) -> bool {
@@ -232,7 +224,7 @@ mod tests {
         table.forget(ino, 1);
         assert!(table.get(ino).is_some());
         table.forget(ino, 1);
-        assert!(table.is_empty());
+        assert!(table.entries.is_empty());
     }
 
     #[test]

@@ -6,12 +6,12 @@ mod toy;
 use std::path::Path;
 use std::sync::Arc;
 
-use npyfs::formats;
+use npyfs::internals::formats;
 use suite::Sample;
 
 /// Checks the store `name` of the demonstration.
 fn check(make: fn(&Path) -> std::path::PathBuf, copies: &'static [(&'static str, &'static str)]) {
-    npyfs::hdf5::program::choose(env!("CARGO_BIN_EXE_npyfs").into());
+    npyfs::internals::hdf5::program::choose(env!("CARGO_BIN_EXE_npyfs").into());
     let sample = Sample {
         formats: formats::registry(),
         make,
@@ -58,7 +58,7 @@ fn arkouda() {
 
 #[test]
 fn a_format_that_is_made_up() {
-    npyfs::hdf5::program::choose(env!("CARGO_BIN_EXE_npyfs").into());
+    npyfs::internals::hdf5::program::choose(env!("CARGO_BIN_EXE_npyfs").into());
     let sample = Sample {
         formats: formats::registry().with(Arc::new(toy::UpsideDown)),
         make: |dir| {

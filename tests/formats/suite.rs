@@ -7,15 +7,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use npyfs::checkout::checkouts::Checkouts;
-use npyfs::checkout::commit::{Refusal, Wish};
-use npyfs::checkout::format::{Depth, Registry};
-use npyfs::hdf5::H5;
-use npyfs::hdf5::permit::Reach;
-use npyfs::io::storage::Disk;
-use npyfs::mount::fs::{Attr, Flags, Fs, FsError, Maker, ROOT_INO};
-use npyfs::options::{External, FsOptions};
-use npyfs::tree::{Directory, Node};
+use npyfs::internals::checkout::checkouts::Checkouts;
+use npyfs::internals::checkout::commit::{Refusal, Wish};
+use npyfs::internals::checkout::format::{Depth, Registry};
+use npyfs::internals::hdf5::H5;
+use npyfs::internals::hdf5::permit::Reach;
+use npyfs::internals::io::storage::Disk;
+use npyfs::internals::mount::fs::{Attr, Flags, Fs, FsError, Maker, ROOT_INO};
+use npyfs::internals::options::{External, FsOptions};
+use npyfs::internals::tree::{Directory, Node};
 
 /// A format, and a store of it.
 pub struct Sample {
@@ -243,7 +243,7 @@ trait Told {
     fn is_ok_or_told(&self) -> bool;
 }
 
-impl<T> Told for npyfs::error::Result<T> {
+impl<T> Told for npyfs::internals::error::Result<T> {
     fn is_ok_or_told(&self) -> bool {
         self.as_ref().err().is_none_or(|e| !e.message.is_empty())
     }
@@ -258,13 +258,13 @@ impl Store<'_> {
         Checkouts::of(&self.path, None, &self.sample.formats)
     }
 
-    fn open(&self) -> Result<Fs, npyfs::mount::fs::OpenError> {
+    fn open(&self) -> Result<Fs, npyfs::internals::mount::fs::OpenError> {
         let checkouts = self.checkouts();
         let (h5, options) = (self.h5(&checkouts), FsOptions::default());
         Fs::open(&self.path, h5, options, &self.sample.formats, &checkouts)
     }
 
-    fn checkout(&self, name: &str) -> Result<Fs, npyfs::mount::fs::OpenError> {
+    fn checkout(&self, name: &str) -> Result<Fs, npyfs::internals::mount::fs::OpenError> {
         let checkouts = self.checkouts();
         checkouts.make(&Disk).unwrap();
         let (h5, options) = (self.h5(&checkouts), FsOptions::default());

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use npyfs::checkout::encode::{Base, Key, Plan, header};
-use npyfs::checkout::format::Format;
-use npyfs::checkout::object::NewFile;
-use npyfs::checkout::target::Part;
-use npyfs::dataset::opened::OpenStore;
-use npyfs::error::Result;
-use npyfs::formats::plain::format::Plain;
-use npyfs::hdf5::NewAttribute;
-use npyfs::io::content::Content;
-use npyfs::io::file::Ownership;
-use npyfs::tree::{Directory, Listing, Node, VirtualFile};
+use npyfs::internals::checkout::encode::{Base, Key, Plan, header};
+use npyfs::internals::checkout::format::Format;
+use npyfs::internals::checkout::object::NewFile;
+use npyfs::internals::checkout::target::Part;
+use npyfs::internals::dataset::opened::OpenStore;
+use npyfs::internals::error::Result;
+use npyfs::internals::formats::plain::format::Plain;
+use npyfs::internals::hdf5::NewAttribute;
+use npyfs::internals::io::content::Content;
+use npyfs::internals::io::file::Ownership;
+use npyfs::internals::tree::{Directory, Listing, Node, VirtualFile};
 
 pub struct UpsideDown;
 

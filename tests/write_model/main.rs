@@ -9,11 +9,11 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use npyfs::Store;
-use npyfs::checkout::checkouts::Checkouts;
-use npyfs::checkout::format::Registry;
-use npyfs::hdf5::H5;
-use npyfs::mount::fs::{Change, Flags, Fs, Maker, ROOT_INO, Replace};
-use npyfs::options::FsOptions;
+use npyfs::internals::checkout::checkouts::Checkouts;
+use npyfs::internals::checkout::format::Registry;
+use npyfs::internals::hdf5::H5;
+use npyfs::internals::mount::fs::{Change, Flags, Fs, Maker, ROOT_INO, Replace};
+use npyfs::internals::options::FsOptions;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
@@ -346,7 +346,7 @@ fn opened<E: std::fmt::Debug>(
     path: &Path,
     open: impl FnOnce(&Path, &Registry, &Checkouts) -> Result<Fs, E>,
 ) -> Fs {
-    let formats = npyfs::formats::registry();
+    let formats = npyfs::internals::formats::registry();
     let checkouts = Checkouts::of(path, None, &formats);
     open(path, &formats, &checkouts).unwrap()
 }
@@ -374,7 +374,10 @@ fn read(fs: &Fs, (parent, name): (u64, &OsStr), thread: u32) -> Option<Vec<u8>> 
 }
 
 /// An operation was done, or refused because the file is not whole.
-fn agrees(done: &Result<(), npyfs::mount::fs::FsError>, wanted: bool) -> Result<(), TestCaseError> {
+fn agrees(
+    done: &Result<(), npyfs::internals::mount::fs::FsError>,
+    wanted: bool,
+) -> Result<(), TestCaseError> {
     let errno = done.as_ref().err().map(|e| e.errno);
     prop_assert_eq!(errno, (!wanted).then_some(libc::EINVAL), "{:?}", done);
     Ok(())

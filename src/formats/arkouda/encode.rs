@@ -24,7 +24,6 @@ use crate::hdf5::{NewAttribute, NewDataset};
 use crate::io::content::Content;
 use crate::npy::dtype::{DType, Kind, Order};
 
-pub use composite::is_member;
 pub use deletion::deletion;
 
 /// `ObjType`, `src/ServerConfig.chpl` lines 25 to 40.

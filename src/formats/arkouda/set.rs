@@ -17,7 +17,7 @@ use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
 use crate::error::{Error, Result};
 use crate::hdf5::H5Error;
-use crate::io::file::{Identity, Ownership};
+use crate::io::file::Identity;
 
 /// One version of a set.
 pub struct LocaleSet {
@@ -195,11 +195,6 @@ impl LocaleSet {
         let found = self.found.as_ref();
         found.is_none_or(|found| found.is_current(&self.context))
             && self.parts.iter().all(|part| part.store.file.is_current())
-    }
-
-    /// Of all files together.
-    pub fn ownership(&self) -> Ownership {
-        Ownership::joined(self.parts.iter().map(|part| part.store.file.ownership))
     }
 
     /// What is wrong with the set as a whole.

@@ -46,19 +46,6 @@ pub fn is_matrix(name: &str) -> bool {
     matches!(meaning(name), Meaning::Property(axes) if axes.len() == 2)
 }
 
-/// The axis that an object of this name is.
-pub fn axis(name: &str) -> Option<&str> {
-    match meaning(name) {
-        Meaning::Axis => name.strip_suffix('#'),
-        _ => None,
-    }
-}
-
-/// Whether an object of this name lies along an axis.
-pub fn lies_along(name: &str, axis: &str) -> bool {
-    matches!(meaning(name), Meaning::Property(axes) if axes.contains(&axis))
-}
-
 /// Returns the names of the axes that an object lies along, each once: `cell#` and `gene#` for `cell,gene#UMIs`.
 pub fn along(name: &str) -> Vec<String> {
     let Meaning::Property(axes) = meaning(name) else {
@@ -93,15 +80,5 @@ mod tests {
         for name in ["a,b,c#x", "#x", "a,#x", "a,b#", ",#"] {
             assert_eq!(meaning(name), Meaning::Other, "{name}");
         }
-    }
-
-    #[test]
-    fn objects_lie_along_the_axes_that_they_name() {
-        assert!(lies_along("cell,gene#UMIs", "gene") && lies_along("cell#age", "cell"));
-        assert!(!lies_along("cell#", "cell") && !lies_along("cells#age", "cell"));
-        assert_eq!(
-            (axis("cell#"), axis("cell#age"), axis("title")),
-            (Some("cell"), None, None)
-        );
     }
 }

@@ -65,10 +65,6 @@ impl Files {
         }
     }
 
-    pub fn context(&self) -> &Arc<Context> {
-        &self.context
-    }
-
     /// The path of a data file. `uid` holds letters and digits only.
     pub fn path(&self, backend: &str, uid: &str) -> PathBuf {
         let folder = self.folder.join("data").join(backend);

@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(names, ["deep", "img", "new"]);
         assert_eq!(columns[&b"img"[..]].key(0), b"#1");
         assert_eq!(columns[&b"deep"[..]].kind, b'2');
-        assert!(columns[&b"new"[..]].is_empty());
+        assert_eq!(columns[&b"new"[..]].len(), 0);
         assert_eq!(notes.len(), 2, "{notes:?}");
     }
 

@@ -228,7 +228,7 @@ impl Rows {
         match &self.source {
             Backing::Chunked { direct, .. } => direct
                 .pipeline
-                .decode_with(Means { pool, team: None }, stored, mask, out)
+                .decode(Means { pool, team: None }, stored, mask, out)
                 .map_err(|e| Error::damaged(e.to_string())),
             _ => Err(Error::damaged("not chunked")),
         }

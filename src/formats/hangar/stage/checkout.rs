@@ -241,21 +241,6 @@ impl Checkout {
         Ok(Some(schema))
     }
 
-    /// Makes a column.
-    pub fn add_column(&self, name: &[u8], new: &NewColumn) -> Result<()> {
-        if self.schema(name)?.is_some() {
-            return Err(Error::new(
-                ErrorKind::Os(libc::EEXIST),
-                "there is such a column",
-            ));
-        }
-        let schema = Arc::new(column_schema(new)?);
-        let mut changes = self.changes();
-        changes.columns.entry(name.to_vec()).or_default().new = Some(schema);
-        self.generation.fetch_add(1, Ordering::Release);
-        Ok(())
-    }
-
     /// Removes a column, which has no samples.
     pub fn remove_column(&self, name: &[u8]) -> Result<()> {
         let staged = self.staged(name)?;
