@@ -23,6 +23,7 @@ pub mod lmdb;
 pub mod permit;
 mod pool;
 pub mod probe;
+mod process;
 pub mod program;
 pub mod reader;
 mod record;

@@ -14,7 +14,7 @@ use serde_bytes::ByteBuf;
 
 use super::create::stored_type;
 use super::ffi::{self, AttributeData, Id};
-use super::pool::WorkerProcess;
+use super::process::WorkerProcess;
 use super::{Answer, H5Error, Request, writer};
 use crate::io::file::StoreFile;
 use crate::io::owner::Owner;

@@ -12,7 +12,7 @@ use serde_bytes::ByteBuf;
 
 use super::budget::Budget;
 use super::ffi::{self, Id};
-use super::pool::WorkerProcess;
+use super::process::WorkerProcess;
 use super::types::TypeError;
 use super::{Answer, H5Error, Request, Value, text, writer};
 use crate::codec::Encoding;

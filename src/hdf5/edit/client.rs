@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{EditStep, ObjectPath, Recodable, WORKPLACE};
 use crate::hdf5::budget::Budget;
 use crate::hdf5::editor;
-use crate::hdf5::pool::WorkerProcess;
+use crate::hdf5::process::WorkerProcess;
 use crate::hdf5::{
     Answer, DataSource, Dataset, ElementType, GroupMember, H5Error, NewChunk, NewChunks, Request,
 };

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::tables::{BRANCHES, TableTransaction, Tables, TablesOutcome, TablesRequest};
 use crate::hdf5::budget::Budget;
-use crate::hdf5::pool::WorkerProcess;
+use crate::hdf5::process::WorkerProcess;
 use crate::hdf5::wire::{Reply, Wire};
 use crate::hdf5::{Answer, H5Error, Request, descriptors, sandbox};
 use crate::io::file::StoreFile;

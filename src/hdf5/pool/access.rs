@@ -1,0 +1,127 @@
+//! What reading workers may open: the files that were asked about lately, checked sources of virtual datasets, and
+//! whether a worker may open what a request needs.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use lru::LruCache;
+
+use crate::hdf5::Request;
+use crate::hdf5::permit::{Inode, NamedFile, Permit, Reach};
+use crate::hdf5::process::Access;
+use crate::io::file::StoreFile;
+
+/// Files that were asked about lately and that a new worker may open, too.
+const LATELY: NonZeroUsize = NonZeroUsize::new(256).unwrap();
+
+/// Most sources of virtual datasets that are known at a time.
+const MOST_SOURCES: usize = 1 << 14;
+
+/// What a worker must be able to open to answer a request.
+#[derive(Clone, Copy)]
+pub(super) struct RequiredAccess<'a> {
+    pub(super) file: &'a StoreFile,
+    inode: Inode,
+    sources: bool,
+}
+
+impl<'a> RequiredAccess<'a> {
+    /// Returns what `request` about `file` needs.
+    pub(super) fn new(file: &'a StoreFile, request: &Request) -> Self {
+        let own = (file.identity.dev, file.identity.ino);
+        // liblmdb opens by name.
+        let by_name = matches!(request, Request::Lmdb(_))
+            .then(|| std::fs::metadata(&file.path).ok())
+            .flatten()
+            .map(|meta| (meta.dev(), meta.ino()));
+        Self {
+            file,
+            inode: by_name.unwrap_or(own),
+            sources: request.reads_sources(),
+        }
+    }
+
+    /// Returns whether a worker has this access, where sources were permitted `added` times so far.
+    pub(super) fn is_met(&self, by: &Access, added: u64) -> bool {
+        by.everything || by.inodes.contains(&self.inode) && (!self.sources || by.sources == added)
+    }
+
+    /// Notes that a worker is started for this request. An inode that it cannot open shows in its answer.
+    pub(super) fn grant(&self, to: &mut Access) {
+        to.inodes.insert(self.inode);
+    }
+}
+
+/// The files that new workers may open.
+pub(super) struct KnownFiles {
+    /// Files that were asked about, the latest first.
+    lately: LruCache<Inode, PathBuf>,
+    /// Sources of virtual datasets that were checked.
+    sources: HashMap<PathBuf, Inode>,
+    /// How many times a source was added.
+    added: u64,
+}
+
+impl KnownFiles {
+    /// Knows no file.
+    pub(super) fn new() -> Self {
+        Self {
+            lately: LruCache::new(LATELY),
+            sources: HashMap::new(),
+            added: 0,
+        }
+    }
+
+    /// Returns whether no file was asked about yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lately.is_empty()
+    }
+
+    /// Returns how many times a source was added.
+    pub(super) fn added(&self) -> u64 {
+        self.added
+    }
+
+    /// Remembers a file that is asked about.
+    pub(super) fn remember(&mut self, needs: RequiredAccess<'_>) {
+        if self.lately.get(&needs.inode).is_none() {
+            self.lately.put(needs.inode, needs.file.path.clone());
+        }
+    }
+
+    /// Adds a checked source of virtual datasets, unless it is known.
+    pub(super) fn add_source(&mut self, path: &Path, inode: Inode) {
+        if self.sources.get(path) == Some(&inode) {
+            return;
+        }
+        if self.sources.len() >= MOST_SOURCES {
+            // Those that are still wanted are checked, and added, again.
+            self.sources.clear();
+        }
+        self.sources.insert(path.to_owned(), inode);
+        self.added += 1;
+    }
+
+    /// Returns the permit of a new worker that is to open `first` first, if that is known.
+    pub(super) fn permit(&self, reach: &Reach, first: Option<&Path>) -> Permit {
+        if let Reach::Anywhere = reach {
+            return Permit {
+                anywhere: true,
+                ..Permit::default()
+            };
+        }
+        let lately = self.lately.iter();
+        let sources = self.sources.iter();
+        Permit {
+            anywhere: false,
+            known: lately.map(|(i, path)| NamedFile::new(path, *i)).collect(),
+            sources: sources.map(|(path, i)| NamedFile::new(path, *i)).collect(),
+            beside: first
+                .filter(|path| reach.takes_neighbours(path))
+                .map(|path| path.as_os_str().as_bytes().to_vec()),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The daemon's end of a worker process: its start, the connection, one question at a time, its end.
+//!
+//! Nothing here decides which worker answers, or whether a request is tried again: see `pool`. A worker that failed
+//! once is of no more use.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::budget::Budget;
+use super::permit::{Inode, Permit};
+use super::sandbox::Sandbox;
+use super::wire::{Envelope, Reply, Wire};
+use super::{Answer, H5Error, Request, Sink};
+use crate::io::file::StoreFile;
+use crate::io::thread::anywhere;
+
+/// How long a new worker may take to receive what it may open.
+const GREETING: Duration = Duration::from_secs(10);
+
+/// A worker process and the connection to it; dropping it kills the process.
+pub(super) struct WorkerProcess {
+    child: Child,
+    wire: Wire,
+    /// The sandbox as the worker reported it at its start; `None` until that message was received.
+    sandbox: Option<Sandbox>,
+    pub(super) access: Access,
+}
+
+/// The files that a worker process may open.
+#[derive(Default)]
+pub(super) struct Access {
+    /// Every file, as without Landlock.
+    pub(super) everything: bool,
+    pub(super) inodes: HashSet<Inode>,
+    /// How many sources of virtual datasets had been permitted when the worker was started.
+    pub(super) sources: u64,
+}
+
+/// How a worker ended that did not answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum WorkerExit {
+    /// It outlasted the deadline, or its limit of CPU time.
+    Slow,
+    /// A signal of its own, or an exit that nobody asked for.
+    Crashed,
+    /// SIGKILL: the kernel for want of memory, or an administrator.
+    Killed,
+}
+
+impl WorkerProcess {
+    /// Starts `program` with an argument that makes it a worker and the directories it may use.
+    pub(super) fn start<'a>(
+        program: &Path,
+        (argument, dirs): (&str, impl IntoIterator<Item = &'a Path>),
+        tables: &Arc<Budget>,
+    ) -> io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let mut command = Command::new(program);
+        command
+            .arg(argument)
+            .args(dirs)
+            .env_clear()
+            .current_dir("/")
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let child = anywhere(|| command.spawn())?;
+        let mut wire = Wire::new(ours);
+        wire.tables = tables.clone();
+        Ok(Self {
+            child,
+            wire,
+            sandbox: None,
+            access: Access::default(),
+        })
+    }
+
+    /// Tells a new reading worker what it may open, and hands it the first file, if there is one. A failure shows in
+    /// the first answer.
+    pub(super) fn permit(&mut self, permit: &Permit, first: Option<&StoreFile>) -> io::Result<()> {
+        self.access.everything = permit.anywhere;
+        self.wire.deadline = Some(Instant::now() + GREETING);
+        let first = first.map(StoreFile::file).transpose()?;
+        let _ = self
+            .wire
+            .send_permit(permit, first.as_ref().map(|held| &***held));
+        Ok(())
+    }
+
+    /// Receives the worker's first message, once: its sandbox, and the files it may open.
+    pub(super) fn greet(&mut self) -> io::Result<()> {
+        if self.sandbox.is_some() {
+            return Ok(());
+        }
+        let Reply::Hello(sandbox, inodes) = self.wire.receive_reply(&mut None)? else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        // As root without capabilities it could not open his files.
+        if let Some(why) = sandbox.is_not_owner() {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        self.access.everything |= !sandbox.has("landlock");
+        self.access.inodes.extend(inodes);
+        self.sandbox = Some(sandbox);
+        Ok(())
+    }
+
+    /// Returns the sandbox as the worker reported it; `None` before it was greeted.
+    pub(super) fn sandbox(&self) -> Option<&Sandbox> {
+        self.sandbox.as_ref()
+    }
+
+    /// Asks once. The outer error is one of the worker, which is of no more use then.
+    pub(super) fn ask(
+        &mut self,
+        file: &StoreFile,
+        request: &Request,
+        sink: &mut Option<&mut Sink<'_>>,
+    ) -> io::Result<Result<Answer, H5Error>> {
+        let limit = time_limit(request, file.identity.size);
+        self.wire.deadline = Some(Instant::now() + limit);
+        let envelope = Envelope {
+            serial: file.serial,
+            path: file.path.as_os_str().as_bytes().to_vec(),
+            seconds: limit.as_secs(),
+            request: request.clone(),
+        };
+        let at_once = match request {
+            // A new file, which no worker knows.
+            Request::Create(_) | Request::WriteChunks(_) => file.file().ok(),
+            _ => None,
+        };
+        self.wire
+            .send_request(&envelope, at_once.as_ref().map(|held| &***held))?;
+        self.greet()?;
+        let reply = match self.wire.receive_reply(sink)? {
+            Reply::NeedFile => {
+                // It waits for a request, this one or another.
+                let held = match file.file() {
+                    Ok(held) => held,
+                    Err(e) => return Ok(Err(H5Error::of_system("cannot open the file again", &e))),
+                };
+                self.wire.send_request(&envelope, Some(&held))?;
+                self.wire.receive_reply(sink)?
+            }
+            reply => reply,
+        };
+        match reply {
+            Reply::Done(answer) => Ok(answer),
+            // The descriptor did not get there: the worker has none left.
+            Reply::NeedFile => Ok(Err(H5Error::Machine(
+                libc::EMFILE,
+                "a worker has no descriptor left".into(),
+            ))),
+            Reply::Hello(..) | Reply::Bytes(_) | Reply::Map(..) => {
+                Err(io::ErrorKind::InvalidData.into())
+            }
+        }
+    }
+
+    /// Returns whether the process still runs.
+    pub(super) fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Returns the memory that the process occupies, in bytes; 0 where the system does not say.
+    pub(super) fn resident(&self) -> u64 {
+        let path = format!("/proc/{}/statm", self.child.id());
+        let statm = std::fs::read_to_string(path).unwrap_or_default();
+        let pages = statm.split(' ').nth(1).and_then(|n| n.parse().ok());
+        pages.map_or(0, |pages: u64| {
+            pages.saturating_mul(rustix::param::page_size() as u64)
+        })
+    }
+
+    /// Ends a worker that failed with `error`, and returns what was wrong with it.
+    pub(super) fn end(mut self, error: &io::Error) -> WorkerExit {
+        if error.kind() == io::ErrorKind::TimedOut {
+            return WorkerExit::Slow;
+        }
+        // Its end of the connection closes a moment before it can be waited for.
+        for _ in 0..20 {
+            match self.child.try_wait() {
+                Ok(Some(status)) => {
+                    return match status.signal() {
+                        Some(libc::SIGXCPU) => WorkerExit::Slow,
+                        Some(libc::SIGKILL) => WorkerExit::Killed,
+                        _ => WorkerExit::Crashed,
+                    };
+                }
+                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
+                Err(_) => break,
+            }
+        }
+        WorkerExit::Crashed
+    }
+}
+
+impl Drop for WorkerProcess {
+    fn drop(&mut self) {
+        // It is idle, hanging or dead: no work is lost.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns how long a request may take: more for a large file, and for a pass over all of it.
+fn time_limit(request: &Request, file_size: u64) -> Duration {
+    const MIB: u64 = 1 << 20;
+    const DAY: Duration = Duration::from_secs(86_400);
+    if let Request::Collection(_) | Request::Tables(_) = request {
+        // What they write is not in the file yet.
+        return Duration::from_secs(300);
+    }
+    let (rate, most) = match request {
+        // Objects of any size are copied.
+        Request::Edit(_) => return DAY,
+        Request::MeasureText { .. }
+        | Request::Groups
+        | Request::References
+        | Request::Times
+        | Request::List { .. }
+        | Request::Scan { .. } => (2 * MIB, 600),
+        _ => (8 * MIB, 120),
+    };
+    Duration::from_secs((10 + file_size / rate).min(most))
+}
