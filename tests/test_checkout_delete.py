@@ -191,3 +191,34 @@ def test_a_link_and_long_text_stay_deleted(tmp_path):
     npyfs("checkout", "export", tmp_path / "x.h5", "c", tmp_path / "out.h5", check=True)
     with h5py.File(tmp_path / "out.h5") as file:
         assert list(file) == ["g"]
+
+
+@pytest.mark.parametrize("folder", [MATRIX, "new"], ids=["a matrix", "a group"])
+def test_a_directory_is_made_anew_while_somebody_has_the_old_one_open(store, folder, tmp_path):
+    with Mount(store, checkout="c") as mount:
+        path, held = mount / folder, []
+        try:
+            for turn in range(4):
+                # As a shell or a backup has that stands in it.
+                if path.exists():
+                    held.append(os.open(path, os.O_RDONLY))
+                    shutil.rmtree(path)
+                os.mkdir(path)
+                with open(path / "data.npy", "wb") as file:
+                    np.save(file, np.full(2, float(turn)))
+                    os.fsync(file.fileno())
+                with os.scandir(mount / ".") as entries:
+                    listed = {entry.name: entry.inode() for entry in entries}
+                assert os.stat(path).st_ino == listed[folder]
+                number = os.stat(path).st_ino
+                if len(held) > 1:
+                    # It stays the same when the others are closed.
+                    os.close(held.pop(0))
+                    assert os.stat(path).st_ino == number
+            with pytest.raises(FileNotFoundError):
+                os.stat("data.npy", dir_fd=held[-1])
+        finally:
+            for descriptor in held:
+                os.close(descriptor)
+    with Mount(store, checkout="c") as mount:
+        np.testing.assert_array_equal(np.load(mount / folder / "data.npy"), [3.0, 3.0])

@@ -74,9 +74,11 @@ for step in range(1, 10_000):
             shutil.rmtree(f"{mount}/{name}", ignore_errors=False)
         else:
             os.unlink(path)
-    except FileNotFoundError:
-        pass
     except OSError as problem:
+        # What is deleted may not be there.
+        if isinstance(problem, FileNotFoundError) and what.startswith("delete"):
+            print(json.dumps(["done"]), flush=True)
+            continue
         print(json.dumps(["error", problem.errno, str(problem)]), flush=True)
         break
     print(json.dumps(["done"]), flush=True)

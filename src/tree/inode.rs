@@ -20,6 +20,14 @@ pub struct InodeEntry {
     pub node: Node,
     refs: u64,
     opened: bool,
+    /// A directory that was removed, and that somebody may have open: what is made in its place is another one.
+    removed: bool,
+}
+
+impl InodeEntry {
+    fn is_at(&self, parent: u64, name: &[u8]) -> bool {
+        self.parent == parent && *self.name == *name
+    }
 }
 
 /// Everything that has a number now, except the root.
@@ -69,9 +77,9 @@ impl InodeTable {
     /// The number of a node, which is in the table afterwards, with no reference if it is new.
     pub fn enter(&mut self, parent: u64, name: &[u8], node: &Node, last: bool) -> u64 {
         let mut ino = number(parent, name, node, last);
-        // Two paths with one hash: the second takes the next free number.
+        // The next free number, if it is taken.
         while let Some(entry) = self.entries.get_mut(&ino) {
-            if entry.parent == parent && *entry.name == *name && same_sort(&entry.node, node) {
+            if entry.is_at(parent, name) && !entry.removed && same_sort(&entry.node, node) {
                 entry.node = node.clone();
                 return ino;
             }
@@ -83,7 +91,7 @@ impl InodeTable {
                 entry.name = name.into();
                 return ino;
             }
-            ino = ino.wrapping_add(1).max(2);
+            ino = after(ino);
         }
         let entry = InodeEntry {
             parent,
@@ -91,9 +99,31 @@ impl InodeTable {
             node: node.clone(),
             refs: 0,
             opened: false,
+            removed: false,
         };
         self.entries.insert(ino, Box::new(entry));
         ino
+    }
+
+    /// Returns the number that a directory has, or gets.
+    pub fn number_of_directory(&self, parent: u64, name: &[u8], node: &Node, last: bool) -> u64 {
+        let mut ino = number(parent, name, node, last);
+        while let Some(entry) = self.entries.get(&ino)
+            && (entry.removed || !entry.is_at(parent, name) || !same_sort(&entry.node, node))
+        {
+            ino = after(ino);
+        }
+        ino
+    }
+
+    /// Notes that the directory of a name was removed. The kernel lets nothing be made in an inode of which it knows that,
+    /// and has it for as long as somebody has it open; so a new directory of the name is another inode.
+    pub fn remove_directory(&mut self, parent: u64, name: &[u8], node: &Node, last: bool) {
+        let ino = self.number_of_directory(parent, name, node, last);
+        if let Some(entry) = self.entries.get_mut(&ino) {
+            entry.removed = true;
+            self.forget(ino, 0);
+        }
     }
 
     /// Counts one more reference of the kernel.
@@ -107,8 +137,26 @@ impl InodeTable {
     pub fn forget(&mut self, ino: u64, count: u64) {
         if let Some(entry) = self.entries.get_mut(&ino) {
             entry.refs = entry.refs.saturating_sub(count);
-            if entry.refs == 0 {
-                self.entries.remove(&ino);
+            self.drop_unused(ino);
+        }
+    }
+
+    /// Drops an entry that nobody refers to, and removed ones that only led to it. A removed one stays as long as its
+    /// successor is there, which keeps its number.
+    fn drop_unused(&mut self, mut ino: u64) {
+        while let Some(entry) = self.entries.get(&ino) {
+            let leads_on = |next: &InodeEntry| next.is_at(entry.parent, &entry.name);
+            if entry.refs > 0 || (entry.removed && self.get(after(ino)).is_some_and(leads_on)) {
+                return;
+            }
+            let Some(entry) = self.entries.remove(&ino) else {
+                return;
+            };
+            ino = ino.wrapping_sub(1);
+            let led_here =
+                |before: &InodeEntry| before.removed && before.is_at(entry.parent, &entry.name);
+            if !self.get(ino).is_some_and(led_here) {
+                return;
             }
         }
     }
@@ -163,6 +211,11 @@ impl InodeTable {
         names.reverse();
         names.join(&b'/')
     }
+}
+
+/// The number that is tried if one is taken: by another path with the same hash, or by a directory that was removed.
+fn after(ino: u64) -> u64 {
+    ino.wrapping_add(1).max(2)
 }
 
 fn same_sort(a: &Node, b: &Node) -> bool {
@@ -239,10 +292,42 @@ mod tests {
                 node: node(),
                 refs: 1,
                 opened: false,
+                removed: false,
             }),
         );
         let ino = table.enter(ROOT_INO, b"a", &node(), false);
         assert_eq!(ino, wanted + 1);
         assert_eq!(table.enter(ROOT_INO, b"a", &node(), false), ino);
+    }
+
+    #[test]
+    fn what_is_made_in_the_place_of_a_removed_directory_has_another_number() {
+        let mut table = InodeTable::default();
+        let enter = |table: &mut InodeTable| {
+            let ino = table.enter(ROOT_INO, b"a", &node(), false);
+            table.hold(ino);
+            ino
+        };
+        let first = enter(&mut table);
+        table.remove_directory(ROOT_INO, b"a", &node(), false);
+        let second = enter(&mut table);
+        table.remove_directory(ROOT_INO, b"a", &node(), false);
+        let third = enter(&mut table);
+        assert!(first != second && second != third && first != third);
+        // It keeps its number when the others are forgotten, in whatever order.
+        table.forget(second, 1);
+        table.forget(first, 1);
+        assert_eq!(enter(&mut table), third);
+        assert_eq!(
+            table.number_of_directory(ROOT_INO, b"a", &node(), false),
+            third
+        );
+        table.forget(third, 2);
+        assert!(table.entries.is_empty());
+        assert_eq!(enter(&mut table), first);
+        // Nobody refers to one that was only listed.
+        table.enter(ROOT_INO, b"b", &node(), false);
+        table.remove_directory(ROOT_INO, b"b", &node(), false);
+        assert_eq!(table.entries.len(), 1);
     }
 }

@@ -20,6 +20,9 @@ use crate::tree::Node;
 /// How long something is kept for a thread.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The number of a thread that the kernel does not know: of another namespace.
+const UNKNOWN: u32 = 0;
+
 /// What a thread is to find.
 #[derive(Clone)]
 pub enum Kept {
@@ -118,7 +121,11 @@ impl Again {
                     }
             };
             let at = awaited.iter().position(is);
-            at.map_or(Kept::No, |at| awaited.swap_remove(at).kept)
+            let taken = at.map_or(Kept::No, |at| awaited.swap_remove(at).kept);
+            if thread != UNKNOWN {
+                awaited.retain(|one| one.thread != thread);
+            }
+            taken
         })
     }
 }
@@ -194,7 +201,13 @@ mod tests {
         assert_eq!(again.writes(3, 2, b"a"), Some(false));
         assert_eq!(again.writes(1, 2, b"b"), None);
         assert_eq!(again.writes(4, 2, b"a"), None);
+        // It opens something else: what it was told before is of another call.
         assert!(matches!(again.take(1, 7), Kept::No));
-        assert!(!again.is_idle());
+        assert_eq!(again.writes(1, 2, b"a"), None);
+        assert_eq!(again.writes(3, 2, b"a"), Some(false));
+        // Threads without a number share what they were told.
+        again.expect(UNKNOWN, (2, b"a"[..].into()), true);
+        assert!(matches!(again.take(UNKNOWN, 7), Kept::No));
+        assert_eq!(again.writes(UNKNOWN, 2, b"a"), Some(true));
     }
 }

@@ -114,6 +114,11 @@ impl Fs {
                 Entry::Named { name, node } => DirEntry {
                     ino: match (&*node, self.is_writable()) {
                         (Node::File(_), true) => self.shown_number(dir.ino, &name),
+                        (Node::Directory(_), true) => {
+                            let last = self.comes_last(&name);
+                            let inodes = self.inodes();
+                            inodes.number_of_directory(dir.ino, &name, &node, last)
+                        }
                         _ => number(dir.ino, &name, &node, self.comes_last(&name)),
                     },
                     kind: kind(&node),

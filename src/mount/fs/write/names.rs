@@ -1,6 +1,7 @@
 //! Names: making directories, deleting and renaming.
 
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -431,7 +432,14 @@ impl Fs {
             let writer = self.writer()?;
             let path = self.path_in(parent, name)?;
             let _changing = writer.change_names(&[&path]);
-            writer.remove_directory(&path)
+            let there = self.child(parent, name.as_bytes())?;
+            writer.remove_directory(&path)?;
+            if let Some(node) = there {
+                let name = name.as_bytes();
+                let last = self.comes_last(name);
+                self.inodes().remove_directory(parent, name, &node, last);
+            }
+            Ok(())
         };
         remove().map_err(|e| self.note_name(parent, name, "rmdir", e))
     }
