@@ -213,6 +213,22 @@ def test_another_store_hides_all_of_it(tmp_path, write):
         assert len(np.load(mount / "note.npy")) == 3 and len(np.load(mount / "a.npy")) == 4
 
 
+def test_deletions_alone_are_of_the_store_they_were_made_in(tmp_path):
+    store = tmp_path / "x.h5"
+    write_plain(store)
+    with Mount(store, checkout="work") as mount:
+        os.unlink(mount / "a.npy")
+    checkout("commit", store, "work")
+    with Mount(store) as mount:
+        assert not (mount / "a.npy").exists()
+    write_plain(tmp_path / "new.h5", seed=9)
+    os.replace(tmp_path / "new.h5", store)
+    with Mount(store) as mount, h5py.File(store) as file:
+        np.testing.assert_array_equal(np.load(mount / "a.npy"), file["a"][()])
+        log = (mount / ".npyfs/errors.log").read_text()
+        assert "a: not deleted, though work deletes it: the store is not the one that it was written over" in log
+
+
 def test_another_store_in_a_directory_of_stores(tmp_path):
     folder = tmp_path / "stores"
     (folder / "sub").mkdir(parents=True)

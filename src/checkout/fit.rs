@@ -14,7 +14,8 @@ use super::against::Entries;
 pub use entries::read_entries;
 pub use identity::{Spelling, StoreIdentity};
 
-/// An object of a layer that is not shown, because it does not fit what is there now.
+/// A change of a layer that has no effect, because it does not fit what is there now: an object that is not shown, or a
+/// deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misfit {
     /// The checkout that it was written in.
@@ -22,6 +23,8 @@ pub struct Misfit {
     /// The place of its layer, from 0 on; the committed ones come first.
     pub layer: usize,
     pub key: String,
+    /// It deletes what has the key.
+    pub is_deletion: bool,
     pub why: String,
 }
 
@@ -30,7 +33,10 @@ impl fmt::Display for Misfit {
         let Self {
             checkout, key, why, ..
         } = self;
-        write!(f, "{key}: not shown, though it is in {checkout}: {why}")
+        match self.is_deletion {
+            true => write!(f, "{key}: not deleted, though {checkout} deletes it: {why}"),
+            false => write!(f, "{key}: not shown, though it is in {checkout}: {why}"),
+        }
     }
 }
 

@@ -373,6 +373,10 @@ impl Target for LayerTarget {
     fn remove(&self, object: &str) -> Result<()> {
         // What is no object of a store is a directory of such, which is empty.
         let place = self.place(object).ok();
+        if place.is_some() {
+            // What is deleted here is nothing to another store that comes in the place of this one.
+            self.know_store(object)?;
+        }
         let as_axis = place.filter(|(key, _)| self.view.formats().is_axis(key.name()));
         let _alone = match &as_axis {
             Some((key, above)) => {

@@ -200,6 +200,7 @@ fn what_does_not_fit_is_refused_or_left_out() {
         checkout: "a".into(),
         layer,
         key: key.into(),
+        is_deletion: false,
         why: "why".into(),
     };
     let fitting: Fitting<'_> = &|layers| {

@@ -539,6 +539,7 @@ fn misfit(layer: &LayerFiles, at: usize, key: &str, why: String) -> Misfit {
         checkout: layer.checkout(),
         layer: at,
         key: key.to_owned(),
+        is_deletion: matches!(layer.entries.get(key), Some(None)),
         why,
     }
 }
