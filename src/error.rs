@@ -1,22 +1,25 @@
-//! What can go wrong between a name and its bytes, and the one place that turns it into an errno.
+//! The error that every layer returns, and the one place that turns it into an errno.
 
 use std::io;
 
 /// The kind of a failure, as far as a program cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
+    /// Nothing has this name.
     NotFound,
+    /// A name below something that is no directory.
     NotDirectory,
+    /// A directory where a file is wanted.
     IsDirectory,
     /// The object or its file is damaged, or of a kind that cannot be read.
     Damaged,
-    /// Policy forbids it.
+    /// The policy of the mount, or a permission, forbids it.
     Denied,
     /// The file changed on disk; a new open shows the new content.
     Stale,
     /// Larger than a file can be, or than may be held in memory.
     TooLarge,
-    /// An answer of the operating system.
+    /// An errno of the operating system.
     Os(i32),
 }
 
@@ -24,7 +27,9 @@ pub enum ErrorKind {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
+    /// What the errno follows from.
     pub kind: ErrorKind,
+    /// One line that names what it is about.
     pub message: String,
 }
 
@@ -32,6 +37,7 @@ pub struct Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// Makes an error of a kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -39,11 +45,12 @@ impl Error {
         }
     }
 
+    /// Makes an error about an object or a file that cannot be read.
     pub fn damaged(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Damaged, message)
     }
 
-    /// The errno the kernel is told.
+    /// Returns the errno that the kernel is told.
     pub fn errno(&self) -> i32 {
         match self.kind {
             ErrorKind::NotFound => libc::ENOENT,
@@ -57,12 +64,13 @@ impl Error {
         }
     }
 
-    /// Whether the machine is short of something: it says nothing about what was asked for, and is not remembered.
+    /// Returns whether the machine is short of something: that says nothing about what was asked for, and is not
+    /// remembered.
     pub fn is_shortage(&self) -> bool {
         matches!(self.kind, ErrorKind::Os(errno) if is_shortage(errno))
     }
 
-    /// The same with the file and object it is about in front.
+    /// Puts the file or object that the error is about in front of the message.
     pub fn about(self, what: impl std::fmt::Display) -> Self {
         Self {
             kind: self.kind,
@@ -71,11 +79,11 @@ impl Error {
     }
 }
 
-/// How often something is tried that met a file that is being replaced: each time it is another one's turn.
+/// How many times something is tried that meets a file while it is being replaced.
 const TRIES: u32 = 100;
 
-/// Tries what may meet a file that is being replaced until it meets one that is there.
-pub fn until_there<T>(mut act: impl FnMut() -> Result<T>) -> Result<T> {
+/// Repeats `act` while it fails with [`ErrorKind::Stale`], as it does on a file that is being replaced.
+pub fn retry_stale<T>(mut act: impl FnMut() -> Result<T>) -> Result<T> {
     for _ in 0..TRIES {
         match act() {
             Err(e) if e.kind == ErrorKind::Stale => std::thread::yield_now(),
@@ -116,7 +124,7 @@ mod tests {
     #[test]
     fn what_is_stale_is_tried_again_and_nothing_else() {
         let mut tries = 0;
-        let done = until_there(|| {
+        let done = retry_stale(|| {
             tries += 1;
             match tries {
                 ..5 => Err(Error::new(ErrorKind::Stale, "")),
@@ -125,7 +133,7 @@ mod tests {
         });
         assert_eq!(done.unwrap(), 5);
         let mut tries = 0;
-        let done: Result<()> = until_there(|| {
+        let done: Result<()> = retry_stale(|| {
             tries += 1;
             Err(Error::damaged(""))
         });

@@ -1,6 +1,6 @@
-//! `errors.log`: what went wrong, one line each, the latest last.
+//! `errors.log`: the failures of a mount, one line each, the latest last.
 //!
-//! Bounded in lines; a line that says the same as an earlier one is not repeated while that one is kept.
+//! Bounded in lines and in their length; a message is not repeated while the line with it is kept.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Mutex;
@@ -17,6 +17,7 @@ const LINES: usize = 4096;
 /// Most characters of a line: names and types of files can be long, and so can what is said of them.
 const LONGEST: usize = 2000;
 
+/// The lines that are kept, and the hashes of their messages.
 #[derive(Default)]
 struct Log {
     lines: VecDeque<(u64, String)>,
@@ -31,7 +32,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Adds a line, unless it says nothing new; with the time of the day in front.
+    /// Adds a line, with the time in front, unless one with this message is kept.
     pub fn add(&self, message: &str) {
         let message: String = printable::line(message).chars().take(LONGEST).collect();
         let hash = xxh3_64(message.as_bytes());
@@ -49,13 +50,13 @@ impl Journal {
         }
     }
 
-    /// The whole log.
+    /// Returns the whole log, one line after the other.
     pub fn text(&self) -> String {
         let log = self.lines.lock().unwrap_or_else(|e| e.into_inner());
         log.lines.iter().map(|(_, line)| line.as_str()).collect()
     }
 
-    /// Failures since the start, repeated ones included.
+    /// Returns the number of failures since the start, repeated ones included.
     pub fn total(&self) -> u64 {
         self.lines.lock().unwrap_or_else(|e| e.into_inner()).total
     }
@@ -65,7 +66,7 @@ fn now() -> String {
     utc(SystemTime::now())
 }
 
-/// Returns a time in UTC, to the second, as ISO 8601 writes it; the nearest one from the years -9999 to 9999.
+/// Formats a time in UTC, to the second, by ISO 8601; one out of the years -9999 to 9999 as the nearest in them.
 pub fn utc(time: SystemTime) -> String {
     let nearest = match time < SystemTime::UNIX_EPOCH {
         true => Timestamp::MIN,

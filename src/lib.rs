@@ -18,7 +18,6 @@ mod cli;
 mod codec;
 mod command;
 mod dataset;
-#[allow(missing_docs, unreachable_pub)]
 mod error;
 #[allow(missing_docs, unreachable_pub)]
 mod formats;

@@ -1,9 +1,9 @@
-//! What a caller may choose about a view of a store; plain values, no parsing.
+//! The options of a mounted or opened store, as plain values.
 
 use std::str::FromStr;
 
-/// Whether files outside the store may be read because a file inside it names them:
-/// external raw files, external links, sources of virtual datasets.
+/// The policy for files that a file of the store names: external raw files, external links, sources of virtual
+/// datasets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum External {
@@ -42,14 +42,14 @@ pub struct FsOptions {
     pub umask: Option<u32>,
     /// Character shown in place of `#` in the names of daf objects.
     pub sep: u8,
-    /// Offer HDF5 attributes as extended attributes.
+    /// Show HDF5 attributes as extended attributes.
     pub xattrs: bool,
     /// Budget of the cache of decoded pieces, in bytes.
     pub cache_size: u64,
     /// Policy for references that lead out of a file.
     pub external: External,
-    /// Largest fixed-width expansion of text, in bytes; past it the arrays it consists of are shown.
-    /// `None`: what `text_limit` and `strings_limit` say.
+    /// Largest array of fixed-width text that is made from text of variable length, in bytes; past it the arrays that it
+    /// is stored as are shown. `None`: the defaults of [`FsOptions::text_limit`] and [`FsOptions::strings_limit`].
     pub text_limit: Option<u64>,
     /// The name of the format that stores are shown by, whatever they say of themselves.
     pub kind: Option<String>,
@@ -74,18 +74,18 @@ impl Default for FsOptions {
 impl FsOptions {
     const TEXT_LIMIT: u64 = 4 << 30;
 
-    /// Returns false if stores are to be shown by another format than the one of this name.
+    /// Returns whether stores may be shown by the format of this name.
     pub fn may_be(&self, format: &str) -> bool {
         self.kind.as_deref().is_none_or(|kind| kind == format)
     }
 
-    /// Limit for text of variable length.
+    /// Returns the limit for text of variable length, in bytes of the fixed-width array.
     pub fn text_limit(&self) -> u64 {
         self.text_limit.unwrap_or(Self::TEXT_LIMIT)
     }
 
-    /// Limit for strings that take `stored` bytes in the file: unless it was chosen, what is large to begin
-    /// with may grow 64-fold.
+    /// Returns the limit for strings that take `stored` bytes in the file: unless it was chosen, they may grow 64-fold
+    /// where that is more than the limit for text.
     pub fn strings_limit(&self, stored: u64) -> u64 {
         self.text_limit
             .unwrap_or(Self::TEXT_LIMIT.max(stored.saturating_mul(64)))

@@ -1,12 +1,12 @@
-//! Text from files, as a terminal may be shown it: what would move the cursor, change the order of letters or not be
-//! seen at all is spelled out.
+//! Text from files, made safe to print: characters that would move the cursor, change the order of letters or not be
+//! seen are escaped.
 
 use std::fmt::Write;
 
 use unicode_general_category::{GeneralCategory as G, get_general_category};
 
-/// A name or path, of any bytes: `\xNN` is a byte that is no UTF-8, `\u{NNNN}` a character that is not shown as it is,
-/// `\\` a backslash.
+/// Escapes a name or path of any bytes: `\xNN` is a byte that is no UTF-8, `\u{NNNN}` a character that is not shown as
+/// it is, `\\` a backslash.
 pub fn name(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -24,7 +24,7 @@ pub fn name(bytes: &[u8]) -> String {
     out
 }
 
-/// A message, in one line: breaks and tabs become spaces.
+/// Makes one line of a message: breaks and tabs become spaces, other hidden characters `\u{NNNN}`.
 pub fn line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -44,7 +44,7 @@ fn push(c: char, out: &mut String) {
     }
 }
 
-/// Whether a character is seen where it stands, and changes nothing else.
+/// Returns whether a character is seen where it stands, and changes nothing else.
 fn is_shown(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();

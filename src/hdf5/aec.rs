@@ -6,7 +6,7 @@
 
 /// What a stream was coded with.
 #[derive(Clone, Copy, Debug)]
-pub struct Coding {
+pub(super) struct Coding {
     /// Bits of a sample, 1 to 32.
     pub bits: u32,
     /// Samples of a block.
@@ -19,7 +19,7 @@ pub struct Coding {
 
 /// The stream ends early, or says what cannot be.
 #[derive(Debug)]
-pub struct Damaged;
+pub(super) struct Damaged;
 
 struct Bits<'a> {
     bytes: &'a [u8],
@@ -81,7 +81,7 @@ const REST_OF_SEGMENT: u32 = 5;
 const SEGMENT: usize = 64;
 
 /// Decodes `count` samples.
-pub fn decode(stream: &[u8], coding: Coding, count: usize) -> Result<Vec<u32>, Damaged> {
+pub(super) fn decode(stream: &[u8], coding: Coding, count: usize) -> Result<Vec<u32>, Damaged> {
     let mut bits = Bits {
         bytes: stream,
         window: 0,

@@ -11,12 +11,12 @@ use crate::npy::dtype::DType;
 const LARGEST_ATTRIBUTE: u64 = 16 << 20;
 
 /// The attributes of an object; one that cannot be shown says why.
-pub fn attributes(id: &Id) -> Result<Vec<Attribute>, H5Error> {
+pub(super) fn attributes(id: &Id) -> Result<Vec<Attribute>, H5Error> {
     attributes_named(id, |_| true)
 }
 
 /// Those with a name that is wanted.
-pub fn attributes_named(
+pub(super) fn attributes_named(
     id: &Id,
     wanted: impl Fn(&[u8]) -> bool,
 ) -> Result<Vec<Attribute>, H5Error> {

@@ -8,7 +8,7 @@ const MOST: u64 = 32 << 20;
 
 /// What is taken of it.
 #[derive(Debug, Default)]
-pub struct Budget(AtomicU64);
+pub(super) struct Budget(AtomicU64);
 
 /// A share, given back when dropped; the table must be gone by then.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub struct Reservation {
 
 impl Budget {
     /// Room for this many bytes, if there is any.
-    pub fn take(self: &Arc<Self>, bytes: u64) -> Option<Reservation> {
+    pub(super) fn take(self: &Arc<Self>, bytes: u64) -> Option<Reservation> {
         let more = |taken: u64| taken.checked_add(bytes).filter(|&n| n <= MOST);
         self.0.fetch_update(Relaxed, Relaxed, more).ok()?;
         Some(Reservation {

@@ -10,10 +10,10 @@ use super::ffi::{self, ChunkIndex, Id, LayoutKind, StoredChunk};
 use super::{ChunkTable, H5Error, Slot};
 
 /// Places of a table, 32 MiB of memory; a dataset with more is read through libhdf5.
-pub const MOST: usize = 1 << 21;
+pub(super) const MOST: usize = 1 << 21;
 
 /// Bytes of a slot as it crosses to another process: address, size and mask, little-endian.
-pub const SLOT: usize = 16;
+pub(super) const SLOT: usize = 16;
 
 impl Slot {
     pub fn to_bytes(self) -> [u8; SLOT] {
@@ -36,7 +36,7 @@ impl Slot {
 
 /// What must be true of every stored chunk of a dataset.
 #[derive(Clone, Debug)]
-pub struct Bounds {
+pub(super) struct Bounds {
     /// Bytes of a chunk before the filters.
     pub chunk: u64,
     /// Numbers of the filters in HDF5's registry, in the order of writing.
@@ -47,7 +47,7 @@ pub struct Bounds {
 
 /// Bytes that no superblock is shorter than (version 2 with the smallest addresses; format
 /// specification, section II.A).
-pub const SUPERBLOCK: u64 = 24;
+pub(super) const SUPERBLOCK: u64 = 24;
 
 impl Bounds {
     fn check(&self, chunk: &StoredChunk) -> Result<(), H5Error> {
@@ -90,7 +90,7 @@ impl Bounds {
 /// The table of a chunked dataset; `None` if it is too large to hold.
 ///
 /// `shape` and `max` (`u64::MAX`: unlimited) are the dataset's own, `chunk` its chunk shape.
-pub fn table(
+pub(super) fn table(
     dataset: &Id,
     shape: &[u64],
     max: &[u64],
@@ -141,7 +141,7 @@ fn look_up(dataset: &Id, stored: &[StoredChunk], shape: &[u64]) -> Result<(), H5
 }
 
 /// Refuses a dataset of which a part lies behind the end of the file.
-pub fn check_ends(dataset: &Id, file_size: u64) -> Result<(), H5Error> {
+pub(super) fn check_ends(dataset: &Id, file_size: u64) -> Result<(), H5Error> {
     let plist = ffi::dataset_plist(dataset)?;
     let space = ffi::extent(&ffi::dataset_space(dataset)?)?;
     let inside = |addr: u64, size| addr.checked_add(size).is_some_and(|end| end <= file_size);

@@ -25,7 +25,7 @@ struct CompoundMember {
 const MOST_GAPS: usize = 1 << 12;
 
 /// The form of a compound.
-pub fn shown(ty: &Id, depth: usize) -> Result<ShownType, TypeError> {
+pub(super) fn shown(ty: &Id, depth: usize) -> Result<ShownType, TypeError> {
     let size = ffi::size(ty);
     let (mut places, left_out) = places(ty, depth)?;
     if places.is_empty() {

@@ -237,7 +237,7 @@ impl CreatorWorker {
 }
 
 /// Makes `file` anew in this process.
-pub fn create(file: &StoreFile, new: &Outline) -> Result<Vec<u64>, H5Error> {
+pub(super) fn create(file: &StoreFile, new: &Outline) -> Result<Vec<u64>, H5Error> {
     for dataset in &new.datasets {
         check_path(&dataset.path)?;
         if dataset.shape.len() > MOST_DIMS {
@@ -277,7 +277,7 @@ pub fn create(file: &StoreFile, new: &Outline) -> Result<Vec<u64>, H5Error> {
 }
 
 /// Adds chunks in this process.
-pub fn write_chunks(file: &StoreFile, new: &NewChunks) -> Result<(), H5Error> {
+pub(super) fn write_chunks(file: &StoreFile, new: &NewChunks) -> Result<(), H5Error> {
     check_path(&new.path)?;
     ffi::locked(|| {
         let held = file.file().map_err(H5Error::from)?;
@@ -378,7 +378,7 @@ fn count(shape: &[u64]) -> usize {
 }
 
 /// The HDF5 type whose bytes are those of `dtype`, as h5py chooses it.
-pub fn stored_type(dtype: &DType) -> Result<Id, TypeError> {
+pub(super) fn stored_type(dtype: &DType) -> Result<Id, TypeError> {
     let no_form = || {
         let name = dtype.name();
         TypeError::Unsupported(format!("elements of type {name} cannot be stored"))

@@ -14,7 +14,7 @@ use super::szip;
 use crate::codec::{BITSHUFFLE, LZ4, ZSTD, alone};
 
 /// Most bytes that a chunk may decode to; HDF5 chunks end at 4 GiB.
-pub const LARGEST: usize = 1 << 30;
+pub(super) const LARGEST: usize = 1 << 30;
 
 unsafe extern "C" {
     /// The inside of `H5Zregister`, which itself refuses the numbers below 256 that are HDF5's own. It is
@@ -23,7 +23,7 @@ unsafe extern "C" {
 }
 
 /// Makes the decoders known to libhdf5. Called once, with its lock held.
-pub fn register() {
+pub(super) fn register() {
     register_one(szip::ID, c"szip", Some(filter::<{ szip::ID }>));
     register_one(LZ4, c"lz4", Some(filter::<LZ4>));
     register_one(BITSHUFFLE, c"bitshuffle", Some(filter::<BITSHUFFLE>));

@@ -19,7 +19,7 @@ use crate::codec::Pipeline;
 const MOST_LINKS: usize = 40;
 
 /// A part of the members of a group.
-pub fn members(
+pub(super) fn members(
     file: &Id,
     group: u64,
     outside: bool,
@@ -40,7 +40,7 @@ pub fn members(
     })
 }
 
-pub fn member(file: &Id, link: RawLink, outside: bool, memo: &mut TypeCache) -> GroupMember {
+pub(super) fn member(file: &Id, link: RawLink, outside: bool, memo: &mut TypeCache) -> GroupMember {
     match link {
         RawLink::Hard(addr) => {
             object(file, addr, outside, memo).unwrap_or_else(|e| GroupMember::Damaged(e.0))
@@ -61,7 +61,7 @@ fn object(
 }
 
 /// An object that is open.
-pub fn opened(
+pub(super) fn opened(
     id: &Id,
     addr: u64,
     outside: bool,
@@ -130,7 +130,7 @@ fn files_outside(plist: &Id) -> Result<Vec<Vec<u8>>, Failure> {
 }
 
 /// Every group once, breadth first, by name.
-pub fn groups(file: &Id) -> Result<Vec<(u64, GroupPath)>, H5Error> {
+pub(super) fn groups(file: &Id) -> Result<Vec<(u64, GroupPath)>, H5Error> {
     let root = ffi::root_addr(file)?;
     let mut paths: HashMap<u64, GroupPath> = HashMap::from([(root, Vec::new())]);
     let mut queue = VecDeque::from([root]);
@@ -160,7 +160,7 @@ pub fn groups(file: &Id) -> Result<Vec<(u64, GroupPath)>, H5Error> {
 }
 
 /// Walks a path link by link. Soft links start from their own group, or from the root.
-pub fn resolve(file: &Id, group: u64, path: &[u8]) -> Result<Resolved, H5Error> {
+pub(super) fn resolve(file: &Id, group: u64, path: &[u8]) -> Result<Resolved, H5Error> {
     let parts = |path: &[u8]| -> Vec<Vec<u8>> {
         path.split(|&b| b == b'/')
             .filter(|part| !part.is_empty() && *part != b".")
@@ -209,7 +209,7 @@ pub fn resolve(file: &Id, group: u64, path: &[u8]) -> Result<Resolved, H5Error> 
 }
 
 /// The map of a dataset in a file of `file_size` bytes.
-pub fn map(dataset: &OpenDataset, file_size: u64) -> Result<DatasetMap, H5Error> {
+pub(super) fn map(dataset: &OpenDataset, file_size: u64) -> Result<DatasetMap, H5Error> {
     let id = &dataset.id;
     let plist = ffi::dataset_plist(id)?;
     let Some((own, _)) = ffi::extent(&ffi::dataset_space(id)?)? else {
@@ -350,7 +350,7 @@ pub(super) fn shape_bytes(shape: &[u64], size: usize) -> Option<u64> {
 }
 
 /// Everything a header says.
-pub fn details(id: &Id) -> Result<Details, H5Error> {
+pub(super) fn details(id: &Id) -> Result<Details, H5Error> {
     let attributes = attributes(id)?;
     if ffi::kind(id) != ObjectKind::Dataset {
         return Ok(Details {
@@ -423,6 +423,6 @@ pub fn details(id: &Id) -> Result<Details, H5Error> {
 }
 
 /// Whether this build can undo a filter.
-pub fn is_available(filter: i32) -> bool {
+pub(super) fn is_available(filter: i32) -> bool {
     codec::is_known(filter) || ffi::filter_available(filter)
 }

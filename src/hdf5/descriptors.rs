@@ -6,7 +6,7 @@ use std::io;
 
 /// Closes every descriptor behind standard error. To be called before the program has opened any.
 #[allow(unsafe_code)]
-pub fn close_inherited() -> Result<(), String> {
+pub(super) fn close_inherited() -> Result<(), String> {
     const FIRST: libc::c_uint = 3;
     const NO_FLAGS: libc::c_uint = 0;
     // SAFETY: the call takes three integers. Nothing in this process owns a descriptor yet.

@@ -17,16 +17,16 @@ mod plist;
 mod recode;
 mod records;
 
-pub use attribute::*;
-pub use collection::*;
-pub use create::*;
-pub use dataset::*;
-pub use datatype::*;
-pub use edit::*;
-pub use link::*;
-pub use plist::*;
+pub(super) use attribute::*;
+pub(super) use collection::*;
+pub(super) use create::*;
+pub(super) use dataset::*;
+pub(super) use datatype::*;
+pub(super) use edit::*;
+pub(super) use link::*;
+pub(super) use plist::*;
 pub use recode::*;
-pub use records::*;
+pub(super) use records::*;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -51,7 +51,7 @@ impl From<hdf5::Error> for Failure {
 type Result<T> = std::result::Result<T, Failure>;
 
 /// Runs `work` with the library initialised, silent about errors, and its process-wide lock held.
-pub fn locked<T>(work: impl FnOnce() -> T) -> T {
+pub(super) fn locked<T>(work: impl FnOnce() -> T) -> T {
     hdf5::sync::sync(|| {
         static ONCE: std::sync::Once = std::sync::Once::new();
         ONCE.call_once(|| {
@@ -67,7 +67,7 @@ pub fn locked<T>(work: impl FnOnce() -> T) -> T {
 
 /// An identifier that is released when dropped.
 #[derive(Debug)]
-pub struct Id(hid_t);
+pub(super) struct Id(hid_t);
 
 impl Drop for Id {
     fn drop(&mut self) {
@@ -154,7 +154,7 @@ fn sized(call: &str, fill: impl Fn(*mut c_char, usize) -> isize) -> Result<Vec<u
 ///
 /// A file whose writer is at work or was killed opens with SWMR only. Every other is opened without: with
 /// SWMR libhdf5 reads zeros behind the end of the file instead of failing.
-pub fn open_file(path: &[u8]) -> Result<(Id, bool)> {
+pub(super) fn open_file(path: &[u8]) -> Result<(Id, bool)> {
     let path = cstring(path)?;
     // With SWMR, metadata with a wrong checksum is read again, each time after a pause twice as long
     // (from a nanosecond on): a hundred times by default, which is for ever.
@@ -175,7 +175,7 @@ pub fn open_file(path: &[u8]) -> Result<(Id, bool)> {
 }
 
 /// Address of the root group.
-pub fn root_addr(file: &Id) -> Result<u64> {
+pub(super) fn root_addr(file: &Id) -> Result<u64> {
     // SAFETY: `file` is open and the name is a C string.
     let root = id(
         unsafe { h5o::H5Oopen(file.0, c"/".as_ptr(), h5p::H5P_DEFAULT) },
@@ -186,7 +186,7 @@ pub fn root_addr(file: &Id) -> Result<u64> {
 
 /// What an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ObjectKind {
+pub(super) enum ObjectKind {
     Group,
     Dataset,
     Other,
@@ -194,7 +194,7 @@ pub enum ObjectKind {
 
 /// Basic facts of an object header.
 #[derive(Clone, Copy, Debug)]
-pub struct ObjectInfo {
+pub(super) struct ObjectInfo {
     pub addr: u64,
     /// Hard links that the header claims.
     pub links: u32,
@@ -216,7 +216,7 @@ fn token_addr(token: h5o::H5O_token_t) -> u64 {
     u64::from_le_bytes(addr)
 }
 
-pub fn open_object(file: &Id, addr: u64) -> Result<Id> {
+pub(super) fn open_object(file: &Id, addr: u64) -> Result<Id> {
     // SAFETY: libhdf5 checks the address against the file.
     id(
         unsafe { h5o::H5Oopen_by_token(file.0, token(addr)) },
@@ -237,7 +237,7 @@ fn header(object: &Id, fields: c_uint) -> Result<h5o::H5O_info2_t> {
     }
 }
 
-pub fn object_info(object: &Id) -> Result<ObjectInfo> {
+pub(super) fn object_info(object: &Id) -> Result<ObjectInfo> {
     let info = header(object, h5o::H5O_INFO_BASIC)?;
     Ok(ObjectInfo {
         addr: token_addr(info.token),
@@ -246,7 +246,7 @@ pub fn object_info(object: &Id) -> Result<ObjectInfo> {
 }
 
 /// What an open object is; costs nothing.
-pub fn kind(object: &Id) -> ObjectKind {
+pub(super) fn kind(object: &Id) -> ObjectKind {
     // SAFETY: plain call.
     match unsafe { h5i::H5Iget_type(object.0) } {
         h5i::H5I_type_t::H5I_GROUP => ObjectKind::Group,

@@ -14,7 +14,7 @@ use super::{H5Error, TextForm, TextMeasure, text};
 use crate::npy::dtype::{DType, Field};
 
 /// Texts that one element may hold.
-pub const MOST_TEXTS: usize = 1 << 16;
+pub(super) const MOST_TEXTS: usize = 1 << 16;
 
 /// A part of an element.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,7 +159,7 @@ impl RecordPart {
 }
 
 /// The memory type for an element that is stored as `stored`.
-pub fn memory_type(part: &RecordPart, stored: &Id) -> Result<Id, Failure> {
+pub(super) fn memory_type(part: &RecordPart, stored: &Id) -> Result<Id, Failure> {
     if ffi::class(stored) == ffi::Class::H5T_ARRAY {
         let base = memory_type(part, &ffi::super_type(stored)?)?;
         return ffi::array_type(&base, &ffi::array_dims(stored)?);
@@ -263,7 +263,7 @@ impl<'a> RecordPlan<'a> {
 }
 
 /// Looks at the first `shape` of all elements, in blocks of `rows` along the first dimension.
-pub fn measure(
+pub(super) fn measure(
     dataset: &OpenDataset,
     shape: &[u64],
     rows: u64,
@@ -277,7 +277,7 @@ pub fn measure(
 }
 
 /// A block, with each text in its form.
-pub fn render(
+pub(super) fn render(
     dataset: &OpenDataset,
     start: &[u64],
     shape: &[u64],
@@ -310,7 +310,7 @@ fn read(dataset: &OpenDataset, start: &[u64], shape: &[u64]) -> Result<VlenEleme
 }
 
 /// Type and bytes of the elements of an attribute.
-pub fn of_attribute(
+pub(super) fn of_attribute(
     attr: &Id,
     stored: &Id,
     (part, inner): (&RecordPart, &[u64]),

@@ -8,7 +8,7 @@ use super::{GroupPath, H5Error};
 
 /// Every dataset and attribute whose elements are, or hold, references to objects or regions: the path, with `@NAME` behind its
 /// last name for an attribute.
-pub fn references(file: &Id) -> Result<Vec<GroupPath>, H5Error> {
+pub(super) fn references(file: &Id) -> Result<Vec<GroupPath>, H5Error> {
     let mut found = Vec::new();
     let mut seen = HashSet::new();
     for (addr, path) in groups(file)? {

@@ -30,7 +30,7 @@ struct Pass<'a> {
 }
 
 /// A part of the members of a group, with what is below them.
-pub fn scan(
+pub(super) fn scan(
     file: &Id,
     group: u64,
     names: &[Vec<u8>],

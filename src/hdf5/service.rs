@@ -27,14 +27,14 @@ const OTHERS: u64 = 16;
 
 /// Files that are kept open: for each there are the descriptor that came with the request, and libhdf5's own two, with
 /// and without virtual sources.
-pub fn open_files() -> NonZeroUsize {
+pub(super) fn open_files() -> NonZeroUsize {
     let files = allowance().saturating_sub(OTHERS) / 3;
     let files = usize::try_from(files.clamp(2, OPEN_FILES)).unwrap_or(2);
     NonZeroUsize::new(files).unwrap_or(NonZeroUsize::MIN)
 }
 
 /// Most bytes that one answer may hold.
-pub const LARGEST_BLOCK: u64 = 1 << 30;
+pub(super) const LARGEST_BLOCK: u64 = 1 << 30;
 
 /// A file in libhdf5's hands. Identifiers are released in the order of the fields.
 struct OpenFile {
@@ -46,7 +46,7 @@ struct OpenFile {
 }
 
 /// A dataset ready to be read.
-pub struct OpenDataset {
+pub(super) struct OpenDataset {
     addr: u64,
     pub id: Id,
     pub element: ElementType,
@@ -57,7 +57,7 @@ pub struct OpenDataset {
 }
 
 /// Decodes a chunk with the filters of npyfs, which libhdf5 does not know.
-pub type ChunkDecoder = fn(&StoreFile, &EncodedChunk) -> crate::error::Result<Vec<u8>>;
+pub(super) type ChunkDecoder = fn(&StoreFile, &EncodedChunk) -> crate::error::Result<Vec<u8>>;
 
 /// The open files, by the serial number of the store file and whether virtual sources may be followed.
 pub struct Service {
@@ -328,7 +328,7 @@ impl Service {
 
 impl OpenDataset {
     /// Reads a block of elements of a fixed size; the caller has bounded it.
-    pub fn read(&self, start: &[u64], shape: &[u64]) -> Result<Vec<u8>, H5Error> {
+    pub(super) fn read(&self, start: &[u64], shape: &[u64]) -> Result<Vec<u8>, H5Error> {
         let size = ffi::size(&self.mem_type);
         let mut bytes = ffi::read_block(&self.id, &self.mem_type, start, shape, size)
             .map_err(|e| self.failed(e))?;
@@ -345,7 +345,7 @@ impl OpenDataset {
     }
 
     /// Why reading elements failed: for want of a filter, if one is missing.
-    pub fn failed(&self, failure: Failure) -> H5Error {
+    pub(super) fn failed(&self, failure: Failure) -> H5Error {
         let missing = ffi::dataset_plist(&self.id).and_then(|plist| ffi::filters(&plist));
         let missing: Vec<String> = missing
             .unwrap_or_default()
@@ -363,7 +363,7 @@ impl OpenDataset {
     }
 
     /// The address it was opened by.
-    pub fn addr(&self) -> u64 {
+    pub(super) fn addr(&self) -> u64 {
         self.addr
     }
 }
@@ -407,7 +407,7 @@ fn block(dataset: &OpenDataset, start: &[u64], shape: &[u64]) -> Result<Vec<u8>,
 }
 
 /// Refuses a block that is larger than one answer may be.
-pub fn bounded(shape: &[u64], size: usize) -> Result<u64, H5Error> {
+pub(super) fn bounded(shape: &[u64], size: usize) -> Result<u64, H5Error> {
     shape
         .iter()
         .try_fold(size as u64, |n, &d| n.checked_mul(d))

@@ -12,7 +12,7 @@ use seccompiler::{
 
 /// What a worker is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkerRole {
+pub(super) enum WorkerRole {
     /// Reads files, and changes none.
     Read,
     /// Writes to files that exist.
@@ -193,12 +193,12 @@ fn rules(role: WorkerRole) -> Result<Rules, BackendError> {
 }
 
 /// Whether a call of this number may be made, with some arguments at least.
-pub fn is_allowed(role: WorkerRole, call: i64) -> bool {
+pub(super) fn is_allowed(role: WorkerRole, call: i64) -> bool {
     rules(role).is_ok_and(|rules| rules.contains_key(&call))
 }
 
 /// Refuses every other call from now on.
-pub fn restrict(role: WorkerRole) -> Result<(), String> {
+pub(super) fn restrict(role: WorkerRole) -> Result<(), String> {
     let arch = std::env::consts::ARCH
         .try_into()
         .map_err(|_| "not on this architecture".to_owned())?;

@@ -7,14 +7,14 @@
 use super::aec::{Coding, decode};
 
 /// The filter's number in HDF5's registry.
-pub const ID: i32 = 4;
+pub(super) const ID: i32 = 4;
 
 /// Option bits of szip.
 const MSB: u32 = 16;
 const NEAREST_NEIGHBOUR: u32 = 32;
 
 /// Decodes one chunk of at most `most` bytes. `None` if it is damaged.
-pub fn chunk(input: &[u8], parameters: &[u32], most: usize) -> Option<Vec<u8>> {
+pub(super) fn chunk(input: &[u8], parameters: &[u32], most: usize) -> Option<Vec<u8>> {
     let &[options, block, bits, scanline] = parameters else {
         return None;
     };

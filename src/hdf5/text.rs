@@ -10,7 +10,7 @@ use crate::npy::dtype::{DType, Kind};
 const MOST_ELEMENTS: u64 = 1 << 32;
 
 /// Looks at all elements, in blocks of `rows` along the first dimension.
-pub fn measure(dataset: &OpenDataset, rows: u64) -> Result<TextMeasure, H5Error> {
+pub(super) fn measure(dataset: &OpenDataset, rows: u64) -> Result<TextMeasure, H5Error> {
     let space = ffi::dataset_space(&dataset.id)?;
     let (shape, _) = ffi::extent(&space)?.unwrap_or_default();
     let mut found = TextMeasure::none();
@@ -27,7 +27,7 @@ pub fn measure(dataset: &OpenDataset, rows: u64) -> Result<TextMeasure, H5Error>
 }
 
 /// Calls `look` with start and shape of each block of `rows` along the first dimension. Very many elements are refused.
-pub fn in_blocks(
+pub(super) fn in_blocks(
     shape: &[u64],
     rows: u64,
     mut look: impl FnMut(&[u64], &[u64]) -> Result<(), H5Error>,
@@ -78,7 +78,7 @@ impl TextMeasure {
 pub const CHARS: &str = "npyfs_chars";
 
 /// What the elements of a dataset are: bytes of fixed width with the mark of text are text.
-pub fn of_dataset(dataset: &Id, element: ElementType) -> Result<ElementType, Failure> {
+pub(super) fn of_dataset(dataset: &Id, element: ElementType) -> Result<ElementType, Failure> {
     match &element {
         ElementType::Fixed { dtype, inner, .. }
             if inner.is_empty()
@@ -102,7 +102,7 @@ pub fn of_dataset(dataset: &Id, element: ElementType) -> Result<ElementType, Fai
 }
 
 /// A block in the wanted form.
-pub fn render(
+pub(super) fn render(
     dataset: &OpenDataset,
     start: &[u64],
     shape: &[u64],
@@ -178,7 +178,7 @@ fn read(dataset: &OpenDataset, start: &[u64], shape: &[u64]) -> Result<Vec<Vec<u
 }
 
 /// The text of one element of `<U`, up to its padding; what is no character becomes U+FFFD.
-pub fn of_ucs4(element: &[u8]) -> String {
+pub(super) fn of_ucs4(element: &[u8]) -> String {
     let codes = element
         .as_chunks::<4>()
         .0
@@ -191,7 +191,7 @@ pub fn of_ucs4(element: &[u8]) -> String {
 }
 
 /// Null-padded elements of `size` bytes, without their padding.
-pub fn split(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
+pub(super) fn split(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
     bytes
         .chunks_exact(size.max(1))
         .map(|text| {

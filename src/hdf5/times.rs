@@ -21,7 +21,7 @@ pub struct ObjectTimes {
 }
 
 /// The times of a file; `None` if it has none.
-pub fn times(file: &Id) -> Result<Option<ObjectTimes>, H5Error> {
+pub(super) fn times(file: &Id) -> Result<Option<ObjectTimes>, H5Error> {
     let root = ffi::open_at(file, &[])?;
     let Some(all) = ffi::number(&root, TIMES)? else {
         return Ok(None);

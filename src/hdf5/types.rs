@@ -49,7 +49,7 @@ impl ElementType {
 }
 
 /// A member of a compound, by its path, and why it is not shown.
-pub type OmittedMember = (String, String);
+pub(super) type OmittedMember = (String, String);
 
 /// Why a type has no `.npy` form, or that libhdf5 failed on it.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +68,7 @@ pub(super) fn unsupported<T>(reason: impl Into<String>) -> Result<T, TypeError> 
 const DEEPEST: usize = 32;
 
 /// The element form of a datatype.
-pub fn element(ty: &Id) -> Result<ElementType, TypeError> {
+pub(super) fn element(ty: &Id) -> Result<ElementType, TypeError> {
     match ffi::class(ty) {
         Class::H5T_STRING if ffi::is_variable_string(ty) => Ok(ElementType::Text {
             fixed: None,
@@ -93,19 +93,19 @@ pub fn element(ty: &Id) -> Result<ElementType, TypeError> {
 }
 
 /// The members of compounds in a datatype that `.npy` cannot hold; none if all of it is left out.
-pub fn left_out(ty: &Id) -> Vec<OmittedMember> {
+pub(super) fn left_out(ty: &Id) -> Vec<OmittedMember> {
     with_dims(ty, 0).map_or(Vec::new(), |(shown, _)| shown.left_out)
 }
 
 /// The last type that was looked at: the datasets of a group mostly share one.
 #[derive(Default)]
-pub struct TypeCache(Option<(Id, ElementType)>);
+pub(super) struct TypeCache(Option<(Id, ElementType)>);
 
 impl TypeCache {
     /// The element form of a datatype.
     ///
     /// Not for text, nor for what has text inside: types that differ in their character set only are equal to libhdf5.
-    pub fn element(&mut self, ty: Id) -> Result<ElementType, TypeError> {
+    pub(super) fn element(&mut self, ty: Id) -> Result<ElementType, TypeError> {
         if ffi::class(&ty) == Class::H5T_STRING {
             return element(&ty);
         }
@@ -123,7 +123,7 @@ impl TypeCache {
 }
 
 /// The type to read elements with: `stored` itself, or what `dtype` asks for if it must be converted.
-pub fn memory_type(dtype: &DType, convert: bool, stored: Id) -> Result<Id, Failure> {
+pub(super) fn memory_type(dtype: &DType, convert: bool, stored: Id) -> Result<Id, Failure> {
     if convert {
         converted(dtype, &stored)
     } else {
@@ -188,7 +188,7 @@ pub(super) struct ShownType {
 }
 
 impl ShownType {
-    pub fn new(part: RecordPart, convert: bool) -> Self {
+    pub(super) fn new(part: RecordPart, convert: bool) -> Self {
         Self {
             part,
             convert,
@@ -200,7 +200,7 @@ impl ShownType {
 }
 
 /// Gaps in the elements of a datatype that are zeros whatever is stored there, in bytes of the shown element.
-pub fn gaps(ty: &Id) -> Vec<Range<usize>> {
+pub(super) fn gaps(ty: &Id) -> Vec<Range<usize>> {
     with_dims(ty, 0).map_or(Vec::new(), |(shown, _)| shown.gaps)
 }
 

@@ -56,7 +56,7 @@ impl DatasetMap {
 
 /// A request about one file.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Envelope {
+pub(super) struct Envelope {
     /// The caller's number of the file.
     pub serial: u64,
     /// Its path, for messages and for virtual sources beside it.
@@ -68,7 +68,7 @@ pub struct Envelope {
 
 /// What a worker says.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Reply {
+pub(super) enum Reply {
     /// The first word of a worker, unasked, and what a reading one may open.
     Hello(Sandbox, Vec<Inode>),
     /// The file of this number is not known (any more): send the request again with a descriptor.
@@ -89,7 +89,7 @@ fn invalid(error: impl std::fmt::Display) -> io::Error {
 }
 
 /// One end of the connection.
-pub struct Wire {
+pub(super) struct Wire {
     socket: UnixStream,
     /// When to give up waiting for bytes; `None` waits for ever.
     pub deadline: Option<Instant>,
@@ -98,7 +98,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    pub fn new(socket: UnixStream) -> Self {
+    pub(super) fn new(socket: UnixStream) -> Self {
         Self {
             socket,
             deadline: None,
@@ -194,25 +194,25 @@ impl Wire {
         Ok((postcard::from_bytes(&frame).map_err(invalid)?, file))
     }
 
-    pub fn send_permit(&self, permit: &Permit, first: Option<&File>) -> io::Result<()> {
+    pub(super) fn send_permit(&self, permit: &Permit, first: Option<&File>) -> io::Result<()> {
         self.send(permit, first)
     }
 
-    pub fn receive_permit(&self) -> io::Result<(Permit, Option<File>)> {
+    pub(super) fn receive_permit(&self) -> io::Result<(Permit, Option<File>)> {
         let (permit, first) = self.receive()?;
         Ok((permit, first.map(File::from)))
     }
 
-    pub fn send_request(&self, envelope: &Envelope, file: Option<&File>) -> io::Result<()> {
+    pub(super) fn send_request(&self, envelope: &Envelope, file: Option<&File>) -> io::Result<()> {
         self.send(envelope, file)
     }
 
-    pub fn receive_request(&self) -> io::Result<(Envelope, Option<File>)> {
+    pub(super) fn receive_request(&self) -> io::Result<(Envelope, Option<File>)> {
         let (envelope, file) = self.receive()?;
         Ok((envelope, file.map(File::from)))
     }
 
-    pub fn send_reply(&self, reply: Reply) -> io::Result<()> {
+    pub(super) fn send_reply(&self, reply: Reply) -> io::Result<()> {
         match reply {
             Reply::Done(Ok(Answer::Bytes(bytes))) => {
                 self.send(&Reply::Bytes(bytes.len() as u64), None)?;
@@ -232,7 +232,7 @@ impl Wire {
     }
 
     /// A reply; bytes that follow are read too, and go to `sink` if there is one.
-    pub fn receive_reply(&self, sink: &mut Option<&mut Sink<'_>>) -> io::Result<Reply> {
+    pub(super) fn receive_reply(&self, sink: &mut Option<&mut Sink<'_>>) -> io::Result<Reply> {
         let (reply, _) = self.receive()?;
         let len = match reply {
             Reply::Bytes(len) => len,

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use serde_json::{Value as Json, json};
 
 use super::{LayerObject, View, join, stem};
-use crate::error::{Result, until_there};
+use crate::error::{Result, retry_stale};
 use crate::hdf5::Attribute;
 use crate::io::file::Ownership;
 use crate::tree::{Directory, Listing, Node, StoreHandle};
@@ -205,7 +205,7 @@ impl Directory for ViewDirectory {
 
     fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
         self.view.refresh(&self.key);
-        until_there(|| self.find(name))
+        retry_stale(|| self.find(name))
     }
 
     fn is_current(&self) -> bool {

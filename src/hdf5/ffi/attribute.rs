@@ -4,7 +4,7 @@ use super::dataset::take_strings;
 use super::*;
 
 /// Opens every attribute in order of name.
-pub fn attributes(object: &Id) -> Result<Vec<(Vec<u8>, Id)>> {
+pub(crate) fn attributes(object: &Id) -> Result<Vec<(Vec<u8>, Id)>> {
     // SAFETY: plain calls; `sized` passes buffers of the length it names.
     unsafe {
         let n = header(object, h5o::H5O_INFO_NUM_ATTRS)?.num_attrs;
@@ -29,18 +29,18 @@ pub fn attributes(object: &Id) -> Result<Vec<(Vec<u8>, Id)>> {
     }
 }
 
-pub fn attribute_type(attr: &Id) -> Result<Id> {
+pub(crate) fn attribute_type(attr: &Id) -> Result<Id> {
     // SAFETY: plain call.
     id(unsafe { h5a::H5Aget_type(attr.0) }, "H5Aget_type")
 }
 
-pub fn attribute_space(attr: &Id) -> Result<Id> {
+pub(crate) fn attribute_space(attr: &Id) -> Result<Id> {
     // SAFETY: plain call.
     id(unsafe { h5a::H5Aget_space(attr.0) }, "H5Aget_space")
 }
 
 /// Reads a whole attribute of `elements` elements; the caller has bounded their number.
-pub fn read_attribute(attr: &Id, mem_type: &Id, elements: usize) -> Result<Vec<u8>> {
+pub(crate) fn read_attribute(attr: &Id, mem_type: &Id, elements: usize) -> Result<Vec<u8>> {
     // SAFETY: the buffer has the dataspace's elements times the memory type's size.
     unsafe {
         let size = h5t::H5Tget_size(mem_type.0);
@@ -59,7 +59,11 @@ pub fn read_attribute(attr: &Id, mem_type: &Id, elements: usize) -> Result<Vec<u
 }
 
 /// Reads a whole attribute of variable-length strings.
-pub fn read_attribute_strings(attr: &Id, mem_type: &Id, elements: usize) -> Result<Vec<Vec<u8>>> {
+pub(crate) fn read_attribute_strings(
+    attr: &Id,
+    mem_type: &Id,
+    elements: usize,
+) -> Result<Vec<Vec<u8>>> {
     let buf = read_attribute(attr, mem_type, elements)?;
     // SAFETY: `H5Aread` filled the buffer with one pointer per element.
     unsafe { take_strings(buf, mem_type) }

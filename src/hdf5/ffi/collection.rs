@@ -11,7 +11,7 @@ const DEFLATE: i32 = 1;
 const SHUFFLE: i32 = 2;
 
 /// The value of an attribute.
-pub enum AttributeData<'a> {
+pub(crate) enum AttributeData<'a> {
     /// A text of variable length.
     Text(&'a str),
     /// Values of a type: one of them, or a 1-D array.
@@ -19,7 +19,7 @@ pub enum AttributeData<'a> {
 }
 
 /// Makes the file at `path` anew and leaves it open. Its format is that of HDF5 1.10, which Hangar's can read.
-pub fn create_collection(path: &[u8]) -> Result<Id> {
+pub(crate) fn create_collection(path: &[u8]) -> Result<Id> {
     let version = LibraryVersion::V110;
     // Nobody else writes it; readers come with SWMR.
     let access = FileAccess::build()
@@ -30,7 +30,7 @@ pub fn create_collection(path: &[u8]) -> Result<Id> {
 }
 
 /// The properties of chunked datasets with filters, each by its number and parameters.
-pub fn chunked(chunk: &[u64], filters: &[(i32, Vec<u32>)]) -> Result<Id> {
+pub(crate) fn chunked(chunk: &[u64], filters: &[(i32, Vec<u32>)]) -> Result<Id> {
     let rank = c_int::try_from(chunk.len()).map_err(|_| Failure("rank".into()))?;
     // SAFETY: plain calls; the chunk has as many dimensions as its rank, and parameters are as many as is said.
     unsafe {
@@ -62,7 +62,7 @@ pub fn chunked(chunk: &[u64], filters: &[(i32, Vec<u32>)]) -> Result<Id> {
 }
 
 /// Makes a dataset of the root group.
-pub fn add_dataset(file: &Id, name: &str, ty: &Id, shape: &[u64], plist: &Id) -> Result<()> {
+pub(crate) fn add_dataset(file: &Id, name: &str, ty: &Id, shape: &[u64], plist: &Id) -> Result<()> {
     let name = cstring(name.as_bytes())?;
     // SAFETY: plain calls; the name is a live C string.
     unsafe {
@@ -101,7 +101,7 @@ fn simple(shape: Option<&[u64]>) -> Result<Id> {
 }
 
 /// Sets an attribute of the root group; one that is there keeps its type and shape.
-pub fn set_attribute(file: &Id, name: &str, data: &AttributeData<'_>) -> Result<()> {
+pub(crate) fn set_attribute(file: &Id, name: &str, data: &AttributeData<'_>) -> Result<()> {
     let name = cstring(name.as_bytes())?;
     let text_type;
     let text;
@@ -156,12 +156,12 @@ pub fn set_attribute(file: &Id, name: &str, data: &AttributeData<'_>) -> Result<
 }
 
 /// From here on others may read the file while it grows; no object may be open.
-pub fn start_swmr(file: &Id) -> Result<()> {
+pub(crate) fn start_swmr(file: &Id) -> Result<()> {
     // SAFETY: plain call.
     done(unsafe { h5f::H5Fstart_swmr_write(file.0) }, "H5Fstart_swmr")
 }
 
-pub fn open_dataset(file: &Id, name: &str) -> Result<Id> {
+pub(crate) fn open_dataset(file: &Id, name: &str) -> Result<Id> {
     let name = cstring(name.as_bytes())?;
     // SAFETY: the name is a live C string.
     let dataset = unsafe { h5d::H5Dopen2(file.0, name.as_ptr(), h5p::H5P_DEFAULT) };
@@ -169,7 +169,7 @@ pub fn open_dataset(file: &Id, name: &str) -> Result<Id> {
 }
 
 /// Writes a block at `start` with `shape`, elements as they are stored, in C order.
-pub fn write_block(
+pub(crate) fn write_block(
     dataset: &Id,
     mem_type: &Id,
     start: &[u64],
@@ -217,7 +217,7 @@ pub fn write_block(
 }
 
 /// Writes what is in memory; readers see it from here on.
-pub fn flush(file: &Id) -> Result<()> {
+pub(crate) fn flush(file: &Id) -> Result<()> {
     // SAFETY: plain call.
     done(
         unsafe { h5f::H5Fflush(file.0, h5f::H5F_scope_t::H5F_SCOPE_GLOBAL) },

@@ -9,7 +9,7 @@ use super::datatype::{copy, described};
 use super::*;
 
 /// Returns the type of strings of `size` bytes, padded with NUL: what h5py makes of `|S<size>`, or of its UTF-8 type.
-pub fn bytes_type(size: usize, utf8: bool) -> Result<Id> {
+pub(crate) fn bytes_type(size: usize, utf8: bool) -> Result<Id> {
     described(&match utf8 {
         true => TypeDescriptor::FixedUnicode(size),
         false => TypeDescriptor::FixedAscii(size),
@@ -17,7 +17,7 @@ pub fn bytes_type(size: usize, utf8: bool) -> Result<Id> {
 }
 
 /// Returns the type of strings of `size` bytes that end with NUL, as C programs write them.
-pub fn c_string_type(size: usize) -> Result<Id> {
+pub(crate) fn c_string_type(size: usize) -> Result<Id> {
     let ty = copy(*h5t::H5T_C_S1)?;
     // SAFETY: plain call on a type of our own.
     done(unsafe { h5t::H5Tset_size(ty.0, size) }, "H5Tset_size")?;
@@ -25,7 +25,7 @@ pub fn c_string_type(size: usize) -> Result<Id> {
 }
 
 /// Bytes that a type takes in a file.
-pub fn encoded_len(ty: &Id) -> Result<usize> {
+pub(crate) fn encoded_len(ty: &Id) -> Result<usize> {
     let mut len = 0;
     // SAFETY: without a buffer the call only says how long it would have to be; the pointer is to a live integer.
     done(
@@ -36,7 +36,7 @@ pub fn encoded_len(ty: &Id) -> Result<usize> {
 }
 
 /// Raw bytes with a tag.
-pub fn opaque_type(size: usize, tag: &str) -> Result<Id> {
+pub(crate) fn opaque_type(size: usize, tag: &str) -> Result<Id> {
     let tag = cstring(tag.as_bytes())?;
     // SAFETY: plain calls; the tag is a live C string.
     unsafe {
@@ -50,7 +50,7 @@ pub fn opaque_type(size: usize, tag: &str) -> Result<Id> {
 }
 
 /// Makes the file at `path` anew. What takes `from` bytes or more begins at a multiple of `alignment`.
-pub fn create_file(path: &[u8], from: u64, alignment: u64) -> Result<Id> {
+pub(crate) fn create_file(path: &[u8], from: u64, alignment: u64) -> Result<Id> {
     let access = FileAccess::build()
         .file_locking(false)
         .alignment(from, alignment)
@@ -70,7 +70,7 @@ pub(super) fn truncated(path: &[u8], access: &FileAccess) -> Result<Id> {
 }
 
 /// Opens a file that this program made, to write chunks.
-pub fn open_to_write(path: &[u8]) -> Result<Id> {
+pub(crate) fn open_to_write(path: &[u8]) -> Result<Id> {
     let path = cstring(path)?;
     let access = access_to_write()?;
     // SAFETY: as above.
@@ -86,7 +86,7 @@ pub(super) fn access_to_write() -> Result<FileAccess> {
 }
 
 /// Closes a file that was written to; it is complete on success.
-pub fn finish(file: Id) -> Result<()> {
+pub(crate) fn finish(file: Id) -> Result<()> {
     // SAFETY: plain calls on an open identifier, which is given up with the second.
     unsafe {
         done(
@@ -106,7 +106,7 @@ pub(super) fn new_links() -> Result<LinkCreate> {
 }
 
 /// A group that may have been made on the way to something else already.
-pub fn group(file: &Id, name: &[u8]) -> Result<Id> {
+pub(crate) fn group(file: &Id, name: &[u8]) -> Result<Id> {
     let name = cstring(name)?;
     let links = new_links()?;
     // SAFETY: plain calls on open identifiers; the name is a live C string.
@@ -131,7 +131,7 @@ pub fn group(file: &Id, name: &[u8]) -> Result<Id> {
 }
 
 /// A soft link to a path that need not exist.
-pub fn soft_link(file: &Id, name: &[u8], target: &[u8]) -> Result<()> {
+pub(crate) fn soft_link(file: &Id, name: &[u8], target: &[u8]) -> Result<()> {
     let (name, target) = (cstring(name)?, cstring(target)?);
     let links = new_links()?;
     // SAFETY: plain call; both are live C strings.
@@ -164,21 +164,21 @@ fn space(shape: &[u64]) -> Result<Id> {
 }
 
 /// A contiguous dataset whose room is part of the file, and nothing is written there.
-pub fn contiguous_dataset(file: &Id, name: &[u8], ty: &Id, shape: &[u64]) -> Result<Id> {
+pub(crate) fn contiguous_dataset(file: &Id, name: &[u8], ty: &Id, shape: &[u64]) -> Result<Id> {
     dataset(file, name, ty, shape, contiguous().finish()?.id())
 }
 
 /// The same, and its attributes may be larger than the 64 KiB that an object header of the first version holds: those of
 /// the second version move to a heap. Only objects that track the order of their attributes get one in files that
 /// every version of libhdf5 reads.
-pub fn dataset_for_attributes(file: &Id, name: &[u8], ty: &Id, shape: &[u64]) -> Result<Id> {
+pub(crate) fn dataset_for_attributes(file: &Id, name: &[u8], ty: &Id, shape: &[u64]) -> Result<Id> {
     let mut plist = contiguous();
     plist.attr_creation_order(AttrCreationOrder::Tracked);
     dataset(file, name, ty, shape, plist.finish()?.id())
 }
 
 /// Writes all elements of a small dataset.
-pub fn write_all(dataset: &Id, ty: &Id, shape: &[u64], bytes: &[u8]) -> Result<()> {
+pub(crate) fn write_all(dataset: &Id, ty: &Id, shape: &[u64], bytes: &[u8]) -> Result<()> {
     let elements = shape
         .iter()
         .try_fold(1_usize, |n, &d| n.checked_mul(usize::try_from(d).ok()?));
@@ -215,7 +215,7 @@ fn contiguous() -> DatasetCreateBuilder {
 }
 
 /// A dataset without chunks yet; its filters (number and parameters) are declared, not run.
-pub fn chunked_dataset(
+pub(crate) fn chunked_dataset(
     file: &Id,
     name: &[u8],
     ty: &Id,
@@ -272,7 +272,7 @@ fn dataset(file: &Id, name: &[u8], ty: &Id, shape: &[u64], plist: hid_t) -> Resu
 }
 
 /// Opens an object of a file that this program made.
-pub fn open_by_name(file: &Id, name: &[u8]) -> Result<Id> {
+pub(crate) fn open_by_name(file: &Id, name: &[u8]) -> Result<Id> {
     let name = cstring(name)?;
     // SAFETY: plain call; the name is a live C string.
     id(
@@ -282,7 +282,7 @@ pub fn open_by_name(file: &Id, name: &[u8]) -> Result<Id> {
 }
 
 /// Writes a chunk that is encoded already; `start` is the place of its first element.
-pub fn write_chunk(dataset: &Id, start: &[u64], mask: u32, bytes: &[u8]) -> Result<()> {
+pub(crate) fn write_chunk(dataset: &Id, start: &[u64], mask: u32, bytes: &[u8]) -> Result<()> {
     // SAFETY: the buffer has the length that is passed, and `start` the dataset's rank, which is checked.
     unsafe {
         let space = dataset_space(dataset)?;
@@ -305,7 +305,13 @@ pub fn write_chunk(dataset: &Id, start: &[u64], mask: u32, bytes: &[u8]) -> Resu
 }
 
 /// Gives an object an attribute of fixed-size elements, which are `bytes`.
-pub fn add_attribute(object: &Id, name: &[u8], ty: &Id, shape: &[u64], bytes: &[u8]) -> Result<()> {
+pub(crate) fn add_attribute(
+    object: &Id,
+    name: &[u8],
+    ty: &Id,
+    shape: &[u64],
+    bytes: &[u8],
+) -> Result<()> {
     let elements = shape
         .iter()
         .try_fold(1_usize, |n, &d| n.checked_mul(usize::try_from(d).ok()?));
@@ -317,7 +323,12 @@ pub fn add_attribute(object: &Id, name: &[u8], ty: &Id, shape: &[u64], bytes: &[
 }
 
 /// Gives an object an attribute of UTF-8 strings of variable length.
-pub fn add_strings(object: &Id, name: &[u8], shape: &[u64], strings: &[String]) -> Result<()> {
+pub(crate) fn add_strings(
+    object: &Id,
+    name: &[u8],
+    shape: &[u64],
+    strings: &[String],
+) -> Result<()> {
     let elements = shape
         .iter()
         .try_fold(1_usize, |n, &d| n.checked_mul(usize::try_from(d).ok()?));

@@ -2,17 +2,17 @@
 
 use super::*;
 
-pub fn dataset_type(dataset: &Id) -> Result<Id> {
+pub(crate) fn dataset_type(dataset: &Id) -> Result<Id> {
     // SAFETY: plain call on an open identifier.
     id(unsafe { h5d::H5Dget_type(dataset.0) }, "H5Dget_type")
 }
 
-pub fn dataset_space(dataset: &Id) -> Result<Id> {
+pub(crate) fn dataset_space(dataset: &Id) -> Result<Id> {
     // SAFETY: as above.
     id(unsafe { h5d::H5Dget_space(dataset.0) }, "H5Dget_space")
 }
 
-pub fn dataset_plist(dataset: &Id) -> Result<Id> {
+pub(crate) fn dataset_plist(dataset: &Id) -> Result<Id> {
     // SAFETY: as above.
     id(
         unsafe { h5d::H5Dget_create_plist(dataset.0) },
@@ -23,7 +23,7 @@ pub fn dataset_plist(dataset: &Id) -> Result<Id> {
 /// Bytes the dataset occupies in its file; 0 proves that nothing was ever written.
 ///
 /// libhdf5 answers 0 as well where it cannot read the chunk index, and tells that on its error stack alone.
-pub fn storage_size(dataset: &Id) -> Result<u64> {
+pub(crate) fn storage_size(dataset: &Id) -> Result<u64> {
     // SAFETY: as above; every call but those about the stack itself begins with an empty stack.
     let (size, errors) = unsafe {
         let size = h5d::H5Dget_storage_size(dataset.0);
@@ -36,7 +36,7 @@ pub fn storage_size(dataset: &Id) -> Result<u64> {
 }
 
 /// Address of contiguous data in the file, the user block included; `None` if it was never written.
-pub fn contiguous_addr(dataset: &Id) -> Result<Option<u64>> {
+pub(crate) fn contiguous_addr(dataset: &Id) -> Result<Option<u64>> {
     let mut status = h5d::H5D_space_status_t::H5D_SPACE_STATUS_ERROR;
     // SAFETY: a live integer; what libhdf5 writes there after success is one of the values of the type.
     done(
@@ -54,7 +54,7 @@ pub fn contiguous_addr(dataset: &Id) -> Result<Option<u64>> {
 }
 
 /// The current shape and the maximum one (`u64::MAX`: unlimited). `None`: a null dataspace.
-pub fn extent(space: &Id) -> Result<Option<(Vec<u64>, Vec<u64>)>> {
+pub(crate) fn extent(space: &Id) -> Result<Option<(Vec<u64>, Vec<u64>)>> {
     // SAFETY: the buffers have the rank that libhdf5 itself reports.
     unsafe {
         match h5s::H5Sget_simple_extent_type(space.0) {
@@ -78,7 +78,7 @@ pub fn extent(space: &Id) -> Result<Option<(Vec<u64>, Vec<u64>)>> {
 /// Reads the block of a dataset at `start` with `shape` (both empty for a scalar), `element` bytes each.
 ///
 /// Memory is `element` times the product of `shape`; the caller has bounded it.
-pub fn read_block(
+pub(crate) fn read_block(
     dataset: &Id,
     mem_type: &Id,
     start: &[u64],
@@ -138,7 +138,7 @@ pub fn read_block(
 }
 
 /// Reads variable-length strings of a block; a null pointer reads as an empty string.
-pub fn read_strings(
+pub(crate) fn read_strings(
     dataset: &Id,
     mem_type: &Id,
     start: &[u64],
@@ -191,7 +191,7 @@ pub(super) unsafe fn take_strings(mut buf: Vec<u8>, mem_type: &Id) -> Result<Vec
 
 /// A chunk as the index of a dataset names it: where its first element is, where and how it is stored.
 #[derive(Clone, Debug)]
-pub struct StoredChunk {
+pub(crate) struct StoredChunk {
     /// Coordinates of the first element.
     pub start: Vec<u64>,
     pub addr: u64,
@@ -202,14 +202,14 @@ pub struct StoredChunk {
 
 /// What finds the chunks of a dataset, as far as it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChunkIndex {
+pub(crate) enum ChunkIndex {
     /// A B-tree of version 1: the only one without checksums.
     BTree1,
     ExtensibleArray,
     Other,
 }
 
-pub fn chunk_index(dataset: &Id) -> Result<ChunkIndex> {
+pub(crate) fn chunk_index(dataset: &Id) -> Result<ChunkIndex> {
     const BTREE_1: h5d::H5D_chunk_index_t = 0;
     const EXTENSIBLE_ARRAY: h5d::H5D_chunk_index_t = 4;
     let mut kind = 0;
@@ -235,7 +235,7 @@ unsafe extern "C" {
 }
 
 /// Checks that libhdf5 finds a chunk when it looks for it, as reading does; `start` has the dataset's rank.
-pub fn find_chunk(dataset: &Id, start: &[u64]) -> Result<()> {
+pub(crate) fn find_chunk(dataset: &Id, start: &[u64]) -> Result<()> {
     let mut size = 0;
     // SAFETY: as many coordinates as the rank, which the caller knows, and a live integer.
     done(
@@ -248,7 +248,11 @@ pub fn find_chunk(dataset: &Id, start: &[u64]) -> Result<()> {
 ///
 /// For an extensible array the coordinates are wrong if the unlimited dimension is not the first:
 /// libhdf5 turns them for look-ups but not when it lists them. The caller turns them back.
-pub fn stored_chunks(dataset: &Id, rank: usize, most: usize) -> Result<Option<Vec<StoredChunk>>> {
+pub(crate) fn stored_chunks(
+    dataset: &Id,
+    rank: usize,
+    most: usize,
+) -> Result<Option<Vec<StoredChunk>>> {
     struct Seen {
         rank: usize,
         most: usize,

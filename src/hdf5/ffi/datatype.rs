@@ -4,37 +4,37 @@ use hdf5::types::TypeDescriptor;
 
 use super::*;
 
-pub use h5t::H5T_class_t as Class;
-pub use h5t::H5T_order_t as ByteOrder;
+pub(crate) use h5t::H5T_class_t as Class;
+pub(crate) use h5t::H5T_order_t as ByteOrder;
 
-pub fn class(ty: &Id) -> Class {
+pub(crate) fn class(ty: &Id) -> Class {
     // SAFETY: plain call; unknown classes come back as H5T_NO_CLASS.
     unsafe { h5t::H5Tget_class(ty.0) }
 }
 
 /// Whether elements are, or hold at any depth, references. A type that cannot be looked into holds none.
-pub fn has_references(ty: &Id) -> bool {
+pub(crate) fn has_references(ty: &Id) -> bool {
     // SAFETY: plain call.
     unsafe { h5t::H5Tdetect_class(ty.0, Class::H5T_REFERENCE) > 0 }
 }
 
-pub fn size(ty: &Id) -> usize {
+pub(crate) fn size(ty: &Id) -> usize {
     // SAFETY: plain call.
     unsafe { h5t::H5Tget_size(ty.0) }
 }
 
-pub fn order(ty: &Id) -> ByteOrder {
+pub(crate) fn order(ty: &Id) -> ByteOrder {
     // SAFETY: plain call.
     unsafe { h5t::H5Tget_order(ty.0) }
 }
 
-pub fn signed(ty: &Id) -> bool {
+pub(crate) fn signed(ty: &Id) -> bool {
     // SAFETY: plain call.
     unsafe { h5t::H5Tget_sign(ty.0) == h5t::H5T_sign_t::H5T_SGN_2 }
 }
 
 /// Exponent and mantissa sizes of a float, in bits.
-pub fn float_fields(ty: &Id) -> Result<(usize, usize)> {
+pub(crate) fn float_fields(ty: &Id) -> Result<(usize, usize)> {
     let mut f = [0_usize; 5];
     let [spos, epos, esize, mpos, msize] = &mut f;
     // SAFETY: five live integers.
@@ -45,33 +45,33 @@ pub fn float_fields(ty: &Id) -> Result<(usize, usize)> {
     Ok((f[2], f[4]))
 }
 
-pub fn super_type(ty: &Id) -> Result<Id> {
+pub(crate) fn super_type(ty: &Id) -> Result<Id> {
     // SAFETY: plain call.
     id(unsafe { h5t::H5Tget_super(ty.0) }, "H5Tget_super")
 }
 
-pub fn equal(a: &Id, b: &Id) -> bool {
+pub(crate) fn equal(a: &Id, b: &Id) -> bool {
     // SAFETY: plain call.
     unsafe { h5t::H5Tequal(a.0, b.0) > 0 }
 }
 
-pub fn is_variable_string(ty: &Id) -> bool {
+pub(crate) fn is_variable_string(ty: &Id) -> bool {
     // SAFETY: plain call.
     unsafe { h5t::H5Tis_variable_str(ty.0) > 0 }
 }
 
-pub fn is_utf8(ty: &Id) -> bool {
+pub(crate) fn is_utf8(ty: &Id) -> bool {
     // SAFETY: plain call.
     unsafe { h5t::H5Tget_cset(ty.0) == h5t::H5T_cset_t::H5T_CSET_UTF8 }
 }
 
-pub fn is_null_padded(ty: &Id) -> bool {
+pub(crate) fn is_null_padded(ty: &Id) -> bool {
     // SAFETY: plain call.
     unsafe { h5t::H5Tget_strpad(ty.0) == h5t::H5T_str_t::H5T_STR_NULLPAD }
 }
 
 /// The tag of an opaque type.
-pub fn tag(ty: &Id) -> String {
+pub(crate) fn tag(ty: &Id) -> String {
     // SAFETY: libhdf5 hands out a C string of its own memory, which is copied and given back.
     unsafe {
         let raw = h5t::H5Tget_tag(ty.0);
@@ -84,7 +84,7 @@ pub fn tag(ty: &Id) -> String {
     }
 }
 
-pub fn array_dims(ty: &Id) -> Result<Vec<u64>> {
+pub(crate) fn array_dims(ty: &Id) -> Result<Vec<u64>> {
     // SAFETY: the buffer has the rank that libhdf5 reports.
     unsafe {
         let rank = count(h5t::H5Tget_array_ndims(ty.0), "H5Tget_array_ndims")?;
@@ -97,7 +97,7 @@ pub fn array_dims(ty: &Id) -> Result<Vec<u64>> {
 }
 
 /// Name, offset and type of each member of a compound type.
-pub fn members(ty: &Id) -> Result<Vec<(Vec<u8>, usize, Id)>> {
+pub(crate) fn members(ty: &Id) -> Result<Vec<(Vec<u8>, usize, Id)>> {
     // SAFETY: plain calls with indices below the reported count.
     unsafe {
         let n = h5t::H5Tget_nmembers(ty.0);
@@ -128,7 +128,7 @@ fn member_name(ty: &Id, i: c_uint) -> Result<Vec<u8>> {
 }
 
 /// Whether an enum is h5py's boolean: exactly FALSE = 0 and TRUE = 1.
-pub fn is_bool_enum(ty: &Id) -> bool {
+pub(crate) fn is_bool_enum(ty: &Id) -> bool {
     let size = size(ty);
     // SAFETY: the value buffer is as large as the type; larger types are not looked at.
     unsafe {
@@ -155,7 +155,7 @@ pub(super) fn copy(ty: hid_t) -> Result<Id> {
 }
 
 /// A standard integer of 1, 2, 4 or 8 bytes.
-pub fn int_type(size: usize, signed: bool, big: bool) -> Result<Id> {
+pub(crate) fn int_type(size: usize, signed: bool, big: bool) -> Result<Id> {
     copy(match (size, signed, big) {
         (1, true, _) => *h5t::H5T_STD_I8LE,
         (1, false, _) => *h5t::H5T_STD_U8LE,
@@ -176,7 +176,7 @@ pub fn int_type(size: usize, signed: bool, big: bool) -> Result<Id> {
 }
 
 /// An IEEE float of 2, 4 or 8 bytes, or the machine's long double (16, little end first).
-pub fn float_type(size: usize, big: bool) -> Result<Id> {
+pub(crate) fn float_type(size: usize, big: bool) -> Result<Id> {
     copy(match (size, big) {
         (2, _) => return half_type(big),
         (4, false) => *h5t::H5T_IEEE_F32LE,
@@ -214,7 +214,7 @@ pub(super) fn described(descriptor: &TypeDescriptor) -> Result<Id> {
 }
 
 /// Returns the type of strings of variable length.
-pub fn variable_string(utf8: bool) -> Result<Id> {
+pub(crate) fn variable_string(utf8: bool) -> Result<Id> {
     described(&match utf8 {
         true => TypeDescriptor::VarLenUnicode,
         false => TypeDescriptor::VarLenAscii,
@@ -222,7 +222,7 @@ pub fn variable_string(utf8: bool) -> Result<Id> {
 }
 
 /// A copy of a string type that pads with NUL.
-pub fn null_padded(ty: &Id) -> Result<Id> {
+pub(crate) fn null_padded(ty: &Id) -> Result<Id> {
     let ty = copy(ty.0)?;
     // SAFETY: plain call on a type of our own.
     unsafe {
@@ -235,17 +235,17 @@ pub fn null_padded(ty: &Id) -> Result<Id> {
 }
 
 /// A copy of a type.
-pub fn same(ty: &Id) -> Result<Id> {
+pub(crate) fn same(ty: &Id) -> Result<Id> {
     copy(ty.0)
 }
 
 /// Returns h5py's boolean of one byte.
-pub fn bool_type() -> Result<Id> {
+pub(crate) fn bool_type() -> Result<Id> {
     described(&TypeDescriptor::Boolean)
 }
 
 /// A compound of `size` bytes with these members.
-pub fn compound_type(size: usize, members: &[(Vec<u8>, usize, Id)]) -> Result<Id> {
+pub(crate) fn compound_type(size: usize, members: &[(Vec<u8>, usize, Id)]) -> Result<Id> {
     // SAFETY: plain calls; names are live C strings.
     unsafe {
         let ty = id(
@@ -263,7 +263,7 @@ pub fn compound_type(size: usize, members: &[(Vec<u8>, usize, Id)]) -> Result<Id
     }
 }
 
-pub fn array_type(base: &Id, dims: &[u64]) -> Result<Id> {
+pub(crate) fn array_type(base: &Id, dims: &[u64]) -> Result<Id> {
     let rank = c_uint::try_from(dims.len()).map_err(|_| Failure("rank".into()))?;
     // SAFETY: the dimensions are as many as the rank.
     id(

@@ -4,7 +4,7 @@ use super::create::{access_to_write, new_links, truncated};
 use super::*;
 
 /// Opens the file at `path` to read it; no lock is taken.
-pub fn open_source(path: &[u8]) -> Result<Id> {
+pub(crate) fn open_source(path: &[u8]) -> Result<Id> {
     let path = cstring(path)?;
     let access = access_to_write()?;
     // SAFETY: plain call; the path is a live C string.
@@ -15,12 +15,12 @@ pub fn open_source(path: &[u8]) -> Result<Id> {
 }
 
 /// Makes the file at `path` anew, with nothing in it; its data will lie close together.
-pub fn create_empty(path: &[u8]) -> Result<Id> {
+pub(crate) fn create_empty(path: &[u8]) -> Result<Id> {
     truncated(path, &access_to_write()?)
 }
 
 /// Whether every link of a path is there and leads on.
-pub fn exists(file: &Id, names: &[Vec<u8>]) -> Result<bool> {
+pub(crate) fn exists(file: &Id, names: &[Vec<u8>]) -> Result<bool> {
     for depth in 1..=names.len() {
         let path = cstring(&names[..depth].join(&b'/'))?;
         // SAFETY: plain call; the path is a live C string whose links but the last are known to exist.
@@ -33,7 +33,7 @@ pub fn exists(file: &Id, names: &[Vec<u8>]) -> Result<bool> {
 }
 
 /// Takes a link away; its object goes with the last one.
-pub fn unlink(file: &Id, names: &[Vec<u8>]) -> Result<()> {
+pub(crate) fn unlink(file: &Id, names: &[Vec<u8>]) -> Result<()> {
     let path = cstring(&names.join(&b'/'))?;
     // SAFETY: plain call; the path is a live C string.
     done(
@@ -43,7 +43,7 @@ pub fn unlink(file: &Id, names: &[Vec<u8>]) -> Result<()> {
 }
 
 /// Gives the object of a link another path.
-pub fn rename(file: &Id, from: &[Vec<u8>], to: &[Vec<u8>]) -> Result<()> {
+pub(crate) fn rename(file: &Id, from: &[Vec<u8>], to: &[Vec<u8>]) -> Result<()> {
     let (from, to) = (cstring(&from.join(&b'/'))?, cstring(&to.join(&b'/'))?);
     let links = new_links()?;
     // SAFETY: plain call; both paths are live C strings.
@@ -63,7 +63,12 @@ pub fn rename(file: &Id, from: &[Vec<u8>], to: &[Vec<u8>]) -> Result<()> {
 }
 
 /// Copies an object with all that is below it from one file to another: data as they are stored, and attributes.
-pub fn copy_object(from: &Id, source: &[Vec<u8>], to: &Id, target: &[Vec<u8>]) -> Result<()> {
+pub(crate) fn copy_object(
+    from: &Id,
+    source: &[Vec<u8>],
+    to: &Id,
+    target: &[Vec<u8>],
+) -> Result<()> {
     let source = match source {
         [] => cstring(b"/")?,
         names => cstring(&names.join(&b'/'))?,
@@ -87,7 +92,7 @@ pub fn copy_object(from: &Id, source: &[Vec<u8>], to: &Id, target: &[Vec<u8>]) -
 }
 
 /// Opens the object at a path; the root without names.
-pub fn open_at(file: &Id, names: &[Vec<u8>]) -> Result<Id> {
+pub(crate) fn open_at(file: &Id, names: &[Vec<u8>]) -> Result<Id> {
     match names {
         [] => open_by_name(file, b"/"),
         names => open_by_name(file, &names.join(&b'/')),
@@ -95,7 +100,7 @@ pub fn open_at(file: &Id, names: &[Vec<u8>]) -> Result<Id> {
 }
 
 /// Whether an object has an attribute.
-pub fn has_attribute(object: &Id, name: &[u8]) -> Result<bool> {
+pub(crate) fn has_attribute(object: &Id, name: &[u8]) -> Result<bool> {
     let name = cstring(name)?;
     // SAFETY: plain call; the name is a live C string.
     let found = unsafe { h5a::H5Aexists(object.0, name.as_ptr()) };
@@ -103,7 +108,7 @@ pub fn has_attribute(object: &Id, name: &[u8]) -> Result<bool> {
 }
 
 /// Takes an attribute away.
-pub fn remove_attribute(object: &Id, name: &[u8]) -> Result<()> {
+pub(crate) fn remove_attribute(object: &Id, name: &[u8]) -> Result<()> {
     let name = cstring(name)?;
     // SAFETY: plain call; the name is a live C string.
     done(
@@ -113,7 +118,7 @@ pub fn remove_attribute(object: &Id, name: &[u8]) -> Result<()> {
 }
 
 /// The value of an attribute that is one integer; `None` if there is none, or if it is something else.
-pub fn number(object: &Id, name: &[u8]) -> Result<Option<i64>> {
+pub(crate) fn number(object: &Id, name: &[u8]) -> Result<Option<i64>> {
     if !has_attribute(object, name)? {
         return Ok(None);
     }
@@ -142,7 +147,7 @@ pub fn number(object: &Id, name: &[u8]) -> Result<Option<i64>> {
 }
 
 /// Gives an object a scalar attribute of 64 bits, in the place of one of that name.
-pub fn set_number(object: &Id, name: &[u8], value: i64) -> Result<()> {
+pub(crate) fn set_number(object: &Id, name: &[u8], value: i64) -> Result<()> {
     if has_attribute(object, name)? {
         remove_attribute(object, name)?;
     }
@@ -173,7 +178,7 @@ pub fn set_number(object: &Id, name: &[u8], value: i64) -> Result<()> {
 }
 
 /// Bytes that an attribute takes in an object header, or in its place.
-pub fn attribute_bytes(object: &Id, name: &[u8]) -> Result<usize> {
+pub(crate) fn attribute_bytes(object: &Id, name: &[u8]) -> Result<usize> {
     let name = cstring(name)?;
     // SAFETY: plain calls on identifiers made here; the name is a live C string.
     unsafe {
@@ -187,7 +192,7 @@ pub fn attribute_bytes(object: &Id, name: &[u8]) -> Result<usize> {
 }
 
 /// Copies an attribute from one object to another, in the place of one of that name.
-pub fn copy_attribute(from: &Id, to: &Id, name: &[u8]) -> Result<()> {
+pub(crate) fn copy_attribute(from: &Id, to: &Id, name: &[u8]) -> Result<()> {
     /// Most lie in object headers of 64 KiB. Larger ones are items of daf.
     const LARGEST: usize = 64 << 20;
     if has_attribute(to, name)? {

@@ -4,7 +4,7 @@ use super::*;
 
 /// A link as it is stored; nothing is followed.
 #[derive(Clone, Debug)]
-pub enum RawLink {
+pub(crate) enum RawLink {
     Hard(u64),
     Soft(Vec<u8>),
     /// File name and object path.
@@ -13,7 +13,7 @@ pub enum RawLink {
 }
 
 /// The links of a group in order of name. When the group is damaged: those that could be read, and why not all.
-pub fn links(group: &Id) -> (Vec<(Vec<u8>, RawLink)>, Option<Failure>) {
+pub(crate) fn links(group: &Id) -> (Vec<(Vec<u8>, RawLink)>, Option<Failure>) {
     type Seen = Vec<(Vec<u8>, h5l::H5L_type_t, u64)>;
     unsafe extern "C" fn visit(
         _group: hid_t,
@@ -67,7 +67,7 @@ pub fn links(group: &Id) -> (Vec<(Vec<u8>, RawLink)>, Option<Failure>) {
 }
 
 /// One link by name; `None` if there is none.
-pub fn link(group: &Id, name: &[u8]) -> Result<Option<RawLink>> {
+pub(crate) fn link(group: &Id, name: &[u8]) -> Result<Option<RawLink>> {
     let text = cstring(name)?;
     let mut info = std::mem::MaybeUninit::<h5l::H5L_info2_t>::zeroed();
     // SAFETY: the name holds no slash (callers split at them), so libhdf5 looks at this group only;

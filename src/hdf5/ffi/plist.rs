@@ -4,14 +4,14 @@ use super::*;
 
 /// How the data of a dataset lies in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LayoutKind {
+pub(crate) enum LayoutKind {
     Compact,
     Contiguous,
     Chunked,
     Virtual,
 }
 
-pub fn layout(plist: &Id) -> Result<LayoutKind> {
+pub(crate) fn layout(plist: &Id) -> Result<LayoutKind> {
     use h5d::H5D_layout_t::*;
     // SAFETY: plain call.
     match unsafe { h5p::H5Pget_layout(plist.0) } {
@@ -23,7 +23,7 @@ pub fn layout(plist: &Id) -> Result<LayoutKind> {
     }
 }
 
-pub fn chunk_shape(plist: &Id, rank: usize) -> Result<Vec<u64>> {
+pub(crate) fn chunk_shape(plist: &Id, rank: usize) -> Result<Vec<u64>> {
     let mut dims = vec![0_u64; rank];
     let rank = c_int::try_from(rank).map_err(|_| Failure("rank".into()))?;
     // SAFETY: the buffer has `rank` places.
@@ -35,7 +35,7 @@ pub fn chunk_shape(plist: &Id, rank: usize) -> Result<Vec<u64>> {
 }
 
 /// One filter of a pipeline: id, name, parameters.
-pub fn filters(plist: &Id) -> Result<Vec<(i32, String, Vec<u32>)>> {
+pub(crate) fn filters(plist: &Id) -> Result<Vec<(i32, String, Vec<u32>)>> {
     const PARAMETERS: usize = 64;
     // SAFETY: the buffers have the sizes that are passed.
     unsafe {
@@ -71,13 +71,13 @@ pub fn filters(plist: &Id) -> Result<Vec<(i32, String, Vec<u32>)>> {
 }
 
 /// Whether this build can decode a filter.
-pub fn filter_available(filter: i32) -> bool {
+pub(crate) fn filter_available(filter: i32) -> bool {
     // SAFETY: plain call.
     unsafe { hdf5_sys::h5z::H5Zfilter_avail(filter) > 0 }
 }
 
 /// The fill value in `mem_type`; zeros when the file defines none.
-pub fn fill_value(plist: &Id, mem_type: &Id, size: usize) -> Result<Vec<u8>> {
+pub(crate) fn fill_value(plist: &Id, mem_type: &Id, size: usize) -> Result<Vec<u8>> {
     let mut value = vec![0_u8; size];
     let mut status = h5d::H5D_fill_value_t::H5D_FILL_VALUE_UNDEFINED;
     // SAFETY: the buffer has the size of the type, which is checked.
@@ -100,7 +100,7 @@ pub fn fill_value(plist: &Id, mem_type: &Id, size: usize) -> Result<Vec<u8>> {
 }
 
 /// External raw files: name, offset, length (`u64::MAX`: to the end of the file).
-pub fn external_files(plist: &Id) -> Result<Vec<(Vec<u8>, i64, u64)>> {
+pub(crate) fn external_files(plist: &Id) -> Result<Vec<(Vec<u8>, i64, u64)>> {
     // SAFETY: the buffers have the sizes that are passed; the name is terminated below in any case.
     unsafe {
         let n = count(h5p::H5Pget_external_count(plist.0), "H5Pget_external_count")?;
@@ -128,7 +128,7 @@ pub fn external_files(plist: &Id) -> Result<Vec<(Vec<u8>, i64, u64)>> {
 }
 
 /// Source file and dataset names of a virtual dataset.
-pub fn virtual_sources(plist: &Id) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+pub(crate) fn virtual_sources(plist: &Id) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut n = 0_usize;
     // SAFETY: `sized` passes buffers of the length it names.
     unsafe {
@@ -152,7 +152,7 @@ pub fn virtual_sources(plist: &Id) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
 }
 
 /// Whether chunks that stick out of the dataset are stored without filters.
-pub fn edge_chunks_unfiltered(plist: &Id) -> Result<bool> {
+pub(crate) fn edge_chunks_unfiltered(plist: &Id) -> Result<bool> {
     const DONT_FILTER_PARTIAL_CHUNKS: c_uint = 2;
     let mut options = 0;
     // SAFETY: a live integer.
@@ -164,7 +164,7 @@ pub fn edge_chunks_unfiltered(plist: &Id) -> Result<bool> {
 }
 
 /// Bytes before the superblock of the file that an object is in.
-pub fn user_block(object: &Id) -> Result<u64> {
+pub(crate) fn user_block(object: &Id) -> Result<u64> {
     let mut size = 0;
     // SAFETY: plain calls on identifiers made here, and a live integer.
     unsafe {

@@ -13,7 +13,7 @@ pub type FilterSpec = (i32, Vec<u32>);
 
 /// Makes a dataset at `to`, where nothing is, with type, extent and properties of that at `from`, but in chunks
 /// of this shape and through these filters. It has no elements yet.
-pub fn declare(
+pub(crate) fn declare(
     file: &Id,
     from: &[Vec<u8>],
     to: &[Vec<u8>],
@@ -27,7 +27,7 @@ pub fn declare(
 
 /// Writes the dataset at `from` again at `to`, where nothing is, in chunks of this shape, and gives it the other
 /// properties of the old one. `copy` is called for each chunk.
-pub fn recode(
+pub(crate) fn recode(
     file: &Id,
     from: &[Vec<u8>],
     to: &[Vec<u8>],

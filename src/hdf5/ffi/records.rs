@@ -4,7 +4,7 @@ use super::dataset::read_block;
 use super::*;
 
 /// Elements as libhdf5 read them; the strings are its own, and go back to it in the end.
-pub struct VlenElements {
+pub(crate) struct VlenElements {
     buf: Vec<u8>,
     mem_type: Id,
     /// Bytes of an element.
@@ -14,7 +14,7 @@ pub struct VlenElements {
 }
 
 /// Reads a block of a dataset, as `read_block` does. An element may hold `most` strings.
-pub fn read_records(
+pub(crate) fn read_records(
     dataset: &Id,
     mem_type: &Id,
     start: &[u64],
@@ -27,7 +27,7 @@ pub fn read_records(
 }
 
 /// Reads a whole attribute of `elements` elements; the caller has bounded their number.
-pub fn read_attribute_records(
+pub(crate) fn read_attribute_records(
     attr: &Id,
     mem_type: &Id,
     elements: usize,
@@ -59,17 +59,17 @@ impl VlenElements {
         })
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.buf.len() / self.size
     }
 
     /// The bytes of an element; where strings are they mean nothing.
-    pub fn bytes(&self, element: usize) -> Option<&[u8]> {
+    pub(crate) fn bytes(&self, element: usize) -> Option<&[u8]> {
         self.buf.chunks_exact(self.size).nth(element)
     }
 
     /// A string of an element, the first is 0; a null pointer is an empty string.
-    pub fn string(&self, element: usize, number: usize) -> Option<&[u8]> {
+    pub(crate) fn string(&self, element: usize, number: usize) -> Option<&[u8]> {
         let place = *self.places.get(number)?;
         let raw = self.bytes(element)?.get(place..)?.first_chunk()?;
         let text = ptr::with_exposed_provenance::<c_char>(usize::from_ne_bytes(*raw));

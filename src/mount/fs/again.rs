@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::Fs;
 use super::write::Found;
-use crate::error::{Error, ErrorKind, Result, until_there};
+use crate::error::{Error, ErrorKind, Result, retry_stale};
 use crate::io::content::Content;
 use crate::tree::Node;
 
@@ -155,7 +155,7 @@ impl Fs {
         let Some(writes) = self.again.writes(thread, parent, name) else {
             return Ok((self.child(parent, name)?, Kept::No));
         };
-        until_there(|| match self.child(parent, name)? {
+        retry_stale(|| match self.child(parent, name)? {
             Some(Node::File(file)) if writes && !file.volatile() => {
                 match self.find_to_write(parent, name, thread) {
                     Ok(found) => Ok((Some(found.node()), Kept::Body(found))),

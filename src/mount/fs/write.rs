@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::checkout::target::{Place, Role, Target, describe_incomplete};
-use crate::error::{Error, ErrorKind, Result, until_there};
+use crate::error::{Error, ErrorKind, Result, retry_stale};
 use crate::tree::{Directory, Node};
 
 pub use body::Maker;
@@ -196,7 +196,7 @@ impl Writer {
 
     /// The scratch file for what stands at a path; made if there is none.
     fn edit(&self, path: &[Vec<u8>]) -> Result<Arc<Body>> {
-        until_there(|| self.edit_once(path))
+        retry_stale(|| self.edit_once(path))
     }
 
     fn edit_once(&self, path: &[Vec<u8>]) -> Result<Arc<Body>> {

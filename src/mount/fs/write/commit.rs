@@ -11,7 +11,7 @@ use super::pending::{Entry, Path};
 use super::twins::{is_replaced, twins};
 use super::{LOCKS, Waiting, Writer, refused};
 use crate::checkout::target::{Outcome, Part, Place, Role};
-use crate::error::{Result, until_there};
+use crate::error::{Result, retry_stale};
 use crate::io::content::Content;
 use crate::npy::parse::{self, Header, LONGEST_HEADER, NpyError};
 use crate::tree::{Directory, Node};
@@ -143,7 +143,7 @@ impl Writer {
             return Ok(State::Begun);
         }
         // Others of its files may be stored meanwhile, and are no scratch files then.
-        let gathered = until_there(|| self.gather(&path, &place, body))?;
+        let gathered = retry_stale(|| self.gather(&path, &place, body))?;
         // Nobody changes them until they are stored.
         let still: Vec<_> = gathered.bodies.iter().map(|b| b.hold_still()).collect();
         let times: Vec<(u64, SystemTime)> = gathered
