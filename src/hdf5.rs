@@ -1,8 +1,8 @@
-//! The only door to libhdf5, and to liblmdb: plain requests in, plain answers out.
+//! The client of libhdf5 and liblmdb, and the worker processes that run them: plain requests in, plain answers out.
 //!
-//! Everything that crosses this seam can be serialised, so that the library may run in this process
-//! or in another. Objects are named by their address in the file. No soft or external link is followed:
-//! callers decide what a link may lead to. What exists is only read; `create` makes new files.
+//! Requests and answers can be serialised, so the library may run in this process or in another. Objects are named by
+//! their address in the file. No soft or external link is followed: callers decide what a link may lead to. Stores are
+//! only read; `create` makes new files.
 
 mod aec;
 mod answer;
@@ -58,6 +58,7 @@ pub use create::{
     Outline,
 };
 pub use error::H5Error;
+pub use ffi::FilterSpec;
 pub use lmdb::PackedValues;
 use permit::Reach;
 pub use record::{RecordPart, shown_as as record_shown_as};
@@ -67,13 +68,13 @@ pub use text::{CHARS, encode as encode_text};
 pub use times::ObjectTimes;
 pub use types::ElementType;
 
-/// The version of libhdf5 that this program holds.
+/// Returns the version of the libhdf5 that this program is linked with.
 pub fn library_version() -> String {
     let (major, minor, release) = hdf5::library_version();
     format!("{major}.{minor}.{release}")
 }
 
-/// The client end of the seam; requests may come from any thread.
+/// The client of libhdf5 and liblmdb; requests may come from any thread.
 pub enum H5 {
     /// libhdf5 in this process, one request at a time: for tests and tools that trust their files.
     #[cfg_attr(not(feature = "internals"), expect(dead_code, reason = "for tests"))]
@@ -92,10 +93,10 @@ macro_rules! ask {
     };
 }
 
-/// Takes bytes at an offset.
+/// A function that is handed bytes with their offset.
 pub type Sink<'a> = dyn FnMut(u64, &[u8]) -> std::io::Result<()> + 'a;
 
-/// Members of a group that are asked for in one go.
+/// Members of a group in the first part of a listing.
 const FIRST: usize = 10_000;
 
 /// Asks for the members in a range in parts, by several workers at a time.
@@ -145,27 +146,27 @@ fn parts<T: Send>(
 }
 
 impl H5 {
-    /// Answers in this process, without a worker and its sandbox: for tests.
+    /// Makes a client that answers in this process, without a worker and its sandbox: for tests.
     #[cfg(feature = "internals")]
     pub fn local() -> Self {
         Self::Local(Box::new(Mutex::new(service::Service::new(None))))
     }
 
-    /// Workers that may read the stores in this reach.
+    /// Makes a client of workers that may read the stores in this reach.
     ///
-    /// The program must become a worker when it is started with `reader::ARGUMENT`.
+    /// The program (see [`program`]) must become a worker when it is started with [`reader::ARGUMENT`].
     pub fn workers(reach: Reach) -> Self {
         Self::Workers(Box::new(pool::WorkerPool::new(reach)))
     }
 
-    /// Lets workers open a file by its name: a source of virtual datasets, which was checked.
+    /// Lets workers open a file by its name: a checked source of virtual datasets.
     pub fn permit_source(&self, path: &Path, meta: &Metadata) {
         if let Self::Workers(pool) = self {
             pool.permit_source(path, (meta.dev(), meta.ino()));
         }
     }
 
-    /// Whether libhdf5 can open by name only what was permitted.
+    /// Returns whether libhdf5 can open by name only what was permitted.
     pub fn is_confined(&self) -> bool {
         match self {
             Self::Local(_) => true,
@@ -175,7 +176,7 @@ impl H5 {
         }
     }
 
-    /// Workers that crashed or stalled and were replaced.
+    /// Returns how many workers crashed or stalled and were replaced.
     pub fn restarts(&self) -> u64 {
         match self {
             Self::Local(_) => 0,
@@ -183,7 +184,7 @@ impl H5 {
         }
     }
 
-    /// Requests so far that the machine was short of something for: what was learnt meanwhile may not be so.
+    /// Returns how many requests so far the machine was short of something for: what was learnt meanwhile may be wrong.
     pub fn shortages(&self) -> u64 {
         match self {
             Self::Local(_) => 0,
@@ -198,7 +199,7 @@ impl H5 {
         }
     }
 
-    /// What holds the workers back; `None` without workers, and before the first has served.
+    /// Returns the sandbox of the workers; `None` without workers, and before the first has served.
     pub fn sandbox(&self) -> Option<Sandbox> {
         match self {
             Self::Local(_) => None,
@@ -206,7 +207,7 @@ impl H5 {
         }
     }
 
-    /// Answers one request about one file. Stale if the file was written to before or meanwhile.
+    /// Answers one request about one file. Fails with [`H5Error::Stale`] if the file was written to before or meanwhile.
     pub fn call(&self, file: &StoreFile, request: Request) -> Result<Answer, H5Error> {
         let bears_writers = request.bears_writers();
         if !bears_writers && !file.is_unchanged() {
@@ -227,6 +228,7 @@ impl H5 {
         self.judged(file, answer)
     }
 
+    /// Replaces an answer about a file that was written to meanwhile by [`H5Error::Stale`].
     fn judged<T>(&self, file: &StoreFile, answer: Result<T, H5Error>) -> Result<T, H5Error> {
         // libhdf5 cannot open a file that has no name any more: a replaced one that it had not open yet.
         let lost = matches!(answer, Err(H5Error::Damaged(_))) && !file.is_current();
@@ -236,11 +238,13 @@ impl H5 {
         answer
     }
 
+    /// Returns the address of the root group.
     pub fn root(&self, file: &StoreFile) -> Result<u64, H5Error> {
         ask!(self, file, Request::Root, Root)
     }
 
-    /// All members of a group. A large one is listed in parts, by several workers at a time.
+    /// Returns all members of a group. A large one is listed in parts, by several workers at a time. With `outside` it is
+    /// looked up which datasets may keep their data in other files.
     pub fn list(
         &self,
         file: &StoreFile,
@@ -263,8 +267,8 @@ impl H5 {
         Ok(all)
     }
 
-    /// A group with what is below its members, at most `most` of them and as deep as `depth`; each is
-    /// converted as it arrives.
+    /// Returns at most `most` members of a group, with what is below them as deep as `depth`, and the attributes of these
+    /// names. Each member is converted as it arrives.
     pub fn scan<T: Send>(
         &self,
         file: &StoreFile,
@@ -297,36 +301,43 @@ impl H5 {
         Ok(all)
     }
 
+    /// Returns every group once: address and shortest path from the root, first by name.
     pub fn groups(&self, file: &StoreFile) -> Result<Vec<(u64, GroupPath)>, H5Error> {
         ask!(self, file, Request::Groups, Groups)
     }
 
+    /// Returns when objects were written, if the file says it.
     pub fn times(&self, file: &StoreFile) -> Result<Option<ObjectTimes>, H5Error> {
         ask!(self, file, Request::Times, Times)
     }
 
+    /// Returns what a path leads to; a relative one starts from `group`.
     pub fn resolve(&self, file: &StoreFile, group: u64, path: &[u8]) -> Result<Resolved, H5Error> {
         let path = path.to_vec();
         ask!(self, file, Request::Resolve { group, path }, Resolved)
     }
 
+    /// Returns where the elements of a dataset lie.
     pub fn map(&self, file: &StoreFile, dataset: u64) -> Result<DatasetMap, H5Error> {
         ask!(self, file, Request::Map { dataset }, Map)
     }
 
+    /// Returns all that the header of an object says.
     pub fn describe(&self, file: &StoreFile, object: u64) -> Result<Details, H5Error> {
         ask!(self, file, Request::Describe { object }, Details)
     }
 
+    /// Returns the attributes of an object, in order of name.
     pub fn attributes(&self, file: &StoreFile, object: u64) -> Result<Vec<Attribute>, H5Error> {
         ask!(self, file, Request::Attributes { object }, Attributes)
     }
 
+    /// Returns the bytes that a request is answered with.
     pub fn bytes(&self, file: &StoreFile, request: Request) -> Result<Vec<u8>, H5Error> {
         ask!(self, file, request, Bytes)
     }
 
-    /// The bytes that `bytes` answers with, handed on as they come: each part with its offset. After a
+    /// Hands on the bytes that a request is answered with as they come: each part with its offset. After a
     /// failure on the way they may begin again at 0.
     pub fn stream(
         &self,
@@ -349,6 +360,7 @@ impl H5 {
         sink(0, &bytes).map_err(|e| H5Error::Damaged(e.to_string()))
     }
 
+    /// Returns the measure of a text dataset, taken in blocks of `rows` along its first dimension.
     pub fn measure_text(
         &self,
         file: &StoreFile,
@@ -363,7 +375,7 @@ impl H5 {
         )
     }
 
-    /// The measures of the texts inside the first `shape` of a dataset's elements, in their order.
+    /// Returns the measures of the texts inside the first `shape` of a dataset's elements, in their order.
     pub fn measure_record(
         &self,
         file: &StoreFile,
@@ -380,6 +392,7 @@ impl H5 {
         ask!(self, file, request, TextMeasures)
     }
 
+    /// Returns the maps of datasets of the root group by name, all if there are no names; the file may be growing.
     pub fn maps(&self, file: &StoreFile, names: Vec<Vec<u8>>) -> Result<Maps, H5Error> {
         ask!(self, file, Request::Maps { names }, Maps)
     }

@@ -21,7 +21,6 @@ mod dataset;
 mod error;
 #[allow(missing_docs, unreachable_pub)]
 mod formats;
-#[allow(missing_docs, unreachable_pub)]
 mod hdf5;
 mod io;
 mod journal;
@@ -30,7 +29,6 @@ mod mount;
 mod npy;
 mod options;
 mod printable;
-#[allow(missing_docs, unreachable_pub)]
 mod tree;
 
 pub use crate::npy::dtype::DType;

@@ -1,7 +1,7 @@
-//! The virtual tree: what directories and files are, before anybody numbers or opens them.
+//! The virtual tree: traits of directories and files, and the nodes and listings they are found by.
 //!
-//! Stores implement these traits; `fs` serves them. A node belongs to one version of its store: once the
-//! file on disk changed, `is_current` says so, and the node is looked up again by its path.
+//! Formats implement these traits; `mount` serves them. A node belongs to one version of its store: once the
+//! file on disk changed, `is_current` returns false, and the node is looked up again by its path.
 
 pub mod control;
 pub mod info;
@@ -18,27 +18,34 @@ use crate::hdf5::Attribute;
 use crate::io::content::Content;
 use crate::io::file::Ownership;
 
-/// Something that has a name in a directory.
+/// An entry of a directory, without its name.
 #[derive(Clone)]
 pub enum Node {
+    /// A directory.
     Directory(Arc<dyn Directory>),
+    /// A regular file.
     File(Arc<dyn VirtualFile>),
+    /// A symbolic link.
     Symlink(Arc<Symlink>),
 }
 
-/// A symbolic link: the path it shows and the entry it belongs to.
+/// A symbolic link.
 pub struct Symlink {
+    /// The path that it leads to, relative to its own directory or absolute.
     pub target: Vec<u8>,
+    /// Owner, permissions and time that are shown.
     pub ownership: Ownership,
 }
 
 /// Entries that are made when they are asked for, of directories too large to hold a node for each.
 pub trait LazyEntries: Send + Sync {
+    /// Returns how many entries there are.
     fn len(&self) -> usize;
 
-    /// The entry at a place below `len`; always the same.
+    /// Returns the entry at a place below `len`: the same name each time.
     fn get(&self, at: usize) -> (Vec<u8>, Node);
 
+    /// Returns the entry of a name.
     fn find(&self, name: &[u8]) -> Option<Node>;
 }
 
@@ -47,18 +54,18 @@ pub trait LazyEntries: Send + Sync {
 pub struct Listing {
     /// In order of name.
     pub entries: Vec<(Vec<u8>, Node)>,
-    /// More of them, behind the others.
+    /// More entries, which come after the others.
     pub many: Option<Arc<dyn LazyEntries>>,
     /// Objects that are not shown, and why.
     pub left_out: Vec<(Vec<u8>, String)>,
-    /// What is unusual about what is shown.
+    /// Remarks about what is shown, for people.
     pub notes: Vec<String>,
-    /// What is damaged so that entries are missing.
+    /// Damage for which entries are missing.
     pub damage: Vec<String>,
 }
 
 impl Listing {
-    /// Sorts the entries. Of two with one visible name the first added stays; the other is left out.
+    /// Makes a listing of entries, which it sorts. Of two with one visible name the first stays; the other is left out.
     pub fn new(
         mut entries: Vec<(Vec<u8>, Node)>,
         mut left_out: Vec<(Vec<u8>, String)>,
@@ -82,11 +89,12 @@ impl Listing {
         }
     }
 
-    /// The same, in which entries are missing for these reasons.
+    /// Adds the damage for which entries are missing.
     pub fn with_damage(self, damage: Vec<String>) -> Self {
         Self { damage, ..self }
     }
 
+    /// Returns the entry of a name.
     pub fn find(&self, name: &[u8]) -> Option<Node> {
         let known = self
             .entries
@@ -97,16 +105,17 @@ impl Listing {
         }
     }
 
-    /// How many entries there are.
+    /// Returns how many entries there are.
     pub fn len(&self) -> usize {
         self.entries.len() + self.many.as_ref().map_or(0, |many| many.len())
     }
 
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The entries from a place on.
+    /// Returns the entries from a place on.
     pub fn iter_from(&self, from: usize) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, Node>)> {
         let held = self.entries.len();
         (from..self.len()).filter_map(move |at| match self.entries.get(at) {
@@ -118,7 +127,7 @@ impl Listing {
         })
     }
 
-    /// All entries.
+    /// Returns all entries.
     pub fn iter(&self) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, Node>)> {
         self.iter_from(0)
     }
@@ -126,30 +135,32 @@ impl Listing {
 
 /// A directory.
 pub trait Directory: Send + Sync {
+    /// Returns owner, permissions and time that are shown.
     fn ownership(&self) -> Ownership;
 
-    /// All entries. Kept by the directory where making it costs something.
+    /// Returns all entries. The directory keeps them where making them costs something.
     fn list(&self) -> Result<Arc<Listing>>;
 
-    /// One entry.
+    /// Returns the entry of a name; `None` if there is none.
     fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
         Ok(self.list()?.find(name))
     }
 
-    /// Whether the store on disk is still the version this directory was read from.
+    /// Returns whether the store on disk is still the version that this directory was read from.
     fn is_current(&self) -> bool;
 
-    /// The entry stays what it is for as long as the store exists: the kernel may remember it without limit.
+    /// Returns whether the entry stays what it is for as long as the store exists: the kernel may remember it without
+    /// limit.
     fn is_lasting(&self) -> bool {
         false
     }
 
-    /// It is the root of one store: what is below it lies in one HDF5 file, or in one set of them.
+    /// Returns whether it is the root of one store: what is below it lies in one HDF5 file, or in one set of them.
     fn is_store(&self) -> bool {
         false
     }
 
-    /// Its files are parts of one object, which is no group.
+    /// Returns whether its files are the members of one object, a composite, and not objects of a group.
     fn is_object(&self) -> bool {
         false
     }
@@ -159,10 +170,10 @@ pub trait Directory: Send + Sync {
         Ok("plain")
     }
 
-    /// What `.npyfs/info` says.
+    /// Returns what `.npyfs/info` shows of the directory.
     fn info(&self) -> Result<serde_json::Value>;
 
-    /// The store that this directory is the root of, for formats with an own way of writing; they know its type.
+    /// Returns the store that this directory is the root of, for formats with a way of writing of their own.
     fn handle(&self) -> Option<StoreHandle> {
         None
     }
@@ -170,52 +181,57 @@ pub trait Directory: Send + Sync {
     /// Reads in what the first visitor of a new mount will probably ask for.
     fn warm(&self) {}
 
-    /// HDF5 attributes.
+    /// Returns the HDF5 attributes of the group.
     fn attributes(&self) -> Result<Vec<Attribute>> {
         Ok(Vec::new())
     }
 }
 
-/// What a format keeps of one of its stores. Only the format knows its type.
+/// What a format keeps of an open store. Only the format knows its type.
 pub type StoreHandle = Arc<dyn Any + Send + Sync>;
 
 /// A regular file.
 pub trait VirtualFile: Send + Sync {
+    /// Returns owner, permissions and time that are shown.
     fn ownership(&self) -> Ownership;
 
-    /// Exact size in bytes.
+    /// Returns the exact size in bytes.
     fn size(&self) -> Result<u64>;
 
+    /// Opens the file to read.
     fn open(&self) -> Result<Arc<dyn Content>>;
 
-    /// A number of the store's version; part of the inode number, so that pages of an old version are
+    /// Returns a number of the store's version: part of the inode number, so that pages of an old version are
     /// never mixed with those of a new one.
     fn version(&self) -> u64;
 
+    /// Returns whether the store on disk is still the version that this file was found in.
     fn is_current(&self) -> bool;
 
-    /// Name, size and content stay as they are for as long as the store exists.
+    /// Returns whether name, size and content stay as they are for as long as the store exists.
     fn is_lasting(&self) -> bool {
         false
     }
 
+    /// Returns what `.npyfs/info` shows of the file.
     fn info(&self) -> Result<serde_json::Value>;
 
+    /// Returns the HDF5 attributes of the object.
     fn attributes(&self) -> Result<Vec<Attribute>> {
         Ok(Vec::new())
     }
 
-    /// Permission bits that the kind of file leaves.
+    /// Returns the permission bits that this kind of file may have at most.
     fn mode(&self) -> u32 {
         0o666
     }
 
-    /// Content and size change by themselves (status files).
+    /// Returns whether content and size change by themselves, as those of status files do.
     fn volatile(&self) -> bool {
         false
     }
 
-    /// The inode number of a file that keeps it under every name it is given.
+    /// Returns the inode number of a file that keeps it under every name it is given.
     fn number(&self) -> Option<u64> {
         None
     }

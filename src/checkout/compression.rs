@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::codec::Encoding;
 use crate::codec::encode::Codec;
-use crate::hdf5::edit::FilterSpec;
+use crate::hdf5::FilterSpec;
 
 /// Bytes of a chunk, or a little less.
 pub const CHUNK: u64 = 1 << 20;

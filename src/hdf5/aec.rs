@@ -4,7 +4,7 @@
 //! intervals of `interval` blocks of `block` samples; with the preprocessor the first sample of an interval
 //! is stored as it is, the others as mapped differences. Output is bounded by the count that is asked for.
 
-/// What a stream was coded with.
+/// The parameters of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Coding {
     /// Bits of a sample, 1 to 32.
@@ -13,14 +13,15 @@ pub(super) struct Coding {
     pub block: usize,
     /// Blocks between two reference samples.
     pub interval: usize,
-    /// Samples are differences to the one before.
+    /// Samples are stored as differences to the one before.
     pub differences: bool,
 }
 
-/// The stream ends early, or says what cannot be.
+/// The error of a stream that ends early or is invalid.
 #[derive(Debug)]
 pub(super) struct Damaged;
 
+/// The bits of a stream, most significant first.
 struct Bits<'a> {
     bytes: &'a [u8],
     /// The next bits, most significant first.
@@ -54,7 +55,7 @@ impl Bits<'_> {
         Ok(value)
     }
 
-    /// The number of zeros before the next one.
+    /// Returns the number of zeros before the next one.
     fn zeros(&mut self) -> Result<u32, Damaged> {
         let mut count = 0;
         loop {
@@ -107,7 +108,7 @@ pub(super) fn decode(stream: &[u8], coding: Coding, count: usize) -> Result<Vec<
     Ok(out)
 }
 
-/// Decodes the block number `at` of an interval, or a run of empty ones; how many blocks it was.
+/// Decodes the block number `at` of an interval, or a run of empty ones; returns how many blocks it was.
 fn blocks(
     bits: &mut Bits<'_>,
     coding: Coding,
@@ -172,7 +173,7 @@ fn blocks(
     }
 }
 
-/// Sum and second value of a pair from its number in order of sums.
+/// Returns sum and second value of a pair from its number in order of sums.
 fn pair(code: u32) -> Result<(u32, u32), Damaged> {
     const LARGEST_SUM: u32 = 12;
     let mut first = 0;

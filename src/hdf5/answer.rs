@@ -1,6 +1,6 @@
-//! What crosses the seam on the way out: one form of answer for each request.
+//! The answers of workers: one variant for each request.
 //!
-//! All of it was read from a file that nobody trusts: lengths, addresses and counts are what the file says, and whoever
+//! All of it was read from a file that nobody trusts: lengths, addresses and counts are what the file says. The code that
 //! uses one checks it against the file's size or a limit first.
 
 use std::sync::Arc;
@@ -17,37 +17,56 @@ use super::types::ElementType;
 use crate::codec::Pipeline;
 use crate::npy::dtype::DType;
 
-/// What comes back; each request has its own variant.
+/// The answer to a request; each request has its own variant.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Answer {
+    /// To `Request::Root`: an address.
     Root(u64),
+    /// To `Request::List`.
     Members(GroupMembers),
+    /// To `Request::Scan`.
     Scan(GroupScan<ScannedMember>),
+    /// To `Request::Groups`: address and path of each.
     Groups(Vec<(u64, GroupPath)>),
+    /// To `Request::References`.
     References(Vec<GroupPath>),
+    /// To `Request::Times`; `None`: the file has none.
     Times(Option<ObjectTimes>),
+    /// To `Request::Resolve`.
     Resolved(Resolved),
+    /// To `Request::Map`.
     Map(DatasetMap),
+    /// To `Request::Describe`.
     Details(Details),
+    /// To `Request::Attributes`, in order of name.
     Attributes(Vec<Attribute>),
+    /// To the requests for elements or their text, in C order; to `LmdbRequest::Value`.
     Bytes(Vec<u8>),
+    /// To `Request::MeasureText`.
     TextMeasure(TextMeasure),
+    /// To `Request::MeasureRecord`: one for each text of an element.
     TextMeasures(Vec<TextMeasure>),
+    /// To `Request::Maps`.
     Maps(Maps),
+    /// To `LmdbRequest::Get`, in the order of the keys; `None`: there is no such key.
     Values(Vec<Option<ByteBuf>>),
+    /// To `LmdbRequest::Hashed`, in the order of the hashes.
     Packed(PackedValues),
+    /// To `LmdbRequest::Lengths`, in bytes, in the order of the keys; `None`: there is no such key.
     Lengths(Vec<Option<u64>>),
-    /// Keys and values.
+    /// To `LmdbRequest::Rows`: keys and values.
     Rows(Vec<(ByteBuf, ByteBuf)>),
-    /// Where the data of each new dataset lies; 0 where there is none.
+    /// To `Request::Create`: the address of the data of each dataset; 0 where there is none.
     Created(Vec<u64>),
-    /// Why each step was refused, if it was.
+    /// To `Request::Edit`: the reason why each step was refused, if it was.
     Edited(Vec<Result<(), String>>),
+    /// To `Request::Tables`.
     Tables(TablesOutcome),
+    /// To `Request::Collection`.
     Written,
 }
 
-/// Maps of datasets by name; a dataset that cannot be mapped says why.
+/// Maps of datasets by name, or the reason why one cannot be mapped.
 pub type Maps = Vec<(Vec<u8>, Result<DatasetMap, String>)>;
 
 /// The members of a group.
@@ -64,7 +83,7 @@ pub struct GroupMembers {
 /// A group with what is below it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct GroupScan<T> {
-    /// The attributes asked for of the group itself.
+    /// The group's own attributes, of those that were asked for.
     pub attributes: Vec<Attribute>,
     /// In order of name; of a large group a part.
     pub members: Vec<T>,
@@ -77,16 +96,19 @@ pub struct GroupScan<T> {
 /// A member of a group that was scanned.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ScannedMember {
+    /// The name of the link.
     pub name: Vec<u8>,
+    /// The object it leads to.
     pub member: GroupMember,
-    /// The attributes asked for that it has.
+    /// Its attributes, of those that were asked for.
     pub attributes: Vec<Attribute>,
-    /// What is in a group; `None` if it was not entered: it is damaged, deep, or large and without any
-    /// of the attributes, or was met before.
+    /// The members of a group; `None` if it was not entered: it is damaged, deep, or large and without any
+    /// of the attributes, or was entered before.
     pub members: Option<Vec<ScannedMember>>,
 }
 
 impl ScannedMember {
+    /// Makes a member without attributes and without members.
     pub(super) fn leaf(name: Vec<u8>, member: GroupMember) -> Self {
         Self {
             name,
@@ -97,33 +119,44 @@ impl ScannedMember {
     }
 }
 
-/// What a link of a group leads to.
+/// The object that a link of a group leads to, or the link, if it is not a hard one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum GroupMember {
+    /// A group.
     Group {
+        /// Its address.
         addr: u64,
-        /// Hard links to it, as its header claims.
+        /// The number of hard links to it, as its header claims.
         links: u32,
     },
+    /// A dataset that `.npy` can hold.
     Dataset(Dataset),
+    /// A soft link with its path, which was not followed.
     Soft(Vec<u8>),
+    /// An external link, which was not followed.
     External {
+        /// The name of the file.
         file: Vec<u8>,
+        /// The path of the object in it.
         path: Vec<u8>,
     },
     /// A dataset that `.npy` cannot hold, or an object that is no data.
     Unsupported {
+        /// Its address.
         addr: u64,
+        /// The reason, for people.
         reason: String,
     },
-    /// An object that could not be opened.
+    /// An object that could not be opened, with the reason.
     Damaged(String),
 }
 
-/// A dataset as far as a listing needs it.
+/// A dataset as a listing has it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Dataset {
+    /// Its address.
     pub addr: u64,
+    /// The form of its elements.
     pub element: ElementType,
     /// Dimensions of the dataset, then those of an array datatype.
     pub shape: Vec<u64>,
@@ -131,150 +164,189 @@ pub struct Dataset {
     pub outside: bool,
 }
 
-/// How the elements of a dataset are found without libhdf5, or that libhdf5 must be asked.
+/// Where the elements of a dataset lie, so that they are read without libhdf5, or that libhdf5 must be asked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DatasetMap {
+    /// The address of the dataset.
     pub addr: u64,
+    /// The form of its elements.
     pub element: ElementType,
     /// Dimensions of the dataset, then those of an array datatype.
     pub shape: Vec<u64>,
-    /// How many of them are the dataset's own.
+    /// How many of these dimensions are the dataset's own.
     pub rank: usize,
+    /// Where the bytes are.
     pub source: DataSource,
 }
 
-/// Where the bytes are.
+/// Where the bytes of a dataset are.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum DataSource {
-    /// Never written: every element is this.
+    /// Nowhere, as none was ever written: the element that stands for all.
     Fill(Vec<u8>),
-    /// In the object header, whole.
+    /// In the object header: all bytes, in C order.
     Compact(Vec<u8>),
     /// At an address in the file, in C order.
-    Contiguous { addr: u64 },
+    Contiguous {
+        /// The address, with the user block counted in.
+        addr: u64,
+    },
     /// In raw files, one after the other.
-    Raw { files: Vec<RawPart>, fill: Vec<u8> },
-    /// In chunks of this shape, filtered.
+    Raw {
+        /// The parts, in order.
+        files: Vec<RawPart>,
+        /// The element that stands behind the last part.
+        fill: Vec<u8>,
+    },
+    /// In filtered chunks.
     Chunked {
+        /// Shape of a chunk, of the rank of the dataset.
         chunk: Vec<u64>,
-        /// Where they are and how to decode them, if that can be done without libhdf5.
+        /// Chunk table and filters, if the chunks can be read without libhdf5.
         direct: Option<DirectChunks>,
-        /// Why their table was not believed; libhdf5 reads them then, and finds what is wrong with each.
+        /// The reason why the chunk table cannot be right; libhdf5 reads the chunks then, and finds what is wrong with
+        /// each.
         refused: Option<String>,
-        /// There was no room for their table just now.
+        /// There was no memory for the chunk table at the moment.
         crowded: bool,
     },
-    /// Composed of other datasets.
-    Virtual { sources: Vec<(Vec<u8>, Vec<u8>)> },
-    /// Only libhdf5 can say (conversion needed); it is read in rows.
+    /// In the datasets of a virtual dataset.
+    Virtual {
+        /// Name of the file and path of the dataset of each source.
+        sources: Vec<(Vec<u8>, Vec<u8>)>,
+    },
+    /// Known to libhdf5 only, or in need of a conversion: it is read in rows.
     Library,
 }
 
-/// What it takes to read chunks without libhdf5.
+/// All that is needed to read chunks without libhdf5.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DirectChunks {
+    /// The filters.
     pub pipeline: Pipeline,
+    /// Where the chunks are.
     pub table: ChunkTable,
     /// The element that stands where no chunk is stored.
     pub fill: Vec<u8>,
 }
 
-/// Where the chunks of the current grid are stored, in C order.
+/// Where the chunks of a dataset are stored.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ChunkTable {
+    /// The chunks of the grid over the current shape, in C order.
     pub slots: Vec<Slot>,
-    /// Its share of the memory for tables.
+    /// The memory that is reserved for it.
     #[serde(skip)]
     pub room: Option<Arc<Reservation>>,
 }
 
-/// One place of the grid; size 0: no chunk is stored there.
+/// Where the chunk of one place of the grid is stored; size 0: there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slot {
-    /// Address in the file, the user block included.
+    /// Address in the file, with the user block counted in.
     pub addr: u64,
+    /// Bytes as they are stored.
     pub size: u32,
     /// Bit `i` set: filter `i` was not applied.
     pub mask: u32,
 }
 
-/// A piece of an external raw file.
+/// The part of a dataset in one external raw file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RawPart {
+    /// The name of the file, as the dataset has it.
     pub name: Vec<u8>,
+    /// Where the part begins in it, in bytes.
     pub offset: u64,
-    /// `u64::MAX`: as much as is needed.
+    /// Bytes of the part; `u64::MAX`: as much as is needed.
     pub len: u64,
 }
 
-/// The end of a path.
+/// What a path leads to.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Resolved {
+    /// An object of the file.
     Member(GroupMember),
-    /// An external link in the middle, with what follows it.
+    /// An external link on the way.
     External {
+        /// The name of the file.
         file: Vec<u8>,
+        /// The path in it: that of the link, and what follows the link.
         path: Vec<u8>,
     },
+    /// Nothing.
     Missing,
 }
 
-/// What an object's header says.
+/// All that an object's header says, for people. Of a group or a named type only the attributes are there.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Details {
+    /// `compact`, `contiguous`, `external`, `chunked` or `virtual`.
     pub layout: Option<String>,
+    /// The maximum shape; `None` for an unlimited dimension.
     pub max_shape: Option<Vec<Option<u64>>>,
+    /// The shape of a chunk.
     pub chunks: Option<Vec<u64>>,
+    /// The filters, in the order of writing.
     pub filters: Vec<FilterInfo>,
-    /// `None` where the chunk index cannot be read.
+    /// Bytes in the file; `None` where the chunk index cannot be read.
     pub stored_size: Option<u64>,
-    /// Why it cannot be read.
+    /// The reason why the chunk index cannot be read.
     pub damage: Option<String>,
+    /// The fill value, as an element is shown.
     pub fill: Option<Vec<u8>>,
-    /// Members of compounds that are not shown, and why.
+    /// Members of compounds that are not shown, with the reasons.
     pub left_out: Vec<(String, String)>,
     /// Names of external raw files or virtual sources.
     pub outside: Vec<Vec<u8>>,
+    /// In order of name.
     pub attributes: Vec<Attribute>,
 }
 
 /// One step of a filter pipeline.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FilterInfo {
+    /// Number in HDF5's registry of filters.
     pub id: i32,
+    /// Name in the file.
     pub name: String,
+    /// Parameters, whose meaning the filter knows.
     pub parameters: Vec<u32>,
-    /// Whether this build can undo it.
+    /// This build can undo it.
     pub available: bool,
 }
 
-/// An attribute and its value, or why there is none.
+/// An attribute of an object.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Attribute {
+    /// Its name.
     pub name: Vec<u8>,
+    /// Its value, or the reason why it cannot be shown.
     pub value: Result<Value, String>,
 }
 
 /// A small array in memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Value {
+    /// Type of the elements.
     pub dtype: DType,
+    /// Shape; empty for a scalar.
     pub shape: Vec<u64>,
-    /// The bytes of an `.npy` payload.
+    /// The elements in C order, as the payload of an `.npy` file.
     pub data: Vec<u8>,
 }
 
-/// What one pass over a text dataset found.
+/// Widths and encoding of the texts of a dataset, or of one text in its elements.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TextMeasure {
-    /// Longest element.
+    /// Bytes of the longest text.
     pub bytes: usize,
-    /// Longest element in characters; meaningful if `utf8`.
+    /// Characters of the longest text; meaningful if `utf8`.
     pub chars: usize,
-    /// Every element is valid UTF-8.
+    /// Every text is valid UTF-8.
     pub utf8: bool,
-    /// Every element is ASCII.
+    /// Every text is ASCII.
     pub ascii: bool,
-    /// Bytes of all elements before the end of each block.
+    /// Bytes of all texts up to the end of each block, for a text dataset.
     pub ends: Vec<u64>,
 }

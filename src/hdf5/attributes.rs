@@ -7,15 +7,15 @@ use super::types::{self, ElementType};
 use super::{Attribute, H5Error, TextForm, Value, record, text};
 use crate::npy::dtype::DType;
 
-/// Bytes of an attribute that are looked at.
+/// Bytes of the largest attribute that is shown.
 const LARGEST_ATTRIBUTE: u64 = 16 << 20;
 
-/// The attributes of an object; one that cannot be shown says why.
+/// Returns the attributes of an object in order of name, each with its value or the reason why it cannot be shown.
 pub(super) fn attributes(id: &Id) -> Result<Vec<Attribute>, H5Error> {
     attributes_named(id, |_| true)
 }
 
-/// Those with a name that is wanted.
+/// Returns the attributes of an object with a name that is wanted.
 pub(super) fn attributes_named(
     id: &Id,
     wanted: impl Fn(&[u8]) -> bool,
@@ -74,7 +74,7 @@ fn value(attr: &Id) -> Result<Value, H5Error> {
     }
 }
 
-/// Text of an attribute, under the rules for datasets: `<U` for UTF-8, `|S` for the rest.
+/// Makes a value of texts, by the rules for datasets: `<U` for UTF-8, `|S` for the rest.
 fn text_value(
     texts: &[Vec<u8>],
     fixed: Option<usize>,

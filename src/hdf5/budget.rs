@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Bytes for all tables that are in use or kept.
+/// Bytes for all tables together.
 const MOST: u64 = 32 << 20;
 
-/// What is taken of it.
+/// The bytes that are reserved.
 #[derive(Debug, Default)]
 pub(super) struct Budget(AtomicU64);
 
-/// A share, given back when dropped; the table must be gone by then.
+/// Memory reserved for a table; it is given back when this is dropped, by when the table must be gone.
 #[derive(Debug)]
 pub struct Reservation {
     budget: Arc<Budget>,
@@ -18,7 +18,7 @@ pub struct Reservation {
 }
 
 impl Budget {
-    /// Room for this many bytes, if there is any.
+    /// Reserves this many bytes, if there are as many.
     pub(super) fn take(self: &Arc<Self>, bytes: u64) -> Option<Reservation> {
         let more = |taken: u64| taken.checked_add(bytes).filter(|&n| n <= MOST);
         self.0.fetch_update(Relaxed, Relaxed, more).ok()?;

@@ -9,13 +9,14 @@ use std::ops::{Range, RangeInclusive};
 use super::ffi::{self, ChunkIndex, Id, LayoutKind, StoredChunk};
 use super::{ChunkTable, H5Error, Slot};
 
-/// Places of a table, 32 MiB of memory; a dataset with more is read through libhdf5.
+/// Most places of a table, 32 MiB of memory; a dataset with more is read through libhdf5.
 pub(super) const MOST: usize = 1 << 21;
 
 /// Bytes of a slot as it crosses to another process: address, size and mask, little-endian.
 pub(super) const SLOT: usize = 16;
 
 impl Slot {
+    /// Returns the slot as it crosses to another process.
     pub fn to_bytes(self) -> [u8; SLOT] {
         let mut bytes = [0; SLOT];
         bytes[..8].copy_from_slice(&self.addr.to_le_bytes());
@@ -24,6 +25,7 @@ impl Slot {
         bytes
     }
 
+    /// Reads a slot as [`Slot::to_bytes`] makes it.
     pub fn from_bytes(bytes: &[u8; SLOT]) -> Self {
         let [a, b, c, d, e, f, g, h, size @ .., m, n, o, p] = *bytes;
         Self {
@@ -34,7 +36,7 @@ impl Slot {
     }
 }
 
-/// What must be true of every stored chunk of a dataset.
+/// Bounds that every stored chunk of a dataset must keep.
 #[derive(Clone, Debug)]
 pub(super) struct Bounds {
     /// Bytes of a chunk before the filters.
@@ -50,6 +52,7 @@ pub(super) struct Bounds {
 pub(super) const SUPERBLOCK: u64 = 24;
 
 impl Bounds {
+    /// Checks place, size and mask of a chunk.
     fn check(&self, chunk: &StoredChunk) -> Result<(), H5Error> {
         let end = chunk.addr.checked_add(chunk.size);
         if chunk.addr < self.file.start || end.is_none_or(|end| end > self.file.end) {
@@ -65,7 +68,7 @@ impl Bounds {
         Ok(())
     }
 
-    /// The sizes a chunk may have that was stored with this mask.
+    /// Returns the sizes that a chunk may have which was stored with this mask.
     ///
     /// Compressors add little to data that they cannot compress: the most are lz4's 4 bytes for each block,
     /// of which there may be as many as elements. Twice the size holds for all of them.
@@ -87,7 +90,7 @@ impl Bounds {
     }
 }
 
-/// The table of a chunked dataset; `None` if it is too large to hold.
+/// Returns the table of a chunked dataset; `None` if it is too large to hold.
 ///
 /// `shape` and `max` (`u64::MAX`: unlimited) are the dataset's own, `chunk` its chunk shape.
 pub(super) fn table(
@@ -161,23 +164,24 @@ pub(super) fn check_ends(dataset: &Id, file_size: u64) -> Result<(), H5Error> {
     }
 }
 
+/// Makes an error about a chunk table.
 fn damaged(why: &str) -> H5Error {
     H5Error::Damaged(format!("chunk table: {why}"))
 }
 
-/// Chunks along each dimension.
+/// Returns the number of chunks along each dimension.
 fn grid(shape: &[u64], chunk: &[u64]) -> Vec<u64> {
     let counts = shape.iter().zip(chunk);
     counts.map(|(d, c)| d.div_ceil(*c)).collect()
 }
 
-/// Places of a grid, unless a table of them is too large.
+/// Returns the number of places of a grid, unless a table of them is too large.
 fn places(grid: &[u64]) -> Option<usize> {
     let places = grid.iter().try_fold(1_u64, |n, &d| n.checked_mul(d))?;
     usize::try_from(places).ok().filter(|&n| n <= MOST)
 }
 
-/// Every chunk is what it can be, and no two share a byte.
+/// Checks that every chunk keeps the bounds, and that no two share a byte.
 fn check(stored: &[StoredChunk], bounds: &Bounds) -> Result<(), H5Error> {
     let mut extents = Vec::with_capacity(stored.len());
     for chunk in stored {
@@ -221,7 +225,7 @@ fn fill(
     Ok(ChunkTable { slots, room: None })
 }
 
-/// The true place of a chunk of an extensible array.
+/// Returns the true place of a chunk of an extensible array.
 ///
 /// libhdf5 numbers the chunks with the unlimited dimension slowest, but counts its coordinates up as if
 /// it were where it is. The number is therefore the row-major one over the maximum grid, in which only the

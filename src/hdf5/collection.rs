@@ -1,4 +1,4 @@
-//! Collections: files of many equal datasets, a row of which is one sample, kept open by the writing worker.
+//! Collections of Hangar: files of many equal datasets, a row of which is one sample, kept open by the writing worker.
 //!
 //! Made once, then in SWMR mode until they are closed, so that a killed worker leaves a file that can be read as
 //! far as it was flushed. libhdf5 runs the filters here; the caller holds on to samples until a flush succeeded.
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use super::create::stored_type;
-use super::ffi::{self, AttributeData, Id};
+use super::ffi::{self, AttributeData, FilterSpec, Id};
 use super::process::WorkerProcess;
 use super::{Answer, H5Error, Request, writer};
 use crate::io::file::StoreFile;
@@ -24,27 +24,33 @@ use crate::npy::dtype::DType;
 /// Most datasets of a file.
 const MOST: u32 = 1000;
 
-/// A file to be made.
+/// A collection to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewCollection {
-    /// Datasets `0`, `1`, …
+    /// Number of datasets, whose names are `0`, `1`, …
     pub datasets: u32,
+    /// Type of the elements.
     pub dtype: DType,
-    /// Of each dataset; rows come first.
+    /// Shape of each dataset; rows come first.
     pub shape: Vec<u64>,
+    /// Shape of a chunk.
     pub chunk: Vec<u64>,
-    /// Numbers and parameters.
-    pub filters: Vec<(i32, Vec<u32>)>,
-    /// Of the root group.
+    /// Filters, in the order of writing.
+    pub filters: Vec<FilterSpec>,
+    /// Attributes of the root group.
     pub attributes: Vec<(String, AttributeValue)>,
 }
 
 /// The value of an attribute, as h5py stores it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AttributeValue {
+    /// UTF-8 of variable length.
     Text(String),
+    /// An integer of 64 bits.
     Int(i64),
+    /// A 1-D array of integers of 64 bits.
     Ints(Vec<i64>),
+    /// h5py's boolean.
     Bool(bool),
     /// A 64-bit float, by its bits.
     Float(u64),
@@ -52,26 +58,32 @@ pub enum AttributeValue {
     Nothing,
 }
 
-/// A row of a dataset.
+/// A row of a dataset: one sample.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectionRow {
+    /// Number of the dataset.
     pub dataset: u32,
+    /// Number of the row.
     pub row: u64,
-    /// How far it reaches in the row.
+    /// Shape of the sample, which may be smaller than the row.
     pub shape: Vec<u64>,
+    /// Elements in C order.
     pub bytes: ByteBuf,
 }
 
-/// What can be asked about a collection.
+/// A request about a collection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CollectionRequest {
     /// Makes the file anew.
     Create(Box<NewCollection>),
     /// Writes rows, sets attributes, and flushes.
     Write {
+        /// The rows.
         rows: Vec<CollectionRow>,
+        /// Attributes of the root group, by name.
         attributes: Vec<(String, AttributeValue)>,
     },
+    /// Closes the file.
     Close,
 }
 
@@ -81,6 +93,7 @@ pub struct Collections {
     open: HashMap<u64, OpenCollection>,
 }
 
+/// A collection that is open to be written.
 struct OpenCollection {
     /// The dataset that was written last.
     last: Option<(u32, Id)>,
@@ -89,12 +102,12 @@ struct OpenCollection {
 }
 
 impl Collections {
-    /// Whether a file is open here.
+    /// Returns whether the file of this number is open here.
     pub fn has(&self, serial: u64) -> bool {
         self.open.contains_key(&serial)
     }
 
-    /// `file` is needed to make it.
+    /// Answers one request about the file of this number; `file` is needed to make it.
     pub fn answer(
         &mut self,
         serial: u64,
@@ -199,7 +212,7 @@ impl OpenCollection {
     }
 }
 
-/// The daemon's end: a worker, and the files it has open.
+/// The daemon's end of a writing worker, which keeps collections open.
 pub struct CollectionWriter {
     program: PathBuf,
     dir: PathBuf,
@@ -207,7 +220,7 @@ pub struct CollectionWriter {
     running: Mutex<Option<RunningWorker>>,
 }
 
-/// A worker, and what ends the thread that started it when it is dropped.
+/// A worker, and the end of a channel that ends the thread which started it when it is dropped.
 struct RunningWorker {
     worker: WorkerProcess,
     _starter: Sender<()>,
@@ -218,7 +231,8 @@ fn failed(why: impl std::fmt::Display) -> H5Error {
 }
 
 impl CollectionWriter {
-    /// Writes below `dir` only, and as its owner; `program` becomes a worker when it is started with `writer::ARGUMENT`.
+    /// Makes the end of a worker that writes below `dir` only, and as its owner, and starts none yet: `program` becomes
+    /// one when it is started with [`writer::ARGUMENT`].
     pub fn new(program: &Path, dir: &Path, owner: Owner) -> Self {
         Self {
             program: program.to_owned(),
@@ -228,7 +242,7 @@ impl CollectionWriter {
         }
     }
 
-    /// Asks about one file. If the worker fails, every collection it had open is closed.
+    /// Answers one request about one file. If the worker fails, every collection it had open is closed.
     pub fn ask(&self, file: &StoreFile, request: CollectionRequest) -> Result<(), H5Error> {
         let mut place = self.running.lock().unwrap_or_else(|e| e.into_inner());
         let mut running = match place.take() {
@@ -245,7 +259,7 @@ impl CollectionWriter {
         }
     }
 
-    /// A worker ends with the thread that starts it, so one is made for that.
+    /// Starts a worker. It ends with the thread that starts it, so one is made for that.
     fn start(&self) -> Result<RunningWorker, H5Error> {
         let (program, dir) = (self.program.clone(), self.dir.clone());
         let owner = self.owner.argument();

@@ -1,6 +1,6 @@
-//! Compounds as structured dtypes: their members where h5py has them.
+//! The form of compounds: structured dtypes, with members where h5py has them.
 //!
-//! Members stay at the places of the file, gaps included, as long as they fit there in the form in which they are shown.
+//! Members stay at the offsets of the file, gaps included, as long as they fit there in the form in which they are shown.
 //! Otherwise, and where a member is left out or has text in it, the others follow one another without gaps.
 
 use std::ops::Range;
@@ -13,22 +13,25 @@ use crate::npy::dtype::{DType, Field, Kind};
 /// A member as it is shown.
 struct CompoundMember {
     name: String,
+    /// Where the file has it.
     offset: usize,
+    /// Shape of a subarray.
     shape: Vec<u64>,
     part: RecordPart,
+    /// As in [`ShownType`], like the two below.
     convert: bool,
     foreign: bool,
     gaps: Vec<Range<usize>>,
 }
 
-/// Gaps of an element that are looked after; more are left as they are stored.
+/// Most gaps of an element that are filled with zeros; more are left as they are stored.
 const MOST_GAPS: usize = 1 << 12;
 
-/// The form of a compound.
+/// Returns the form in which a compound is shown.
 pub(super) fn shown(ty: &Id, depth: usize) -> Result<ShownType, TypeError> {
     let size = ffi::size(ty);
-    let (mut places, left_out) = places(ty, depth)?;
-    if places.is_empty() {
+    let (mut members, left_out) = shown_members(ty, depth)?;
+    if members.is_empty() {
         let why: Vec<_> = left_out
             .iter()
             .map(|(name, why)| format!("member {name}: {why}"))
@@ -38,36 +41,36 @@ pub(super) fn shown(ty: &Id, depth: usize) -> Result<ShownType, TypeError> {
             false => why.join("; "),
         });
     }
-    if let Some(complex) = complex(&places, size) {
+    if let Some(complex) = complex(&members, size) {
         return Ok(complex);
     }
-    places.sort_by_key(|place| place.offset);
-    if places.iter().any(|place| place.part.has_text()) {
-        let member = |place: CompoundMember| RecordMember {
-            name: place.name,
-            shape: place.shape,
-            part: place.part,
+    members.sort_by_key(|member| member.offset);
+    if members.iter().any(|member| member.part.has_text()) {
+        let plain = |member: CompoundMember| RecordMember {
+            name: member.name,
+            shape: member.shape,
+            part: member.part,
         };
-        let part = RecordPart::Struct(places.into_iter().map(member).collect());
+        let part = RecordPart::Struct(members.into_iter().map(plain).collect());
         return Ok(ShownType {
             left_out,
             ..ShownType::new(part, true)
         });
     }
-    let convert = places.iter().any(|place| place.convert);
-    let foreign = places.iter().any(|place| place.foreign);
-    let inner: Vec<_> = places
+    let convert = members.iter().any(|member| member.convert);
+    let foreign = members.iter().any(|member| member.foreign);
+    let inner: Vec<_> = members
         .iter_mut()
-        .map(|place| std::mem::take(&mut place.gaps))
+        .map(|member| std::mem::take(&mut member.gaps))
         .collect();
-    let fields: Vec<Field> = places
+    let fields: Vec<Field> = members
         .into_iter()
-        .filter_map(|place| match place.part {
+        .filter_map(|member| match member.part {
             RecordPart::Plain(dtype) => Some(Field {
-                name: place.name,
-                offset: place.offset,
+                name: member.name,
+                offset: member.offset,
                 dtype,
-                shape: place.shape,
+                shape: member.shape,
             }),
             _ => None,
         })
@@ -94,7 +97,7 @@ pub(super) fn shown(ty: &Id, depth: usize) -> Result<ShownType, TypeError> {
     })
 }
 
-/// The gaps between the members of a structure.
+/// Adds the gaps between the members of a structure.
 fn own_gaps(fields: &[Field], size: usize, gaps: &mut Vec<Range<usize>>) {
     let mut end = 0;
     for field in fields {
@@ -105,7 +108,7 @@ fn own_gaps(fields: &[Field], size: usize, gaps: &mut Vec<Range<usize>>) {
     gaps.retain(|gap| !gap.is_empty());
 }
 
-/// The gaps inside the members, each as often as it is there.
+/// Adds the gaps inside the members, once for each element of a subarray.
 fn inner_gaps(fields: &[Field], inner: &[Vec<Range<usize>>], gaps: &mut Vec<Range<usize>>) {
     for (field, inner) in fields.iter().zip(inner) {
         let len = field.dtype.size();
@@ -122,9 +125,12 @@ fn inner_gaps(fields: &[Field], inner: &[Vec<Range<usize>>], gaps: &mut Vec<Rang
     }
 }
 
-/// The members in the order of the file, and those that are left out.
-fn places(ty: &Id, depth: usize) -> Result<(Vec<CompoundMember>, Vec<OmittedMember>), TypeError> {
-    let mut places = Vec::new();
+/// Returns the members in the order of the file, and those that are left out.
+fn shown_members(
+    ty: &Id,
+    depth: usize,
+) -> Result<(Vec<CompoundMember>, Vec<OmittedMember>), TypeError> {
+    let mut members = Vec::new();
     let mut left_out = Vec::new();
     for (name, offset, member) in ffi::members(ty)? {
         let name = match String::from_utf8(name) {
@@ -139,7 +145,7 @@ fn places(ty: &Id, depth: usize) -> Result<(Vec<CompoundMember>, Vec<OmittedMemb
             Ok((shown, shape)) => {
                 let below = |(inner, why)| (format!("{name}.{inner}"), why);
                 left_out.extend(shown.left_out.into_iter().map(below));
-                places.push(CompoundMember {
+                members.push(CompoundMember {
                     name,
                     offset,
                     shape,
@@ -153,12 +159,12 @@ fn places(ty: &Id, depth: usize) -> Result<(Vec<CompoundMember>, Vec<OmittedMemb
             Err(failure) => return Err(failure),
         }
     }
-    Ok((places, left_out))
+    Ok((members, left_out))
 }
 
-/// h5py's complex numbers: two floats called r and i, in this order, wherever they lie.
-fn complex(places: &[CompoundMember], size: usize) -> Option<ShownType> {
-    let [r, i] = places else { return None };
+/// Returns the form of h5py's complex numbers: two floats called r and i, in this order, wherever they lie.
+fn complex(members: &[CompoundMember], size: usize) -> Option<ShownType> {
+    let [r, i] = members else { return None };
     if (r.name.as_str(), i.name.as_str()) != ("r", "i") || r.part != i.part {
         return None;
     }
@@ -194,7 +200,7 @@ fn too_large<T>(name: &str) -> Result<T, TypeError> {
     unsupported(format!("member {name} is too large"))
 }
 
-/// Whether each member ends before the next begins, the last before the end.
+/// Returns whether each member ends before the next begins, and the last before the end.
 fn fits(fields: &[Field], size: usize) -> Result<bool, TypeError> {
     let mut end = 0;
     for field in fields {
@@ -209,7 +215,7 @@ fn fits(fields: &[Field], size: usize) -> Result<bool, TypeError> {
     Ok(end <= size)
 }
 
-/// The members one after the other.
+/// Makes a structure of the members one after the other.
 fn packed(mut fields: Vec<Field>) -> Result<DType, TypeError> {
     let mut size = 0_usize;
     for field in &mut fields {

@@ -1,6 +1,6 @@
-//! A new file of a checkout, but for its data: groups, attributes, and datasets with room for their elements.
+//! New files of a checkout, without the elements: groups, attributes, and datasets with room for their elements.
 //!
-//! Who asked fills the room, at the addresses it is told. So libhdf5 never has the data in its hands, and
+//! The daemon fills the room, at the addresses in the answer. So libhdf5 never holds the data, and
 //! memory does not depend on the size of an array. Chunks come encoded, a few at a time. Nothing that somebody
 //! else made is ever opened here.
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use super::budget::Budget;
-use super::ffi::{self, Id};
+use super::ffi::{self, FilterSpec, Id};
 use super::process::WorkerProcess;
 use super::types::TypeError;
 use super::{Answer, H5Error, Request, Value, text, writer};
@@ -29,72 +29,89 @@ const LONGEST_TYPE: usize = (64 << 10) - 64;
 /// Most dimensions of a dataset: `H5S_MAX_RANK`.
 const MOST_DIMS: usize = 32;
 
-/// A file, but for the elements of its datasets. Paths are names from the root group on.
+/// A file to be made, without the elements of its datasets. Paths are names from the root group on.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outline {
     /// Groups that are empty or have attributes; the root group has an empty path.
     pub groups: Vec<NewGroup>,
+    /// The datasets; groups on the way to them are made as well.
     pub datasets: Vec<NewDataset>,
+    /// The soft links.
     pub links: Vec<NewLink>,
-    /// Where large contiguous datasets are to begin, rather than at a multiple of a page: at the first multiple of
-    /// this that is free.
+    /// The alignment of large contiguous datasets, if not that of a page.
     pub large_at: Option<u64>,
 }
 
+/// A group.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NewGroup {
+    /// Its path; empty for the root group.
     pub path: Vec<String>,
+    /// Its attributes.
     pub attributes: Vec<NewAttribute>,
 }
 
 /// A soft link.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NewLink {
+    /// Its path.
     pub path: Vec<String>,
+    /// The path that it leads to.
     pub target: Vec<u8>,
 }
 
 /// A dataset. Its elements lie as `.npy` has them, in C order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NewDataset {
+    /// Its path.
     pub path: Vec<String>,
+    /// Type of its elements.
     pub element: NewElement,
+    /// Its shape, which is the maximum shape as well.
     pub shape: Vec<u64>,
+    /// How its elements are stored.
     pub layout: NewLayout,
+    /// Its attributes.
     pub attributes: Vec<NewAttribute>,
 }
 
-/// What the elements of a dataset are.
+/// The type of the elements of a new dataset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NewElement {
+    /// A type of NumPy.
     Array(DType),
     /// UTF-8 in as many bytes, padded with NUL.
     Utf8(usize),
 }
 
-/// How a dataset lies in the file.
+/// The layout of a new dataset.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum NewLayout {
+    /// All elements together, in C order.
     Contiguous,
+    /// In chunks.
     Chunked {
+        /// Shape of a chunk.
         chunk: Vec<u64>,
-        /// Number and parameters of each, in the order of writing.
-        filters: Vec<(i32, Vec<u32>)>,
-        /// How the daemon encodes chunks so that the filters undo it.
+        /// Filters, in the order of writing.
+        filters: Vec<FilterSpec>,
+        /// The daemon's encoding of chunks, which the filters undo.
         #[serde(skip)]
         encoding: Option<Encoding>,
     },
 }
 
-/// An attribute. Text becomes UTF-8 of variable length, bytes that end with NUL a C string.
+/// A new attribute. Text becomes UTF-8 of variable length, bytes that end with NUL a C string.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NewAttribute {
+    /// Its name.
     pub name: String,
+    /// Its value.
     pub value: Value,
 }
 
 impl NewDataset {
-    /// A contiguous dataset without attributes.
+    /// Makes a contiguous dataset without attributes.
     pub fn new(path: &[String], dtype: DType, shape: &[u64]) -> Self {
         Self {
             path: path.to_vec(),
@@ -107,7 +124,7 @@ impl NewDataset {
 }
 
 impl NewElement {
-    /// Bytes of an element.
+    /// Returns the bytes of an element.
     pub fn size(&self) -> usize {
         match self {
             Self::Array(dtype) => dtype.size(),
@@ -117,13 +134,14 @@ impl NewElement {
 }
 
 impl NewAttribute {
+    /// Makes an attribute of a type and shape; `data` are its elements in C order.
     pub fn new(name: &str, dtype: DType, shape: &[u64], data: Vec<u8>) -> Self {
         let (name, shape) = (name.to_owned(), shape.to_vec());
         let value = Value { dtype, shape, data };
         Self { name, value }
     }
 
-    /// Whether it may be too large for an object header, which has room for 64 KiB.
+    /// Returns whether it may be too large for an object header, which has room for 64 KiB.
     fn is_large(&self) -> bool {
         /// Bytes that a text of variable length takes there at most.
         const REFERENCE: usize = 16;
@@ -136,29 +154,33 @@ impl NewAttribute {
         bytes > super::edit::SMALL_ATTRIBUTE
     }
 
-    /// A scalar integer of 64 bits.
+    /// Makes an attribute that is one integer of 64 bits.
     pub fn int(name: &str, value: i64) -> Self {
         Self::new(name, DType::int(8), &[], value.to_le_bytes().to_vec())
     }
 }
 
-/// Chunks of one dataset that are encoded.
+/// Encoded chunks of one dataset.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NewChunks {
+    /// The path of the dataset.
     pub path: Vec<String>,
+    /// The chunks, in any order.
     pub chunks: Vec<NewChunk>,
 }
 
+/// An encoded chunk.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NewChunk {
-    /// Place of the first element.
+    /// Coordinates of the first element.
     pub start: Vec<u64>,
     /// Bit `i` set: filter `i` was not applied.
     pub mask: u32,
+    /// The chunk as it is stored.
     pub bytes: ByteBuf,
 }
 
-/// Makes files with libhdf5.
+/// The client of the worker that makes files.
 pub enum Creator {
     /// In this process: for tests.
     #[cfg_attr(not(feature = "internals"), expect(dead_code, reason = "for tests"))]
@@ -167,7 +189,7 @@ pub enum Creator {
     Worker(Box<CreatorWorker>),
 }
 
-/// How to start the worker, and the one that was used last.
+/// The daemon's end of a writing worker.
 pub struct CreatorWorker {
     program: PathBuf,
     dir: PathBuf,
@@ -175,8 +197,8 @@ pub struct CreatorWorker {
 }
 
 impl Creator {
-    /// A worker that may write below `dir` only: `program`, which becomes one when it is started
-    /// with `writer::ARGUMENT`.
+    /// Makes the client of a worker that may write below `dir` only: `program`, which becomes one when it is started
+    /// with [`writer::ARGUMENT`].
     pub fn worker(program: &Path, dir: &Path) -> Self {
         Self::Worker(Box::new(CreatorWorker {
             program: program.to_owned(),
@@ -185,7 +207,7 @@ impl Creator {
         }))
     }
 
-    /// Makes `file` anew, whatever it holds. Answers where the data of each dataset lies; 0 where there is
+    /// Makes `file` anew, whatever it holds. Returns the address of the data of each dataset; 0 where there is
     /// none, and for chunks.
     pub fn create(&self, file: &StoreFile, new: &Outline) -> Result<Vec<u64>, H5Error> {
         match self {
@@ -302,7 +324,7 @@ fn check_path(path: &[String]) -> Result<(), H5Error> {
     Ok(())
 }
 
-/// Makes a dataset; says where its data lies.
+/// Makes a dataset; returns it with the address of its data.
 ///
 /// A type that does not fit into the header of an object is too large. How long it is in a file depends on the
 /// form that libhdf5 chooses there, so it is told afterwards, from the longest form.
@@ -371,13 +393,13 @@ fn add_attributes(object: &Id, attributes: &[NewAttribute]) -> Result<(), TypeEr
     Ok(())
 }
 
-/// Elements of a small array.
+/// Returns the number of elements of a small array.
 fn count(shape: &[u64]) -> usize {
     let elements = shape.iter().fold(1, |n: u64, &d| n.saturating_mul(d));
     usize::try_from(elements).unwrap_or(0)
 }
 
-/// The HDF5 type whose bytes are those of `dtype`, as h5py chooses it.
+/// Returns the HDF5 type whose bytes are those of `dtype`, as h5py chooses it.
 pub(super) fn stored_type(dtype: &DType) -> Result<Id, TypeError> {
     let no_form = || {
         let name = dtype.name();

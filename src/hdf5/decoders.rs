@@ -17,7 +17,7 @@ use crate::codec::{BITSHUFFLE, LZ4, ZSTD, alone};
 pub(super) const LARGEST: usize = 1 << 30;
 
 unsafe extern "C" {
-    /// The inside of `H5Zregister`, which itself refuses the numbers below 256 that are HDF5's own. It is
+    /// Registers a filter: the inside of `H5Zregister`, which itself refuses the numbers below 256 that are HDF5's own. It is
     /// there because libhdf5 is linked statically; if it ever is not, linking fails.
     fn H5Z_register(class: *const H5Z_class2_t) -> c_int;
 }

@@ -1,4 +1,4 @@
-//! Groups, datasets and attributes as plain data.
+//! Descriptions of groups and datasets as plain data: listings, paths, maps, headers.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::codec::Pipeline;
 /// Soft links that a path may lead through.
 const MOST_LINKS: usize = 40;
 
-/// A part of the members of a group.
+/// Returns a part of the members of a group, in order of name.
 pub(super) fn members(
     file: &Id,
     group: u64,
@@ -40,6 +40,7 @@ pub(super) fn members(
     })
 }
 
+/// Returns what a link leads to; one that is no hard link is not followed.
 pub(super) fn member(file: &Id, link: RawLink, outside: bool, memo: &mut TypeCache) -> GroupMember {
     match link {
         RawLink::Hard(addr) => {
@@ -60,7 +61,7 @@ fn object(
     opened(&ffi::open_object(file, addr)?, addr, outside, memo)
 }
 
-/// An object that is open.
+/// Returns the form of an open object that a listing has.
 pub(super) fn opened(
     id: &Id,
     addr: u64,
@@ -108,7 +109,7 @@ fn dataset(id: &Id, addr: u64, outside: bool, memo: &mut TypeCache) -> Result<Da
     })
 }
 
-/// Names of the files that hold the data, other than the dataset's own.
+/// Returns the names of the files that hold the data, other than the dataset's own.
 fn files_outside(plist: &Id) -> Result<Vec<Vec<u8>>, Failure> {
     Ok(match ffi::layout(plist)? {
         LayoutKind::Contiguous => ffi::external_files(plist)?
@@ -129,7 +130,7 @@ fn files_outside(plist: &Id) -> Result<Vec<Vec<u8>>, Failure> {
     })
 }
 
-/// Every group once, breadth first, by name.
+/// Returns every group once, breadth first, by name.
 pub(super) fn groups(file: &Id) -> Result<Vec<(u64, GroupPath)>, H5Error> {
     let root = ffi::root_addr(file)?;
     let mut paths: HashMap<u64, GroupPath> = HashMap::from([(root, Vec::new())]);
@@ -159,7 +160,7 @@ pub(super) fn groups(file: &Id) -> Result<Vec<(u64, GroupPath)>, H5Error> {
     Ok(found)
 }
 
-/// Walks a path link by link. Soft links start from their own group, or from the root.
+/// Follows a path link by link. Soft links start from their own group, or from the root.
 pub(super) fn resolve(file: &Id, group: u64, path: &[u8]) -> Result<Resolved, H5Error> {
     let parts = |path: &[u8]| -> Vec<Vec<u8>> {
         path.split(|&b| b == b'/')
@@ -208,7 +209,7 @@ pub(super) fn resolve(file: &Id, group: u64, path: &[u8]) -> Result<Resolved, H5
     )?))
 }
 
-/// The map of a dataset in a file of `file_size` bytes.
+/// Returns the map of a dataset in a file of `file_size` bytes.
 pub(super) fn map(dataset: &OpenDataset, file_size: u64) -> Result<DatasetMap, H5Error> {
     let id = &dataset.id;
     let plist = ffi::dataset_plist(id)?;
@@ -295,7 +296,7 @@ pub(super) fn map(dataset: &OpenDataset, file_size: u64) -> Result<DatasetMap, H
     })
 }
 
-/// What it takes to read the chunks without libhdf5; `None` if that cannot be done.
+/// Returns what is needed to read chunks without libhdf5; `None` if that cannot be done.
 fn direct(
     dataset: &OpenDataset,
     plist: &Id,
@@ -345,11 +346,12 @@ fn raw_part((name, offset, len): (Vec<u8>, i64, u64)) -> Result<RawPart, H5Error
     })
 }
 
+/// Returns the bytes of an array of this shape, with elements of `size` bytes; `None` if they are too many.
 pub(super) fn shape_bytes(shape: &[u64], size: usize) -> Option<u64> {
     shape.iter().try_fold(size as u64, |n, &d| n.checked_mul(d))
 }
 
-/// Everything a header says.
+/// Returns all that an object header says.
 pub(super) fn details(id: &Id) -> Result<Details, H5Error> {
     let attributes = attributes(id)?;
     if ffi::kind(id) != ObjectKind::Dataset {
@@ -422,7 +424,7 @@ pub(super) fn details(id: &Id) -> Result<Details, H5Error> {
     })
 }
 
-/// Whether this build can undo a filter.
+/// Returns whether this build can undo a filter.
 pub(super) fn is_available(filter: i32) -> bool {
     codec::is_known(filter) || ffi::filter_available(filter)
 }

@@ -1,4 +1,4 @@
-//! Descriptors that a worker has from its parents: all but the standard ones are closed.
+//! Inherited descriptors: a worker closes all but the standard ones.
 //!
 //! The daemon's own are closed by `exec`. Those that a shell or a service manager left open are not.
 

@@ -1,4 +1,4 @@
-//! A new file made from others: a copy of a store file, with objects of a checkout put in and others taken out.
+//! Changes to a new file: a copy of a store file, with objects of a checkout put in and others taken out.
 //!
 //! Objects are copied as they are stored: chunks are not decoded, types and attributes stay what they are. The
 //! file that is changed is nobody's yet; the files that are copied from are only read.
@@ -15,8 +15,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::H5Error;
-pub use super::ffi::FilterSpec;
-use super::ffi::{self, Failure, Id};
+use super::ffi::{self, Failure, FilterSpec, Id};
 use crate::io::file::StoreFile;
 pub use client::Editor;
 
@@ -32,7 +31,7 @@ const ITEMS: &[u8] = b"__daf__";
 /// Bytes of an attribute that every object has room for: its header holds 64 KiB.
 pub const SMALL_ATTRIBUTE: usize = 60_000;
 
-/// What is being made stands here until it takes the place of what it is made from.
+/// The name of a new object in the root group until it takes the place of the one it is made from.
 const WORKPLACE: &[u8] = b"npyfs_export";
 
 /// Groups below each other in an object that is copied, at most.
@@ -41,8 +40,8 @@ const DEEPEST: usize = 16;
 /// Names from the root group to an object.
 pub type ObjectPath = Vec<Vec<u8>>;
 
-/// A file that is copied from: its path, as the system spells it, and which one it is, as the path may lead elsewhere
-/// by the time it is opened.
+/// A file that is copied from: its path, and its device and inode, as the path may lead elsewhere by the time it is
+/// opened.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SourceFile {
     path: Vec<u8>,
@@ -50,7 +49,7 @@ pub struct SourceFile {
 }
 
 impl SourceFile {
-    /// The file at `path`, which was opened and found to be this.
+    /// Names the file at `path`, whose metadata are `found`.
     pub fn new(path: &Path, found: &Metadata) -> Self {
         Self {
             path: path.as_os_str().as_bytes().to_vec(),
@@ -58,6 +57,7 @@ impl SourceFile {
         }
     }
 
+    /// Opens the file, and refuses another one at its path.
     fn open(&self) -> Result<Id, Failure> {
         let path = OsStr::from_bytes(&self.path);
         let failed = |e: std::io::Error| Failure(format!("{}: {e}", path.display()));
@@ -77,46 +77,67 @@ impl SourceFile {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum EditStep {
     /// Takes out the object at a path, if there is one.
-    Remove { path: ObjectPath },
+    Remove {
+        /// The path.
+        path: ObjectPath,
+    },
     /// Copies the object at a path of another file to the same path, in the place of what is there.
     Copy {
+        /// The file that it is copied from.
         from: SourceFile,
+        /// The path in both files.
         path: ObjectPath,
         /// When the object was written, in nanoseconds since 1970.
         time: i64,
     },
-    /// Makes the object at a path of another file at the same path, with all groups and attributes, and datasets
-    /// that have no elements: one of rank 1 for each of any rank.
+    /// Copies the object at a path of another file to the same path, with all groups and attributes, but without
+    /// elements: for each dataset, of any rank, an empty one of rank 1.
     CopyEmpty {
+        /// The file that it is copied from.
         from: SourceFile,
+        /// The path in both files.
         path: ObjectPath,
+        /// When the object was written, in nanoseconds since 1970.
         time: i64,
     },
-    /// Sets the time of all objects that have none of their own, unless the file says it.
+    /// Sets the time of all objects that have none of their own, in nanoseconds since 1970, unless the file has one.
     Times(i64),
-    /// Writes the dataset at a path again, in chunks of this shape and through these filters. One that has
-    /// several links stays as it is.
+    /// Writes the dataset at a path again, in other chunks and through other filters. One that has several links
+    /// stays as it is.
     Recode {
+        /// The path.
         path: ObjectPath,
+        /// Shape of a chunk.
         chunk: Vec<u64>,
+        /// Filters, in the order of writing.
         filters: Vec<FilterSpec>,
     },
-    /// Makes a dataset without elements in the workplace, with type, extent and attributes of that at a path, for
-    /// chunks of this shape and through these filters.
+    /// Makes a chunked dataset without elements in the workplace, with type, extent and attributes of that at a path.
     Declare {
+        /// The path.
         path: ObjectPath,
+        /// Shape of a chunk.
         chunk: Vec<u64>,
+        /// Filters, in the order of writing.
         filters: Vec<FilterSpec>,
     },
-    /// Puts what is in the workplace in the place of the dataset at a path.
-    Replace { path: ObjectPath },
-    /// Fills the file, which is empty, with all that is in another: without the room that nothing takes there.
-    Gather { from: Vec<u8> },
+    /// Moves the object in the workplace to a path, in the place of the dataset there.
+    Replace {
+        /// The path.
+        path: ObjectPath,
+    },
+    /// Fills the file, which is empty, with all objects of another, and so leaves its unused space behind.
+    Gather {
+        /// The path of the other file.
+        from: Vec<u8>,
+    },
 }
 
 /// A dataset that could be written again.
 pub struct Recodable {
+    /// Its path.
     pub path: ObjectPath,
+    /// Its own shape, without the dimensions of an array datatype.
     pub shape: Vec<u64>,
     /// Bytes of an element.
     pub element: u64,
@@ -124,13 +145,13 @@ pub struct Recodable {
 }
 
 impl Recodable {
-    /// Which dataset it is, whatever path leads to it.
+    /// Returns its address, whatever path leads to it.
     pub fn addr(&self) -> u64 {
         self.addr
     }
 }
 
-/// Changes `file` in this process.
+/// Changes `file` in this process; returns for each step the reason why it was refused, if it was.
 pub fn edit(file: &StoreFile, steps: &[EditStep]) -> Result<Vec<Result<(), String>>, H5Error> {
     ffi::locked(|| {
         let held = file.file().map_err(H5Error::from)?;
@@ -149,7 +170,7 @@ pub fn edit(file: &StoreFile, steps: &[EditStep]) -> Result<Vec<Result<(), Strin
 }
 
 impl EditStep {
-    /// A failure with the object that the step is about in front.
+    /// Formats a failure with the object that the step is about in front.
     fn about(&self, failure: &Failure) -> String {
         match self {
             Self::Remove { path }
@@ -239,7 +260,7 @@ fn apply(target: &Id, step: &EditStep) -> Result<Result<(), String>, Failure> {
     }
 }
 
-/// An object with its attributes, and groups with all that is in them; datasets have no elements.
+/// Copies an object with its attributes, and groups with all that is in them, but datasets without elements.
 fn copy_empty(from: &Id, to: &Id, path: &ObjectPath, deeper: usize) -> Result<(), Failure> {
     let old = ffi::open_at(from, path)?;
     let name = path.join(&b'/');
@@ -345,7 +366,7 @@ fn gather(target: &Id, source: &Id) -> Result<(), Failure> {
     ffi::unlink(target, &place)
 }
 
-/// A name in the root group that nothing has.
+/// Returns the path of the workplace, if nothing has that name.
 fn free_workplace(file: &Id) -> Result<ObjectPath, Failure> {
     let place = vec![WORKPLACE.to_vec()];
     match ffi::exists(file, &place)? {
@@ -371,7 +392,7 @@ fn home_of_items(path: &ObjectPath) -> ObjectPath {
     home
 }
 
-/// What holds the 0-D item of a daf store that a path stands for, and its name there.
+/// Returns the dataset that holds the 0-D item of a daf store which a path stands for, and the item's name there.
 fn item<'a>(file: &Id, path: &'a ObjectPath) -> Result<Option<(Id, &'a [u8])>, Failure> {
     let Some(name) = path.last() else {
         return Ok(None);
@@ -384,7 +405,7 @@ fn item<'a>(file: &Id, path: &'a ObjectPath) -> Result<Option<(Id, &'a [u8])>, F
     Ok(ffi::has_attribute(&items, name)?.then_some((items, name)))
 }
 
-/// A path as a step names it.
+/// Returns a path as [`EditStep::Gather`] has it.
 pub fn source(path: &Path) -> Vec<u8> {
     path.as_os_str().as_bytes().to_vec()
 }

@@ -1,4 +1,4 @@
-//! An editing worker: makes one new file out of others, and does nothing else.
+//! The editing worker: a process that makes one new file out of others, and does nothing else.
 //!
 //! It opens files that somebody else made, so it may change nothing but the new file: if one of them leads
 //! libhdf5 astray, that file is bad, and no other.
@@ -24,9 +24,9 @@ use crate::io::file::StoreFile;
 /// those that it may read.
 pub const ARGUMENT: &str = "h5-editor";
 
-/// Serves until the other side goes away.
+/// Serves until the daemon is gone.
 pub fn run() -> io::Result<()> {
-    // It must not outlive its master.
+    // It must not outlive its daemon.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let closed = descriptors::close_inherited();
     let mut dirs = std::env::args_os().skip(2).map(PathBuf::from);

@@ -1,10 +1,10 @@
-//! Why a request to a worker failed, and what that means to a reader.
+//! The error of requests to libhdf5 and liblmdb, and the errno that follows from it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, is_shortage};
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum H5Error {
     /// The file on disk is no longer the one that was asked about.
@@ -19,8 +19,8 @@ pub enum H5Error {
     /// More memory than one request may take.
     #[error("{0}")]
     TooLarge(String),
-    /// The machine is short of something (memory, processes, descriptors): an errno, and what was to be done. It says
-    /// nothing about the file.
+    /// The machine is short of something (memory, processes, descriptors), or a worker was killed: an errno, and what was
+    /// to be done. It says nothing about the file.
     #[error("{1}")]
     Machine(i32, String),
 }
@@ -38,7 +38,7 @@ impl From<H5Error> for Error {
     }
 }
 
-/// What the system answered libhdf5, which says so in words only.
+/// Returns the errno that libhdf5 met, which it tells in words only.
 fn errno_of_system(why: &str) -> Option<i32> {
     let (_, answer) = why.split_once(", errno = ")?;
     let (errno, _) = answer.split_once(", error message = '")?;
@@ -46,7 +46,7 @@ fn errno_of_system(why: &str) -> Option<i32> {
 }
 
 impl H5Error {
-    /// An error of the system met on the way to an answer.
+    /// Makes an error of one of the system that was met on the way to an answer.
     pub fn of_system(what: &str, error: &std::io::Error) -> Self {
         let said = if what.is_empty() {
             error.to_string()

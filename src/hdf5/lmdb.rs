@@ -22,41 +22,57 @@ use super::{Answer, H5, H5Error, Request, Sink};
 use crate::io::file::StoreFile;
 use crate::io::hex::push_hex;
 
-/// What can be asked of an LMDB file.
+/// A question about an LMDB file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum LmdbRequest {
-    /// The values of keys.
-    Get { keys: Vec<ByteBuf> },
-    /// The value of one key by itself, which must be there.
-    Value { key: ByteBuf },
-    /// The values of keys that are `prefix` and the hexadecimal digits of a hash of `width` bytes each.
+    /// Asks for the values of keys.
+    Get {
+        /// The keys, in any order.
+        keys: Vec<ByteBuf>,
+    },
+    /// Asks for the value of one key, which must be there, as plain bytes.
+    Value {
+        /// The key.
+        key: ByteBuf,
+    },
+    /// Asks for the values of keys that end in a hash.
     Hashed {
+        /// What the keys begin with.
         prefix: ByteBuf,
+        /// Bytes of a hash.
         width: usize,
+        /// The hashes, one after the other; a key has one in hexadecimal digits.
         hashes: ByteBuf,
     },
-    /// The lengths of the values of keys, in bytes.
-    Lengths { keys: Vec<ByteBuf> },
-    /// Rows in order of key, behind `after`, while keys begin with `prefix`; at most `most` of them.
-    /// A value longer than `longest` bytes is left out: its row has an empty one.
+    /// Asks for the lengths of the values of keys, in bytes.
+    Lengths {
+        /// The keys, in any order.
+        keys: Vec<ByteBuf>,
+    },
+    /// Asks for rows in order of key.
     Rows {
+        /// What the keys begin with.
         prefix: Vec<u8>,
+        /// The key behind which the rows begin; `None`: at the first.
         after: Option<Vec<u8>>,
+        /// Most rows in the answer.
         most: usize,
+        /// Bytes of the longest value wanted; a longer one is left out, and its row has an empty value.
         longest: usize,
     },
 }
 
-/// Values one after the other; empty where there is none.
+/// Values one after the other; an empty one where there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackedValues {
+    /// The bytes of all values.
     pub text: ByteBuf,
-    /// Where each ends.
+    /// Where each value ends.
     pub ends: Vec<u32>,
 }
 
 impl PackedValues {
-    /// Whether these are values of so many keys.
+    /// Returns whether these are values of so many keys, and lie within the bytes.
     fn is_valid(&self, keys: usize) -> bool {
         self.ends.len() == keys
             && self.ends.is_sorted()
@@ -64,19 +80,19 @@ impl PackedValues {
     }
 }
 
-/// Environments that are kept open.
+/// Environments that are kept open at most.
 const OPEN: usize = 32;
 
-/// Times that a read is repeated because a writer came in between.
+/// How many times a read is repeated because a writer came in between.
 const TRIES: usize = 100;
 
-/// Bytes of values in one answer.
+/// Most bytes of values in one answer.
 const LARGEST: usize = 1 << 30;
 
 /// Room for a file to grow while it is open, in bytes; past it the file is opened again.
 const ROOM: u64 = 256 << 20;
 
-/// The environments that are open, by path, and the device and inode that it led to.
+/// The open environments, by path, each with the device and inode that the path led to.
 pub struct Environments {
     open: LruCache<PathBuf, ((u64, u64), Env<WithoutTls>)>,
 }
@@ -163,7 +179,7 @@ fn open(path: &Path) -> Result<Env<WithoutTls>, H5Error> {
     Ok(open_unlocked(&options, path)?)
 }
 
-/// The one unsafe call.
+/// Opens an environment to read, without locks: the one unsafe call.
 #[allow(unsafe_code)]
 fn open_unlocked(
     options: &EnvOpenOptions<WithoutTls>,
@@ -259,7 +275,7 @@ fn another() -> H5Error {
 }
 
 impl H5 {
-    /// Values of keys of an LMDB file.
+    /// Returns the values of keys of an LMDB file, in their order.
     pub fn values(
         &self,
         file: &StoreFile,
@@ -272,7 +288,7 @@ impl H5 {
         }
     }
 
-    /// The value of a key of an LMDB file, handed on as it comes; see [`H5::stream`].
+    /// Hands on the value of a key of an LMDB file as it comes; see [`H5::stream`].
     pub fn stream_value(
         &self,
         file: &StoreFile,
@@ -283,7 +299,7 @@ impl H5 {
         self.stream(file, Request::Lmdb(LmdbRequest::Value { key }), sink)
     }
 
-    /// Values of keys of an LMDB file that are `prefix` and a hash in hexadecimal digits.
+    /// Returns the values of keys of an LMDB file that are `prefix` and a hash in hexadecimal digits.
     pub fn hashed<const N: usize>(
         &self,
         file: &StoreFile,
@@ -301,7 +317,7 @@ impl H5 {
         }
     }
 
-    /// Lengths of values of an LMDB file.
+    /// Returns the lengths of the values of keys of an LMDB file, in bytes, in their order.
     pub fn lengths(
         &self,
         file: &StoreFile,
@@ -315,7 +331,7 @@ impl H5 {
         }
     }
 
-    /// Rows of an LMDB file, in order of key; see [`LmdbRequest::Rows`].
+    /// Returns rows of an LMDB file, in order of key; see [`LmdbRequest::Rows`].
     pub fn rows(
         &self,
         file: &StoreFile,
@@ -337,20 +353,21 @@ impl H5 {
     }
 }
 
-/// Rows that are stepped over rather than looked up anew.
+/// How many rows are stepped over before the next one is looked up anew.
 const STEPS: usize = 16;
 
 /// A key and its value.
-type Row<'t> = (&'t [u8], &'t [u8]);
+type KeyValue<'t> = (&'t [u8], &'t [u8]);
 
-type Rows<'t> = heed::RoRange<'t, Bytes, Bytes>;
+/// Rows from a key on.
+type RowRange<'t> = heed::RoRange<'t, Bytes, Bytes>;
 
 /// Finds values of keys that are asked for in order: where there are many, their rows lie close together.
 struct KeyWalk<'t> {
     table: &'t Database<Bytes, Bytes>,
     txn: &'t RoTxn<'t, WithoutTls>,
     /// The row that was reached, and those behind it.
-    place: Option<(Option<Row<'t>>, Rows<'t>)>,
+    at: Option<(Option<KeyValue<'t>>, RowRange<'t>)>,
 }
 
 impl<'t> KeyWalk<'t> {
@@ -358,19 +375,19 @@ impl<'t> KeyWalk<'t> {
         Self {
             table,
             txn,
-            place: None,
+            at: None,
         }
     }
 
-    fn seek(&self, key: &[u8]) -> heed::Result<Rows<'t>> {
+    fn seek(&self, key: &[u8]) -> heed::Result<RowRange<'t>> {
         let from = (Bound::Included(key), Bound::Unbounded);
         self.table.range(self.txn, &from)
     }
 
-    /// The value of a key that is not below the one before.
+    /// Returns the value of a key, which is not below the key before.
     fn value(&mut self, key: &[u8]) -> heed::Result<Option<&'t [u8]>> {
-        let (mut row, mut rows) = match self.place.take() {
-            Some(place) => place,
+        let (mut row, mut rows) = match self.at.take() {
+            Some(at) => at,
             None => {
                 let mut rows = self.seek(key)?;
                 (rows.next().transpose()?, rows)
@@ -384,14 +401,14 @@ impl<'t> KeyWalk<'t> {
             row = rows.next().transpose()?;
             steps += 1;
         }
-        self.place = Some((row, rows));
+        self.at = Some((row, rows));
         Ok(row
             .filter(|(found, _)| *found == key)
             .map(|(_, value)| value))
     }
 }
 
-/// The values of keys.
+/// Returns the values of keys, in their order.
 fn values(
     table: &Database<Bytes, Bytes>,
     txn: &RoTxn<'_, WithoutTls>,
@@ -408,7 +425,7 @@ fn values(
     Ok(found)
 }
 
-/// The values of keys that end in hashes.
+/// Returns the values of keys that end in hashes, in their order.
 fn packed(
     table: &Database<Bytes, Bytes>,
     txn: &RoTxn<'_, WithoutTls>,

@@ -1,5 +1,5 @@
-//! What a reading worker may open: the files that it is asked about, those beside them that are stores as well, and
-//! the sources of virtual datasets that were checked.
+//! The files that a reading worker may open: those that it is asked about, those beside them that are stores as well,
+//! and the checked sources of virtual datasets.
 //!
 //! Landlock knows files by their inode. The daemon names each with device and inode, and the worker lets itself open
 //! what is found there before it gives its rights up: what has taken the place of a file since is another file.
@@ -17,13 +17,13 @@ use serde::{Deserialize, Serialize};
 use crate::io::file::has_hdf5_signature;
 use crate::options::External;
 
-/// Most files beside the first that are let in.
+/// Most files beside the first that may be opened.
 const MOST_BESIDE: usize = 1024;
 
 /// Device and inode.
 pub type Inode = (u64, u64);
 
-/// Where the stores of a mount may be.
+/// The directories that the stores of a mount may be in.
 #[derive(Clone, Debug)]
 pub enum Reach {
     /// Files anywhere may have to be read.
@@ -33,7 +33,7 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// For a store that is a file, or a directory with such.
+    /// Returns the reach of a store that is a file, or a directory of such files.
     pub fn of(store: &Path, external: External) -> Self {
         match external {
             External::Allow => Self::Anywhere,
@@ -42,7 +42,7 @@ impl Reach {
         }
     }
 
-    /// The same with one more directory of stores.
+    /// Adds a directory of stores.
     pub fn with(self, dir: &Path) -> Self {
         match self {
             Self::Anywhere => Self::Anywhere,
@@ -53,7 +53,7 @@ impl Reach {
         }
     }
 
-    /// Whether other stores in the directory of this file may be opened, too.
+    /// Returns whether other stores in the directory of this file may be opened, too.
     pub fn takes_neighbours(&self, file: &Path) -> bool {
         match self {
             Self::Anywhere => true,
@@ -62,7 +62,7 @@ impl Reach {
     }
 }
 
-/// A file by its name, as the daemon saw it.
+/// A file by its path, with the inode that the daemon found there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedFile {
     path: Vec<u8>,
@@ -70,6 +70,7 @@ pub struct NamedFile {
 }
 
 impl NamedFile {
+    /// Names a file.
     pub fn new(path: &Path, inode: Inode) -> Self {
         let path = path.as_os_str().as_bytes().to_vec();
         Self { path, inode }
@@ -79,7 +80,7 @@ impl NamedFile {
         Path::new(OsStr::from_bytes(&self.path))
     }
 
-    /// Opened, if the name still leads to it.
+    /// Opens the file, if the path still leads to it.
     fn open(&self) -> Option<OwnedFd> {
         let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = openat(CWD, self.path(), flags, Mode::empty()).ok()?;
@@ -88,7 +89,7 @@ impl NamedFile {
         (is_file && (meta.st_dev, meta.st_ino) == self.inode).then_some(file)
     }
 
-    /// What its name leads to now; `None` if that is nothing.
+    /// Returns the inode that the path leads to now; `None` if there is none.
     fn inode_now(&self) -> Option<Inode> {
         let meta = std::fs::metadata(self.path()).ok()?;
         Some((meta.dev(), meta.ino()))
@@ -99,7 +100,7 @@ impl NamedFile {
 /// that is known.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Permit {
-    /// Nothing is kept from being read.
+    /// Every file may be read.
     pub anywhere: bool,
     /// Files that were asked about lately.
     pub known: Vec<NamedFile>,
@@ -109,16 +110,17 @@ pub struct Permit {
     pub beside: Option<Vec<u8>>,
 }
 
-/// The files that a worker may open.
+/// The files that a worker may open, open themselves.
 #[derive(Default)]
 pub struct Admitted {
     /// `None`: all.
     pub files: Option<Vec<OwnedFd>>,
+    /// Their inodes.
     pub inodes: Vec<Inode>,
 }
 
 impl Permit {
-    /// Opens what it names, while that is still possible.
+    /// Opens the files that it names, while the process still can.
     pub fn admit(&self, first: Option<&File>) -> Admitted {
         if self.anywhere {
             return Admitted::default();
@@ -143,14 +145,14 @@ impl Permit {
         }
     }
 
-    /// Whether a source's name leads to a file that cannot be opened: it was replaced after it was checked.
+    /// Returns whether the path of a source leads to a file that cannot be opened: it was replaced after it was checked.
     pub fn misses_sources(&self, admitted: &[Inode]) -> bool {
         let mut now = self.sources.iter().filter_map(NamedFile::inode_now);
         !self.anywhere && now.any(|inode| !admitted.contains(&inode))
     }
 }
 
-/// The stores in the directory of `first`, from its name on and then from the first name on.
+/// Opens the stores in the directory of `first`, from its name on and then from the first name on.
 fn beside(first: &Path) -> Vec<OwnedFd> {
     let Some(dir) = first.parent() else {
         return Vec::new();
@@ -174,7 +176,7 @@ fn beside(first: &Path) -> Vec<OwnedFd> {
         .collect()
 }
 
-/// Whether a file is HDF5's, or a table of LMDB.
+/// Returns whether a file is one of HDF5, or of LMDB.
 fn is_store(file: &File) -> bool {
     /// `MDB_MAGIC`, behind the header of the first page (`mdb.c`).
     const LMDB: (u64, [u8; 4]) = (16, 0xBEEF_C0DE_u32.to_ne_bytes());

@@ -1,7 +1,7 @@
-//! What a worker can do once it has given everything up, tried out.
+//! A probe of the sandbox: tries out what a worker can still do in it.
 //!
-//! For the tests: a hidden command that goes through the same door as a worker and then does what a worker that was led
-//! astray might. It prints what came of each, and can do no harm where the sandbox holds. Where it does not, it tries
+//! For the tests: a hidden command that enters the sandbox as a worker does and then does what a worker that was led
+//! astray might. It prints the outcome of each attempt, and can do no harm where the sandbox holds. Where it does not, it tries
 //! things on files that the caller made for it.
 
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ const SETXATTRAT: i64 = 463;
 const REMOVEXATTRAT: i64 = 466;
 const FILE_SETATTR: i64 = 469;
 
-/// What came of everything.
+/// The outcome of all attempts.
 #[derive(Serialize)]
 struct ProbeReport {
     sandbox: Sandbox,

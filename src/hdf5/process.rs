@@ -44,7 +44,7 @@ pub(super) struct Access {
     pub(super) sources: u64,
 }
 
-/// How a worker ended that did not answer.
+/// The end of a worker that did not answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum WorkerExit {
     /// It outlasted the deadline, or its limit of CPU time.

@@ -1,8 +1,8 @@
 //! The program that worker processes are started from.
 //!
-//! libhdf5 runs in processes of their own, under a sandbox, and they need an executable. The command
+//! libhdf5 runs in processes of its own, under a sandbox, and they need an executable. The command
 //! `npyfs` is one: it starts itself again. Any other program says which one to take before it opens its
-//! first store; until it did, none is started. Nothing here ever runs libhdf5 in the calling process.
+//! first store. Nothing here ever runs libhdf5 in the calling process.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ pub fn program() -> &'static Path {
     CHOSEN.get().map_or(Path::new(SELF), PathBuf::as_path)
 }
 
-/// Takes `program` from now on; the first choice of a process holds.
+/// Starts workers from `program` from now on; the first choice of a process holds.
 pub fn choose(program: PathBuf) {
     let _ = CHOSEN.set(program);
 }
@@ -27,7 +27,7 @@ pub fn chosen() -> Option<&'static Path> {
     CHOSEN.get().map(PathBuf::as_path)
 }
 
-/// Takes the running executable, which must call [`crate::worker_hook`] first thing in `main`.
+/// Starts workers from the running executable, which must call [`crate::worker_hook`] first thing in `main`.
 pub fn choose_self() {
     choose(PathBuf::from(SELF));
 }

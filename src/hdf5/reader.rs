@@ -1,4 +1,4 @@
-//! A worker process: answers requests from its standard input until that closes.
+//! The reading worker: a process that answers requests from its standard input until that closes.
 //!
 //! It may crash or be killed at any time; the daemon replaces it. It gets an empty environment, an open
 //! descriptor per file, and a sandbox.
@@ -19,10 +19,10 @@ use super::wire::{Reply, Wire};
 use super::{H5Error, descriptors, sandbox};
 use crate::io::file::StoreFile;
 
-/// The argument that makes the program a worker. What it may read stands in the first message.
+/// The argument that makes the program a reading worker. The files that it may open stand in the first message.
 pub const ARGUMENT: &str = "h5-worker";
 
-/// Serves until the other side goes away; `decode` decodes chunks that are wanted without libhdf5.
+/// Serves until the daemon is gone; `decode` decodes chunks without libhdf5.
 pub fn run(decode: ChunkDecoder) -> std::io::Result<()> {
     // A worker that hangs must not outlive its daemon.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));

@@ -1,4 +1,4 @@
-//! Elements with text of variable length inside: what they are made of, how wide their text is, and their bytes.
+//! Elements with text of variable length inside: their type, the width of their texts, and their bytes.
 //!
 //! In memory text is a pointer. Structures with text in them are packed, there and as they are shown: how wide a
 //! member is follows from the data, so the places that the file gives them mean nothing.
@@ -16,12 +16,14 @@ use crate::npy::dtype::{DType, Field};
 /// Texts that one element may hold.
 pub(super) const MOST_TEXTS: usize = 1 << 16;
 
-/// A part of an element.
+/// The type of an element, or of a member of one, that may have text inside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RecordPart {
     /// Bytes that are served as they are read.
     Plain(DType),
+    /// A text of variable length.
     Text {
+        /// It is declared UTF-8.
         utf8: bool,
     },
     /// Members that follow one another without gaps; there is text in some.
@@ -31,13 +33,15 @@ pub enum RecordPart {
 /// A member of a structure with text in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordMember {
+    /// Its name.
     pub name: String,
     /// Shape of a subarray member; empty for a plain one.
     pub shape: Vec<u64>,
+    /// Its type, without the dimensions of the subarray.
     pub part: RecordPart,
 }
 
-/// What to do to make the bytes of an element, in order.
+/// A step of making the bytes of an element.
 #[derive(Debug, PartialEq, Eq)]
 enum PlanStep {
     /// Bytes of the element in memory, as they are.
@@ -56,11 +60,13 @@ fn count(shape: &[u64]) -> Option<usize> {
 }
 
 impl RecordPart {
+    /// Returns whether there is text in it.
     pub fn has_text(&self) -> bool {
         !matches!(self, Self::Plain(_))
     }
 
-    /// Whether each text is declared UTF-8, in order. The texts of a subarray are as wide as its widest, and count once.
+    /// Returns for each text, in order, whether it is declared UTF-8. The texts of a subarray are as wide as its widest, and
+    /// count once.
     pub fn texts(&self) -> Vec<bool> {
         match self {
             Self::Plain(_) => Vec::new(),
@@ -69,7 +75,7 @@ impl RecordPart {
         }
     }
 
-    /// The element type with these types in the place of the texts; `None` if it is too large, or they are too few.
+    /// Returns the element type with these types in the place of the texts; `None` if it is too large, or they are too few.
     pub fn dtype(&self, texts: &[DType]) -> Option<DType> {
         self.with(&mut texts.iter())
     }
@@ -95,7 +101,7 @@ impl RecordPart {
         Some(DType::Struct { fields, size })
     }
 
-    /// Bytes of the part in memory.
+    /// Returns the bytes of the part in memory; `None` if they are too many.
     pub fn memory(&self) -> Option<usize> {
         match self {
             Self::Plain(dtype) => Some(dtype.size()),
@@ -106,7 +112,7 @@ impl RecordPart {
         }
     }
 
-    /// How the bytes of an array of `shape` of such parts are made; `None` if that takes too many steps.
+    /// Returns the steps that make the bytes of an array of `shape` of such parts; `None` if they are too many.
     fn steps(&self, shape: &[u64]) -> Option<Vec<PlanStep>> {
         let mut steps = Vec::new();
         self.add_steps(shape, &mut 0, &mut 0, &mut steps)?;
@@ -158,7 +164,7 @@ impl RecordPart {
     }
 }
 
-/// The memory type for an element that is stored as `stored`.
+/// Returns the type to read elements with that are stored as `stored`: packed, with pointers for text.
 pub(super) fn memory_type(part: &RecordPart, stored: &Id) -> Result<Id, Failure> {
     if ffi::class(stored) == ffi::Class::H5T_ARRAY {
         let base = memory_type(part, &ffi::super_type(stored)?)?;
@@ -187,7 +193,7 @@ pub(super) fn memory_type(part: &RecordPart, stored: &Id) -> Result<Id, Failure>
     ffi::compound_type(size, &placed)
 }
 
-/// An element with text inside, ready to be read.
+/// The steps that make the bytes of an element with text inside.
 struct RecordPlan<'a> {
     part: &'a RecordPart,
     steps: Vec<PlanStep>,
@@ -262,7 +268,7 @@ impl<'a> RecordPlan<'a> {
     }
 }
 
-/// Looks at the first `shape` of all elements, in blocks of `rows` along the first dimension.
+/// Measures the texts inside the first `shape` of all elements, in blocks of `rows` along the first dimension.
 pub(super) fn measure(
     dataset: &OpenDataset,
     shape: &[u64],
@@ -276,7 +282,7 @@ pub(super) fn measure(
     Ok(found)
 }
 
-/// A block, with each text in its form.
+/// Reads a block, with each text in its form.
 pub(super) fn render(
     dataset: &OpenDataset,
     start: &[u64],
@@ -309,7 +315,7 @@ fn read(dataset: &OpenDataset, start: &[u64], shape: &[u64]) -> Result<VlenEleme
     ffi::read_records(id, ty, start, shape, MOST_TEXTS).map_err(|e| dataset.failed(e))
 }
 
-/// Type and bytes of the elements of an attribute.
+/// Reads an attribute; returns the type and the bytes of its elements.
 pub(super) fn of_attribute(
     attr: &Id,
     stored: &Id,
@@ -331,7 +337,7 @@ pub(super) fn of_attribute(
     Ok((dtype, element.bytes(&records, &forms)?))
 }
 
-/// How each text is shown: `<U` if it is declared UTF-8 and is it, else `|S`.
+/// Returns the type and form that each text is shown in: `<U` if it is declared UTF-8 and is it, else `|S`.
 pub fn shown_as(part: &RecordPart, measures: &[TextMeasure]) -> Vec<(DType, TextForm)> {
     let texts = part.texts();
     let shown = texts.iter().zip(measures).map(|(&utf8, measure)| {

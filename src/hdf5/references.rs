@@ -1,4 +1,4 @@
-//! Which datasets and attributes of a file hold references to other objects.
+//! The search for references: datasets and attributes of a file that refer to other objects.
 
 use std::collections::HashSet;
 
@@ -6,8 +6,8 @@ use super::describe::groups;
 use super::ffi::{self, Id, ObjectKind, RawLink};
 use super::{GroupPath, H5Error};
 
-/// Every dataset and attribute whose elements are, or hold, references to objects or regions: the path, with `@NAME` behind its
-/// last name for an attribute.
+/// Returns the paths of all datasets and attributes whose elements are, or hold, references to objects or regions, with
+/// `@NAME` behind the last name for an attribute.
 pub(super) fn references(file: &Id) -> Result<Vec<GroupPath>, H5Error> {
     let mut found = Vec::new();
     let mut seen = HashSet::new();

@@ -1,6 +1,6 @@
-//! What crosses the seam on the way in: a question about one file, or a change of one.
+//! The requests to workers: a question about one file, or a change of one.
 //!
-//! Objects are named by their address in the file. What a request says may come from a damaged file: who answers
+//! Objects are named by their address in the file. What a request says may come from a damaged file: the worker
 //! checks it.
 
 use serde::{Deserialize, Serialize};
@@ -16,93 +16,140 @@ use crate::codec::Pipeline;
 /// The names that lead from the root group to a group.
 pub type GroupPath = Vec<Vec<u8>>;
 
-/// What can be asked of a file.
+/// A question about one file, or a change of one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// The address of the root group.
+    /// Asks for the address of the root group.
     Root,
-    /// Members of a group in order of name: at most `most` from number `from` on. With `outside`, also
-    /// which datasets may keep their data in other files.
+    /// Asks for the members of a group, in order of name.
     List {
+        /// Address of the group.
         group: u64,
+        /// Look as well which datasets may keep their data in other files.
         outside: bool,
+        /// Number of the first member wanted.
         from: usize,
+        /// Most members in the answer.
         most: usize,
     },
-    /// The same with what is below each member, as deep as `depth`, and the attributes of these names.
+    /// Asks for the members of a group with what is below them, and some of their attributes.
     Scan {
+        /// Address of the group.
         group: u64,
+        /// Names of the attributes wanted.
         names: Vec<Vec<u8>>,
+        /// How many levels below the members are looked at.
         depth: usize,
+        /// Number of the first member wanted.
         from: usize,
+        /// Most members in the answer.
         most: usize,
     },
-    /// Every group once: address and shortest path from the root, first by name.
+    /// Asks for every group once: address and shortest path from the root, first by name.
     Groups,
-    /// What holds references to objects, as paths: datasets, and attributes as `OBJECT@NAME`.
+    /// Asks what holds references to objects, as paths: datasets, and attributes as `OBJECT@NAME`.
     References,
-    /// When objects were written, if the file says it.
+    /// Asks when objects were written, if the file says it.
     Times,
-    /// What a path from `group` leads to; soft links are followed, external ones reported.
-    Resolve { group: u64, path: Vec<u8> },
-    /// How the elements of a dataset are found.
-    Map { dataset: u64 },
-    /// Everything an object's header says, for people.
-    Describe { object: u64 },
-    /// The attributes of an object.
-    Attributes { object: u64 },
-    /// A block of elements, decoded. `outside`: the data may come from other files, which were checked.
-    Block {
+    /// Asks where a path leads; soft links are followed, external ones reported.
+    Resolve {
+        /// Address of the group that a relative path starts from.
+        group: u64,
+        /// The path, of names between slashes.
+        path: Vec<u8>,
+    },
+    /// Asks where the elements of a dataset lie.
+    Map {
+        /// Address of the dataset.
         dataset: u64,
+    },
+    /// Asks for everything that an object's header says, for people.
+    Describe {
+        /// Address of the object.
+        object: u64,
+    },
+    /// Asks for the attributes of an object.
+    Attributes {
+        /// Address of the object.
+        object: u64,
+    },
+    /// Reads a block of elements of fixed size.
+    Block {
+        /// Address of the dataset.
+        dataset: u64,
+        /// Coordinates of the first element.
         start: Vec<u64>,
+        /// Shape of the block, of the dataset's rank.
         shape: Vec<u64>,
+        /// The data may come from other files, which were checked.
         outside: bool,
     },
-    /// A chunk that would not fit beside what the caller holds in memory.
+    /// Decodes a chunk that would not fit beside what the caller holds in memory.
     Chunk {
+        /// Address of the dataset.
         dataset: u64,
+        /// The chunk.
         stored: Box<EncodedChunk>,
     },
-    /// The measure of a text dataset, taken in blocks of `rows` along its first dimension.
-    MeasureText { dataset: u64, rows: u64 },
-    /// A block of a text dataset in one of its forms.
-    Text {
+    /// Measures a text dataset.
+    MeasureText {
+        /// Address of the dataset.
         dataset: u64,
-        start: Vec<u64>,
-        shape: Vec<u64>,
-        form: TextForm,
-    },
-    /// The measures of the texts inside the first `shape` of a dataset's elements, taken in blocks of `rows`.
-    MeasureRecord {
-        dataset: u64,
-        shape: Vec<u64>,
+        /// Rows along the first dimension of each block that is read, and measured, at a time.
         rows: u64,
     },
-    /// A block of a dataset with text inside its elements, each text in its form.
-    Record {
+    /// Reads a block of a text dataset in one of its forms.
+    Text {
+        /// Address of the dataset.
         dataset: u64,
+        /// Coordinates of the first element.
         start: Vec<u64>,
+        /// Shape of the block, of the dataset's rank.
         shape: Vec<u64>,
+        /// Form of each text.
+        form: TextForm,
+    },
+    /// Measures the texts inside the elements of a dataset.
+    MeasureRecord {
+        /// Address of the dataset.
+        dataset: u64,
+        /// Shape of the part that is looked at, from the first element on.
+        shape: Vec<u64>,
+        /// Rows along the first dimension of each block that is read at a time.
+        rows: u64,
+    },
+    /// Reads a block of a dataset with text inside its elements.
+    Record {
+        /// Address of the dataset.
+        dataset: u64,
+        /// Coordinates of the first element.
+        start: Vec<u64>,
+        /// Shape of the block, of the dataset's rank.
+        shape: Vec<u64>,
+        /// Form of each text of an element.
         forms: Vec<TextForm>,
     },
-    /// Maps of datasets of the root group, all of them if no names are given; the file may be growing.
-    Maps { names: Vec<Vec<u8>> },
-    /// About a file that is LMDB.
+    /// Asks for the maps of datasets of the root group; the file may be growing.
+    Maps {
+        /// Names of the datasets; all, if there are none.
+        names: Vec<Vec<u8>>,
+    },
+    /// Asks about a file of LMDB.
     Lmdb(LmdbRequest),
     /// Makes the file anew: for the writing worker only.
     Create(Box<Outline>),
-    /// Adds chunks to a file that was made so: for the writing worker only.
+    /// Adds chunks to a file that `Create` made: for the writing and the editing worker only.
     WriteChunks(Box<NewChunks>),
-    /// Changes a new file: for the editing worker only. Steps are done in their order.
+    /// Changes a new file, step by step: for the editing worker only.
     Edit(Vec<edit::EditStep>),
-    /// About a collection that is being written: for the writing worker only.
+    /// Makes or extends a collection: for the writing worker only.
     Collection(CollectionRequest),
     /// Changes tables of Hangar: for the worker that keeps the writer lock only.
     Tables(TablesRequest),
 }
 
 impl Request {
-    /// Whether it may open very many objects.
+    /// Returns whether it may open very many objects.
     pub(super) fn opens_many(&self) -> bool {
         matches!(
             self,
@@ -115,18 +162,18 @@ impl Request {
         )
     }
 
-    /// Whether the answer holds although the file is written to: what is asked for is only ever added to
+    /// Returns whether the answer holds although the file is written to: what is asked for is only ever added to
     /// (collections under SWMR), or the answer is taken from one transaction (LMDB).
     pub fn bears_writers(&self) -> bool {
         matches!(self, Self::Maps { .. } | Self::Lmdb(_))
     }
 
-    /// Whether libhdf5 opens sources of virtual datasets by their names.
+    /// Returns whether libhdf5 opens sources of virtual datasets by their names.
     pub(super) fn reads_sources(&self) -> bool {
         matches!(self, Self::Block { outside: true, .. })
     }
 
-    /// The library that answers.
+    /// Returns the name of the library that answers.
     pub(super) fn library(&self) -> &'static str {
         match self {
             Self::Lmdb(_) | Self::Tables(_) => "liblmdb",
@@ -134,7 +181,7 @@ impl Request {
         }
     }
 
-    /// The address of the object that is asked about; 0 for the file as a whole.
+    /// Returns the address of the object that is asked about, to mark it bad by; 0 for the file as a whole.
     pub(super) fn object(&self) -> u64 {
         match self {
             Self::Root
@@ -147,10 +194,10 @@ impl Request {
             | Self::Edit(_)
             | Self::Collection(_)
             | Self::Tables(_) => 0,
-            // It looks at attributes: what it dies of must not cost the file.
+            // It looks at attributes: a crash there must not cost the file.
             Self::Times => u64::MAX,
             Self::List { group, .. } | Self::Resolve { group, .. } => *group,
-            // It looks at attributes, and below the group: what it dies of must not cost the group.
+            // It looks at attributes, and below the group: a crash there must not cost the group.
             Self::Scan {
                 group, depth: 0, ..
             } => group ^ 1 << 63,
@@ -167,21 +214,24 @@ impl Request {
     }
 }
 
-/// Everything that decoding one chunk takes.
+/// A chunk as it is stored, and all that is needed to decode it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EncodedChunk {
+    /// Where it is stored.
     pub slot: Slot,
+    /// Its filters.
     pub pipeline: Pipeline,
-    /// An element that was never written.
+    /// The element that stands where none was written.
     pub fill: Vec<u8>,
-    /// Shape of the chunk, and of its part from the first corner that is wanted.
+    /// Shape of the chunk.
     pub chunk: Vec<u64>,
+    /// Shape of the part of it that is wanted, from its first element on.
     pub count: Vec<u64>,
     /// Bytes of an element.
     pub element: u64,
 }
 
-/// How text is wanted.
+/// The form that text is asked for in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TextForm {
     /// `|S<width>`.

@@ -1,7 +1,7 @@
-//! What a worker gives up before it looks at a file: all that reading does not need.
+//! The sandbox of workers: the rights that a process gives up before it looks at a file.
 //!
-//! Landlock forbids writing, and reading anything but the store (`permit`); seccomp allows the calls that reading
-//! takes, and no others (`syscalls`). Both hold for the calling thread and all it starts, and cannot be undone. A kernel
+//! Landlock forbids writing, and reading anything but the store (`permit`); seccomp allows the system calls that
+//! reading needs, and no others (`syscalls`). Both hold for the calling thread and all it starts, and cannot be undone. A kernel
 //! that lacks one of them leaves the others; what is missing is reported, never silently skipped.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,24 +25,25 @@ const ADDRESS_SPACE: u64 = 6 << 30;
 /// Files a worker may have open: its store files, and the sources of virtual datasets.
 const DESCRIPTORS: u64 = 4096;
 
-/// What is said of a worker that is to be somebody else.
+/// The name in the report of becoming the owner of the files.
 const OWNER: &str = "owner";
 
-/// What holds a worker back, in words for `status.json`.
+/// The report of a worker on its sandbox, in words for `status.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sandbox {
-    /// What is in force.
+    /// Parts that are in force.
     pub enforced: Vec<String>,
-    /// What this kernel does not have, or refused.
+    /// Parts that this kernel does not have, or refused, with the reasons.
     pub missing: Vec<String>,
 }
 
 impl Sandbox {
-    /// Whether this holds.
+    /// Returns whether a part is in force.
     pub fn has(&self, what: &str) -> bool {
         self.enforced.iter().any(|held| held == what)
     }
 
+    /// Notes a part as in force, or as missing.
     pub fn note(&mut self, what: &str, done: Result<(), String>) {
         match done {
             Ok(()) => self.enforced.push(what.into()),
@@ -50,14 +51,14 @@ impl Sandbox {
         }
     }
 
-    /// Notes what came of becoming the owner of the files, if there is one to become.
+    /// Notes the outcome of becoming the owner of the files, if there is one to become.
     pub fn note_owner(&mut self, done: Option<Result<(), String>>) {
         if let Some(done) = done {
             self.note(OWNER, done);
         }
     }
 
-    /// The reason why the process is not the owner of the files that it is to write as, if so.
+    /// Returns the reason why the process could not become the owner of the files, if so.
     pub fn is_not_owner(&self) -> Option<&str> {
         let why = |missing: &'_ String| missing.starts_with(OWNER);
         let missing = self.missing.iter().find(|missing| why(missing))?;
@@ -65,25 +66,25 @@ impl Sandbox {
     }
 }
 
-/// Gives everything up but reading these files; `None`: any.
+/// Enters the sandbox of a reading worker: these files can be read; `None`: any.
 pub fn enter(files: Option<Vec<OwnedFd>>) -> Sandbox {
     let read = |file| (file, AccessFs::ReadFile.into());
     let rights = files.map(|files| files.into_iter().map(read).collect());
     confine(WorkerRole::Read, Ok(rights))
 }
 
-/// Gives everything up but reading and writing files that exist below `dir`; none can be made, renamed or
-/// removed. Landlock alone keeps it from other files.
+/// Enters the sandbox of a writing worker: files that exist below `dir` can be read and written; none can be made,
+/// renamed or removed. Landlock alone keeps it from other files.
 pub fn enter_to_write(dir: &Path) -> Sandbox {
     confine(WorkerRole::Write, rights(dir, &[]))
 }
 
-/// The same; and files below `readable` can be read.
+/// Enters the sandbox of an editing worker: as that of a writing one, and files below `readable` can be read.
 pub fn enter_to_edit(dir: &Path, readable: &[PathBuf]) -> Sandbox {
     confine(WorkerRole::Write, rights(dir, readable))
 }
 
-/// The same as writing; and files can be locked.
+/// Enters the sandbox of the worker that writes tables: as that of a writing one, and files can be locked.
 pub fn enter_to_write_tables(dir: &Path) -> Sandbox {
     confine(WorkerRole::Tables, rights(dir, &[]))
 }
@@ -163,7 +164,7 @@ pub fn limit_cpu(more: Duration) {
     let _ = setrlimit(Resource::Cpu, limit);
 }
 
-/// Root keeps the right to read any file, which it has as the daemon; an ordinary user has none to lose.
+/// Drops all capabilities but the one to read any file, which root has in the daemon as well.
 fn drop_capabilities() -> Result<(), String> {
     let said = |e: rustix::io::Errno| e.to_string();
     let kept = capabilities(None).map_err(said)?.permitted & CapabilitySet::DAC_READ_SEARCH;

@@ -1,4 +1,4 @@
-//! Groups with what is below them and the attributes that tell what kind of thing each object is.
+//! Scans of groups: members with what is below them, and the attributes that tell the kind of each object.
 //!
 //! For stores that keep one object in several datasets: one answer replaces a request per object.
 
@@ -19,17 +19,18 @@ const FEW: usize = 16;
 /// Objects in one answer below the members asked for; groups met after that are not entered.
 const MOST_BELOW: usize = 100_000;
 
-/// A pass over one group.
-struct Pass<'a> {
+/// A scan of one group.
+struct Scanner<'a> {
     file: &'a Id,
     names: &'a [Vec<u8>],
     memo: TypeCache,
     /// Groups entered so far: none is entered twice, so that cycles end.
     entered: HashSet<u64>,
+    /// Objects below the members that may still be added.
     left: usize,
 }
 
-/// A part of the members of a group, with what is below them.
+/// Returns a part of the members of a group, with what is below them.
 pub(super) fn scan(
     file: &Id,
     group: u64,
@@ -39,7 +40,7 @@ pub(super) fn scan(
 ) -> Result<GroupScan<ScannedMember>, H5Error> {
     let id = ffi::open_object(file, group)?;
     let (links, damage) = ffi::links(&id);
-    let mut pass = Pass {
+    let mut scanner = Scanner {
         file,
         names,
         memo: TypeCache::default(),
@@ -47,19 +48,19 @@ pub(super) fn scan(
         left: MOST_BELOW,
     };
     Ok(GroupScan {
-        attributes: pass.attributes(&id)?,
+        attributes: scanner.attributes(&id)?,
         total: links.len(),
         members: links
             .into_iter()
             .skip(part.start)
             .take(part.len())
-            .map(|(name, link)| pass.member(name, link, depth.min(DEEPEST)))
+            .map(|(name, link)| scanner.member(name, link, depth.min(DEEPEST)))
             .collect(),
         damage: damage.map(|failure| failure.0),
     })
 }
 
-impl Pass<'_> {
+impl Scanner<'_> {
     fn attributes(&self, id: &Id) -> Result<Vec<Attribute>, H5Error> {
         attributes_named(id, |name| self.names.iter().any(|wanted| wanted == name))
     }

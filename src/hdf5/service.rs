@@ -1,4 +1,4 @@
-//! Answers requests with libhdf5: the server end of the seam.
+//! The server end of a reading worker: answers requests with libhdf5.
 //!
 //! Keeps a bounded number of files open, and the dataset that was read last. A file is opened through
 //! the descriptor that the caller holds, so a path that meanwhile leads elsewhere cannot change the
@@ -19,13 +19,13 @@ use super::{Answer, H5Error, Request, chunks, describe, record, references, scan
 use crate::io::file::handle::{Handle, allowance, is_short};
 use crate::io::file::{Identity, StoreFile};
 
-/// Files that are kept open at the most.
+/// Most files that are kept open.
 const OPEN_FILES: u64 = 64;
 
 /// Descriptors of this process that are not store files: the way to the daemon, LMDB, sources of virtual datasets.
 const OTHERS: u64 = 16;
 
-/// Files that are kept open: for each there are the descriptor that came with the request, and libhdf5's own two, with
+/// Returns how many files are kept open: for each there are the descriptor that came with the request, and libhdf5's own two, with
 /// and without virtual sources.
 pub(super) fn open_files() -> NonZeroUsize {
     let files = allowance().saturating_sub(OTHERS) / 3;
@@ -45,7 +45,7 @@ struct OpenFile {
     identity: Identity,
 }
 
-/// A dataset ready to be read.
+/// An open dataset, with the type to read it with.
 pub(super) struct OpenDataset {
     addr: u64,
     pub id: Id,
@@ -56,10 +56,10 @@ pub(super) struct OpenDataset {
     gaps: Vec<Range<usize>>,
 }
 
-/// Decodes a chunk with the filters of npyfs, which libhdf5 does not know.
+/// A function that decodes a chunk without libhdf5.
 pub(super) type ChunkDecoder = fn(&StoreFile, &EncodedChunk) -> crate::error::Result<Vec<u8>>;
 
-/// The open files, by the serial number of the store file and whether virtual sources may be followed.
+/// The open files of a worker, by the serial number of the store file and whether virtual sources may be followed.
 pub struct Service {
     decode: Option<ChunkDecoder>,
     open: LruCache<(u64, bool), OpenFile>,
@@ -82,7 +82,7 @@ impl From<TypeError> for H5Error {
 }
 
 impl Service {
-    /// Without `decode`, requests for single chunks are refused.
+    /// Makes a service with no file open. Without `decode`, requests for single chunks are refused.
     pub fn new(decode: Option<ChunkDecoder>) -> Self {
         Self {
             decode,
@@ -91,7 +91,7 @@ impl Service {
         }
     }
 
-    /// Answers one request.
+    /// Answers one request; with [`H5Error::Stale`] if the file was written to.
     pub fn answer(&mut self, file: &StoreFile, request: &Request) -> Result<Answer, H5Error> {
         match request {
             Request::Lmdb(request) => return self.lmdb.answer(file, request),
@@ -226,8 +226,8 @@ impl Service {
         })
     }
 
-    /// Maps of datasets in a file that a SWMR writer may be appending to. What libhdf5 remembers of it may
-    /// be old, so it is opened anew when it has changed.
+    /// Returns maps of datasets in a file that a SWMR writer may be appending to. The state of libhdf5 may
+    /// be old, so the file is opened anew when it has changed.
     fn maps(&mut self, file: &StoreFile, names: &[Vec<u8>]) -> Result<Answer, H5Error> {
         let now = file
             .file()
@@ -266,7 +266,7 @@ impl Service {
         Ok(Answer::Maps(maps))
     }
 
-    /// Has libhdf5 open a file. Where it cannot because there are no descriptors left, all other files are closed first.
+    /// Opens a file with libhdf5. If there are no descriptors left, all other files are closed first.
     fn open_file(&mut self, path: &[u8], held: &Handle) -> Result<(Id, bool), H5Error> {
         let failure = match ffi::open_file(path) {
             Ok(opened) => return Ok(opened),
@@ -344,7 +344,7 @@ impl OpenDataset {
         Ok(bytes)
     }
 
-    /// Why reading elements failed: for want of a filter, if one is missing.
+    /// Returns the error of reading elements: one that names the filters that are missing, if there are any.
     pub(super) fn failed(&self, failure: Failure) -> H5Error {
         let missing = ffi::dataset_plist(&self.id).and_then(|plist| ffi::filters(&plist));
         let missing: Vec<String> = missing
@@ -362,7 +362,7 @@ impl OpenDataset {
         }
     }
 
-    /// The address it was opened by.
+    /// Returns the address that it was opened by.
     pub(super) fn addr(&self) -> u64 {
         self.addr
     }
@@ -399,14 +399,14 @@ impl OpenFile {
     }
 }
 
-/// A block of fixed-size elements.
+/// Reads a block of elements of fixed size.
 fn block(dataset: &OpenDataset, start: &[u64], shape: &[u64]) -> Result<Vec<u8>, H5Error> {
     let size = ffi::size(&dataset.mem_type);
     bounded(shape, size)?;
     dataset.read(start, shape)
 }
 
-/// Refuses a block that is larger than one answer may be.
+/// Returns the bytes of a block; refuses one that is larger than one answer may be.
 pub(super) fn bounded(shape: &[u64], size: usize) -> Result<u64, H5Error> {
     shape
         .iter()

@@ -10,7 +10,7 @@ use seccompiler::{
     SeccompFilter, SeccompRule,
 };
 
-/// What a worker is for.
+/// The purpose of a worker, which its list of calls follows from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WorkerRole {
     /// Reads files, and changes none.
@@ -21,7 +21,7 @@ pub(super) enum WorkerRole {
     Tables,
 }
 
-/// Needed by all.
+/// Calls of all workers.
 const COMMON: &[i64] = &[
     // Files that are open, and the socket on standard input.
     libc::SYS_read,
@@ -91,7 +91,7 @@ const COMMON: &[i64] = &[
 /// `cachestat`, of Linux 6.5: the same number everywhere.
 const CACHESTAT: i64 = 451;
 
-/// Older spellings that only this architecture has.
+/// Older forms of these calls that only this architecture has.
 #[cfg(target_arch = "x86_64")]
 const COMMON_HERE: &[i64] = &[
     libc::SYS_stat,
@@ -104,7 +104,7 @@ const COMMON_HERE: &[i64] = &[
 #[cfg(target_arch = "aarch64")]
 const COMMON_HERE: &[i64] = &[];
 
-/// Needed to write.
+/// Calls of workers that write.
 const WRITING: &[i64] = &[
     libc::SYS_pwrite64,
     libc::SYS_pwritev,
@@ -123,14 +123,14 @@ const OPENS: &[(i64, u8)] = &[(libc::SYS_openat, 2), (libc::SYS_open, 1)];
 #[cfg(target_arch = "aarch64")]
 const OPENS: &[(i64, u8)] = &[(libc::SYS_openat, 2)];
 
-/// What a reader may not open with.
+/// Flags that a reader may not open files with.
 const CHANGES: i32 = libc::O_WRONLY
     | libc::O_RDWR
     | libc::O_CREAT
     | libc::O_TRUNC
     | (libc::O_TMPFILE & !libc::O_DIRECTORY);
 
-/// What may be asked of a descriptor by `fcntl`; no locks.
+/// Commands of `fcntl` that are allowed; no locks.
 const FCNTL: [i32; 5] = [
     libc::F_DUPFD,
     libc::F_DUPFD_CLOEXEC,
@@ -192,12 +192,12 @@ fn rules(role: WorkerRole) -> Result<Rules, BackendError> {
     Ok(rules)
 }
 
-/// Whether a call of this number may be made, with some arguments at least.
+/// Returns whether a call of this number may be made, with some arguments at least.
 pub(super) fn is_allowed(role: WorkerRole, call: i64) -> bool {
     rules(role).is_ok_and(|rules| rules.contains_key(&call))
 }
 
-/// Refuses every other call from now on.
+/// Refuses every call from now on that is not on the list of this role.
 pub(super) fn restrict(role: WorkerRole) -> Result<(), String> {
     let arch = std::env::consts::ARCH
         .try_into()

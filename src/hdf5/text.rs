@@ -1,4 +1,4 @@
-//! Text datasets: how wide they are, and their elements in the form that is wanted.
+//! Text datasets: the width of their elements, and the elements in the form that is asked for.
 
 use super::ffi::{self, Class, Failure, Id};
 use super::service::{OpenDataset, bounded};
@@ -9,7 +9,7 @@ use crate::npy::dtype::{DType, Kind};
 /// Elements of a text dataset that may be measured; the pass holds the library for as long as it takes.
 const MOST_ELEMENTS: u64 = 1 << 32;
 
-/// Looks at all elements, in blocks of `rows` along the first dimension.
+/// Measures all elements, in blocks of `rows` along the first dimension.
 pub(super) fn measure(dataset: &OpenDataset, rows: u64) -> Result<TextMeasure, H5Error> {
     let space = ffi::dataset_space(&dataset.id)?;
     let (shape, _) = ffi::extent(&space)?.unwrap_or_default();
@@ -54,7 +54,7 @@ pub(super) fn in_blocks(
 }
 
 impl TextMeasure {
-    /// The measure before the first text.
+    /// Returns the measure of no text.
     pub fn none() -> Self {
         Self {
             utf8: true,
@@ -63,7 +63,7 @@ impl TextMeasure {
         }
     }
 
-    /// Takes in a text.
+    /// Adds a text.
     pub fn see(&mut self, text: &[u8]) {
         self.bytes = self.bytes.max(text.len());
         self.ascii &= text.is_ascii();
@@ -77,7 +77,7 @@ impl TextMeasure {
 /// Attribute of a dataset of fixed width that was written as `<U`: how many characters wide (I64).
 pub const CHARS: &str = "npyfs_chars";
 
-/// What the elements of a dataset are: bytes of fixed width with the mark of text are text.
+/// Returns the form of a dataset's elements: bytes of fixed width with the mark of text are text.
 pub(super) fn of_dataset(dataset: &Id, element: ElementType) -> Result<ElementType, Failure> {
     match &element {
         ElementType::Fixed { dtype, inner, .. }
@@ -101,7 +101,7 @@ pub(super) fn of_dataset(dataset: &Id, element: ElementType) -> Result<ElementTy
     }
 }
 
-/// A block in the wanted form.
+/// Reads a block in the wanted form.
 pub(super) fn render(
     dataset: &OpenDataset,
     start: &[u64],
@@ -157,7 +157,7 @@ pub fn encode(text: &[u8], form: TextForm, out: &mut Vec<u8>) -> Result<(), H5Er
     Ok(())
 }
 
-/// The elements of a block, without padding.
+/// Reads the elements of a block, without padding.
 fn read(dataset: &OpenDataset, start: &[u64], shape: &[u64]) -> Result<Vec<Vec<u8>>, H5Error> {
     match dataset.element {
         ElementType::Text {
@@ -177,7 +177,7 @@ fn read(dataset: &OpenDataset, start: &[u64], shape: &[u64]) -> Result<Vec<Vec<u
     }
 }
 
-/// The text of one element of `<U`, up to its padding; what is no character becomes U+FFFD.
+/// Returns the text of one element of `<U`, up to its padding; what is no character becomes U+FFFD.
 pub(super) fn of_ucs4(element: &[u8]) -> String {
     let codes = element
         .as_chunks::<4>()
@@ -190,7 +190,7 @@ pub(super) fn of_ucs4(element: &[u8]) -> String {
     text.trim_end_matches('\0').to_owned()
 }
 
-/// Null-padded elements of `size` bytes, without their padding.
+/// Splits null-padded elements of `size` bytes, and drops their padding.
 pub(super) fn split(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
     bytes
         .chunks_exact(size.max(1))

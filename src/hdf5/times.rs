@@ -1,4 +1,4 @@
-//! When the objects of an exported file were written, as the file itself says.
+//! The times at which the objects of an exported file were written, as the file itself says.
 //!
 //! An attribute `npyfs_times` of the root group says that there are such times, and is that of all objects
 //! that have none of their own; `npyfs_time` of an object is the object's, and of what is below it.
@@ -14,13 +14,13 @@ use super::{GroupPath, H5Error, describe};
 /// The times of a file's objects, in nanoseconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectTimes {
-    /// Of objects that have none of their own.
+    /// The time of objects that have none of their own.
     pub all: i64,
-    /// By the address of the object, those it inherits included.
+    /// Times of objects by address, those that they inherit from a group included.
     pub own: HashMap<u64, i64>,
 }
 
-/// The times of a file; `None` if it has none.
+/// Returns the times of a file; `None` if it has none.
 pub(super) fn times(file: &Id) -> Result<Option<ObjectTimes>, H5Error> {
     let root = ffi::open_at(file, &[])?;
     let Some(all) = ffi::number(&root, TIMES)? else {

@@ -13,11 +13,12 @@ use super::record::RecordPart;
 use crate::npy;
 use crate::npy::dtype::{DType, Field, Kind, Order};
 
-/// How the elements of a dataset or attribute appear.
+/// The form in which the elements of a dataset or attribute are shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ElementType {
     /// Fixed-size elements.
     Fixed {
+        /// Their type, without the dimensions of an array datatype.
         dtype: DType,
         /// Dimensions of an array datatype, which join the shape of the dataset.
         inner: Vec<u64>,
@@ -28,10 +29,12 @@ pub enum ElementType {
     Text {
         /// Stored bytes per element, or `None` for variable length.
         fixed: Option<usize>,
+        /// It is declared UTF-8.
         utf8: bool,
     },
     /// Elements with text of variable length inside, in members of compounds or in arrays.
     Record {
+        /// Their type, without the dimensions of an array datatype.
         part: RecordPart,
         /// Dimensions of an array datatype, which join the shape of the dataset.
         inner: Vec<u64>,
@@ -39,7 +42,7 @@ pub enum ElementType {
 }
 
 impl ElementType {
-    /// Dimensions of an array datatype.
+    /// Returns the dimensions of an array datatype.
     pub fn inner(&self) -> &[u64] {
         match self {
             Self::Fixed { inner, .. } | Self::Record { inner, .. } => inner,
@@ -48,18 +51,21 @@ impl ElementType {
     }
 }
 
-/// A member of a compound, by its path, and why it is not shown.
+/// A member of a compound, by its path, and the reason why it is not shown.
 pub(super) type OmittedMember = (String, String);
 
-/// Why a type has no `.npy` form, or that libhdf5 failed on it.
+/// The error of a type that has no `.npy` form, or that libhdf5 failed on.
 #[derive(Debug, thiserror::Error)]
 pub enum TypeError {
+    /// `.npy` cannot hold it; the reason, for people.
     #[error("{0}")]
     Unsupported(String),
+    /// libhdf5 failed.
     #[error(transparent)]
     Failure(#[from] Failure),
 }
 
+/// Fails with the reason why `.npy` cannot hold a type.
 pub(super) fn unsupported<T>(reason: impl Into<String>) -> Result<T, TypeError> {
     Err(TypeError::Unsupported(reason.into()))
 }
@@ -67,7 +73,7 @@ pub(super) fn unsupported<T>(reason: impl Into<String>) -> Result<T, TypeError> 
 /// Nesting of compound and array types that is followed.
 const DEEPEST: usize = 32;
 
-/// The element form of a datatype.
+/// Returns the form in which elements of a datatype are shown.
 pub(super) fn element(ty: &Id) -> Result<ElementType, TypeError> {
     match ffi::class(ty) {
         Class::H5T_STRING if ffi::is_variable_string(ty) => Ok(ElementType::Text {
@@ -92,7 +98,7 @@ pub(super) fn element(ty: &Id) -> Result<ElementType, TypeError> {
     }
 }
 
-/// The members of compounds in a datatype that `.npy` cannot hold; none if all of it is left out.
+/// Returns the members of compounds in a datatype that `.npy` cannot hold; none if all of it is left out.
 pub(super) fn left_out(ty: &Id) -> Vec<OmittedMember> {
     with_dims(ty, 0).map_or(Vec::new(), |(shown, _)| shown.left_out)
 }
@@ -102,7 +108,7 @@ pub(super) fn left_out(ty: &Id) -> Vec<OmittedMember> {
 pub(super) struct TypeCache(Option<(Id, ElementType)>);
 
 impl TypeCache {
-    /// The element form of a datatype.
+    /// Returns the form in which elements of a datatype are shown.
     ///
     /// Not for text, nor for what has text inside: types that differ in their character set only are equal to libhdf5.
     pub(super) fn element(&mut self, ty: Id) -> Result<ElementType, TypeError> {
@@ -122,7 +128,7 @@ impl TypeCache {
     }
 }
 
-/// The type to read elements with: `stored` itself, or what `dtype` asks for if it must be converted.
+/// Returns the type to read elements with: `stored` itself, or that of `dtype` if they must be converted.
 pub(super) fn memory_type(dtype: &DType, convert: bool, stored: Id) -> Result<Id, Failure> {
     if convert {
         converted(dtype, &stored)
@@ -174,7 +180,7 @@ fn converted(dtype: &DType, stored: &Id) -> Result<Id, Failure> {
     }
 }
 
-/// How a type is shown.
+/// The form in which a type is shown.
 pub(super) struct ShownType {
     pub part: RecordPart,
     /// The stored bytes are not the served ones: libhdf5 must convert.
@@ -188,6 +194,7 @@ pub(super) struct ShownType {
 }
 
 impl ShownType {
+    /// Makes the form of a type without gaps and without members that are left out.
     pub(super) fn new(part: RecordPart, convert: bool) -> Self {
         Self {
             part,
@@ -199,12 +206,12 @@ impl ShownType {
     }
 }
 
-/// Gaps in the elements of a datatype that are zeros whatever is stored there, in bytes of the shown element.
+/// Returns the gaps in the elements of a datatype that are zeros whatever is stored there, in bytes of the shown element.
 pub(super) fn gaps(ty: &Id) -> Vec<Range<usize>> {
     with_dims(ty, 0).map_or(Vec::new(), |(shown, _)| shown.gaps)
 }
 
-/// The type without its array dimensions, and the dimensions.
+/// Returns the form of a type without its array dimensions, and the dimensions.
 pub(super) fn with_dims(ty: &Id, depth: usize) -> Result<(ShownType, Vec<u64>), TypeError> {
     if depth > DEEPEST {
         return unsupported("datatype nested too deeply");
@@ -274,7 +281,7 @@ fn byte_order(ty: &Id) -> Result<Order, TypeError> {
     }
 }
 
-/// Integers of odd sizes or with unused bits are widened to the next standard one.
+/// Widens integers of odd sizes or with unused bits to the next standard one.
 fn integer(ty: &Id, size: usize) -> Result<(DType, bool), TypeError> {
     let order = byte_order(ty)?;
     let signed = ffi::signed(ty);
@@ -289,7 +296,7 @@ fn integer(ty: &Id, size: usize) -> Result<(DType, bool), TypeError> {
     ))
 }
 
-/// IEEE floats as they are; others (bfloat16, FP8, reduced ones) widened to the smallest that holds them.
+/// Leaves IEEE floats as they are; widens others (bfloat16, FP8, reduced ones) to the smallest that holds them.
 fn float(ty: &Id, size: usize) -> Result<(DType, bool), TypeError> {
     let order = byte_order(ty)?;
     let big = order == Order::Big;
@@ -312,7 +319,7 @@ fn float(ty: &Id, size: usize) -> Result<(DType, bool), TypeError> {
     Ok((DType::scalar(Kind::Float, shown, order), true))
 }
 
-/// h5py stores what HDF5 has no type for as opaque bytes with the tag `NUMPY:<dtype>`.
+/// Returns the dtype of opaque bytes: h5py stores what HDF5 has no type for with the tag `NUMPY:<dtype>`.
 fn opaque(tag: &str, size: usize) -> DType {
     tag.strip_prefix("NUMPY:")
         .and_then(|name| npy::parse::scalar(name).ok())
@@ -320,7 +327,7 @@ fn opaque(tag: &str, size: usize) -> DType {
         .unwrap_or_else(|| DType::scalar(Kind::Void, size, Order::None))
 }
 
-/// The native complex class of HDF5 2.0: two floats, real part first.
+/// Returns the dtype of the native complex class of HDF5 2.0: two floats, real part first.
 fn complex(ty: &Id, size: usize, depth: usize) -> Result<(DType, bool), TypeError> {
     let (part, convert) = scalar(&ffi::super_type(ty)?, depth + 1)?;
     if convert {
@@ -332,7 +339,7 @@ fn complex(ty: &Id, size: usize, depth: usize) -> Result<(DType, bool), TypeErro
     Ok((pair(part, size, ["r", "i"]), false))
 }
 
-/// NumPy has complex types of 8, 16 and 32 bytes; other pairs stay structures.
+/// Returns the dtype of a pair: complex for floats of 4, 8 and 16 bytes, else a structure.
 pub(super) fn pair(part: DType, size: usize, names: [&str; 2]) -> DType {
     match &part {
         DType::Scalar {

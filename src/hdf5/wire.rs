@@ -1,4 +1,4 @@
-//! How requests and answers cross to a worker process: frames on a Unix socket.
+//! The protocol between the daemon and a worker process: frames on a Unix socket.
 //!
 //! A frame is a length (little-endian, 64 bits) and that many bytes of postcard; a request may carry one
 //! descriptor, an answer may be followed by raw bytes whose number it states. Neither side trusts a length.
@@ -42,7 +42,7 @@ impl DatasetMap {
         }
     }
 
-    /// Without a table chunks are read through libhdf5.
+    /// Drops the chunk table, for want of memory: chunks are read through libhdf5 then.
     fn leave_to_library(&mut self) {
         if let DataSource::Chunked {
             direct, crowded, ..
@@ -54,25 +54,27 @@ impl DatasetMap {
     }
 }
 
-/// A request about one file.
+/// A request with the file that it is about.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Envelope {
-    /// The caller's number of the file.
+    /// The daemon's number of the file.
     pub serial: u64,
     /// Its path, for messages and for virtual sources beside it.
     pub path: Vec<u8>,
     /// How long the answer may take, in whole seconds.
     pub seconds: u64,
+    /// The request.
     pub request: Request,
 }
 
-/// What a worker says.
+/// A message of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
-    /// The first word of a worker, unasked, and what a reading one may open.
+    /// The first message, unasked: the sandbox, and the inodes that a reading worker may open.
     Hello(Sandbox, Vec<Inode>),
     /// The file of this number is not known (any more): send the request again with a descriptor.
     NeedFile,
+    /// The answer.
     Done(Result<Answer, H5Error>),
     /// `Answer::Bytes`, and this many bytes follow.
     Bytes(u64),
@@ -93,11 +95,12 @@ pub(super) struct Wire {
     socket: UnixStream,
     /// When to give up waiting for bytes; `None` waits for ever.
     pub deadline: Option<Instant>,
-    /// What received chunk tables may take.
+    /// The memory that received chunk tables may take.
     pub tables: Arc<Budget>,
 }
 
 impl Wire {
+    /// Makes an end without a deadline.
     pub(super) fn new(socket: UnixStream) -> Self {
         Self {
             socket,
@@ -194,24 +197,29 @@ impl Wire {
         Ok((postcard::from_bytes(&frame).map_err(invalid)?, file))
     }
 
+    /// Sends the first message to a reading worker.
     pub(super) fn send_permit(&self, permit: &Permit, first: Option<&File>) -> io::Result<()> {
         self.send(permit, first)
     }
 
+    /// Receives the first message to a reading worker.
     pub(super) fn receive_permit(&self) -> io::Result<(Permit, Option<File>)> {
         let (permit, first) = self.receive()?;
         Ok((permit, first.map(File::from)))
     }
 
+    /// Sends a request, with a descriptor of its file if the worker needs one.
     pub(super) fn send_request(&self, envelope: &Envelope, file: Option<&File>) -> io::Result<()> {
         self.send(envelope, file)
     }
 
+    /// Receives a request. Fails with `UnexpectedEof` once the daemon is gone.
     pub(super) fn receive_request(&self) -> io::Result<(Envelope, Option<File>)> {
         let (envelope, file) = self.receive()?;
         Ok((envelope, file.map(File::from)))
     }
 
+    /// Sends a reply, with bytes or a chunk table behind it.
     pub(super) fn send_reply(&self, reply: Reply) -> io::Result<()> {
         match reply {
             Reply::Done(Ok(Answer::Bytes(bytes))) => {
@@ -231,7 +239,7 @@ impl Wire {
         }
     }
 
-    /// A reply; bytes that follow are read too, and go to `sink` if there is one.
+    /// Receives a reply. Bytes that follow are read too, and go to `sink` if there is one.
     pub(super) fn receive_reply(&self, sink: &mut Option<&mut Sink<'_>>) -> io::Result<Reply> {
         let (reply, _) = self.receive()?;
         let len = match reply {

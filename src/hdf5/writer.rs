@@ -1,4 +1,4 @@
-//! A writing worker: makes new files of one checkout, and does nothing else.
+//! The writing worker: a process that makes new files of one checkout, and does nothing else.
 //!
 //! It may write files that exist below the directory of the checkout, and reads no file that somebody else
 //! made: that is left to the other workers, which cannot write.
@@ -20,11 +20,11 @@ use super::{Answer, H5Error, Request, descriptors, sandbox};
 use crate::io::file::StoreFile;
 use crate::io::owner::Owner;
 
-/// The argument that makes the program a writing worker; the directory that it may write in follows, and whom it is to
-/// become, if that is somebody else.
+/// The argument that makes the program a writing worker; the directory that it may write in follows, and the owner that
+/// it is to become, if that is another user.
 pub const ARGUMENT: &str = "h5-writer";
 
-/// Serves until the other side goes away.
+/// Serves until the daemon is gone.
 pub fn run() -> io::Result<()> {
     let closed = descriptors::close_inherited();
     let dir = std::env::args_os().nth(2).map(PathBuf::from);

@@ -1,4 +1,4 @@
-//! `.npyfs/`: what the mount says about itself and about any object.
+//! `.npyfs/`: reports on the mount and on any object in it.
 //!
 //! Not listed in the root, so that `cp -r`, `rsync` and `find` see the data only. Its files are made when they
 //! are looked at and never cached by the kernel.
@@ -18,11 +18,11 @@ use crate::tree::{Directory, Listing, Node, VirtualFile};
 /// Name of the directory in the root.
 pub const NAME: &[u8] = b".npyfs";
 
-/// Text that is made when somebody looks.
+/// A file whose text is made when it is looked at.
 struct ReportFile<F> {
     make: F,
     ownership: Ownership,
-    /// What is made once, for as long as the node lives; `None` if it is made anew each time.
+    /// The text, if it is made once for as long as the node lives; `None` if it is made anew each time.
     made: Option<OnceLock<Vec<u8>>>,
 }
 
@@ -65,7 +65,7 @@ impl<F: Fn() -> Vec<u8> + Send + Sync> VirtualFile for ReportFile<F> {
     }
 }
 
-/// A report that changes by itself.
+/// Returns a report that is made anew each time it is looked at.
 fn live(ownership: Ownership, make: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Node {
     Node::File(Arc::new(ReportFile {
         make,
@@ -74,7 +74,7 @@ fn live(ownership: Ownership, make: impl Fn() -> Vec<u8> + Send + Sync + 'static
     }))
 }
 
-/// A report on one version of an object.
+/// Returns a report on one version of an object.
 fn fixed(ownership: Ownership, make: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Node {
     Node::File(Arc::new(ReportFile {
         make,
@@ -83,7 +83,7 @@ fn fixed(ownership: Ownership, make: impl Fn() -> Vec<u8> + Send + Sync + 'stati
     }))
 }
 
-/// JSON with a newline at its end; a failure is reported in it.
+/// Formats JSON, with a newline at its end; a failure becomes the member `error`.
 pub fn render(info: &Result<Json>) -> Vec<u8> {
     let json = match info {
         Ok(json) => json.clone(),
@@ -94,15 +94,19 @@ pub fn render(info: &Result<Json>) -> Vec<u8> {
 
 /// The directory `.npyfs`.
 pub struct Control {
+    /// The root of the mount.
     pub root: Arc<dyn Directory>,
+    /// What the parts of the mount share.
     pub context: Arc<Context>,
+    /// The path of the store, for people.
     pub store: String,
+    /// The time of the mount, which the directory shows as its own.
     pub started: SystemTime,
-    /// What a writable mount says of its checkout.
+    /// Makes what `status.json` shows of the checkout of a writable mount.
     pub checkout: Option<Arc<dyn Fn() -> Json + Send + Sync>>,
 }
 
-/// The content of `status.json`.
+/// Makes the content of `status.json`.
 fn status(context: &Context, store: &str, checkout: Json) -> Json {
     let options = &context.options;
     json!({
@@ -186,12 +190,13 @@ impl Directory for Control {
     }
 }
 
-/// `info/`: for every entry of a directory a `.json` beside it, for what is left out too.
+/// `info/`: a `.json` for every entry of a directory, and for what is left out.
 struct InfoDirectory {
     of: Arc<dyn Directory>,
     context: Arc<Context>,
 }
 
+/// Suffix of a report on an object.
 const SUFFIX: &[u8] = b".json";
 
 impl InfoDirectory {
@@ -203,7 +208,7 @@ impl InfoDirectory {
         }
     }
 
-    /// The report on a node.
+    /// Returns the report on a node.
     fn on(&self, node: Node) -> Node {
         let own = self.entry_ownership();
         match node {
@@ -217,7 +222,7 @@ impl InfoDirectory {
         }
     }
 
-    /// The directory of reports below a directory.
+    /// Returns the directory of reports on what is in a directory.
     fn below(&self, of: Arc<dyn Directory>) -> Node {
         Node::Directory(Arc::new(InfoDirectory {
             of,
@@ -225,7 +230,7 @@ impl InfoDirectory {
         }))
     }
 
-    /// The names and reports of what is left out.
+    /// Returns names and reports of what is left out.
     fn left_out(&self, listing: &Listing) -> Vec<(Vec<u8>, Node)> {
         let own = self.entry_ownership();
         listing

@@ -1,4 +1,4 @@
-//! JSON for people and programs that want to know what an object is.
+//! Descriptions of objects as JSON, for `.npyfs/info` and `npyfs info`.
 
 use serde_json::{Value as Json, json};
 
@@ -8,7 +8,7 @@ use crate::npy::dtype::{DType, Kind, Order};
 /// Elements of an array that are printed.
 const MOST: usize = 1000;
 
-/// What a directory leaves out, with the reasons.
+/// Lists what a directory leaves out, with the reasons.
 pub fn left_out<'a>(entries: impl IntoIterator<Item = &'a (Vec<u8>, String)>) -> Json {
     entries
         .into_iter()
@@ -16,7 +16,7 @@ pub fn left_out<'a>(entries: impl IntoIterator<Item = &'a (Vec<u8>, String)>) ->
         .collect()
 }
 
-/// An array as nested lists; a long one is cut, which it then says.
+/// Makes nested lists of an array; of a long one the first elements and their number.
 pub fn value(value: &Value) -> Json {
     let size = value.dtype.size().max(1);
     let count = value.data.len() / size;
@@ -47,7 +47,7 @@ fn elements(value: &Value, size: usize, most: usize) -> Vec<Json> {
         .collect()
 }
 
-/// The bytes of one number, most significant first.
+/// Returns the bytes of one number, most significant first.
 fn big_endian(bytes: &[u8], order: Order) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     if order != Order::Big {
@@ -56,7 +56,7 @@ fn big_endian(bytes: &[u8], order: Order) -> Vec<u8> {
     bytes
 }
 
-/// One element. What JSON has no form for (not a number, raw bytes) is text.
+/// Makes a value of one element. What JSON has no form for (not a number, raw bytes) is text.
 fn element(dtype: &DType, bytes: &[u8]) -> Json {
     let (kind, order) = match dtype {
         DType::Scalar { kind, order, .. } => (*kind, *order),
@@ -140,7 +140,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Attributes by name; one that cannot be shown says why.
+/// Makes an object of attributes by name; in the place of one that cannot be shown is the reason.
 pub fn attributes(attributes: &[Attribute]) -> Json {
     attributes
         .iter()
@@ -155,7 +155,7 @@ pub fn attributes(attributes: &[Attribute]) -> Json {
         .into()
 }
 
-/// How the elements of a dataset are stored.
+/// Adds the layout of a dataset: chunks, filters, bytes stored.
 pub fn stored(details: &Details, into: &mut serde_json::Map<String, Json>) {
     into.insert("layout".into(), json!(details.layout));
     into.insert("max_shape".into(), json!(details.max_shape));
@@ -174,7 +174,7 @@ pub fn stored(details: &Details, into: &mut serde_json::Map<String, Json>) {
     }
 }
 
-/// The part of a dataset's info that its header gives.
+/// Adds all that a dataset's object header says. `dtype` is that of the fill value.
 pub fn details(details: &Details, dtype: Option<&DType>, into: &mut serde_json::Map<String, Json>) {
     let texts = |names: &[Vec<u8>]| -> Vec<String> {
         names

@@ -1,7 +1,7 @@
-//! Inode numbers, and what the kernel still refers to.
+//! Inode numbers, and the table of those that the kernel refers to.
 //!
-//! A number follows from the path, and for a file from the version of its store as well: the same over
-//! remounts, another once the content may be another. The table holds an entry as long as the kernel
+//! A number follows from the path, and for a file from the version of its store as well: it stays over
+//! remounts, and changes when the content may have changed. The table holds an entry as long as the kernel
 //! counts references to it.
 
 use std::collections::HashMap;
@@ -13,12 +13,17 @@ use super::Node;
 /// Inode number of the root directory.
 pub const ROOT_INO: u64 = 1;
 
-/// A numbered node.
+/// A node with a number.
 pub struct InodeEntry {
+    /// The number of the directory that it is in.
     pub parent: u64,
+    /// Its name there.
     pub name: Box<[u8]>,
+    /// The node that was found last by this name.
     pub node: Node,
+    /// References of the kernel.
     refs: u64,
+    /// It was opened since it came into the table.
     opened: bool,
     /// A directory that was removed, and that somebody may have open: what is made in its place is another one.
     removed: bool,
@@ -30,14 +35,14 @@ impl InodeEntry {
     }
 }
 
-/// Everything that has a number now, except the root.
+/// The nodes that have a number now, except the root.
 #[derive(Default)]
 pub struct InodeTable {
     /// In boxes, so that a table of millions grows in small steps.
     entries: HashMap<u64, Box<InodeEntry>>,
 }
 
-/// The number a node gets unless it is taken. `last`: as for `number_of_name`.
+/// Returns the number that a node gets unless it is taken. `last`: as for [`number_of_name`].
 pub fn number(parent: u64, name: &[u8], node: &Node, last: bool) -> u64 {
     if let Node::File(file) = node
         && let Some(own) = file.number()
@@ -55,8 +60,8 @@ pub fn number(parent: u64, name: &[u8], node: &Node, last: bool) -> u64 {
     placed(hash.digest(), last)
 }
 
-/// The number of a path for programs, whatever version of a file stands there. `last`: higher than all others, for
-/// programs that delete in order of numbers.
+/// Returns the number of a path that programs are shown, whatever version of a file stands there. `last`: higher than
+/// all others, for programs that delete in order of numbers.
 pub fn number_of_name(parent: u64, name: &[u8], last: bool) -> u64 {
     let mut hash = Xxh3::new();
     hash.update(&parent.to_le_bytes());
@@ -68,13 +73,14 @@ pub fn number_of_name(parent: u64, name: &[u8], last: bool) -> u64 {
 /// Set in the numbers that are higher than all others.
 const LAST: u64 = 1 << 62;
 
-/// 0 means "no entry" to the kernel, 1 is the root; some programs read numbers as signed.
+/// Makes an inode number of a hash: 0 means "no entry" to the kernel, 1 is the root; some programs read numbers as
+/// signed.
 fn placed(hash: u64, last: bool) -> u64 {
     (hash >> 2).max(2) | if last { LAST } else { 0 }
 }
 
 impl InodeTable {
-    /// The number of a node, which is in the table afterwards, with no reference if it is new.
+    /// Returns the number of a node, and puts it into the table if it is new, with no reference.
     pub fn enter(&mut self, parent: u64, name: &[u8], node: &Node, last: bool) -> u64 {
         let mut ino = number(parent, name, node, last);
         // The next free number, if it is taken.
@@ -133,7 +139,7 @@ impl InodeTable {
         }
     }
 
-    /// Takes references back; the entry goes with the last one.
+    /// Takes references of the kernel back; the entry goes with the last one.
     pub fn forget(&mut self, ino: u64, count: u64) {
         if let Some(entry) = self.entries.get_mut(&ino) {
             entry.refs = entry.refs.saturating_sub(count);
@@ -161,11 +167,12 @@ impl InodeTable {
         }
     }
 
+    /// Returns the node of a number.
     pub fn get(&self, ino: u64) -> Option<&InodeEntry> {
         self.entries.get(&ino).map(|entry| &**entry)
     }
 
-    /// Notes that a file is opened; whether it is the first time since its number came into the table.
+    /// Notes that a file is opened, and returns whether it is the first time since it came into the table.
     pub fn open_first(&mut self, ino: u64) -> bool {
         self.entries
             .get_mut(&ino)
@@ -179,7 +186,7 @@ impl InodeTable {
         }
     }
 
-    /// A file that keeps its number has another name now.
+    /// Gives a node another name; it keeps its number.
     pub fn rename(&mut self, ino: u64, parent: u64, name: &[u8]) {
         if let Some(entry) = self.entries.get_mut(&ino) {
             entry.parent = parent;
@@ -187,7 +194,7 @@ impl InodeTable {
         }
     }
 
-    /// The names that lead to a number; `None` if it is not in the table.
+    /// Returns the names that lead to a number; `None` if it is not in the table.
     pub fn names(&self, ino: u64) -> Option<Vec<Vec<u8>>> {
         let mut names = Vec::new();
         let mut at = ino;
@@ -200,7 +207,7 @@ impl InodeTable {
         Some(names)
     }
 
-    /// The visible path of a number, for messages.
+    /// Returns the visible path of a number, for messages.
     pub fn path(&self, ino: u64) -> Vec<u8> {
         let mut names = Vec::new();
         let mut at = ino;

@@ -11,12 +11,12 @@ pub const SUFFIXES: [&[u8]; 5] = [b".npy", b".npz", b".txt", b".bin", b".keys"];
 /// Longest file name the kernel accepts, in bytes.
 const NAME_MAX: usize = 255;
 
-/// The visible name of an object called `own`: escaped, with `suffix` behind, cut to 255 bytes.
+/// Returns the visible name of an object called `own`: escaped, with `suffix` behind, cut to 255 bytes.
 pub fn visible(own: &[u8], suffix: &str) -> Vec<u8> {
     visible_with(own, suffix, b'#')
 }
 
-/// The same, with `sep` shown in place of `#` (daf names).
+/// Returns the visible name, as [`visible`] does, with `sep` in place of `#`, as names of daf are shown.
 pub fn visible_with(own: &[u8], suffix: &str, sep: u8) -> Vec<u8> {
     let mut name = escape(own, sep);
     if name.len() + suffix.len() > NAME_MAX {
@@ -29,7 +29,7 @@ pub fn visible_with(own: &[u8], suffix: &str, sep: u8) -> Vec<u8> {
     name
 }
 
-/// The longest start of at most `room` bytes that splits neither a UTF-8 letter nor an escape.
+/// Returns the length of the longest start of at most `room` bytes that splits neither a UTF-8 letter nor an escape.
 fn whole_letters(name: &[u8], room: usize) -> usize {
     let is_escape = |at: usize| {
         name[at] == b'%'
@@ -76,7 +76,7 @@ fn escape(own: &[u8], sep: u8) -> Vec<u8> {
     out
 }
 
-/// The own name that a visible name stands for, if it was not cut: undoes `visible` with an empty suffix.
+/// Returns the own name that a visible name stands for, if it was not cut: undoes [`visible`] with an empty suffix.
 pub fn unescape(name: &[u8]) -> Vec<u8> {
     let hex = |digit: u8| {
         char::from(digit)
@@ -105,13 +105,13 @@ pub fn unescape(name: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The own name that a visible name without its suffix stands for, with `sep` shown in place of `#`.
+/// Returns the own name that a visible name without its suffix stands for, where `sep` is shown in place of `#`.
 pub fn own(shown: &[u8], sep: u8) -> Vec<u8> {
     let hash = |&byte: &u8| if byte == sep { b'#' } else { byte };
     unescape(&shown.iter().map(hash).collect::<Vec<u8>>())
 }
 
-/// Why an object cannot be called by a name.
+/// The reason why an object cannot be stored under a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// The object that it stands for has another name in a mount.

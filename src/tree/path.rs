@@ -1,4 +1,4 @@
-//! Paths of a tree without a kernel: names one after the other, symbolic links followed.
+//! Path look-up without a kernel: names one after the other, symbolic links followed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use crate::error::{Error, ErrorKind};
 /// Symbolic links that a path may lead through.
 const MOST_LINKS: usize = 40;
 
-/// Why a path leads nowhere.
+/// The reason why a path leads nowhere.
 #[derive(Clone, Debug)]
 pub enum PathError {
     /// Nothing has this path.
     Missing,
-    /// It could not be followed to its end.
+    /// A directory on the way could not be read, or there are too many links.
     Failed(Error),
 }
 

@@ -1,4 +1,4 @@
-//! The editing worker, as the daemon sees it.
+//! The daemon's end of an editing worker.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::hdf5::{
 use crate::io::file::StoreFile;
 use crate::npy::dtype::DType;
 
-/// The worker process that makes such files.
+/// The client of an editing worker, which ends with it.
 pub struct Editor {
     worker: WorkerProcess,
 }
 
 impl Editor {
-    /// A worker that may read below `readable` and change files that exist below `dir`: `program`, which
-    /// becomes one when it is started with `editor::ARGUMENT`.
+    /// Starts a worker that may read below `readable` and change files that exist below `dir`: `program`, which
+    /// becomes one when it is started with [`editor::ARGUMENT`].
     pub fn start(program: &Path, dir: &Path, readable: &[PathBuf]) -> std::io::Result<Self> {
         let dirs = std::iter::once(dir).chain(readable.iter().map(PathBuf::as_path));
         let tables = Arc::new(Budget::default());
@@ -28,7 +28,7 @@ impl Editor {
         Ok(Self { worker })
     }
 
-    /// Changes `file`; says for each step why it was refused, if it was. On failure the file is of no use.
+    /// Changes `file`; returns for each step the reason why it was refused, if it was. On failure the file is of no use.
     pub fn edit(
         &mut self,
         file: &StoreFile,
@@ -49,7 +49,7 @@ impl Editor {
 }
 
 impl Editor {
-    /// The datasets of elements of fixed size whose data are in the file.
+    /// Returns the datasets of elements of fixed size whose data are in the file.
     pub fn datasets(&mut self, file: &StoreFile) -> Result<Vec<Recodable>, H5Error> {
         let wrong = || H5Error::Damaged("answer to another request".into());
         let mut found = Vec::new();
@@ -106,7 +106,7 @@ impl Editor {
         Ok(found)
     }
 
-    /// Whether members of a dataset's elements are not shown.
+    /// Returns whether members of a dataset's elements are not shown.
     fn leaves_out(&mut self, file: &StoreFile, object: u64) -> Result<bool, H5Error> {
         match self.ask(file, &Request::Describe { object })? {
             Answer::Details(details) => Ok(!details.left_out.is_empty()),
@@ -114,7 +114,7 @@ impl Editor {
         }
     }
 
-    /// Where the elements of a dataset begin; `None` if they do not lie together, as they are.
+    /// Returns the address of the elements of a contiguous dataset; `None` for another.
     pub fn contiguous(&mut self, file: &StoreFile, of: &Recodable) -> Result<Option<u64>, H5Error> {
         match self.ask(file, &Request::Map { dataset: of.addr })? {
             Answer::Map(map) => Ok(match map.source {
@@ -125,7 +125,8 @@ impl Editor {
         }
     }
 
-    /// What holds references to objects, as paths; `@NAME` stands behind an object for an attribute.
+    /// Returns the paths of datasets and attributes that hold references to objects; `@NAME` stands behind an object
+    /// for an attribute.
     pub fn references(&mut self, file: &StoreFile) -> Result<Vec<ObjectPath>, H5Error> {
         match self.ask(file, &Request::References)? {
             Answer::References(found) => Ok(found),

@@ -30,7 +30,7 @@ pub(crate) fn create_collection(path: &[u8]) -> Result<Id> {
 }
 
 /// The properties of chunked datasets with filters, each by its number and parameters.
-pub(crate) fn chunked(chunk: &[u64], filters: &[(i32, Vec<u32>)]) -> Result<Id> {
+pub(crate) fn chunked(chunk: &[u64], filters: &[FilterSpec]) -> Result<Id> {
     let rank = c_int::try_from(chunk.len()).map_err(|_| Failure("rank".into()))?;
     // SAFETY: plain calls; the chunk has as many dimensions as its rank, and parameters are as many as is said.
     unsafe {

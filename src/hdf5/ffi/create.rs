@@ -221,7 +221,7 @@ pub(crate) fn chunked_dataset(
     ty: &Id,
     shape: &[u64],
     chunk: &[u64],
-    filters: &[(i32, Vec<u32>)],
+    filters: &[FilterSpec],
 ) -> Result<Id> {
     if chunk.len() != shape.len() {
         return Err(Failure("chunks of another rank".into()));

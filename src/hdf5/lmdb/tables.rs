@@ -1,4 +1,4 @@
-//! Changes to the LMDB files of a Hangar repository, made in a worker process of their own.
+//! Changes to the LMDB tables of a Hangar repository, and its writer lock, in a worker process of their own.
 //!
 //! liblmdb trusts the pages it maps, so writing is kept out of the daemon as reading is. Hangar opens its tables
 //! without lock files: what keeps writers apart is one row, `writerlock:` in `branch.lmdb` (`records/heads.py`).
@@ -30,11 +30,12 @@ const TABLES: [&str; 5] = [
     "stage_hash.lmdb",
 ];
 
-/// The row of the writer lock, and its value while nobody has it.
+/// The key of the writer lock.
 pub const LOCK: &[u8] = b"writerlock:";
+/// The value of the writer lock while nobody has it.
 pub const FREE: &[u8] = b"LOCK_AVAILABLE";
 
-/// What every holder of ours begins with; its host follows.
+/// The prefix of the lock's value while a process of npyfs has it; its host follows.
 const OURS: &str = "npyfs:";
 
 /// How long a process that looked at the lock before it was taken may need to write its own value.
@@ -50,61 +51,72 @@ const SAMPLES_MAP: u64 = 300_000_000;
 /// One change to a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TableOp {
+    /// Sets the value of a key.
     Put(ByteBuf, ByteBuf),
-    /// Puts a value unless the key has one.
+    /// Sets the value of a key that has none.
     Add(ByteBuf, ByteBuf),
+    /// Removes a key, if it is there.
     Delete(ByteBuf),
+    /// Removes all keys.
     Clear,
-    /// The key must have this value, else nothing of this step and those behind it is done.
+    /// Demands that a key has this value, or none; else this transaction and those behind it are not made.
     Expect(ByteBuf, Option<ByteBuf>),
 }
 
 impl TableOp {
+    /// Sets the value of a key.
     pub fn put(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Self {
         Self::Put(ByteBuf::from(key.into()), ByteBuf::from(value.into()))
     }
 
+    /// Sets the value of a key that has none.
     pub fn add(key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Self {
         Self::Add(ByteBuf::from(key.into()), ByteBuf::from(value.into()))
     }
 
+    /// Removes a key, if it is there.
     pub fn delete(key: impl Into<Vec<u8>>) -> Self {
         Self::Delete(ByteBuf::from(key.into()))
     }
 }
 
-/// Changes to one table, all of them in one transaction.
+/// Changes to one table, made in one transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableTransaction {
-    /// One of the tables, or `data/30/<uid>` and `data/31/<uid>`.
+    /// The name of a table, or `data/30/<uid>` or `data/31/<uid>` for a file of samples.
     pub table: String,
+    /// The changes, in their order.
     pub ops: Vec<TableOp>,
 }
 
 impl TableTransaction {
+    /// Makes a transaction.
     pub fn new(table: &str, ops: Vec<TableOp>) -> Self {
         let table = table.to_owned();
         Self { table, ops }
     }
 }
 
-/// What can be asked of the worker.
+/// A request to the worker that writes tables.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TablesRequest {
     /// Takes the writer lock.
     Take,
-    /// One step after the other; files of samples, which belong to one writer, without the lock, too.
+    /// Makes one transaction after the other. Files of samples, which belong to one writer, are written without the
+    /// lock, too.
     Write(Vec<TableTransaction>),
+    /// Gives the writer lock back.
     Release,
 }
 
-/// What became of it.
+/// The outcome of a [`TablesRequest`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TablesOutcome {
+    /// All of it is done.
     Done,
-    /// Who has the writer lock.
+    /// Somebody else has the writer lock: its value.
     Held(String),
-    /// A key that has not the value it was expected to have.
+    /// This key has not the value that was demanded.
     Differs(String),
     /// The file of samples has no more room.
     Full,
@@ -114,7 +126,7 @@ pub enum TablesOutcome {
 pub struct Tables {
     folder: PathBuf,
     host: String,
-    /// What this process writes into the lock's row.
+    /// The value that this process gives the lock.
     holder: Vec<u8>,
     lock: Option<File>,
 }
@@ -124,7 +136,7 @@ fn damaged(error: impl std::fmt::Display) -> H5Error {
 }
 
 impl Tables {
-    /// `folder` is the directory with the tables.
+    /// The tables in `folder`; the lock is not taken yet.
     pub fn new(folder: &Path) -> Self {
         let host = host();
         let nonce = std::collections::hash_map::RandomState::new();
@@ -138,6 +150,7 @@ impl Tables {
         }
     }
 
+    /// Answers one request.
     pub fn answer(&mut self, request: &TablesRequest) -> Result<TablesOutcome, H5Error> {
         match request {
             TablesRequest::Take => self.take(),
@@ -149,7 +162,7 @@ impl Tables {
             }
             TablesRequest::Write(steps) => {
                 for step in steps {
-                    let outcome = self.step(step)?;
+                    let outcome = self.commit(step)?;
                     if outcome != TablesOutcome::Done {
                         return Ok(outcome);
                     }
@@ -160,7 +173,7 @@ impl Tables {
         }
     }
 
-    /// Takes the lock, if it is free, or was left by a process of ours on this host that is gone.
+    /// Takes the lock, if it is free, or was left by a process of npyfs on this host that is gone.
     fn take(&mut self) -> Result<TablesOutcome, H5Error> {
         if self.lock.is_some() {
             return Ok(TablesOutcome::Done);
@@ -204,11 +217,12 @@ impl Tables {
             TableOp::Expect(ByteBuf::from(LOCK), holder),
             TableOp::put(LOCK, FREE),
         ];
-        let outcome = self.step(&TableTransaction::new(BRANCHES, ops));
+        let outcome = self.commit(&TableTransaction::new(BRANCHES, ops));
         drop(file);
         outcome
     }
 
+    /// Returns the value of the lock.
     fn value(&self) -> Result<Option<Vec<u8>>, H5Error> {
         let env = open(&self.folder.join(BRANCHES), ROOM, true)?;
         let txn = env.read_txn()?;
@@ -218,7 +232,8 @@ impl Tables {
         Ok(table.get(&txn, LOCK)?.map(<[u8]>::to_vec))
     }
 
-    fn step(&self, step: &TableTransaction) -> Result<TablesOutcome, H5Error> {
+    /// Makes one transaction.
+    fn commit(&self, step: &TableTransaction) -> Result<TablesOutcome, H5Error> {
         if let Some(uid) = samples(&step.table) {
             let dir = self.folder.join(&step.table[..8]).join(uid);
             let env = open(&dir, SAMPLES_MAP, false)?;
@@ -242,7 +257,7 @@ impl Tables {
     }
 }
 
-/// The name of a file of samples: `data/30/<uid>` or `data/31/<uid>`.
+/// Returns the `<uid>` of a file of samples, `data/30/<uid>` or `data/31/<uid>`; `None` for a table.
 fn samples(table: &str) -> Option<&str> {
     let uid = ["data/30/", "data/31/"]
         .into_iter()
@@ -251,7 +266,7 @@ fn samples(table: &str) -> Option<&str> {
     fits.then_some(uid)
 }
 
-/// The name of this host, in letters that no other part of a holder has.
+/// Returns the name of this host, without the characters that separate the parts of the lock's value.
 fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
@@ -261,6 +276,7 @@ fn host() -> String {
         .collect()
 }
 
+/// Returns the beginning of a value, for messages.
 fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value).chars().take(200).collect()
 }
@@ -280,7 +296,7 @@ fn open(path: &Path, room: u64, table: bool) -> Result<Env<WithoutTls>, H5Error>
     Ok(open_to_write(&options, path, table)?)
 }
 
-/// The one unsafe call.
+/// Opens an environment to write: the one unsafe call.
 #[allow(unsafe_code)]
 fn open_to_write(
     options: &EnvOpenOptions<WithoutTls>,
@@ -298,7 +314,7 @@ fn open_to_write(
     }
 }
 
-/// All changes in one transaction.
+/// Makes all changes in one transaction.
 fn change(env: &Env<WithoutTls>, ops: &[TableOp]) -> heed::Result<TablesOutcome> {
     let mut txn = env.write_txn()?;
     let table: Database<Bytes, Bytes> = env.create_database(&mut txn, None)?;

@@ -1,8 +1,9 @@
-//! The worker process that keeps Hangar's writer lock, and the daemon's end of it.
+//! The worker process that changes the LMDB tables of a Hangar repository under its writer lock, and the daemon's end
+//! of it.
 //!
 //! It is not killed with its daemon: when the daemon is gone it completes the request that it has, gives the lock
-//! back and ends. So a daemon that dies leaves no lock behind. Where the worker itself is killed, the row stays;
-//! whoever of ours next takes the lock on this host knows it for what it is.
+//! back and ends. So a daemon that dies leaves no lock behind. Where the worker itself is killed, the row stays; the
+//! next worker that takes the lock on this host recognises it.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
@@ -19,11 +20,11 @@ use crate::hdf5::{Answer, H5Error, Request, descriptors, sandbox};
 use crate::io::file::StoreFile;
 use crate::io::owner::Owner;
 
-/// The argument that makes the program such a worker; the directory of the tables follows, and whom it is to become, if
-/// that is somebody else.
+/// The argument that makes the program such a worker; the directory of the tables follows, and the owner that it is to
+/// become, if that is another user.
 pub const ARGUMENT: &str = "lmdb-writer";
 
-/// Serves until the other side goes away.
+/// Serves until the daemon is gone.
 pub fn run() -> io::Result<()> {
     let closed = descriptors::close_inherited();
     let dir = std::env::args_os().nth(2).map(PathBuf::from);
@@ -63,29 +64,30 @@ fn serve(wire: &Wire, tables: &mut Tables) -> io::Result<()> {
     }
 }
 
-/// Changes the tables of one repository.
+/// The daemon's end of the worker that changes the tables of one repository.
 pub struct LmdbWriter {
     program: PathBuf,
     folder: PathBuf,
     /// The owner of the folder, if root writes in it for him.
     owner: Owner,
-    /// The worker that was used last; who has it may have the writer lock.
+    /// The worker that was used last, unless it is at work.
     idle: Mutex<Option<WorkerProcess>>,
 }
 
-/// The writer lock, and the right to change tables, as long as it lives.
+/// The writer lock, which is given back when this is dropped; changes to tables go through it.
 pub struct WriterLock<'a> {
     worker: Option<WorkerProcess>,
     file: StoreFile,
     idle: MutexGuard<'a, Option<WorkerProcess>>,
 }
 
-/// Why the lock was not had.
+/// The reason why the writer lock was not taken.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LockError {
-    /// Who has it.
+    /// Somebody else has it: the value of the lock.
     #[error("{0} holds the writer lock")]
     Held(String),
+    /// The worker, or a table, failed.
     #[error(transparent)]
     Failed(#[from] H5Error),
 }
@@ -95,7 +97,8 @@ fn failed(error: io::Error) -> H5Error {
 }
 
 impl LmdbWriter {
-    /// For the tables in `folder`; `program` becomes a worker when it is started with `ARGUMENT`.
+    /// Makes the end for the tables in `folder`, and starts no worker yet: `program` becomes one when it is started with
+    /// [`ARGUMENT`].
     pub fn new(program: &Path, folder: &Path) -> io::Result<Self> {
         Ok(Self {
             program: program.to_owned(),
@@ -105,12 +108,12 @@ impl LmdbWriter {
         })
     }
 
-    /// The owner of the folder, if root writes in it for him.
+    /// Returns the owner of the folder, if root writes in it for him.
     pub fn owner(&self) -> Owner {
         self.owner
     }
 
-    /// Asks the worker that was used last, or a new one, which `idle` then has no more.
+    /// Asks the worker that was used last, or a new one, and returns it with the answer.
     fn ask(
         &self,
         idle: &mut Option<WorkerProcess>,
@@ -137,7 +140,7 @@ impl LmdbWriter {
         StoreFile::open(&self.folder.join(BRANCHES)).map_err(failed)
     }
 
-    /// Takes the writer lock; threads of this process wait for each other, nobody for another process.
+    /// Takes the writer lock. Threads of this process wait for each other; the lock of another process is an error.
     pub fn lock(&self) -> Result<WriterLock<'_>, LockError> {
         let mut idle = self.idle.lock().unwrap_or_else(|e| e.into_inner());
         let file = self.file()?;
@@ -156,7 +159,7 @@ impl LmdbWriter {
         }
     }
 
-    /// Writes values of samples, which needs no lock.
+    /// Writes values of samples, for which no lock is needed.
     pub fn write_values(&self, steps: Vec<TableTransaction>) -> Result<TablesOutcome, H5Error> {
         let mut idle = self.idle.lock().unwrap_or_else(|e| e.into_inner());
         let file = self.file()?;
@@ -174,7 +177,7 @@ fn another() -> H5Error {
 }
 
 impl WriterLock<'_> {
-    /// Makes changes, step by step; `Differs` and `Full` say that one was not made, nor those behind it.
+    /// Makes one transaction after the other; with `Differs` or `Full` one was not made, nor those behind it.
     pub fn write(&mut self, steps: Vec<TableTransaction>) -> Result<TablesOutcome, H5Error> {
         let request = Request::Tables(TablesRequest::Write(steps));
         let Some(worker) = &mut self.worker else {

@@ -20,7 +20,7 @@ const LATELY: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 /// Most sources of virtual datasets that are known at a time.
 const MOST_SOURCES: usize = 1 << 14;
 
-/// What a worker must be able to open to answer a request.
+/// The files that a worker must be able to open to answer a request.
 #[derive(Clone, Copy)]
 pub(super) struct RequiredAccess<'a> {
     pub(super) file: &'a StoreFile,
