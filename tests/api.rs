@@ -171,7 +171,7 @@ fn a_store_is_shared_between_threads() {
     });
 }
 
-/// Whatever the feature `internals` adds is in `npyfs::internals`: what does not name that compiles without.
+/// Whatever the feature `internals` adds is in the module of that name: what does not name it compiles without.
 #[test]
 fn the_examples_and_these_tests_need_the_public_api_only() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
