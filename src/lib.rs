@@ -1,4 +1,32 @@
-//! npyfs shows HDF5 stores as directories of virtual `.npy` files.
+//! Arrays of HDF5 stores for Rust programs: the same names and the same bytes as in a mount of `npyfs`, without a mount.
+//!
+//! A [`Store`] is an HDF5 file, a daf or Arkouda store, a Hangar repository, or a directory of such. It lists its arrays, and
+//! reads them whole or in part into `ndarray`s. Nothing is ever written to it.
+//!
+//! ```standalone_crate
+//! use ndarray::{Array2, Ix2, s};
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     npyfs::worker_hook(); // first thing in main
+//! #   let stores = tempfile::tempdir()?;
+//! #   npyfs::internals::formats::demo::write(stores.path())?;
+//! #   std::env::set_current_dir(&stores)?;
+//!     let store = npyfs::Store::open("cells.h5df")?;
+//!     for entry in store.entries("/")? {
+//!         println!("{} {} {:?}", entry.path, entry.dtype, entry.shape);
+//!     }
+//!     let scores = store.array("cell,gene#score")?;
+//!     let all: Array2<f32> = scores.read()?;
+//!     let some = scores.slice::<f32, Ix2>(s![10..20, ..])?; // decodes only what it touches
+//!     assert_eq!(some, all.slice(s![10..20, ..]));
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Worker processes
+//!
+//! HDF5 runs in sandboxed worker processes, never in the program: a damaged file costs a worker. [`worker_hook`] makes the program
+//! start them of itself. A program that does not call it needs the installed `npyfs` of the same version.
 
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
@@ -9,7 +37,6 @@
     allow(clippy::len_without_is_empty)
 )]
 
-#[allow(missing_docs, unreachable_pub)]
 mod api;
 #[allow(missing_docs, unreachable_pub)]
 mod checkout;
@@ -31,8 +58,13 @@ mod options;
 mod printable;
 mod tree;
 
-pub use crate::npy::dtype::DType;
+/// The element type of an array, and what it consists of.
+pub mod dtype {
+    pub use crate::npy::dtype::{DType, Field, Kind, Order};
+}
+
 pub use api::{Array, Element, Entries, Entry, Error, File, OpenOptions, Store, worker_hook};
+pub use dtype::DType;
 
 #[doc(hidden)]
 pub use command::main;

@@ -14,7 +14,7 @@ use crate::npy::parse::{Header, LONGEST_HEADER, PREAMBLE, parse, start};
 /// Bytes that are asked for at a time: enough for several chunks to be decoded side by side.
 const STEP: usize = 4 << 20;
 
-/// An array of a store. Opening it reads its header only; its elements are read when they are asked for.
+/// An open array of a store, whose elements are read when they are asked for.
 pub struct Array {
     path: String,
     content: Arc<dyn Content>,
@@ -64,6 +64,25 @@ impl Array {
 
     /// Reads all elements.
     ///
+    /// `T` is a type that the elements fit into without loss, see [`Element`]; `D` is the dimension.
+    ///
+    /// ```standalone_crate
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # npyfs::worker_hook();
+    /// # let stores = tempfile::tempdir()?;
+    /// # npyfs::internals::formats::demo::write(stores.path())?;
+    /// # std::env::set_current_dir(&stores)?;
+    /// use ndarray::{Array1, Array2, ArrayD};
+    ///
+    /// let store = npyfs::Store::open("cells.h5df")?;
+    /// let names: Array1<String> = store.array("cell#")?.read()?;
+    /// let scores: Array2<f32> = store.array("cell,gene#score")?.read()?;
+    /// let of_any_rank: ArrayD<f32> = store.array("cell,gene#score")?.read()?;
+    /// assert_eq!((names.len(), scores.dim(), of_any_rank.ndim()), (1000, (1000, 200), 2));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::WrongType`] and [`Error::WrongRank`] if the array is none of `T` with `D` axes, and whatever
@@ -72,15 +91,23 @@ impl Array {
         self.region(&Region::whole(&self.shape))
     }
 
-    /// Reads the part that `selection` selects, as `ndarray`'s `slice` would of the whole array; `D` is the
-    /// dimension of the result. Only chunks that hold a selected element are decoded.
+    /// Reads the part that `selection` selects, as `ndarray`'s `slice` would of the whole array.
     ///
-    /// ```no_run
-    /// # fn main() -> Result<(), npyfs::Error> {
-    /// use ndarray::{Ix2, s};
+    /// `D` is the dimension of the result. Only chunks that hold a selected element are decoded.
+    ///
+    /// ```standalone_crate
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # npyfs::worker_hook();
+    /// # let stores = tempfile::tempdir()?;
+    /// # npyfs::internals::formats::demo::write(stores.path())?;
+    /// # std::env::set_current_dir(&stores)?;
+    /// use ndarray::{Ix1, Ix2, s};
+    ///
     /// let store = npyfs::Store::open("cells.h5df")?;
-    /// let some = store.array("cell,gene#score")?.slice::<f32, Ix2>(s![10..20, ..])?;
-    /// assert_eq!(some.nrows(), 10);
+    /// let scores = store.array("cell,gene#score")?;
+    /// let rows = scores.slice::<f32, Ix2>(s![10..20, ..])?;
+    /// let column = scores.slice::<f32, Ix1>(s![..;100, -1])?;
+    /// assert_eq!((rows.dim(), column.len()), ((10, 200), 10));
     /// # Ok(())
     /// # }
     /// ```
@@ -135,7 +162,7 @@ impl Array {
             .map_err(|_| rank(D::NDIM.unwrap_or(found)))
     }
 
-    /// The selected elements in C order.
+    /// Reads the selected elements, in C order.
     fn elements<T: Element>(&self, region: &Region) -> Result<Vec<T>, Error> {
         let size = self.dtype.size();
         let too_large = |count: Option<usize>| Error::TooLarge {
@@ -202,7 +229,7 @@ impl std::fmt::Debug for Array {
     }
 }
 
-/// The header of an `.npy` content; `None` if it is none.
+/// Reads the header of an `.npy` content; `None` if there is none.
 fn header(content: &dyn Content) -> crate::error::Result<Option<Header>> {
     let read = |len: usize| {
         let len = usize::try_from(content.len())

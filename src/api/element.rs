@@ -1,4 +1,4 @@
-//! Rust types that elements of an array can be read as.
+//! The Rust types that elements of an array can be read as.
 
 use half::f16;
 use num_complex::Complex;
@@ -24,28 +24,28 @@ impl<T: sealed::Decode + Sized + Send> Element for T {}
 pub(super) mod sealed {
     use crate::npy::dtype::DType;
 
-    /// How elements come out of their bytes.
+    /// A type that elements are decoded to from their bytes.
     pub trait Decode: Clone {
-        /// How messages call the type.
+        /// The name of the type in messages.
         const NAME: &'static str;
 
-        /// Tells if elements of `dtype` are read as this type.
+        /// Returns whether elements of `dtype` are read as this type.
         fn fits(dtype: &DType) -> bool;
 
-        /// The memory of a vector as the bytes that are read, where the elements lie in it as they are served.
+        /// Returns the memory of a vector as bytes; `None` for a type that does not lie in memory as it is served.
         fn memory(_vector: &mut [Self]) -> Option<&mut [u8]> {
             None
         }
 
-        /// An element to begin with.
+        /// Returns an element to fill memory with before it is read.
         fn blank() -> Self;
 
-        /// One element from its bytes, of which there are `dtype.size()`.
+        /// Decodes one element from its `dtype.size()` bytes.
         fn decode(bytes: &[u8], dtype: &DType) -> Result<Self, String>;
     }
 }
 
-/// Tells if elements of `dtype` lie in memory as they are served.
+/// Returns whether elements of `dtype` lie in memory as they are served.
 pub(super) fn lies_as_served(dtype: &DType) -> bool {
     match dtype {
         DType::Scalar { order, .. } => match order {
@@ -57,7 +57,8 @@ pub(super) fn lies_as_served(dtype: &DType) -> bool {
     }
 }
 
-/// The bytes of an element in the order of this machine; `unit` is what is turned round, a half of a complex number.
+/// Returns the bytes of an element in the order of this machine. `unit` bytes are turned round at a time: of a complex number
+/// each half.
 fn native<const N: usize>(bytes: &[u8], dtype: &DType, unit: usize) -> Result<[u8; N], String> {
     let mut own: [u8; N] = bytes
         .try_into()
@@ -152,7 +153,7 @@ impl sealed::Decode for bool {
     }
 }
 
-/// The bytes of a text without the NULs at its end.
+/// Returns the bytes of a text without the NULs at its end.
 fn trimmed(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().rposition(|&b| b != 0).map_or(0, |at| at + 1);
     &bytes[..end]

@@ -2,15 +2,15 @@
 
 use crate::npy::dtype::DType;
 
-/// An array of a store, as [`Store::entries`](super::Store::entries) finds it.
+/// A description of an array, from [`Store::entries`](super::Store::entries).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Its path in the store, without a leading `/`; with `.npy`, as a mount names it.
+    /// The path in the store as a mount names it, with `.npy` and without a leading `/`.
     pub path: String,
-    /// The type of its elements.
+    /// The type of the elements.
     pub dtype: DType,
-    /// Entries along each axis; empty for a 0-d array.
+    /// The number of entries along each axis; empty for a 0-d array.
     pub shape: Vec<usize>,
 }
 

@@ -1,8 +1,8 @@
-//! What a program is told when an array cannot be had.
+//! The error of the Rust API.
 
 use crate::error::ErrorKind;
 
-/// Why a store, an array or a part of one cannot be read. Each message names what it is about.
+/// The reason why a store, an array or a part of one cannot be read. The message names what it is about.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -42,9 +42,9 @@ pub enum Error {
     WrongRank {
         /// The array.
         path: String,
-        /// Axes of what is there.
+        /// The number of axes that are there.
         found: usize,
-        /// Axes that were asked for.
+        /// The number of axes that was asked for.
         wanted: usize,
     },
     /// A selection reaches beyond the array.
@@ -52,11 +52,11 @@ pub enum Error {
     OutOfRange {
         /// The array.
         path: String,
-        /// What was selected.
+        /// The selection along that axis.
         selection: String,
-        /// Number of the axis, from 0.
+        /// The number of the axis, from 0.
         axis: usize,
-        /// Entries of that axis.
+        /// The number of entries along that axis.
         len: usize,
     },
     /// One element does not fit the type asked for: text that is not UTF-8, for one.
@@ -64,9 +64,9 @@ pub enum Error {
     Element {
         /// The array.
         path: String,
-        /// Number of the element in C order, within what was read.
+        /// The place of the element in what was read, in C order.
         index: usize,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// There is not enough memory for the array.
@@ -74,13 +74,13 @@ pub enum Error {
     TooLarge {
         /// The array.
         path: String,
-        /// Bytes that it would take.
+        /// The number of bytes that it would take.
         bytes: u128,
     },
     /// No program is known to start the sandboxed worker processes from.
     #[error("no worker program: {reason}; call npyfs::worker_hook() first thing in main, or install npyfs {} in PATH", env!("CARGO_PKG_VERSION"))]
     NoWorker {
-        /// What was looked for.
+        /// What was looked for, and what is wrong with it.
         reason: String,
     },
 }
@@ -97,7 +97,7 @@ impl Error {
         }
     }
 
-    /// Puts the path of an object in front of what went wrong with it.
+    /// Creates an error with the path of an object in front of what went wrong with it.
     pub(super) fn of(path: &str, error: crate::error::Error) -> Self {
         match error.kind {
             ErrorKind::NotFound => Self::NotFound {

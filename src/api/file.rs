@@ -6,10 +6,9 @@ use std::sync::Arc;
 use super::error::Error;
 use crate::io::content::Content;
 
-/// The bytes of a virtual file: what a mount would show, `.npy` header included.
+/// An open virtual file: the bytes that a mount would show, `.npy` header included.
 ///
-/// It keeps the version that it was opened with: a store that is changed meanwhile ends reading with an
-/// error, never with a mixture.
+/// It keeps the version that it was opened with. Once the store is changed, reading fails; it never gives a mixture.
 pub struct File {
     path: String,
     content: Arc<dyn Content>,
@@ -30,7 +29,7 @@ impl File {
         self.content.len()
     }
 
-    /// Returns `true` for a file without bytes.
+    /// Returns whether the file has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

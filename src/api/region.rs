@@ -2,17 +2,17 @@
 
 use ndarray::SliceInfoElem;
 
-/// Selected entries of one axis: `first`, `first + step`, … `count` of them.
+/// The selected entries of one axis: `first`, `first + step`, … `count` of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Along {
-    pub first: usize,
-    pub count: usize,
-    pub step: isize,
+struct Along {
+    first: usize,
+    count: usize,
+    step: isize,
 }
 
 impl Along {
-    /// Every entry of an axis.
-    pub fn all(len: usize) -> Self {
+    /// Selects every entry of an axis.
+    fn all(len: usize) -> Self {
         Self {
             first: 0,
             count: len,
@@ -20,7 +20,7 @@ impl Along {
         }
     }
 
-    /// The entries that ndarray's slicing selects of an axis of `len`; `None` if it reaches beyond.
+    /// Selects what ndarray's slicing selects of an axis of `len`; `None` if it reaches beyond.
     fn of(start: isize, end: Option<isize>, step: isize, len: usize) -> Option<Self> {
         let of = |at: isize| match at {
             0.. => Some(at.unsigned_abs()),
@@ -40,7 +40,7 @@ impl Along {
         Some(Self { first, count, step })
     }
 
-    /// The entry at a place of the selection, which is below `count`.
+    /// Returns the entry at a place of the selection; the place is below `count`.
     fn at(self, place: usize) -> usize {
         let by = self.step.unsigned_abs().saturating_mul(place);
         match self.step < 0 {
@@ -50,35 +50,35 @@ impl Along {
     }
 }
 
-/// What is selected of an array.
+/// A part of an array that is to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Region {
+pub(super) struct Region {
     /// For each axis of the array.
-    pub along: Vec<Along>,
-    /// Shape of the result: axes that one entry was taken of are gone, new ones have length 1.
-    pub shape: Vec<usize>,
+    along: Vec<Along>,
+    /// The shape of the result: axes that one entry was taken of are gone, new ones have length 1.
+    pub(super) shape: Vec<usize>,
 }
 
-/// A selection that does not fit.
+/// A selection that does not fit the array.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Misfit {
-    /// It is for so many axes.
+pub(super) enum Misfit {
+    /// It has this number of axes.
     Rank(usize),
     /// It reaches beyond this axis.
     Range(usize, String),
 }
 
 impl Region {
-    /// The whole of an array.
-    pub fn whole(shape: &[usize]) -> Self {
+    /// Selects the whole of an array.
+    pub(super) fn whole(shape: &[usize]) -> Self {
         Self {
             along: shape.iter().map(|&len| Along::all(len)).collect(),
             shape: shape.to_vec(),
         }
     }
 
-    /// What `elements` select of an array of `shape`.
-    pub fn of(elements: &[SliceInfoElem], shape: &[usize]) -> Result<Self, Misfit> {
+    /// Selects what `elements` select of an array of `shape`.
+    pub(super) fn of(elements: &[SliceInfoElem], shape: &[usize]) -> Result<Self, Misfit> {
         let takes = |e: &&SliceInfoElem| !matches!(e, SliceInfoElem::NewAxis);
         let axes = elements.iter().filter(takes).count();
         if axes != shape.len() {
@@ -108,15 +108,15 @@ impl Region {
         Ok(region)
     }
 
-    /// Elements that are selected; `None` if they are more than can be counted.
-    pub fn len(&self) -> Option<usize> {
+    /// Returns the number of selected elements; `None` if a `usize` cannot hold it.
+    pub(super) fn len(&self) -> Option<usize> {
         let mut counts = self.along.iter().map(|along| along.count);
         counts.try_fold(1_usize, usize::checked_mul)
     }
 
     /// Calls `each` with the first element and the length of every run of elements that lie together in an
     /// array of `shape`, in the order of the result.
-    pub fn runs<E>(
+    pub(super) fn runs<E>(
         &self,
         shape: &[usize],
         mut each: impl FnMut(u64, usize) -> Result<(), E>,
@@ -146,7 +146,8 @@ impl Region {
             let mut first = 0_u64;
             for (axis, along) in self.along.iter().enumerate() {
                 let place = places.get(axis).copied().unwrap_or(0);
-                first += along.at(place) as u64 * strides[axis];
+                let beyond = (along.at(place) as u64).saturating_mul(strides[axis]);
+                first = first.saturating_add(beyond);
             }
             each(first, run)?;
             let Some(axis) = (0..outer).rfind(|&axis| places[axis] + 1 < self.along[axis].count)

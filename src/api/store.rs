@@ -17,31 +17,15 @@ use crate::options::{External, FsOptions};
 use crate::tree::path::{PathError, find};
 use crate::tree::{Directory, Node, VirtualFile};
 
-/// An HDF5 file, a daf or Arkouda store, a Hangar repository, or a directory that holds such: what can be
-/// mounted. Shows what a mount would show, with everything that is committed.
+/// An open store: an HDF5 file, a daf or Arkouda store, a Hangar repository, or a directory of such.
 ///
-/// ```no_run
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use ndarray::{Array1, Array2};
-/// use ndarray_npy::ReadNpyExt;
-///
-/// npyfs::worker_hook();
-/// let store = npyfs::Store::open("cells.h5df")?;
-/// let scores: Array2<f32> = store.array("cell,gene#score")?.read()?;
-/// let ages = Array1::<i32>::read_npy(store.file("cell#age.npy")?)?;
-/// for entry in store.entries("/")? {
-///     println!("{} {} {:?}", entry.path, entry.dtype, entry.shape);
-/// }
-/// # let _ = (scores, ages);
-/// # Ok(())
-/// # }
-/// ```
+/// It shows what a mount would show, with everything that is committed. Threads may share it.
 pub struct Store {
     fs: Fs,
     path: PathBuf,
 }
 
-/// How a store is opened; see [`Store::options`].
+/// Options to open a store with, from [`Store::options`].
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     fs: FsOptions,
@@ -56,22 +40,26 @@ impl OpenOptions {
         self
     }
 
-    /// Lets files inside the store name files beside or below them (external raw data, external links,
-    /// sources of virtual datasets). By default nothing outside a file is read because the file says so.
+    /// Allows external raw data, external links and sources of virtual datasets in the directory of the file that names them,
+    /// and below it.
+    ///
+    /// By default nothing outside a file is read because the file says so.
     pub fn external_same_dir(mut self) -> Self {
         self.fs.external = External::SameDir;
         self
     }
 
-    /// Bounds the fixed-width form of variable-length text, in bytes (4 GiB); past it, the text is a
-    /// directory of `values` and `offsets`.
+    /// Bounds the fixed-width form of variable-length text, in bytes (4 GiB).
+    ///
+    /// Text past it is a directory of `values` and `offsets`.
     pub fn text_limit(mut self, bytes: u64) -> Self {
         self.fs.text_limit = Some(bytes);
         self
     }
 
-    /// Starts worker processes from this `npyfs`, unless the program has its own
-    /// ([`worker_hook`](super::worker_hook)) or has opened a store before.
+    /// Starts worker processes from this `npyfs`.
+    ///
+    /// It has no effect in a program that called [`worker_hook`](super::worker_hook), or has opened a store before.
     pub fn worker(mut self, program: impl Into<PathBuf>) -> Self {
         self.worker = Some(program.into());
         self
@@ -125,12 +113,39 @@ impl Store {
         Self::options().open(path)
     }
 
-    /// Returns options to open a store with.
+    /// Returns the default options, to change and open a store with.
+    ///
+    /// ```standalone_crate
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # npyfs::worker_hook();
+    /// # let stores = tempfile::tempdir()?;
+    /// # npyfs::internals::formats::demo::write(stores.path())?;
+    /// # std::env::set_current_dir(&stores)?;
+    /// let store = npyfs::Store::options().cache_size(64 << 20).open("cells.h5df")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn options() -> OpenOptions {
         OpenOptions::default()
     }
 
-    /// Returns the array at `path`, a name of the mount with or without its `.npy`.
+    /// Opens the array at `path`: its name in a mount, with or without `.npy`.
+    ///
+    /// Only the header is read.
+    ///
+    /// ```standalone_crate
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # npyfs::worker_hook();
+    /// # let stores = tempfile::tempdir()?;
+    /// # npyfs::internals::formats::demo::write(stores.path())?;
+    /// # std::env::set_current_dir(&stores)?;
+    /// let store = npyfs::Store::open("cells.h5df")?;
+    /// let scores = store.array("cell,gene#score")?;
+    /// assert_eq!(scores.shape(), [1000, 200]);
+    /// assert_eq!(scores.dtype().to_string(), "<f4");
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -150,7 +165,25 @@ impl Store {
         }
     }
 
-    /// Opens the file at `path`, a name of the mount with its suffix, to read its bytes.
+    /// Opens the file at `path`, its name in a mount, as a stream of bytes.
+    ///
+    /// Whatever reads `.npy` takes it:
+    ///
+    /// ```standalone_crate
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # npyfs::worker_hook();
+    /// # let stores = tempfile::tempdir()?;
+    /// # npyfs::internals::formats::demo::write(stores.path())?;
+    /// # std::env::set_current_dir(&stores)?;
+    /// use ndarray::Array1;
+    /// use ndarray_npy::ReadNpyExt;
+    ///
+    /// let store = npyfs::Store::open("cells.h5df")?;
+    /// let ages = Array1::<i32>::read_npy(store.file("cell#age.npy")?)?;
+    /// assert_eq!(ages.len(), 1000);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -161,7 +194,26 @@ impl Store {
         Ok(File::new(path, content))
     }
 
-    /// Returns the arrays of the directory at `path` (`/` is the store itself), not of those below it.
+    /// Lists the arrays of the directory at `path`, without those of directories below it. `/` is the store itself.
+    ///
+    /// ```standalone_crate
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # npyfs::worker_hook();
+    /// # let stores = tempfile::tempdir()?;
+    /// # npyfs::internals::formats::demo::write(stores.path())?;
+    /// # std::env::set_current_dir(&stores)?;
+    /// let store = npyfs::Store::open("cells.h5df")?;
+    /// let mut directories = vec!["/".to_owned()];
+    /// while let Some(directory) = directories.pop() {
+    ///     let entries = store.entries(&directory)?;
+    ///     directories.extend_from_slice(entries.directories());
+    ///     for entry in entries {
+    ///         println!("{}", entry.path);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! How a program that links npyfs gets its worker processes.
+//! The worker processes of a program that links npyfs.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,12 @@ const VARIABLE: &str = "NPYFS_WORKER";
 
 /// Makes the running program its own worker program. Call it first thing in `main`.
 ///
-/// libhdf5 runs in sandboxed worker processes. Once this was called they are started from the running
-/// executable: in such a process the function serves until its parent ends, and does not return. In the
-/// program itself it returns at once.
+/// HDF5 runs in sandboxed worker processes. After this call they are started from the running executable: in such a
+/// process the function serves until its parent ends, and does not return. In the program itself it returns at once.
 ///
 /// A program that does not call it uses the installed `npyfs` of the same version: the one that
-/// [`OpenOptions::worker`](super::OpenOptions::worker) or the variable `NPYFS_WORKER` names, else the first in
-/// `PATH`. If there is none, opening a store fails with [`Error::NoWorker`]: libhdf5 is never run in the
-/// process of the program.
+/// [`OpenOptions::worker`](super::OpenOptions::worker) or the variable `NPYFS_WORKER` names, else the first in `PATH`.
+/// Without one, opening a store fails with [`Error::NoWorker`]: HDF5 never runs in the process of the program.
 ///
 /// ```no_run
 /// fn main() -> Result<(), npyfs::Error> {
@@ -37,7 +35,7 @@ pub fn worker_hook() {
     }
 }
 
-/// Makes sure that there is a program to start workers from; `wanted` comes before all others.
+/// Chooses the program to start workers from, unless there is one; `wanted` comes before all others.
 pub(super) fn ensure(wanted: Option<&Path>) -> Result<(), Error> {
     if program::chosen().is_some() {
         return Ok(());
@@ -69,7 +67,7 @@ fn in_path() -> Option<PathBuf> {
         .find(is_executable)
 }
 
-/// The protocol between a program and its workers is that of one version.
+/// Refuses a program of another version: the protocol between a program and its workers is that of one version.
 fn check_version(program: &Path) -> Result<(), Error> {
     let refused = |what: String| Error::NoWorker {
         reason: format!("{}: {what}", program.display()),
