@@ -8,6 +8,7 @@
 //! Objects of layers that do not fit the store any more are not put in (`fits`). The store may change at any time: what
 //! was asked of it is asked again as soon as it is another version, and then all layers are put on anew.
 
+mod axis;
 mod directory;
 mod fits;
 mod object;

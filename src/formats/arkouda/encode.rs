@@ -9,6 +9,7 @@ mod deletion;
 pub mod grouping;
 mod keys;
 mod limbs;
+mod members;
 mod strings;
 mod was;
 
@@ -25,6 +26,7 @@ use crate::io::content::Content;
 use crate::npy::dtype::{DType, Kind, Order};
 
 pub use deletion::deletion;
+pub use members::is_member;
 
 /// `ObjType`, `src/ServerConfig.chpl` lines 25 to 40.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

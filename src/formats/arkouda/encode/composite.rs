@@ -1,10 +1,11 @@
 //! Objects that are a directory of members: which members make which object, and when it is complete.
 
-use std::collections::BTreeMap;
+mod categorical;
+mod data_frame;
+mod group_by;
 
-use super::grouping;
-use super::keys::Keys;
 use super::limbs::{MAX_BITS, limb};
+use super::members::{Complete, INDEX, Member, Members, complete, is_member, missing, names};
 use super::was::{Was, recode, type_over};
 use super::{Type, add as add_array, marks, numbers, strings};
 use crate::checkout::encode::array::Array;
@@ -15,68 +16,6 @@ use crate::checkout::target::Part;
 use crate::error::Result;
 use crate::hdf5::{NewAttribute, NewDataset};
 use crate::npy::dtype::{DType, Kind};
-
-/// Names of members without a number.
-const NAMES: [&str; 10] = [
-    "values",
-    "segments",
-    "codes",
-    "categories",
-    "NA_Codes",
-    "permutation",
-    "unique_key_idx",
-    MAX_BITS,
-    "IPv4",
-    "ArrayView",
-];
-
-/// The members of a Categorical; the last two are there both or not at all.
-pub const CATEGORICAL: [&str; 5] = ["codes", "categories", "NA_Codes", "permutation", "segments"];
-
-/// What a GroupBy has besides its keys.
-pub const GROUPED: [&str; 3] = ["segments", "permutation", "unique_key_idx"];
-
-/// The member that only a DataFrame has.
-const INDEX: &str = "Index";
-
-/// What comes before a number.
-const NUMBERED: [&str; 3] = ["KEY_", "IDX_", "Limb_"];
-
-/// Whether a file of this name in a directory is a member of the object that the directory is.
-pub fn is_member(name: &str) -> bool {
-    let number = |prefix: &&str| {
-        name.strip_prefix(*prefix)
-            .and_then(|n| n.parse::<u32>().ok())
-    };
-    name == INDEX || NAMES.contains(&name) || NUMBERED.iter().any(|prefix| number(prefix).is_some())
-}
-
-/// A member: an array, or an object that has members itself. It may come in both forms.
-#[derive(Default)]
-pub struct Member<'a> {
-    file: Option<&'a Part>,
-    below: Members<'a>,
-}
-
-impl Member<'_> {
-    /// Whether it is what is stored, with nothing that was written since.
-    fn is_stored(&self) -> bool {
-        self.file.is_none_or(|file| file.stored) && self.below.values().all(Self::is_stored)
-    }
-
-    /// Whether the members say more of it than the file that stands for all of them.
-    fn is_more_than_its_file(&self) -> bool {
-        let mut names = self.below.keys();
-        names.any(|name| {
-            matches!(*name, "codes" | "IPv4" | "ArrayView") || name.starts_with("Limb_")
-        })
-    }
-}
-
-pub type Members<'a> = BTreeMap<&'a str, Member<'a>>;
-
-/// What is missing, if anything is.
-pub type Complete = std::result::Result<(), Vec<String>>;
 
 /// Adds the object that its members make.
 pub fn add(new: &mut NewFile, base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Complete> {
@@ -120,55 +59,11 @@ pub fn add_file(new: &mut NewFile, base: &dyn Base, key: &Key, array: &Array) ->
     Writer { new, base, above }.add(key.path(), array, &was)
 }
 
-fn names(member: &str) -> Option<(&str, impl Iterator<Item = &str>)> {
-    let mut names = member.split('/');
-    let first = names.next().filter(|name| !name.is_empty())?;
-    Some((first, names))
-}
-
 pub struct Writer<'a> {
     pub new: &'a mut NewFile,
     base: &'a dyn Base,
     /// How many names lead to the group of the object.
     above: usize,
-}
-
-/// Members that an object cannot do without.
-fn missing(members: &Members<'_>, names: &[&str]) -> Complete {
-    let absent = names.iter().filter(|name| !members.contains_key(**name));
-    let absent: Vec<String> = absent.map(|&name| name.to_owned()).collect();
-    if absent.is_empty() {
-        Ok(())
-    } else {
-        Err(absent)
-    }
-}
-
-/// `PREFIX_0` to the last, without a gap. At least one.
-pub fn numbered(members: &Members<'_>, prefix: &str) -> std::result::Result<u64, Vec<String>> {
-    let numbers = members
-        .keys()
-        .filter_map(|name| name.strip_prefix(prefix)?.parse::<u32>().ok());
-    let last = u64::from(numbers.max().unwrap_or(0));
-    let names = (0..=last).map(|number| format!("{prefix}{number}"));
-    // As many as there are members, so that a large number asks for no memory.
-    let absent = names.filter(|name| !members.contains_key(name.as_str()));
-    let absent: Vec<String> = absent.take(16).collect();
-    if absent.is_empty() {
-        Ok(last + 1)
-    } else {
-        Err(absent)
-    }
-}
-
-/// Gives up with what is missing.
-macro_rules! complete {
-    ($found:expr) => {
-        match $found {
-            Ok(value) => value,
-            Err(missing) => return Ok(Err(missing)),
-        }
-    };
 }
 
 impl Writer<'_> {
@@ -361,188 +256,6 @@ impl Writer<'_> {
         };
         let is_bool = dataset.attributes.iter().any(|a| a.name == "isBool");
         (dataset.shape.first().copied().unwrap_or(0), is_bool)
-    }
-
-    fn categorical(&mut self, path: &[String], members: &Members<'_>) -> Result<Complete> {
-        complete!(missing(members, &CATEGORICAL[..3]));
-        self.only(members, &CATEGORICAL, "")?;
-        let mut grouping = CATEGORICAL[3..].iter().filter_map(|name| members.get(name));
-        let stored = grouping.by_ref().all(Member::is_stored);
-        if members.contains_key("permutation") != members.contains_key("segments") && !stored {
-            return Ok(missing(members, &CATEGORICAL[3..]));
-        }
-        complete!(self.any(path, members, "categories")?);
-        let (count, _) = self.stored(&below(path, "categories"));
-        let codes = self.array(members, "codes")?;
-        let codes = self.integers(path, "codes", codes)?;
-        codes.each(|number, code| {
-            if u64::try_from(code).is_ok_and(|code| code < count) {
-                return Ok(());
-            }
-            Err(invalid(format!(
-                "code {number} is {code}, there are {count} categories"
-            )))
-        })?;
-        let na = self.array(members, "NA_Codes")?;
-        self.integers(path, "NA_Codes", na)?;
-        let new_codes = members.get("codes").is_some_and(|codes| !codes.is_stored());
-        match CATEGORICAL[3..]
-            .iter()
-            .filter(|name| members.contains_key(**name))
-            .count()
-        {
-            2 => {
-                let permutation = self.vector(members, "permutation")?;
-                let segments = self.vector(members, "segments")?;
-                // What is stored says how the old codes were grouped.
-                let stale =
-                    stored && new_codes && !grouping::fits(&codes, &permutation, &segments)?;
-                if !stale {
-                    grouping::check(codes.len(), "codes", &permutation, &segments)?;
-                    self.put_integers(path, "permutation", &permutation);
-                    self.put_integers(path, "segments", &segments);
-                }
-            }
-            // The other one was deleted: Arkouda reads neither.
-            1 if !new_codes => {
-                for name in CATEGORICAL[3..]
-                    .iter()
-                    .filter(|name| members.contains_key(**name))
-                {
-                    let left = self.vector(members, name)?;
-                    self.put_integers(path, name, &left);
-                }
-            }
-            _ => {}
-        }
-        self.new.mark(path, marks(Type::Categorical));
-        Ok(Ok(()))
-    }
-
-    fn group_by(&mut self, path: &[String], members: &Members<'_>) -> Result<Complete> {
-        let parts = GROUPED;
-        let mut absent = missing(members, &parts).err().unwrap_or_default();
-        let keys = numbered(members, "KEY_");
-        absent.extend(keys.as_ref().err().into_iter().flatten().cloned());
-        let (Ok(keys), true) = (keys, absent.is_empty()) else {
-            return Ok(Err(absent));
-        };
-        self.only(members, &parts, "KEY_")?;
-        for number in 0..keys {
-            complete!(self.any(path, members, &format!("KEY_{number}"))?);
-        }
-        let mut lengths = Vec::new();
-        for name in parts {
-            let array = self.array(members, name)?;
-            lengths.push(self.integers(path, name, array)?);
-        }
-        if let [segments, permutation, unique] = lengths.as_slice() {
-            for number in 0..keys {
-                let name = format!("KEY_{number}");
-                let rows = self.rows(&below(path, &name)).unwrap_or(0);
-                if rows != permutation.len() {
-                    let all = permutation.len();
-                    let why = format!("{name} has {rows} elements, permutation {all}");
-                    return Err(invalid(why));
-                }
-            }
-            grouping::check(permutation.len(), "the keys", permutation, segments)?;
-            grouping::within("unique_key_idx", unique, permutation.len())?;
-            if segments.len() != unique.len() {
-                let (a, b) = (segments.len(), unique.len());
-                return Err(invalid(format!("{a} segments and {b} unique keys")));
-            }
-            let is_stored = |name: &str| members.get(name).is_none_or(Member::is_stored);
-            match Keys::of(self.new, path, keys, permutation.len())? {
-                Some(keys) => keys.check(permutation, segments, unique)?,
-                // Nobody knows whether it is that of the new keys.
-                None if parts.iter().any(|name| is_stored(name))
-                    && !(0..keys).all(|number| is_stored(&format!("KEY_{number}"))) =>
-                {
-                    return Err(invalid(
-                        "too many keys to compare: segments, permutation and unique_key_idx must be written with them",
-                    ));
-                }
-                None => {}
-            }
-        }
-        let mut attributes = marks(Type::GroupBy);
-        attributes.push(NewAttribute::int("NumKeys", keys as i64));
-        self.new.mark(path, attributes);
-        Ok(Ok(()))
-    }
-
-    /// One level is an Index, more are a MultiIndex.
-    fn index(&mut self, path: &[String], members: &Members<'_>) -> Result<Complete> {
-        let levels = complete!(numbered(members, "IDX_"));
-        self.only(members, &[], "IDX_")?;
-        let mut rows = None;
-        for number in 0..levels {
-            let name = format!("IDX_{number}");
-            complete!(self.any(path, members, &name)?);
-            let here = self.rows(&below(path, &name)).unwrap_or(0);
-            let first = *rows.get_or_insert(here);
-            if first != here {
-                let why = format!("{name} has {here} elements, IDX_0 {first}");
-                return Err(invalid(why));
-            }
-        }
-        let object = if levels == 1 {
-            Type::Index
-        } else {
-            Type::MultiIndex
-        };
-        let mut attributes = marks(object);
-        attributes.push(NewAttribute::int("NumIdx", levels as i64));
-        self.new.mark(path, attributes);
-        Ok(Ok(()))
-    }
-
-    /// Columns of any name, and the index, with which it is complete; what comes later makes it another one.
-    fn data_frame(&mut self, path: &[String], members: &Members<'_>) -> Result<Complete> {
-        complete!(missing(members, &[INDEX]));
-        complete!(self.any(path, members, INDEX)?);
-        let rows = self.rows(&below(path, INDEX));
-        if !self.is_index(members)? {
-            return Err(invalid("Index must be numbers or strings"));
-        }
-        let mut columns = 0;
-        for &name in members.keys().filter(|name| **name != INDEX) {
-            if name.contains(',') {
-                return Err(invalid(format!(
-                    "{name}: no comma can be in the name of a column"
-                )));
-            }
-            complete!(self.any(path, members, name)?);
-            let here = self.rows(&below(path, name));
-            if here != rows {
-                let (here, rows) = (here.unwrap_or(0), rows.unwrap_or(0));
-                return Err(invalid(format!("{name} has {here} rows, Index {rows}")));
-            }
-            columns += 1;
-        }
-        let mut attributes = marks(Type::DataFrame);
-        attributes.push(NewAttribute::int("NumCols", columns));
-        self.new.mark(path, attributes);
-        Ok(Ok(()))
-    }
-
-    /// Whether the index of a DataFrame is of a kind that Arkouda reads there: `HDF5Msg.chpl` lines 1911 to 1946.
-    fn is_index(&self, members: &Members<'_>) -> Result<bool> {
-        let Some(index) = members.get(INDEX) else {
-            return Ok(false);
-        };
-        if index.file.is_some() {
-            let kind = self.open(index, INDEX)?.kind();
-            let known = [Kind::Int, Kind::Uint, Kind::Float, Kind::Bytes, Kind::Text];
-            return Ok(kind.is_some_and(|kind| known.contains(&kind)));
-        }
-        match index.below.get("values") {
-            Some(values) if values.file.is_some() => {
-                Ok(self.open(values, "values")?.dtype == strings::bytes())
-            }
-            _ => Ok(false),
-        }
     }
 
     /// How many rows a column has that was just added.

@@ -1,6 +1,7 @@
 //! Whole numbers of more than 64 bits: a group of limbs, the lowest first.
 
-use super::composite::{Complete, Members, Writer, below, numbered};
+use super::composite::{Writer, below};
+use super::members::{Complete, Members, numbered};
 use super::{Type, marks, numbers, vector};
 use crate::checkout::encode::array::Array;
 use crate::checkout::encode::integers::Integers;

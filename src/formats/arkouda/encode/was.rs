@@ -65,8 +65,8 @@ impl Was {
             Some(0) => name == "ArrayView",
             Some(9) => name == "IPv4",
             Some(2 | 3) => matches!(name, "values" | "segments" | "Index"),
-            Some(4) => super::composite::CATEGORICAL.contains(&name) || name == "Index",
-            Some(5) => super::composite::GROUPED.contains(&name) || numbered("KEY_"),
+            Some(4) => super::members::CATEGORICAL.contains(&name) || name == "Index",
+            Some(5) => super::members::GROUPED.contains(&name) || numbered("KEY_"),
             Some(12 | 13) => numbered("IDX_"),
             _ => true,
         }

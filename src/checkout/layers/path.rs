@@ -1,0 +1,92 @@
+//! What the paths of a mount stand for: in which store and format they lie, and which object of it they lead to.
+
+use std::sync::Arc;
+
+use super::{LayerTarget, refused};
+use crate::checkout::encode::Key;
+use crate::checkout::format::Format;
+use crate::checkout::target::{self, Names};
+use crate::error::Result;
+use crate::tree::name::{self, visible_with};
+use crate::tree::{Directory, Node};
+
+impl LayerTarget {
+    /// The directory at a path of the mount; `None` if there is none.
+    pub(super) fn directory(&self, path: &Names) -> Result<Option<Arc<dyn Directory>>> {
+        let mut dir = self.view.root();
+        for name in path {
+            match dir.lookup(name)? {
+                Some(Node::Directory(below)) => dir = below,
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(dir))
+    }
+
+    /// By which format files in a directory are stored; the directory need not be there yet.
+    pub(super) fn format(&self, path: &Names) -> Result<&Arc<dyn Format>> {
+        let name = match self.directory(path)? {
+            Some(dir) => dir.format()?,
+            None => "",
+        };
+        Ok(self.view.formats().named(name))
+    }
+
+    /// How many names of a path lead to the directory of parts that it is in, or that it is; `None` if an object
+    /// of that path is one file, or a group.
+    pub(super) fn composite(&self, depth: usize, path: &Names) -> Result<Option<usize>> {
+        for at in depth..path.len() {
+            let name = self.view.key_name(&path[at]);
+            let Ok(name) = std::str::from_utf8(&name) else {
+                continue;
+            };
+            let formats = self.view.formats();
+            if formats.iter().any(|format| format.is_composite(name))
+                && self.format(&path[..at])?.is_composite(name)
+            {
+                return Ok(Some(at + 1));
+            }
+        }
+        // Text that is too long for a fixed width is shown as a directory.
+        let dir = if path.len() > depth {
+            self.directory(path)?
+        } else {
+            None
+        };
+        Ok(dir.is_some_and(|dir| dir.is_object()).then_some(path.len()))
+    }
+
+    /// The store that a directory is in, by the number of names that lead to it.
+    pub(super) fn store_depth(&self, path: &Names) -> Result<usize> {
+        let depth = self.view.store_depth(path);
+        depth.ok_or_else(|| refused(libc::EPERM, "no store: nothing can be made here"))
+    }
+
+    /// Where an object is in the file of a layer, and the path of its directory in the mount.
+    pub(super) fn place(&self, object: &str) -> Result<(Key, Vec<Vec<u8>>)> {
+        let names: Vec<&str> = object.split('/').collect();
+        let mut shown = self.view.shown(object);
+        let depth = self.store_depth(&shown)?;
+        let inside = names.get(depth..).unwrap_or_default();
+        shown.pop();
+        Ok((Key::of_path(&inside.join("/"))?, shown))
+    }
+
+    /// Checks that the mount shows what is called by the names of a path inside a store, the last with `suffix`.
+    pub(super) fn check_names(&self, names: &Names, suffix: &str) -> Result<()> {
+        let sep = self.context.options.sep;
+        for (at, name) in names.iter().enumerate() {
+            let suffix = if at + 1 == names.len() { suffix } else { "" };
+            let as_shown = visible_with(&name::own(name, sep), suffix, sep);
+            target::check_name(name, suffix, as_shown)?;
+        }
+        Ok(())
+    }
+}
+
+/// Splits the suffix off that is stored.
+pub(super) fn split_suffix(name: &[u8]) -> Option<(&[u8], &'static str)> {
+    let suffix = [".npy", ".npz"].into_iter();
+    let mut split = suffix.filter_map(|s| Some((name.strip_suffix(s.as_bytes())?, s)));
+    split.find(|(stem, _)| !stem.is_empty())
+}
