@@ -149,11 +149,9 @@ impl LayerTarget {
     /// What becomes of an object's parts.
     fn plan(&self, object: &str, parts: &[Part]) -> Result<Planned> {
         let (key, above) = self.place(object)?;
-        let base = Group {
-            target: self,
-            dir: self.directory(&above)?,
-        };
-        let format = self.format(&above)?;
+        let dir = self.directory(&above)?;
+        let format = self.format(dir.as_deref())?;
+        let base = Group { target: self, dir };
         Ok(match format::plan(&**format, &base, &key, parts)? {
             Plan::Incomplete(missing) => Planned::Incomplete(missing),
             Plan::Complete(mut new) => {
@@ -286,11 +284,9 @@ impl Target for LayerTarget {
     fn deletion(&self, place: &Place) -> Result<Deletion> {
         let (key, above) = self.place(&place.object)?;
         self.check_unused(&key, &above)?;
-        let base = Group {
-            target: self,
-            dir: self.directory(&above)?,
-        };
-        self.format(&above)?.deletion(&base, &key, &place.member)
+        let dir = self.directory(&above)?;
+        let format = self.format(dir.as_deref())?;
+        format.deletion(&Group { target: self, dir }, &key, &place.member)
     }
 
     fn remove(&self, object: &str) -> Result<()> {
@@ -335,7 +331,7 @@ impl Target for LayerTarget {
         }
         let object = self.view.key(path)?;
         let (key, above) = self.place(&object)?;
-        let new = format::group(&**self.format(&above)?, &key);
+        let new = format::group(&**self.format(self.directory(&above)?.as_deref())?, &key);
         self.put(&object, &new, time, true)?;
         Ok(Made::Stored)
     }

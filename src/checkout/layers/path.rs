@@ -15,44 +15,38 @@ impl LayerTarget {
     pub(super) fn directory(&self, path: &Names) -> Result<Option<Arc<dyn Directory>>> {
         let mut dir = self.view.root();
         for name in path {
-            match dir.lookup(name)? {
-                Some(Node::Directory(below)) => dir = below,
-                _ => return Ok(None),
+            match below(&*dir, name)? {
+                Some(below) => dir = below,
+                None => return Ok(None),
             }
         }
         Ok(Some(dir))
     }
 
-    /// By which format files in a directory are stored; the directory need not be there yet.
-    pub(super) fn format(&self, path: &Names) -> Result<&Arc<dyn Format>> {
-        let name = match self.directory(path)? {
-            Some(dir) => dir.format()?,
-            None => "",
-        };
+    /// Returns the format by which files in a directory are stored; `None`: one that is not there yet.
+    pub(super) fn format(&self, dir: Option<&dyn Directory>) -> Result<&Arc<dyn Format>> {
+        let name = dir.map_or(Ok(""), Directory::format)?;
         Ok(self.view.formats().named(name))
     }
 
-    /// How many names of a path lead to the directory of parts that it is in, or that it is; `None` if an object
-    /// of that path is one file, or a group.
+    /// Returns how many names of a path lead to the directory of parts that it is in, or that it is; `None` if an
+    /// object of that path is one file, or a group.
     pub(super) fn composite(&self, depth: usize, path: &Names) -> Result<Option<usize>> {
-        for at in depth..path.len() {
-            let name = self.view.key_name(&path[at]);
-            let Ok(name) = std::str::from_utf8(&name) else {
-                continue;
-            };
-            let formats = self.view.formats();
-            if formats.iter().any(|format| format.is_composite(name))
-                && self.format(&path[..at])?.is_composite(name)
+        let (store, inside) = path.split_at(depth.min(path.len()));
+        if inside.is_empty() {
+            return Ok(None);
+        }
+        let mut dir = self.directory(store)?;
+        for (at, shown) in inside.iter().enumerate() {
+            let name = self.view.key_name(shown);
+            if let Ok(name) = std::str::from_utf8(&name)
+                && self.format(dir.as_deref())?.is_composite(name)
             {
-                return Ok(Some(at + 1));
+                return Ok(Some(depth + at + 1));
             }
+            dir = dir.map_or(Ok(None), |dir| below(&*dir, shown))?;
         }
         // Text that is too long for a fixed width is shown as a directory.
-        let dir = if path.len() > depth {
-            self.directory(path)?
-        } else {
-            None
-        };
         Ok(dir.is_some_and(|dir| dir.is_object()).then_some(path.len()))
     }
 
@@ -82,6 +76,14 @@ impl LayerTarget {
         }
         Ok(())
     }
+}
+
+/// Returns the directory of this name in another.
+fn below(dir: &dyn Directory, name: &[u8]) -> Result<Option<Arc<dyn Directory>>> {
+    Ok(match dir.lookup(name)? {
+        Some(Node::Directory(below)) => Some(below),
+        _ => None,
+    })
 }
 
 /// Splits the suffix off that is stored.

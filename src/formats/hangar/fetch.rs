@@ -8,7 +8,7 @@ use xxhash_rust::xxh64::xxh64;
 
 use super::collection::Collection;
 use super::numpy::Header;
-use super::record::Record;
+use super::record::{CollectionRow, Record};
 use super::repository::Repository;
 use super::rows::{Rows, Stored};
 use super::table::Table;
@@ -78,9 +78,9 @@ impl Repository {
     /// Whether a sample can be opened: its data file is there.
     pub fn is_present(&self, record: &Record) -> Result<()> {
         match record {
-            Record::Hdf5 { backend, uid, .. } => self.files.collection(backend, uid).map(|_| ()),
-            Record::Numpy { uid, .. } => self.files.open("10", uid).map(|_| ()),
-            Record::Lmdb { backend, uid, .. } => self.files.open(backend, uid).map(|_| ()),
+            Record::Hdf5(row) => self.files.collection(row.backend, &row.uid).map(drop),
+            Record::Numpy { uid, .. } => self.files.open("10", uid).map(drop),
+            Record::Lmdb { backend, uid, .. } => self.files.open(backend, uid).map(drop),
             Record::Remote { .. } => Err(not_fetched(record)),
         }
         .map_err(|e| match record {
@@ -92,14 +92,9 @@ impl Repository {
     /// The type of an array sample, as its data file has it.
     pub fn stored_type(&self, record: &Record) -> Result<DType> {
         match record {
-            Record::Hdf5 {
-                backend,
-                uid,
-                dataset,
-                ..
-            } => {
-                let file = self.files.collection(backend, uid)?;
-                Ok(self.files.rows(&file, *dataset)?.dtype.clone())
+            Record::Hdf5(row) => {
+                let file = self.files.collection(row.backend, &row.uid)?;
+                Ok(self.files.rows(&file, row.dataset)?.dtype.clone())
             }
             Record::Numpy { uid, .. } => Ok(Header::read(&self.files.open("10", uid)?)?.dtype),
             _ => Err(Error::damaged("not an array")),
@@ -110,7 +105,7 @@ impl Repository {
     /// The bytes of a sample: an array in C order, text, or bytes. Not from the cache.
     pub fn fetch(&self, record: &Record, expected: Option<&DType>) -> Result<Vec<u8>> {
         let bytes = match record {
-            Record::Hdf5 { .. } => self.collected(record, expected),
+            Record::Hdf5(row) => self.collected(row, expected),
             Record::Numpy {
                 uid,
                 checksum,
@@ -141,25 +136,13 @@ impl Repository {
         bytes.map_err(|e| e.about(record))
     }
 
-    fn collected(&self, record: &Record, expected: Option<&DType>) -> Result<Vec<u8>> {
-        let Record::Hdf5 {
-            backend,
-            uid,
-            checksum,
-            dataset,
-            row,
-            shape,
-            ..
-        } = record
-        else {
-            return Err(Error::damaged("not in a collection"));
-        };
-        self.in_collection((backend, uid, *dataset), expected, |file, rows, newer| {
-            let count = rows.part(*row, shape)?;
+    fn collected(&self, row: &CollectionRow, expected: Option<&DType>) -> Result<Vec<u8>> {
+        self.in_collection(row, expected, |file, rows, newer| {
+            let count = rows.part(row.row, &row.shape)?;
             let h5 = &self.context.h5;
-            let found = rows.read(h5, &file.file, *row, &count, !newer)?;
+            let found = rows.read(h5, &file.file, row.row, &count, !newer)?;
             let bytes = found.ok_or_else(never_written)?;
-            check(&bytes, *checksum)?;
+            check(&bytes, row.checksum)?;
             Ok(bytes)
         })
     }
@@ -168,10 +151,11 @@ impl Repository {
     /// whether the file was written to since.
     fn in_collection<T>(
         &self,
-        (backend, uid, dataset): (&'static str, &str, u32),
+        row: &CollectionRow,
         expected: Option<&DType>,
         read: impl Fn(&Collection, &Rows, bool) -> Result<T>,
     ) -> Result<T> {
+        let (backend, uid, dataset) = (row.backend, &*row.uid, row.dataset);
         let read = |again: bool| {
             let file = self.files.collection(backend, uid)?;
             let rows = if again {
@@ -202,12 +186,20 @@ impl Repository {
 
     /// The `len` bytes of a sample: from the cache, or in a file if reading it takes more than the cache may.
     pub fn whole(&self, record: &Record, expected: Option<&DType>, len: u64) -> Result<Whole> {
-        let Some(key) = self.key(record)? else {
-            return self.elsewhere(record, expected, len);
+        let Record::Hdf5(row) = record else {
+            return self.uncached(record, expected, len);
+        };
+        let file = self.files.collection(row.backend, &row.uid)?.file.serial;
+        let key = Key {
+            file,
+            object: (u64::from(row.dataset) << 32) ^ row.row,
+            form: SAMPLE,
+            // Records that differ at all are different samples.
+            piece: xxh3_64(record.to_string().as_bytes()),
         };
         let beside = self.beside(record, len);
         if len.saturating_add(beside) > self.context.cache.limit() {
-            return self.spilled(record, expected, len);
+            return self.uncached(record, expected, len);
         }
         let size = |n| usize::try_from(n).unwrap_or(usize::MAX);
         let need = Need {
@@ -216,7 +208,7 @@ impl Repository {
             ..Need::default()
         };
         let fill = |out: &mut [u8]| {
-            if self.decode(record, expected, out).unwrap_or(false) {
+            if self.decode(row, expected, out).unwrap_or(false) {
                 return Ok(());
             }
             let bytes = self.fetch(record, expected)?;
@@ -235,7 +227,7 @@ impl Repository {
     ) -> Result<()> {
         let len = out.len() as u64;
         if self.beside(record, len) > spare {
-            return self.spilled(record, expected, len)?.read_at(0, out);
+            return self.uncached(record, expected, len)?.read_at(0, out);
         }
         filled(out, &self.fetch(record, expected)?).map_err(|e| e.about(record))
     }
@@ -243,14 +235,9 @@ impl Repository {
     /// Bytes that reading a sample of `len` bytes takes beside them, as far as is known before.
     fn beside(&self, record: &Record, len: u64) -> u64 {
         match record {
-            Record::Hdf5 {
-                backend,
-                uid,
-                dataset,
-                ..
-            } => {
-                let file = self.files.collection(backend, uid);
-                let rows = file.and_then(|file| self.files.rows(&file, *dataset));
+            Record::Hdf5(row) => {
+                let file = self.files.collection(row.backend, &row.uid);
+                let rows = file.and_then(|file| self.files.rows(&file, row.dataset));
                 // Who reads it meets the failure.
                 rows.map_or(len, |rows| rows.beside(len))
             }
@@ -258,47 +245,10 @@ impl Repository {
         }
     }
 
-    /// A sample of a collection, decoded by another process into a file.
-    fn spilled(&self, record: &Record, expected: Option<&DType>, len: u64) -> Result<Whole> {
-        let Record::Hdf5 {
-            backend,
-            uid,
-            checksum,
-            dataset,
-            row,
-            shape,
-            ..
-        } = record
-        else {
-            return self.elsewhere(record, expected, len);
-        };
-        let read = |file: &Collection, rows: &Rows, _newer: bool| {
-            let count = rows.part(*row, shape)?;
-            if !rows.has(*row) {
-                return Err(never_written());
-            }
-            // Rows are only ever added: the map is right for a file that has grown.
-            let grown = match file.file.is_unchanged() {
-                true => None,
-                false => Some(self.files.open(backend, uid)?),
-            };
-            let source = grown.as_ref().unwrap_or(&file.file);
-            let h5 = &self.context.h5;
-            let fill =
-                |sink: &mut Sink<'_>| Ok(h5.stream(source, rows.request(*row, &count), sink)?);
-            let whole = Whole::spilled(len, fill)?.check(*checksum)?;
-            self.context
-                .cache
-                .passed_on(usize::try_from(len).unwrap_or(usize::MAX));
-            Ok(whole)
-        };
-        self.in_collection((backend, uid, *dataset), expected, read)
-            .map_err(|e| e.about(record))
-    }
-
-    /// A sample of the other backends, which the cache does not keep.
-    fn elsewhere(&self, record: &Record, expected: Option<&DType>, len: u64) -> Result<Whole> {
-        let large = match record {
+    /// A sample past the cache: in a file, unless it is a small one that needs no decoding.
+    fn uncached(&self, record: &Record, expected: Option<&DType>, len: u64) -> Result<Whole> {
+        let in_file = match record {
+            Record::Hdf5(row) => self.streamed(row, expected, len).map(Some),
             Record::Numpy {
                 uid,
                 checksum,
@@ -329,7 +279,7 @@ impl Repository {
             }
             _ => Ok(None),
         };
-        match large.map_err(|e| e.about(record))? {
+        match in_file.map_err(|e| e.about(record))? {
             Some(whole) => Ok(whole),
             None => {
                 let bytes = self.fetch(record, expected)?;
@@ -338,35 +288,55 @@ impl Repository {
         }
     }
 
+    /// A row of a collection, decoded by another process into a file.
+    fn streamed(&self, row: &CollectionRow, expected: Option<&DType>, len: u64) -> Result<Whole> {
+        self.in_collection(row, expected, |file, rows, _newer| {
+            let count = rows.part(row.row, &row.shape)?;
+            if !rows.has(row.row) {
+                return Err(never_written());
+            }
+            // Rows are only ever added: the map is right for a file that has grown.
+            let grown = match file.file.is_unchanged() {
+                true => None,
+                false => Some(self.files.open(row.backend, &row.uid)?),
+            };
+            let source = grown.as_ref().unwrap_or(&file.file);
+            let h5 = &self.context.h5;
+            let fill =
+                |sink: &mut Sink<'_>| Ok(h5.stream(source, rows.request(row.row, &count), sink)?);
+            let whole = Whole::spilled(len, fill)?.check(row.checksum)?;
+            self.context
+                .cache
+                .passed_on(usize::try_from(len).unwrap_or(usize::MAX));
+            Ok(whole)
+        })
+    }
+
     /// Fills `out` with the bytes of a sample that is a chunk of its own, checked. False if it is not, or that failed:
     /// `whole` then says why.
     pub fn decoded(&self, record: &Record, expected: Option<&DType>, out: &mut [u8]) -> bool {
-        let done = self.decode(record, expected, out).unwrap_or(false);
+        let Record::Hdf5(row) = record else {
+            return false;
+        };
+        let done = self.decode(row, expected, out).unwrap_or(false);
         if done {
             self.context.cache.passed_on(out.len());
         }
         done
     }
 
-    fn decode(&self, record: &Record, expected: Option<&DType>, out: &mut [u8]) -> Result<bool> {
-        let Record::Hdf5 {
-            backend,
-            uid,
-            checksum,
-            dataset,
-            row,
-            shape,
-            ..
-        } = record
-        else {
-            return Ok(false);
-        };
-        let file = self.files.collection(backend, uid)?;
-        let rows = self.files.rows(&file, *dataset)?;
+    fn decode(
+        &self,
+        row: &CollectionRow,
+        expected: Option<&DType>,
+        out: &mut [u8],
+    ) -> Result<bool> {
+        let file = self.files.collection(row.backend, &row.uid)?;
+        let rows = self.files.rows(&file, row.dataset)?;
         same_type(&rows.dtype, expected)?;
-        let count = rows.part(*row, shape)?;
+        let count = rows.part(row.row, &row.shape)?;
         let fits = |stored: &Stored| stored.len == out.len() && stored.is_plausible();
-        let Some(stored) = rows.stored(*row, &count).filter(fits) else {
+        let Some(stored) = rows.stored(row.row, &count).filter(fits) else {
             return Ok(false);
         };
         let pool = self.context.cache.pool();
@@ -374,27 +344,7 @@ impl Repository {
         let file = file.file.file()?;
         file.read_exact_at(&mut bytes, stored.slot.addr)?;
         rows.decode(&bytes, stored.slot.mask, out, pool)?;
-        check(out, *checksum)?;
+        check(out, row.checksum)?;
         Ok(true)
-    }
-
-    /// The record's name in the cache: records that differ at all are different samples.
-    fn key(&self, record: &Record) -> Result<Option<Key>> {
-        let Record::Hdf5 {
-            backend,
-            uid,
-            dataset,
-            row,
-            ..
-        } = record
-        else {
-            return Ok(None);
-        };
-        Ok(Some(Key {
-            file: self.files.collection(backend, uid)?.file.serial,
-            object: (u64::from(*dataset) << 32) ^ row,
-            form: SAMPLE,
-            piece: xxh3_64(record.to_string().as_bytes()),
-        }))
     }
 }

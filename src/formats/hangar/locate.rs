@@ -144,14 +144,9 @@ impl Repository {
         let samples = column.block(block);
         let last = samples.end.checked_sub(1);
         for at in samples.step_by(APART).chain(last) {
-            if let Ok(Record::Hdf5 {
-                backend,
-                uid,
-                dataset,
-                ..
-            }) = self.parse_record(column, at, records)
-            {
-                named.entry((backend, uid)).or_default().insert(dataset);
+            if let Ok(Record::Hdf5(row)) = self.parse_record(column, at, records) {
+                let file = named.entry((row.backend, row.uid)).or_default();
+                file.insert(row.dataset);
             }
         }
         named

@@ -22,22 +22,26 @@ pub enum Spelling {
     Today,
 }
 
+/// A row of a dataset in a collection file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CollectionRow {
+    /// `"00"` or `"01"`.
+    pub backend: &'static str,
+    pub spelling: Spelling,
+    pub uid: String,
+    /// xxh64 of the sample's bytes in C order; `None` in the first spelling.
+    pub checksum: Option<u64>,
+    pub dataset: u32,
+    pub row: u64,
+    /// Shape of the sample; the dataset's rows may be larger.
+    pub shape: Vec<u64>,
+}
+
 /// Where a sample lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// A row of a dataset in a collection file: backends `00` and `01`.
-    Hdf5 {
-        /// `"00"` or `"01"`.
-        backend: &'static str,
-        spelling: Spelling,
-        uid: String,
-        /// xxh64 of the sample's bytes in C order; `None` in the first spelling.
-        checksum: Option<u64>,
-        dataset: u32,
-        row: u64,
-        /// Shape of the sample; the dataset's rows may be larger.
-        shape: Vec<u64>,
-    },
+    /// Backends `00` and `01`.
+    Hdf5(CollectionRow),
     /// A row of an `.npy` file: backend `10`.
     Numpy {
         uid: String,
@@ -89,7 +93,7 @@ impl Record {
 
     fn hdf5(backend: &'static str, rest: &str) -> Option<Self> {
         let [uid, checksum, dataset, row, shape] = fields(rest)?;
-        Some(Self::Hdf5 {
+        Some(Self::Hdf5(CollectionRow {
             backend,
             spelling: Spelling::Today,
             uid: parse_uid(uid)?,
@@ -97,7 +101,7 @@ impl Record {
             dataset: u32::try_from(number(dataset)?).ok()?,
             row: number(row)?,
             shape: parse_shape(shape)?,
-        })
+        }))
     }
 
     fn old_hdf5(rest: &str) -> Option<Self> {
@@ -112,7 +116,7 @@ impl Record {
             None => (None, second),
         };
         let (row, shape) = place.split_once('*')?;
-        Some(Self::Hdf5 {
+        Some(Self::Hdf5(CollectionRow {
             backend: "00",
             spelling: match checksum {
                 Some(_) => Spelling::Second,
@@ -123,7 +127,7 @@ impl Record {
             dataset: u32::try_from(number(dataset)?).ok()?,
             row: number(row)?,
             shape: parse_shape(shape)?,
-        })
+        }))
     }
 
     fn numpy(rest: &str) -> Option<Self> {
@@ -149,7 +153,7 @@ impl Record {
     /// The shape of an array sample.
     pub fn shape(&self) -> Option<&[u64]> {
         match self {
-            Self::Hdf5 { shape, .. } | Self::Numpy { shape, .. } => Some(shape),
+            Self::Hdf5(CollectionRow { shape, .. }) | Self::Numpy { shape, .. } => Some(shape),
             Self::Lmdb { .. } | Self::Remote { .. } => None,
         }
     }
@@ -157,7 +161,9 @@ impl Record {
     /// The name of its data file.
     pub fn uid(&self) -> Option<&str> {
         match self {
-            Self::Hdf5 { uid, .. } | Self::Numpy { uid, .. } | Self::Lmdb { uid, .. } => Some(uid),
+            Self::Hdf5(CollectionRow { uid, .. })
+            | Self::Numpy { uid, .. }
+            | Self::Lmdb { uid, .. } => Some(uid),
             Self::Remote { .. } => None,
         }
     }
@@ -165,7 +171,7 @@ impl Record {
     /// The two digits in front.
     pub fn backend(&self) -> &'static str {
         match self {
-            Self::Hdf5 { backend, .. } | Self::Lmdb { backend, .. } => backend,
+            Self::Hdf5(CollectionRow { backend, .. }) | Self::Lmdb { backend, .. } => backend,
             Self::Numpy { .. } => "10",
             Self::Remote { .. } => "50",
         }
@@ -224,7 +230,7 @@ impl fmt::Display for Shape<'_> {
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Hdf5 {
+            Self::Hdf5(CollectionRow {
                 backend,
                 spelling,
                 uid,
@@ -232,7 +238,7 @@ impl fmt::Display for Record {
                 dataset,
                 row,
                 shape,
-            } => {
+            }) => {
                 let sum = checksum.unwrap_or(0);
                 let shape = Shape(shape);
                 match spelling {
@@ -286,18 +292,11 @@ mod tests {
             assert_eq!(record.backend(), &text[..2]);
         }
         let old = Record::parse("00:WzUtdu$3 199*20 2 3").unwrap();
-        let Record::Hdf5 {
-            dataset,
-            row,
-            shape,
-            checksum,
-            ..
-        } = old
-        else {
+        let Record::Hdf5(old) = old else {
             panic!("not HDF5");
         };
-        assert_eq!((dataset, row, checksum), (3, 199, None));
-        assert_eq!(shape, [20, 2, 3]);
+        assert_eq!((old.dataset, old.row, old.checksum), (3, 199, None));
+        assert_eq!(old.shape, [20, 2, 3]);
     }
 
     #[test]
@@ -336,20 +335,22 @@ mod tests {
             shape.clone(),
         );
         prop_oneof![
-            hdf5.prop_map(|(kind, uid, sum, dataset, row, shape)| Record::Hdf5 {
-                backend: if kind == 3 { "01" } else { "00" },
-                spelling: [
-                    Spelling::First,
-                    Spelling::Second,
-                    Spelling::Today,
-                    Spelling::Today
-                ][kind],
-                uid,
-                checksum: (kind > 0).then_some(sum),
-                dataset,
-                row,
-                shape,
-            }),
+            hdf5.prop_map(
+                |(kind, uid, sum, dataset, row, shape)| Record::Hdf5(CollectionRow {
+                    backend: if kind == 3 { "01" } else { "00" },
+                    spelling: [
+                        Spelling::First,
+                        Spelling::Second,
+                        Spelling::Today,
+                        Spelling::Today
+                    ][kind],
+                    uid,
+                    checksum: (kind > 0).then_some(sum),
+                    dataset,
+                    row,
+                    shape,
+                })
+            ),
             (uid, any::<u64>(), any::<u64>(), shape).prop_map(|(uid, checksum, row, shape)| {
                 Record::Numpy {
                     uid,

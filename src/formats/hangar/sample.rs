@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::column::{Column, Layout, parts};
 use super::key;
-use super::record::Record;
+use super::record::{CollectionRow, Record};
 use super::repository::Repository;
 use super::schema::Samples;
 use super::snapshot::View;
@@ -233,34 +233,29 @@ pub fn describe(repository: &Repository, record: &Record, map: &mut Map<String, 
     if let Some(shape) = record.shape() {
         map.insert("shape".into(), json!(shape));
     }
-    let uid = match record {
-        Record::Hdf5 { uid, .. } | Record::Numpy { uid, .. } | Record::Lmdb { uid, .. } => uid,
-        Record::Remote { .. } => {
-            map.insert("fetched".into(), json!(false));
-            return;
-        }
+    let Some(uid) = record.uid() else {
+        map.insert("fetched".into(), json!(false));
+        return;
     };
     let path = repository.files.path(record.backend(), uid);
     map.insert("file".into(), json!(path.to_string_lossy()));
-    if let Record::Hdf5 { dataset, row, .. } = record {
-        map.insert("path".into(), json!(format!("/{dataset}")));
-        map.insert("row".into(), json!(row));
-        if let Err(e) = stored(repository, record, *dataset, map) {
+    if let Record::Hdf5(row) = record {
+        map.insert("path".into(), json!(format!("/{}", row.dataset)));
+        map.insert("row".into(), json!(row.row));
+        if let Err(e) = stored(repository, row, map) {
             map.insert("error".into(), json!(e.message));
         }
     }
 }
 
 /// How the dataset is stored that holds the row of a sample. A collection that is being written to says so.
-fn stored(
-    repository: &Repository,
-    record: &Record,
-    dataset: u32,
-    map: &mut Map<String, Json>,
-) -> Result<()> {
-    let Record::Hdf5 { backend, uid, .. } = record else {
-        return Ok(());
-    };
+fn stored(repository: &Repository, row: &CollectionRow, map: &mut Map<String, Json>) -> Result<()> {
+    let CollectionRow {
+        backend,
+        uid,
+        dataset,
+        ..
+    } = row;
     let (files, h5) = (&repository.files, &repository.context.h5);
     // A file of its own: what is open already may be older than what is on disk.
     let file = files.open(backend, uid)?;

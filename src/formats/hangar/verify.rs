@@ -190,13 +190,7 @@ fn all_samples(
 /// File, dataset and row; what is no record comes first.
 fn place(value: &[u8]) -> (String, u32, u64) {
     match Record::parse(&String::from_utf8_lossy(value)) {
-        Ok(Record::Hdf5 {
-            backend,
-            uid,
-            dataset,
-            row,
-            ..
-        }) => (format!("{backend}{uid}"), dataset, row),
+        Ok(Record::Hdf5(row)) => (format!("{}{}", row.backend, row.uid), row.dataset, row.row),
         Ok(Record::Numpy { uid, row, .. }) => (format!("10{uid}"), 0, row),
         Ok(Record::Lmdb { backend, uid, .. }) => (format!("{backend}{uid}"), 0, 0),
         Ok(Record::Remote { .. }) | Err(_) => (String::new(), 0, 0),
