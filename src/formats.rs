@@ -55,7 +55,7 @@ pub fn open(path: &Path, context: &Arc<Context>, formats: &Registry) -> Result<A
     if !file::has_hdf5_signature(&file).map_err(|e| about(e.into()))? {
         return Err(about(Error::new(ErrorKind::Damaged, "not an HDF5 file")));
     }
-    if let Some(set) = folder::set_of(path, context)? {
+    if let Some(set) = folder::set_of(path, context, formats)? {
         set.current()?;
         return Ok(Arc::new(set));
     }

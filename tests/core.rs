@@ -10,8 +10,10 @@ use npyfs::internals::options::FsOptions;
 
 fn demo() -> (tempfile::TempDir, Fs) {
     let dir = tempfile::tempdir().unwrap();
-    npyfs::internals::formats::demo::write(dir.path()).unwrap();
     let formats = npyfs::internals::formats::registry();
+    for name in ["plain", "daf", "arkouda"] {
+        formats.named(name).demonstrate(dir.path()).unwrap();
+    }
     let fs = Fs::open(
         dir.path(),
         H5::local(),

@@ -4,7 +4,7 @@
 //! what plain HDF5 does.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::checkouts::Checkouts;
@@ -14,12 +14,18 @@ use super::target::{Deletion, Part, Target};
 use crate::checkout::extent::Extent;
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::tree::Directory;
 
+mod file_set;
+mod registry;
 mod root;
+mod verified;
 
-pub use root::StoreRoot;
+pub use file_set::{FileSet, PartNames, leads_out};
+pub use registry::Registry;
+pub use root::{StoreRoot, Versions};
+pub use verified::{Report, Verified};
 
 /// How closely a store is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +51,8 @@ pub trait Format: Send + Sync {
         Ok(None)
     }
 
-    /// The same, but opened when somebody looks into it, for a directory that is one of many.
-    fn open_later(&self, _dir: &Path, _context: &Arc<Context>) -> Option<Arc<dyn Directory>> {
+    /// Returns the store that a real directory is, for one of many: opened when somebody looks into it.
+    fn open_lazily(&self, _dir: &Path, _context: &Arc<Context>) -> Option<Arc<dyn Directory>> {
         None
     }
 
@@ -55,9 +61,24 @@ pub trait Format: Send + Sync {
         Ok(None)
     }
 
-    /// Returns what stands for all files of a set in the place of the name of one of them; `None` if it is no such name.
-    fn set_name(&self, _file: &[u8]) -> Option<Vec<u8>> {
+    /// Returns how the files are called that are one store together; `None`: each file is a store.
+    fn part_names(&self) -> Option<PartNames> {
         None
+    }
+
+    /// Returns true if the files of a set are a store of this format. Parts that lie outside of `top` are not read.
+    fn is_set(&self, _set: &FileSet, _top: &Path, _context: &Arc<Context>) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Returns the root of a set, which is opened when somebody looks into it; `None` if there are no sets of this format.
+    fn set_root(&self, _set: FileSet, _top: &Path, _context: &Arc<Context>) -> Option<StoreRoot> {
+        None
+    }
+
+    /// Returns the HDF5 files that hold the store at a path, as its root `dir` knows them: several, in their order, for a set.
+    fn files(&self, _dir: &dyn Directory, path: &Path) -> Result<Vec<PathBuf>> {
+        Ok(vec![path.to_owned()])
     }
 
     /// Returns true if new groups in its stores are of this format, too.
@@ -131,6 +152,17 @@ pub trait Format: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Checks a store with means of its own, such as digests, each object once; `None`: all there is to check is whether
+    /// its files can be read.
+    fn verify(&self, _dir: &dyn Directory, _report: &dyn Report) -> Option<Result<Verified>> {
+        None
+    }
+
+    /// Writes demonstration stores into a directory; each path, and whether it was written. What is there is left alone.
+    fn demonstrate(&self, _dir: &Path) -> Result<Vec<(PathBuf, bool)>> {
+        Ok(Vec::new())
+    }
+
     /// Opens the checkout `name` of a store that keeps its changes itself; `None` if this is none of its stores.
     fn target(
         &self,
@@ -156,107 +188,12 @@ pub fn group(format: &dyn Format, key: &Key) -> NewFile {
     new
 }
 
-/// All formats, in the order in which they are asked.
-#[derive(Clone)]
-pub struct Registry(Arc<[Arc<dyn Format>]>);
-
-impl Registry {
-    /// `last` takes every HDF5 file that no other takes.
-    pub fn new(formats: impl IntoIterator<Item = Arc<dyn Format>>, last: Arc<dyn Format>) -> Self {
-        Self(formats.into_iter().chain([last]).collect())
-    }
-
-    /// Adds a format that is asked before all others.
-    #[cfg(feature = "internals")]
-    pub fn with(&self, format: Arc<dyn Format>) -> Self {
-        Self(
-            std::iter::once(format)
-                .chain(self.0.iter().cloned())
-                .collect(),
-        )
-    }
-
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<dyn Format>> {
-        self.0.iter()
-    }
-
-    /// The format that takes what no other takes.
-    fn last(&self) -> &Arc<dyn Format> {
-        // There is at least the one that `new` was given.
-        &self.0[self.0.len() - 1]
-    }
-
-    /// Returns the format of this name, or else the last.
-    pub fn named(&self, name: &str) -> &Arc<dyn Format> {
-        let named = self.iter().find(|format| format.name() == name);
-        named.unwrap_or(self.last())
-    }
-
-    /// Returns the format by whose rules a directory shows its members.
-    pub fn of(&self, dir: &dyn Directory) -> Result<&Arc<dyn Format>> {
-        Ok(self.named(dir.format()?))
-    }
-
-    /// Returns the names of all, the last first, as people read them.
-    pub fn names(&self) -> String {
-        let names: Vec<_> = self.iter().rev().map(|format| format.name()).collect();
-        names.join(", ")
-    }
-
-    /// Returns the formats that `kind` leaves: all, or the one of that name.
-    pub fn wanted<'a>(
-        &'a self,
-        kind: Option<&'a str>,
-    ) -> impl Iterator<Item = &'a Arc<dyn Format>> {
-        self.iter()
-            .filter(move |format| kind.is_none_or(|kind| kind == format.name()))
-    }
-
-    /// Returns the root of an HDF5 file by the first format that takes it.
-    ///
-    /// # Errors
-    ///
-    /// The file is damaged, or none of the format that was asked for.
-    pub fn root(&self, store: &Arc<OpenStore>) -> Result<Arc<dyn Directory>> {
-        let kind = store.context.options.kind.as_deref();
-        for format in self.wanted(kind) {
-            if let Some(root) = format.root(store)? {
-                return Ok(root);
-            }
-        }
-        let path = store.file.path.display();
-        let kind = kind.unwrap_or_default();
-        Err(Error::damaged(format!(
-            "{path}: kind={kind}: no file of that kind"
-        )))
-    }
-
-    /// Returns true if objects of this own name are axes in stores of any format.
-    pub fn is_axis(&self, name: &str) -> bool {
-        self.iter().any(|format| format.is_axis(name))
-    }
-
-    /// Returns the axes that objects of this own name lie along in stores of any format.
-    pub fn along(&self, name: &str) -> Vec<String> {
-        self.iter().flat_map(|format| format.along(name)).collect()
-    }
-
-    /// Returns true for objects that must be there before others in stores of any format.
-    pub fn comes_first(&self, name: &str) -> bool {
-        self.iter().any(|format| format.comes_first(name))
-    }
-
-    /// Returns what stands for all files of a set in the place of the name of one of them.
-    pub fn set_name(&self, file: &[u8]) -> Option<Vec<u8>> {
-        self.iter().find_map(|format| format.set_name(file))
-    }
-}
-
 #[cfg(test)]
 pub mod bare {
     //! A format without rules, for tests of what is the same for all.
 
     use super::*;
+    use crate::error::Error;
 
     struct Bare;
 
@@ -265,12 +202,12 @@ pub mod bare {
             "bare"
         }
 
-        fn set_name(&self, file: &[u8]) -> Option<Vec<u8>> {
-            let number = file.strip_prefix(b"part")?;
-            number
-                .iter()
-                .all(u8::is_ascii_digit)
-                .then(|| b"parts".to_vec())
+        fn part_names(&self) -> Option<PartNames> {
+            Some(PartNames {
+                format: self.name(),
+                mark: "-part",
+                digits: 1,
+            })
         }
 
         fn plan(&self, _base: &dyn Base, _key: &Key, _parts: &[Part]) -> Result<Plan> {

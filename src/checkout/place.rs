@@ -227,8 +227,8 @@ fn sync_parent(dir: &Path) -> std::io::Result<()> {
 /// A store's path; all files of a distributed set are one store.
 fn whole(store: &Path, formats: &Registry) -> PathBuf {
     let name = store.file_name().unwrap_or_default().as_bytes();
-    match formats.set_name(name) {
-        Some(name) => store.with_file_name(OsStr::from_bytes(&name)),
+    match formats.set_of(None, Path::new(""), name) {
+        Some(set) => store.with_file_name(OsStr::from_bytes(&set.marked())),
         None => store.to_owned(),
     }
 }

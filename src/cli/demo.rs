@@ -1,9 +1,9 @@
 //! `npyfs demo`: small stores to try things on.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::cli::CliError;
-use crate::formats::{demo, hangar};
+use crate::formats;
 use crate::printable;
 
 /// Write demonstration stores into a directory; files that are there already are left alone.
@@ -14,12 +14,9 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<(), CliError> {
-    let written = demo::write(&args.dir)
+    let written = formats::demo::write(&args.dir, &formats::registry())
         .map_err(|e| CliError::store(format!("{}: {e}", args.dir.display())))?;
-    let digits = args.dir.join("digits");
-    let made = hangar::demo::write(&digits, Path::new("/proc/self/exe"))
-        .map_err(|e| CliError::store(format!("{}: {e}", digits.display())))?;
-    for (path, made) in written.into_iter().chain([(digits, made)]) {
+    for (path, made) in written {
         let what = if made { "written" } else { "left as it is" };
         println!(
             "{} {what}",

@@ -5,20 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::checkout::format::{Depth, Registry};
+use crate::checkout::format::{Depth, Format, Registry, Report, Verified};
 use crate::cli::walk::StoreArgs;
 use crate::cli::{CliError, say};
 use crate::error::{Error, ErrorKind};
 use crate::formats;
-use crate::formats::hangar;
-use crate::formats::hangar::verify::{Report, Summary, verify};
 use crate::io::content::read;
 use crate::tree::{Directory, Node, VirtualFile};
 
 /// Bytes that are read at a time.
 const STEP: usize = 1 << 20;
 
-/// Read everything in a store; for Hangar repositories check all digests and checksums, too.
+/// Read everything in a store; check digests and checksums, too, where its format has them.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(flatten)]
@@ -84,7 +82,8 @@ struct Files {
 struct Walk {
     /// Counts bytes of files.
     bar: Bar,
-    summary: Summary,
+    verified: Verified,
+    formats: Registry,
     files: Files,
 }
 
@@ -92,26 +91,25 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let fs = args.store.open()?;
     let mut walk = Walk {
         bar: Bar::new("{bar:40} {bytes}/{total_bytes} {elapsed}, {eta} left"),
-        summary: Summary::default(),
+        verified: Verified::default(),
+        formats: formats::registry(),
         files: Files::default(),
     };
     walk.directory(fs.root(), "");
-    rules(fs.root(), "", fs.sep(), &formats::registry(), &walk.bar);
+    rules(fs.root(), "", fs.sep(), &walk.formats, &walk.bar);
     walk.files.damaged += walk.bar.wrong.load(Ordering::Relaxed);
     walk.bar.bar.finish_and_clear();
-    let Summary {
-        commits,
-        schemas,
-        samples,
+    let Verified {
+        counts,
         bytes,
-        not_fetched,
-        ..
-    } = walk.summary;
-    if samples + commits + schemas > 0 {
-        println!("{commits} commits, {schemas} schemas, {samples} samples ({bytes} bytes)");
+        absent,
+    } = walk.verified;
+    if counts.iter().any(|(_, count)| *count > 0) {
+        let counts = counts.iter().map(|(kind, count)| format!("{count} {kind}"));
+        println!("{} ({bytes} bytes)", counts.collect::<Vec<_>>().join(", "));
     }
-    if not_fetched > 0 {
-        println!("{not_fetched} samples are not here: they were not fetched from the remote yet");
+    for (why, count) in absent {
+        println!("{count} {why}");
     }
     let files = &walk.files;
     if files.count > 0 {
@@ -148,14 +146,16 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 
 impl Walk {
     fn directory(&mut self, dir: &Arc<dyn Directory>, path: &str) {
-        if let Some(repository) = hangar::repository_of(&**dir) {
-            let samples = Bar::new("{bar:40} {pos}/{len} samples {elapsed}, {eta} left");
-            match verify(&repository, &samples) {
-                Ok(found) => self.summary += found,
-                Err(e) => samples.wrong(&format!("{path}: {e}")),
+        let objects = Bar::new("{bar:40} {pos}/{len} checked {elapsed}, {eta} left");
+        let format = self.formats.of(&**dir);
+        let own = |format: &Arc<dyn Format>| format.verify(&**dir, &objects);
+        if let Some(done) = format.ok().filter(|_| dir.is_store()).and_then(own) {
+            match done {
+                Ok(verified) => self.verified += verified,
+                Err(e) => objects.wrong(&format!("{path}: {e}")),
             }
-            samples.bar.finish_and_clear();
-            self.files.damaged += samples.wrong.into_inner();
+            objects.bar.finish_and_clear();
+            self.files.damaged += objects.wrong.into_inner();
             return;
         }
         let listing = match dir.list() {
@@ -236,11 +236,11 @@ impl Walk {
 /// Checks what the formats of stores demand beyond elements that can be read.
 fn rules(dir: &Arc<dyn Directory>, path: &str, sep: u8, formats: &Registry, report: &Bar) {
     let Ok(listing) = dir.list() else { return };
-    if hangar::repository_of(&**dir).is_some() {
+    if dir.handle().is_some() {
+        // Such a store keeps its rules itself.
         return;
     }
-    let named = |name| formats.named(name).clone();
-    let format = dir.format().map(named);
+    let format = formats.of(&**dir);
     let broken = match &format {
         Ok(format) => format.broken(&**dir, sep, None, Depth::Elements),
         Err(_) => Ok(Vec::new()),

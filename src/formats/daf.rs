@@ -7,6 +7,7 @@
 
 pub(crate) mod archive;
 pub mod check;
+mod demo;
 pub(crate) mod encode;
 pub mod format;
 pub mod npz;

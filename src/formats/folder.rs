@@ -13,9 +13,8 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value as Json, json};
 
-use super::arkouda::{self, PartName, Place, SetRoot};
 use crate::checkout::checkouts::is_checkouts;
-use crate::checkout::format::{Registry, StoreRoot};
+use crate::checkout::format::{FileSet, Registry, StoreRoot, leads_out};
 use crate::dataset::context::Context;
 use crate::error::{Error, Result};
 use crate::io::file::handle::{is_short, with_room};
@@ -67,17 +66,24 @@ enum Sort {
     Set,
 }
 
-/// The distributed set that a file is part of, if it is one.
-pub fn set_of(path: &Path, context: &Arc<Context>) -> Result<Option<SetRoot>> {
+/// Returns the root of the set that a file is part of, if it is one.
+pub fn set_of(
+    path: &Path,
+    context: &Arc<Context>,
+    formats: &Registry,
+) -> Result<Option<StoreRoot>> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(None);
     };
-    let Some(part) = PartName::parse(name.as_bytes()) else {
+    let kind = context.options.kind.as_deref();
+    let Some(set) = formats.set_of(kind, dir, name.as_bytes()) else {
         return Ok(None);
     };
-    let place = Place::of(dir, &part);
-    let is_set = arkouda::is_set(context, &place, dir)?;
-    Ok(is_set.then(|| SetRoot::new(place, dir, context)))
+    let format = formats.named(set.names.format);
+    if !format.is_set(&set, dir, context)? {
+        return Ok(None);
+    }
+    Ok(format.set_root(set, dir, context))
 }
 
 /// A mirrored directory.
@@ -91,8 +97,8 @@ pub struct Folder {
     known: Mutex<HashMap<Vec<u8>, Node>>,
     /// Files that were looked at, and whether they are stores.
     looked_at: Mutex<HashMap<Vec<u8>, (Identity, bool)>>,
-    /// The same for the first part of what may be a distributed set.
-    sets: Mutex<HashMap<Place, (Identity, bool)>>,
+    /// First parts of what may be a set that were looked at, and whether it is one.
+    sets: Mutex<HashMap<FileSet, (Identity, bool)>>,
 }
 
 impl Folder {
@@ -121,7 +127,8 @@ impl Folder {
             }
             let kind = self.context.options.kind.as_deref();
             let mut formats = self.formats.wanted(kind);
-            if let Some(root) = formats.find_map(|format| format.open_later(&path, &self.context)) {
+            if let Some(root) = formats.find_map(|format| format.open_lazily(&path, &self.context))
+            {
                 return Ok(Ok(self.kept(name, Sort::Store, || Node::Directory(root))));
             }
             return Ok(Ok(self.kept(name, Sort::Folder, || {
@@ -210,11 +217,10 @@ impl Folder {
         })))
     }
 
-    /// The distributed set at a place whose first part that is HDF5 is among `paths`, under the name it is
-    /// shown by.
+    /// Returns a set whose first part that is HDF5 is among `paths`, under the name it is shown by.
     fn set(
         &self,
-        place: &Place,
+        set: &FileSet,
         paths: impl IntoIterator<Item = PathBuf>,
     ) -> io::Result<Option<(Vec<u8>, Node)>> {
         let mut first = None;
@@ -235,40 +241,48 @@ impl Folder {
             return Ok(None);
         };
         let mut sets = self.sets.lock().unwrap_or_else(|e| e.into_inner());
-        let known = sets.get(place).filter(|(known, _)| *known == first);
+        let format = self.formats.named(set.names.format);
+        let known = sets.get(set).filter(|(known, _)| *known == first);
         let is_set = match known {
             Some((_, is_set)) => *is_set,
             None => {
-                let is_set = match arkouda::is_set(&self.context, place, &self.top) {
+                let is_set = match format.is_set(set, &self.top, &self.context) {
                     Err(e) if e.is_shortage() => {
                         return Err(io::Error::from_raw_os_error(e.errno()));
                     }
                     is_set => is_set.unwrap_or(false),
                 };
-                sets.insert(place.clone(), (first, is_set));
+                sets.insert(set.clone(), (first, is_set));
                 is_set
             }
         };
         drop(sets);
-        let name = place.visible();
-        Ok(is_set.then(|| {
-            let node = self.kept(&name, Sort::Set, || {
-                let root = SetRoot::new(place.clone(), &self.top, &self.context);
-                Node::Directory(Arc::new(root))
-            });
-            (name, node)
-        }))
+        if !is_set {
+            return Ok(None);
+        }
+        let Some(root) = format.set_root(set.clone(), &self.top, &self.context) else {
+            return Ok(None);
+        };
+        let name = set.visible();
+        let node = self.kept(&name, Sort::Set, || Node::Directory(Arc::new(root)));
+        Ok(Some((name, node)))
     }
 
-    /// What a name stands for because of distributed sets: a set, or for one of its files a link to it.
+    /// Returns the set that a file would be part of by its name.
+    fn set_of(&self, name: &[u8]) -> Option<FileSet> {
+        let kind = self.context.options.kind.as_deref();
+        self.formats.set_of(kind, &self.path, name)
+    }
+
+    /// Returns what a name stands for because of sets: a set, or for one of its files a link to it.
     fn in_set(&self, name: &[u8]) -> io::Result<Option<Node>> {
-        let external = self.context.options.external;
-        let set = |place: &Place| -> io::Result<_> {
-            let parts = place.parts(&self.top, external)?;
-            self.set(place, parts.into_values().flatten().flatten())
+        let options = &self.context.options;
+        let set = |set: &FileSet| -> io::Result<_> {
+            let parts = set.parts(&self.top, options.external)?;
+            self.set(set, parts.into_values().flatten().flatten())
         };
-        if let Some(part) = PartName::parse(name) {
-            let set = set(&Place::of(&self.path, &part))?;
+        if let Some(of) = self.set_of(name) {
+            let set = set(&of)?;
             return Ok(set.map(|(target, _)| {
                 Node::Symlink(Arc::new(Symlink {
                     target,
@@ -276,8 +290,9 @@ impl Folder {
                 }))
             }));
         }
-        for place in Place::shown_as(&self.path, name) {
-            if let Some((shown, node)) = set(&place)?
+        let kind = options.kind.as_deref();
+        for shown_so in self.formats.sets_shown_as(kind, &self.path, name) {
+            if let Some((shown, node)) = set(&shown_so)?
                 && shown == name
             {
                 return Ok(Some(node));
@@ -303,25 +318,25 @@ impl Directory for Folder {
     fn list(&self) -> Result<Arc<Listing>> {
         let about = |e: io::Error| Error::from(e).about(self.path.display());
         let (mut entries, mut left_out) = (Vec::new(), Vec::new());
-        let (mut names, mut sets) = (Vec::new(), BTreeMap::<Place, Vec<_>>::new());
+        let (mut names, mut sets) = (Vec::new(), BTreeMap::<FileSet, Vec<_>>::new());
         for entry in with_room(|| std::fs::read_dir(&self.path)).map_err(about)? {
             let name = entry.map_err(about)?.file_name().into_vec();
-            match PartName::parse(&name) {
-                Some(part) => {
-                    let place = Place::of(&self.path, &part);
-                    sets.entry(place).or_default().push((part.locale, name));
+            match self.set_of(&name) {
+                Some(set) => {
+                    let number = set.names.parse(&name).map(|part| part.number);
+                    sets.entry(set).or_default().push((number, name));
                 }
                 None => names.push(name),
             }
         }
-        for (place, mut parts) in sets {
+        for (set, mut parts) in sets {
             parts.sort();
             let external = self.context.options.external;
             let paths = parts
                 .iter()
                 .map(|(_, name)| self.path.join(OsStr::from_bytes(name)))
-                .filter(|path| !arkouda::leads_out(path, &self.top, external));
-            match self.set(&place, paths).map_err(about)? {
+                .filter(|path| !leads_out(path, &self.top, external));
+            match self.set(&set, paths).map_err(about)? {
                 Some(set) => entries.push(set),
                 None => names.extend(parts.into_iter().map(|(_, name)| name)),
             }
@@ -343,7 +358,7 @@ impl Directory for Folder {
 
     fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
         let about = |e: io::Error| Error::from(e).about(self.path.display());
-        if PartName::parse(name).is_some()
+        if self.set_of(name).is_some()
             && let Some(link) = self.in_set(name).map_err(about)?
         {
             return Ok(Some(link));

@@ -9,7 +9,7 @@ mod blocks;
 mod collection;
 pub mod column;
 pub mod commit;
-pub mod demo;
+mod demo;
 pub mod digest;
 mod directory;
 mod fetch;
@@ -34,7 +34,7 @@ mod snapshot;
 mod stack;
 pub mod stage;
 mod table;
-pub mod verify;
+mod verify;
 mod whole;
 
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! Plain HDF5: groups are directories, datasets are `.npy` files.
 
 pub mod array;
+mod demo;
 pub(crate) mod encode;
 pub mod format;
 pub mod group;

@@ -9,26 +9,31 @@ use std::sync::Arc;
 use npyfs::internals::formats;
 use suite::Sample;
 
-/// Checks the store `name` of the demonstration.
+/// Checks a store that `make` makes from a demonstration.
 fn check(make: fn(&Path) -> std::path::PathBuf, copies: &'static [(&'static str, &'static str)]) {
     npyfs::internals::hdf5::program::choose(env!("CARGO_BIN_EXE_npyfs").into());
     let sample = Sample {
         formats: formats::registry(),
         make,
         copies,
+        has_layers: true,
     };
     sample.check();
 }
 
-fn demo(dir: &Path, name: &str) -> std::path::PathBuf {
-    formats::demo::write(dir).unwrap();
-    dir.join(name)
+/// Makes the demonstration of a format, and returns its first store.
+fn demo(dir: &Path, format: &str) -> std::path::PathBuf {
+    let formats = formats::registry();
+    let made = formats.named(format).demonstrate(dir).unwrap();
+    let (path, is_new) = made.into_iter().next().unwrap();
+    assert!(is_new);
+    path
 }
 
 #[test]
 fn plain() {
     check(
-        |dir| demo(dir, "plain.h5"),
+        |dir| demo(dir, "plain"),
         &[("images/stack.npy", "images/again.npy")],
     );
 }
@@ -36,7 +41,7 @@ fn plain() {
 #[test]
 fn daf() {
     check(
-        |dir| demo(dir, "cells.h5df"),
+        |dir| demo(dir, "daf"),
         &[
             ("cell#age.npy", "cell#years.npy"),
             ("cell,gene#UMIs.npz", "cell,gene#counts.npz"),
@@ -47,13 +52,28 @@ fn daf() {
 #[test]
 fn arkouda() {
     check(
-        |dir| demo(dir, "flights.h5"),
+        |dir| demo(dir, "arkouda"),
         &[
             ("distance.npy", "miles.npy"),
             ("departure.npy", "arrival.npy"),
             ("flight.npy", "name.npy"),
         ],
     );
+}
+
+#[test]
+fn hangar() {
+    npyfs::hdf5::program::choose(env!("CARGO_BIN_EXE_npyfs").into());
+    let sample = Sample {
+        formats: formats::registry(),
+        make: |dir| demo(dir, "hangar"),
+        copies: &[
+            ("branches/master/digits/5.npy", "stage/digits/100.npy"),
+            ("branches/master/digits/7.npy", "stage/digits/101.npy"),
+        ],
+        has_layers: false,
+    };
+    sample.check();
 }
 
 #[test]
@@ -73,6 +93,7 @@ fn a_format_that_is_made_up() {
             path
         },
         copies: &[("rows.npy", "again.npy")],
+        has_layers: true,
     };
     sample.check();
 }

@@ -53,7 +53,7 @@ fn names_that_could_lead_elsewhere_are_refused() {
     assert_eq!(name_of("commits"), None);
     for (store, want) in [
         ("/d/x.h5", "/d/x.h5.checkouts"),
-        ("/d/part3", "/d/parts.checkouts"),
+        ("/d/x-part3.h5", "/d/x-part.h5.checkouts"),
         ("/d", "/d.checkouts"),
     ] {
         let checkouts = Checkouts::of(Path::new(store), None, &registry());

@@ -4,11 +4,13 @@
 //! segments that begin anew in every file, each component cut by its own length.
 
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use hdf5::types::FixedAscii;
 use hdf5::{File, Group, H5Type, Location, Result};
 
-use crate::formats::demo::noise;
+use crate::error;
+use crate::formats::demo::{noise, write_file};
 
 const FLIGHTS: usize = 1000;
 const CARRIERS: [&str; 4] = ["Adler", "Bussard", "Möwe", "N/A"];
@@ -29,8 +31,18 @@ fn own(n: usize, locale: Locale) -> Range<usize> {
     (n * i).div_ceil(count)..(n * (i + 1)).div_ceil(count)
 }
 
-/// Writes one file.
-pub fn write(file: &File, locale: Locale) -> Result<()> {
+/// Writes the table in one file, and in three.
+pub(super) fn write(dir: &Path) -> error::Result<Vec<(PathBuf, bool)>> {
+    let mut written = vec![write_file(dir.join("flights.h5"), |file| fill(file, None))?];
+    for locale in 0..3 {
+        let path = dir.join(format!("trips_LOCALE{locale:04}.h5"));
+        written.push(write_file(path, |file| fill(file, Some((locale, 3))))?);
+    }
+    Ok(written)
+}
+
+/// Fills one file.
+fn fill(file: &File, locale: Locale) -> Result<()> {
     number(file, "File_Format", i64::from(locale.is_some()))?;
     let flights = own(FLIGHTS, locale);
     let distance = flights.clone().map(|i| 200 + (9000.0 * noise(i)) as i64);

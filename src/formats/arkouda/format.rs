@@ -1,22 +1,32 @@
 //! Arkouda as a format: an HDF5 file, or one file per locale.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::extent::extent;
-use super::{LocaleSet, ObjectDirectory, PartName, check, encode, is_arkouda};
+use super::root::SetVersions;
+use super::{LocaleSet, ObjectDirectory, check, demo, encode, is_arkouda};
 use crate::checkout::encode::{Base, Key, Plan};
 use crate::checkout::extent::Extent;
-use crate::checkout::format::{Depth, Format};
+use crate::checkout::format::{Depth, FileSet, Format, PartNames, StoreRoot};
 use crate::checkout::object::NewFile;
 use crate::checkout::target::{Deletion, Part};
+use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tree::Directory;
 use crate::tree::name::visible_with;
 
 /// Name of the format.
 pub const NAME: &str = "arkouda";
+
+/// Source: Arkouda, `src/FileIO.chpl` lines 148 to 211; old releases wrote the number without zeros in front.
+pub(super) const PARTS: PartNames = PartNames {
+    format: NAME,
+    mark: "_LOCALE",
+    digits: 4,
+};
 
 /// Arkouda's files.
 pub struct Arkouda;
@@ -34,9 +44,43 @@ impl Format for Arkouda {
         Ok(Some(Arc::new(ObjectDirectory::root(set)?)))
     }
 
-    fn set_name(&self, file: &[u8]) -> Option<Vec<u8>> {
-        let part = PartName::parse(file)?;
-        Some([part.prefix, b"_LOCALE", part.extension].concat())
+    fn part_names(&self) -> Option<PartNames> {
+        Some(PARTS)
+    }
+
+    fn is_set(&self, set: &FileSet, top: &Path, context: &Arc<Context>) -> Result<bool> {
+        // The first file that can be opened tells.
+        let parts = set.parts(top, context.options.external)?;
+        for path in parts.into_values().flatten().flatten() {
+            match OpenStore::open(context, &path) {
+                Ok(store) => return is_arkouda(&store),
+                Err(e) if e.is_shortage() => return Err(e),
+                Err(_) => {}
+            }
+        }
+        Ok(false)
+    }
+
+    fn set_root(&self, set: FileSet, top: &Path, context: &Arc<Context>) -> Option<StoreRoot> {
+        Some(StoreRoot::of(SetVersions::new(set, top, context)))
+    }
+
+    fn files(&self, dir: &dyn Directory, path: &Path) -> Result<Vec<PathBuf>> {
+        let info = dir.info()?;
+        let parts = match info["locales"].as_array() {
+            Some(parts) if parts.len() > 1 || !path.is_file() => parts,
+            _ => return Ok(vec![path.to_owned()]),
+        };
+        let incomplete = || {
+            let why = "the files of the set are not complete, or two are the same part";
+            Error::damaged(why).about(path.display())
+        };
+        let file = |(number, part): (usize, &serde_json::Value)| {
+            let file = part["file"].as_str().map(PathBuf::from);
+            file.filter(|_| part["locale"].as_u64() == Some(number as u64))
+        };
+        let files: Option<Vec<_>> = parts.iter().enumerate().map(file).collect();
+        files.ok_or_else(incomplete)
     }
 
     fn has_groups(&self) -> bool {
@@ -84,16 +128,8 @@ impl Format for Arkouda {
         let shown = |own: &String| visible_with(own.as_bytes(), "", sep);
         check::broken_of(dir, sep, &names.iter().map(shown).collect(), depth)
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_files_of_a_set_have_one_name() {
-        let whole = |name: &[u8]| Arkouda.set_name(name);
-        assert_eq!(whole(b"x_LOCALE0003.h5").unwrap(), b"x_LOCALE.h5");
-        assert_eq!(whole(b"x.h5"), None);
+    fn demonstrate(&self, dir: &Path) -> Result<Vec<(PathBuf, bool)>> {
+        demo::write(dir)
     }
 }

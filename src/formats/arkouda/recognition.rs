@@ -9,10 +9,9 @@
 //!
 //! So a group with `values` in it is never text by itself.
 
-use super::format::NAME;
+use super::format::{NAME, PARTS};
 use super::marks::NAMES;
 use super::object::{Object, What};
-use super::place::PartName;
 use crate::dataset::opened::OpenStore;
 use crate::error::{Error, Result};
 use crate::formats::daf;
@@ -41,7 +40,7 @@ pub fn is_arkouda(store: &OpenStore) -> Result<bool> {
         }
     };
     let name = store.file.path.file_name();
-    let has_locale = name.is_some_and(|name| PartName::parse(name.as_encoded_bytes()).is_some());
+    let has_locale = name.is_some_and(|name| PARTS.parse(name.as_encoded_bytes()).is_some());
     let Some(scan) = scan(usize::from(has_locale))? else {
         return Ok(false);
     };

@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::marks::NAMES;
 use super::object::{Joined, Object, What};
-use super::place::Place;
+use crate::checkout::format::FileSet;
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
 use crate::error::{Error, Result};
@@ -24,7 +24,7 @@ pub struct LocaleSet {
     pub context: Arc<Context>,
     /// The file, or a pattern for all of them.
     pub path: PathBuf,
-    pub parts: Vec<Part>,
+    pub parts: Vec<LocaleFile>,
     pub faults: Vec<String>,
     /// Where the parts were found; `None` for a single file.
     found: Option<Found>,
@@ -32,13 +32,13 @@ pub struct LocaleSet {
 }
 
 /// A file of a set.
-pub struct Part {
+pub struct LocaleFile {
     /// Number in its name; `None` for a single file.
     pub locale: Option<u64>,
     pub store: Arc<OpenStore>,
 }
 
-impl Part {
+impl LocaleFile {
     /// What messages call it.
     pub fn name(&self) -> String {
         let path = &self.store.file.path;
@@ -50,7 +50,7 @@ impl Part {
 }
 
 struct Found {
-    place: Place,
+    set: FileSet,
     top: PathBuf,
     files: Vec<PathBuf>,
     /// Those that could not be opened, as they were then.
@@ -69,8 +69,8 @@ fn identity(path: &Path) -> Option<Identity> {
 }
 
 impl Found {
-    fn files(place: &Place, top: &Path, context: &Context) -> Result<Vec<PathBuf>> {
-        let parts = place.parts(top, context.options.external)?;
+    fn files(set: &FileSet, top: &Path, context: &Context) -> Result<Vec<PathBuf>> {
+        let parts = set.parts(top, context.options.external)?;
         Ok(parts.into_values().flatten().flatten().collect())
     }
 
@@ -83,13 +83,13 @@ impl Found {
         {
             return false;
         }
-        let now = changed(&self.place.dir);
+        let now = changed(&self.set.dir);
         let mut checked = self.checked.lock().unwrap_or_else(|e| e.into_inner());
         if now.is_some() && *checked == now {
             return true;
         }
         let same =
-            Self::files(&self.place, &self.top, context).is_ok_and(|files| files == self.files);
+            Self::files(&self.set, &self.top, context).is_ok_and(|files| files == self.files);
         if same {
             *checked = now;
         }
@@ -104,7 +104,7 @@ impl LocaleSet {
             context: store.context.clone(),
             path: store.file.path.clone(),
             version: store.file.identity.number(),
-            parts: vec![Part {
+            parts: vec![LocaleFile {
                 locale: None,
                 store,
             }],
@@ -113,16 +113,16 @@ impl LocaleSet {
         }
     }
 
-    /// The set whose parts lie at a place below the mounted directory `top`.
-    pub fn open(context: &Arc<Context>, place: &Place, top: &Path) -> Result<Self> {
-        let before = changed(&place.dir);
-        let there = place.parts(top, context.options.external)?;
+    /// Opens the files of a set below the mounted directory `top`.
+    pub fn open(context: &Arc<Context>, set: &FileSet, top: &Path) -> Result<Self> {
+        let before = changed(&set.dir);
+        let there = set.parts(top, context.options.external)?;
         let files = there.values().flatten().flatten().cloned().collect();
         let (mut parts, mut faults, mut unopened) = (Vec::new(), Vec::new(), Vec::new());
         let mut expected = 0;
         for (locale, same) in there {
             if locale > expected {
-                let missing = (expected..locale).take(3).map(|n| place.part_name(n));
+                let missing = (expected..locale).take(3).map(|n| set.part_name(n));
                 let names = missing.collect::<Vec<_>>().join(", ");
                 let more = if locale - expected > 3 { ", ..." } else { "" };
                 faults.push(format!("not there: {names}{more}"));
@@ -141,7 +141,7 @@ impl LocaleSet {
                 };
                 let was = identity(&path);
                 match OpenStore::open(context, &path) {
-                    Ok(store) => parts.push(Part {
+                    Ok(store) => parts.push(LocaleFile {
                         locale: Some(locale),
                         store,
                     }),
@@ -160,7 +160,7 @@ impl LocaleSet {
             } else {
                 why
             };
-            return Err(Error::damaged(why).about(place.pattern().display()));
+            return Err(Error::damaged(why).about(set.pattern().display()));
         };
         let mut hash = Xxh3::new();
         for part in &parts {
@@ -171,11 +171,11 @@ impl LocaleSet {
         }
         Ok(Self {
             context: first.store.context.clone(),
-            path: place.pattern(),
+            path: set.pattern(),
             parts,
             faults,
             found: Some(Found {
-                place: place.clone(),
+                set: set.clone(),
                 top: top.to_owned(),
                 files,
                 unopened,
@@ -204,7 +204,10 @@ impl LocaleSet {
 
     /// What the part of this number is called.
     pub fn name(&self, part: usize) -> String {
-        self.parts.get(part).map(Part::name).unwrap_or_default()
+        self.parts
+            .get(part)
+            .map(LocaleFile::name)
+            .unwrap_or_default()
     }
 
     /// For `info`: what `about` says of each part, with its locale and file in front.

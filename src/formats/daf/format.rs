@@ -1,15 +1,17 @@
 //! daf as a format: groups of an HDF5 file, by their mark.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::rules::{self, MARK, Meaning, meaning};
-use super::{Groups, check, encode};
+use super::{Groups, check, demo, encode};
 use crate::checkout::encode::{Base, Key, Plan};
 use crate::checkout::format::{Depth, Format};
 use crate::checkout::target::Part;
 use crate::dataset::opened::OpenStore;
 use crate::error::Result;
+use crate::formats::demo::write_file;
 use crate::formats::plain::group::GroupDirectory;
 use crate::tree::Directory;
 
@@ -72,5 +74,9 @@ impl Format for Daf {
             Some(names) if !names.iter().any(|name| name.contains('#')) => Ok(Vec::new()),
             Some(names) => check::broken(dir, sep, &|own| names.contains(own), depth),
         }
+    }
+
+    fn demonstrate(&self, dir: &Path) -> Result<Vec<(PathBuf, bool)>> {
+        Ok(vec![write_file(dir.join("cells.h5df"), demo::fill)?])
     }
 }

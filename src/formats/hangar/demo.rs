@@ -1,6 +1,6 @@
 //! A Hangar repository with little pictures.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -14,6 +14,7 @@ use crate::formats::hangar::stage::create::create;
 use crate::formats::hangar::stage::sample::Sample;
 use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
+use crate::hdf5::program::program;
 use crate::io::dir::Dir;
 use crate::npy::dtype::{DType, Kind, Order};
 use crate::options::FsOptions;
@@ -22,20 +23,26 @@ use crate::options::FsOptions;
 const COUNT: u64 = 100;
 const SIDE: u64 = 28;
 
-/// Makes the repository in `top`, unless that is there: whether it was made. Workers are started from `program`.
-pub fn write(top: &Path, program: &Path) -> Result<bool> {
-    if top.exists() {
-        return Ok(false);
+/// Makes the repository `digits` in a directory, unless that is there.
+pub(super) fn write(dir: &Path) -> Result<(PathBuf, bool)> {
+    let path = dir.join("digits");
+    if path.exists() {
+        return Ok((path, false));
     }
+    make(&path).map_err(|e| e.about("digits"))?;
+    Ok((path, true))
+}
+
+fn make(top: &Path) -> Result<()> {
     // Workers have a working directory of their own.
     let top = &std::path::absolute(top)?;
     std::fs::create_dir(top)?;
-    if let Err(e) = fill(top, program) {
+    if let Err(e) = fill(top, program()) {
         // Half a repository would be left as it is the next time.
         let _ = std::fs::remove_dir_all(top);
         return Err(e);
     }
-    Ok(true)
+    Ok(())
 }
 
 fn fill(top: &Path, program: &Path) -> Result<()> {

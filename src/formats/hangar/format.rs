@@ -1,6 +1,6 @@
 //! Hangar as a format: repositories, which are directories, and the collection files of one.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::open::OpenLater;
@@ -8,10 +8,10 @@ use super::repository::{self, Repository};
 use super::root::RootDirectory;
 use super::stage::checkout::Checkout;
 use super::stage::target::StageTarget;
-use super::{outside, repository_of};
+use super::{demo, outside, repository_of, verify};
 use crate::checkout::checkouts::Checkouts;
 use crate::checkout::encode::{Base, Key, Plan, unsupported};
-use crate::checkout::format::Format;
+use crate::checkout::format::{Format, Report, Verified};
 use crate::checkout::target::{Part, Target};
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
@@ -42,13 +42,26 @@ impl Format for Hangar {
         Ok(Some(Arc::new(RootDirectory::new(repository))))
     }
 
-    fn open_later(&self, dir: &Path, context: &Arc<Context>) -> Option<Arc<dyn Directory>> {
+    fn open_lazily(&self, dir: &Path, context: &Arc<Context>) -> Option<Arc<dyn Directory>> {
         let folder = repository::folder(dir)?;
         Some(Arc::new(OpenLater::new(&folder, context)))
     }
 
     fn root(&self, store: &Arc<OpenStore>) -> Result<Option<Arc<dyn Directory>>> {
         outside::root(store)
+    }
+
+    fn files(&self, _dir: &dyn Directory, _path: &Path) -> Result<Vec<PathBuf>> {
+        Err(unsupported("a Hangar repository is no HDF5 file"))
+    }
+
+    fn verify(&self, dir: &dyn Directory, report: &dyn Report) -> Option<Result<Verified>> {
+        let repository = repository_of(dir)?;
+        Some(verify::verify(&repository, report))
+    }
+
+    fn demonstrate(&self, dir: &Path) -> Result<Vec<(PathBuf, bool)>> {
+        Ok(vec![demo::write(dir)?])
     }
 
     fn plan(&self, _base: &dyn Base, _key: &Key, _parts: &[Part]) -> Result<Plan> {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value as Json, json};
 
+use super::format::NAME;
 use super::repository::Repository;
 use super::root::RootDirectory;
 use crate::dataset::context::Context;
@@ -54,6 +55,10 @@ impl Directory for OpenLater {
         self.root()?.lookup(name)
     }
 
+    fn format(&self) -> Result<&'static str> {
+        Ok(NAME)
+    }
+
     fn is_current(&self) -> bool {
         self.folder.join("branch.lmdb").is_file()
     }
@@ -62,7 +67,7 @@ impl Directory for OpenLater {
         match self.root() {
             Ok(root) => root.info(),
             Err(e) => Ok(json!({
-                "kind": "hangar",
+                "kind": NAME,
                 "file": self.folder.to_string_lossy(),
                 "error": e.message,
             })),

@@ -10,6 +10,7 @@ use serde_json::{Value as Json, json};
 use super::commit::Commit;
 use super::digest;
 use super::directory::SnapshotDirectory;
+use super::format::NAME;
 use super::later::Later;
 use super::named::NamedRecord;
 use super::record::Record;
@@ -197,6 +198,10 @@ impl Directory for RootDirectory {
             Level::Root | Level::Records => own.mtime,
         };
         Ownership { mtime, ..own }
+    }
+
+    fn format(&self) -> Result<&'static str> {
+        Ok(NAME)
     }
 
     fn list(&self) -> Result<Arc<Listing>> {

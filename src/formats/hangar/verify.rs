@@ -10,49 +10,24 @@ use super::digest::{self, CommitHash};
 use super::record::Record;
 use super::repository::Repository;
 use super::schema::Schema;
+use crate::checkout::format::{Report, Verified};
 use crate::error::{Error, Result};
-
-/// What is told while a repository is checked.
-pub trait Report: Send + Sync {
-    /// This many more objects are to be checked.
-    fn found(&self, count: u64);
-
-    /// One was checked.
-    fn checked(&self);
-
-    /// One is not what it should be.
-    fn wrong(&self, why: &str);
-}
-
-/// What was checked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    pub commits: u64,
-    pub schemas: u64,
-    pub samples: u64,
-    /// Bytes of samples.
-    pub bytes: u64,
-    /// Samples whose data are still at the remote.
-    pub not_fetched: u64,
-    pub wrong: u64,
-}
-
-impl std::ops::AddAssign for Summary {
-    fn add_assign(&mut self, other: Self) {
-        self.commits += other.commits;
-        self.schemas += other.schemas;
-        self.samples += other.samples;
-        self.bytes += other.bytes;
-        self.not_fetched += other.not_fetched;
-        self.wrong += other.wrong;
-    }
-}
 
 /// Longest record or schema.
 const LONGEST: usize = 1 << 16;
 
+/// What is said of samples whose data are still at the remote.
+const NOT_FETCHED: &str = "samples are not here: they were not fetched from the remote yet";
+
+/// What was checked of some samples.
+#[derive(Default)]
+struct Samples {
+    bytes: u64,
+    not_fetched: u64,
+}
+
 /// Checks everything; an error only if a table cannot be read at all.
-pub fn verify(repository: &Arc<Repository>, report: &dyn Report) -> Result<Summary> {
+pub(super) fn verify(repository: &Arc<Repository>, report: &dyn Report) -> Result<Verified> {
     let mut samples: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     let mut schemas: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     repository.hashes.rows(b"", LONGEST, |rows| {
@@ -68,11 +43,9 @@ pub fn verify(repository: &Arc<Repository>, report: &dyn Report) -> Result<Summa
     })?;
     let commits = repository.commits()?;
     report.found((samples.len() + schemas.len() + commits.len()) as u64);
-    let mut summary = Summary::default();
-    let mut judge = |what: &str, outcome: Result<()>| {
+    let judge = |what: &str, outcome: Result<()>| {
         report.checked();
         if let Err(e) = outcome {
-            summary.wrong += 1;
             report.wrong(&format!("{what}: {}", e.message));
         }
     };
@@ -88,11 +61,19 @@ pub fn verify(repository: &Arc<Repository>, report: &dyn Report) -> Result<Summa
             commit(repository, digest, &known),
         );
     }
-    summary.schemas = schemas.len() as u64;
-    summary.commits = commits.len() as u64;
     drop(known);
-    summary += all_samples(repository, samples, report);
-    Ok(summary)
+    let counts = vec![
+        ("commits", commits.len() as u64),
+        ("schemas", schemas.len() as u64),
+        ("samples", samples.len() as u64),
+    ];
+    let Samples { bytes, not_fetched } = all_samples(repository, samples, report);
+    let absent = (not_fetched > 0).then_some((NOT_FETCHED, not_fetched));
+    Ok(Verified {
+        counts,
+        bytes,
+        absent: absent.into_iter().collect(),
+    })
 }
 
 fn mismatch(found: &str) -> Error {
@@ -140,7 +121,7 @@ fn all_samples(
     repository: &Arc<Repository>,
     rows: Vec<(Vec<u8>, Vec<u8>)>,
     report: &dyn Report,
-) -> Summary {
+) -> Samples {
     // Rows of one file in order of their place.
     let mut rows: Vec<_> = rows
         .into_iter()
@@ -150,22 +131,20 @@ fn all_samples(
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let next = std::sync::atomic::AtomicUsize::new(0);
     let work = || {
-        let mut summary = Summary::default();
+        let mut done = Samples::default();
         loop {
             let from = next.fetch_add(64, std::sync::atomic::Ordering::Relaxed);
             let Some(part) = rows
                 .get(from..(from + 64).min(rows.len()))
                 .filter(|p| !p.is_empty())
             else {
-                return summary;
+                return done;
             };
             for (_, digest, value) in part {
-                summary.samples += 1;
                 match sample(repository, digest, value) {
-                    Ok(Some(bytes)) => summary.bytes += bytes,
-                    Ok(None) => summary.not_fetched += 1,
+                    Ok(Some(bytes)) => done.bytes += bytes,
+                    Ok(None) => done.not_fetched += 1,
                     Err(e) => {
-                        summary.wrong += 1;
                         let shown = String::from_utf8_lossy(digest);
                         report.wrong(&format!("sample {shown}: {}", e.message));
                     }
@@ -176,11 +155,14 @@ fn all_samples(
     };
     std::thread::scope(|scope| {
         let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let mut all = Summary::default();
+        let mut all = Samples::default();
         for thread in running {
             match thread.join() {
-                Ok(summary) => all += summary,
-                Err(_) => all.wrong += 1,
+                Ok(done) => {
+                    all.bytes += done.bytes;
+                    all.not_fetched += done.not_fetched;
+                }
+                Err(_) => report.wrong("not all samples could be checked"),
             }
         }
         all

@@ -1,16 +1,18 @@
 //! Plain HDF5 as a format: it takes every file.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::encode;
 use super::group::GroupDirectory;
 use super::kind::Kinds;
+use super::{demo, encode};
 use crate::checkout::encode::{Base, Key, Plan};
 use crate::checkout::format::Format;
 use crate::checkout::object::NewFile;
 use crate::checkout::target::Part;
 use crate::dataset::opened::OpenStore;
 use crate::error::Result;
+use crate::formats::demo::write_file;
 use crate::tree::Directory;
 
 /// Name of the format.
@@ -34,5 +36,9 @@ impl Format for Plain {
 
     fn shows_as_stored(&self, _new: &NewFile) -> bool {
         true
+    }
+
+    fn demonstrate(&self, dir: &Path) -> Result<Vec<(PathBuf, bool)>> {
+        Ok(vec![write_file(dir.join("plain.h5"), demo::fill)?])
     }
 }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::checkout::checkouts::LayerFiles;
+use crate::checkout::format::{FileSet, Registry};
 use crate::cli::CliError;
 use crate::cli::checkout::layers::{Found, refused};
 use crate::cli::checkout::seen::Seen;
 use crate::error::{self, Error};
-use crate::formats::arkouda::{PartName, Place};
-use crate::formats::hangar;
+use crate::formats;
 use crate::hdf5::edit::ObjectPath;
 use crate::hdf5::{GroupMember, GroupPath};
 use crate::io::file::StoreFile;
@@ -21,7 +21,7 @@ use crate::tree::{Directory, Node};
 pub enum Shape {
     File,
     /// The files of a set, in one directory with others.
-    Set,
+    Set(FileSet),
     Directory,
 }
 
@@ -72,6 +72,7 @@ pub struct Plan {
 pub fn plan(found: &Found, layers: &[LayerFiles], out: &Path) -> Result<Plan, CliError> {
     let base = found.checkouts.store();
     let mut planner = Planner {
+        formats: formats::registry(),
         layers,
         // Beside the store, names of other files lead where they did.
         beside: base.is_file() && directory(base).is_some() && directory(base) == directory(out),
@@ -87,24 +88,24 @@ pub fn plan(found: &Found, layers: &[LayerFiles], out: &Path) -> Result<Plan, Cl
     };
     let root = planner.plan.seen.base.clone();
     if root.is_store() {
-        let files = files_of(&root, base).map_err(refused)?;
-        planner.plan.shape = match files.len() {
-            1 => Shape::File,
-            _ => Shape::Set,
-        };
+        let files = files_of(&planner.formats, &root, base).map_err(refused)?;
         let name = out.file_name().unwrap_or_default();
-        let place = match PartName::parse(name.as_bytes()) {
-            Some(part) => Place::of(Path::new(""), &part),
+        let names = planner.formats.of(&*root).map_err(refused)?.part_names();
+        let named: Vec<_> = match names.filter(|_| files.len() > 1) {
+            Some(names) => {
+                let set = names.meant_by(&above(out), name.as_bytes());
+                let numbered = (0..).zip(files);
+                let named = numbered.map(|(n, path)| (path, PathBuf::from(set.part_name(n))));
+                let named = named.collect();
+                planner.plan.shape = Shape::Set(set);
+                named
+            }
             None => {
-                let [place, _] = Place::shown_as(Path::new(""), name.as_bytes());
-                place
+                planner.plan.shape = Shape::File;
+                files.into_iter().map(|path| (path, name.into())).collect()
             }
         };
-        let named = files.into_iter().map(|(locale, path)| match locale {
-            Some(locale) => (path, PathBuf::from(place.part_name(locale))),
-            None => (path, PathBuf::from(name)),
-        });
-        planner.add(String::new(), named.collect())?;
+        planner.add(String::new(), named)?;
     } else {
         planner.folder(&root, base, &[])?;
     }
@@ -117,32 +118,28 @@ pub fn directory(path: &Path) -> Option<PathBuf> {
     absolute.parent()?.canonicalize().ok()
 }
 
-/// The files of a store, of a set with their locales.
-fn files_of(store: &Arc<dyn Directory>, path: &Path) -> error::Result<Vec<(Option<u64>, PathBuf)>> {
-    let info = store.info()?;
-    if let Some(why) = info["error"].as_str() {
+/// Returns the directory that a path is in, as the path spells it.
+pub fn above(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// Returns the HDF5 files of a store, of a set in their order.
+fn files_of(
+    formats: &Registry,
+    store: &Arc<dyn Directory>,
+    path: &Path,
+) -> error::Result<Vec<PathBuf>> {
+    if let Some(why) = store.info()?["error"].as_str() {
         return Err(Error::damaged(why).about(path.display()));
     }
-    let parts = match info["locales"].as_array() {
-        Some(parts) if parts.len() > 1 || !path.is_file() => parts,
-        _ => return Ok(vec![(None, path.to_owned())]),
-    };
-    let incomplete = || {
-        let why = "the files of the set are not complete, or two are the same part";
-        Error::damaged(why).about(path.display())
-    };
-    let mut files = Vec::new();
-    for (number, part) in parts.iter().enumerate() {
-        let file = part["file"].as_str().ok_or_else(incomplete)?;
-        if part["locale"].as_u64() != Some(number as u64) {
-            return Err(incomplete());
-        }
-        files.push((Some(number as u64), PathBuf::from(file)));
-    }
-    Ok(files)
+    formats.of(&**store)?.files(&**store, path)
 }
 
 struct Planner<'a> {
+    formats: Registry,
     layers: &'a [LayerFiles],
     beside: bool,
     plan: Plan,
@@ -174,14 +171,10 @@ impl Planner<'_> {
                     self.plan.folders.push(below);
                     self.folder(dir, &path, &names)?;
                 }
-                Node::Directory(dir) if hangar::repository_of(&**dir).is_some() => {
-                    let why = "a Hangar repository is no HDF5 file";
-                    self.plan.lost.push((key, why.to_owned()));
-                }
-                Node::Directory(dir) => match files_of(dir, &path) {
+                Node::Directory(dir) => match files_of(&self.formats, dir, &path) {
                     Ok(files) => {
                         let folder = below.parent().unwrap_or(Path::new(""));
-                        let named = files.into_iter().map(|(_, path)| {
+                        let named = files.into_iter().map(|path| {
                             let name = folder.join(path.file_name().unwrap_or_default());
                             (path, name)
                         });

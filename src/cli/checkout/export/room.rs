@@ -2,14 +2,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use super::plan::{Plan, Shape, directory};
+use super::plan::{Plan, Shape, above, directory};
 use crate::checkout::workplace::{WHOLE, Workplace};
 use crate::cli::CliError;
-use crate::formats::arkouda::{PartName, Place};
 use crate::io::rights::Rights;
 use crate::options::External;
 
@@ -31,10 +29,7 @@ fn failed(path: &Path, e: &dyn std::fmt::Display) -> CliError {
 impl Room {
     /// An error if the name is taken, or inside of what is exported.
     pub fn open(plan: &Plan, out: &Path) -> Result<Self, CliError> {
-        let parent = match out.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-            _ => PathBuf::from("."),
-        };
+        let parent = above(out);
         let mut room = Self {
             out: out.to_owned(),
             dir: parent.clone(),
@@ -56,18 +51,10 @@ impl Room {
     }
 
     fn check(&self, plan: &Plan) -> Result<(), CliError> {
-        let taken = match plan.shape {
-            Shape::Set => {
-                // Whoever looks for the files of a set finds all that are called so.
-                let name = self.out.file_name().unwrap_or_default().as_bytes();
-                let place = match PartName::parse(name) {
-                    Some(part) => Place::of(&self.parent, &part),
-                    None => {
-                        let [place, _] = Place::shown_as(&self.parent, name);
-                        place
-                    }
-                };
-                let parts = place.parts(&self.parent, External::Allow);
+        let taken = match &plan.shape {
+            // Whoever looks for the files of a set finds all that are called so.
+            Shape::Set(set) => {
+                let parts = set.parts(&self.parent, External::Allow);
                 !parts.map_err(|e| failed(&self.parent, &e))?.is_empty()
             }
             _ => self.out.symlink_metadata().is_ok(),
@@ -99,7 +86,7 @@ impl Room {
         let done = match plan.shape {
             Shape::File => Ok(()),
             Shape::Directory => self.finish_directory(plan),
-            Shape::Set => self.finish_set(plan),
+            Shape::Set(_) => self.finish_set(plan),
         };
         done.map_err(|e| failed(&self.out, &e))
     }

@@ -1,0 +1,119 @@
+//! All formats that a program knows.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{FileSet, Format};
+use crate::dataset::opened::OpenStore;
+use crate::error::{Error, Result};
+use crate::tree::Directory;
+
+/// All formats, in the order in which they are asked.
+#[derive(Clone)]
+pub struct Registry(Arc<[Arc<dyn Format>]>);
+
+impl Registry {
+    /// Makes a registry of some formats; `last` takes every HDF5 file that no other takes.
+    pub fn new(formats: impl IntoIterator<Item = Arc<dyn Format>>, last: Arc<dyn Format>) -> Self {
+        Self(formats.into_iter().chain([last]).collect())
+    }
+
+    /// Adds a format that is asked before all others.
+    #[cfg(feature = "internals")]
+    pub fn with(&self, format: Arc<dyn Format>) -> Self {
+        Self(
+            std::iter::once(format)
+                .chain(self.0.iter().cloned())
+                .collect(),
+        )
+    }
+
+    /// Returns all formats in their order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<dyn Format>> {
+        self.0.iter()
+    }
+
+    /// The format that takes what no other takes.
+    fn last(&self) -> &Arc<dyn Format> {
+        // There is at least the one that `new` was given.
+        &self.0[self.0.len() - 1]
+    }
+
+    /// Returns the format of this name, or else the last.
+    pub fn named(&self, name: &str) -> &Arc<dyn Format> {
+        let named = self.iter().find(|format| format.name() == name);
+        named.unwrap_or(self.last())
+    }
+
+    /// Returns the format by whose rules a directory shows its members.
+    pub fn of(&self, dir: &dyn Directory) -> Result<&Arc<dyn Format>> {
+        Ok(self.named(dir.format()?))
+    }
+
+    /// Returns the names of all, the last first, as people read them.
+    pub fn names(&self) -> String {
+        let names: Vec<_> = self.iter().rev().map(|format| format.name()).collect();
+        names.join(", ")
+    }
+
+    /// Returns the formats that `kind` leaves: all, or the one of that name.
+    pub fn wanted<'a>(
+        &'a self,
+        kind: Option<&'a str>,
+    ) -> impl Iterator<Item = &'a Arc<dyn Format>> {
+        self.iter()
+            .filter(move |format| kind.is_none_or(|kind| kind == format.name()))
+    }
+
+    /// Returns the root of an HDF5 file by the first format that takes it.
+    ///
+    /// # Errors
+    ///
+    /// The file is damaged, or none of the format that was asked for.
+    pub fn root(&self, store: &Arc<OpenStore>) -> Result<Arc<dyn Directory>> {
+        let kind = store.context.options.kind.as_deref();
+        for format in self.wanted(kind) {
+            if let Some(root) = format.root(store)? {
+                return Ok(root);
+            }
+        }
+        let path = store.file.path.display();
+        let kind = kind.unwrap_or_default();
+        Err(Error::damaged(format!(
+            "{path}: kind={kind}: no file of that kind"
+        )))
+    }
+
+    /// Returns true if objects of this own name are axes in stores of any format.
+    pub fn is_axis(&self, name: &str) -> bool {
+        self.iter().any(|format| format.is_axis(name))
+    }
+
+    /// Returns the axes that objects of this own name lie along in stores of any format.
+    pub fn along(&self, name: &str) -> Vec<String> {
+        self.iter().flat_map(|format| format.along(name)).collect()
+    }
+
+    /// Returns true for objects that must be there before others in stores of any format.
+    pub fn comes_first(&self, name: &str) -> bool {
+        self.iter().any(|format| format.comes_first(name))
+    }
+
+    /// Returns the set that a file would be part of by its name, for the first of the formats that `kind` leaves whose
+    /// files are called so.
+    pub fn set_of(&self, kind: Option<&str>, dir: &Path, file: &[u8]) -> Option<FileSet> {
+        let mut names = self.wanted(kind).filter_map(|format| format.part_names());
+        names.find_map(|names| names.with_part(dir, file))
+    }
+
+    /// Returns the sets in a directory that may be shown by a name.
+    pub fn sets_shown_as<'a>(
+        &'a self,
+        kind: Option<&'a str>,
+        dir: &'a Path,
+        name: &'a [u8],
+    ) -> impl Iterator<Item = FileSet> + 'a {
+        let names = self.wanted(kind).filter_map(|format| format.part_names());
+        names.flat_map(move |names| names.shown_as(dir, name))
+    }
+}
