@@ -215,6 +215,16 @@ def test_links_to_other_files_are_listed_or_left_out(stores, tmp_path):
         (stores / "sub/linked.h5").unlink()
 
 
+def test_a_repository_in_a_directory_is_named_or_left_out(tmp_path):
+    npyfs("demo", tmp_path / "demo", check=True)
+    assert "digits: a Hangar repository is no HDF5 file" in export(tmp_path / "demo", tmp_path / "out", code=3)
+    assert not (tmp_path / "out").exists()
+    export("--leave-out", tmp_path / "demo", tmp_path / "out")
+    assert not (tmp_path / "out/digits").exists()
+    with h5py.File(tmp_path / "out/plain.h5") as new, h5py.File(tmp_path / "demo/plain.h5") as old:
+        assert np.array_equal(new["images/stack"][()], old["images/stack"][()])
+
+
 def test_references_are_kept_or_named(tmp_path):
     """A copy keeps object references; where arrays are written again, what would lose them is named, and nothing is written without
     being told to. Judge: h5py."""

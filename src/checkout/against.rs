@@ -89,7 +89,7 @@ pub struct Against {
     /// The id of the uppermost commit that was seen when it took their place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<String>,
-    /// What the store without layers had in its place, if that has dimensions and lies along no daf axis.
+    /// What the store without layers had in its place, if that has dimensions and lies along no axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<Extent>,
     /// What newer versions say of it.

@@ -1,4 +1,4 @@
-//! Axes of daf stores that are used or taken away at the moment.
+//! Axes that are used or taken away at the moment.
 //!
 //! Whoever takes one away waits for those who store along it, and they for the answer; nobody waits for anything that is done
 //! with another axis, or with none.

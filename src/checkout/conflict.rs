@@ -1,7 +1,7 @@
 //! Which objects of a layer other commits changed since: what `commit` refuses until somebody decides.
 //!
 //! Two changes meet if they are of one object, if one is of a group that the other is in (whatever stands at a
-//! key hides what was below it), or if one is of a daf axis that the other's object lies along.
+//! key hides what was below it), or if one is of an axis that the other's object lies along.
 
 use std::collections::BTreeMap;
 

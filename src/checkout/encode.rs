@@ -13,7 +13,6 @@ pub(crate) mod spool;
 #[cfg(test)]
 pub mod store;
 pub(crate) mod text;
-pub(crate) mod times;
 pub(crate) mod turned;
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! What the objects of a layer were written against, and how it is told when that is not there any more.
 //!
-//! An object of a daf store means nothing without the entries of the axes that it lies along, and none means anything
+//! An object that lies along axes means nothing without their entries, and none means anything
 //! in another store. So the index remembers both: the entries as a digest that depends on nothing but them,
 //! the store as a few of its arrays. `view` compares them with what is there now.
 

@@ -113,17 +113,17 @@ impl View {
         }
     }
 
-    /// What an object of the uppermost layer is to be written against, whose content is `file` if it is one; `is_daf`: the
-    /// group that it is in is a daf store.
+    /// Returns what an object of the uppermost layer is to be written against, whose content is `file` if it is one;
+    /// `has_axes`: objects of the group that it is in may lie along others.
     pub fn against(
         &self,
         key: &str,
         file: Option<&Arc<dyn Content>>,
-        is_daf: bool,
+        has_axes: bool,
     ) -> Result<Against> {
         let mut against = Against::default();
         let (above, name) = key.split_at(key.rfind('/').map_or(0, |at| at + 1));
-        if !is_daf {
+        if !has_axes {
             // What cannot be read says nothing, and may be replaced.
             against.over = self.extent(key).unwrap_or_default();
             return Ok(against);

@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(long, hide = true)]
     announce: bool,
 
-    /// An HDF5 file, a Hangar repository, or a directory with such
+    #[arg(help = options::store_help())]
     store: PathBuf,
 
     /// An empty directory

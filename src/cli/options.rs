@@ -86,7 +86,7 @@ const KNOWN: &[Known] = &[
         set: Set::Value("CHAR", |to, text| {
             separator(text).map(|character| to.fs.sep = character)
         }),
-        help: "character shown instead of # in the names of daf objects",
+        help: "character shown instead of # in names",
     },
     Known {
         name: "xattrs",
@@ -121,7 +121,7 @@ const KNOWN: &[Known] = &[
         set: Set::Value("SIZE", |to, text| {
             size(text).map(|bytes| to.fs.text_limit = Some(bytes))
         }),
-        help: "largest fixed-width form of text [4G; Arkouda: or 64 times what is stored]",
+        help: "largest fixed-width form of text [4G; of packed text no more than 64 times what is stored]",
     },
     Known {
         name: "kind",
@@ -178,13 +178,20 @@ pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<MountOption
     Ok(options)
 }
 
+/// Returns what `--help` says of the argument that is a store.
+pub fn store_help() -> String {
+    let formats = formats::registry().names();
+    format!("A file or directory that is a store ({formats}), or a directory with such")
+}
+
 /// The table as a section of the help text.
 pub fn help() -> String {
     let mut text =
         "Mount options (-o, separated by commas; \\, is a comma inside a value):\n".to_owned();
+    let formats = formats::registry().names();
     for known in KNOWN {
         // Writing to a String cannot fail.
-        let help = known.help.replace("FORMATS", &formats::registry().names());
+        let help = known.help.replace("FORMATS", &formats);
         let _ = writeln!(text, "  {:<20} {help}", spelling(known));
     }
     text.push_str("SIZE is a number of bytes, or of K, M, G or T: powers of 1024.");

@@ -149,7 +149,7 @@ impl Walk {
         let objects = Bar::new("{bar:40} {pos}/{len} checked {elapsed}, {eta} left");
         let format = self.formats.of(&**dir);
         let own = |format: &Arc<dyn Format>| format.verify(&**dir, &objects);
-        if let Some(done) = format.ok().filter(|_| dir.is_store()).and_then(own) {
+        if let Some(done) = format.ok().and_then(own) {
             match done {
                 Ok(verified) => self.verified += verified,
                 Err(e) => objects.wrong(&format!("{path}: {e}")),

@@ -20,7 +20,7 @@ pub struct StoreArgs {
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
 
-    /// An HDF5 file, a Hangar repository, or a directory with such
+    #[arg(help = options::store_help())]
     store: PathBuf,
 }
 

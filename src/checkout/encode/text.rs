@@ -1,4 +1,4 @@
-//! Text as it is stored: UTF-8 of fixed width in plain HDF5, ASCII of fixed width in daf.
+//! Text as it is stored: UTF-8 or ASCII of fixed width.
 
 use std::sync::Arc;
 
@@ -115,8 +115,9 @@ pub fn utf8(array: &Array) -> Result<(usize, Arc<dyn Content>)> {
     Ok((width, fixed(array, width, |_| Ok(()))))
 }
 
-/// Text as ASCII of fixed width, which is that of the array. Others are refused while they are copied.
-pub fn ascii(array: &Array) -> Result<(usize, Arc<dyn Content>)> {
+/// Returns text as ASCII of fixed width, which is that of the array, and the width. Other text is refused while it is
+/// copied, as `reader` has no form for it.
+pub fn ascii(array: &Array, reader: &'static str) -> Result<(usize, Arc<dyn Content>)> {
     let width = match array.scalar() {
         Some((Kind::Text, size, _)) => size / 4,
         Some((_, size, _)) => size,
@@ -124,13 +125,13 @@ pub fn ascii(array: &Array) -> Result<(usize, Arc<dyn Content>)> {
     };
     check_width(width)?;
     let width = width.max(1);
-    let check = |text: &[u8]| {
+    let check = move |text: &[u8]| {
         if text.is_ascii() {
             return Ok(());
         }
         let text = String::from_utf8_lossy(text);
         Err(invalid(format!(
-            "{text:?} is not ASCII: daf cannot read it"
+            "{text:?} is not ASCII: {reader} cannot read it"
         )))
     };
     Ok((width, fixed(array, width, check)))

@@ -1,7 +1,7 @@
 //! What a store was when the first object was written over it, and whether the one that is there now is that store.
 //!
 //! Stores are copied, moved, and extended by the programs that own them, so neither name, inode, time nor length say
-//! anything. A store is known again by what is in it: by the entries of its daf axes if it has any, else by type,
+//! anything. A store is known again by what is in it: by the entries of its axes if it has any, else by type,
 //! shape and first elements of a few of its arrays.
 
 use std::collections::VecDeque;
@@ -40,7 +40,7 @@ pub trait Spelling {
 /// What a store is known again by.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreIdentity {
-    /// By which rules it is shown: `plain`, `daf` or `arkouda`. For people.
+    /// Name of the format by whose rules it is shown. For people.
     pub kind: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub axes: Vec<Axis>,
@@ -51,7 +51,7 @@ pub struct StoreIdentity {
     pub other: serde_json::Map<String, serde_json::Value>,
 }
 
-/// An axis of a daf store.
+/// An axis of a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Axis {
     /// Its key below that of the store.

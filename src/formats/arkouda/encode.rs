@@ -11,13 +11,14 @@ mod keys;
 mod limbs;
 mod members;
 mod strings;
+mod times;
 mod was;
 
 use std::sync::Arc;
 
 use crate::checkout::encode::array::Array;
 use crate::checkout::encode::mapped::Mapped;
-use crate::checkout::encode::{Base, Key, Plan, invalid, single, times, unsupported};
+use crate::checkout::encode::{Base, Key, Plan, invalid, single, unsupported};
 use crate::checkout::object::NewFile;
 use crate::checkout::target::Part;
 use crate::error::Result;

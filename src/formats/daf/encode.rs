@@ -12,6 +12,7 @@ use crate::checkout::encode::{Base, Key, Plan, array, invalid, single, text, uns
 use crate::checkout::object::NewFile;
 use crate::checkout::target::Part;
 use crate::error::{Error, Result};
+use crate::formats::daf::format::NAME;
 use crate::formats::daf::rules::{self, MARK, Meaning, meaning};
 use crate::hdf5::{NewAttribute, NewDataset};
 use crate::npy::dtype::{DType, Kind};
@@ -201,7 +202,7 @@ pub fn check_shape(array: &Array, lengths: &[u64]) -> Result<()> {
 }
 
 fn add_text(new: &mut NewFile, path: &[String], array: &Array) -> Result<()> {
-    let (width, data) = text::ascii(array)?;
+    let (width, data) = text::ascii(array, NAME)?;
     let mut dataset = NewDataset::new(path, DType::bytes(width), &array.shape);
     text::mark(&mut dataset, array);
     new.add(dataset, data);

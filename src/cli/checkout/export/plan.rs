@@ -167,7 +167,7 @@ impl Planner<'_> {
                     let target = PathBuf::from(OsStr::from_bytes(&link.target));
                     self.plan.links.push((below, target));
                 }
-                Node::Directory(dir) if !dir.is_store() => {
+                Node::Directory(dir) if !dir.is_store() && dir.handle().is_none() => {
                     self.plan.folders.push(below);
                     self.folder(dir, &path, &names)?;
                 }

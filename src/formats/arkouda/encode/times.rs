@@ -5,9 +5,9 @@ use std::sync::Arc;
 use jiff::civil::Date;
 use jiff::tz::Offset;
 
-use super::array::Array;
-use super::invalid;
-use super::mapped::Mapped;
+use crate::checkout::encode::array::Array;
+use crate::checkout::encode::invalid;
+use crate::checkout::encode::mapped::Mapped;
 use crate::error::Result;
 use crate::io::content::Content;
 use crate::npy::dtype::{DType, Kind, Order};
