@@ -63,7 +63,7 @@ fn arkouda() {
 
 #[test]
 fn hangar() {
-    npyfs::hdf5::program::choose(env!("CARGO_BIN_EXE_npyfs").into());
+    npyfs::internals::hdf5::program::choose(env!("CARGO_BIN_EXE_npyfs").into());
     let sample = Sample {
         formats: formats::registry(),
         make: |dir| demo(dir, "hangar"),

@@ -62,11 +62,6 @@ impl ObjectDirectory {
         }
     }
 
-    /// The set that is shown.
-    pub fn set(&self) -> &Arc<LocaleSet> {
-        &self.origin.set
-    }
-
     fn visible(&self, name: &[u8], suffix: &str) -> Vec<u8> {
         visible_with(name, suffix, self.origin.set.context.options.sep)
     }

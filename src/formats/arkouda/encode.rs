@@ -27,7 +27,6 @@ use crate::io::content::Content;
 use crate::npy::dtype::{DType, Kind, Order};
 
 pub use deletion::deletion;
-pub use members::is_member;
 
 /// `ObjType`, `src/ServerConfig.chpl` lines 25 to 40.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use super::collection::Collection;
 use super::column::BLOCK;
 use super::fetch::check;
 use super::locate::{Records, WIDE};
-use super::record::{CollectionRow, Record};
+use super::record::{Record, RowRecord};
 use super::rows::{Rows, Stored};
 use super::snapshot::View;
 use super::whole::Whole;
@@ -171,7 +171,7 @@ impl Blocks {
         };
         let record = self.parse_record(at, &records);
         before.records = Some((at / BLOCK, records));
-        let Record::Hdf5(CollectionRow {
+        let Record::Hdf5(RowRecord {
             backend,
             uid,
             checksum,

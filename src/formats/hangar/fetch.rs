@@ -8,7 +8,7 @@ use xxhash_rust::xxh64::xxh64;
 
 use super::collection::Collection;
 use super::numpy::Header;
-use super::record::{CollectionRow, Record};
+use super::record::{Record, RowRecord};
 use super::repository::Repository;
 use super::rows::{Rows, Stored};
 use super::table::Table;
@@ -136,7 +136,7 @@ impl Repository {
         bytes.map_err(|e| e.about(record))
     }
 
-    fn collected(&self, row: &CollectionRow, expected: Option<&DType>) -> Result<Vec<u8>> {
+    fn collected(&self, row: &RowRecord, expected: Option<&DType>) -> Result<Vec<u8>> {
         self.in_collection(row, expected, |file, rows, newer| {
             let count = rows.part(row.row, &row.shape)?;
             let h5 = &self.context.h5;
@@ -151,7 +151,7 @@ impl Repository {
     /// whether the file was written to since.
     fn in_collection<T>(
         &self,
-        row: &CollectionRow,
+        row: &RowRecord,
         expected: Option<&DType>,
         read: impl Fn(&Collection, &Rows, bool) -> Result<T>,
     ) -> Result<T> {
@@ -289,7 +289,7 @@ impl Repository {
     }
 
     /// A row of a collection, decoded by another process into a file.
-    fn streamed(&self, row: &CollectionRow, expected: Option<&DType>, len: u64) -> Result<Whole> {
+    fn streamed(&self, row: &RowRecord, expected: Option<&DType>, len: u64) -> Result<Whole> {
         self.in_collection(row, expected, |file, rows, _newer| {
             let count = rows.part(row.row, &row.shape)?;
             if !rows.has(row.row) {
@@ -325,12 +325,7 @@ impl Repository {
         done
     }
 
-    fn decode(
-        &self,
-        row: &CollectionRow,
-        expected: Option<&DType>,
-        out: &mut [u8],
-    ) -> Result<bool> {
+    fn decode(&self, row: &RowRecord, expected: Option<&DType>, out: &mut [u8]) -> Result<bool> {
         let file = self.files.collection(row.backend, &row.uid)?;
         let rows = self.files.rows(&file, row.dataset)?;
         same_type(&rows.dtype, expected)?;

@@ -24,7 +24,7 @@ pub enum Spelling {
 
 /// A row of a dataset in a collection file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CollectionRow {
+pub struct RowRecord {
     /// `"00"` or `"01"`.
     pub backend: &'static str,
     pub spelling: Spelling,
@@ -41,7 +41,7 @@ pub struct CollectionRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// Backends `00` and `01`.
-    Hdf5(CollectionRow),
+    Hdf5(RowRecord),
     /// A row of an `.npy` file: backend `10`.
     Numpy {
         uid: String,
@@ -93,7 +93,7 @@ impl Record {
 
     fn hdf5(backend: &'static str, rest: &str) -> Option<Self> {
         let [uid, checksum, dataset, row, shape] = fields(rest)?;
-        Some(Self::Hdf5(CollectionRow {
+        Some(Self::Hdf5(RowRecord {
             backend,
             spelling: Spelling::Today,
             uid: parse_uid(uid)?,
@@ -116,7 +116,7 @@ impl Record {
             None => (None, second),
         };
         let (row, shape) = place.split_once('*')?;
-        Some(Self::Hdf5(CollectionRow {
+        Some(Self::Hdf5(RowRecord {
             backend: "00",
             spelling: match checksum {
                 Some(_) => Spelling::Second,
@@ -153,7 +153,7 @@ impl Record {
     /// The shape of an array sample.
     pub fn shape(&self) -> Option<&[u64]> {
         match self {
-            Self::Hdf5(CollectionRow { shape, .. }) | Self::Numpy { shape, .. } => Some(shape),
+            Self::Hdf5(RowRecord { shape, .. }) | Self::Numpy { shape, .. } => Some(shape),
             Self::Lmdb { .. } | Self::Remote { .. } => None,
         }
     }
@@ -161,7 +161,7 @@ impl Record {
     /// The name of its data file.
     pub fn uid(&self) -> Option<&str> {
         match self {
-            Self::Hdf5(CollectionRow { uid, .. })
+            Self::Hdf5(RowRecord { uid, .. })
             | Self::Numpy { uid, .. }
             | Self::Lmdb { uid, .. } => Some(uid),
             Self::Remote { .. } => None,
@@ -171,7 +171,7 @@ impl Record {
     /// The two digits in front.
     pub fn backend(&self) -> &'static str {
         match self {
-            Self::Hdf5(CollectionRow { backend, .. }) | Self::Lmdb { backend, .. } => backend,
+            Self::Hdf5(RowRecord { backend, .. }) | Self::Lmdb { backend, .. } => backend,
             Self::Numpy { .. } => "10",
             Self::Remote { .. } => "50",
         }
@@ -230,7 +230,7 @@ impl fmt::Display for Shape<'_> {
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Hdf5(CollectionRow {
+            Self::Hdf5(RowRecord {
                 backend,
                 spelling,
                 uid,
@@ -336,7 +336,7 @@ mod tests {
         );
         prop_oneof![
             hdf5.prop_map(
-                |(kind, uid, sum, dataset, row, shape)| Record::Hdf5(CollectionRow {
+                |(kind, uid, sum, dataset, row, shape)| Record::Hdf5(RowRecord {
                     backend: if kind == 3 { "01" } else { "00" },
                     spelling: [
                         Spelling::First,

@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::column::{Column, Layout, parts};
 use super::key;
-use super::record::{CollectionRow, Record};
+use super::record::{Record, RowRecord};
 use super::repository::Repository;
 use super::schema::Samples;
 use super::snapshot::View;
@@ -249,8 +249,8 @@ pub fn describe(repository: &Repository, record: &Record, map: &mut Map<String, 
 }
 
 /// How the dataset is stored that holds the row of a sample. A collection that is being written to says so.
-fn stored(repository: &Repository, row: &CollectionRow, map: &mut Map<String, Json>) -> Result<()> {
-    let CollectionRow {
+fn stored(repository: &Repository, row: &RowRecord, map: &mut Map<String, Json>) -> Result<()> {
+    let RowRecord {
         backend,
         uid,
         dataset,

@@ -27,7 +27,7 @@ pub use lanes::Lanes;
 use super::Stage;
 use super::schema::Compression;
 use crate::error::{Error, ErrorKind, Result};
-use crate::formats::hangar::record::{CollectionRow, Record, Spelling};
+use crate::formats::hangar::record::{Record, RowRecord, Spelling};
 use crate::formats::hangar::schema::{Samples, Schema};
 use crate::hdf5::collection::{CollectionRequest, CollectionRow, CollectionWriter};
 use crate::hdf5::lmdb::tables::{TableOp, TableTransaction, TablesOutcome};
@@ -329,7 +329,7 @@ impl DataWriter {
                         shape: geometry.extent(&sample.shape),
                         bytes: ByteBuf::from(&bytes[..]),
                     });
-                    records.push(Record::Hdf5(CollectionRow {
+                    records.push(Record::Hdf5(RowRecord {
                         backend: if open.name.backend == "00" {
                             "00"
                         } else {
