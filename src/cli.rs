@@ -1,4 +1,4 @@
-//! The command line: subcommands, and how a failed one ends.
+//! The command line: subcommands, and the errors and exit codes that they end with.
 
 pub mod cat;
 pub mod checkout;
@@ -9,9 +9,9 @@ pub mod ls;
 pub mod mount;
 pub mod options;
 pub mod output;
+pub mod store;
 pub mod umount;
 pub mod verify;
-pub mod walk;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -49,6 +49,7 @@ enum Command {
 }
 
 impl Cli {
+    /// Runs the subcommand.
     pub fn run(self) -> Result<(), CliError> {
         match self.command {
             Command::Mount(args) => mount::run(args),
@@ -64,15 +65,17 @@ impl Cli {
     }
 }
 
-/// Why a subcommand failed: one line for people and the exit code.
+/// The failure of a subcommand: one line for people and the exit code.
 #[derive(Debug)]
 pub struct CliError {
+    /// The exit code.
     pub code: u8,
-    /// Empty if another process has already said it.
+    /// The line; empty if another process has printed it already.
     pub message: String,
 }
 
 impl CliError {
+    /// Creates the error for wrong usage.
     pub fn usage(message: impl Into<String>) -> Self {
         Self {
             code: EXIT_USAGE,
@@ -80,6 +83,7 @@ impl CliError {
         }
     }
 
+    /// Creates the error for a store that cannot be opened.
     pub fn store(message: impl Into<String>) -> Self {
         Self {
             code: EXIT_STORE,
@@ -87,6 +91,7 @@ impl CliError {
         }
     }
 
+    /// Creates the error for an object that cannot be found, read or stored.
     pub fn object(message: impl Into<String>) -> Self {
         Self {
             code: EXIT_OBJECT,
@@ -94,6 +99,7 @@ impl CliError {
         }
     }
 
+    /// Creates the error for a failed mount or unmount.
     pub fn mount(message: impl Into<String>) -> Self {
         Self {
             code: EXIT_MOUNT,
@@ -101,7 +107,7 @@ impl CliError {
         }
     }
 
-    /// Prints the message, if there is one, and answers the exit code.
+    /// Prints the message, if there is one, and returns the exit code.
     pub fn report(&self) -> ExitCode {
         if !self.message.is_empty() {
             say(&self.message);

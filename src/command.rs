@@ -9,6 +9,7 @@ use crate::hdf5::{editor, probe, reader, writer};
 use crate::io::heap;
 use clap::Parser;
 
+/// Serves as a worker process that reads.
 fn run_reader() -> std::io::Result<()> {
     reader::run(chunked::decode)
 }

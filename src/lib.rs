@@ -40,7 +40,6 @@
 mod api;
 #[allow(missing_docs, unreachable_pub)]
 mod checkout;
-#[allow(missing_docs, unreachable_pub)]
 mod cli;
 mod codec;
 mod command;

@@ -1,15 +1,15 @@
-//! `npyfs cat`: the bytes of one virtual file on standard output.
+//! `npyfs cat`: writes the bytes of one virtual file to standard output.
 
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::cli::CliError;
-use crate::cli::walk::{StoreArgs, find};
+use crate::cli::store::{StoreArgs, find};
 use crate::io::content::read;
 use crate::tree::Node;
 
-/// Bytes that are read at a time.
+/// The number of bytes that are read at a time.
 const STEP: usize = 1 << 20;
 
 /// Write a virtual file to standard output, without mounting.
@@ -22,6 +22,7 @@ pub struct Args {
     path: PathBuf,
 }
 
+/// Runs the command.
 pub fn run(args: &Args) -> Result<(), CliError> {
     let fs = args.store.open()?;
     let shown = args.path.display();

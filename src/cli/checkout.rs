@@ -1,11 +1,12 @@
-//! `npyfs checkout`: what was written over a store, and what becomes of it.
+//! `npyfs checkout`: shows, commits, discards and exports what was written over a store.
 
+mod base;
 mod changes;
 mod diff;
+#[allow(missing_docs, unreachable_pub)]
 mod export;
 pub mod hangar;
 mod layers;
-mod seen;
 
 use std::path::PathBuf;
 
@@ -14,7 +15,7 @@ use super::{CliError, umount};
 use crate::checkout::commit::{Side, Wish};
 use crate::formats::hangar::repository;
 use crate::formats::hangar::stage::commit::Expected;
-use layers::Which;
+use layers::CheckoutArgs;
 
 /// Show what was written, and commit it or take it back.
 #[derive(clap::Args, Debug)]
@@ -34,7 +35,7 @@ enum Command {
         format: Format,
 
         #[command(flatten)]
-        which: Which,
+        which: CheckoutArgs,
     },
     /// Say what is staged in a Hangar repository, and who writes in it
     Status {
@@ -52,7 +53,7 @@ enum Command {
         format: Format,
 
         #[command(flatten)]
-        which: Which,
+        which: CheckoutArgs,
 
         /// The checkout; not for Hangar
         name: Option<String>,
@@ -85,7 +86,7 @@ enum Command {
         leave_out: bool,
 
         #[command(flatten)]
-        which: Which,
+        which: CheckoutArgs,
 
         /// The checkout; not for Hangar
         name: Option<String>,
@@ -93,7 +94,7 @@ enum Command {
     /// Forget a checkout and everything that was written in it
     Discard {
         #[command(flatten)]
-        which: Which,
+        which: CheckoutArgs,
 
         /// The checkout
         name: Option<String>,
@@ -120,7 +121,7 @@ enum Command {
         leave_out: bool,
 
         #[command(flatten)]
-        which: Which,
+        which: CheckoutArgs,
 
         /// The checkout, without which what is committed is written, and the new file or directory
         #[arg(required = true, num_args = 1..=2, value_name = "[NAME] OUT")]
@@ -128,7 +129,7 @@ enum Command {
     },
     /// Store and stage what was written through a mount so far
     Sync {
-        /// Where the checkout is mounted
+        /// The mount point of the checkout
         mount_point: PathBuf,
     },
     /// Take back all that is staged in a Hangar repository
@@ -138,8 +139,9 @@ enum Command {
     },
 }
 
+/// Runs the command.
 pub fn run(args: Args) -> Result<(), CliError> {
-    let is_hangar = |which: &Which| repository::folder(&which.store).is_some();
+    let is_hangar = |which: &CheckoutArgs| repository::folder(&which.store).is_some();
     match args.command {
         Command::Ls { format, which } => {
             for_layers(&which)?;
@@ -231,6 +233,7 @@ pub fn run(args: Args) -> Result<(), CliError> {
     }
 }
 
+/// Refuses a name, which is not for Hangar.
 fn no_name(name: Option<String>) -> Result<(), CliError> {
     match name {
         Some(name) => Err(CliError::usage(format!(
@@ -241,7 +244,7 @@ fn no_name(name: Option<String>) -> Result<(), CliError> {
 }
 
 /// Some commands make no sense of a Hangar repository.
-fn for_layers(which: &Which) -> Result<(), CliError> {
+fn for_layers(which: &CheckoutArgs) -> Result<(), CliError> {
     match repository::folder(&which.store) {
         Some(_) => Err(CliError::usage(format!(
             "{} is a Hangar repository: see npyfs checkout status and reset",

@@ -1,4 +1,4 @@
-//! `npyfs column`: columns of a Hangar repository.
+//! `npyfs column`: stages columns of a Hangar repository.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ enum Command {
     Create(Create),
 }
 
-/// What the samples of a column are.
+/// The type of the samples of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
     /// Arrays of one dtype (.npy)
@@ -35,7 +35,7 @@ enum Kind {
 /// A directory made in stage/ becomes a column by its first sample; this is for columns that need more said.
 #[derive(clap::Args, Debug)]
 struct Create {
-    /// What its samples are
+    /// Type of its samples
     #[arg(long = "type", value_enum, default_value = "ndarray")]
     kind: Kind,
 
@@ -70,6 +70,7 @@ struct Create {
     name: String,
 }
 
+/// Runs the command.
 pub fn run(args: Args) -> Result<(), CliError> {
     match args.command {
         Command::Create(create) => run_create(&create),
@@ -92,6 +93,7 @@ fn run_create(args: &Create) -> Result<(), CliError> {
     stage.create_column(&args.name, &new).map_err(refused)
 }
 
+/// Returns the samples of the new column, as the arguments describe them.
 fn samples(args: &Create) -> Result<NewSamples, CliError> {
     let only = |kind| {
         let unused = args.dtype.is_none()

@@ -1,4 +1,4 @@
-//! `npyfs demo`: small stores to try things on.
+//! `npyfs demo`: writes small stores to try things on.
 
 use std::path::PathBuf;
 
@@ -13,6 +13,7 @@ pub struct Args {
     dir: PathBuf,
 }
 
+/// Runs the command.
 pub fn run(args: &Args) -> Result<(), CliError> {
     let written = formats::demo::write(&args.dir, &formats::registry())
         .map_err(|e| CliError::store(format!("{}: {e}", args.dir.display())))?;

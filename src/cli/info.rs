@@ -1,4 +1,4 @@
-//! `npyfs info`: everything known of an object, as JSON or as lines for people.
+//! `npyfs info`: prints everything known of an object, as JSON or as lines for people.
 
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::Value as Json;
 
 use crate::cli::CliError;
-use crate::cli::walk::{StoreArgs, find};
+use crate::cli::store::{StoreArgs, find};
 use crate::printable::line;
 use crate::tree::Node;
 use crate::tree::control::render;
@@ -25,6 +25,7 @@ pub struct Args {
     path: Option<PathBuf>,
 }
 
+/// Runs the command.
 pub fn run(args: &Args) -> Result<(), CliError> {
     let fs = args.store.open()?;
     let path = args.path.clone().unwrap_or_default();
@@ -52,7 +53,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     }
 }
 
-/// `key: value`, deeper objects indented; what says nothing is left out.
+/// Adds a line `key: value` for each entry, those of deeper objects indented. Null and what is empty is left out.
 fn lines(json: &Json, depth: usize, out: &mut String) {
     let Json::Object(map) = json else {
         return;

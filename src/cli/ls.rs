@@ -1,4 +1,4 @@
-//! `npyfs ls`: what a directory of a mount would list.
+//! `npyfs ls`: lists a directory as a mount would.
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::cli::CliError;
 use crate::cli::output::{Format, Name, print_json};
-use crate::cli::walk::{StoreArgs, find};
+use crate::cli::store::{StoreArgs, find};
 use crate::journal::utc;
 use crate::printable;
 use crate::tree::{Directory, Node};
@@ -73,15 +73,17 @@ impl Entry {
     }
 }
 
+/// A listing in progress.
 struct Printer<'a> {
     args: &'a Args,
     out: io::StdoutLock<'static>,
-    /// What the JSON lists.
+    /// The entries of the JSON list.
     entries: Vec<Entry>,
-    /// What could not be listed; the rest is listed all the same.
+    /// The first failure. What can be listed is listed all the same.
     failed: Option<String>,
 }
 
+/// Runs the command.
 pub fn run(args: &Args) -> Result<(), CliError> {
     let fs = args.store.open()?;
     let top = args.path.clone().unwrap_or_default();
@@ -117,7 +119,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     failed.map_or(Ok(()), |failed| Err(CliError::object(failed)))
 }
 
-/// A path in the store as messages name it: the root has no name of its own.
+/// Returns the path for messages: `.` for the root.
 fn named(path: &Path) -> &Path {
     if path.as_os_str().is_empty() {
         Path::new(".")
@@ -127,7 +129,7 @@ fn named(path: &Path) -> &Path {
 }
 
 impl Printer<'_> {
-    /// `path` is that in the store, `below` that from where the listing began.
+    /// Lists a directory. `path` is its path in the store, `below` that from where the listing began.
     fn directory(&mut self, dir: &Arc<dyn Directory>, path: &Path, below: &Path) -> io::Result<()> {
         let Format { null, json } = self.args.format;
         let is_text = !null && !json;
@@ -174,6 +176,7 @@ impl Printer<'_> {
         Ok(())
     }
 
+    /// Prints one entry, or keeps it for the JSON.
     fn line(&mut self, name: &[u8], node: &Node) -> io::Result<()> {
         if self.args.format.json {
             self.entries.push(Entry::new(name, node));

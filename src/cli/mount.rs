@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     checkout: Option<String>,
 
-    /// Where checkouts are; by default in STORE.checkouts
+    /// Directory of the checkouts; by default STORE.checkouts
     #[arg(long, value_name = "DIR")]
     checkouts: Option<PathBuf>,
 
@@ -61,6 +61,7 @@ pub struct Args {
     mount_point: PathBuf,
 }
 
+/// Runs the command.
 pub fn run(args: Args) -> Result<(), CliError> {
     let options =
         options::parse(args.options.iter().map(String::as_str)).map_err(CliError::usage)?;
@@ -71,7 +72,7 @@ pub fn run(args: Args) -> Result<(), CliError> {
     }
 }
 
-/// A tree of many stores holds many files open.
+/// Raises the limit of open files to the most that is allowed: a tree of many stores holds many open.
 fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -79,6 +80,7 @@ fn raise_file_limit() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
+/// Mounts, and serves until the mount ends.
 fn serve(args: &Args, options: MountOptions) -> Result<(), CliError> {
     raise_file_limit();
     if args.announce {
@@ -112,6 +114,7 @@ fn serve(args: &Args, options: MountOptions) -> Result<(), CliError> {
     mounted
 }
 
+/// Mounts an open store or checkout, and serves until the mount ends.
 fn serve_store(
     args: &Args,
     options: MountOptions,
@@ -156,7 +159,7 @@ fn serve_store(
     })
 }
 
-/// Where the checkouts of the store are.
+/// Returns the checkouts of the store.
 fn checkouts(args: &Args, store: &Path) -> Result<Checkouts, CliError> {
     let given = args.checkouts.as_deref().map(std::path::absolute);
     let given = given
@@ -166,7 +169,7 @@ fn checkouts(args: &Args, store: &Path) -> Result<Checkouts, CliError> {
         .map_err(|e| CliError::store(e.message))
 }
 
-/// Opens the store, and the checkout that is to be shown, or written.
+/// Opens the store, with the checkout that is to be shown or written.
 fn open(
     args: &Args,
     store: &Path,
@@ -201,7 +204,7 @@ fn open(
     Fs::open_checkout(store, h5, options, &formats, checkouts, name).map_err(refused)
 }
 
-/// Answers the mount point as the mount table will spell it.
+/// Returns the mount point as the mount table will spell it, or why nothing can be mounted there.
 fn check_mount_point(given: &Path, store: &Path) -> Result<PathBuf, CliError> {
     let shown = given.display();
     let refuse = |reason: &str| Err(CliError::mount(format!("mount point {shown} {reason}")));
@@ -256,7 +259,7 @@ fn check_mount_point(given: &Path, store: &Path) -> Result<PathBuf, CliError> {
     Ok(path)
 }
 
-/// Finds the usual reasons for which the kernel or the helper would refuse, in words.
+/// Checks for the usual reasons for which the kernel or the helper would refuse.
 fn check_rights(allow_other: bool) -> Result<(), CliError> {
     match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
         Ok(_) => {}
@@ -287,6 +290,7 @@ fn check_rights(allow_other: bool) -> Result<(), CliError> {
     Ok(())
 }
 
+/// Returns whether `/etc/fuse.conf` lets users mount for others.
 fn user_allow_other() -> bool {
     std::fs::read_to_string("/etc/fuse.conf")
         .is_ok_and(|text| text.lines().any(|line| line.trim() == "user_allow_other"))

@@ -1,108 +1,114 @@
 //! The options of a mount: `-o a,b=c`, from text to values.
 //!
-//! Touches nothing outside: whether a store, a user or a mount point exists is not asked here.
+//! Only the text is judged. Stores, users and mount points are not looked for.
 
 use std::fmt::Write;
 
 use crate::formats;
 use crate::options::{External, FsOptions};
 
-/// What `-o` can say.
+/// The values of the mount options.
 #[derive(Clone, Debug, Default)]
 pub struct MountOptions {
+    /// Other users are let in.
     pub allow_other: bool,
-    /// Whatever the store refers to may be shown to others, too.
+    /// Files that the store refers to may be shown to others, too.
     pub external_for_others: bool,
+    /// The kernel enforces the permissions shown.
     pub default_permissions: bool,
-    /// What `rw` or `ro` said.
+    /// `rw` or `ro`, if one of them was given.
     pub writable: Option<bool>,
+    /// The source shown in the mount table.
     pub fsname: Option<String>,
+    /// The options of the view of the store.
     pub fs: FsOptions,
 }
 
-/// One option: its name, how it takes effect, its line in the help.
-struct Known {
+/// A mount option: its name, its effect and its line in the help.
+struct MountOption {
     name: &'static str,
-    set: Set,
+    set: Setter,
     help: &'static str,
 }
 
-enum Set {
+/// The effect of an option.
+enum Setter {
+    /// An option without a value.
     Flag(fn(&mut MountOptions)),
-    /// What the help calls the value, and a function that says what it expected if it refuses.
+    /// An option with a value: the name of the value in the help, and a function that returns what it expected if it refuses.
     Value(
         &'static str,
         fn(&mut MountOptions, &str) -> Result<(), &'static str>,
     ),
 }
 
-const KNOWN: &[Known] = &[
-    Known {
+const KNOWN: &[MountOption] = &[
+    MountOption {
         name: "ro",
-        set: Set::Flag(|to| to.writable = Some(false)),
+        set: Setter::Flag(|to| to.writable = Some(false)),
         help: "read-only, with --checkout as well: shows that checkout",
     },
-    Known {
+    MountOption {
         name: "rw",
-        set: Set::Flag(|to| to.writable = Some(true)),
+        set: Setter::Flag(|to| to.writable = Some(true)),
         help: "writable; needs --checkout, and is read-only without",
     },
-    Known {
+    MountOption {
         name: "allow_other",
-        set: Set::Flag(|to| to.allow_other = true),
+        set: Setter::Flag(|to| to.allow_other = true),
         help: "let other users in, as far as the permissions shown allow",
     },
-    Known {
+    MountOption {
         name: "default_permissions",
-        set: Set::Flag(|to| to.default_permissions = true),
+        set: Setter::Flag(|to| to.default_permissions = true),
         help: "let the kernel enforce the permissions shown; part of allow_other",
     },
-    Known {
+    MountOption {
         name: "uid",
-        set: Set::Value("N", |to, text| id(text).map(|id| to.fs.uid = Some(id))),
+        set: Setter::Value("N", |to, text| id(text).map(|id| to.fs.uid = Some(id))),
         help: "owner of every entry [owner of the store]",
     },
-    Known {
+    MountOption {
         name: "gid",
-        set: Set::Value("N", |to, text| id(text).map(|id| to.fs.gid = Some(id))),
+        set: Setter::Value("N", |to, text| id(text).map(|id| to.fs.gid = Some(id))),
         help: "group of every entry [group of the store]",
     },
-    Known {
+    MountOption {
         name: "umask",
-        set: Set::Value("OCTAL", |to, text| {
+        set: Setter::Value("OCTAL", |to, text| {
             umask(text).map(|bits| to.fs.umask = Some(bits))
         }),
         help: "permission bits to take away from every entry",
     },
-    Known {
+    MountOption {
         name: "fsname",
-        set: Set::Value("NAME", |to, text| {
+        set: Setter::Value("NAME", |to, text| {
             fsname(text).map(|name| to.fsname = Some(name))
         }),
         help: "source shown in the mount table [path of the store]",
     },
-    Known {
+    MountOption {
         name: "sep",
-        set: Set::Value("CHAR", |to, text| {
+        set: Setter::Value("CHAR", |to, text| {
             separator(text).map(|character| to.fs.sep = character)
         }),
         help: "character shown instead of # in names",
     },
-    Known {
+    MountOption {
         name: "xattrs",
-        set: Set::Flag(|to| to.fs.xattrs = true),
+        set: Setter::Flag(|to| to.fs.xattrs = true),
         help: "HDF5 attributes as extended attributes; ls -l of many files becomes slow",
     },
-    Known {
+    MountOption {
         name: "cache_size",
-        set: Set::Value("SIZE", |to, text| {
+        set: Setter::Value("SIZE", |to, text| {
             size(text).map(|bytes| to.fs.cache_size = bytes)
         }),
         help: "memory for decoded data [256M]",
     },
-    Known {
+    MountOption {
         name: "external",
-        set: Set::Value("POLICY", |to, text| {
+        set: Setter::Value("POLICY", |to, text| {
             to.external_for_others = text == FOR_OTHERS;
             let policy = if to.external_for_others {
                 "allow"
@@ -116,16 +122,16 @@ const KNOWN: &[Known] = &[
         }),
         help: "read files that the store refers to: deny, same-dir, allow or, with allow_other, allow-for-others [deny]",
     },
-    Known {
+    MountOption {
         name: "text_limit",
-        set: Set::Value("SIZE", |to, text| {
+        set: Setter::Value("SIZE", |to, text| {
             size(text).map(|bytes| to.fs.text_limit = Some(bytes))
         }),
         help: "largest fixed-width form of text [4G; of packed text no more than 64 times what is stored]",
     },
-    Known {
+    MountOption {
         name: "kind",
-        set: Set::Value("KIND", |to, text| {
+        set: Setter::Value("KIND", |to, text| {
             to.fs.kind = (text != "auto").then(|| text.to_owned());
             Ok(())
         }),
@@ -133,10 +139,10 @@ const KNOWN: &[Known] = &[
     },
 ];
 
-/// The policy that shows everybody what whoever mounts may read.
+/// The policy that shows everybody what the user who mounts may read.
 const FOR_OTHERS: &str = "allow-for-others";
 
-/// Reads option lists in the order given; of two equal options the last counts.
+/// Parses option lists in the order given; of two equal options the last counts.
 pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<MountOptions, String> {
     let mut options = MountOptions::default();
     for item in lists.into_iter().flat_map(split) {
@@ -149,12 +155,12 @@ pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<MountOption
             .find(|known| known.name == name)
             .ok_or_else(|| unknown(name))?;
         match (&known.set, value) {
-            (Set::Flag(set), None) => set(&mut options),
-            (Set::Flag(_), Some(_)) => return Err(format!("option {name} takes no value")),
-            (Set::Value(placeholder, _), None) => {
+            (Setter::Flag(set), None) => set(&mut options),
+            (Setter::Flag(_), Some(_)) => return Err(format!("option {name} takes no value")),
+            (Setter::Value(placeholder, _), None) => {
                 return Err(format!("option {name} needs a value: {name}={placeholder}"));
             }
-            (Set::Value(_, set), Some(value)) => {
+            (Setter::Value(_, set), Some(value)) => {
                 set(&mut options, value)
                     .map_err(|expected| format!("option {name}={value}: {expected}"))?;
             }
@@ -178,13 +184,13 @@ pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<MountOption
     Ok(options)
 }
 
-/// Returns what `--help` says of the argument that is a store.
+/// Returns the help of the argument that is a store.
 pub fn store_help() -> String {
     let formats = formats::registry().names();
     format!("A file or directory that is a store ({formats}), or a directory with such")
 }
 
-/// The table as a section of the help text.
+/// Returns the section of the help text about mount options.
 pub fn help() -> String {
     let mut text =
         "Mount options (-o, separated by commas; \\, is a comma inside a value):\n".to_owned();
@@ -198,19 +204,21 @@ pub fn help() -> String {
     text
 }
 
-fn spelling(known: &Known) -> String {
+/// Returns an option as the help spells it.
+fn spelling(known: &MountOption) -> String {
     match known.set {
-        Set::Flag(_) => known.name.to_owned(),
-        Set::Value(placeholder, _) => format!("{}={placeholder}", known.name),
+        Setter::Flag(_) => known.name.to_owned(),
+        Setter::Value(placeholder, _) => format!("{}={placeholder}", known.name),
     }
 }
 
+/// Returns the message for an unknown option.
 fn unknown(name: &str) -> String {
     let known: Vec<String> = KNOWN.iter().map(spelling).collect();
     format!("unknown option {name:?}; known: {}", known.join(", "))
 }
 
-/// Splits at commas. A backslash takes the special meaning from a comma or another backslash.
+/// Splits a list at commas. A backslash takes the special meaning from a comma or another backslash.
 fn split(list: &str) -> Vec<String> {
     let mut items = vec![String::new()];
     let mut characters = list.chars().peekable();
@@ -232,6 +240,7 @@ fn split(list: &str) -> Vec<String> {
     items
 }
 
+/// Parses the number of a user or group.
 fn id(text: &str) -> Result<u32, &'static str> {
     // The highest number means "no user" to the kernel.
     digits(text, 10)
@@ -240,6 +249,7 @@ fn id(text: &str) -> Result<u32, &'static str> {
         .ok_or("expected a number")
 }
 
+/// Parses permission bits.
 fn umask(text: &str) -> Result<u32, &'static str> {
     digits(text, 8)
         .and_then(|n| u32::try_from(n).ok())
@@ -247,6 +257,7 @@ fn umask(text: &str) -> Result<u32, &'static str> {
         .ok_or("expected permission bits in octal, such as 022")
 }
 
+/// Parses a source for the mount table.
 fn fsname(text: &str) -> Result<String, &'static str> {
     if text.is_empty() || text.contains('\0') {
         Err("expected a name")
@@ -255,6 +266,7 @@ fn fsname(text: &str) -> Result<String, &'static str> {
     }
 }
 
+/// Parses the character that stands for `#`.
 fn separator(text: &str) -> Result<u8, &'static str> {
     match text.as_bytes() {
         &[byte] if byte.is_ascii_punctuation() && !b"/%,.".contains(&byte) => Ok(byte),
@@ -264,6 +276,7 @@ fn separator(text: &str) -> Result<u8, &'static str> {
     }
 }
 
+/// Parses a number of bytes with a unit.
 fn size(text: &str) -> Result<u64, &'static str> {
     let split = text
         .find(|c: char| !c.is_ascii_digit())
@@ -283,7 +296,7 @@ fn size(text: &str) -> Result<u64, &'static str> {
         .ok_or("expected a size such as 64M or 2GiB")
 }
 
-/// Digits only: no sign, unlike `from_str_radix`.
+/// Parses digits: no sign, unlike `from_str_radix`.
 fn digits(text: &str, radix: u32) -> Option<u64> {
     if text.chars().all(|c| c.is_digit(radix)) {
         u64::from_str_radix(text, radix).ok()

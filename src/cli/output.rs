@@ -1,4 +1,4 @@
-//! Lists of names: for people, for programs that read names, and as JSON.
+//! Output of lists of names: for people, for programs that read names, and as JSON.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use super::CliError;
 use crate::io::hex;
 use crate::printable;
 
-/// How a list is printed.
+/// The format that a list is printed in.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 pub struct Format {
     /// Names as they are, each with a NUL behind it: for xargs -0 and programs
@@ -20,15 +20,18 @@ pub struct Format {
     pub json: bool,
 }
 
-/// A name or path in JSON; its bytes as well, in hexadecimal digits, if they are no UTF-8.
+/// A name or path in JSON.
 #[derive(Debug, Serialize)]
 pub struct Name {
+    /// The name; bytes that are no UTF-8 are replaced.
     pub name: String,
+    /// The bytes in hexadecimal digits, if they are no UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name_hex: Option<String>,
 }
 
 impl Name {
+    /// Creates the JSON form of a name.
     pub fn new(bytes: &[u8]) -> Self {
         let is_text = std::str::from_utf8(bytes).is_ok();
         Self {

@@ -1,4 +1,4 @@
-//! `npyfs umount`: takes away a mount of ours, alive or dead.
+//! `npyfs umount`: takes away a mount of npyfs, alive or dead.
 //!
 //! Asks the mount itself for two things only, and for a limited time: to make durable what was written there, and what of
 //! it would be lost or waits for another mount. A dead mount answers only with errors, a stuck one not at all.
@@ -15,21 +15,21 @@ use crate::cli::{CliError, say};
 use crate::mount::fuse::table;
 use crate::mount::fuse::unmount::unmount;
 
-/// How long an accepted unmount may take to show in the mount table.
-const LIMIT: Duration = Duration::from_secs(10);
+/// The time that an accepted unmount may take to show in the mount table.
+const TABLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often files that somebody writes are looked at before they are believed.
+/// The number of times that files that somebody writes are looked at before they are believed.
 const LOOKS: usize = 25;
 
-/// How long a writable mount may take to store what was written.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The time that a writable mount may take to store what was written.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Unmount a store.
 ///
 /// Works on dead mounts too, whose npyfs process is gone.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Where the store is mounted
+    /// The mount point of the store
     #[arg(value_name = "MOUNTPOINT")]
     mount_point: PathBuf,
 
@@ -38,6 +38,7 @@ pub struct Args {
     lazy: bool,
 }
 
+/// Runs the command.
 pub fn run(args: Args) -> Result<(), CliError> {
     let shown = args.mount_point.display();
     let failed = |reason: &dyn std::fmt::Display| {
@@ -54,12 +55,12 @@ pub fn run(args: Args) -> Result<(), CliError> {
         }
         Some(ours) => ours,
     };
-    let Written {
+    let WriteStatus {
         unfinished,
         waiting,
     } = match mounted.read_only {
-        true => Written::default(),
-        false => ask(&path, args.lazy).map_err(|reason| {
+        true => WriteStatus::default(),
+        false => sync_and_report(&path, args.lazy).map_err(|reason| {
             CliError::mount(format!(
                 "what was written at {shown} cannot be made durable: {reason} (npyfs umount --lazy {shown} \
                  unmounts all the same)"
@@ -72,7 +73,7 @@ pub fn run(args: Args) -> Result<(), CliError> {
         )),
         _ => failed(&refusal),
     })?;
-    let deadline = Instant::now() + LIMIT;
+    let deadline = Instant::now() + TABLE_TIMEOUT;
     while table::at(&path)
         .map_err(|reason| failed(&reason))?
         .is_some_and(|top| top.id == mounted.id)
@@ -99,25 +100,26 @@ pub fn run(args: Args) -> Result<(), CliError> {
     }
 }
 
-/// A file that nothing became of.
+/// A written file that did not become an object.
 #[derive(Deserialize)]
 struct Unfinished {
     path: String,
     reason: String,
-    /// By its name it was to become one.
+    /// Its name is that of an array.
     is_array: bool,
-    /// Somebody may write it.
+    /// A program may still write it.
     is_open: bool,
 }
 
 /// The part of `status.json` that is read here.
 #[derive(Deserialize)]
 struct Status {
-    checkout: Option<Written>,
+    checkout: Option<WriteStatus>,
 }
 
+/// The part of `status.json` about what was written.
 #[derive(Default, Deserialize)]
-struct Written {
+struct WriteStatus {
     #[serde(default)]
     unfinished: Vec<Unfinished>,
     /// Objects that are not complete, and what they lack.
@@ -125,11 +127,11 @@ struct Written {
     waiting: Vec<String>,
 }
 
-/// Has a writable mount store what was written, unless that may fail, and answers what was not. Of a dead mount there is
-/// nothing to be had, and one of another user's says nothing.
-fn ask(path: &Path, may_fail: bool) -> io::Result<Written> {
+/// Has a writable mount store what was written, and returns what was not stored. With `may_fail` a failure says that
+/// everything was. So does a mount that is dead or another user's: nothing can be asked of it.
+fn sync_and_report(path: &Path, may_fail: bool) -> io::Result<WriteStatus> {
     let asked = path.to_owned();
-    let answer = within(PATIENCE, move || {
+    let answer = with_timeout(SYNC_TIMEOUT, move || {
         sync_now(&asked)?;
         // The kernel tells of a last close after the program has gone on: what is open may be stored in a moment.
         for _ in 0..LOOKS {
@@ -143,28 +145,29 @@ fn ask(path: &Path, may_fail: bool) -> io::Result<Written> {
         written(&asked)
     });
     match answer {
-        Err(e) if may_fail || is_out_of_reach(&e) => Ok(Written::default()),
+        Err(e) if may_fail || is_out_of_reach(&e) => Ok(WriteStatus::default()),
         answer => answer,
     }
 }
 
-/// What would be lost, or wait, if the mount ended now.
-fn written(mount: &Path) -> io::Result<Written> {
+/// Returns what would be lost, or wait, if the mount ended now.
+fn written(mount: &Path) -> io::Result<WriteStatus> {
     let status = std::fs::read(mount.join(".npyfs/status.json"))?;
     let status: Status = serde_json::from_slice(&status)?;
     Ok(status.checkout.unwrap_or_default())
 }
 
-/// Whether a mount could not even be opened: it is dead, or not this user's.
+/// Returns whether a mount could not even be opened: it is dead, or not this user's.
 fn is_out_of_reach(e: &io::Error) -> bool {
     e.get_ref().is_some_and(|inner| inner.is::<OutOfReach>())
 }
 
-/// The answer to opening a mount point.
+/// The error of a mount point that cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 struct OutOfReach(io::Error);
 
+/// Syncs a mount, without a time limit.
 fn sync_now(path: &Path) -> io::Result<()> {
     let dir = File::open(path).map_err(|e| match e.raw_os_error() {
         Some(libc::ENOTCONN | libc::ECONNABORTED | libc::EACCES | libc::EPERM) => {
@@ -178,12 +181,12 @@ fn sync_now(path: &Path) -> io::Result<()> {
 /// Has a writable mount store what was written.
 pub fn sync(path: &Path) -> io::Result<()> {
     let path = path.to_owned();
-    within(PATIENCE, move || sync_now(&path))
+    with_timeout(SYNC_TIMEOUT, move || sync_now(&path))
 }
 
-/// Waits for an answer of a mount, but not for ever.
-fn within<T: Send + 'static>(
-    patience: Duration,
+/// Returns the answer of a mount, or an error when the time is over.
+fn with_timeout<T: Send + 'static>(
+    timeout: Duration,
     ask: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let (sender, answer) = std::sync::mpsc::channel();
@@ -192,10 +195,10 @@ fn within<T: Send + 'static>(
         // Nobody may wait for it any more.
         let _ = sender.send(ask());
     });
-    answer.recv_timeout(patience).unwrap_or_else(|_| {
-        let seconds = patience.as_secs();
+    answer.recv_timeout(timeout).unwrap_or_else(|_| {
+        let seconds = timeout.as_secs();
         Err(io::Error::other(format!(
-            "no answer within {seconds} seconds"
+            "no answer with_timeout {seconds} seconds"
         )))
     })
 }

@@ -1,4 +1,4 @@
-//! `npyfs verify`: reads all of a store and says what is damaged.
+//! `npyfs verify`: reads all of a store and prints what is damaged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::checkout::format::{Depth, Format, Registry, Report, Verified};
-use crate::cli::walk::StoreArgs;
+use crate::cli::store::StoreArgs;
 use crate::cli::{CliError, say};
 use crate::error::{Error, ErrorKind};
 use crate::formats;
 use crate::io::content::read;
 use crate::tree::{Directory, Node, VirtualFile};
 
-/// Bytes that are read at a time.
+/// The number of bytes that are read at a time.
 const STEP: usize = 1 << 20;
 
 /// Read everything in a store; check digests and checksums, too, where its format has them.
@@ -23,14 +23,14 @@ pub struct Args {
     store: StoreArgs,
 }
 
-/// Shows progress on a terminal, and each finding as a line.
-struct Bar {
+/// A progress bar on a terminal, and the findings as lines.
+struct Progress {
     bar: ProgressBar,
     wrong: AtomicU64,
 }
 
-impl Bar {
-    /// Drawn on stderr, and only if that is a terminal.
+impl Progress {
+    /// Creates a bar that is drawn on stderr, and only if that is a terminal.
     fn new(template: &str) -> Self {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template(template) {
@@ -42,12 +42,13 @@ impl Bar {
         }
     }
 
+    /// Prints a line above the bar.
     fn line(&self, what: &str) {
         self.bar.suspend(|| say(what));
     }
 }
 
-impl Report for Bar {
+impl Report for Progress {
     fn found(&self, count: u64) {
         self.bar.inc_length(count);
     }
@@ -62,38 +63,39 @@ impl Report for Bar {
     }
 }
 
-/// What was found besides repositories.
+/// Counts of what was found besides repositories.
 #[derive(Default)]
-struct Files {
+struct FileCounts {
     count: u64,
     bytes: u64,
     damaged: u64,
-    /// Data elsewhere that the options do not let be read.
+    /// Not read: their data is elsewhere, and the options do not allow that.
     refused: u64,
-    /// Their filters are not in this build.
+    /// Not read: their filters are not in this build.
     filters: u64,
     /// Objects that have no form as a file.
     left_out: u64,
-    /// The machine had no means for them just now.
+    /// Not read: the machine was short of something.
     failed: u64,
 }
 
-/// Goes through a store.
+/// A walk through a store.
 struct Walk {
     /// Counts bytes of files.
-    bar: Bar,
+    bar: Progress,
     verified: Verified,
     formats: Registry,
-    files: Files,
+    files: FileCounts,
 }
 
+/// Runs the command.
 pub fn run(args: &Args) -> Result<(), CliError> {
     let fs = args.store.open()?;
     let mut walk = Walk {
-        bar: Bar::new("{bar:40} {bytes}/{total_bytes} {elapsed}, {eta} left"),
+        bar: Progress::new("{bar:40} {bytes}/{total_bytes} {elapsed}, {eta} left"),
         verified: Verified::default(),
         formats: formats::registry(),
-        files: Files::default(),
+        files: FileCounts::default(),
     };
     walk.directory(fs.root(), "");
     rules(fs.root(), "", fs.sep(), &walk.formats, &walk.bar);
@@ -145,8 +147,9 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 }
 
 impl Walk {
+    /// Reads everything in a directory.
     fn directory(&mut self, dir: &Arc<dyn Directory>, path: &str) {
-        let objects = Bar::new("{bar:40} {pos}/{len} checked {elapsed}, {eta} left");
+        let objects = Progress::new("{bar:40} {pos}/{len} checked {elapsed}, {eta} left");
         let format = self.formats.of(&**dir);
         let own = |format: &Arc<dyn Format>| format.verify(&**dir, &objects);
         if let Some(done) = format.ok().and_then(own) {
@@ -160,10 +163,10 @@ impl Walk {
         }
         let listing = match dir.list() {
             Ok(listing) => listing,
-            Err(e) => return self.note(path, &e, None),
+            Err(e) => return self.record(path, &e, None),
         };
         for why in &listing.damage {
-            self.note(path, &Error::damaged(why), None);
+            self.record(path, &Error::damaged(why), None);
         }
         for (name, why) in &listing.left_out {
             // What the options refuse has a name all the same.
@@ -190,7 +193,7 @@ impl Walk {
                             self.files.count += 1;
                             self.files.bytes += bytes;
                         }
-                        Err(e) => self.note(&path, &e, Some(file)),
+                        Err(e) => self.record(&path, &e, Some(file)),
                     }
                     self.bar.bar.set_position(end);
                 }
@@ -199,7 +202,7 @@ impl Walk {
         }
     }
 
-    /// Reads all that is stored of a file; answers its size.
+    /// Reads all that is stored of a file, and returns its size.
     fn file(&self, file: &Arc<dyn VirtualFile>) -> crate::error::Result<u64> {
         let content = file.open()?;
         let pool = Arc::default();
@@ -215,8 +218,8 @@ impl Walk {
         Ok(content.len())
     }
 
-    /// Says what is wrong, and counts it as what it is.
-    fn note(&mut self, path: &str, error: &Error, file: Option<&Arc<dyn VirtualFile>>) {
+    /// Prints a failure, and counts it by its kind.
+    fn record(&mut self, path: &str, error: &Error, file: Option<&Arc<dyn VirtualFile>>) {
         let missing = file.filter(|_| error.kind == ErrorKind::Damaged);
         let missing = missing.map(missing_filters).unwrap_or_default();
         let (count, why) = match error.kind {
@@ -233,8 +236,8 @@ impl Walk {
     }
 }
 
-/// Checks what the formats of stores demand beyond elements that can be read.
-fn rules(dir: &Arc<dyn Directory>, path: &str, sep: u8, formats: &Registry, report: &Bar) {
+/// Checks the rules of the formats of stores.
+fn rules(dir: &Arc<dyn Directory>, path: &str, sep: u8, formats: &Registry, report: &Progress) {
     let Ok(listing) = dir.list() else { return };
     if dir.handle().is_some() {
         // Such a store keeps its rules itself.
@@ -268,7 +271,7 @@ fn rules(dir: &Arc<dyn Directory>, path: &str, sep: u8, formats: &Registry, repo
     }
 }
 
-/// The filters of an array that this build has not got.
+/// Returns the filters of an array that this build lacks.
 fn missing_filters(file: &Arc<dyn VirtualFile>) -> Vec<String> {
     let info = file.info().unwrap_or_default();
     let filters = info["filters"].as_array().map_or(&[][..], Vec::as_slice);

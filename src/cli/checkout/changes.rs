@@ -1,4 +1,4 @@
-//! Lists of changes: as lines, for programs, and as JSON.
+//! The output of `diff`: as lines, for programs, and as JSON.
 
 use serde::Serialize;
 
@@ -6,10 +6,10 @@ use crate::cli::CliError;
 use crate::cli::output::{Format, Name, print, print_json};
 use crate::printable;
 
-/// What became of an object.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub(super) enum Kind {
     Added,
     Modified,
     Deleted,
@@ -25,6 +25,7 @@ impl Kind {
     }
 }
 
+/// A change of one object.
 #[derive(Serialize)]
 struct Change {
     change: Kind,
@@ -34,21 +35,23 @@ struct Change {
     description: Option<String>,
 }
 
-/// All that `diff` says.
+/// The changes of a checkout or staging area.
 #[derive(Serialize)]
-pub struct Changes {
+pub(super) struct Changes {
     #[serde(skip)]
     format: Format,
     #[serde(skip)]
     text: Vec<u8>,
     changes: Vec<Change>,
-    pub incomplete: Vec<String>,
-    /// Files of the base.
-    pub changed_below: Vec<String>,
+    /// Objects that are not complete, a line for each.
+    pub(super) incomplete: Vec<String>,
+    /// Files of the store that changed after the checkout was begun.
+    pub(super) changed_below: Vec<String>,
 }
 
 impl Changes {
-    pub fn new(format: Format) -> Self {
+    /// Creates an empty list.
+    pub(super) fn new(format: Format) -> Self {
         Self {
             format,
             text: Vec::new(),
@@ -58,7 +61,8 @@ impl Changes {
         }
     }
 
-    pub fn add(&mut self, change: Kind, name: &[u8], description: Option<String>) {
+    /// Adds a change.
+    pub(super) fn add(&mut self, change: Kind, name: &[u8], description: Option<String>) {
         if self.format.json {
             self.changes.push(Change {
                 change,
@@ -76,7 +80,8 @@ impl Changes {
         }
     }
 
-    pub fn print(&self) -> Result<(), CliError> {
+    /// Prints the list.
+    pub(super) fn print(&self) -> Result<(), CliError> {
         match self.format.json {
             true => print_json(self),
             false => print(&self.text),

@@ -1,23 +1,28 @@
-//! `npyfs checkout diff`: what a checkout makes of the store.
+//! `npyfs checkout diff`: lists what a checkout changes of the store.
 
 use std::collections::HashSet;
 
+use super::base::{BaseStore, describe, forms};
 use super::changes::{Changes, Kind};
-use super::layers::{Found, Which, line_of, refused, tell_misfits};
-use super::seen::{Seen, describe, forms};
+use super::layers::{CheckoutArgs, Selected, line_of, print_misfits, refused};
 use crate::checkout::checkouts::{LayerFiles, Summary, base_files};
 use crate::checkout::fit::Misfit;
 use crate::checkout::index::{BaseFile, Begun};
 use crate::cli::output::Format;
 use crate::cli::{CliError, say};
 
-/// Files of the base that are named, at most.
+/// The most files of the store that are named.
 const MOST_FILES: usize = 20;
 
-/// Times that the list is made anew, as somebody writes in the checkout meanwhile.
+/// The number of times that the list is made, as somebody may write in the checkout meanwhile.
 const TRIES: usize = 10;
 
-pub fn diff(which: &Which, name: Option<&str>, format: Format) -> Result<(), CliError> {
+/// Runs the command.
+pub(super) fn diff(
+    which: &CheckoutArgs,
+    name: Option<&str>,
+    format: Format,
+) -> Result<(), CliError> {
     let found = which.find(name)?;
     let mut tries = 0;
     let (changes, misfits, unread) = loop {
@@ -31,12 +36,12 @@ pub fn diff(which: &Which, name: Option<&str>, format: Format) -> Result<(), Cli
             break listed;
         }
     };
-    tell_misfits(&misfits);
+    print_misfits(&misfits);
     changes.print()?;
     for waiting in &changes.incomplete {
         say(&format!("not complete: {waiting}"));
     }
-    tell_base(&changes.changed_below);
+    print_changed_base(&changes.changed_below);
     match unread {
         0 => Ok(()),
         n => Err(CliError::object(format!("{n} objects cannot be read"))),
@@ -45,16 +50,16 @@ pub fn diff(which: &Which, name: Option<&str>, format: Format) -> Result<(), Cli
 
 /// Returns what a checkout changes, what of it does not fit the store, and of how many objects something cannot be read.
 fn list(
-    found: &Found,
+    found: &Selected,
     summary: &Summary,
     format: Format,
 ) -> Result<(Changes, Vec<Misfit>, usize), CliError> {
     let checkouts = &found.checkouts;
-    let seen = Seen::open(checkouts)?;
+    let base = BaseStore::open(checkouts)?;
     let mut layers = checkouts.committed().map_err(refused)?;
-    let below = seen.with(&layers).root();
+    let below = base.with(&layers).root();
     layers.push(LayerFiles::of(&summary.dir, summary.changes.clone()));
-    let above = seen.with(&layers);
+    let above = base.with(&layers);
     let misfits = above.misfits();
     let above = above.root();
     let own = misfits
@@ -120,7 +125,7 @@ fn list(
     Ok((changes, misfits, unread))
 }
 
-/// Files of the base that are not what they were when the checkout was begun.
+/// Returns the files of the store that are not what they were when the checkout was begun.
 fn changed_base(begun: &Begun, now: Option<Vec<BaseFile>>) -> Vec<String> {
     let (Some(before), Some(now)) = (&begun.base, now) else {
         return Vec::new();
@@ -133,7 +138,8 @@ fn changed_base(begun: &Begun, now: Option<Vec<BaseFile>>) -> Vec<String> {
     changed.map(name).collect()
 }
 
-fn tell_base(changed: &[String]) {
+/// Prints which files of the store changed.
+fn print_changed_base(changed: &[String]) {
     for what in changed.iter().take(MOST_FILES) {
         say(&format!("{what} was changed after the checkout was begun"));
     }

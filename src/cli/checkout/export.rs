@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::layers::{Found, Which, line_of, print, refused};
-use super::seen::Seen;
+use super::base::BaseStore;
+use super::layers::{CheckoutArgs, Selected, line_of, print, refused};
 use crate::checkout::checkouts::LayerFiles;
 use crate::checkout::compression::Compression;
 use crate::checkout::export::{Export, Progress};
@@ -39,7 +39,7 @@ impl Progress for Bar {
 }
 
 pub fn export(
-    which: &Which,
+    which: &CheckoutArgs,
     name: Option<&str>,
     out: &Path,
     compression: Option<Compression>,
@@ -49,7 +49,7 @@ pub fn export(
     let mut layers = found.checkouts.committed().map_err(refused)?;
     let (own, incomplete) = own(&found)?;
     layers.extend(own);
-    let misfits = Seen::open(&found.checkouts)?.with(&layers).misfits();
+    let misfits = BaseStore::open(&found.checkouts)?.with(&layers).misfits();
     for misfit in &misfits {
         layers[misfit.layer].entries.remove(&misfit.key);
     }
@@ -141,7 +141,7 @@ pub fn export(
 
 /// The layer of the checkout, if one is named, and what is not complete in it; without a name only what is
 /// committed counts.
-fn own(found: &Found) -> Result<(Option<LayerFiles>, Vec<Incomplete>), CliError> {
+fn own(found: &Selected) -> Result<(Option<LayerFiles>, Vec<Incomplete>), CliError> {
     let Some(name) = &found.name else {
         return Ok((None, Vec::new()));
     };

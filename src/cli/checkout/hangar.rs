@@ -1,4 +1,4 @@
-//! The commands of a checkout on a Hangar repository: they are about its staging area.
+//! The checkout commands on a Hangar repository, which are about its staging area.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -26,7 +26,7 @@ fn refused(e: Error) -> CliError {
     CliError::object(e.message)
 }
 
-/// The staging area of a repository.
+/// Opens the staging area of a repository.
 pub fn open(store: &Path) -> Result<Stage, CliError> {
     let fail = |e: &dyn std::fmt::Display| CliError::store(format!("{}: {e}", store.display()));
     let store = store.canonicalize().map_err(|e| fail(&e))?;
@@ -38,6 +38,7 @@ pub fn open(store: &Path) -> Result<Stage, CliError> {
     Stage::open(&open, program()).map_err(|e| CliError::store(e.message))
 }
 
+/// The number of changed samples of a column.
 #[derive(Default)]
 struct Count {
     added: u64,
@@ -45,6 +46,7 @@ struct Count {
     deleted: u64,
 }
 
+/// Runs `status`.
 pub fn status(store: &Path) -> Result<(), CliError> {
     let stage = open(store)?;
     let state = stage.state().map_err(refused)?;
@@ -84,6 +86,7 @@ pub fn status(store: &Path) -> Result<(), CliError> {
     print(out.as_bytes())
 }
 
+/// Runs `diff`.
 pub fn diff(store: &Path, format: Format) -> Result<(), CliError> {
     let stage = open(store)?;
     let state = stage.state().map_err(refused)?;
@@ -100,11 +103,13 @@ pub fn diff(store: &Path, format: Format) -> Result<(), CliError> {
     changes.print()
 }
 
+/// Runs `commit`.
 pub fn commit(store: &Path, message: &str, expected: &Expected) -> Result<(), CliError> {
     let digest = open(store)?.commit(message, expected).map_err(refused)?;
     print(format!("{digest}\n").as_bytes())
 }
 
+/// Runs `reset`.
 pub fn reset(store: &Path) -> Result<(), CliError> {
     let removed = open(store)?.reset().map_err(refused)?;
     let (records, samples, files) = (removed.records, removed.samples, removed.files);
@@ -113,9 +118,10 @@ pub fn reset(store: &Path) -> Result<(), CliError> {
     print(text.as_bytes())
 }
 
-/// Kind, column and key of a record; no key for that of the column itself.
+/// The kind, column and key of a record; no key for that of the column itself.
 type Parts<'a> = (u8, &'a [u8], Option<&'a [u8]>);
 
+/// Splits the key of a record.
 fn parts(key: &[u8]) -> Option<Parts<'_>> {
     let [kind @ (b'f' | b'n' | b's'), b':', rest @ ..] = key else {
         return None;
@@ -125,12 +131,13 @@ fn parts(key: &[u8]) -> Option<Parts<'_>> {
     Some((*kind, &rest[..at], below))
 }
 
-/// Names below `stage/`, as a mount shows them.
+/// The names below `stage/` as a mount shows them.
 struct Names {
     suffixes: HashMap<Vec<u8>, &'static str>,
 }
 
 impl Names {
+    /// Collects the suffixes of the columns.
     fn new(stage: &Stage, state: &State) -> Self {
         let mut suffixes = HashMap::new();
         for (key, digest) in state.base.iter().chain(state.staged.iter()) {
@@ -144,6 +151,7 @@ impl Names {
         Self { suffixes }
     }
 
+    /// Returns the name of a record.
     fn of(&self, key: &[u8]) -> Vec<u8> {
         let Some((kind, column, below)) = parts(key) else {
             return visible(key, "");

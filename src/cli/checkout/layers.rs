@@ -1,4 +1,4 @@
-//! The commands of checkouts of HDF5 files: layers of new files over a store.
+//! The checkout commands on HDF5 stores, whose checkouts are layers of new files.
 
 use std::cell::LazyCell;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use super::seen::Seen;
+use super::base::BaseStore;
 use crate::checkout::checkouts::{Checkouts, LayerFiles, Summary};
 use crate::checkout::commit::{Committed, Refusal, Wish};
 use crate::checkout::conflict::Conflict;
@@ -26,34 +26,36 @@ use crate::journal::utc;
 use crate::mount::fuse::table;
 use crate::printable;
 
-/// Conflicts that are printed, at most.
+/// The most conflicts that are printed.
 const MOST_SHOWN: usize = 100;
 
-/// Digits of a commit's id that are shown.
+/// The number of digits of a commit's id that are shown.
 const SHORT_ID: usize = 12;
 
-/// Which checkout, as the command line says it.
+/// The arguments that name a store and its checkouts.
 #[derive(clap::Args, Debug)]
-pub struct Which {
-    /// Where checkouts are; by default in STORE.checkouts
+pub(super) struct CheckoutArgs {
+    /// Directory of the checkouts; by default STORE.checkouts
     #[arg(long, value_name = "DIR")]
     checkouts: Option<PathBuf>,
 
     /// An HDF5 file or a directory with such, or the mount point of a checkout
-    pub store: PathBuf,
+    pub(super) store: PathBuf,
 }
 
 /// The checkouts of a store, and the one that a command is about.
-pub struct Found {
-    pub checkouts: Checkouts,
-    pub name: Option<String>,
-    /// What was written through the mount and is no whole object yet; `None` if none is asked.
-    pub waiting: Option<Vec<String>>,
+pub(super) struct Selected {
+    /// The checkouts.
+    pub(super) checkouts: Checkouts,
+    /// The name of the one that was selected.
+    pub(super) name: Option<String>,
+    /// Objects that are not complete in the mount, a line for each; `None` if no mount was asked.
+    pub(super) waiting: Option<Vec<String>>,
 }
 
-impl Which {
-    /// The store may be given by a mount point; then the name is that of the mounted checkout.
-    pub fn find(&self, name: Option<&str>) -> Result<Found, CliError> {
+impl CheckoutArgs {
+    /// Finds the checkouts of the store. If it is given by a mount point, the name is that of the mounted checkout.
+    pub(super) fn find(&self, name: Option<&str>) -> Result<Selected, CliError> {
         let shown = self.store.display();
         let fail = |e: &dyn std::fmt::Display| CliError::store(format!("{shown}: {e}"));
         let path = table::resolve(&self.store).map_err(|e| fail(&e))?;
@@ -62,13 +64,14 @@ impl Which {
             return self.mounted(&path, name);
         }
         let store = self.store.canonicalize().map_err(|e| fail(&e))?;
-        Ok(Found {
+        Ok(Selected {
             checkouts: self.checkouts_of(&store)?,
             name: name.map(str::to_owned),
             waiting: None,
         })
     }
 
+    /// Returns the checkouts of a store.
     fn checkouts_of(&self, store: &Path) -> Result<Checkouts, CliError> {
         let dir = self.checkouts.as_deref().map(std::path::absolute);
         let dir = dir
@@ -77,8 +80,8 @@ impl Which {
         Checkouts::below(store, dir.as_deref(), &formats::registry()).map_err(refused)
     }
 
-    /// What the mount at `path` says of itself.
-    fn mounted(&self, path: &Path, name: Option<&str>) -> Result<Found, CliError> {
+    /// Finds the checkouts of the store that is mounted at `path`, from the mount's status.
+    fn mounted(&self, path: &Path, name: Option<&str>) -> Result<Selected, CliError> {
         let shown = path.display();
         let fail = |e: &dyn std::fmt::Display| CliError::store(format!("{shown}: {e}"));
         let status = std::fs::read(path.join(".npyfs/status.json")).map_err(|e| fail(&e))?;
@@ -87,7 +90,7 @@ impl Which {
         let store = Path::new(store);
         let layer = status["checkout"]["dir"].as_str().map(Path::new);
         let own = status["checkout"]["name"].as_str();
-        Ok(Found {
+        Ok(Selected {
             checkouts: match layer.and_then(Path::parent) {
                 Some(dir) if self.checkouts.is_none() => {
                     Checkouts::of(store, Some(dir), &formats::registry())
@@ -100,9 +103,9 @@ impl Which {
     }
 }
 
-impl Found {
-    /// The name, which a command needs.
-    pub fn name(&self) -> Result<&str, CliError> {
+impl Selected {
+    /// Returns the name of the selected checkout, or an error if there is none.
+    pub(super) fn name(&self) -> Result<&str, CliError> {
         self.name.as_deref().ok_or_else(|| {
             let store = self.checkouts.store().display();
             CliError::usage(format!(
@@ -112,13 +115,13 @@ impl Found {
     }
 }
 
-/// An object that is not complete, as it is told.
-pub fn line_of(incomplete: &Incomplete) -> String {
+/// Returns the line about an object that is not complete.
+pub(super) fn line_of(incomplete: &Incomplete) -> String {
     let why = incomplete.why.as_deref();
     describe_incomplete(&incomplete.object, &incomplete.missing, why)
 }
 
-/// What a mount says of files that are no whole object yet.
+/// Returns the lines of a mount's status about objects that are not complete.
 fn waiting(checkout: &Json) -> Vec<String> {
     if let Some(list) = checkout["waiting"].as_array() {
         let shown = |item: &Json| {
@@ -133,16 +136,18 @@ fn waiting(checkout: &Json) -> Vec<String> {
     }
 }
 
-pub fn refused(error: Error) -> CliError {
+/// Returns the error of a command from that of an object.
+pub(super) fn refused(error: Error) -> CliError {
     CliError::object(error.message)
 }
 
 /// Writes to the standard output; a reader that went away is no error.
-pub fn print(text: &str) -> Result<(), CliError> {
+pub(super) fn print(text: &str) -> Result<(), CliError> {
     output::print(text.as_bytes())
 }
 
-pub fn ls(which: &Which, format: Format) -> Result<(), CliError> {
+/// Runs `ls`.
+pub(super) fn ls(which: &CheckoutArgs, format: Format) -> Result<(), CliError> {
     let checkouts = which.find(None)?.checkouts;
     let (all, strange) = checkouts.list().map_err(refused)?;
     let misfits = match all.is_empty() {
@@ -171,7 +176,7 @@ pub fn ls(which: &Which, format: Format) -> Result<(), CliError> {
         print(&listed(&all))?;
     }
     match misfits {
-        Ok(misfits) => tell_misfits(&misfits),
+        Ok(misfits) => print_misfits(&misfits),
         Err(e) => say(&format!(
             "whether it all fits the store is not known: {}",
             e.message
@@ -184,6 +189,7 @@ pub fn ls(which: &Which, format: Format) -> Result<(), CliError> {
     }
 }
 
+/// Returns the table of checkouts.
 fn listed(all: &[Summary]) -> String {
     let head = [
         "NAME", "OBJECTS", "DELETED", "WAITING", "BYTES", "BEGUN", "STATE", "COMMIT", "MESSAGE",
@@ -196,7 +202,7 @@ fn listed(all: &[Summary]) -> String {
     table_text(&rows)
 }
 
-/// A checkout, as JSON has it.
+/// A checkout in JSON.
 #[derive(Serialize)]
 struct Listed {
     name: String,
@@ -215,7 +221,7 @@ struct Listed {
     not_shown: Option<Vec<Unfit>>,
 }
 
-/// An object that is not shown, as JSON has it.
+/// An object that is not shown, in JSON.
 #[derive(Serialize)]
 struct Unfit {
     object: String,
@@ -223,7 +229,7 @@ struct Unfit {
 }
 
 impl Unfit {
-    /// Those of a checkout, of those of all. Layers that are not `committed` come behind as many that are.
+    /// Returns those of a checkout, out of those of all. A layer that is not committed comes behind the `committed` ones.
     fn of(summary: &Summary, misfits: &[Misfit], committed: usize) -> Vec<Self> {
         let number = summary.commit.as_ref().map(|(number, _)| *number);
         let own = misfits.iter().filter(|misfit| match number {
@@ -269,14 +275,14 @@ impl Listed {
     }
 }
 
-/// Objects of all checkouts that do not fit the store as it is now.
+/// Returns the objects of all checkouts that do not fit the store as it is now.
 fn misfits(checkouts: &Checkouts, all: &[Summary]) -> Result<Vec<Misfit>, Error> {
-    let seen = Seen::look(checkouts)?;
+    let base = BaseStore::try_open(checkouts)?;
     let committed = checkouts.committed()?;
-    let mut misfits = seen.with(&committed).misfits();
+    let mut misfits = base.with(&committed).misfits();
     for summary in all.iter().filter(|summary| summary.commit.is_none()) {
         let own = LayerFiles::of(&summary.dir, summary.changes.clone());
-        let found = seen.with(committed.iter().chain([&own])).misfits();
+        let found = base.with(committed.iter().chain([&own])).misfits();
         let own = found
             .into_iter()
             .filter(|misfit| misfit.layer == committed.len());
@@ -285,8 +291,8 @@ fn misfits(checkouts: &Checkouts, all: &[Summary]) -> Result<Vec<Misfit>, Error>
     Ok(misfits)
 }
 
-/// Says which objects are not shown, why, and how to go on.
-pub fn tell_misfits(misfits: &[Misfit]) {
+/// Prints which objects are not shown, why, and what can be done.
+pub(super) fn print_misfits(misfits: &[Misfit]) {
     for misfit in misfits.iter().take(MOST_SHOWN) {
         say(&misfit.to_string());
     }
@@ -301,6 +307,7 @@ pub fn tell_misfits(misfits: &[Misfit]) {
     }
 }
 
+/// Returns the row of a checkout in the table.
 fn row(summary: &Summary) -> [String; 9] {
     let of = Listed::new(summary);
     let commit = summary.commit.as_ref().map(|(_, commit)| commit);
@@ -324,7 +331,7 @@ fn row(summary: &Summary) -> [String; 9] {
     ]
 }
 
-/// Columns of equal width; numbers stand at the right of theirs.
+/// Lays out a table in columns of equal width, with numbers at the right of theirs.
 fn table_text<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |at: usize| rows.iter().map(|row| row[at].len()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
@@ -344,17 +351,22 @@ fn table_text<const N: usize>(rows: &[[String; N]]) -> String {
     text
 }
 
-pub fn commit(which: &Which, name: Option<&str>, wish: &Wish) -> Result<(), CliError> {
+/// Runs `commit`.
+pub(super) fn commit(
+    which: &CheckoutArgs,
+    name: Option<&str>,
+    wish: &Wish,
+) -> Result<(), CliError> {
     let found = which.find(name)?;
     let (checkouts, name) = (&found.checkouts, found.name()?);
     // Opened only if there is a question that it answers.
-    let seen = LazyCell::new(|| Seen::look(checkouts));
+    let base = LazyCell::new(|| BaseStore::try_open(checkouts));
     let is_group = |layer: &LayerFiles, key: &str| {
-        let seen = LazyCell::force(&seen).as_ref();
-        seen.is_ok_and(|seen| seen.is_group(layer, key))
+        let base = LazyCell::force(&base).as_ref();
+        base.is_ok_and(|base| base.is_group(layer, key))
     };
-    let fitting = |layers: &[LayerFiles]| match LazyCell::force(&seen) {
-        Ok(seen) => Ok(seen.with(layers).misfits()),
+    let fitting = |layers: &[LayerFiles]| match LazyCell::force(&base) {
+        Ok(base) => Ok(base.with(layers).misfits()),
         Err(e) => Err(e.clone()),
     };
     let broken = |layers: &[LayerFiles]| {
@@ -362,8 +374,8 @@ pub fn commit(which: &Which, name: Option<&str>, wish: &Wish) -> Result<(), CliE
             return Ok(Vec::new());
         };
         let keys = new.entries.keys().map(String::as_str);
-        match LazyCell::force(&seen) {
-            Ok(seen) => result::broken(&seen.with(layers), seen.context.options.sep, keys),
+        match LazyCell::force(&base) {
+            Ok(base) => result::broken(&base.with(layers), base.context.options.sep, keys),
             Err(e) => Err(e.clone()),
         }
     };
@@ -386,7 +398,7 @@ pub fn commit(which: &Which, name: Option<&str>, wish: &Wish) -> Result<(), CliE
             )));
         }
         Err(Refusal::Misfits(misfits)) => {
-            tell_misfits(&misfits);
+            print_misfits(&misfits);
             return Err(CliError::object(format!(
                 "nothing was committed: {} objects do not fit the store any more",
                 misfits.len()
@@ -421,7 +433,7 @@ pub fn commit(which: &Which, name: Option<&str>, wish: &Wish) -> Result<(), CliE
     print(&format!("{text}commit {number}: {objects} changes\n"))
 }
 
-/// Says for each conflict what both sides did, and then how to go on.
+/// Prints what both sides did in each conflict, and returns the error that says what can be done.
 fn conflicts(checkouts: &Checkouts, met: &[Conflict]) -> CliError {
     let (listed, _) = checkouts.list().unwrap_or_default();
     for conflict in met.iter().take(MOST_SHOWN) {
@@ -456,7 +468,7 @@ fn conflicts(checkouts: &Checkouts, met: &[Conflict]) -> CliError {
     )
 }
 
-/// A checkout that is in use can be set free: says how.
+/// Returns the error of a command, with a hint if the checkout is in use.
 fn in_use(error: Error, command: &str) -> CliError {
     let hint = match error.kind {
         ErrorKind::Os(libc::EBUSY) => format!("; unmount it to {command} it"),
@@ -465,7 +477,8 @@ fn in_use(error: Error, command: &str) -> CliError {
     CliError::object(format!("{error}{hint}"))
 }
 
-pub fn discard(which: &Which, name: Option<&str>) -> Result<(), CliError> {
+/// Runs `discard`.
+pub(super) fn discard(which: &CheckoutArgs, name: Option<&str>) -> Result<(), CliError> {
     let found = which.find(name)?;
     let name = found.name()?;
     let summary = found.checkouts.find(name).map_err(refused)?;

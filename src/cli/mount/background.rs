@@ -1,4 +1,4 @@
-//! Mounting in the background: the process in front, and how the other one lets go of it.
+//! Mounting in the background: the process in front, and the one that lets go of it and serves.
 //!
 //! The word between them is one line on a pipe: the device number of the mount. It is sent only
 //! after the mount answers requests. If the process in front is gone by then, the mount is taken
@@ -22,11 +22,11 @@ use crate::cli::CliError;
 use crate::mount::fuse::table;
 use crate::mount::fuse::unmount::unmount;
 
-/// How long a mount may take to answer.
-const LIMIT: Duration = Duration::from_secs(30);
+/// The time that a mount may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a process that took too long may take to clean up.
-const CLEANUP: Duration = Duration::from_secs(5);
+/// The time that a process that took too long may take to clean up.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Mounts in another process and returns when the mount has answered this one.
 pub(super) fn start(args: &Args) -> Result<(), CliError> {
@@ -39,24 +39,25 @@ pub(super) fn start(args: &Args) -> Result<(), CliError> {
     })?;
     let word = child.stdout.take().map(|pipe| wait(pipe, &path));
     match word {
-        Some(Word::Answers) => Ok(()),
-        Some(Word::Other) => {
+        Some(Announcement::Matches) => Ok(()),
+        Some(Announcement::Mismatch) => {
             stop(&mut child, &path);
             Err(CliError::mount(format!(
                 "mount point {shown} shows something else than the new mount"
             )))
         }
-        Some(Word::Nothing) => {
+        Some(Announcement::TimedOut) => {
             stop(&mut child, &path);
             Err(CliError::mount(format!(
                 "the mount at {shown} did not answer in {} seconds",
-                LIMIT.as_secs()
+                ANSWER_TIMEOUT.as_secs()
             )))
         }
-        Some(Word::Gone) | None => Err(outcome(&mut child, &args.mount_point)),
+        Some(Announcement::Ended) | None => Err(outcome(&mut child, &args.mount_point)),
     }
 }
 
+/// Returns the command line of the process in the background.
 fn command(args: &Args) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command
@@ -77,19 +78,20 @@ fn command(args: &Args) -> Command {
     command
 }
 
-enum Word {
+/// The answer of the process in the background.
+enum Announcement {
     /// The announced mount answers.
-    Answers,
+    Matches,
     /// The mount point answers, but as something else.
-    Other,
-    /// The pipe ended without a word.
-    Gone,
+    Mismatch,
+    /// The pipe ended without an announcement.
+    Ended,
     /// The time is over.
-    Nothing,
+    TimedOut,
 }
 
-/// Waits in a thread of its own: neither reading the pipe nor `stat` of a mount has a time limit.
-fn wait(pipe: ChildStdout, mount_point: &Path) -> Word {
+/// Waits for the announcement, in a thread of its own: neither reading the pipe nor `stat` of a mount has a time limit.
+fn wait(pipe: ChildStdout, mount_point: &Path) -> Announcement {
     let (sender, heard) = channel();
     let mount_point = mount_point.to_owned();
     thread::spawn(move || {
@@ -97,27 +99,27 @@ fn wait(pipe: ChildStdout, mount_point: &Path) -> Word {
         let read = BufReader::new(pipe).read_line(&mut line);
         let heard = if read.is_ok() && line.ends_with('\n') {
             match mount_point.metadata() {
-                Ok(seen) if word(seen.dev()) == line => Word::Answers,
-                _ => Word::Other,
+                Ok(seen) if announcement(seen.dev()) == line => Announcement::Matches,
+                _ => Announcement::Mismatch,
             }
         } else {
-            Word::Gone
+            Announcement::Ended
         };
         let _ = sender.send(heard);
     });
-    match heard.recv_timeout(LIMIT) {
+    match heard.recv_timeout(ANSWER_TIMEOUT) {
         Ok(word) => word,
-        Err(RecvTimeoutError::Timeout) => Word::Nothing,
-        Err(RecvTimeoutError::Disconnected) => Word::Gone,
+        Err(RecvTimeoutError::Timeout) => Announcement::TimedOut,
+        Err(RecvTimeoutError::Disconnected) => Announcement::Ended,
     }
 }
 
-/// The announcement of a mount.
-fn word(device: Dev) -> String {
+/// Returns the line that announces a mount.
+fn announcement(device: Dev) -> String {
     format!("{}:{}\n", major(device), minor(device))
 }
 
-/// The child has ended, or is about to, and has said why.
+/// Returns the error of a child that has ended, or is about to, and has printed why.
 fn outcome(child: &mut Child, mount_point: &Path) -> CliError {
     let shown = mount_point.display();
     match child.wait() {
@@ -136,12 +138,13 @@ fn outcome(child: &mut Child, mount_point: &Path) -> CliError {
     }
 }
 
+/// Ends the child, and takes back what it mounted.
 fn stop(child: &mut Child, mount_point: &Path) {
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         // It may have ended by itself.
         let _ = kill_process(pid, Signal::TERM);
     }
-    let deadline = Instant::now() + CLEANUP;
+    let deadline = Instant::now() + CLEANUP_TIMEOUT;
     while Instant::now() < deadline {
         if !matches!(child.try_wait(), Ok(None)) {
             return;
@@ -155,9 +158,10 @@ fn stop(child: &mut Child, mount_point: &Path) {
     }
 }
 
-/// In the process that serves, before anything else: takes it, and what it will start, away from
-/// the caller's terminal. Not yet at an automount point: it lets in only the process group that is
-/// to mount there, and any other process would wait for the very mount that it is about to make.
+/// Takes this process, and what it will start, away from the caller's terminal.
+///
+/// The process that serves calls it before anything else. At an automount point it does nothing yet: that lets in only the
+/// process group that is to mount there, and any other process would wait for the very mount that it is about to make.
 pub(super) fn leave_terminal(mount_point: &Path) {
     let top = table::resolve(mount_point).and_then(|path| table::at(&path));
     if !matches!(top, Ok(Some(top)) if top.is_automount()) {
@@ -165,13 +169,13 @@ pub(super) fn leave_terminal(mount_point: &Path) {
     }
 }
 
+/// Makes this process the leader of a session of its own.
 fn own_session() {
     // Fails only for the leader of a process group, which needs it no more.
     let _ = rustix::process::setsid();
 }
 
-/// In the process that serves, when the mount answers: says so to the one in front, and lets go of
-/// everything it had from the caller.
+/// Announces the mount to the process in front, and lets go of everything this one had from the caller.
 pub(super) fn detach(device: Dev) -> io::Result<()> {
     own_session();
     // Process lists would show the name of the link it was started by.
@@ -183,7 +187,7 @@ pub(super) fn detach(device: Dev) -> io::Result<()> {
         .open("/dev/null")?;
     rustix::stdio::dup2_stderr(&null)?;
     let mut stdout = io::stdout();
-    stdout.write_all(word(device).as_bytes())?;
+    stdout.write_all(announcement(device).as_bytes())?;
     stdout.flush()?;
     rustix::stdio::dup2_stdout(&null)?;
     Ok(())

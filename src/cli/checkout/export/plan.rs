@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::checkout::checkouts::LayerFiles;
 use crate::checkout::format::{FileSet, Registry};
 use crate::cli::CliError;
-use crate::cli::checkout::layers::{Found, refused};
-use crate::cli::checkout::seen::Seen;
+use crate::cli::checkout::base::BaseStore;
+use crate::cli::checkout::layers::{Selected, refused};
 use crate::error::{self, Error};
 use crate::formats;
 use crate::hdf5::edit::ObjectPath;
@@ -65,11 +65,11 @@ pub struct Plan {
     /// What cannot be carried over, and why.
     pub lost: Vec<(String, String)>,
     /// The store, opened.
-    pub seen: Seen,
+    pub seen: BaseStore,
 }
 
 /// What is to be done to write a store with layers to `out`.
-pub fn plan(found: &Found, layers: &[LayerFiles], out: &Path) -> Result<Plan, CliError> {
+pub fn plan(found: &Selected, layers: &[LayerFiles], out: &Path) -> Result<Plan, CliError> {
     let base = found.checkouts.store();
     let mut planner = Planner {
         formats: formats::registry(),
@@ -83,7 +83,7 @@ pub fn plan(found: &Found, layers: &[LayerFiles], out: &Path) -> Result<Plan, Cl
             folders: Vec::new(),
             links: Vec::new(),
             lost: Vec::new(),
-            seen: Seen::open(&found.checkouts)?,
+            seen: BaseStore::open(&found.checkouts)?,
         },
     };
     let root = planner.plan.seen.base.clone();

@@ -1,4 +1,4 @@
-//! A store with layers on top, opened to look at it: what stands at a key, and of what type it is.
+//! The store below checkouts, opened to look at it with layers on top.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,24 +18,28 @@ use crate::options::FsOptions;
 use crate::tree::name::SUFFIXES;
 use crate::tree::{Directory, Node};
 
-/// Members of an object that are named, at most.
+/// The most members of an object that are named.
 const MOST_NAMED: usize = 8;
 
-/// Bytes of a file in which its header is looked for first.
+/// The number of bytes of a file in which its header is looked for first.
 const SHORT_HEAD: usize = 4096;
 
-/// A store that is open to be looked at.
-pub struct Seen {
-    pub context: Arc<Context>,
-    pub base: Arc<dyn Directory>,
+/// An open store, without layers.
+pub(super) struct BaseStore {
+    /// The cache, the workers and the options.
+    pub(super) context: Arc<Context>,
+    /// The root of the store.
+    pub(super) base: Arc<dyn Directory>,
 }
 
-impl Seen {
-    pub fn open(checkouts: &Checkouts) -> std::result::Result<Self, CliError> {
-        Self::look(checkouts).map_err(|e| CliError::store(e.message))
+impl BaseStore {
+    /// Opens the store of these checkouts; the error is that of a command.
+    pub(super) fn open(checkouts: &Checkouts) -> std::result::Result<Self, CliError> {
+        Self::try_open(checkouts).map_err(|e| CliError::store(e.message))
     }
 
-    pub fn look(checkouts: &Checkouts) -> Result<Self> {
+    /// Opens the store of these checkouts.
+    pub(super) fn try_open(checkouts: &Checkouts) -> Result<Self> {
         let options = FsOptions::default();
         let reach = Reach::of(checkouts.store(), options.external).with(checkouts.dir());
         let h5 = H5::workers(reach);
@@ -44,8 +48,8 @@ impl Seen {
         Ok(Self { context, base })
     }
 
-    /// The store with layers on top, lowest first.
-    pub fn with<'a>(&self, layers: impl IntoIterator<Item = &'a LayerFiles>) -> Arc<View> {
+    /// Returns the store with layers on top, lowest first.
+    pub(super) fn with<'a>(&self, layers: impl IntoIterator<Item = &'a LayerFiles>) -> Arc<View> {
         let view = View::new(
             self.base.clone(),
             self.context.clone(),
@@ -55,8 +59,8 @@ impl Seen {
         view
     }
 
-    /// Whether the object of a layer is a group with nothing in it.
-    pub fn is_group(&self, layer: &LayerFiles, key: &str) -> bool {
+    /// Returns whether the object of a layer is a group with nothing in it.
+    pub(super) fn is_group(&self, layer: &LayerFiles, key: &str) -> bool {
         let alone = |stored: &Option<Stored>| {
             let entries = BTreeMap::from([(key.to_owned(), stored.clone())]);
             LayerFiles::bare(&layer.dir, entries)
@@ -72,8 +76,8 @@ impl Seen {
     }
 }
 
-/// All forms in which the object at a key is shown, with their paths: `a/b.npy`, `a/b/`.
-pub fn forms(root: &Arc<dyn Directory>, key: &str) -> Result<Vec<(String, Node)>> {
+/// Returns all forms in which the object at a key is shown, with their paths: `a/b.npy`, `a/b/`.
+pub(super) fn forms(root: &Arc<dyn Directory>, key: &str) -> Result<Vec<(String, Node)>> {
     let (above, last) = key.rsplit_once('/').unwrap_or(("", key));
     let mut dir = root.clone();
     for name in above.split('/').filter(|name| !name.is_empty()) {
@@ -103,8 +107,8 @@ pub fn forms(root: &Arc<dyn Directory>, key: &str) -> Result<Vec<(String, Node)>
     Ok(found)
 }
 
-/// Type and shape, in a few words.
-pub fn describe(node: &Node) -> String {
+/// Describes the type and shape of a node in a few words.
+pub(super) fn describe(node: &Node) -> String {
     let described = match node {
         Node::Symlink(link) => Ok(format!("-> {}", String::from_utf8_lossy(&link.target))),
         Node::File(file) => file.open().and_then(|content| head(&*content)),
@@ -113,6 +117,7 @@ pub fn describe(node: &Node) -> String {
     described.unwrap_or_else(|e| format!("cannot be read: {e}"))
 }
 
+/// Describes a file by its header.
 fn head(content: &dyn Content) -> Result<String> {
     let read = |most: usize| {
         let len = usize::try_from(content.len()).unwrap_or(usize::MAX);
@@ -134,6 +139,7 @@ fn head(content: &dyn Content) -> Result<String> {
     })
 }
 
+/// Describes a directory by its members.
 fn members(dir: &dyn Directory) -> Result<String> {
     let listing = dir.list()?;
     if listing.is_empty() {

@@ -1,4 +1,4 @@
-//! Paths inside a store without a kernel: what `ls`, `cat` and `info` have in common.
+//! The store of a command that reads without mounting, and the paths in it.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,7 @@ pub struct StoreArgs {
 }
 
 impl StoreArgs {
+    /// Opens the store, with everything that is committed.
     pub fn open(&self) -> Result<Fs, CliError> {
         let options =
             options::parse(self.options.iter().map(String::as_str)).map_err(CliError::usage)?;
@@ -41,7 +42,7 @@ impl StoreArgs {
     }
 }
 
-/// The node a path leads to; links are followed, the last one only if `follow_last`.
+/// Returns the node that a path leads to. Links are followed, the last one only if `follow_last`.
 pub fn find(fs: &Fs, path: &Path, follow_last: bool) -> Result<Node, CliError> {
     let hidden = (control::NAME, fs.control());
     let bytes = path.as_os_str().as_bytes();
