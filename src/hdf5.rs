@@ -31,6 +31,7 @@ mod references;
 mod request;
 pub mod sandbox;
 mod scan;
+mod serve;
 mod service;
 mod syscalls;
 mod szip;

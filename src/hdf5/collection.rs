@@ -143,10 +143,8 @@ impl OpenCollection {
         }
         let ty = stored_type(&new.dtype)?;
         let file = ffi::create_collection(path)?;
-        let plist = ffi::chunked(&new.chunk, &new.filters)?;
-        for number in 0..new.datasets {
-            ffi::add_dataset(&file, &number.to_string(), &ty, &new.shape, &plist)?;
-        }
+        let layout = (&new.chunk[..], &new.filters[..]);
+        ffi::add_datasets(&file, new.datasets, &ty, &new.shape, layout)?;
         let made = Self {
             last: None,
             ty,

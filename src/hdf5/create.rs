@@ -288,7 +288,7 @@ pub(super) fn create(file: &StoreFile, new: &Outline) -> Result<Vec<u64>, H5Erro
         }
         for new in &new.groups {
             let name = format!("/{}", new.path.join("/")).into_bytes();
-            add_attributes(&ffi::group(&file, &name)?, &new.attributes)?;
+            add_attributes(&ffi::require_group(&file, &name)?, &new.attributes)?;
         }
         for link in &new.links {
             ffi::soft_link(&file, link.path.join("/").as_bytes(), &link.target)?;

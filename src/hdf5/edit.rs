@@ -15,7 +15,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::H5Error;
-use super::ffi::{self, Failure, FilterSpec, Id};
+use super::ffi::{self, Failure, FilterSpec, Id, Recoding};
 use crate::io::file::StoreFile;
 pub use client::Editor;
 
@@ -203,7 +203,7 @@ fn apply(target: &Id, step: &EditStep) -> Result<Result<(), String>, Failure> {
                 if path.last().is_some_and(|name| name == ITEMS) {
                     return Ok(Ok(()));
                 }
-                return ffi::set_number(&ffi::open_at(target, path)?, TIME, *time).map(Ok);
+                return ffi::set_int_attribute(&ffi::open_at(target, path)?, TIME, *time).map(Ok);
             }
             let Some((items, name)) = item(&source, path)? else {
                 return Ok(Err("the file of the checkout does not have it".into()));
@@ -218,7 +218,7 @@ fn apply(target: &Id, step: &EditStep) -> Result<Result<(), String>, Failure> {
             }
             let home = ffi::open_at(target, &home)?;
             // Exports of earlier versions left it.
-            if ffi::number(&home, TIME)?.is_some() {
+            if ffi::int_attribute(&home, TIME)?.is_some() {
                 ffi::remove_attribute(&home, TIME)?;
             }
             ffi::copy_attribute(&items, &home, name).map(Ok)
@@ -233,13 +233,13 @@ fn apply(target: &Id, step: &EditStep) -> Result<Result<(), String>, Failure> {
             }
             remove(target, path)?;
             copy_empty(&source, target, path, DEEPEST)?;
-            ffi::set_number(&ffi::open_at(target, path)?, TIME, *time).map(Ok)
+            ffi::set_int_attribute(&ffi::open_at(target, path)?, TIME, *time).map(Ok)
         }
         EditStep::Times(time) => {
             let root = ffi::open_at(target, &[])?;
             match ffi::has_attribute(&root, TIMES)? {
                 true => Ok(Ok(())),
-                false => ffi::set_number(&root, TIMES, *time).map(Ok),
+                false => ffi::set_int_attribute(&root, TIMES, *time).map(Ok),
             }
         }
         EditStep::Recode {
@@ -266,7 +266,7 @@ fn copy_empty(from: &Id, to: &Id, path: &ObjectPath, deeper: usize) -> Result<()
     let name = path.join(&b'/');
     let new = match ffi::kind(&old) {
         ffi::ObjectKind::Group if deeper > 0 => {
-            let new = ffi::group(to, &name)?;
+            let new = ffi::require_group(to, &name)?;
             for (name, _) in ffi::links(&old).0 {
                 let below = [path.clone(), vec![name]].concat();
                 copy_empty(from, to, &below, deeper - 1)?;
@@ -279,10 +279,7 @@ fn copy_empty(from: &Id, to: &Id, path: &ObjectPath, deeper: usize) -> Result<()
         }
         _ => return Err(Failure("no part of an object".into())),
     };
-    for (name, _) in ffi::attributes(&old)? {
-        ffi::copy_attribute(&old, &new, &name)?;
-    }
-    Ok(())
+    copy_attributes(&old, &new)
 }
 
 /// Makes the small dataset at a path anew, so that it has room for large attributes.
@@ -304,47 +301,58 @@ fn make_room(target: &Id, path: &ObjectPath) -> Result<(), Failure> {
     let data = ffi::read_block(&old, &ty, &start, &shape, ffi::size(&ty))?;
     let new = ffi::dataset_for_attributes(target, &place.join(&b'/'), &ty, &shape)?;
     ffi::write_all(&new, &ty, &shape, &data)?;
-    for (name, _) in ffi::attributes(&old)? {
-        ffi::copy_attribute(&old, &new, &name)?;
-    }
+    copy_attributes(&old, &new)?;
     drop((old, new));
     ffi::unlink(target, path)?;
     ffi::rename(target, &place, path)
 }
 
+/// Writes a dataset again, in other chunks.
 fn recode(
     target: &Id,
     path: &ObjectPath,
     chunk: &[u64],
     filters: &[FilterSpec],
 ) -> Result<(), Failure> {
-    let old = ffi::open_at(target, path)?;
-    // The others would keep the old one.
-    if ffi::object_info(&old)?.links > 1 {
+    // Its other links would keep the old one.
+    if ffi::object_info(&ffi::open_at(target, path)?)?.links > 1 {
         return Ok(());
     }
     let place = free_workplace(target)?;
-    ffi::recode(target, path, &place, chunk, filters)?;
-    let new = ffi::open_at(target, &place)?;
-    for (name, _) in ffi::attributes(&old)? {
-        ffi::copy_attribute(&old, &new, &name)?;
-    }
+    let recoding = Recoding {
+        from: path,
+        to: &place,
+        chunk,
+        filters,
+    };
+    let (old, new) = recoding.recode(target)?;
+    copy_attributes(&old, &new)?;
     drop((old, new));
     ffi::unlink(target, path)?;
     ffi::rename(target, &place, path)
 }
 
+/// Makes a dataset in the workplace that is to take the place of another.
 fn declare(
     target: &Id,
     path: &ObjectPath,
     chunk: &[u64],
     filters: &[FilterSpec],
 ) -> Result<(), Failure> {
-    let place = free_workplace(target)?;
-    ffi::declare(target, path, &place, chunk, filters)?;
-    let (old, new) = (ffi::open_at(target, path)?, ffi::open_at(target, &place)?);
-    for (name, _) in ffi::attributes(&old)? {
-        ffi::copy_attribute(&old, &new, &name)?;
+    let recoding = Recoding {
+        from: path,
+        to: &free_workplace(target)?,
+        chunk,
+        filters,
+    };
+    let (old, new) = recoding.declare(target)?;
+    copy_attributes(&old, &new)
+}
+
+/// Copies all attributes of an object to another.
+fn copy_attributes(from: &Id, to: &Id) -> Result<(), Failure> {
+    for (name, _) in ffi::attributes(from)? {
+        ffi::copy_attribute(from, to, &name)?;
     }
     Ok(())
 }
@@ -355,9 +363,7 @@ fn gather(target: &Id, source: &Id) -> Result<(), Failure> {
     ffi::copy_object(source, &[], target, &place)?;
     let all = ffi::open_at(target, &place)?;
     let root = ffi::open_at(target, &[])?;
-    for (name, _) in ffi::attributes(&all)? {
-        ffi::copy_attribute(&all, &root, &name)?;
-    }
+    copy_attributes(&all, &root)?;
     for (name, _) in ffi::links(&all).0 {
         let from = [place.clone(), vec![name.clone()]].concat();
         ffi::rename(target, &from, &[name])?;

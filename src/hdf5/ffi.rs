@@ -15,18 +15,21 @@ mod edit;
 mod link;
 mod plist;
 mod recode;
-mod records;
+mod space;
+mod vlen;
 
 pub(super) use attribute::*;
 pub(super) use collection::*;
+pub use create::FilterSpec;
 pub(super) use create::*;
 pub(super) use dataset::*;
 pub(super) use datatype::*;
 pub(super) use edit::*;
 pub(super) use link::*;
 pub(super) use plist::*;
-pub use recode::*;
-pub(super) use records::*;
+pub(super) use recode::*;
+pub(super) use space::*;
+pub(super) use vlen::*;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -35,14 +38,14 @@ use hdf5_sys::h5::{H5_index_t, H5_iter_order_t, hsize_t};
 use hdf5_sys::h5i::hid_t;
 use hdf5_sys::{h5a, h5d, h5e, h5f, h5i, h5l, h5o, h5p, h5pl, h5s, h5t, h5z};
 
-/// What libhdf5 says when a call fails.
+/// The error of a call to libhdf5, in its own words.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Failure(pub String);
 
 impl From<hdf5::Error> for Failure {
-    /// For types and properties of our own. What fails about a file is told by `failure`: the crate takes libhdf5's
-    /// words for UTF-8 without looking, and names of a file stand in them.
+    /// Takes the error of a type or properties that this program made. Failures on a file go through `failure`: the
+    /// crate takes libhdf5's words for UTF-8 without checking, and names of a file stand in them.
     fn from(error: hdf5::Error) -> Self {
         Self(error.to_string())
     }
@@ -78,7 +81,7 @@ impl Drop for Id {
     }
 }
 
-/// The innermost and outermost lines of the error stack, in one sentence.
+/// Makes an error of the innermost and outermost lines of libhdf5's error stack, which it clears.
 fn failure(call: &str) -> Failure {
     unsafe extern "C" fn collect(
         _n: c_uint,
@@ -150,7 +153,7 @@ fn sized(call: &str, fill: impl Fn(*mut c_char, usize) -> isize) -> Result<Vec<u
     Ok(buf)
 }
 
-/// Opens a file to read, and whether that took SWMR; no lock is taken.
+/// Opens a file to read, and returns whether it had to be opened with SWMR; no lock is taken.
 ///
 /// A file whose writer is at work or was killed opens with SWMR only. Every other is opened without: with
 /// SWMR libhdf5 reads zeros behind the end of the file instead of failing.
@@ -174,7 +177,7 @@ pub(super) fn open_file(path: &[u8]) -> Result<(Id, bool)> {
     }
 }
 
-/// Address of the root group.
+/// Returns the address of the root group.
 pub(super) fn root_addr(file: &Id) -> Result<u64> {
     // SAFETY: `file` is open and the name is a C string.
     let root = id(
@@ -184,7 +187,7 @@ pub(super) fn root_addr(file: &Id) -> Result<u64> {
     Ok(object_info(&root)?.addr)
 }
 
-/// What an object is.
+/// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ObjectKind {
     Group,
@@ -216,6 +219,7 @@ fn token_addr(token: h5o::H5O_token_t) -> u64 {
     u64::from_le_bytes(addr)
 }
 
+/// Opens the object at an address.
 pub(super) fn open_object(file: &Id, addr: u64) -> Result<Id> {
     // SAFETY: libhdf5 checks the address against the file.
     id(
@@ -224,7 +228,7 @@ pub(super) fn open_object(file: &Id, addr: u64) -> Result<Id> {
     )
 }
 
-/// The asked-for fields of an object header.
+/// Returns an object header with these fields filled.
 fn header(object: &Id, fields: c_uint) -> Result<h5o::H5O_info2_t> {
     let mut info = std::mem::MaybeUninit::<h5o::H5O_info2_t>::zeroed();
     // SAFETY: zero is a valid bit pattern of every field (kind 0 is a group); libhdf5 fills what is asked.
@@ -237,6 +241,7 @@ fn header(object: &Id, fields: c_uint) -> Result<h5o::H5O_info2_t> {
     }
 }
 
+/// Returns the address of an object and the number of its links.
 pub(super) fn object_info(object: &Id) -> Result<ObjectInfo> {
     let info = header(object, h5o::H5O_INFO_BASIC)?;
     Ok(ObjectInfo {
@@ -245,7 +250,7 @@ pub(super) fn object_info(object: &Id) -> Result<ObjectInfo> {
     })
 }
 
-/// What an open object is; costs nothing.
+/// Returns the kind of an open object, without reading the file.
 pub(super) fn kind(object: &Id) -> ObjectKind {
     // SAFETY: plain call.
     match unsafe { h5i::H5Iget_type(object.0) } {

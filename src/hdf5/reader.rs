@@ -3,19 +3,14 @@
 //! It may crash or be killed at any time; the daemon replaces it. It gets an empty environment, an open
 //! descriptor per file, and a sandbox.
 
-use std::ffi::OsString;
-use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use lru::LruCache;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
+use super::serve::{daemon, serve};
 use super::service::{ChunkDecoder, Service, open_files};
-use super::wire::{Reply, Wire};
+use super::wire::Reply;
 use super::{H5Error, descriptors, sandbox};
 use crate::io::file::StoreFile;
 
@@ -27,9 +22,7 @@ pub fn run(decode: ChunkDecoder) -> std::io::Result<()> {
     // A worker that hangs must not outlive its daemon.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let closed = descriptors::close_inherited();
-    let wire = Wire::new(UnixStream::from(
-        std::io::stdin().as_fd().try_clone_to_owned()?,
-    ));
+    let wire = daemon()?;
     let (permit, first) = wire.receive_permit()?;
     sandbox::raise_descriptors();
     let admitted = permit.admit(first.as_ref());
@@ -40,43 +33,26 @@ pub fn run(decode: ChunkDecoder) -> std::io::Result<()> {
     wire.send_reply(Reply::Hello(sandbox, inodes.clone()))?;
     let mut service = Service::new(Some(decode));
     let mut files: LruCache<u64, Arc<StoreFile>> = LruCache::new(open_files());
-    loop {
-        let (envelope, descriptor) = match wire.receive_request() {
-            Ok(received) => received,
-            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
-            Err(e) => return Err(e),
-        };
+    serve(&wire, |envelope, descriptor| {
         if let Some(descriptor) = descriptor {
-            let path = OsString::from_vec(envelope.path);
-            match StoreFile::from_file(Path::new(&path), descriptor) {
-                Ok(mut file) => {
-                    file.serial = envelope.serial;
-                    files.put(envelope.serial, Arc::new(file));
-                }
-                Err(e) => {
-                    wire.send_reply(Reply::Done(Err(e.into())))?;
-                    continue;
-                }
-            }
+            match envelope.store_file(descriptor) {
+                Ok(file) => files.put(envelope.serial, Arc::new(file)),
+                Err(e) => return Reply::Done(Err(e)),
+            };
         }
-        let reply = match files.get(&envelope.serial) {
-            None => Reply::NeedFile,
-            Some(file) => {
-                let outside = envelope.request.reads_sources();
-                // libhdf5 looks for virtual sources in the working directory, too: make it the file's own.
-                if outside && let Some(dir) = file.path.parent() {
-                    let _ = std::env::set_current_dir(dir);
-                }
-                sandbox::limit_cpu(Duration::from_secs(envelope.seconds));
-                let answer = service.answer(file, &envelope.request);
-                // A source that it may not open is none to libhdf5, which then shows the fill value.
-                if outside && permit.misses_sources(&inodes) {
-                    Reply::Done(Err(H5Error::Stale))
-                } else {
-                    Reply::Done(answer)
-                }
-            }
+        let Some(file) = files.get(&envelope.serial) else {
+            return Reply::NeedFile;
         };
-        wire.send_reply(reply)?;
-    }
+        let outside = envelope.request.reads_sources();
+        // libhdf5 looks for virtual sources in the working directory, too: make it the file's own.
+        if outside && let Some(dir) = file.path.parent() {
+            let _ = std::env::set_current_dir(dir);
+        }
+        let answer = service.answer(file, &envelope.request);
+        // A source that it may not open is none to libhdf5, which then shows the fill value.
+        if outside && permit.misses_sources(&inodes) {
+            return Reply::Done(Err(H5Error::Stale));
+        }
+        Reply::Done(answer)
+    })
 }

@@ -171,7 +171,9 @@ pub(super) fn memory_type(part: &RecordPart, stored: &Id) -> Result<Id, Failure>
         return ffi::array_type(&base, &ffi::array_dims(stored)?);
     }
     let members = match part {
-        RecordPart::Plain(dtype) => return types::memory_type(dtype, true, ffi::same(stored)?),
+        RecordPart::Plain(dtype) => {
+            return types::memory_type(dtype, true, ffi::copy_type(stored)?);
+        }
         RecordPart::Text { utf8 } => return ffi::variable_string(*utf8),
         RecordPart::Struct(members) => members,
     };
@@ -312,7 +314,7 @@ fn widths(forms: &[TextForm]) -> Vec<DType> {
 fn read(dataset: &OpenDataset, start: &[u64], shape: &[u64]) -> Result<VlenElements, H5Error> {
     bounded(shape, ffi::size(&dataset.mem_type))?;
     let (id, ty) = (&dataset.id, &dataset.mem_type);
-    ffi::read_records(id, ty, start, shape, MOST_TEXTS).map_err(|e| dataset.failed(e))
+    ffi::read_vlen(id, ty, start, shape, MOST_TEXTS).map_err(|e| dataset.failed(e))
 }
 
 /// Reads an attribute; returns the type and the bytes of its elements.
@@ -325,7 +327,7 @@ pub(super) fn of_attribute(
     let element = RecordPlan::new(part, inner)?;
     let ty = memory_type(part, stored)?;
     bounded(&[elements as u64], ffi::size(&ty))?;
-    let records = ffi::read_attribute_records(attr, &ty, elements, MOST_TEXTS)?;
+    let records = ffi::read_attribute_vlen(attr, &ty, elements, MOST_TEXTS)?;
     let mut found = element.empty();
     element.see(&records, &mut found)?;
     let shown = shown_as(part, &found);

@@ -23,7 +23,7 @@ pub struct ObjectTimes {
 /// Returns the times of a file; `None` if it has none.
 pub(super) fn times(file: &Id) -> Result<Option<ObjectTimes>, H5Error> {
     let root = ffi::open_at(file, &[])?;
-    let Some(all) = ffi::number(&root, TIMES)? else {
+    let Some(all) = ffi::int_attribute(&root, TIMES)? else {
         return Ok(None);
     };
     let mut own = HashMap::new();
@@ -32,7 +32,7 @@ pub(super) fn times(file: &Id) -> Result<Option<ObjectTimes>, H5Error> {
     for (addr, path) in describe::groups(file)? {
         let above = path.split_last().and_then(|(_, above)| groups.get(above));
         let group = ffi::open_object(file, addr)?;
-        let inherited = ffi::number(&group, TIME)?.or(above.copied().flatten());
+        let inherited = ffi::int_attribute(&group, TIME)?.or(above.copied().flatten());
         own.extend(inherited.map(|time| (addr, time)));
         groups.insert(path, inherited);
         for (_, link) in ffi::links(&group).0 {
@@ -45,5 +45,5 @@ pub(super) fn times(file: &Id) -> Result<Option<ObjectTimes>, H5Error> {
 }
 
 fn time_of(file: &Id, addr: u64) -> Result<Option<i64>, Failure> {
-    ffi::number(&ffi::open_object(file, addr)?, TIME)
+    ffi::int_attribute(&ffi::open_object(file, addr)?, TIME)
 }

@@ -144,7 +144,7 @@ fn converted(dtype: &DType, stored: &Id) -> Result<Id, Failure> {
     }
     // What is served as it is stored is carried along: not every type has a conversion.
     if matches!(single(stored, 0), Ok(shown) if !shown.convert) {
-        return ffi::same(stored);
+        return ffi::copy_type(stored);
     }
     match dtype {
         DType::Scalar {
@@ -164,7 +164,9 @@ fn converted(dtype: &DType, stored: &Id) -> Result<Id, Failure> {
                 }
                 Kind::Bool => ffi::bool_type(),
                 Kind::Bytes => ffi::null_padded(stored),
-                Kind::Text | Kind::Void | Kind::Datetime | Kind::Timedelta => ffi::same(stored),
+                Kind::Text | Kind::Void | Kind::Datetime | Kind::Timedelta => {
+                    ffi::copy_type(stored)
+                }
             }
         }
         DType::Struct { fields, size } => {

@@ -3,11 +3,14 @@
 //! A frame is a length (little-endian, 64 bits) and that many bytes of postcard; a request may carry one
 //! descriptor, an answer may be followed by raw bytes whose number it states. Neither side trusts a length.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -24,6 +27,7 @@ use super::permit::{Inode, Permit};
 use super::sandbox::Sandbox;
 use super::service::LARGEST_BLOCK;
 use super::{Answer, ChunkTable, DataSource, DatasetMap, H5Error, Request, Sink, Slot, chunks};
+use crate::io::file::StoreFile;
 
 /// Longest frame of plain data: the index of a group with millions of members fits.
 const LARGEST_FRAME: u64 = 2 << 30;
@@ -65,6 +69,16 @@ pub(super) struct Envelope {
     pub seconds: u64,
     /// The request.
     pub request: Request,
+}
+
+impl Envelope {
+    /// Takes the descriptor of the file over.
+    pub(super) fn store_file(&self, file: File) -> Result<StoreFile, H5Error> {
+        let path = Path::new(OsStr::from_bytes(&self.path));
+        let mut file = StoreFile::from_file(path, file)?;
+        file.serial = self.serial;
+        Ok(file)
+    }
 }
 
 /// A message of a worker.

@@ -3,21 +3,16 @@
 //! It may write files that exist below the directory of the checkout, and reads no file that somebody else
 //! made: that is left to the other workers, which cannot write.
 
-use std::ffi::OsString;
 use std::io::{self, ErrorKind};
-use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::collection::Collections;
 use super::create::{create, write_chunks};
-use super::wire::{Reply, Wire};
+use super::serve::{daemon, serve};
+use super::wire::Reply;
 use super::{Answer, H5Error, Request, descriptors, sandbox};
-use crate::io::file::StoreFile;
 use crate::io::owner::Owner;
 
 /// The argument that makes the program a writing worker; the directory that it may write in follows, and the owner that
@@ -35,43 +30,28 @@ pub fn run() -> io::Result<()> {
     let mut sandbox = sandbox::enter_to_write(&dir);
     sandbox.note("descriptors", closed);
     sandbox.note_owner(owned);
-    let stdin = io::stdin().as_fd().try_clone_to_owned()?;
-    let wire = Wire::new(UnixStream::from(stdin));
+    let wire = daemon()?;
     wire.send_reply(Reply::Hello(sandbox, Vec::new()))?;
     let mut collections = Collections::default();
-    loop {
-        let (envelope, descriptor) = match wire.receive_request() {
-            Ok(received) => received,
-            Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok(()),
-            Err(e) => return Err(e),
-        };
-        sandbox::limit_cpu(Duration::from_secs(envelope.seconds));
-        let path = OsString::from_vec(envelope.path);
-        let answer = match (descriptor, envelope.request) {
-            (None, Request::Collection(request)) if collections.has(envelope.serial) => {
-                let done = collections.answer(envelope.serial, None, &request);
-                done.map(|()| Answer::Written)
+    serve(&wire, |envelope, descriptor| {
+        // Only collections are kept open.
+        let is_open =
+            matches!(envelope.request, Request::Collection(_)) && collections.has(envelope.serial);
+        if descriptor.is_none() && !is_open {
+            return Reply::NeedFile;
+        }
+        let file = descriptor.map(|file| envelope.store_file(file)).transpose();
+        Reply::Done(file.and_then(|file| {
+            match (file, envelope.request) {
+                (file, Request::Collection(request)) => collections
+                    .answer(envelope.serial, file.as_ref(), &request)
+                    .map(|()| Answer::Written),
+                (Some(file), Request::Create(new)) => create(&file, &new).map(Answer::Created),
+                (Some(file), Request::WriteChunks(new)) => {
+                    write_chunks(&file, &new).map(|()| Answer::Created(Vec::new()))
+                }
+                _ => Err(H5Error::Unsupported("this worker only writes".into())),
             }
-            // No other file is kept.
-            (None, _) => {
-                wire.send_reply(Reply::NeedFile)?;
-                continue;
-            }
-            (Some(file), Request::Collection(request)) => {
-                StoreFile::from_file(Path::new(&path), file)
-                    .map_err(|e| H5Error::Damaged(e.to_string()))
-                    .and_then(|file| collections.answer(envelope.serial, Some(&file), &request))
-                    .map(|()| Answer::Written)
-            }
-            (Some(file), request) => StoreFile::from_file(Path::new(&path), file)
-                .map_err(|e| H5Error::Damaged(e.to_string()))
-                .and_then(|file| match request {
-                    Request::Create(new) => create(&file, &new),
-                    Request::WriteChunks(new) => write_chunks(&file, &new).map(|()| Vec::new()),
-                    _ => Err(H5Error::Unsupported("this worker only writes".into())),
-                })
-                .map(Answer::Created),
-        };
-        wire.send_reply(Reply::Done(answer))?;
-    }
+        }))
+    })
 }

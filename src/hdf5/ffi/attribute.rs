@@ -29,11 +29,13 @@ pub(crate) fn attributes(object: &Id) -> Result<Vec<(Vec<u8>, Id)>> {
     }
 }
 
+/// Returns the datatype of an attribute.
 pub(crate) fn attribute_type(attr: &Id) -> Result<Id> {
     // SAFETY: plain call.
     id(unsafe { h5a::H5Aget_type(attr.0) }, "H5Aget_type")
 }
 
+/// Returns the dataspace of an attribute.
 pub(crate) fn attribute_space(attr: &Id) -> Result<Id> {
     // SAFETY: plain call.
     id(unsafe { h5a::H5Aget_space(attr.0) }, "H5Aget_space")

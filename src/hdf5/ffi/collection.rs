@@ -3,12 +3,9 @@
 use hdf5::file::LibraryVersion;
 use hdf5::plist::FileAccess;
 
-use super::create::truncated;
+use super::create::{dataset_in, truncated};
+use super::space::{byte_len, select_block, simple};
 use super::*;
-
-/// A filter of HDF5 itself.
-const DEFLATE: i32 = 1;
-const SHUFFLE: i32 = 2;
 
 /// The value of an attribute.
 pub(crate) enum AttributeData<'a> {
@@ -29,75 +26,27 @@ pub(crate) fn create_collection(path: &[u8]) -> Result<Id> {
     truncated(path, &access)
 }
 
-/// The properties of chunked datasets with filters, each by its number and parameters.
-pub(crate) fn chunked(chunk: &[u64], filters: &[FilterSpec]) -> Result<Id> {
-    let rank = c_int::try_from(chunk.len()).map_err(|_| Failure("rank".into()))?;
-    // SAFETY: plain calls; the chunk has as many dimensions as its rank, and parameters are as many as is said.
-    unsafe {
-        let plist = id(h5p::H5Pcreate(*h5p::H5P_CLS_DATASET_CREATE), "H5Pcreate")?;
-        done(
-            h5p::H5Pset_chunk(plist.0, rank, chunk.as_ptr()),
-            "H5Pset_chunk",
-        )?;
-        done(
-            h5p::H5Pset_obj_track_times(plist.0, 0),
-            "H5Pset_obj_track_times",
-        )?;
-        for (filter, values) in filters {
-            let status = match (*filter, values.first()) {
-                (SHUFFLE, _) => h5p::H5Pset_shuffle(plist.0),
-                (DEFLATE, Some(&level)) => h5p::H5Pset_deflate(plist.0, level),
-                _ => h5p::H5Pset_filter(
-                    plist.0,
-                    *filter,
-                    hdf5_sys::h5z::H5Z_FLAG_OPTIONAL,
-                    values.len(),
-                    values.as_ptr(),
-                ),
-            };
-            done(status, "H5Pset_filter")?;
-        }
-        Ok(plist)
-    }
-}
-
-/// Makes a dataset of the root group.
-pub(crate) fn add_dataset(file: &Id, name: &str, ty: &Id, shape: &[u64], plist: &Id) -> Result<()> {
-    let name = cstring(name.as_bytes())?;
-    // SAFETY: plain calls; the name is a live C string.
-    unsafe {
-        let space = simple(Some(shape))?;
-        id(
-            h5d::H5Dcreate2(
-                file.0,
-                name.as_ptr(),
-                ty.0,
-                space.0,
-                h5p::H5P_DEFAULT,
-                plist.0,
-                h5p::H5P_DEFAULT,
-            ),
-            "H5Dcreate2",
-        )?;
+/// Makes chunked datasets of one shape in the root group, with the numbers from 0 on as names.
+pub(crate) fn add_datasets(
+    file: &Id,
+    datasets: u32,
+    ty: &Id,
+    shape: &[u64],
+    (chunk, filters): (&[u64], &[FilterSpec]),
+) -> Result<()> {
+    let plist = chunked(chunk, filters)?;
+    // SAFETY: plain call on a property list made here.
+    done(
+        unsafe { h5p::H5Pset_obj_track_times(plist.0, 0) },
+        "H5Pset_obj_track_times",
+    )?;
+    let space = simple(shape)?;
+    for number in 0..datasets {
+        let name = number.to_string();
+        let properties = (&space, h5p::H5P_DEFAULT, plist.0);
+        dataset_in(file, name.as_bytes(), ty, properties)?;
     }
     Ok(())
-}
-
-/// A dataspace of these dimensions; a scalar one without.
-fn simple(shape: Option<&[u64]>) -> Result<Id> {
-    // SAFETY: the dimensions are as many as the rank.
-    unsafe {
-        match shape {
-            None => id(h5s::H5Screate(h5s::H5S_class_t::H5S_SCALAR), "H5Screate"),
-            Some(shape) => {
-                let rank = c_int::try_from(shape.len()).map_err(|_| Failure("rank".into()))?;
-                id(
-                    h5s::H5Screate_simple(rank, shape.as_ptr(), ptr::null()),
-                    "H5Screate_simple",
-                )
-            }
-        }
-    }
 }
 
 /// Sets an attribute of the root group; one that is there keeps its type and shape.
@@ -134,8 +83,7 @@ pub(crate) fn set_attribute(file: &Id, name: &str, data: &AttributeData<'_>) -> 
                 "H5Aopen",
             )?
         } else {
-            let dims = len.map(|n| [n]);
-            let space = simple(dims.as_ref().map(|dims| &dims[..]))?;
+            let space = simple(len.as_slice())?;
             id(
                 h5a::H5Acreate2(
                     root.0,
@@ -155,12 +103,13 @@ pub(crate) fn set_attribute(file: &Id, name: &str, data: &AttributeData<'_>) -> 
     Ok(())
 }
 
-/// From here on others may read the file while it grows; no object may be open.
+/// Lets others read the file while it grows, from now on; no object may be open.
 pub(crate) fn start_swmr(file: &Id) -> Result<()> {
     // SAFETY: plain call.
     done(unsafe { h5f::H5Fstart_swmr_write(file.0) }, "H5Fstart_swmr")
 }
 
+/// Opens a dataset of the root group by its name.
 pub(crate) fn open_dataset(file: &Id, name: &str) -> Result<Id> {
     let name = cstring(name.as_bytes())?;
     // SAFETY: the name is a live C string.
@@ -176,32 +125,13 @@ pub(crate) fn write_block(
     shape: &[u64],
     bytes: &[u8],
 ) -> Result<()> {
-    let elements = shape
-        .iter()
-        .try_fold(1_usize, |n, &d| n.checked_mul(usize::try_from(d).ok()?));
-    if elements.and_then(|n| n.checked_mul(size(mem_type))) != Some(bytes.len()) {
+    if byte_len(shape, size(mem_type)) != Some(bytes.len()) {
         return Err(Failure("block of another size".into()));
     }
-    let space = dataset_space(dataset)?;
-    let rank = extent(&space)?.map_or(0, |(dims, _)| dims.len());
-    if rank != shape.len() || rank != start.len() {
-        return Err(Failure("block of another rank".into()));
-    }
-    let memory = simple(Some(shape))?;
-    // SAFETY: the selection has as many dimensions as the dataset, and the buffer the block's bytes: both are
-    // checked above.
+    let (space, memory) = (dataset_space(dataset)?, simple(shape)?);
+    select_block(&space, start, shape)?;
+    // SAFETY: selection and memory dataspace have as many elements as the buffer, in the memory type.
     unsafe {
-        done(
-            h5s::H5Sselect_hyperslab(
-                space.0,
-                h5s::H5S_seloper_t::H5S_SELECT_SET,
-                start.as_ptr(),
-                ptr::null(),
-                shape.as_ptr(),
-                ptr::null(),
-            ),
-            "H5Sselect_hyperslab",
-        )?;
         done(
             h5d::H5Dwrite(
                 dataset.0,

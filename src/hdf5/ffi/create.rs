@@ -1,4 +1,4 @@
-//! New files: the only calls that write. They make groups, attributes and datasets with room for their
+//! Calls that make new files: groups, attributes and datasets with room for their
 //! elements; elements themselves are written only as chunks that are encoded already.
 
 use hdf5::dataset::{AllocTime, AttrCreationOrder, DatasetCreateBuilder, FillTime, Layout};
@@ -6,7 +6,11 @@ use hdf5::plist::{AttributeCreate, CharEncoding, DatasetCreate, FileAccess, Link
 use hdf5::types::TypeDescriptor;
 
 use super::datatype::{copy, described};
+use super::space::{byte_len, simple};
 use super::*;
+
+/// A filter by its number in HDF5's registry, with its parameters.
+pub type FilterSpec = (i32, Vec<u32>);
 
 /// Returns the type of strings of `size` bytes, padded with NUL: what h5py makes of `|S<size>`, or of its UTF-8 type.
 pub(crate) fn bytes_type(size: usize, utf8: bool) -> Result<Id> {
@@ -24,7 +28,7 @@ pub(crate) fn c_string_type(size: usize) -> Result<Id> {
     Ok(ty)
 }
 
-/// Bytes that a type takes in a file.
+/// Returns the bytes that a type takes in a file at most.
 pub(crate) fn encoded_len(ty: &Id) -> Result<usize> {
     let mut len = 0;
     // SAFETY: without a buffer the call only says how long it would have to be; the pointer is to a live integer.
@@ -35,7 +39,7 @@ pub(crate) fn encoded_len(ty: &Id) -> Result<usize> {
     Ok(len)
 }
 
-/// Raw bytes with a tag.
+/// Returns an opaque type: raw bytes with a tag.
 pub(crate) fn opaque_type(size: usize, tag: &str) -> Result<Id> {
     let tag = cstring(tag.as_bytes())?;
     // SAFETY: plain calls; the tag is a live C string.
@@ -105,8 +109,8 @@ pub(super) fn new_links() -> Result<LinkCreate> {
     Ok(links.char_encoding(CharEncoding::Utf8).finish()?)
 }
 
-/// A group that may have been made on the way to something else already.
-pub(crate) fn group(file: &Id, name: &[u8]) -> Result<Id> {
+/// Opens a group, or makes it if it is not there.
+pub(crate) fn require_group(file: &Id, name: &[u8]) -> Result<Id> {
     let name = cstring(name)?;
     let links = new_links()?;
     // SAFETY: plain calls on open identifiers; the name is a live C string.
@@ -130,7 +134,7 @@ pub(crate) fn group(file: &Id, name: &[u8]) -> Result<Id> {
     }
 }
 
-/// A soft link to a path that need not exist.
+/// Makes a soft link to a path that need not exist.
 pub(crate) fn soft_link(file: &Id, name: &[u8], target: &[u8]) -> Result<()> {
     let (name, target) = (cstring(name)?, cstring(target)?);
     let links = new_links()?;
@@ -149,27 +153,13 @@ pub(crate) fn soft_link(file: &Id, name: &[u8], target: &[u8]) -> Result<()> {
     )
 }
 
-fn space(shape: &[u64]) -> Result<Id> {
-    let rank = c_int::try_from(shape.len()).map_err(|_| Failure("rank".into()))?;
-    // SAFETY: the dimensions are as many as the rank.
-    unsafe {
-        if shape.is_empty() {
-            return id(h5s::H5Screate(h5s::H5S_class_t::H5S_SCALAR), "H5Screate");
-        }
-        id(
-            h5s::H5Screate_simple(rank, shape.as_ptr(), ptr::null()),
-            "H5Screate_simple",
-        )
-    }
-}
-
-/// A contiguous dataset whose room is part of the file, and nothing is written there.
+/// Makes a contiguous dataset whose room is part of the file; nothing is written there.
 pub(crate) fn contiguous_dataset(file: &Id, name: &[u8], ty: &Id, shape: &[u64]) -> Result<Id> {
     dataset(file, name, ty, shape, contiguous().finish()?.id())
 }
 
-/// The same, and its attributes may be larger than the 64 KiB that an object header of the first version holds: those of
-/// the second version move to a heap. Only objects that track the order of their attributes get one in files that
+/// Makes a contiguous dataset whose attributes may be larger than the 64 KiB that an object header of the first version
+/// holds: those of the second version move to a heap. Only objects that track the order of their attributes get one in files that
 /// every version of libhdf5 reads.
 pub(crate) fn dataset_for_attributes(file: &Id, name: &[u8], ty: &Id, shape: &[u64]) -> Result<Id> {
     let mut plist = contiguous();
@@ -179,16 +169,8 @@ pub(crate) fn dataset_for_attributes(file: &Id, name: &[u8], ty: &Id, shape: &[u
 
 /// Writes all elements of a small dataset.
 pub(crate) fn write_all(dataset: &Id, ty: &Id, shape: &[u64], bytes: &[u8]) -> Result<()> {
-    let elements = shape
-        .iter()
-        .try_fold(1_usize, |n, &d| n.checked_mul(usize::try_from(d).ok()?));
-    let (Some((have, _)), Some(len)) = (
-        extent(&dataset_space(dataset)?)?,
-        elements.and_then(|n| n.checked_mul(size(ty))),
-    ) else {
-        return Err(Failure("data of another size".into()));
-    };
-    if have != shape || len != bytes.len() {
+    let have = extent(&dataset_space(dataset)?)?.map(|(have, _)| have);
+    if have.as_deref() != Some(shape) || byte_len(shape, size(ty)) != Some(bytes.len()) {
         return Err(Failure("data of another size".into()));
     }
     // SAFETY: the buffer holds the elements of the whole dataspace in the type.
@@ -205,6 +187,7 @@ pub(crate) fn write_all(dataset: &Id, ty: &Id, shape: &[u64], bytes: &[u8]) -> R
     done(written, "H5Dwrite")
 }
 
+/// Returns the properties of contiguous datasets.
 fn contiguous() -> DatasetCreateBuilder {
     let mut plist = DatasetCreate::build();
     plist
@@ -214,7 +197,52 @@ fn contiguous() -> DatasetCreateBuilder {
     plist
 }
 
-/// A dataset without chunks yet; its filters (number and parameters) are declared, not run.
+/// Returns the properties of chunked datasets with filters. A filter that fails, or makes a chunk larger, is left out.
+pub(crate) fn chunked(chunk: &[u64], filters: &[FilterSpec]) -> Result<Id> {
+    // SAFETY: plain call.
+    let plist = id(
+        unsafe { h5p::H5Pcreate(*h5p::H5P_CLS_DATASET_CREATE) },
+        "H5Pcreate",
+    )?;
+    set_chunk(&plist, chunk)?;
+    for filter in filters {
+        add_filter(&plist, filter, h5z::H5Z_FLAG_OPTIONAL)?;
+    }
+    Ok(plist)
+}
+
+/// Sets the shape of chunks.
+pub(super) fn set_chunk(plist: &Id, chunk: &[u64]) -> Result<()> {
+    let rank = c_int::try_from(chunk.len()).map_err(|_| Failure("rank".into()))?;
+    // SAFETY: the chunk has as many dimensions as its rank.
+    done(
+        unsafe { h5p::H5Pset_chunk(plist.0, rank, chunk.as_ptr()) },
+        "H5Pset_chunk",
+    )
+}
+
+/// Adds a filter to the end of a pipeline.
+pub(super) fn add_filter(
+    plist: &Id,
+    (number, parameters): &FilterSpec,
+    flags: c_uint,
+) -> Result<()> {
+    // SAFETY: parameters are as many as is said.
+    done(
+        unsafe {
+            h5p::H5Pset_filter(
+                plist.0,
+                *number,
+                flags,
+                parameters.len(),
+                parameters.as_ptr(),
+            )
+        },
+        "H5Pset_filter",
+    )
+}
+
+/// Makes a dataset without chunks; its filters are declared, not run.
 pub(crate) fn chunked_dataset(
     file: &Id,
     name: &[u8],
@@ -226,34 +254,21 @@ pub(crate) fn chunked_dataset(
     if chunk.len() != shape.len() {
         return Err(Failure("chunks of another rank".into()));
     }
-    let rank = c_int::try_from(chunk.len()).map_err(|_| Failure("rank".into()))?;
-    // SAFETY: plain calls on an identifier made here; lengths are those of the slices.
-    let plist = unsafe {
-        let plist = id(h5p::H5Pcreate(*h5p::H5P_CLS_DATASET_CREATE), "H5Pcreate")?;
-        done(
-            h5p::H5Pset_chunk(plist.0, rank, chunk.as_ptr()),
-            "H5Pset_chunk",
-        )?;
-        for (filter, parameters) in filters {
-            done(
-                h5p::H5Pset_filter(
-                    plist.0,
-                    *filter,
-                    hdf5_sys::h5z::H5Z_FLAG_OPTIONAL,
-                    parameters.len(),
-                    parameters.as_ptr(),
-                ),
-                "H5Pset_filter",
-            )?;
-        }
-        plist
-    };
-    dataset(file, name, ty, shape, plist.0)
+    dataset(file, name, ty, shape, chunked(chunk, filters)?.0)
 }
 
 fn dataset(file: &Id, name: &[u8], ty: &Id, shape: &[u64], plist: hid_t) -> Result<Id> {
+    dataset_in(file, name, ty, (&simple(shape)?, new_links()?.id(), plist))
+}
+
+/// Makes a dataset with a dataspace, properties of its link, and its own properties.
+pub(super) fn dataset_in(
+    file: &Id,
+    name: &[u8],
+    ty: &Id,
+    (space, links, plist): (&Id, hid_t, hid_t),
+) -> Result<Id> {
     let name = cstring(name)?;
-    let (space, links) = (space(shape)?, new_links()?);
     // SAFETY: plain call on open identifiers; the name is a live C string.
     id(
         unsafe {
@@ -262,7 +277,7 @@ fn dataset(file: &Id, name: &[u8], ty: &Id, shape: &[u64], plist: hid_t) -> Resu
                 name.as_ptr(),
                 ty.0,
                 space.0,
-                links.id(),
+                links,
                 plist,
                 h5p::H5P_DEFAULT,
             )
@@ -312,10 +327,7 @@ pub(crate) fn add_attribute(
     shape: &[u64],
     bytes: &[u8],
 ) -> Result<()> {
-    let elements = shape
-        .iter()
-        .try_fold(1_usize, |n, &d| n.checked_mul(usize::try_from(d).ok()?));
-    if elements.and_then(|n| n.checked_mul(size(ty))) != Some(bytes.len()) {
+    if byte_len(shape, size(ty)) != Some(bytes.len()) {
         return Err(Failure("an attribute of another size".into()));
     }
     // SAFETY: the buffer holds as many elements of the type as the dataspace has.
@@ -329,10 +341,7 @@ pub(crate) fn add_strings(
     shape: &[u64],
     strings: &[String],
 ) -> Result<()> {
-    let elements = shape
-        .iter()
-        .try_fold(1_usize, |n, &d| n.checked_mul(usize::try_from(d).ok()?));
-    if elements != Some(strings.len()) {
+    if byte_len(shape, 1) != Some(strings.len()) {
         return Err(Failure("an attribute of another size".into()));
     }
     let ty = variable_string(true)?;
@@ -354,7 +363,7 @@ unsafe fn write_attribute(
     buffer: *const c_void,
 ) -> Result<()> {
     let name = cstring(name)?;
-    let space = space(shape)?;
+    let space = simple(shape)?;
     let utf8 = AttributeCreate::build()
         .char_encoding(CharEncoding::Utf8)
         .finish()?;

@@ -1,17 +1,21 @@
 //! Datasets: their extent and their elements.
 
+use super::space::{byte_len, select_block, simple};
 use super::*;
 
+/// Returns the datatype of a dataset.
 pub(crate) fn dataset_type(dataset: &Id) -> Result<Id> {
     // SAFETY: plain call on an open identifier.
     id(unsafe { h5d::H5Dget_type(dataset.0) }, "H5Dget_type")
 }
 
+/// Returns the dataspace of a dataset.
 pub(crate) fn dataset_space(dataset: &Id) -> Result<Id> {
     // SAFETY: as above.
     id(unsafe { h5d::H5Dget_space(dataset.0) }, "H5Dget_space")
 }
 
+/// Returns the creation properties of a dataset.
 pub(crate) fn dataset_plist(dataset: &Id) -> Result<Id> {
     // SAFETY: as above.
     id(
@@ -20,7 +24,7 @@ pub(crate) fn dataset_plist(dataset: &Id) -> Result<Id> {
     )
 }
 
-/// Bytes the dataset occupies in its file; 0 proves that nothing was ever written.
+/// Returns the bytes that a dataset occupies in its file; 0 proves that nothing was ever written.
 ///
 /// libhdf5 answers 0 as well where it cannot read the chunk index, and tells that on its error stack alone.
 pub(crate) fn storage_size(dataset: &Id) -> Result<u64> {
@@ -35,7 +39,7 @@ pub(crate) fn storage_size(dataset: &Id) -> Result<u64> {
     Ok(size)
 }
 
-/// Address of contiguous data in the file, the user block included; `None` if it was never written.
+/// Returns the address of contiguous data, with the user block counted in; `None` if it was never written.
 pub(crate) fn contiguous_addr(dataset: &Id) -> Result<Option<u64>> {
     let mut status = h5d::H5D_space_status_t::H5D_SPACE_STATUS_ERROR;
     // SAFETY: a live integer; what libhdf5 writes there after success is one of the values of the type.
@@ -53,28 +57,6 @@ pub(crate) fn contiguous_addr(dataset: &Id) -> Result<Option<u64>> {
     }
 }
 
-/// The current shape and the maximum one (`u64::MAX`: unlimited). `None`: a null dataspace.
-pub(crate) fn extent(space: &Id) -> Result<Option<(Vec<u64>, Vec<u64>)>> {
-    // SAFETY: the buffers have the rank that libhdf5 itself reports.
-    unsafe {
-        match h5s::H5Sget_simple_extent_type(space.0) {
-            h5s::H5S_class_t::H5S_NULL => return Ok(None),
-            h5s::H5S_class_t::H5S_NO_CLASS => return Err(failure("H5Sget_simple_extent_type")),
-            _ => {}
-        }
-        let rank = count(
-            h5s::H5Sget_simple_extent_ndims(space.0),
-            "H5Sget_simple_extent_ndims",
-        )?;
-        let (mut dims, mut max) = (vec![0; rank], vec![0; rank]);
-        done(
-            h5s::H5Sget_simple_extent_dims(space.0, dims.as_mut_ptr(), max.as_mut_ptr()),
-            "H5Sget_simple_extent_dims",
-        )?;
-        Ok(Some((dims, max)))
-    }
-}
-
 /// Reads the block of a dataset at `start` with `shape` (both empty for a scalar), `element` bytes each.
 ///
 /// Memory is `element` times the product of `shape`; the caller has bounded it.
@@ -85,43 +67,22 @@ pub(crate) fn read_block(
     shape: &[u64],
     element: usize,
 ) -> Result<Vec<u8>> {
-    let elements = shape
-        .iter()
-        .try_fold(1_usize, |n, &d| n.checked_mul(usize::try_from(d).ok()?));
-    let len = elements
-        .and_then(|n| n.checked_mul(element))
-        .ok_or_else(|| Failure("block too large".into()))?;
+    let len = byte_len(shape, element).ok_or_else(|| Failure("block too large".into()))?;
     let mut buf = vec![0_u8; len];
     if len == 0 {
         return Ok(buf);
     }
+    if size(mem_type) != element {
+        return Err(Failure("element size differs from the memory type".into()));
+    }
     let file_space = dataset_space(dataset)?;
-    // SAFETY: the memory dataspace has exactly the block's elements, and the buffer the block's bytes:
-    // callers pass the size of `mem_type` as `element`, which is checked here.
+    let mem_space = simple(shape)?;
+    if !shape.is_empty() {
+        select_block(&file_space, start, shape)?;
+    }
+    // SAFETY: the memory dataspace has exactly the block's elements, and the buffer the block's bytes in the memory
+    // type, whose size is checked above. Without a selection libhdf5 refuses a dataset that has more elements than one.
     unsafe {
-        if h5t::H5Tget_size(mem_type.0) != element {
-            return Err(Failure("element size differs from the memory type".into()));
-        }
-        let mem_space = if shape.is_empty() {
-            id(h5s::H5Screate(h5s::H5S_class_t::H5S_SCALAR), "H5Screate")?
-        } else {
-            done(
-                h5s::H5Sselect_hyperslab(
-                    file_space.0,
-                    h5s::H5S_seloper_t::H5S_SELECT_SET,
-                    start.as_ptr(),
-                    ptr::null(),
-                    shape.as_ptr(),
-                    ptr::null(),
-                ),
-                "H5Sselect_hyperslab",
-            )?;
-            let rank = c_int::try_from(shape.len()).map_err(|_| Failure("rank".into()))?;
-            id(
-                h5s::H5Screate_simple(rank, shape.as_ptr(), ptr::null()),
-                "H5Screate_simple",
-            )?
-        };
         done(
             h5d::H5Dread(
                 dataset.0,
@@ -171,10 +132,7 @@ pub(super) unsafe fn take_strings(mut buf: Vec<u8>, mem_type: &Id) -> Result<Vec
         let len = n as hsize_t;
         // SAFETY: type, count and buffer are those of the read.
         unsafe {
-            let space = id(
-                h5s::H5Screate_simple(1, &raw const len, ptr::null()),
-                "H5Screate_simple",
-            )?;
+            let space = simple(&[len])?;
             done(
                 h5t::H5Treclaim(
                     mem_type.0,
@@ -189,7 +147,7 @@ pub(super) unsafe fn take_strings(mut buf: Vec<u8>, mem_type: &Id) -> Result<Vec
     Ok(out)
 }
 
-/// A chunk as the index of a dataset names it: where its first element is, where and how it is stored.
+/// An entry of the index of chunks.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredChunk {
     /// Coordinates of the first element.
@@ -200,7 +158,7 @@ pub(crate) struct StoredChunk {
     pub mask: u32,
 }
 
-/// What finds the chunks of a dataset, as far as it matters.
+/// The index of the chunks of a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkIndex {
     /// A B-tree of version 1: the only one without checksums.
@@ -209,6 +167,7 @@ pub(crate) enum ChunkIndex {
     Other,
 }
 
+/// Returns the kind of index that a chunked dataset has.
 pub(crate) fn chunk_index(dataset: &Id) -> Result<ChunkIndex> {
     const BTREE_1: h5d::H5D_chunk_index_t = 0;
     const EXTENSIBLE_ARRAY: h5d::H5D_chunk_index_t = 4;
@@ -244,7 +203,7 @@ pub(crate) fn find_chunk(dataset: &Id, start: &[u64]) -> Result<()> {
     )
 }
 
-/// The stored chunks of a dataset of this rank, at most `most` of them (`None` if there are more).
+/// Returns the stored chunks of a dataset of this rank, at most `most` of them (`None` if there are more).
 ///
 /// For an extensible array the coordinates are wrong if the unlimited dimension is not the first:
 /// libhdf5 turns them for look-ups but not when it lists them. The caller turns them back.

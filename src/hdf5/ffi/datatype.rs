@@ -7,33 +7,37 @@ use super::*;
 pub(crate) use h5t::H5T_class_t as Class;
 pub(crate) use h5t::H5T_order_t as ByteOrder;
 
+/// Returns the class of a type.
 pub(crate) fn class(ty: &Id) -> Class {
     // SAFETY: plain call; unknown classes come back as H5T_NO_CLASS.
     unsafe { h5t::H5Tget_class(ty.0) }
 }
 
-/// Whether elements are, or hold at any depth, references. A type that cannot be looked into holds none.
+/// Returns whether elements are, or hold at any depth, references. A type that cannot be looked into holds none.
 pub(crate) fn has_references(ty: &Id) -> bool {
     // SAFETY: plain call.
     unsafe { h5t::H5Tdetect_class(ty.0, Class::H5T_REFERENCE) > 0 }
 }
 
+/// Returns the bytes of an element of a type; 0 if libhdf5 cannot say.
 pub(crate) fn size(ty: &Id) -> usize {
     // SAFETY: plain call.
     unsafe { h5t::H5Tget_size(ty.0) }
 }
 
+/// Returns the byte order of a type.
 pub(crate) fn order(ty: &Id) -> ByteOrder {
     // SAFETY: plain call.
     unsafe { h5t::H5Tget_order(ty.0) }
 }
 
+/// Returns whether an integer type is signed.
 pub(crate) fn signed(ty: &Id) -> bool {
     // SAFETY: plain call.
     unsafe { h5t::H5Tget_sign(ty.0) == h5t::H5T_sign_t::H5T_SGN_2 }
 }
 
-/// Exponent and mantissa sizes of a float, in bits.
+/// Returns the sizes of exponent and mantissa of a float, in bits.
 pub(crate) fn float_fields(ty: &Id) -> Result<(usize, usize)> {
     let mut f = [0_usize; 5];
     let [spos, epos, esize, mpos, msize] = &mut f;
@@ -45,32 +49,37 @@ pub(crate) fn float_fields(ty: &Id) -> Result<(usize, usize)> {
     Ok((f[2], f[4]))
 }
 
+/// Returns the base type of an array, enum, complex or variable-length type.
 pub(crate) fn super_type(ty: &Id) -> Result<Id> {
     // SAFETY: plain call.
     id(unsafe { h5t::H5Tget_super(ty.0) }, "H5Tget_super")
 }
 
+/// Returns whether two types are equal to libhdf5.
 pub(crate) fn equal(a: &Id, b: &Id) -> bool {
     // SAFETY: plain call.
     unsafe { h5t::H5Tequal(a.0, b.0) > 0 }
 }
 
+/// Returns whether a type is a string of variable length.
 pub(crate) fn is_variable_string(ty: &Id) -> bool {
     // SAFETY: plain call.
     unsafe { h5t::H5Tis_variable_str(ty.0) > 0 }
 }
 
+/// Returns whether a string type is declared UTF-8.
 pub(crate) fn is_utf8(ty: &Id) -> bool {
     // SAFETY: plain call.
     unsafe { h5t::H5Tget_cset(ty.0) == h5t::H5T_cset_t::H5T_CSET_UTF8 }
 }
 
+/// Returns whether a string type of fixed size is padded with NUL.
 pub(crate) fn is_null_padded(ty: &Id) -> bool {
     // SAFETY: plain call.
     unsafe { h5t::H5Tget_strpad(ty.0) == h5t::H5T_str_t::H5T_STR_NULLPAD }
 }
 
-/// The tag of an opaque type.
+/// Returns the tag of an opaque type.
 pub(crate) fn tag(ty: &Id) -> String {
     // SAFETY: libhdf5 hands out a C string of its own memory, which is copied and given back.
     unsafe {
@@ -84,6 +93,7 @@ pub(crate) fn tag(ty: &Id) -> String {
     }
 }
 
+/// Returns the dimensions of an array type.
 pub(crate) fn array_dims(ty: &Id) -> Result<Vec<u64>> {
     // SAFETY: the buffer has the rank that libhdf5 reports.
     unsafe {
@@ -96,7 +106,7 @@ pub(crate) fn array_dims(ty: &Id) -> Result<Vec<u64>> {
     }
 }
 
-/// Name, offset and type of each member of a compound type.
+/// Returns name, offset and type of each member of a compound type.
 pub(crate) fn members(ty: &Id) -> Result<Vec<(Vec<u8>, usize, Id)>> {
     // SAFETY: plain calls with indices below the reported count.
     unsafe {
@@ -127,7 +137,7 @@ fn member_name(ty: &Id, i: c_uint) -> Result<Vec<u8>> {
     }
 }
 
-/// Whether an enum is h5py's boolean: exactly FALSE = 0 and TRUE = 1.
+/// Returns whether an enum is h5py's boolean: exactly FALSE = 0 and TRUE = 1.
 pub(crate) fn is_bool_enum(ty: &Id) -> bool {
     let size = size(ty);
     // SAFETY: the value buffer is as large as the type; larger types are not looked at.
@@ -149,12 +159,13 @@ pub(crate) fn is_bool_enum(ty: &Id) -> bool {
     }
 }
 
+/// Copies a type by its identifier.
 pub(super) fn copy(ty: hid_t) -> Result<Id> {
     // SAFETY: plain call on a library type.
     id(unsafe { h5t::H5Tcopy(ty) }, "H5Tcopy")
 }
 
-/// A standard integer of 1, 2, 4 or 8 bytes.
+/// Returns a standard integer of 1, 2, 4 or 8 bytes.
 pub(crate) fn int_type(size: usize, signed: bool, big: bool) -> Result<Id> {
     copy(match (size, signed, big) {
         (1, true, _) => *h5t::H5T_STD_I8LE,
@@ -175,7 +186,7 @@ pub(crate) fn int_type(size: usize, signed: bool, big: bool) -> Result<Id> {
     })
 }
 
-/// An IEEE float of 2, 4 or 8 bytes, or the machine's long double (16, little end first).
+/// Returns an IEEE float of 2, 4 or 8 bytes, or the machine's long double (16, little end first).
 pub(crate) fn float_type(size: usize, big: bool) -> Result<Id> {
     copy(match (size, big) {
         (2, _) => return half_type(big),
@@ -188,7 +199,7 @@ pub(crate) fn float_type(size: usize, big: bool) -> Result<Id> {
     })
 }
 
-/// IEEE half precision: 5 bits of exponent, 10 of mantissa. The bindings do not name the library's own.
+/// Returns IEEE half precision: 5 bits of exponent, 10 of mantissa. The bindings do not name the library's own.
 fn half_type(big: bool) -> Result<Id> {
     let ty = copy(if big {
         *h5t::H5T_IEEE_F32BE
@@ -221,7 +232,7 @@ pub(crate) fn variable_string(utf8: bool) -> Result<Id> {
     })
 }
 
-/// A copy of a string type that pads with NUL.
+/// Copies a string type; the copy pads with NUL.
 pub(crate) fn null_padded(ty: &Id) -> Result<Id> {
     let ty = copy(ty.0)?;
     // SAFETY: plain call on a type of our own.
@@ -234,8 +245,8 @@ pub(crate) fn null_padded(ty: &Id) -> Result<Id> {
     Ok(ty)
 }
 
-/// A copy of a type.
-pub(crate) fn same(ty: &Id) -> Result<Id> {
+/// Copies a type.
+pub(crate) fn copy_type(ty: &Id) -> Result<Id> {
     copy(ty.0)
 }
 
@@ -244,7 +255,7 @@ pub(crate) fn bool_type() -> Result<Id> {
     described(&TypeDescriptor::Boolean)
 }
 
-/// A compound of `size` bytes with these members.
+/// Returns a compound of `size` bytes with these members: name, offset, type.
 pub(crate) fn compound_type(size: usize, members: &[(Vec<u8>, usize, Id)]) -> Result<Id> {
     // SAFETY: plain calls; names are live C strings.
     unsafe {
@@ -263,6 +274,7 @@ pub(crate) fn compound_type(size: usize, members: &[(Vec<u8>, usize, Id)]) -> Re
     }
 }
 
+/// Makes an array type.
 pub(crate) fn array_type(base: &Id, dims: &[u64]) -> Result<Id> {
     let rank = c_uint::try_from(dims.len()).map_err(|_| Failure("rank".into()))?;
     // SAFETY: the dimensions are as many as the rank.

@@ -19,7 +19,7 @@ pub(crate) fn create_empty(path: &[u8]) -> Result<Id> {
     truncated(path, &access_to_write()?)
 }
 
-/// Whether every link of a path is there and leads on.
+/// Returns whether every link of a path is there and leads on.
 pub(crate) fn exists(file: &Id, names: &[Vec<u8>]) -> Result<bool> {
     for depth in 1..=names.len() {
         let path = cstring(&names[..depth].join(&b'/'))?;
@@ -99,7 +99,7 @@ pub(crate) fn open_at(file: &Id, names: &[Vec<u8>]) -> Result<Id> {
     }
 }
 
-/// Whether an object has an attribute.
+/// Returns whether an object has an attribute.
 pub(crate) fn has_attribute(object: &Id, name: &[u8]) -> Result<bool> {
     let name = cstring(name)?;
     // SAFETY: plain call; the name is a live C string.
@@ -117,8 +117,8 @@ pub(crate) fn remove_attribute(object: &Id, name: &[u8]) -> Result<()> {
     )
 }
 
-/// The value of an attribute that is one integer; `None` if there is none, or if it is something else.
-pub(crate) fn number(object: &Id, name: &[u8]) -> Result<Option<i64>> {
+/// Returns the value of an attribute that is one integer; `None` if there is none, or if it is something else.
+pub(crate) fn int_attribute(object: &Id, name: &[u8]) -> Result<Option<i64>> {
     if !has_attribute(object, name)? {
         return Ok(None);
     }
@@ -147,7 +147,7 @@ pub(crate) fn number(object: &Id, name: &[u8]) -> Result<Option<i64>> {
 }
 
 /// Gives an object a scalar attribute of 64 bits, in the place of one of that name.
-pub(crate) fn set_number(object: &Id, name: &[u8], value: i64) -> Result<()> {
+pub(crate) fn set_int_attribute(object: &Id, name: &[u8], value: i64) -> Result<()> {
     if has_attribute(object, name)? {
         remove_attribute(object, name)?;
     }
@@ -177,7 +177,7 @@ pub(crate) fn set_number(object: &Id, name: &[u8], value: i64) -> Result<()> {
     }
 }
 
-/// Bytes that an attribute takes in an object header, or in its place.
+/// Returns the bytes that an attribute takes, in an object header or elsewhere.
 pub(crate) fn attribute_bytes(object: &Id, name: &[u8]) -> Result<usize> {
     let name = cstring(name)?;
     // SAFETY: plain calls on identifiers made here; the name is a live C string.

@@ -12,7 +12,7 @@ pub(crate) enum RawLink {
     Damaged(String),
 }
 
-/// The links of a group in order of name. When the group is damaged: those that could be read, and why not all.
+/// Returns the links of a group in order of name; of a damaged one those that can be read, and the error.
 pub(crate) fn links(group: &Id) -> (Vec<(Vec<u8>, RawLink)>, Option<Failure>) {
     type Seen = Vec<(Vec<u8>, h5l::H5L_type_t, u64)>;
     unsafe extern "C" fn visit(
@@ -66,7 +66,7 @@ pub(crate) fn links(group: &Id) -> (Vec<(Vec<u8>, RawLink)>, Option<Failure>) {
     (links, error)
 }
 
-/// One link by name; `None` if there is none.
+/// Returns a link by its name; `None` if there is none.
 pub(crate) fn link(group: &Id, name: &[u8]) -> Result<Option<RawLink>> {
     let text = cstring(name)?;
     let mut info = std::mem::MaybeUninit::<h5l::H5L_info2_t>::zeroed();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// How the data of a dataset lies in the file.
+/// The layout of a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LayoutKind {
     Compact,
@@ -11,6 +11,7 @@ pub(crate) enum LayoutKind {
     Virtual,
 }
 
+/// Returns the layout of a dataset.
 pub(crate) fn layout(plist: &Id) -> Result<LayoutKind> {
     use h5d::H5D_layout_t::*;
     // SAFETY: plain call.
@@ -23,6 +24,7 @@ pub(crate) fn layout(plist: &Id) -> Result<LayoutKind> {
     }
 }
 
+/// Returns the shape of chunks; fails unless it has this rank.
 pub(crate) fn chunk_shape(plist: &Id, rank: usize) -> Result<Vec<u64>> {
     let mut dims = vec![0_u64; rank];
     let rank = c_int::try_from(rank).map_err(|_| Failure("rank".into()))?;
@@ -34,7 +36,7 @@ pub(crate) fn chunk_shape(plist: &Id, rank: usize) -> Result<Vec<u64>> {
     Ok(dims)
 }
 
-/// One filter of a pipeline: id, name, parameters.
+/// Returns the filters of a pipeline: number, name, parameters.
 pub(crate) fn filters(plist: &Id) -> Result<Vec<(i32, String, Vec<u32>)>> {
     const PARAMETERS: usize = 64;
     // SAFETY: the buffers have the sizes that are passed.
@@ -70,13 +72,13 @@ pub(crate) fn filters(plist: &Id) -> Result<Vec<(i32, String, Vec<u32>)>> {
     }
 }
 
-/// Whether this build can decode a filter.
+/// Returns whether libhdf5 has a filter, to decode with.
 pub(crate) fn filter_available(filter: i32) -> bool {
     // SAFETY: plain call.
     unsafe { hdf5_sys::h5z::H5Zfilter_avail(filter) > 0 }
 }
 
-/// The fill value in `mem_type`; zeros when the file defines none.
+/// Returns the fill value in `mem_type`; zeros when the file defines none.
 pub(crate) fn fill_value(plist: &Id, mem_type: &Id, size: usize) -> Result<Vec<u8>> {
     let mut value = vec![0_u8; size];
     let mut status = h5d::H5D_fill_value_t::H5D_FILL_VALUE_UNDEFINED;
@@ -99,7 +101,7 @@ pub(crate) fn fill_value(plist: &Id, mem_type: &Id, size: usize) -> Result<Vec<u
     Ok(value)
 }
 
-/// External raw files: name, offset, length (`u64::MAX`: to the end of the file).
+/// Returns the external raw files: name, offset, length (`u64::MAX`: to the end of the file).
 pub(crate) fn external_files(plist: &Id) -> Result<Vec<(Vec<u8>, i64, u64)>> {
     // SAFETY: the buffers have the sizes that are passed; the name is terminated below in any case.
     unsafe {
@@ -127,7 +129,7 @@ pub(crate) fn external_files(plist: &Id) -> Result<Vec<(Vec<u8>, i64, u64)>> {
     }
 }
 
-/// Source file and dataset names of a virtual dataset.
+/// Returns the sources of a virtual dataset: names of file and dataset.
 pub(crate) fn virtual_sources(plist: &Id) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut n = 0_usize;
     // SAFETY: `sized` passes buffers of the length it names.
@@ -151,7 +153,7 @@ pub(crate) fn virtual_sources(plist: &Id) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     }
 }
 
-/// Whether chunks that stick out of the dataset are stored without filters.
+/// Returns whether chunks that stick out of the dataset are stored without filters.
 pub(crate) fn edge_chunks_unfiltered(plist: &Id) -> Result<bool> {
     const DONT_FILTER_PARTIAL_CHUNKS: c_uint = 2;
     let mut options = 0;
@@ -163,7 +165,7 @@ pub(crate) fn edge_chunks_unfiltered(plist: &Id) -> Result<bool> {
     Ok(options & DONT_FILTER_PARTIAL_CHUNKS != 0)
 }
 
-/// Bytes before the superblock of the file that an object is in.
+/// Returns the bytes before the superblock of the file that an object is in.
 pub(crate) fn user_block(object: &Id) -> Result<u64> {
     let mut size = 0;
     // SAFETY: plain calls on identifiers made here, and a live integer.

@@ -6,16 +6,14 @@
 //! next worker that takes the lock on this host recognises it.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use super::tables::{BRANCHES, TableTransaction, Tables, TablesOutcome, TablesRequest};
 use crate::hdf5::budget::Budget;
 use crate::hdf5::process::WorkerProcess;
-use crate::hdf5::wire::{Reply, Wire};
+use crate::hdf5::serve::{daemon, serve};
+use crate::hdf5::wire::Reply;
 use crate::hdf5::{Answer, H5Error, Request, descriptors, sandbox};
 use crate::io::file::StoreFile;
 use crate::io::owner::Owner;
@@ -37,31 +35,19 @@ pub fn run() -> io::Result<()> {
     let mut sandbox = sandbox::enter_to_write_tables(&dir);
     sandbox.note("descriptors", closed);
     sandbox.note_owner(owned);
-    let stdin = io::stdin().as_fd().try_clone_to_owned()?;
-    let wire = Wire::new(UnixStream::from(stdin));
+    let wire = daemon()?;
     wire.send_reply(Reply::Hello(sandbox, Vec::new()))?;
-    let ended = serve(&wire, &mut tables);
-    // Nobody is left who could be told of a failure.
-    let _ = tables.release();
-    ended
-}
-
-fn serve(wire: &Wire, tables: &mut Tables) -> io::Result<()> {
-    loop {
-        let envelope = match wire.receive_request() {
-            Ok((envelope, _)) => envelope,
-            Err(e) if e.kind() == ErrorKind::UnexpectedEof => return Ok(()),
-            Err(e) => return Err(e),
-        };
-        sandbox::limit_cpu(Duration::from_secs(envelope.seconds));
-        let answer = match envelope.request {
+    let ended = serve(&wire, |envelope, _| {
+        Reply::Done(match envelope.request {
             Request::Tables(request) => tables.answer(&request).map(Answer::Tables),
             _ => Err(H5Error::Unsupported(
                 "this worker only writes tables".into(),
             )),
-        };
-        wire.send_reply(Reply::Done(answer))?;
-    }
+        })
+    });
+    // Nobody is left who could be told of a failure.
+    let _ = tables.release();
+    ended
 }
 
 /// The daemon's end of the worker that changes the tables of one repository.

@@ -1,9 +1,10 @@
-//! Elements with strings of variable length in them: libhdf5 leaves a pointer at the place of each string.
+//! Elements with strings of variable length inside, as libhdf5 reads them: with a pointer for each string.
 
 use super::dataset::read_block;
+use super::space::simple;
 use super::*;
 
-/// Elements as libhdf5 read them; the strings are its own, and go back to it in the end.
+/// Elements as libhdf5 read them; the strings are in its memory, which is given back when this is dropped.
 pub(crate) struct VlenElements {
     buf: Vec<u8>,
     mem_type: Id,
@@ -14,7 +15,7 @@ pub(crate) struct VlenElements {
 }
 
 /// Reads a block of a dataset, as `read_block` does. An element may hold `most` strings.
-pub(crate) fn read_records(
+pub(crate) fn read_vlen(
     dataset: &Id,
     mem_type: &Id,
     start: &[u64],
@@ -27,7 +28,7 @@ pub(crate) fn read_records(
 }
 
 /// Reads a whole attribute of `elements` elements; the caller has bounded their number.
-pub(crate) fn read_attribute_records(
+pub(crate) fn read_attribute_vlen(
     attr: &Id,
     mem_type: &Id,
     elements: usize,
@@ -53,22 +54,23 @@ impl VlenElements {
         }
         Ok(Self {
             buf: Vec::new(),
-            mem_type: same(mem_type)?,
+            mem_type: copy_type(mem_type)?,
             size,
             places,
         })
     }
 
+    /// Returns how many elements there are.
     pub(crate) fn len(&self) -> usize {
         self.buf.len() / self.size
     }
 
-    /// The bytes of an element; where strings are they mean nothing.
+    /// Returns the bytes of an element; where strings are they mean nothing.
     pub(crate) fn bytes(&self, element: usize) -> Option<&[u8]> {
         self.buf.chunks_exact(self.size).nth(element)
     }
 
-    /// A string of an element, the first is 0; a null pointer is an empty string.
+    /// Returns a string of an element, the first is 0; a null pointer is an empty string.
     pub(crate) fn string(&self, element: usize, number: usize) -> Option<&[u8]> {
         let place = *self.places.get(number)?;
         let raw = self.bytes(element)?.get(place..)?.first_chunk()?;
@@ -91,10 +93,7 @@ impl Drop for VlenElements {
         // SAFETY: type, count and buffer are those of the read. What cannot be given back is lost memory of this
         // process, nothing else.
         unsafe {
-            if let Ok(space) = id(
-                h5s::H5Screate_simple(1, &raw const len, ptr::null()),
-                "H5Screate_simple",
-            ) {
+            if let Ok(space) = simple(&[len]) {
                 h5t::H5Treclaim(
                     self.mem_type.0,
                     space.0,
