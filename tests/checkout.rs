@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use npyfs::internals::checkout::encode::{Base, Key, Plan, Spooled};
+use npyfs::internals::checkout::encode::{Base, Key, Plan, ScratchContent};
 use npyfs::internals::checkout::format;
 use npyfs::internals::checkout::index::Stored;
 use npyfs::internals::checkout::layer::Layer;
@@ -43,7 +43,7 @@ fn put(layer: &Layer, path: &str, scratch: Scratch, time: SystemTime) -> error::
         member: String::new(),
         suffix: ".npy",
     };
-    let content = Arc::new(Spooled::new(scratch, len));
+    let content = Arc::new(ScratchContent::new(scratch, len));
     let parts = [Part {
         place,
         content,

@@ -11,7 +11,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use npyfs::internals::checkout::chunked;
 use npyfs::internals::checkout::compression::Compression;
-use npyfs::internals::checkout::encode::{Base, Key, Plan, Spooled};
+use npyfs::internals::checkout::encode::{Base, Key, Plan, ScratchContent};
 use npyfs::internals::checkout::format;
 use npyfs::internals::checkout::format::Format;
 use npyfs::internals::checkout::layer::Layer;
@@ -53,7 +53,7 @@ impl Store<'_> {
         let bytes = std::fs::read(path)?;
         let scratch = self.layer.scratch();
         scratch.write_at(&bytes, 0)?;
-        Ok(Arc::new(Spooled::new(scratch, bytes.len() as u64)))
+        Ok(Arc::new(ScratchContent::new(scratch, bytes.len() as u64)))
     }
 
     fn store(&self) -> Result<std::result::Result<PathBuf, Vec<String>>> {

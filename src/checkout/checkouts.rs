@@ -14,9 +14,9 @@ use std::time::SystemTime;
 use super::commits::{self, Commit};
 use super::fit::StoreIdentity;
 use super::format::Registry;
-use super::holder::{self, Holder};
 use super::index::{self, Begun, Changes, Stored};
 use super::layer::{Layer, nanoseconds};
+use super::layer_lock::{self, LayerLock};
 use super::place::{self, Place};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::Creator;
@@ -79,7 +79,7 @@ pub struct Seen {
     /// The lowest first.
     pub layers: Vec<LayerFiles>,
     /// Keeps writers out; `None` if nobody ever wrote.
-    pub held: Option<Holder>,
+    pub held: Option<LayerLock>,
 }
 
 /// A checkout as `npyfs checkout ls` shows it.
@@ -201,7 +201,7 @@ impl Checkouts {
     /// Opens the checkout `name` to read it; ENOENT if there is none, EBUSY if a process writes in it. Writes nothing.
     pub fn open_to_read(&self, name: &str) -> Result<Seen> {
         let dir = self.find(name)?.dir;
-        let held = Holder::share(&dir)?;
+        let held = LayerLock::share(&dir)?;
         let mut layers = self.committed()?;
         layers.push(LayerFiles::of(&dir, Changes::read(&dir)?));
         Ok(Seen { layers, held })
@@ -346,13 +346,13 @@ pub struct Missing {
 
 /// Removes the directory of a layer in which nothing was written and that nobody has; the caller has the lock.
 fn remove_unused(layer: &Dir) -> Result<()> {
-    let _holder = match Holder::take(layer) {
+    let _holder = match LayerLock::take(layer) {
         Err(e) if e.errno() == libc::EBUSY => return Ok(()),
         holder => holder?,
     };
     let changes = Changes::read(layer)?;
     if changes.entries.is_empty() && changes.incomplete.is_empty() {
-        remove_with(layer, &[index::NAME, holder::NAME])?;
+        remove_with(layer, &[index::NAME, layer_lock::NAME])?;
     }
     Ok(())
 }
@@ -445,7 +445,7 @@ fn summary(name: &str, dir: Dir, commit: Option<(usize, Commit)>) -> Result<Summ
     Ok(Summary {
         name: name.to_owned(),
         changes: Changes::read(&dir)?,
-        holder: Holder::look(&dir)?,
+        holder: LayerLock::look(&dir)?,
         dir,
         commit,
     })

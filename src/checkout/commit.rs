@@ -7,9 +7,9 @@ use super::checkouts::{Checkouts, LayerFiles, check_name, dir_of, layers};
 use super::commits::{self, Commit, Commits};
 use super::conflict::{Conflict, conflicts};
 use super::fit::Misfit;
-use super::holder::Holder;
 use super::index::{Changes, Incomplete};
 use super::layer::name_of_member;
+use super::layer_lock::LayerLock;
 use crate::checkout::against::Entries;
 use crate::error::{Error, Result};
 use crate::io::storage::Storage;
@@ -93,7 +93,7 @@ impl Checkouts {
         let top = self.make(&*storage)?;
         let mut commits = Commits::lock(&top, storage.clone())?;
         let dir = top.below(&dir_of(name, commits.all()))?;
-        let _holder = Holder::take(&dir)?;
+        let _lock = LayerLock::take(&dir)?;
         let changes = Changes::read(&dir)?;
         let mut ours = LayerFiles::of(&dir, changes.clone());
         let incomplete: Vec<Incomplete> = changes.incomplete.values().cloned().collect();
@@ -171,7 +171,7 @@ impl Checkouts {
         let lock = commits::lock(&top)?;
         let layer = dir_of(name, &commits::read(&top)?);
         let dir = top.below(&layer)?;
-        let holder = Holder::take(&dir)?;
+        let writing = LayerLock::take(&dir)?;
         let hidden = |name: &std::ffi::OsStr| {
             let name = name.to_str().filter(|name| name.starts_with(DISCARDED));
             name.map(str::to_owned)
@@ -182,7 +182,7 @@ impl Checkouts {
         let away = free.find(|away| !there.contains(away)).unwrap_or_default();
         storage.rename(&top, &layer, &away).map_err(about)?;
         storage.sync_dir(&top).map_err(about)?;
-        drop((holder, lock));
+        drop((writing, lock));
         // It is forgotten already; what a process that died left of others goes, too.
         for (name, _) in top.names().map_err(about)? {
             if let Some(name) = hidden(&name) {

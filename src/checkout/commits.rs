@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fit::StoreIdentity;
 use super::layer::nanoseconds;
-use super::lines::{self, Form, Lines};
+use super::record_log::{self, LogForm, RecordLog};
 use crate::checkout::against::{Entries, digest, hex};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::dir::Dir;
@@ -26,7 +26,7 @@ pub const NAME: &str = "commits";
 /// The name of the lock file.
 pub const LOCK: &str = ".lock";
 
-const FORM: Form = Form {
+const FORM: LogForm = LogForm {
     name: "npyfs commits",
     version: 2,
 };
@@ -87,7 +87,7 @@ fn split_id(json: &str) -> Option<(&str, String)> {
     Some((id, format!("{{{rest}")))
 }
 
-impl lines::Record for Commit {
+impl record_log::LogRecord for Commit {
     fn parse(json: &str) -> serde_json::Result<Self> {
         let mut commit: Self = serde_json::from_str(json)?;
         // The first form had no ids: they follow from what it says.
@@ -114,7 +114,7 @@ impl lines::Record for Commit {
 
 /// The commits in `dir`.
 pub fn read(dir: &Dir) -> Result<Vec<Commit>> {
-    checked(dir, lines::read(dir, NAME, FORM)?)
+    checked(dir, record_log::read(dir, NAME, FORM)?)
 }
 
 /// What a line says is believed only if it names a directory beside it.
@@ -132,7 +132,7 @@ fn checked(dir: &Dir, commits: Vec<Commit>) -> Result<Vec<Commit>> {
 
 /// The commits of a store with the right to add one; others wait meanwhile.
 pub struct Commits {
-    lines: Lines<Commit>,
+    lines: RecordLog<Commit>,
     all: Vec<Commit>,
     _lock: File,
 }
@@ -141,7 +141,7 @@ impl Commits {
     /// Waits until nobody else commits.
     pub fn lock(dir: &Dir, storage: Arc<dyn Storage>) -> Result<Self> {
         let lock = lock(dir)?;
-        let (lines, all) = Lines::open((dir, NAME), FORM, storage, || Ok(()))?;
+        let (lines, all) = RecordLog::open((dir, NAME), FORM, storage, || Ok(()))?;
         Ok(Self {
             lines,
             all: checked(dir, all)?,
@@ -217,7 +217,7 @@ pub fn lock(dir: &Dir) -> Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use super::lines::Record as _;
+    use super::record_log::LogRecord as _;
     use super::*;
     use crate::io::storage::Disk;
 

@@ -9,11 +9,11 @@ pub(crate) mod dataset;
 pub mod integers;
 pub(crate) mod key;
 pub(crate) mod mapped;
-pub(crate) mod spool;
+pub(crate) mod spooled_file;
 #[cfg(test)]
 pub mod store;
 pub(crate) mod text;
-pub(crate) mod turned;
+pub(crate) mod transpose;
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::tree::Node;
 pub use array::{Array, header};
 pub use key::Key;
 #[cfg(feature = "internals")]
-pub use spool::Spooled;
+pub use spooled_file::ScratchContent;
 
 /// What a plan needs to know of the store below, as the mount shows it now.
 pub trait Base {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::fit::StoreIdentity;
-use super::lines::{self, Form, Lines};
+use super::record_log::{self, LogForm, RecordLog};
 use crate::checkout::against::Against;
 use crate::error::{Error, Result};
 use crate::io::dir::Dir;
@@ -18,7 +18,7 @@ use crate::io::storage::Storage;
 /// The name of the file.
 pub const NAME: &str = "index";
 
-const FORM: Form = Form {
+const FORM: LogForm = LogForm {
     name: "npyfs checkout",
     version: 2,
 };
@@ -121,7 +121,7 @@ enum Line {
     Store(Store),
 }
 
-impl lines::Record for Line {
+impl record_log::LogRecord for Line {
     fn parse(json: &str) -> serde_json::Result<Self> {
         serde_json::from_str(json)
     }
@@ -153,7 +153,7 @@ pub struct Changes {
 impl Changes {
     /// What the index of the layer in `dir` says now.
     pub fn read(dir: &Dir) -> Result<Self> {
-        let lines: Vec<Line> = lines::read(dir, NAME, FORM)?;
+        let lines: Vec<Line> = record_log::read(dir, NAME, FORM)?;
         Ok(Self::of(lines))
     }
 
@@ -269,7 +269,7 @@ impl Changes {
 
 /// The index of one layer, open to be added to.
 pub struct Index {
-    lines: Lines<Line>,
+    lines: RecordLog<Line>,
     changes: Changes,
     /// Lines of the file.
     count: usize,
@@ -287,7 +287,7 @@ impl Index {
             }
             Ok(())
         };
-        let (lines, records) = Lines::open((dir, NAME), FORM, storage, may_make)?;
+        let (lines, records) = RecordLog::open((dir, NAME), FORM, storage, may_make)?;
         let mut index = Self {
             lines,
             count: records.len(),

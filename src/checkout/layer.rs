@@ -17,10 +17,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::checkouts::LayerFiles;
 use super::fit::StoreIdentity;
-use super::holder::Holder;
 use super::index::{Begun, Incomplete, Index, Record, Store, Stored};
-use super::ledger::Ledger;
+use super::layer_lock::LayerLock;
 use super::object::{self, NewFile};
+use super::pending_changes::PendingChanges;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::{Creator, NewAttribute};
 use crate::io::dir::Dir;
@@ -55,25 +55,25 @@ pub struct Layer {
     dir: Dir,
     storage: Arc<dyn Storage>,
     creator: Creator,
-    ledger: Mutex<Ledger>,
+    pending: Mutex<PendingChanges>,
     /// Changes are there that wait, or nobody is to wait for them any more.
     changed: Condvar,
     /// Held by who syncs.
     syncing: Mutex<()>,
     /// Changes wait to be synced.
     deferred: AtomicBool,
-    /// Who syncs sleeps until there is a change; it is set while the ledger is locked.
+    /// Who syncs sleeps until there is a change; it is set while the pending is locked.
     sleeps: AtomicBool,
     next: AtomicU64,
     replaced: Mutex<Replaced>,
-    _holder: Holder,
+    _lock: LayerLock,
 }
 
 impl Layer {
     /// Opens the layer in `dir`; EBUSY if another process has it.
     pub fn open(dir: &Dir, storage: Arc<dyn Storage>, creator: Creator) -> Result<Self> {
         let about = |e: std::io::Error| Error::from(e).about(dir.path().display());
-        let holder = Holder::take(dir)?;
+        let lock = LayerLock::take(dir)?;
         let files = files(dir).map_err(about)?;
         let has_objects = files
             .iter()
@@ -96,20 +96,20 @@ impl Layer {
             dir: dir.clone(),
             storage,
             creator,
-            ledger: Mutex::new(Ledger::new(index)),
+            pending: Mutex::new(PendingChanges::new(index)),
             changed: Condvar::new(),
             syncing: Mutex::default(),
             deferred: AtomicBool::new(false),
             sleeps: AtomicBool::new(false),
             next: AtomicU64::new(last.saturating_add(1)),
             replaced: Mutex::default(),
-            _holder: holder,
+            _lock: lock,
         })
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+    fn pending(&self) -> MutexGuard<'_, PendingChanges> {
         // It is consistent between any two statements that can panic.
-        self.ledger.lock().unwrap_or_else(|e| e.into_inner())
+        self.pending.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// An empty scratch file.
@@ -123,18 +123,18 @@ impl Layer {
 
     /// The layer as others see it.
     pub fn files(&self) -> LayerFiles {
-        let ledger = self.ledger();
+        let pending = self.pending();
         LayerFiles {
             dir: self.dir.clone(),
-            entries: ledger.now().clone(),
-            stores: ledger.stores().clone(),
+            entries: pending.now().clone(),
+            stores: pending.stores().clone(),
             commit: None,
         }
     }
 
     /// Every object that was changed, by its path; `None`: it was deleted.
     pub fn entries(&self) -> BTreeMap<String, Option<Stored>> {
-        self.ledger().now().clone()
+        self.pending().now().clone()
     }
 
     /// Returns the path of an object's file.
@@ -145,16 +145,16 @@ impl Layer {
 
     /// Remembers what the changes from now on are made on.
     pub fn begin(&self, begun: Begun) -> Result<()> {
-        self.ledger().begin(begun)
+        self.pending().begin(begun)
     }
 
     /// Remembers what the store at a key is that objects are written over, at once; nothing if that is known already.
     pub fn know(&self, store: &str, look: impl FnOnce() -> Result<StoreIdentity>) -> Result<()> {
-        if self.ledger().stores().contains_key(store) {
+        if self.pending().stores().contains_key(store) {
             return Ok(());
         }
         let identity = look()?;
-        self.ledger().know(Store {
+        self.pending().know(Store {
             store: store.to_owned(),
             identity,
         })
@@ -188,8 +188,8 @@ impl Layer {
 
     /// Makes the file of an object, which no change names yet.
     fn make(&self, path: &str, new: &NewFile, time: SystemTime) -> Result<(Stored, File)> {
-        self.ledger().check()?;
-        if self.ledger().waiting() >= most_waiting() {
+        self.pending().check()?;
+        if self.pending().waiting() >= most_waiting() {
             self.sync()?;
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -229,7 +229,7 @@ impl Layer {
 
     /// Sets the time of an object of this layer; ENOENT for others.
     pub fn set_time(&self, path: &str, time: SystemTime) -> Result<()> {
-        let stored = self.ledger().now().get(path).cloned().flatten();
+        let stored = self.pending().now().get(path).cloned().flatten();
         let stored = stored.ok_or_else(|| Error::new(ErrorKind::NotFound, "no such object"))?;
         let time = nanoseconds(time);
         self.change(path, Some(Stored { time, ..stored }), None)
@@ -241,8 +241,8 @@ impl Layer {
             stored,
         };
         if self.deferred.load(Ordering::Acquire) {
-            let mut ledger = self.ledger();
-            ledger.change(record, file)?;
+            let mut pending = self.pending();
+            pending.change(record, file)?;
             // Of those that follow soon it need not hear.
             if self.sleeps.swap(false, Ordering::AcqRel) {
                 self.changed.notify_all();
@@ -250,7 +250,7 @@ impl Layer {
             return Ok(());
         }
         let _one = self.only_one();
-        self.ledger().change(record, file)?;
+        self.pending().change(record, file)?;
         self.sync_waiting()
     }
 
@@ -259,14 +259,14 @@ impl Layer {
     fn change_now(&self, changes: Vec<(&str, Option<Stored>, Option<File>)>) -> Result<()> {
         let mut settled = Vec::with_capacity(changes.len());
         {
-            let mut ledger = self.ledger();
-            ledger.check()?;
+            let mut pending = self.pending();
+            pending.check()?;
             for (path, stored, file) in changes {
                 let record = Record {
                     path: path.to_owned(),
                     stored,
                 };
-                settled.push(ledger.change(record, file)?);
+                settled.push(pending.change(record, file)?);
             }
         }
         self.settle(&settled)

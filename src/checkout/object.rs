@@ -4,7 +4,7 @@
 //! stay holes. So memory does not depend on the size of what is written. A large array that is one dataset is
 //! not even copied.
 
-mod given;
+mod in_place;
 
 use std::fs::File;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::io::storage::Storage;
 /// The attribute that says when an object was written, in nanoseconds since 1970.
 pub const TIME: &str = "npyfs_time";
 
-pub use given::ENDING as HEAD;
+pub use in_place::ENDING as HEAD;
 
 /// Bytes that are copied at a time.
 const BLOCK: usize = 1 << 20;
@@ -73,7 +73,7 @@ pub fn write(
     creator: &Creator,
     storage: &dyn Storage,
 ) -> Result<File> {
-    if let Some(file) = given::write(to, new, creator, storage)? {
+    if let Some(file) = in_place::write(to, new, creator, storage)? {
         return Ok(file);
     }
     let (dir, name) = to;

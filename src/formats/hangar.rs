@@ -6,6 +6,7 @@
 //! the column it is shown in. Nothing is written or locked from here: `crate::formats::hangar::stage` does that.
 
 mod blocks;
+mod by_record;
 mod collection;
 pub mod column;
 pub mod commit;
@@ -17,14 +18,11 @@ pub mod format;
 mod history;
 pub mod key;
 mod keys;
-mod later;
+mod lazy_repository;
+mod lazy_snapshot;
 mod locate;
-mod named;
 mod numpy;
-pub mod open;
-pub mod outside;
 pub mod record;
-mod remembered;
 pub mod repository;
 pub mod root;
 mod rows;
@@ -33,7 +31,9 @@ pub mod schema;
 mod snapshot;
 mod stack;
 pub mod stage;
+mod standalone;
 mod table;
+mod time_cache;
 mod verify;
 mod whole;
 

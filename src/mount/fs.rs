@@ -20,7 +20,7 @@ use std::time::SystemTime;
 
 use crate::checkout::checkouts::{self, Checkouts};
 use crate::checkout::format::Registry;
-use crate::checkout::holder::Holder;
+use crate::checkout::layer_lock::LayerLock;
 use crate::checkout::layers::{self, LayerTarget};
 use crate::dataset::context::{Context, Report};
 use crate::dataset::window::Window;
@@ -58,7 +58,7 @@ pub struct Fs {
     again: Again,
     /// `None`: nothing can be written.
     writer: Option<Arc<Writer>>,
-    _held: Option<Holder>,
+    _held: Option<LayerLock>,
 }
 
 /// What a mount shows.
@@ -67,7 +67,7 @@ struct Shown {
     /// What makes it writable.
     writer: Option<Arc<Writer>>,
     /// Keeps a checkout that is only read as it is.
-    held: Option<Holder>,
+    held: Option<LayerLock>,
 }
 
 impl Shown {

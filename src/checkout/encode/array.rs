@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::mapped::Mapped;
-use super::{Base, turned};
+use super::{Base, transpose};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::content::{Content, Slice};
 use crate::npy::dtype::{DType, Kind, Order};
@@ -71,7 +71,7 @@ impl Array {
         };
         let long = array.shape.iter().filter(|&&n| n > 1).count();
         if header.fortran_order && long > 1 && header.len > 0 {
-            array.data = turned::to_c_order(base, &array)?;
+            array.data = transpose::to_c_order(base, &array)?;
         }
         Ok(array)
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::array::Array;
-use super::spool::Zeros;
+use super::spooled_file::Zeros;
 use super::text;
 use crate::checkout::object::NewFile;
 use crate::error::Result;

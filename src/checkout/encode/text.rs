@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::array::Array;
 use super::invalid;
 use super::mapped::Mapped;
-use super::spool::Zeros;
+use super::spooled_file::Zeros;
 use crate::error::Result;
 use crate::hdf5::{CHARS, NewAttribute, NewDataset};
 use crate::io::content::Content;

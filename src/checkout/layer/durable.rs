@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::index::Stored;
-use super::super::ledger::{Ledger, Settled, Waiting};
+use super::super::pending_changes::{PendingChange, PendingChanges, Settled};
 use super::Layer;
 use crate::error::{Error, Result};
 
 /// Changes of which the disk may have anything, and why.
-type Lost = (Vec<Waiting>, Error);
+type Lost = (Vec<PendingChange>, Error);
 
 impl Layer {
     pub(super) fn only_one(&self) -> MutexGuard<'_, ()> {
@@ -39,24 +39,24 @@ impl Layer {
         if are_settled() {
             return Ok(());
         }
-        let mut ledger = self.ledger();
+        let mut pending = self.pending();
         for change in changes {
-            if let Some(stored) = ledger.withdraw(change) {
+            if let Some(stored) = pending.withdraw(change) {
                 let _ = self.storage.remove(&self.dir, &stored.name());
             }
         }
-        synced.and_then(|()| ledger.check())?;
+        synced.and_then(|()| pending.check())?;
         Err(Error::damaged("a change was lost"))
     }
 
     pub(super) fn sync_waiting(&self) -> Result<()> {
-        let batch = self.ledger().take();
+        let batch = self.pending().take();
         if batch.is_empty() {
-            return self.ledger().check();
+            return self.pending().check();
         }
         let (batch, lost) = self.sync_files(batch);
-        let mut ledger = self.ledger();
-        let settled = ledger.settle(&batch);
+        let mut pending = self.pending();
+        let settled = pending.settle(&batch);
         let deferred = self.deferred.load(Ordering::Acquire);
         let remove = |stored: Option<&Stored>| {
             if let Some(stored) = stored {
@@ -65,14 +65,15 @@ impl Layer {
         };
         if let Ok(members) = &settled {
             self.remove_members(members);
-            let old = |waiting: &Waiting| Some((waiting.record.path.clone(), waiting.old.clone()?));
+            let old =
+                |waiting: &PendingChange| Some((waiting.record.path.clone(), waiting.old.clone()?));
             self.remove_replaced(batch.iter().filter_map(old));
         }
         match (lost, settled) {
             (None, Ok(_)) => Ok(()),
             (Some((mut lost, e)), settled) => {
                 if !deferred {
-                    ledger.take_back();
+                    pending.take_back();
                     let files = lost.iter().filter(|change| change.file.is_some());
                     files.for_each(|change| remove(change.record.stored.as_ref()));
                     return Err(e);
@@ -81,16 +82,16 @@ impl Layer {
                 if settled.is_err() {
                     lost.extend(batch);
                 }
-                Err(ledger.lose(lost, e))
+                Err(pending.lose(lost, e))
             }
             (None, Err(e)) => {
                 // A file whose line may or may not be on the disk stays until the index is read again.
                 if !deferred {
-                    ledger.take_back();
-                } else if ledger.is_index_lost() {
-                    return Err(ledger.lose(batch, e));
+                    pending.take_back();
+                } else if pending.is_index_lost() {
+                    return Err(pending.lose(batch, e));
                 } else {
-                    ledger.put_back(batch);
+                    pending.put_back(batch);
                 }
                 Err(e)
             }
@@ -99,7 +100,7 @@ impl Layer {
 
     /// Syncs the files of a batch and their names. Answers the changes whose lines may be written, and those of
     /// which the disk may have anything.
-    fn sync_files(&self, batch: Vec<Waiting>) -> (Vec<Waiting>, Option<Lost>) {
+    fn sync_files(&self, batch: Vec<PendingChange>) -> (Vec<PendingChange>, Option<Lost>) {
         let files = || batch.iter().filter_map(|waiting| waiting.file.as_ref());
         if files().next().is_none() {
             return (batch, None);
@@ -109,7 +110,7 @@ impl Layer {
         }
         let mut failed = None;
         let mut bad = HashSet::new();
-        for Waiting { record, file, .. } in &batch {
+        for PendingChange { record, file, .. } in &batch {
             if let (Some(file), Some(stored)) = (file, &record.stored)
                 && let Err(e) = self.storage.sync(file)
             {
@@ -125,7 +126,7 @@ impl Layer {
         let Some(e) = failed else {
             return (batch, None);
         };
-        let is_bad = |waiting: &Waiting| match &waiting.record.stored {
+        let is_bad = |waiting: &PendingChange| match &waiting.record.stored {
             Some(stored) => bad.contains(&stored.file),
             // Who deletes waits for the answer, which is this failure: then it must not happen.
             None => true,
@@ -139,18 +140,18 @@ impl Layer {
 
     /// The failure since which nothing can be changed, if there was one.
     pub fn lost(&self) -> Option<Error> {
-        self.ledger().check().err()
+        self.pending().check().err()
     }
 
     /// Whether changes are not durable yet.
     #[cfg(test)]
     pub(in crate::checkout) fn is_waiting(&self) -> bool {
-        self.ledger().waiting() > 0
+        self.pending().waiting() > 0
     }
 
     /// Whether changes wait to be synced from now on.
     pub(in crate::checkout) fn defer(&self, deferred: bool) {
-        let _ledger = self.ledger();
+        let _pending = self.pending();
         self.deferred.store(deferred, Ordering::Release);
         self.changed.notify_all();
     }
@@ -158,16 +159,16 @@ impl Layer {
     /// Waits for a change, and `delay` longer for others; `false`, at once, when changes are not deferred any more.
     pub(in crate::checkout) fn wait_for_changes(&self, delay: Duration) -> bool {
         let deferred = || self.deferred.load(Ordering::Acquire);
-        let nothing = |ledger: &mut Ledger| {
-            let nothing = ledger.waiting() == 0 && deferred();
+        let nothing = |pending: &mut PendingChanges| {
+            let nothing = pending.waiting() == 0 && deferred();
             self.sleeps.store(nothing, Ordering::Release);
             nothing
         };
-        let waited = self.changed.wait_while(self.ledger(), nothing);
-        let ledger = waited.unwrap_or_else(|e| e.into_inner());
+        let waited = self.changed.wait_while(self.pending(), nothing);
+        let pending = waited.unwrap_or_else(|e| e.into_inner());
         let rested = self
             .changed
-            .wait_timeout_while(ledger, delay, |_| deferred());
+            .wait_timeout_while(pending, delay, |_| deferred());
         drop(rested);
         deferred()
     }

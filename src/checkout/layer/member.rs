@@ -30,7 +30,7 @@ pub struct Member {
 impl Layer {
     /// Objects that are not complete, as they were kept.
     pub fn incomplete(&self) -> Vec<Incomplete> {
-        self.ledger().incomplete().values().cloned().collect()
+        self.pending().incomplete().values().cloned().collect()
     }
 
     /// A member that was kept, to go on with.
@@ -60,7 +60,7 @@ impl Layer {
                 why: why.map(str::to_owned),
             };
             let files = line.members.iter().map(|member| member.file).collect();
-            Ok((self.ledger().keep(line)?, files))
+            Ok((self.pending().keep(line)?, files))
         });
         match kept {
             Ok((old, files)) => {
@@ -69,7 +69,7 @@ impl Layer {
             }
             Err(e) => {
                 // A file whose line may or may not be on the disk stays until the index is read again.
-                if !self.ledger().is_index_lost() {
+                if !self.pending().is_index_lost() {
                     let numbers: Vec<u64> = new.iter().map(|(number, _)| *number).collect();
                     self.remove_members(&numbers);
                 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use zip::result::ZipError;
 use zip::{CompressionMethod, ZipArchive};
 
-use crate::checkout::encode::spool::Spool;
+use crate::checkout::encode::spooled_file::SpooledFile;
 use crate::checkout::encode::{Base, invalid, unsupported};
 use crate::error::{Error, Result};
 use crate::io::content::{Content, Slice};
@@ -86,7 +86,7 @@ pub fn members(
 /// Inflates a member of `size` bytes to a scratch file, if its header says that it has as many: what it claims
 /// besides would only fill the disk.
 fn inflate(base: &dyn Base, member: &mut impl Read, size: u64) -> Result<Arc<dyn Content>> {
-    let mut spool = Spool::new(base);
+    let mut packed = SpooledFile::new(base);
     let mut block = Vec::with_capacity(BLOCK);
     loop {
         block.clear();
@@ -95,15 +95,15 @@ fn inflate(base: &dyn Base, member: &mut impl Read, size: u64) -> Result<Arc<dyn
         if block.is_empty() {
             break;
         }
-        if spool.len() == 0 {
+        if packed.len() == 0 {
             parse::parse(&block)?.check_len(size)?;
         }
-        spool.push(&block)?;
-        if spool.len() > size {
+        packed.push(&block)?;
+        if packed.len() > size {
             return Err(invalid("it is longer than the .npz says"));
         }
     }
-    spool.finish()
+    packed.finish()
 }
 
 fn damaged(error: io::Error) -> Error {

@@ -6,7 +6,7 @@
 use super::archive;
 use crate::checkout::encode::array::Array;
 use crate::checkout::encode::integers::Integers;
-use crate::checkout::encode::spool::Spool;
+use crate::checkout::encode::spooled_file::SpooledFile;
 use crate::checkout::encode::{Base, Key, invalid};
 use crate::checkout::object::NewFile;
 use crate::checkout::target::Part;
@@ -277,7 +277,7 @@ fn sort(
     columns: u64,
 ) -> Result<(Sorted, Sorted)> {
     let size = data.dtype.size();
-    let (mut values, mut sorted) = (Spool::new(base), Spool::new(base));
+    let (mut values, mut sorted) = (SpooledFile::new(base), SpooledFile::new(base));
     let mut pointers = Pointers::new(indptr);
     let mut start = pointers.next()?;
     for row in 0..indptr.len().saturating_sub(1) {

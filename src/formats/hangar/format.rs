@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::open::OpenLater;
+use super::lazy_repository::LazyRepository;
 use super::repository::{self, Repository};
 use super::root::RootDirectory;
 use super::stage::checkout::Checkout;
 use super::stage::target::StageTarget;
-use super::{demo, outside, repository_of, verify};
+use super::{demo, repository_of, standalone, verify};
 use crate::checkout::checkouts::Checkouts;
 use crate::checkout::encode::{Base, Key, Plan, unsupported};
 use crate::checkout::format::{Format, Report, Verified};
@@ -44,11 +44,11 @@ impl Format for Hangar {
 
     fn open_lazily(&self, dir: &Path, context: &Arc<Context>) -> Option<Arc<dyn Directory>> {
         let folder = repository::folder(dir)?;
-        Some(Arc::new(OpenLater::new(&folder, context)))
+        Some(Arc::new(LazyRepository::new(&folder, context)))
     }
 
     fn root(&self, store: &Arc<OpenStore>) -> Result<Option<Arc<dyn Directory>>> {
-        outside::root(store)
+        standalone::root(store)
     }
 
     fn files(&self, _dir: &dyn Directory, _path: &Path) -> Result<Vec<PathBuf>> {

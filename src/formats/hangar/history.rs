@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::column::Column;
 use super::commit::Commit;
-use super::remembered::Remembered;
 use super::repository::Repository;
+use super::time_cache::TimeCache;
 use crate::error::Result;
 
 /// Commits whose times are kept in memory.
@@ -76,7 +76,7 @@ pub type Times = BTreeMap<Vec<u8>, Arc<ColumnTimes>>;
 /// What is known of the times of a repository.
 pub struct History {
     kept: Mutex<LruCache<String, Arc<Times>>>,
-    remembered: Remembered,
+    time_cache: TimeCache,
 }
 
 impl History {
@@ -85,7 +85,7 @@ impl History {
             kept: Mutex::new(LruCache::new(
                 NonZeroUsize::new(KEPT).unwrap_or(NonZeroUsize::MIN),
             )),
-            remembered: Remembered::new(folder),
+            time_cache: TimeCache::new(folder),
         }
     }
 
@@ -94,7 +94,7 @@ impl History {
         if let Some(times) = kept.get(&commit.digest) {
             return Some(times.clone());
         }
-        let times = Arc::new(self.remembered.load(&commit.digest)?);
+        let times = Arc::new(self.time_cache.load(&commit.digest)?);
         let fit = times.len() == commit.columns.len()
             && commit
                 .columns
@@ -133,7 +133,7 @@ fn follow(commit: &Commit, before: Option<(&Commit, &Times)>) -> Times {
 }
 
 impl Repository {
-    /// The times of a commit or of the staging area; found once, and remembered for commits.
+    /// The times of a commit or of the staging area; found once, and kept in the cache for commits.
     pub fn times(&self, commit: &Commit) -> Result<Arc<Times>> {
         if commit.digest.is_empty() {
             let before = match commit.parents.first() {
@@ -188,7 +188,7 @@ impl Repository {
         let before = start.as_ref().map(|(commit, times)| (&**commit, &**times));
         let times = Arc::new(follow(commit, before));
         self.history.keep(&commit.digest, &times);
-        self.history.remembered.save(&commit.digest, &times);
+        self.history.time_cache.save(&commit.digest, &times);
         Ok(times)
     }
 }
@@ -197,6 +197,6 @@ impl History {
     /// Whether the times of a commit may be known without its history.
     fn remembers(&self, digest: &str) -> bool {
         let kept = self.kept.lock().unwrap_or_else(|e| e.into_inner());
-        kept.contains(digest) || self.remembered.has(digest)
+        kept.contains(digest) || self.time_cache.has(digest)
     }
 }

@@ -7,12 +7,12 @@ use std::time::SystemTime;
 use lru::LruCache;
 use serde_json::{Value as Json, json};
 
+use super::by_record::SampleByRecord;
 use super::commit::Commit;
 use super::digest;
 use super::directory::SnapshotDirectory;
 use super::format::NAME;
-use super::later::Later;
-use super::named::NamedRecord;
+use super::lazy_snapshot::LazySnapshot;
 use super::record::Record;
 use super::repository::Repository;
 use super::snapshot::{Place, Snapshot};
@@ -96,8 +96,8 @@ impl Shared {
         Ok(())
     }
 
-    fn later(self: &Arc<Self>, place: Place, head: Option<String>) -> Node {
-        Node::Directory(Arc::new(Later::new(self, place, head)))
+    fn lazy(self: &Arc<Self>, place: Place, head: Option<String>) -> Node {
+        Node::Directory(Arc::new(LazySnapshot::new(self, place, head)))
     }
 }
 
@@ -144,7 +144,7 @@ impl RootDirectory {
             b"commits" => self.below(Level::Commits),
             b"remotes" => self.below(Level::Remotes),
             b"records" => self.below(Level::Records),
-            b"stage" if self.has_stage() => self.shared.later(Place::Stage, None),
+            b"stage" if self.has_stage() => self.shared.lazy(Place::Stage, None),
             _ => return None,
         })
     }
@@ -217,12 +217,12 @@ impl Directory for RootDirectory {
             }
             Level::Branches | Level::Remote(_) => {
                 for (name, full, head) in self.branches()? {
-                    add(&name, self.shared.later(Place::Branch(full), head));
+                    add(&name, self.shared.lazy(Place::Branch(full), head));
                 }
             }
             Level::Commits => {
                 for digest in self.repository().commits()?.into_keys() {
-                    let node = self.shared.later(Place::Commit, Some(digest.clone()));
+                    let node = self.shared.lazy(Place::Commit, Some(digest.clone()));
                     add(&digest, node);
                 }
             }
@@ -249,7 +249,7 @@ impl Directory for RootDirectory {
                     .branches()?
                     .into_iter()
                     .find(|(own, ..)| visible(own.as_bytes(), "") == name);
-                Ok(found.map(|(_, full, head)| self.shared.later(Place::Branch(full), head)))
+                Ok(found.map(|(_, full, head)| self.shared.lazy(Place::Branch(full), head)))
             }
             Level::Commits => {
                 let digest = String::from_utf8_lossy(name).into_owned();
@@ -258,7 +258,7 @@ impl Directory for RootDirectory {
                 }
                 match self.repository().describe(&digest) {
                     Err(e) if e.kind == ErrorKind::NotFound => Ok(None),
-                    _ => Ok(Some(self.shared.later(Place::Commit, Some(digest)))),
+                    _ => Ok(Some(self.shared.lazy(Place::Commit, Some(digest)))),
                 }
             }
             Level::Remotes => {
@@ -273,9 +273,9 @@ impl Directory for RootDirectory {
                 let found = stem.and_then(|(stem, suffix)| {
                     let text = String::from_utf8(unescape(stem)).ok()?;
                     let record = Record::parse(&text).ok()?;
-                    (NamedRecord::suffix(&record)? == suffix).then_some(record)
+                    (SampleByRecord::suffix(&record)? == suffix).then_some(record)
                 });
-                let node = |record| NamedRecord::new(self.repository(), record);
+                let node = |record| SampleByRecord::new(self.repository(), record);
                 Ok(found.map(|record| Node::File(Arc::new(node(record)))))
             }
         }

@@ -3,7 +3,7 @@
 use super::{Type, marks};
 use crate::checkout::encode::array::Array;
 use crate::checkout::encode::integers::Integers;
-use crate::checkout::encode::spool::Spool;
+use crate::checkout::encode::spooled_file::SpooledFile;
 use crate::checkout::encode::{Base, invalid, text};
 use crate::checkout::object::NewFile;
 use crate::error::Result;
@@ -16,7 +16,7 @@ pub fn bytes() -> DType {
 
 /// Adds `|S` or `<U`; `<U` becomes UTF-8. How many strings there are.
 pub fn add(new: &mut NewFile, base: &dyn Base, path: &[String], array: &Array) -> Result<()> {
-    let (mut values, mut segments) = (Spool::new(base), Spool::new(base));
+    let (mut values, mut segments) = (SpooledFile::new(base), SpooledFile::new(base));
     text::each(array, |number, text| {
         if text.contains(&0) {
             return Err(invalid(format!("string {number} holds a NUL")));

@@ -8,7 +8,7 @@ use super::strings;
 use super::{Type, marks};
 use crate::checkout::encode::array::Array;
 use crate::checkout::encode::integers::Integers;
-use crate::checkout::encode::spool::Spool;
+use crate::checkout::encode::spooled_file::SpooledFile;
 use crate::checkout::encode::text;
 use crate::checkout::encode::{Base, invalid};
 use crate::checkout::object::NewFile;
@@ -92,7 +92,7 @@ pub fn recode(
         }
     };
     let mut known: HashMap<Vec<u8>, i64> = HashMap::new();
-    let (mut values, mut starts) = (Spool::new(base), Spool::new(base));
+    let (mut values, mut starts) = (SpooledFile::new(base), SpooledFile::new(base));
     let mut bytes = 0;
     let mut add = |text: &[u8], known: &mut HashMap<Vec<u8>, i64>| -> Result<i64> {
         if let Some(&code) = known.get(text) {
@@ -123,7 +123,7 @@ pub fn recode(
             "the Categorical has a category twice: write codes and categories",
         ));
     }
-    let mut codes = Spool::new(base);
+    let mut codes = SpooledFile::new(base);
     text::each(labels, |_, text| {
         codes.push(&add(text, &mut known)?.to_le_bytes())
     })?;

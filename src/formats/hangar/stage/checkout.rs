@@ -17,7 +17,7 @@ use super::data::Lanes;
 use super::sample::Sample;
 use super::schema::{NewColumn, NewSamples};
 use crate::checkout::checkouts::{remove_empty, remove_with};
-use crate::checkout::holder::{self, Holder};
+use crate::checkout::layer_lock::{self, LayerLock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::hangar::column::{Column, Layout};
 use crate::formats::hangar::commit::Commit;
@@ -46,7 +46,7 @@ pub struct Checkout {
     schemas: Mutex<Option<(Arc<Commit>, Schemas)>>,
     /// Counts changes.
     pub generation: AtomicU64,
-    _holder: Holder,
+    _lock: LayerLock,
 }
 
 /// By the name of the column.
@@ -132,7 +132,7 @@ impl Checkout {
         name: &str,
         program: &Path,
     ) -> Result<Arc<Self>> {
-        let holder = Holder::take(dir)?;
+        let lock = LayerLock::take(dir)?;
         let stage = Stage::open(repository, program)?;
         let (branch, _) = stage.head()?;
         let writer = Lanes::open(&repository.folder, dir, program, stage.owner())?;
@@ -148,7 +148,7 @@ impl Checkout {
             }),
             schemas: Mutex::default(),
             generation: AtomicU64::new(0),
-            _holder: holder,
+            _lock: lock,
         });
         let (queue, weak) = (checkout.queue.clone(), Arc::downgrade(&checkout));
         std::thread::Builder::new()
@@ -398,7 +398,7 @@ impl Drop for Checkout {
         self.data().writer.close();
         // What is left has to be known to the next one who opens it.
         if synced.is_ok() && self.data().writer.leaves_nothing() {
-            let files = [super::data::MADE, holder::NAME];
+            let files = [super::data::MADE, layer_lock::NAME];
             let gone = remove_with(&self.dir, &files);
             if let (Ok(()), Some(above)) = (gone, self.dir.above()) {
                 let _ = remove_empty(above);

@@ -134,7 +134,7 @@ impl Sample {
                 header.check_len(len)?;
                 let payload = read(header.start, header.len)?;
                 let payload = if header.fortran_order && header.shape.len() > 1 {
-                    turned(&payload, &header.shape, header.dtype.size())
+                    transposed(&payload, &header.shape, header.dtype.size())
                 } else {
                     payload
                 };
@@ -218,7 +218,7 @@ impl Sample {
 }
 
 /// An array in Fortran order, in C order. At least two dimensions; `size` is that of an element.
-fn turned(payload: &[u8], shape: &[u64], size: usize) -> Vec<u8> {
+fn transposed(payload: &[u8], shape: &[u64], size: usize) -> Vec<u8> {
     let dims: Vec<usize> = shape
         .iter()
         .map(|&d| usize::try_from(d).unwrap_or(0))
@@ -319,7 +319,7 @@ mod tests {
             .flat_map(|n| [n, 0])
             .collect();
         let want: Vec<u8> = (0..6).flat_map(|n| [n, 0]).collect();
-        assert_eq!(turned(&bytes, &[2, 3], 2), want);
-        assert_eq!(turned(&[], &[0, 3], 2), Vec::<u8>::new());
+        assert_eq!(transposed(&bytes, &[2, 3], 2), want);
+        assert_eq!(transposed(&[], &[0, 3], 2), Vec::<u8>::new());
     }
 }

@@ -12,7 +12,7 @@ use crate::io::file::Ownership;
 use crate::tree::{Directory, Listing, Node};
 
 /// The directory of a commit, a branch or the staging area.
-pub struct Later {
+pub struct LazySnapshot {
     shared: Arc<Shared>,
     place: Place,
     /// Digest of the commit; `None` for the staging area and for a branch without commits.
@@ -20,7 +20,7 @@ pub struct Later {
     directory: OnceLock<Arc<SnapshotDirectory>>,
 }
 
-impl Later {
+impl LazySnapshot {
     pub fn new(shared: &Arc<Shared>, place: Place, head: Option<String>) -> Self {
         Self {
             shared: shared.clone(),
@@ -49,7 +49,7 @@ impl Later {
     }
 }
 
-impl Directory for Later {
+impl Directory for LazySnapshot {
     fn ownership(&self) -> Ownership {
         Snapshot::owned(&self.shared.repository, self.time())
     }

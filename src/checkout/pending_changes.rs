@@ -16,17 +16,17 @@ use crate::error::{Error, ErrorKind, Result};
 const NAMED: usize = 20;
 
 /// The objects of a layer.
-pub struct Ledger {
+pub struct PendingChanges {
     index: Index,
     /// What the index says with all that waits.
     now: BTreeMap<String, Option<Stored>>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<PendingChange>,
     /// Why there will be no other changes.
     lost: Option<Error>,
 }
 
 /// A change that has no line in the index yet.
-pub struct Waiting {
+pub struct PendingChange {
     pub record: Record,
     /// The new file, which is not synced.
     pub file: Option<File>,
@@ -47,7 +47,7 @@ impl Settled {
     }
 }
 
-impl Ledger {
+impl PendingChanges {
     pub fn new(index: Index) -> Self {
         Self {
             now: index.entries().clone(),
@@ -88,7 +88,7 @@ impl Ledger {
         let before = self.now.insert(record.path.clone(), record.stored.clone());
         let old = before.clone().flatten();
         let settled = Settled::default();
-        self.waiting.push(Waiting {
+        self.waiting.push(PendingChange {
             old: old.filter(|old| Some(old.file) != new),
             record,
             file,
@@ -104,7 +104,7 @@ impl Ledger {
     }
 
     /// All that waits, to be synced.
-    pub fn take(&mut self) -> Vec<Waiting> {
+    pub fn take(&mut self) -> Vec<PendingChange> {
         std::mem::take(&mut self.waiting)
     }
 
@@ -120,7 +120,7 @@ impl Ledger {
     }
 
     /// Adds the lines of changes whose files are synced. Answers as `keep`.
-    pub fn settle(&mut self, batch: &[Waiting]) -> Result<Vec<u64>> {
+    pub fn settle(&mut self, batch: &[PendingChange]) -> Result<Vec<u64>> {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
@@ -133,16 +133,16 @@ impl Ledger {
     }
 
     /// What could not be settled waits again, before all that came later.
-    pub fn put_back(&mut self, mut batch: Vec<Waiting>) {
+    pub fn put_back(&mut self, mut batch: Vec<PendingChange>) {
         batch.append(&mut self.waiting);
         self.waiting = batch;
     }
 
     /// Takes back a change that still waits. Answers the file that nobody needs then, if it has one.
     pub fn withdraw(&mut self, settled: &Settled) -> Option<Stored> {
-        let is_it = |waiting: &Waiting| Arc::ptr_eq(&waiting.settled.0, &settled.0);
+        let is_it = |waiting: &PendingChange| Arc::ptr_eq(&waiting.settled.0, &settled.0);
         let at = self.waiting.iter().position(is_it)?;
-        let Waiting { record, before, .. } = self.waiting.remove(at);
+        let PendingChange { record, before, .. } = self.waiting.remove(at);
         // What came later counts.
         if self.now.get(&record.path) == Some(&record.stored) {
             match before {
@@ -161,7 +161,7 @@ impl Ledger {
 
     /// What the disk holds of these changes is not known, so none that waits can be made either, and there will be no
     /// others. Answers the reason, which names the objects.
-    pub fn lose(&mut self, mut changes: Vec<Waiting>, why: Error) -> Error {
+    pub fn lose(&mut self, mut changes: Vec<PendingChange>, why: Error) -> Error {
         changes.append(&mut self.waiting);
         self.take_back();
         let mut names: Vec<_> = changes.iter().map(|c| c.record.path.as_str()).collect();

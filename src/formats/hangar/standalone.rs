@@ -28,7 +28,7 @@ const SHARE: u64 = 16;
 const MARKS: [&[u8]; 3] = [b"HANGAR_VERSION", b"schema_shape", b"collection_max_size"];
 
 /// A file of backend `00` or `01`.
-struct File {
+struct StandaloneFile {
     store: Arc<OpenStore>,
     attributes: Vec<Attribute>,
     /// By number; those that cannot be read say why.
@@ -62,13 +62,13 @@ pub fn root(store: &Arc<OpenStore>) -> Result<Option<Arc<dyn Directory>>> {
             datasets.insert(number, rows);
         }
     }
-    let file = File {
+    let file = StandaloneFile {
         store: store.clone(),
         attributes,
         datasets,
         shape,
     };
-    Ok(Some(Arc::new(OutsideDirectory {
+    Ok(Some(Arc::new(StandaloneDirectory {
         file: Arc::new(file),
         dataset: None,
         listing: OnceLock::new(),
@@ -85,13 +85,13 @@ fn dims(value: &Value) -> Option<Vec<u64>> {
 }
 
 /// The file's datasets, or the rows of one.
-struct OutsideDirectory {
-    file: Arc<File>,
+struct StandaloneDirectory {
+    file: Arc<StandaloneFile>,
     dataset: Option<(u32, Arc<Rows>)>,
     listing: OnceLock<Arc<Listing>>,
 }
 
-impl OutsideDirectory {
+impl StandaloneDirectory {
     fn make(&self) -> Listing {
         let mut entries = Vec::new();
         let mut left_out = Vec::new();
@@ -122,7 +122,7 @@ impl OutsideDirectory {
                     &rows.shape[1..]
                 };
                 for row in rows.written() {
-                    let file = OutsideRow {
+                    let file = StandaloneRow {
                         file: self.file.clone(),
                         dataset: *number,
                         rows: rows.clone(),
@@ -138,7 +138,7 @@ impl OutsideDirectory {
     }
 }
 
-impl Directory for OutsideDirectory {
+impl Directory for StandaloneDirectory {
     fn ownership(&self) -> Ownership {
         self.file.store.file.ownership
     }
@@ -184,15 +184,15 @@ impl Directory for OutsideDirectory {
 }
 
 /// A row of a dataset.
-struct OutsideRow {
-    file: Arc<File>,
+struct StandaloneRow {
+    file: Arc<StandaloneFile>,
     dataset: u32,
     rows: Arc<Rows>,
     row: u64,
     shape: Vec<u64>,
 }
 
-impl VirtualFile for OutsideRow {
+impl VirtualFile for StandaloneRow {
     fn ownership(&self) -> Ownership {
         self.file.store.file.ownership
     }
@@ -205,7 +205,7 @@ impl VirtualFile for OutsideRow {
         let header = npy::header(&self.rows.dtype, &self.shape);
         let len = self.size()? - header.len() as u64;
         let count = self.rows.part(self.row, &self.shape)?;
-        let bytes = OutsideBytes {
+        let bytes = StandaloneContent {
             file: self.file.clone(),
             rows: self.rows.clone(),
             name: format!("dataset {}, row {}", self.dataset, self.row),
@@ -241,8 +241,8 @@ impl VirtualFile for OutsideRow {
 }
 
 /// The bytes of a row, made when they are read.
-struct OutsideBytes {
-    file: Arc<File>,
+struct StandaloneContent {
+    file: Arc<StandaloneFile>,
     rows: Arc<Rows>,
     name: String,
     row: u64,
@@ -251,7 +251,7 @@ struct OutsideBytes {
     made: OnceLock<Whole>,
 }
 
-impl OutsideBytes {
+impl StandaloneContent {
     fn make(&self) -> Result<Whole> {
         let store = &self.file.store;
         let (h5, limit) = (&store.context.h5, store.context.cache.limit());
@@ -274,7 +274,7 @@ impl OutsideBytes {
     }
 }
 
-impl Content for OutsideBytes {
+impl Content for StandaloneContent {
     fn len(&self) -> u64 {
         self.len
     }

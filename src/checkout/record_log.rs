@@ -29,13 +29,13 @@ pub const REWRITTEN: &str = ".new";
 
 /// What a file of records is called in its first line, and the newest form that is known.
 #[derive(Clone, Copy, Debug)]
-pub struct Form {
+pub struct LogForm {
     pub name: &'static str,
     /// One digit, so that a first line can be replaced in place.
     pub version: u8,
 }
 
-impl Form {
+impl LogForm {
     fn first_line(&self, version: u8) -> String {
         format!("{} {version}\n", self.name)
     }
@@ -72,7 +72,7 @@ impl Form {
 }
 
 /// A record of a file, as JSON on one line.
-pub trait Record: Sized {
+pub trait LogRecord: Sized {
     /// Reads the JSON of a line whose checksum is right.
     fn parse(json: &str) -> std::result::Result<Self, serde_json::Error>;
 
@@ -81,17 +81,17 @@ pub trait Record: Sized {
 
 /// What any record may say: names of what a reader must know to make sense of it. This version knows none.
 #[derive(Deserialize)]
-struct Needs {
+struct LogNeeds {
     #[serde(default)]
     needs: Vec<String>,
 }
 
 /// A file of records, open to be added to.
-pub struct Lines<T> {
+pub struct RecordLog<T> {
     dir: Dir,
     name: String,
     path: PathBuf,
-    form: Form,
+    form: LogForm,
     file: File,
     storage: Arc<dyn Storage>,
     /// Bytes that count.
@@ -102,7 +102,7 @@ pub struct Lines<T> {
 }
 
 /// The records of the file `name`, in order; none if there is no such file.
-pub fn read<T: Record>(dir: &Dir, name: &str, form: Form) -> Result<Vec<T>> {
+pub fn read<T: LogRecord>(dir: &Dir, name: &str, form: LogForm) -> Result<Vec<T>> {
     let about = |e: Error| e.about(dir.path().join(name).display());
     let mut file = match dir.read(name) {
         Ok(file) => file,
@@ -116,12 +116,12 @@ pub fn read<T: Record>(dir: &Dir, name: &str, form: Form) -> Result<Vec<T>> {
     }
 }
 
-impl<T: Record> Lines<T> {
+impl<T: LogRecord> RecordLog<T> {
     /// Opens the file `name` and answers the records in it. A new one is made if `may_make` has nothing against
     /// it; one of an older form becomes one of the current form.
     pub fn open(
         (dir, name): (&Dir, &str),
-        form: Form,
+        form: LogForm,
         storage: Arc<dyn Storage>,
         may_make: impl FnOnce() -> Result<()>,
     ) -> Result<(Self, Vec<T>)> {
@@ -255,7 +255,7 @@ fn content(file: &mut File) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn text<T: Record>(records: &[T]) -> Result<String> {
+fn text<T: LogRecord>(records: &[T]) -> Result<String> {
     let mut lines = String::new();
     for record in records {
         let json = record.print().map_err(|e| Error::damaged(e.to_string()))?;
@@ -265,7 +265,7 @@ fn text<T: Record>(records: &[T]) -> Result<String> {
 }
 
 /// The records of a whole file, and how many bytes count.
-fn parse_all<T: Record>(bytes: &[u8], form: Form) -> Result<(Vec<T>, u64)> {
+fn parse_all<T: LogRecord>(bytes: &[u8], form: LogForm) -> Result<(Vec<T>, u64)> {
     let first = form.first_line(form.version).len();
     let lines = bytes.get(first..).unwrap_or_default();
     let mut at = first as u64;
@@ -298,9 +298,9 @@ fn whole(line: &[u8]) -> Option<&str> {
 
 /// A line that somebody wrote to its end, and that means nothing here, is another program's: it must not be taken
 /// for one that never happened.
-fn parse<T: Record>(json: &str) -> Result<T> {
+fn parse<T: LogRecord>(json: &str) -> Result<T> {
     let strange = |e: serde_json::Error| unknown(format!("no record that is known: {e}"));
-    let Needs { needs } = serde_json::from_str(json).map_err(strange)?;
+    let LogNeeds { needs } = serde_json::from_str(json).map_err(strange)?;
     if !needs.is_empty() {
         return Err(unknown(format!(
             "written by a newer npyfs: the record needs {}",
@@ -321,7 +321,7 @@ mod tests {
     use super::*;
     use crate::io::storage::Disk;
 
-    const FORM: Form = Form {
+    const FORM: LogForm = LogForm {
         name: "a test",
         version: 2,
     };
@@ -338,7 +338,7 @@ mod tests {
         }
     }
 
-    impl Record for Text {
+    impl LogRecord for Text {
         fn parse(json: &str) -> serde_json::Result<Self> {
             serde_json::from_str(json)
         }
@@ -348,9 +348,9 @@ mod tests {
         }
     }
 
-    fn open(path: &Path) -> Result<(Lines<Text>, Vec<Text>)> {
+    fn open(path: &Path) -> Result<(RecordLog<Text>, Vec<Text>)> {
         let dir = Dir::own(path.parent().unwrap());
-        Lines::open((&dir, "file"), FORM, Arc::new(Disk), || Ok(()))
+        RecordLog::open((&dir, "file"), FORM, Arc::new(Disk), || Ok(()))
     }
 
     fn read(path: &Path) -> Result<Vec<Text>> {
@@ -462,7 +462,7 @@ mod tests {
                 .unwrap();
             let faulty = Arc::new(Faulty::new(at, libc::EIO, dead));
             let (mut lines, _) =
-                Lines::<Text>::open((&own, "file"), FORM, faulty, || Ok(())).unwrap();
+                RecordLog::<Text>::open((&own, "file"), FORM, faulty, || Ok(())).unwrap();
             let replaced = lines.rewrite(&words(&["c"])).is_ok();
             let now = read(&path).unwrap();
             assert!(
@@ -488,7 +488,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         let own = Dir::own(dir.path());
-        let refused = Lines::<Text>::open((&own, "file"), FORM, Arc::new(Disk), || {
+        let refused = RecordLog::<Text>::open((&own, "file"), FORM, Arc::new(Disk), || {
             Err(Error::damaged("no"))
         });
         assert!(refused.is_err());

@@ -18,11 +18,11 @@ const MAGIC: &[u8; 8] = b"npyfsT01";
 const LARGEST: usize = 1 << 30;
 
 /// The files of one repository.
-pub struct Remembered {
+pub struct TimeCache {
     folder: Option<PathBuf>,
 }
 
-impl Remembered {
+impl TimeCache {
     /// `repository` is the directory of the tables.
     pub fn new(repository: &Path) -> Self {
         let absolute = |name| {

@@ -16,12 +16,12 @@ use crate::npy;
 use crate::tree::VirtualFile;
 
 /// A sample below `records/`. Its type is that of its data file.
-pub struct NamedRecord {
+pub struct SampleByRecord {
     repository: Arc<Repository>,
     record: Record,
 }
 
-impl NamedRecord {
+impl SampleByRecord {
     pub fn new(repository: &Arc<Repository>, record: Record) -> Self {
         Self {
             repository: repository.clone(),
@@ -53,7 +53,7 @@ impl NamedRecord {
     }
 }
 
-impl VirtualFile for NamedRecord {
+impl VirtualFile for SampleByRecord {
     fn ownership(&self) -> Ownership {
         self.repository.ownership()
     }

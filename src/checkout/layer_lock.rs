@@ -1,4 +1,4 @@
-//! Who writes in a layer: one process, on one host.
+//! The lock of a layer: one process, on one host, writes in it.
 //!
 //! The lock is flock(2) on the file `holder`, so it ends with its process. The file names host and process
 //! for people; what it says is never acted upon.
@@ -20,16 +20,16 @@ pub const NAME: &str = "holder";
 /// Longest text that is shown of who holds a layer.
 const LONGEST: u64 = 200;
 
-/// Who only looks (`Holder::look`) has the lock for a moment: long enough ago by then.
+/// Who only looks (`LayerLock::look`) has the lock for a moment: long enough ago by then.
 const MOMENT: Duration = Duration::from_millis(50);
 
 /// The right to write in a layer, as long as it lives.
 #[derive(Debug)]
-pub struct Holder {
+pub struct LayerLock {
     _file: File,
 }
 
-impl Holder {
+impl LayerLock {
     /// Takes the layer in `dir`; EBUSY, with the name of the other, if somebody has it.
     pub fn take(dir: &Dir) -> Result<Self> {
         let path = dir.path().join(NAME);
@@ -57,31 +57,31 @@ impl Holder {
     /// Keeps the layer in `dir` as it is, together with others who do; EBUSY if somebody writes in it, `None` if
     /// nobody ever did.
     pub fn share(dir: &Dir) -> Result<Option<Self>> {
-        let path = dir.path().join(NAME);
-        let about = |e: io::Error| Error::from(e).about(path.display());
-        let file = match dir.read(NAME) {
-            Ok(file) => file,
-            Err(e) if e.kind == ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(e),
-        };
-        if !lock(&file, FlockOperation::NonBlockingLockShared).map_err(about)? {
-            return Err(busy(dir, &file));
+        match shared(dir)? {
+            None => Ok(None),
+            Some((file, true)) => Ok(Some(Self { _file: file })),
+            Some((file, false)) => Err(busy(dir, &file)),
         }
-        Ok(Some(Self { _file: file }))
     }
 
-    /// Who has the layer in `dir` now; `None` if nobody has.
+    /// Returns the name of the process that has the layer in `dir` now; `None` if none has.
     pub fn look(dir: &Dir) -> Result<Option<String>> {
-        let path = dir.path().join(NAME);
-        let about = |e: io::Error| Error::from(e).about(path.display());
-        let file = match dir.read(NAME) {
-            Ok(file) => file,
-            Err(e) if e.kind == ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(e),
-        };
-        let is_free = lock(&file, FlockOperation::NonBlockingLockShared).map_err(about)?;
-        Ok((!is_free).then(|| who(&file)))
+        let found = shared(dir)?.filter(|(_, is_free)| !is_free);
+        Ok(found.map(|(file, _)| who(&file)))
     }
+}
+
+/// Opens the lock file of a layer, and tries to lock it together with others; `None` if there is none.
+fn shared(dir: &Dir) -> Result<Option<(File, bool)>> {
+    let path = dir.path().join(NAME);
+    let about = |e: io::Error| Error::from(e).about(path.display());
+    let file = match dir.read(NAME) {
+        Ok(file) => file,
+        Err(e) if e.kind == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let is_locked = lock(&file, FlockOperation::NonBlockingLockShared).map_err(about)?;
+    Ok(Some((file, is_locked)))
 }
 
 /// Why a layer cannot be had.
@@ -121,24 +121,24 @@ mod tests {
     fn the_second_is_told_who_is_first() {
         let top = tempfile::tempdir().unwrap();
         let dir = Dir::own(top.path());
-        assert_eq!(Holder::look(&dir).unwrap(), None);
-        let first = Holder::take(&dir).unwrap();
-        let refused = Holder::take(&dir).unwrap_err();
+        assert_eq!(LayerLock::look(&dir).unwrap(), None);
+        let first = LayerLock::take(&dir).unwrap();
+        let refused = LayerLock::take(&dir).unwrap_err();
         assert_eq!(refused.errno(), libc::EBUSY);
         let process = format!("process {}", std::process::id());
         assert!(
             refused.message.contains(&format!("{process} ")),
             "{refused}"
         );
-        assert!(Holder::look(&dir).unwrap().unwrap().ends_with(&process));
-        assert_eq!(Holder::share(&dir).unwrap_err().message, refused.message);
+        assert!(LayerLock::look(&dir).unwrap().unwrap().ends_with(&process));
+        assert_eq!(LayerLock::share(&dir).unwrap_err().message, refused.message);
         drop(first);
-        assert_eq!(Holder::look(&dir).unwrap(), None);
-        let readers = [(); 2].map(|()| Holder::share(&dir).unwrap());
-        let refused = Holder::take(&dir).unwrap_err();
+        assert_eq!(LayerLock::look(&dir).unwrap(), None);
+        let readers = [(); 2].map(|()| LayerLock::share(&dir).unwrap());
+        let refused = LayerLock::take(&dir).unwrap_err();
         assert_eq!(refused.errno(), libc::EBUSY);
         assert!(refused.message.contains("read-only"), "{refused}");
         drop(readers);
-        Holder::take(&dir).unwrap();
+        LayerLock::take(&dir).unwrap();
     }
 }

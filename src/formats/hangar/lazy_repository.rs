@@ -14,13 +14,13 @@ use crate::io::file::Ownership;
 use crate::tree::{Directory, Listing, Node, StoreHandle};
 
 /// The root of a repository that may not be open yet.
-pub struct OpenLater {
+pub struct LazyRepository {
     folder: PathBuf,
     context: Arc<Context>,
     root: Mutex<Option<Arc<RootDirectory>>>,
 }
 
-impl OpenLater {
+impl LazyRepository {
     /// `folder` is the directory of the tables.
     pub fn new(folder: &Path, context: &Arc<Context>) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl OpenLater {
     }
 }
 
-impl Directory for OpenLater {
+impl Directory for LazyRepository {
     fn ownership(&self) -> Ownership {
         std::fs::metadata(&self.folder).map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
     }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::spool::Spooled;
+use super::spooled_file::ScratchContent;
 use super::{Array, Base};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::content::{Content, Literal};
@@ -16,7 +16,7 @@ const BOX: usize = 16 << 20;
 /// The payload of an array whose first axis varies fastest, in C order. At least one element.
 pub fn to_c_order(base: &dyn Base, array: &Array) -> Result<Arc<dyn Content>> {
     let whole = array.data.len() <= BOX as u64;
-    let turn = Turn::new(array, BOX)?;
+    let turn = Transpose::new(array, BOX)?;
     if whole {
         let mut out = vec![0; usize::try_from(array.data.len()).map_err(|_| too_large())?];
         turn.run(&*array.data, |at, bytes| {
@@ -31,7 +31,7 @@ pub fn to_c_order(base: &dyn Base, array: &Array) -> Result<Arc<dyn Content>> {
     let scratch = base.scratch();
     scratch.set_len(array.data.len())?;
     turn.run(&*array.data, |at, bytes| Ok(scratch.write_at(bytes, at)?))?;
-    Ok(Arc::new(Spooled::new(scratch, array.data.len())))
+    Ok(Arc::new(ScratchContent::new(scratch, array.data.len())))
 }
 
 fn too_large() -> Error {
@@ -39,7 +39,7 @@ fn too_large() -> Error {
 }
 
 /// How an array is cut into boxes.
-struct Turn {
+struct Transpose {
     shape: Vec<u64>,
     /// Extent of a box along each axis.
     extent: Vec<u64>,
@@ -47,7 +47,7 @@ struct Turn {
     element: usize,
 }
 
-impl Turn {
+impl Transpose {
     fn new(array: &Array, most: usize) -> Result<Self> {
         let element = array.dtype.size();
         let room = (most / element.max(1)).max(1) as u64;
@@ -64,7 +64,7 @@ impl Turn {
         let reversed: Vec<usize> = (0..rank).rev().collect();
         let forward: Vec<usize> = (0..rank).collect();
         let mut start = vec![0_u64; rank];
-        let (mut source, mut turned) = (Vec::new(), Vec::new());
+        let (mut source, mut transposed) = (Vec::new(), Vec::new());
         loop {
             let part: Vec<u64> = (0..rank)
                 .map(|axis| self.extent[axis].min(self.shape[axis] - start[axis]))
@@ -75,7 +75,7 @@ impl Turn {
             let len = elements.and_then(|n| n.checked_mul(self.element));
             let len = len.ok_or_else(too_large)?;
             source.resize(len, 0);
-            turned.resize(len, 0);
+            transposed.resize(len, 0);
             // In Fortran order the slowest axis is the last.
             let mut done = 0;
             self.runs(&start, &part, &reversed, |at, size| {
@@ -83,10 +83,10 @@ impl Turn {
                 done += size;
                 from.read_at(at, place)
             })?;
-            self.turn(&part, &source, &mut turned);
+            self.transpose(&part, &source, &mut transposed);
             let mut done = 0;
             self.runs(&start, &part, &forward, |at, size| {
-                let bytes = turned.get(done..done + size).unwrap_or_default();
+                let bytes = transposed.get(done..done + size).unwrap_or_default();
                 done += size;
                 put(at, bytes)
             })?;
@@ -137,7 +137,7 @@ impl Turn {
     }
 
     /// Turns one box in memory.
-    fn turn(&self, part: &[u64], source: &[u8], turned: &mut [u8]) {
+    fn transpose(&self, part: &[u64], source: &[u8], transposed: &mut [u8]) {
         let element = self.element;
         // Bytes from one element to the next along each axis in the source.
         let mut axes = Vec::with_capacity(part.len());
@@ -149,7 +149,7 @@ impl Turn {
         }
         let mut index = vec![0_usize; axes.len()];
         let mut from = 0;
-        for place in turned.chunks_exact_mut(element.max(1)) {
+        for place in transposed.chunks_exact_mut(element.max(1)) {
             place.copy_from_slice(source.get(from..from + element).unwrap_or_default());
             // The next element in C order: the last axis first.
             for (at, &(n, stride)) in index.iter_mut().zip(&axes).rev() {

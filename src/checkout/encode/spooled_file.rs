@@ -12,13 +12,13 @@ use crate::io::scratch::Scratch;
 const BLOCK: usize = 1 << 20;
 
 /// A scratch file that is written from its start on, then read.
-pub struct Spool {
+pub struct SpooledFile {
     scratch: Scratch,
     waiting: Vec<u8>,
     written: u64,
 }
 
-impl Spool {
+impl SpooledFile {
     pub fn new(base: &dyn Base) -> Self {
         Self {
             scratch: base.scratch(),
@@ -50,23 +50,23 @@ impl Spool {
     pub fn finish(mut self) -> Result<Arc<dyn Content>> {
         self.flush()?;
         let len = self.written;
-        Ok(Arc::new(Spooled::new(self.scratch, len)))
+        Ok(Arc::new(ScratchContent::new(self.scratch, len)))
     }
 }
 
 /// A scratch file that is not written any more.
-pub struct Spooled {
+pub struct ScratchContent {
     scratch: Scratch,
     len: u64,
 }
 
-impl Spooled {
+impl ScratchContent {
     pub fn new(scratch: Scratch, len: u64) -> Self {
         Self { scratch, len }
     }
 }
 
-impl Content for Spooled {
+impl Content for ScratchContent {
     fn len(&self) -> u64 {
         self.len
     }
