@@ -9,11 +9,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use npyfs::internals::checkout::encode::{Base, Key, Plan, ScratchContent};
+use npyfs::internals::checkout::encode::{Base, ObjectKey, Plan, ScratchContent};
 use npyfs::internals::checkout::format;
-use npyfs::internals::checkout::index::Stored;
+use npyfs::internals::checkout::index::StoredObject;
 use npyfs::internals::checkout::layer::Layer;
-use npyfs::internals::checkout::target::{Part, Place};
+use npyfs::internals::checkout::target::{Part, PartPlace};
 use npyfs::internals::error;
 use npyfs::internals::formats::plain::format::Plain;
 use npyfs::internals::hdf5::Creator;
@@ -36,9 +36,14 @@ impl Base for Empty<'_> {
 }
 
 /// Stores a whole `.npy` file as the object that is shown at a path.
-fn put(layer: &Layer, path: &str, scratch: Scratch, time: SystemTime) -> error::Result<Stored> {
+fn put(
+    layer: &Layer,
+    path: &str,
+    scratch: Scratch,
+    time: SystemTime,
+) -> error::Result<StoredObject> {
     let len = scratch.len().unwrap();
-    let place = Place {
+    let place = PartPlace {
         object: path.to_owned(),
         member: String::new(),
         suffix: ".npy",
@@ -49,7 +54,12 @@ fn put(layer: &Layer, path: &str, scratch: Scratch, time: SystemTime) -> error::
         content,
         stored: false,
     }];
-    match format::plan(&Plain(&[]), &Empty(layer), &Key::of_path(path)?, &parts)? {
+    match format::plan(
+        &Plain(&[]),
+        &Empty(layer),
+        &ObjectKey::of_path(path)?,
+        &parts,
+    )? {
         Plan::Complete(new) => layer.put(path, &new, time),
         Plan::Incomplete(missing) => panic!("{missing:?}"),
     }

@@ -11,11 +11,11 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use npyfs::internals::checkout::chunked;
 use npyfs::internals::checkout::compression::Compression;
-use npyfs::internals::checkout::encode::{Base, Key, Plan, ScratchContent};
+use npyfs::internals::checkout::encode::{Base, ObjectKey, Plan, ScratchContent};
 use npyfs::internals::checkout::format;
 use npyfs::internals::checkout::format::Format;
 use npyfs::internals::checkout::layer::Layer;
-use npyfs::internals::checkout::target::{Part, Place};
+use npyfs::internals::checkout::target::{Part, PartPlace};
 use npyfs::internals::codec::encode::Encoding;
 use npyfs::internals::error::Result;
 use npyfs::internals::hdf5::{Creator, NewDataset, NewLayout};
@@ -60,7 +60,7 @@ impl Store<'_> {
         let mut parts = Vec::new();
         for (member, suffix, path) in &self.case.files {
             let suffix = [".npy", ".npz"].into_iter().find(|s| s == suffix).unwrap();
-            let place = Place {
+            let place = PartPlace {
                 object: self.case.key.clone(),
                 member: member.clone(),
                 suffix,
@@ -72,7 +72,7 @@ impl Store<'_> {
                 stored: false,
             });
         }
-        let key = Key::of_path(&self.case.key)?;
+        let key = ObjectKey::of_path(&self.case.key)?;
         match format::plan(&**self.format, self, &key, &parts)? {
             Plan::Incomplete(missing) => Ok(Err(missing)),
             Plan::Complete(mut new) => {

@@ -50,9 +50,9 @@ impl Digest {
 /// its text in UTF-8 without the padding. So it is the same however wide the text is stored, and as what type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Entries(String);
+pub struct AxisEntries(String);
 
-impl Entries {
+impl AxisEntries {
     /// Of what `each` shows its argument, one entry after the other.
     pub fn of<E>(
         each: impl FnOnce(&mut dyn FnMut(&[u8])) -> std::result::Result<(), E>,
@@ -78,14 +78,14 @@ impl Entries {
 pub struct Against {
     /// The axes that its data lie along, by the names they have beside it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub along: BTreeMap<String, Entries>,
+    pub along: BTreeMap<String, AxisEntries>,
     /// Its own entries, if it is an axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub entries: Option<Entries>,
+    pub entries: Option<AxisEntries>,
     /// The entries of the axes that it took the place of, the latest first: what was seen to lie along those lies along
     /// these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub instead_of: Vec<Entries>,
+    pub instead_of: Vec<AxisEntries>,
     /// The id of the uppermost commit that was seen when it took their place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<String>,
@@ -101,8 +101,8 @@ pub struct Against {
 mod tests {
     use super::*;
 
-    fn entries(all: &[&str]) -> Entries {
-        let done: Result<_, ()> = Entries::of(|see| {
+    fn entries(all: &[&str]) -> AxisEntries {
+        let done: Result<_, ()> = AxisEntries::of(|see| {
             all.iter().for_each(|entry| see(entry.as_bytes()));
             Ok(())
         });

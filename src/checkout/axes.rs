@@ -9,13 +9,13 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 /// All of them, by the keys of the axes. Any thread may use it.
 #[derive(Default)]
 pub struct Axes {
-    held: Mutex<BTreeMap<String, Held>>,
+    held: Mutex<BTreeMap<String, AxisHold>>,
     freed: Condvar,
 }
 
 /// How an axis is held.
 #[derive(Clone, Copy, Debug)]
-enum Held {
+enum AxisHold {
     Alone,
     Shared(usize),
 }
@@ -27,7 +27,7 @@ pub struct Holding<'a> {
 }
 
 impl Axes {
-    fn held(&self) -> MutexGuard<'_, BTreeMap<String, Held>> {
+    fn held(&self) -> MutexGuard<'_, BTreeMap<String, AxisHold>> {
         self.held.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -37,16 +37,16 @@ impl Axes {
         keys.dedup();
         if !keys.is_empty() {
             // All at once, so that two who want each other's do not wait for ever.
-            let is_leaving = |held: &mut BTreeMap<String, Held>| {
+            let is_leaving = |held: &mut BTreeMap<String, AxisHold>| {
                 let mut held = keys.iter().map(|key| held.get(key));
-                held.any(|held| matches!(held, Some(Held::Alone)))
+                held.any(|held| matches!(held, Some(AxisHold::Alone)))
             };
             let held = self.freed.wait_while(self.held(), is_leaving);
             let mut held = held.unwrap_or_else(|e| e.into_inner());
             for key in &keys {
                 match held.get_mut(key) {
-                    Some(Held::Shared(count)) => *count += 1,
-                    _ => drop(held.insert(key.clone(), Held::Shared(1))),
+                    Some(AxisHold::Shared(count)) => *count += 1,
+                    _ => drop(held.insert(key.clone(), AxisHold::Shared(1))),
                 }
             }
         }
@@ -55,10 +55,10 @@ impl Axes {
 
     /// Waits until nobody uses an axis, and keeps everybody from doing so.
     pub fn take(&self, key: &str) -> Holding<'_> {
-        let is_held = |held: &mut BTreeMap<String, Held>| held.contains_key(key);
+        let is_held = |held: &mut BTreeMap<String, AxisHold>| held.contains_key(key);
         let held = self.freed.wait_while(self.held(), is_held);
         let mut held = held.unwrap_or_else(|e| e.into_inner());
-        held.insert(key.to_owned(), Held::Alone);
+        held.insert(key.to_owned(), AxisHold::Alone);
         drop(held);
         let keys = vec![key.to_owned()];
         Holding { axes: self, keys }
@@ -70,7 +70,7 @@ impl Drop for Holding<'_> {
         let mut held = self.axes.held();
         for key in &self.keys {
             match held.get_mut(key) {
-                Some(Held::Shared(count)) if *count > 1 => *count -= 1,
+                Some(AxisHold::Shared(count)) if *count > 1 => *count -= 1,
                 _ => drop(held.remove(key)),
             }
         }

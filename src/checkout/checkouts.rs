@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::commits::{self, Commit};
+use super::commits::{self, LayerCommit};
 use super::fit::StoreIdentity;
 use super::format::Registry;
-use super::index::{self, Begun, Changes, Stored};
+use super::index::{self, IndexChanges, LayerBase, StoredObject};
 use super::layer::{Layer, nanoseconds};
 use super::layer_lock::{self, LayerLock};
-use super::place::{self, Place};
+use super::place::{self, CheckoutsPlace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::Creator;
 use crate::io::dir::Dir;
@@ -35,7 +35,7 @@ pub use crate::checkout::names::{base_files, check_name, is_checkouts, name_of};
 pub struct LayerFiles {
     pub dir: Dir,
     /// Every object that was changed; `None`: it was deleted.
-    pub entries: BTreeMap<String, Option<Stored>>,
+    pub entries: BTreeMap<String, Option<StoredObject>>,
     /// What the stores were that objects were written over, by key.
     pub stores: BTreeMap<String, StoreIdentity>,
     /// The id of the commit that it became.
@@ -44,7 +44,7 @@ pub struct LayerFiles {
 
 impl LayerFiles {
     /// The layer in `dir`, of which the index says this.
-    pub fn of(dir: &Dir, changes: Changes) -> Self {
+    pub fn of(dir: &Dir, changes: IndexChanges) -> Self {
         Self {
             stores: changes.stores,
             ..Self::bare(dir, changes.entries)
@@ -52,7 +52,7 @@ impl LayerFiles {
     }
 
     /// A layer that nothing is known of but its objects.
-    pub fn bare(dir: &Dir, entries: BTreeMap<String, Option<Stored>>) -> Self {
+    pub fn bare(dir: &Dir, entries: BTreeMap<String, Option<StoredObject>>) -> Self {
         Self {
             dir: dir.clone(),
             entries,
@@ -69,13 +69,13 @@ impl LayerFiles {
 }
 
 /// A checkout that this process writes in, and the committed layers below it, lowest first.
-pub struct Opened {
+pub struct OpenCheckout {
     pub layer: Layer,
     pub below: Vec<LayerFiles>,
 }
 
 /// A checkout that is only read, on top of what is committed.
-pub struct Seen {
+pub struct ReadCheckout {
     /// The lowest first.
     pub layers: Vec<LayerFiles>,
     /// Keeps writers out; `None` if nobody ever wrote.
@@ -87,21 +87,21 @@ pub struct Seen {
 pub struct Summary {
     pub name: String,
     pub dir: Dir,
-    pub changes: Changes,
+    pub changes: IndexChanges,
     /// The commit it became, and its number from 1 on.
-    pub commit: Option<(usize, Commit)>,
+    pub commit: Option<(usize, LayerCommit)>,
     /// Who writes in it now.
     pub holder: Option<String>,
 }
 
 /// The checkouts of a store, and names of checkouts that are not shown, with the reasons.
-pub type Listed = (Vec<Summary>, Vec<Error>);
+pub type ListedCheckouts = (Vec<Summary>, Vec<Error>);
 
 /// The directory of all checkouts of a store. It need not exist.
 #[derive(Clone, Debug)]
 pub struct Checkouts {
     store: PathBuf,
-    place: Place,
+    place: CheckoutsPlace,
     rights: Rights,
 }
 
@@ -109,8 +109,8 @@ impl Checkouts {
     /// Those of `store`, in `dir` or, if that is not said, beside the store.
     pub fn of(store: &Path, dir: Option<&Path>, formats: &Registry) -> Self {
         let place = match dir {
-            Some(dir) => Place::at(dir),
-            None => Place::beside(store, formats),
+            Some(dir) => CheckoutsPlace::at(dir),
+            None => CheckoutsPlace::beside(store, formats),
         };
         Self::in_place(store, place)
     }
@@ -118,13 +118,13 @@ impl Checkouts {
     /// Those of `store` below `dir`, which may have those of other stores, too; or beside the store.
     pub fn below(store: &Path, dir: Option<&Path>, formats: &Registry) -> Result<Self> {
         let place = match dir {
-            Some(dir) => Place::below(store, dir, formats, &Rights::of(store))?,
-            None => Place::beside(store, formats),
+            Some(dir) => CheckoutsPlace::below(store, dir, formats, &Rights::of(store))?,
+            None => CheckoutsPlace::beside(store, formats),
         };
         Ok(Self::in_place(store, place))
     }
 
-    fn in_place(store: &Path, place: Place) -> Self {
+    fn in_place(store: &Path, place: CheckoutsPlace) -> Self {
         Self {
             store: store.to_owned(),
             place,
@@ -174,7 +174,7 @@ impl Checkouts {
         name: &str,
         storage: Arc<dyn Storage>,
         creator: impl FnOnce(&Dir) -> Creator,
-    ) -> Result<Opened> {
+    ) -> Result<OpenCheckout> {
         check_name(name)?;
         // Nobody commits or discards between the choice of the directory and its lock.
         let (dir, lock) = self.locked(&*storage)?;
@@ -189,22 +189,22 @@ impl Checkouts {
         let creator = creator(&layer);
         let layer = Layer::open(&layer, storage, creator)?;
         drop(lock);
-        layer.begin(Begun {
+        layer.begin(LayerBase {
             commits: commits.len() as u64,
             on: commits.last().map(|last| last.id.clone()),
             time: nanoseconds(SystemTime::now()),
             base: base_files(&self.store),
         })?;
-        Ok(Opened { layer, below })
+        Ok(OpenCheckout { layer, below })
     }
 
     /// Opens the checkout `name` to read it; ENOENT if there is none, EBUSY if a process writes in it. Writes nothing.
-    pub fn open_to_read(&self, name: &str) -> Result<Seen> {
+    pub fn open_to_read(&self, name: &str) -> Result<ReadCheckout> {
         let dir = self.find(name)?.dir;
         let held = LayerLock::share(&dir)?;
         let mut layers = self.committed()?;
-        layers.push(LayerFiles::of(&dir, Changes::read(&dir)?));
-        Ok(Seen { layers, held })
+        layers.push(LayerFiles::of(&dir, IndexChanges::read(&dir)?));
+        Ok(ReadCheckout { layers, held })
     }
 
     /// The directory, which is made if it is not there, with the right to change which layers there are.
@@ -228,10 +228,10 @@ impl Checkouts {
     }
 
     /// What of the checkout `name` is not there yet.
-    pub fn missing(&self, name: &str) -> Result<Missing> {
+    pub fn missing(&self, name: &str) -> Result<MissingBefore> {
         let Some(dir) = self.opened()? else {
             let above = self.dir().parent();
-            return Ok(Missing {
+            return Ok(MissingBefore {
                 above: above.is_some_and(|above| above.symlink_metadata().is_err()),
                 all: true,
                 layer: true,
@@ -239,9 +239,9 @@ impl Checkouts {
         };
         let layer = match is_name(name) {
             true => dir.below(&dir_of(name, &commits::read(&dir)?)),
-            false => return Ok(Missing::default()),
+            false => return Ok(MissingBefore::default()),
         };
-        Ok(Missing {
+        Ok(MissingBefore {
             above: false,
             all: false,
             layer: matches!(layer, Err(e) if e.kind == ErrorKind::NotFound),
@@ -249,7 +249,7 @@ impl Checkouts {
     }
 
     /// Removes what was made of the checkout `name` since, if nothing was written in it and nobody has it.
-    pub fn take_back(&self, name: &str, missing: &Missing) -> Result<()> {
+    pub fn take_back(&self, name: &str, missing: &MissingBefore) -> Result<()> {
         let Some(dir) = self.opened()? else {
             return Ok(());
         };
@@ -297,7 +297,7 @@ impl Checkouts {
     }
 
     /// All checkouts: the committed ones in their order, then the others by name.
-    pub fn list(&self) -> Result<Listed> {
+    pub fn list(&self) -> Result<ListedCheckouts> {
         let (mut all, mut refused) = (Vec::new(), Vec::new());
         let Some(dir) = self.opened()? else {
             return Ok((all, refused));
@@ -336,7 +336,7 @@ impl Checkouts {
 
 /// What was not there before a checkout was opened.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Missing {
+pub struct MissingBefore {
     /// The directory that it is in.
     above: bool,
     /// The directory of all checkouts.
@@ -350,7 +350,7 @@ fn remove_unused(layer: &Dir) -> Result<()> {
         Err(e) if e.errno() == libc::EBUSY => return Ok(()),
         holder => holder?,
     };
-    let changes = Changes::read(layer)?;
+    let changes = IndexChanges::read(layer)?;
     if changes.entries.is_empty() && changes.incomplete.is_empty() {
         remove_with(layer, &[index::NAME, layer_lock::NAME])?;
     }
@@ -405,8 +405,8 @@ pub fn remove_empty(dir: &Dir) -> Result<()> {
 }
 
 /// The layers of `commits` in the directory of a store's checkouts.
-pub(super) fn layers(dir: &Dir, commits: &[Commit]) -> Result<Vec<LayerFiles>> {
-    let files = |commit: &Commit| {
+pub(super) fn layers(dir: &Dir, commits: &[LayerCommit]) -> Result<Vec<LayerFiles>> {
+    let files = |commit: &LayerCommit| {
         let layer = match commits.len() <= MOST_HELD {
             true => dir.below(&commit.layer),
             false => dir.below_unheld(&commit.layer),
@@ -422,7 +422,7 @@ pub(super) fn layers(dir: &Dir, commits: &[Commit]) -> Result<Vec<LayerFiles>> {
                 _ => e,
             });
         }
-        let mut files = LayerFiles::of(&layer, Changes::read(&layer)?);
+        let mut files = LayerFiles::of(&layer, IndexChanges::read(&layer)?);
         files
             .entries
             .retain(|path, _| !commit.without.contains(path));
@@ -433,7 +433,7 @@ pub(super) fn layers(dir: &Dir, commits: &[Commit]) -> Result<Vec<LayerFiles>> {
 }
 
 /// The name of the layer that a checkout stands for: the first of that name that is not committed.
-pub(super) fn dir_of(name: &str, commits: &[Commit]) -> String {
+pub(super) fn dir_of(name: &str, commits: &[LayerCommit]) -> String {
     let taken: HashSet<&str> = commits.iter().map(|c| c.layer.as_str()).collect();
     let mut names =
         std::iter::once(name.to_owned()).chain((2_u64..).map(|n| format!("{name}~{n}")));
@@ -441,10 +441,10 @@ pub(super) fn dir_of(name: &str, commits: &[Commit]) -> String {
     free.unwrap_or_default()
 }
 
-fn summary(name: &str, dir: Dir, commit: Option<(usize, Commit)>) -> Result<Summary> {
+fn summary(name: &str, dir: Dir, commit: Option<(usize, LayerCommit)>) -> Result<Summary> {
     Ok(Summary {
         name: name.to_owned(),
-        changes: Changes::read(&dir)?,
+        changes: IndexChanges::read(&dir)?,
         holder: LayerLock::look(&dir)?,
         dir,
         commit,

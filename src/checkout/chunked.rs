@@ -25,7 +25,7 @@ pub fn size(element: usize, chunk: &[u64]) -> usize {
 }
 
 /// The elements of a dataset, and the chunks that they are cut into.
-pub struct Chunks<'a> {
+pub struct ChunkedElements<'a> {
     pub shape: &'a [u64],
     pub chunk: &'a [u64],
     /// Bytes of an element.
@@ -36,7 +36,7 @@ pub struct Chunks<'a> {
 }
 
 /// A dataset as a grid of chunks.
-struct Grid<'a> {
+struct ChunkGrid<'a> {
     shape: &'a [u64],
     chunk: &'a [u64],
     element: usize,
@@ -46,10 +46,10 @@ struct Grid<'a> {
 
 /// Hands on all chunks, some at a time, in any order; those that are a hole are left out.
 pub fn encode(
-    chunks: &Chunks<'_>,
+    chunks: &ChunkedElements<'_>,
     mut send: impl FnMut(Vec<NewChunk>) -> Result<()>,
 ) -> Result<()> {
-    let grid = Grid::new(chunks)?;
+    let grid = ChunkGrid::new(chunks)?;
     let (data, encoding) = (chunks.data, chunks.encoding);
     let count = grid.count();
     let next = AtomicU64::new(0);
@@ -94,9 +94,9 @@ pub fn encode(
     })
 }
 
-impl<'a> Grid<'a> {
-    fn new(chunks: &Chunks<'a>) -> Result<Self> {
-        let &Chunks {
+impl<'a> ChunkGrid<'a> {
+    fn new(chunks: &ChunkedElements<'a>) -> Result<Self> {
+        let &ChunkedElements {
             shape,
             chunk,
             element,

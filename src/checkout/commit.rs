@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::checkouts::{Checkouts, LayerFiles, check_name, dir_of, layers};
-use super::commits::{self, Commit, Commits};
+use super::commits::{self, Commits, LayerCommit};
 use super::conflict::{Conflict, conflicts};
 use super::fit::Misfit;
-use super::index::{Changes, Incomplete};
+use super::index::{IndexChanges, KeptObject};
 use super::layer::name_of_member;
 use super::layer_lock::LayerLock;
-use crate::checkout::against::Entries;
+use crate::checkout::against::AxisEntries;
 use crate::error::{Error, Result};
 use crate::io::storage::Storage;
 
@@ -45,7 +45,7 @@ pub struct Committed {
     /// Objects of the layer that do not, since those of other commits were kept.
     pub dropped: Vec<String>,
     /// Those that were not complete.
-    pub incomplete: Vec<Incomplete>,
+    pub incomplete: Vec<KeptObject>,
     /// Those that do not fit the store any more, and do not count either.
     pub misfits: Vec<Misfit>,
 }
@@ -56,7 +56,7 @@ pub enum Refusal {
     #[error("{} objects were changed by other commits since", .0.len())]
     Conflicts(Vec<Conflict>),
     #[error("{} objects are not complete", .0.len())]
-    Incomplete(Vec<Incomplete>),
+    Incomplete(Vec<KeptObject>),
     #[error("the store would break the rules of its format: {}", .0.join("; "))]
     Broken(Vec<String>),
     #[error("{} objects do not fit the store", .0.len())]
@@ -70,7 +70,7 @@ pub type IsGroup<'a> = &'a dyn Fn(&LayerFiles, &str) -> bool;
 
 /// What would break the rules of the store's format if these layers were all that is on top of it, the last of them new;
 /// a line for each object.
-pub type Broken<'a> = &'a dyn Fn(&[LayerFiles]) -> Result<Vec<String>>;
+pub type RuleCheck<'a> = &'a dyn Fn(&[LayerFiles]) -> Result<Vec<String>>;
 /// Which objects of layers, the lowest first, do not fit the store as it is now.
 pub type Fitting<'a> = &'a dyn Fn(&[LayerFiles]) -> Result<Vec<Misfit>>;
 
@@ -87,16 +87,16 @@ impl Checkouts {
         storage: Arc<dyn Storage>,
         is_group: IsGroup<'_>,
         fitting: Fitting<'_>,
-        broken: Broken<'_>,
+        broken: RuleCheck<'_>,
     ) -> std::result::Result<Committed, Refusal> {
         self.find(name)?;
         let top = self.make(&*storage)?;
         let mut commits = Commits::lock(&top, storage.clone())?;
         let dir = top.below(&dir_of(name, commits.all()))?;
         let _lock = LayerLock::take(&dir)?;
-        let changes = Changes::read(&dir)?;
+        let changes = IndexChanges::read(&dir)?;
         let mut ours = LayerFiles::of(&dir, changes.clone());
-        let incomplete: Vec<Incomplete> = changes.incomplete.values().cloned().collect();
+        let incomplete: Vec<KeptObject> = changes.incomplete.values().cloned().collect();
         if !incomplete.is_empty() && !wish.leave_out {
             return Err(Refusal::Incomplete(incomplete));
         }
@@ -141,13 +141,13 @@ impl Checkouts {
             ours.entries.remove(&misfit.key);
         }
         let objects = ours.entries.len();
-        commits.add(Commit {
+        commits.add(LayerCommit {
             layer: dir.name(),
             message: wish.message.clone(),
             without,
             axes: axes(&ours),
             base: ours.stores,
-            ..Commit::default()
+            ..LayerCommit::default()
         })?;
         for member in incomplete.iter().flat_map(|object| &object.members) {
             // Nobody looks for it any more.
@@ -194,8 +194,8 @@ impl Checkouts {
 }
 
 /// The axes that objects of a layer lie along, by key.
-fn axes(layer: &LayerFiles) -> BTreeMap<String, BTreeSet<Entries>> {
-    let mut axes: BTreeMap<String, BTreeSet<Entries>> = BTreeMap::new();
+fn axes(layer: &LayerFiles) -> BTreeMap<String, BTreeSet<AxisEntries>> {
+    let mut axes: BTreeMap<String, BTreeSet<AxisEntries>> = BTreeMap::new();
     for (key, stored) in &layer.entries {
         let above = key.rfind('/').map_or("", |at| &key[..=at]);
         let against = stored.as_ref().and_then(|stored| stored.against.as_ref());
@@ -221,7 +221,7 @@ fn check_files(layer: &LayerFiles) -> Result<()> {
 /// The conflicts with commits that the layer has not seen, and the empty groups that both made.
 fn meet(
     ours: &LayerFiles,
-    changes: &Changes,
+    changes: &IndexChanges,
     below: &[LayerFiles],
     is_group: IsGroup<'_>,
 ) -> (Vec<Conflict>, BTreeSet<String>) {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::fit::StoreIdentity;
 use super::layer::nanoseconds;
 use super::record_log::{self, LogForm, RecordLog};
-use crate::checkout::against::{Entries, digest, hex};
+use crate::checkout::against::{AxisEntries, digest, hex};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::dir::Dir;
 use crate::io::storage::Storage;
@@ -36,7 +36,7 @@ const ID: usize = 32;
 
 /// One commit. What the first form did not say is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Commit {
+pub struct LayerCommit {
     /// BLAKE2b-128 of the rest of the record, as it stands in the file.
     #[serde(default, skip_serializing)]
     pub id: String,
@@ -66,13 +66,13 @@ pub struct Commit {
     pub base: BTreeMap<String, StoreIdentity>,
     /// The axes that objects lie along, by key: every state of each that an object was written against.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub axes: BTreeMap<String, BTreeSet<Entries>>,
+    pub axes: BTreeMap<String, BTreeSet<AxisEntries>>,
     /// What newer versions say of it.
     #[serde(flatten)]
     pub other: serde_json::Map<String, serde_json::Value>,
 }
 
-impl Commit {
+impl LayerCommit {
     /// The first line of the message.
     pub fn subject(&self) -> &str {
         self.message.lines().next().unwrap_or_default()
@@ -87,7 +87,7 @@ fn split_id(json: &str) -> Option<(&str, String)> {
     Some((id, format!("{{{rest}")))
 }
 
-impl record_log::LogRecord for Commit {
+impl record_log::LogRecord for LayerCommit {
     fn parse(json: &str) -> serde_json::Result<Self> {
         let mut commit: Self = serde_json::from_str(json)?;
         // The first form had no ids: they follow from what it says.
@@ -113,12 +113,12 @@ impl record_log::LogRecord for Commit {
 }
 
 /// The commits in `dir`.
-pub fn read(dir: &Dir) -> Result<Vec<Commit>> {
+pub fn read(dir: &Dir) -> Result<Vec<LayerCommit>> {
     checked(dir, record_log::read(dir, NAME, FORM)?)
 }
 
 /// What a line says is believed only if it names a directory beside it.
-fn checked(dir: &Dir, commits: Vec<Commit>) -> Result<Vec<Commit>> {
+fn checked(dir: &Dir, commits: Vec<LayerCommit>) -> Result<Vec<LayerCommit>> {
     let plain = |name: &str| !(name.is_empty() || name.starts_with('.') || name.contains('/'));
     match commits.iter().find(|commit| !plain(&commit.layer)) {
         Some(bad) => Err(Error::damaged(format!(
@@ -132,8 +132,8 @@ fn checked(dir: &Dir, commits: Vec<Commit>) -> Result<Vec<Commit>> {
 
 /// The commits of a store with the right to add one; others wait meanwhile.
 pub struct Commits {
-    lines: RecordLog<Commit>,
-    all: Vec<Commit>,
+    lines: RecordLog<LayerCommit>,
+    all: Vec<LayerCommit>,
     _lock: File,
 }
 
@@ -149,16 +149,16 @@ impl Commits {
         })
     }
 
-    pub fn all(&self) -> &[Commit] {
+    pub fn all(&self) -> &[LayerCommit] {
         &self.all
     }
 
     /// Makes a commit happen, durably, on top of the others; says when, by whom and under which id. On failure nothing
     /// is committed.
-    pub fn add(&mut self, commit: Commit) -> Result<()> {
+    pub fn add(&mut self, commit: LayerCommit) -> Result<()> {
         let last = self.all.last();
         let now = nanoseconds(SystemTime::now());
-        let mut commit = Commit {
+        let mut commit = LayerCommit {
             parents: last.map(|last| last.id.clone()).into_iter().collect(),
             write: write_id()?,
             // Clocks are set back, and those of two hosts differ.
@@ -221,10 +221,10 @@ mod tests {
     use super::*;
     use crate::io::storage::Disk;
 
-    fn commit(layer: &str) -> Commit {
-        Commit {
+    fn commit(layer: &str) -> LayerCommit {
+        LayerCommit {
             layer: layer.into(),
-            ..Commit::default()
+            ..LayerCommit::default()
         }
     }
 
@@ -235,7 +235,7 @@ mod tests {
         for (layer, message) in [("a", "first\nand more"), ("b", "\u{1b}[31m")] {
             let message = message.to_owned();
             commits
-                .add(Commit {
+                .add(LayerCommit {
                     message,
                     ..commit(layer)
                 })
@@ -255,7 +255,7 @@ mod tests {
             (&*read[0].id, read[0].id.clone())
         );
         let changed = json.replace("first", "other");
-        let refused = Commit::parse(&changed).unwrap_err().to_string();
+        let refused = LayerCommit::parse(&changed).unwrap_err().to_string();
         assert!(refused.contains("is not what its id says"), "{refused}");
     }
 
@@ -284,7 +284,7 @@ mod tests {
         let rest = r#"{"parents":[],"write":"","layer":"a","time":1,"author":"","message":"","tool":"","without":[],"signed":"x"}"#;
         let id = digest(rest.as_bytes());
         let json = format!("{{\"id\":\"{id}\",{}", &rest[1..]);
-        let commit = Commit::parse(&json).unwrap();
+        let commit = LayerCommit::parse(&json).unwrap();
         assert_eq!(commit.other["signed"], "x");
         assert_eq!(commit.print().unwrap(), json);
     }

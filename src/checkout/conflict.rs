@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::index::Stored;
+use super::index::StoredObject;
 
 /// An object of the layer and one of a committed layer that cannot both be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,13 +18,13 @@ pub struct Conflict {
     pub deleted: (bool, bool),
 }
 
-type Entries = BTreeMap<String, Option<Stored>>;
+type LayerEntries = BTreeMap<String, Option<StoredObject>>;
 
 /// The conflicts of the objects of a layer with those of one committed layer, whose place is `commit`.
-pub fn conflicts(ours: &Entries, theirs: &Entries, commit: usize) -> Vec<Conflict> {
+pub fn conflicts(ours: &LayerEntries, theirs: &LayerEntries, commit: usize) -> Vec<Conflict> {
     let mut found = Vec::new();
     for (key, stored) in ours {
-        let mut meet = |other: &str, theirs: &Option<Stored>| {
+        let mut meet = |other: &str, theirs: &Option<StoredObject>| {
             found.push(Conflict {
                 ours: key.clone(),
                 theirs: other.to_owned(),
@@ -97,7 +97,7 @@ fn axes(key: &str) -> impl Iterator<Item = String> {
 mod tests {
     use super::*;
 
-    fn entries(keys: &[&str]) -> Entries {
+    fn entries(keys: &[&str]) -> LayerEntries {
         keys.iter().map(|key| ((*key).to_owned(), None)).collect()
     }
 

@@ -24,8 +24,8 @@ use crate::io::content::Content;
 use crate::io::scratch::Scratch;
 use crate::tree::Node;
 
-pub use array::{Array, header};
-pub use key::Key;
+pub use array::{NpyArray, header};
+pub use key::ObjectKey;
 #[cfg(feature = "internals")]
 pub use spooled_file::ScratchContent;
 

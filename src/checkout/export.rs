@@ -12,10 +12,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::checkouts::LayerFiles;
-use super::chunked::{self, Chunks};
+use super::chunked::{self, ChunkedElements};
 use super::compression::{CHUNK, Compression, SMALLEST};
 use super::format::Registry;
-use super::index::Stored;
+use super::index::StoredObject;
 use super::workplace::Workplace;
 use crate::dataset::grid::row_piece;
 use crate::error::{Error, ErrorKind, Result};
@@ -60,7 +60,7 @@ pub struct Export<'a> {
 }
 
 /// What all layers together make of the store: by key, the layer and the file of an object; `None`: deleted.
-type Changes = BTreeMap<String, Option<(Dir, Stored)>>;
+type ExportedChanges = BTreeMap<String, Option<(Dir, StoredObject)>>;
 
 impl Export<'_> {
     /// Makes the file; durable on success. On failure there is no file. Answers what could not be carried over,
@@ -77,7 +77,7 @@ impl Export<'_> {
         };
         let base = StoreFile::open(self.base)?;
         let changes = joined(self.layers);
-        let size = |(dir, stored): &(Dir, Stored)| {
+        let size = |(dir, stored): &(Dir, StoredObject)| {
             let file = dir.metadata(&stored.name());
             file.map_or(0, |meta| meta.len())
         };
@@ -144,7 +144,7 @@ impl Export<'_> {
         editor: &mut Editor,
         base: &StoreFile,
         part: &Path,
-        changes: &Changes,
+        changes: &ExportedChanges,
         progress: &dyn Progress,
     ) -> Result<Vec<(String, String)>> {
         let mut all = vec![(String::new(), 0, EditStep::Times(base.identity.modified()))];
@@ -241,12 +241,12 @@ fn compress(
             usize::try_from(dataset.element),
             times.get(&dataset.addr()).copied().unwrap_or(1),
         ) {
-            let data = Bytes {
+            let data = StoredElements {
                 file: File::open(part)?,
                 start,
                 len: bytes,
             };
-            let chunks = Chunks {
+            let chunks = ChunkedElements {
                 shape: &dataset.shape,
                 chunk: &chunk,
                 element,
@@ -284,13 +284,13 @@ fn compress(
 }
 
 /// The elements of a dataset where they lie in a file.
-struct Bytes {
+struct StoredElements {
     file: File,
     start: u64,
     len: u64,
 }
 
-impl Content for Bytes {
+impl Content for StoredElements {
     fn len(&self) -> u64 {
         self.len
     }
@@ -314,8 +314,8 @@ fn all_done(editor: &mut Editor, file: &Path, step: EditStep, about: &ObjectPath
 }
 
 /// The layers as one: what stands at a key hides what was below it.
-fn joined(layers: &[LayerFiles]) -> Changes {
-    let mut changes = Changes::new();
+fn joined(layers: &[LayerFiles]) -> ExportedChanges {
+    let mut changes = ExportedChanges::new();
     for layer in layers {
         for (key, stored) in &layer.entries {
             let below = format!("{key}/");
@@ -370,10 +370,10 @@ mod tests {
 
     fn layer(dir: &Path, entries: &[(&str, Option<u64>)]) -> LayerFiles {
         let stored = |file: Option<u64>| {
-            file.map(|file| Stored {
+            file.map(|file| StoredObject {
                 file,
                 time: 1,
-                ..Stored::default()
+                ..StoredObject::default()
             })
         };
         let entries = entries.iter();

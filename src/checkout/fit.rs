@@ -9,10 +9,10 @@ mod identity;
 
 use std::fmt;
 
-use super::against::Entries;
+use super::against::AxisEntries;
 
 pub use entries::read_entries;
-pub use identity::{Spelling, StoreIdentity};
+pub use identity::{KeySpelling, StoreIdentity};
 
 /// A change of a layer that has no effect, because it does not fit what is there now: an object that is not shown, or a
 /// deletion.
@@ -41,7 +41,7 @@ impl fmt::Display for Misfit {
 }
 
 /// Why an object along an axis is not shown. `now`: the entries that the axis has.
-pub fn other_entries(axis: &str, before: &Entries, now: Option<&Entries>) -> String {
+pub fn other_entries(axis: &str, before: &AxisEntries, now: Option<&AxisEntries>) -> String {
     let count = before.count();
     match now {
         None => format!(

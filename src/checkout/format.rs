@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::checkouts::Checkouts;
-use super::encode::{Base, Key, Plan};
+use super::encode::{Base, ObjectKey, Plan};
 use super::object::NewFile;
 use super::target::{Deletion, Part, Target};
 use crate::checkout::extent::Extent;
@@ -25,7 +25,7 @@ mod verified;
 pub use file_set::{FileSet, PartNames, leads_out};
 pub use registry::Registry;
 pub use root::{StoreRoot, Versions};
-pub use verified::{Report, Verified};
+pub use verified::{Verified, VerifyReport};
 
 /// How closely a store is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,11 +118,11 @@ pub trait Format: Send + Sync {
 
     /// Says how the object at `key` is stored that consists of `parts`: what its file holds, or which members are still
     /// missing. EINVAL for wrong content, shape or type, EOPNOTSUPP for what has no form in HDF5.
-    fn plan(&self, base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan>;
+    fn plan(&self, base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan>;
 
     /// Says what becomes of the object at `key` when one of its files is deleted; `member` is empty for a file that is the
     /// whole object. An error if the file may not be deleted.
-    fn deletion(&self, _base: &dyn Base, _key: &Key, _member: &str) -> Result<Deletion> {
+    fn deletion(&self, _base: &dyn Base, _key: &ObjectKey, _member: &str) -> Result<Deletion> {
         Ok(Deletion::Object)
     }
 
@@ -154,7 +154,7 @@ pub trait Format: Send + Sync {
 
     /// Checks a store with means of its own, such as digests, each object once; `None`: all there is to check is whether
     /// its files can be read.
-    fn verify(&self, _dir: &dyn Directory, _report: &dyn Report) -> Option<Result<Verified>> {
+    fn verify(&self, _dir: &dyn Directory, _report: &dyn VerifyReport) -> Option<Result<Verified>> {
         None
     }
 
@@ -175,13 +175,13 @@ pub trait Format: Send + Sync {
 }
 
 /// Says how the object at `key` is stored that consists of `parts`; errors name it.
-pub fn plan(format: &dyn Format, base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
+pub fn plan(format: &dyn Format, base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan> {
     let planned = format.plan(base, key, parts);
     planned.map_err(|e| e.about(key.name()))
 }
 
 /// Returns a file with an empty group.
-pub fn group(format: &dyn Format, key: &Key) -> NewFile {
+pub fn group(format: &dyn Format, key: &ObjectKey) -> NewFile {
     let mut new = NewFile::default();
     new.mark(key.path(), Vec::new());
     format.mark_file(&mut new);
@@ -210,7 +210,7 @@ pub mod bare {
             })
         }
 
-        fn plan(&self, _base: &dyn Base, _key: &Key, _parts: &[Part]) -> Result<Plan> {
+        fn plan(&self, _base: &dyn Base, _key: &ObjectKey, _parts: &[Part]) -> Result<Plan> {
             Err(Error::damaged("nothing is stored"))
         }
     }

@@ -25,7 +25,7 @@ const FORM: LogForm = LogForm {
 
 /// A file of the layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stored {
+pub struct StoredObject {
     /// Its number, which is its name.
     pub file: u64,
     /// When the object was written, in nanoseconds since 1970.
@@ -46,17 +46,17 @@ const FEW: usize = if cfg!(test) { 16 } else { 1000 };
 
 /// What became of an object: a file, or nothing when it was deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct ObjectChange {
     /// The path of the object as the mount shows it.
     pub path: String,
     // Never left out: a record without it is of another kind.
     #[serde(deserialize_with = "Option::deserialize")]
-    pub stored: Option<Stored>,
+    pub stored: Option<StoredObject>,
 }
 
 /// A member of an object that is not complete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct KeptMember {
     /// Its path inside the object, with suffix.
     pub name: String,
     /// The number of its file, which is as it was written.
@@ -67,11 +67,11 @@ pub struct Kept {
 
 /// An object that lacks members, or whose members do not fit each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Incomplete {
+pub struct KeptObject {
     /// The path that the object is to have.
     pub object: String,
     /// Those that are there; if none, the object is forgotten.
-    pub members: Vec<Kept>,
+    pub members: Vec<KeptMember>,
     pub missing: Vec<String>,
     /// Why the members that are there make no object together with what is stored of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,7 +91,7 @@ pub struct BaseFile {
 
 /// What the changes that follow in the index were made on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Begun {
+pub struct LayerBase {
     /// Committed layers below.
     pub commits: u64,
     /// The id of the uppermost of them; `None` if there is none, or a version that knew no ids wrote it.
@@ -105,7 +105,7 @@ pub struct Begun {
 
 /// What a store was when the first object was written over it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Store {
+pub struct StoreEntry {
     /// The key of the store; empty if the mount shows nothing else.
     pub store: String,
     pub identity: StoreIdentity,
@@ -115,10 +115,10 @@ pub struct Store {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Line {
-    Change(Record),
-    Incomplete(Incomplete),
-    Begun(Begun),
-    Store(Store),
+    Change(ObjectChange),
+    Incomplete(KeptObject),
+    Begun(LayerBase),
+    Store(StoreEntry),
 }
 
 impl record_log::LogRecord for Line {
@@ -133,13 +133,13 @@ impl record_log::LogRecord for Line {
 
 /// What an index says.
 #[derive(Clone, Debug, Default)]
-pub struct Changes {
+pub struct IndexChanges {
     /// Every object that was changed; `None`: it was deleted.
-    pub entries: BTreeMap<String, Option<Stored>>,
+    pub entries: BTreeMap<String, Option<StoredObject>>,
     /// What the layer was begun on first.
-    pub begun: Option<Begun>,
+    pub begun: Option<LayerBase>,
     /// Objects that are not complete, by their path.
-    pub incomplete: BTreeMap<String, Incomplete>,
+    pub incomplete: BTreeMap<String, KeptObject>,
     /// What the stores were, by key.
     pub stores: BTreeMap<String, StoreIdentity>,
     /// On how many commits each object was changed first.
@@ -150,7 +150,7 @@ pub struct Changes {
     on: BTreeMap<u64, String>,
 }
 
-impl Changes {
+impl IndexChanges {
     /// What the index of the layer in `dir` says now.
     pub fn read(dir: &Dir) -> Result<Self> {
         let lines: Vec<Line> = record_log::read(dir, NAME, FORM)?;
@@ -167,7 +167,7 @@ impl Changes {
 
     /// Answers the numbers of members' files that nobody needs from then on.
     fn take(&mut self, line: Line) -> Vec<u64> {
-        let files = |incomplete: Option<Incomplete>| {
+        let files = |incomplete: Option<KeptObject>| {
             let members = incomplete.into_iter().flat_map(|object| object.members);
             members.map(|member| member.file).collect::<Vec<_>>()
         };
@@ -175,7 +175,8 @@ impl Changes {
             Line::Change(record) => {
                 let commits = self.commits;
                 self.seen.entry(record.path.clone()).or_insert(commits);
-                let file = |stored: &Option<Stored>| stored.as_ref().map(|stored| stored.file);
+                let file =
+                    |stored: &Option<StoredObject>| stored.as_ref().map(|stored| stored.file);
                 let (path, new) = (record.path.clone(), file(&record.stored));
                 let old = self.entries.insert(record.path, record.stored);
                 // A time that is set makes no other object.
@@ -206,7 +207,7 @@ impl Changes {
                 }
                 self.begun.get_or_insert(begun);
             }
-            Line::Store(Store { store, identity }) => {
+            Line::Store(StoreEntry { store, identity }) => {
                 self.stores.insert(store, identity);
             }
         }
@@ -216,7 +217,7 @@ impl Changes {
     /// The fewest lines that say the same.
     fn lines(&self) -> Vec<Line> {
         let begun_on = |commits| {
-            Line::Begun(Begun {
+            Line::Begun(LayerBase {
                 commits,
                 base: None,
                 on: self.on.get(&commits).cloned(),
@@ -244,7 +245,7 @@ impl Changes {
         };
         for (commits, path) in paths {
             begin(commits, &mut lines);
-            lines.push(Line::Change(Record {
+            lines.push(Line::Change(ObjectChange {
                 path: path.clone(),
                 stored: self.entries.get(path).cloned().flatten(),
             }));
@@ -252,7 +253,7 @@ impl Changes {
         begin(self.commits, &mut lines);
         lines.extend(self.incomplete.values().cloned().map(Line::Incomplete));
         lines.extend(self.stores.iter().map(|(store, identity)| {
-            Line::Store(Store {
+            Line::Store(StoreEntry {
                 store: store.clone(),
                 identity: identity.clone(),
             })
@@ -270,7 +271,7 @@ impl Changes {
 /// The index of one layer, open to be added to.
 pub struct Index {
     lines: RecordLog<Line>,
-    changes: Changes,
+    changes: IndexChanges,
     /// Lines of the file.
     count: usize,
     /// So many are too many.
@@ -291,7 +292,7 @@ impl Index {
         let mut index = Self {
             lines,
             count: records.len(),
-            changes: Changes::of(records),
+            changes: IndexChanges::of(records),
             most: 0,
         };
         index.compact();
@@ -300,7 +301,7 @@ impl Index {
 
     /// Writes the file anew if most of its lines say nothing any more.
     fn compact(&mut self) {
-        let Changes {
+        let IndexChanges {
             entries,
             incomplete,
             stores,
@@ -331,12 +332,12 @@ impl Index {
     }
 
     /// Every object that was changed; `None`: it was deleted.
-    pub fn entries(&self) -> &BTreeMap<String, Option<Stored>> {
+    pub fn entries(&self) -> &BTreeMap<String, Option<StoredObject>> {
         &self.changes.entries
     }
 
     /// Remembers what the changes from now on are made on.
-    pub fn begin(&mut self, begun: Begun) -> Result<()> {
+    pub fn begin(&mut self, begun: LayerBase) -> Result<()> {
         if self.changes.begun.is_some() && self.changes.commits == begun.commits {
             return Ok(());
         }
@@ -344,7 +345,7 @@ impl Index {
     }
 
     /// Remembers what a store is that objects are written over, durably.
-    pub fn know(&mut self, store: Store) -> Result<()> {
+    pub fn know(&mut self, store: StoreEntry) -> Result<()> {
         self.add(vec![Line::Store(store)]).map(drop)
     }
 
@@ -354,19 +355,19 @@ impl Index {
     }
 
     /// Objects that are not complete, by their path.
-    pub fn incomplete(&self) -> &BTreeMap<String, Incomplete> {
+    pub fn incomplete(&self) -> &BTreeMap<String, KeptObject> {
         &self.changes.incomplete
     }
 
     /// Makes changes happen, durably: on failure none of them. Answers the numbers of members' files that nobody
     /// needs any more.
-    pub fn add_all(&mut self, records: Vec<Record>) -> Result<Vec<u64>> {
+    pub fn add_all(&mut self, records: Vec<ObjectChange>) -> Result<Vec<u64>> {
         self.add(records.into_iter().map(Line::Change).collect())
     }
 
     /// Remembers an object that is not complete, durably, in the place of what was known of it. Answers as
     /// `add_all`.
-    pub fn keep(&mut self, object: Incomplete) -> Result<Vec<u64>> {
+    pub fn keep(&mut self, object: KeptObject) -> Result<Vec<u64>> {
         self.add(vec![Line::Incomplete(object)])
     }
 

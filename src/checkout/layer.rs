@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::checkouts::LayerFiles;
 use super::fit::StoreIdentity;
-use super::index::{Begun, Incomplete, Index, Record, Store, Stored};
+use super::index::{Index, KeptObject, LayerBase, ObjectChange, StoreEntry, StoredObject};
 use super::layer_lock::LayerLock;
 use super::object::{self, NewFile};
 use super::pending_changes::PendingChanges;
@@ -30,7 +30,7 @@ use crate::io::storage::Storage;
 
 use shown::Replaced;
 
-pub use member::{Member, name_of_member};
+pub use member::{NewMember, name_of_member};
 
 /// Endings of a finished file, of one that is being made, and of a member of an object that is not complete.
 const FINISHED: &str = "h5";
@@ -133,18 +133,18 @@ impl Layer {
     }
 
     /// Every object that was changed, by its path; `None`: it was deleted.
-    pub fn entries(&self) -> BTreeMap<String, Option<Stored>> {
+    pub fn entries(&self) -> BTreeMap<String, Option<StoredObject>> {
         self.pending().now().clone()
     }
 
     /// Returns the path of an object's file.
     #[cfg(feature = "internals")]
-    pub fn path(&self, stored: &Stored) -> std::path::PathBuf {
+    pub fn path(&self, stored: &StoredObject) -> std::path::PathBuf {
         self.dir.path().join(stored.name())
     }
 
     /// Remembers what the changes from now on are made on.
-    pub fn begin(&self, begun: Begun) -> Result<()> {
+    pub fn begin(&self, begun: LayerBase) -> Result<()> {
         self.pending().begin(begun)
     }
 
@@ -154,7 +154,7 @@ impl Layer {
             return Ok(());
         }
         let identity = look()?;
-        self.pending().know(Store {
+        self.pending().know(StoreEntry {
             store: store.to_owned(),
             identity,
         })
@@ -165,7 +165,7 @@ impl Layer {
     ///
     /// On failure the object is what it was, and the error says why: EINVAL and the like if the content is wrong,
     /// EOPNOTSUPP if HDF5 has no form for it.
-    pub fn put(&self, path: &str, new: &NewFile, time: SystemTime) -> Result<Stored> {
+    pub fn put(&self, path: &str, new: &NewFile, time: SystemTime) -> Result<StoredObject> {
         let (stored, file) = self.make(path, new, time)?;
         self.change(path, Some(stored.clone()), Some(file))?;
         Ok(stored)
@@ -178,7 +178,7 @@ impl Layer {
         new: &NewFile,
         time: SystemTime,
         gone: &[String],
-    ) -> Result<Stored> {
+    ) -> Result<StoredObject> {
         let (stored, file) = self.make(path, new, time)?;
         let mut changes = vec![(path, Some(stored.clone()), Some(file))];
         changes.extend(gone.iter().map(|gone| (gone.as_str(), None, None)));
@@ -187,7 +187,7 @@ impl Layer {
     }
 
     /// Makes the file of an object, which no change names yet.
-    fn make(&self, path: &str, new: &NewFile, time: SystemTime) -> Result<(Stored, File)> {
+    fn make(&self, path: &str, new: &NewFile, time: SystemTime) -> Result<(StoredObject, File)> {
         self.pending().check()?;
         if self.pending().waiting() >= most_waiting() {
             self.sync()?;
@@ -211,12 +211,12 @@ impl Layer {
             let _ = storage.remove(dir, &whole);
             e.about(path)
         })?;
-        let stored = Stored {
+        let stored = StoredObject {
             file: number,
             time: nanoseconds(time),
             size: new.size,
             against: new.against,
-            ..Stored::default()
+            ..StoredObject::default()
         };
         Ok((stored, file))
     }
@@ -232,11 +232,11 @@ impl Layer {
         let stored = self.pending().now().get(path).cloned().flatten();
         let stored = stored.ok_or_else(|| Error::new(ErrorKind::NotFound, "no such object"))?;
         let time = nanoseconds(time);
-        self.change(path, Some(Stored { time, ..stored }), None)
+        self.change(path, Some(StoredObject { time, ..stored }), None)
     }
 
-    fn change(&self, path: &str, stored: Option<Stored>, file: Option<File>) -> Result<()> {
-        let record = Record {
+    fn change(&self, path: &str, stored: Option<StoredObject>, file: Option<File>) -> Result<()> {
+        let record = ObjectChange {
             path: path.to_owned(),
             stored,
         };
@@ -256,13 +256,13 @@ impl Layer {
 
     /// Makes changes and waits until they are durable, together with all others that wait. On failure, none of them
     /// happens later.
-    fn change_now(&self, changes: Vec<(&str, Option<Stored>, Option<File>)>) -> Result<()> {
+    fn change_now(&self, changes: Vec<(&str, Option<StoredObject>, Option<File>)>) -> Result<()> {
         let mut settled = Vec::with_capacity(changes.len());
         {
             let mut pending = self.pending();
             pending.check()?;
             for (path, stored, file) in changes {
-                let record = Record {
+                let record = ObjectChange {
                     path: path.to_owned(),
                     stored,
                 };
@@ -273,7 +273,7 @@ impl Layer {
     }
 }
 
-impl Stored {
+impl StoredObject {
     /// The name of the object's file in its layer.
     pub fn name(&self) -> String {
         file_name(self.file, FINISHED)
@@ -293,13 +293,13 @@ pub fn nanoseconds(time: SystemTime) -> i64 {
 }
 
 /// A file with a name as layers give them.
-struct Numbered {
+struct NumberedFile {
     name: String,
     number: u64,
     ending: &'static str,
 }
 
-fn files(dir: &Dir) -> std::io::Result<Vec<Numbered>> {
+fn files(dir: &Dir) -> std::io::Result<Vec<NumberedFile>> {
     let mut files = Vec::new();
     for (name, _) in dir.names()? {
         let Some((stem, ending)) = name.to_str().and_then(|name| name.split_once('.')) else {
@@ -311,7 +311,7 @@ fn files(dir: &Dir) -> std::io::Result<Vec<Numbered>> {
             && ours
             && let Some(ending) = endings.into_iter().find(|known| *known == ending)
         {
-            files.push(Numbered {
+            files.push(NumberedFile {
                 name: format!("{stem}.{ending}"),
                 number,
                 ending,

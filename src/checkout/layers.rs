@@ -11,17 +11,18 @@ use std::time::SystemTime;
 use serde_json::{Value as Json, json};
 
 use super::axes::Axes;
-use super::checkouts::{Checkouts, LayerFiles, Opened};
+use super::checkouts::{Checkouts, LayerFiles, OpenCheckout};
 use super::fit::StoreIdentity;
-use super::index::Kept;
-use super::layer::{Layer, Member};
+use super::index::KeptMember;
+use super::layer::{Layer, NewMember};
 use super::object::NewFile;
 use super::syncer::Syncer;
 use super::target::{
-    Deletion, Incomplete, Made, Names, Outcome, Part, Place, Restored, Role, Target, Unstored,
+    Deletion, IncompleteObject, Made, Part, PartPlace, PathNames, Restored, Role, StoreOutcome,
+    Target, Unstored,
 };
 use super::view::View;
-use crate::checkout::encode::{Key, Plan};
+use crate::checkout::encode::{ObjectKey, Plan};
 use crate::checkout::format;
 use crate::checkout::format::Registry;
 use crate::dataset::context::Context;
@@ -64,7 +65,7 @@ impl LayerTarget {
             return Err(refused(libc::EOPNOTSUPP, why));
         }
         let creator = |dir: &Dir| Creator::worker(program(), &dir.path_of_descriptor());
-        let Opened { layer, mut below } = checkouts.open(name, Arc::new(Disk), creator)?;
+        let OpenCheckout { layer, mut below } = checkouts.open(name, Arc::new(Disk), creator)?;
         below.push(layer.files());
         let view = over(base, context, formats, below);
         let layer = Arc::new(layer);
@@ -91,7 +92,7 @@ impl LayerTarget {
     }
 
     /// Refuses to take an axis away that objects lie along; the log names them.
-    fn check_unused(&self, key: &Key, above: &Names) -> Result<()> {
+    fn check_unused(&self, key: &ObjectKey, above: &PathNames) -> Result<()> {
         /// Users that are named.
         const MOST: usize = 100;
         let axis = key.name();
@@ -214,7 +215,7 @@ impl Target for LayerTarget {
         self.view.root()
     }
 
-    fn role(&self, path: &Names) -> Result<Role> {
+    fn role(&self, path: &PathNames) -> Result<Role> {
         let Some((last, above)) = path.split_last() else {
             return Err(refused(libc::EPERM, "the root of the mount"));
         };
@@ -233,7 +234,7 @@ impl Target for LayerTarget {
         };
         self.check_names(&names[depth..], suffix)?;
         let (object, member) = names.split_at(inside);
-        Ok(Role::Stored(Place {
+        Ok(Role::Stored(PartPlace {
             object: self.view.key(object)?,
             member: self.view.key(member)?,
             suffix,
@@ -248,13 +249,13 @@ impl Target for LayerTarget {
         self.layer.dir().path()
     }
 
-    fn store(&self, object: &str, parts: &[Part], time: SystemTime) -> Result<Outcome> {
+    fn store(&self, object: &str, parts: &[Part], time: SystemTime) -> Result<StoreOutcome> {
         let _axes = self.axes.share(self.along(object));
         match self.plan(object, parts)? {
-            Planned::Incomplete(missing) => Ok(Outcome::Incomplete(missing)),
+            Planned::Incomplete(missing) => Ok(StoreOutcome::Incomplete(missing)),
             Planned::Complete { new, is_directory } => {
                 self.put(object, &new, time, is_directory)?;
-                Ok(Outcome::Stored)
+                Ok(StoreOutcome::Stored)
             }
         }
     }
@@ -265,10 +266,10 @@ impl Target for LayerTarget {
         parts: &[Part],
         time: SystemTime,
         gone: &[String],
-    ) -> Result<Outcome> {
+    ) -> Result<StoreOutcome> {
         let _axes = self.axes.share(self.along(object));
         match self.plan(object, parts)? {
-            Planned::Incomplete(missing) => Ok(Outcome::Incomplete(missing)),
+            Planned::Incomplete(missing) => Ok(StoreOutcome::Incomplete(missing)),
             Planned::Complete { new, is_directory } => {
                 self.know_store(object)?;
                 let changed = gone.iter().map(String::as_str).chain([object]);
@@ -276,12 +277,12 @@ impl Target for LayerTarget {
                 let stored = self.layer.replace(object, &new, time, gone)?;
                 self.view.put(object, &stored, is_directory);
                 gone.iter().for_each(|gone| self.view.remove(gone));
-                Ok(Outcome::Stored)
+                Ok(StoreOutcome::Stored)
             }
         }
     }
 
-    fn deletion(&self, place: &Place) -> Result<Deletion> {
+    fn deletion(&self, place: &PartPlace) -> Result<Deletion> {
         let (key, above) = self.place(&place.object)?;
         self.check_unused(&key, &above)?;
         let dir = self.directory(&above)?;
@@ -322,7 +323,7 @@ impl Target for LayerTarget {
         }
     }
 
-    fn make_directory(&self, path: &Names, time: SystemTime) -> Result<Made> {
+    fn make_directory(&self, path: &PathNames, time: SystemTime) -> Result<Made> {
         let above = path.split_last().map_or(&[][..], |(_, above)| above);
         let depth = self.store_depth(above)?;
         self.check_names(&path[depth..], "")?;
@@ -336,7 +337,7 @@ impl Target for LayerTarget {
         Ok(Made::Stored)
     }
 
-    fn remove_directory(&self, path: &Names) -> Result<()> {
+    fn remove_directory(&self, path: &PathNames) -> Result<()> {
         let above = path.split_last().map_or(&[][..], |(_, above)| above);
         if let Some(depth) = self.view.store_depth(above) {
             self.check_names(&path[depth..], "")?;
@@ -351,7 +352,7 @@ impl Target for LayerTarget {
         missing: &[String],
         why: Option<&str>,
     ) -> Result<Vec<u64>> {
-        let member = |unstored: &Unstored| Member {
+        let member = |unstored: &Unstored| NewMember {
             name: format!(
                 "{}{}",
                 unstored.part.place.member, unstored.part.place.suffix
@@ -360,15 +361,15 @@ impl Target for LayerTarget {
             time: unstored.time,
             kept: unstored.kept,
         };
-        let members: Vec<Member> = parts.iter().map(member).collect();
+        let members: Vec<NewMember> = parts.iter().map(member).collect();
         self.layer.keep(object, &members, (missing, why))
     }
 
-    fn kept(&self) -> Vec<Incomplete> {
+    fn kept(&self) -> Vec<IncompleteObject> {
         let objects = self.layer.incomplete().into_iter();
         objects
             .map(|kept| {
-                let open = |member: &Kept| {
+                let open = |member: &KeptMember| {
                     // A file that is the whole object has but a suffix.
                     let whole = SUFFIXES.contains(&member.name.as_bytes());
                     let between = if whole { "" } else { "/" };
@@ -386,7 +387,7 @@ impl Target for LayerTarget {
                         kept: member.file,
                     })
                 };
-                let restored = |member: &Kept| {
+                let restored = |member: &KeptMember| {
                     let opened = open(member);
                     let told = opened.inspect_err(|e| {
                         let line = format!("{}/{}: {}", kept.object, member.name, e.message);
@@ -394,7 +395,7 @@ impl Target for LayerTarget {
                     });
                     told.ok()
                 };
-                Incomplete {
+                IncompleteObject {
                     parts: kept.members.iter().filter_map(restored).collect(),
                     object: kept.object.clone(),
                     missing: kept.missing.clone(),

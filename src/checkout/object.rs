@@ -9,7 +9,7 @@ mod in_place;
 use std::fs::File;
 use std::sync::Arc;
 
-use super::chunked::{self, Chunks};
+use super::chunked::{self, ChunkedElements};
 use crate::checkout::against::Against;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::{
@@ -89,7 +89,7 @@ pub fn write(
             NewLayout::Chunked {
                 chunk, encoding, ..
             } => {
-                let cut = Chunks {
+                let cut = ChunkedElements {
                     shape: &dataset.shape,
                     chunk,
                     element: dataset.element.size(),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::fit::StoreIdentity;
-use super::index::{Begun, Incomplete, Index, Record, Store, Stored};
+use super::index::{Index, KeptObject, LayerBase, ObjectChange, StoreEntry, StoredObject};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Most objects that a message names.
@@ -19,7 +19,7 @@ const NAMED: usize = 20;
 pub struct PendingChanges {
     index: Index,
     /// What the index says with all that waits.
-    now: BTreeMap<String, Option<Stored>>,
+    now: BTreeMap<String, Option<StoredObject>>,
     waiting: Vec<PendingChange>,
     /// Why there will be no other changes.
     lost: Option<Error>,
@@ -27,13 +27,13 @@ pub struct PendingChanges {
 
 /// A change that has no line in the index yet.
 pub struct PendingChange {
-    pub record: Record,
+    pub record: ObjectChange,
     /// The new file, which is not synced.
     pub file: Option<File>,
     /// What nobody needs once the change has happened.
-    pub old: Option<Stored>,
+    pub old: Option<StoredObject>,
     /// What stood there before, if the layer said anything of it.
-    before: Option<Option<Stored>>,
+    before: Option<Option<StoredObject>>,
     settled: Settled,
 }
 
@@ -58,7 +58,7 @@ impl PendingChanges {
     }
 
     /// Every object that was changed; `None`: it was deleted.
-    pub fn now(&self) -> &BTreeMap<String, Option<Stored>> {
+    pub fn now(&self) -> &BTreeMap<String, Option<StoredObject>> {
         &self.now
     }
 
@@ -67,11 +67,11 @@ impl PendingChanges {
         self.waiting.len()
     }
 
-    pub fn begin(&mut self, begun: Begun) -> Result<()> {
+    pub fn begin(&mut self, begun: LayerBase) -> Result<()> {
         self.index.begin(begun)
     }
 
-    pub fn know(&mut self, store: Store) -> Result<()> {
+    pub fn know(&mut self, store: StoreEntry) -> Result<()> {
         self.check()?;
         self.index.know(store)
     }
@@ -82,7 +82,7 @@ impl PendingChanges {
     }
 
     /// Notes a change.
-    pub fn change(&mut self, record: Record, file: Option<File>) -> Result<Settled> {
+    pub fn change(&mut self, record: ObjectChange, file: Option<File>) -> Result<Settled> {
         self.check()?;
         let new = record.stored.as_ref().map(|stored| stored.file);
         let before = self.now.insert(record.path.clone(), record.stored.clone());
@@ -109,12 +109,12 @@ impl PendingChanges {
     }
 
     /// Objects that are not complete, by their path.
-    pub fn incomplete(&self) -> &BTreeMap<String, Incomplete> {
+    pub fn incomplete(&self) -> &BTreeMap<String, KeptObject> {
         self.index.incomplete()
     }
 
     /// Remembers an object that is not complete, at once. Answers the numbers of files that nobody needs any more.
-    pub fn keep(&mut self, object: Incomplete) -> Result<Vec<u64>> {
+    pub fn keep(&mut self, object: KeptObject) -> Result<Vec<u64>> {
         self.check()?;
         self.index.keep(object)
     }
@@ -139,7 +139,7 @@ impl PendingChanges {
     }
 
     /// Takes back a change that still waits. Answers the file that nobody needs then, if it has one.
-    pub fn withdraw(&mut self, settled: &Settled) -> Option<Stored> {
+    pub fn withdraw(&mut self, settled: &Settled) -> Option<StoredObject> {
         let is_it = |waiting: &PendingChange| Arc::ptr_eq(&waiting.settled.0, &settled.0);
         let at = self.waiting.iter().position(is_it)?;
         let PendingChange { record, before, .. } = self.waiting.remove(at);

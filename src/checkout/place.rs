@@ -17,7 +17,7 @@ use rustix::fs::CWD;
 use super::checkouts::{base_files, name_of};
 use super::commits;
 use super::format::Registry;
-use super::index::Changes;
+use super::index::IndexChanges;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::dir::Dir;
 use crate::io::rights::Rights;
@@ -34,7 +34,7 @@ const LONGEST: u64 = 1 << 16;
 
 /// A directory of checkouts. It need not exist.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct CheckoutsPlace {
     dir: PathBuf,
     /// The last name may be a link: the caller has said it.
     follow: bool,
@@ -42,7 +42,7 @@ pub struct Place {
     mark: Option<Vec<u8>>,
 }
 
-impl Place {
+impl CheckoutsPlace {
     /// Beside the store.
     pub fn beside(store: &Path, formats: &Registry) -> Self {
         let mut dir = whole(store, formats).into_os_string();
@@ -257,7 +257,7 @@ fn begun_on(dir: &Dir, store: &Path) -> Result<bool> {
         let Some(layer) = layer else {
             continue;
         };
-        let begun = Changes::read(&dir.below(layer)?)?.begun;
+        let begun = IndexChanges::read(&dir.below(layer)?)?.begun;
         let before = begun.and_then(|begun| begun.base).unwrap_or_default();
         if let Some(now) = &now {
             told |= !before.is_empty();

@@ -16,7 +16,7 @@ use crate::io::scratch::Scratch;
 use crate::tree::{Directory, name};
 
 /// A path in the mount, from the root down, as its directories show the names.
-pub type Names = [Vec<u8>];
+pub type PathNames = [Vec<u8>];
 
 /// Refuses a name that a mount would show otherwise, or not at all; see `tree::name::check`.
 pub fn check_name(stem: &[u8], suffix: &str, as_shown: Vec<u8>) -> Result<()> {
@@ -33,7 +33,7 @@ pub fn check_name(stem: &[u8], suffix: &str, as_shown: Vec<u8>) -> Result<()> {
 
 /// Which part of which object a file is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct PartPlace {
     /// The object's key: its path in the mount, without the suffix of the last name.
     pub object: String,
     /// The file's path inside the object without its suffix; empty for a file that is the whole object.
@@ -46,7 +46,7 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A file of that name is stored, as soon as its object is complete.
-    Stored(Place),
+    Stored(PartPlace),
     /// No object has such a name: the file is kept for this mount only, until it is renamed.
     Scratch,
 }
@@ -72,7 +72,7 @@ pub enum Deletion {
 /// A file that is to be stored.
 #[derive(Clone)]
 pub struct Part {
-    pub place: Place,
+    pub place: PartPlace,
     /// Whole and unchanged for as long as the call takes.
     pub content: Arc<dyn Content>,
     /// It is what is stored already, and nothing that was written now.
@@ -98,7 +98,7 @@ pub struct Restored {
 }
 
 /// An object that is not complete, and that an earlier mount kept.
-pub struct Incomplete {
+pub struct IncompleteObject {
     pub object: String,
     pub parts: Vec<Restored>,
     pub missing: Vec<String>,
@@ -107,7 +107,7 @@ pub struct Incomplete {
 
 /// What became of parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum StoreOutcome {
     /// The object is stored, durably from the next `sync` on, and the tree shows it.
     Stored,
     /// Nothing was stored: these members are missing.
@@ -130,12 +130,12 @@ pub trait Target: Send + Sync {
     fn root(&self) -> Arc<dyn Directory>;
 
     /// Whether anything can be changed in a directory or below it.
-    fn is_writable(&self, _path: &Names) -> bool {
+    fn is_writable(&self, _path: &PathNames) -> bool {
         true
     }
 
     /// What a file of that path would be; an error where no file can be made.
-    fn role(&self, path: &Names) -> Result<Role>;
+    fn role(&self, path: &PathNames) -> Result<Role>;
 
     /// An empty scratch file on the disk that things are stored on.
     fn scratch(&self) -> Scratch;
@@ -145,7 +145,7 @@ pub trait Target: Send + Sync {
 
     /// Stores one object from all its parts, in the place of what has its key now. EINVAL and the like if they
     /// cannot be such an object.
-    fn store(&self, object: &str, parts: &[Part], time: SystemTime) -> Result<Outcome>;
+    fn store(&self, object: &str, parts: &[Part], time: SystemTime) -> Result<StoreOutcome>;
 
     /// Stores an object as `store` does and, if it is complete, deletes others with it: durably when it returns, and
     /// nothing is shown before.
@@ -155,7 +155,7 @@ pub trait Target: Send + Sync {
         parts: &[Part],
         time: SystemTime,
         gone: &[String],
-    ) -> Result<Outcome>;
+    ) -> Result<StoreOutcome>;
 
     /// Whether `store` takes no longer than reading what is stored.
     fn stores_quickly(&self) -> bool {
@@ -164,7 +164,7 @@ pub trait Target: Send + Sync {
 
     /// What the deletion of a stored file means for its object. An error, ENOTEMPTY for what others need, if it may not
     /// be deleted.
-    fn deletion(&self, _place: &Place) -> Result<Deletion> {
+    fn deletion(&self, _place: &PartPlace) -> Result<Deletion> {
         Ok(Deletion::Object)
     }
 
@@ -181,10 +181,10 @@ pub trait Target: Send + Sync {
     fn set_time(&self, object: &str, time: SystemTime) -> Result<bool>;
 
     /// Makes a directory where there is nothing.
-    fn make_directory(&self, path: &Names, time: SystemTime) -> Result<Made>;
+    fn make_directory(&self, path: &PathNames, time: SystemTime) -> Result<Made>;
 
     /// Removes a stored directory, which is empty, or an object that is shown as a directory.
-    fn remove_directory(&self, path: &Names) -> Result<()>;
+    fn remove_directory(&self, path: &PathNames) -> Result<()>;
 
     /// Keeps the parts of an object that is not complete for later mounts, in the place of those that were kept
     /// before; without parts it is forgotten. Durable when it returns. Answers as what each part was kept.
@@ -205,7 +205,7 @@ pub trait Target: Send + Sync {
     }
 
     /// What earlier mounts kept.
-    fn kept(&self) -> Vec<Incomplete> {
+    fn kept(&self) -> Vec<IncompleteObject> {
         Vec::new()
     }
 

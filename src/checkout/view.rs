@@ -20,7 +20,7 @@ use std::time::SystemTime;
 use super::checkouts::LayerFiles;
 use super::fit::{Misfit, read_entries};
 use super::format::Registry;
-use super::index::Stored;
+use super::index::StoredObject;
 use super::layer;
 use crate::checkout::against::Against;
 use crate::dataset::context::Context;
@@ -153,7 +153,7 @@ impl View {
 
     /// An object stands at a key from now on, and nothing of what was below it. `is_directory`: it may be shown
     /// as a directory.
-    pub fn put(&self, key: &str, stored: &Stored, is_directory: bool) {
+    pub fn put(&self, key: &str, stored: &StoredObject, is_directory: bool) {
         let mut pile = self.pile();
         pile.misfits.retain(|misfit| misfit.key != key);
         let Some((at, layer)) = pile.uppermost() else {
@@ -177,7 +177,13 @@ impl View {
             .set(key.as_bytes(), None, SystemTime::now(), true);
     }
 
-    fn object_of(&self, layer: &LayerFiles, at: usize, key: &str, stored: &Stored) -> LayerObject {
+    fn object_of(
+        &self,
+        layer: &LayerFiles,
+        at: usize,
+        key: &str,
+        stored: &StoredObject,
+    ) -> LayerObject {
         LayerObject {
             dir: layer.dir.clone(),
             file: stored.name(),

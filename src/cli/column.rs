@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use super::checkout::hangar::open;
 use super::{CliError, EXIT_OBJECT};
 use crate::error::Error;
-use crate::formats::hangar::stage::schema::{Compression, NewColumn, NewSamples, dtype_named};
+use crate::formats::hangar::stage::schema::{
+    ColumnCompression, NewColumn, NewSamples, dtype_named,
+};
 
 /// Work with the columns of a Hangar repository.
 #[derive(clap::Args, Debug)]
@@ -130,7 +132,9 @@ fn samples(args: &Create) -> Result<NewSamples, CliError> {
         fixed: !args.variable,
         backend: args.backend.clone(),
         compression: match &args.compress {
-            Some(text) => Some(Compression::parse(text).map_err(|e| CliError::usage(e.message))?),
+            Some(text) => {
+                Some(ColumnCompression::parse(text).map_err(|e| CliError::usage(e.message))?)
+            }
             None => None,
         },
     })

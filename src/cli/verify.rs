@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::checkout::format::{Depth, Format, Registry, Report, Verified};
+use crate::checkout::format::{Depth, Format, Registry, Verified, VerifyReport};
 use crate::cli::store::StoreArgs;
 use crate::cli::{CliError, say};
 use crate::error::{Error, ErrorKind};
@@ -48,7 +48,7 @@ impl Progress {
     }
 }
 
-impl Report for Progress {
+impl VerifyReport for Progress {
     fn found(&self, count: u64) {
         self.bar.inc_length(count);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use npyfs::internals::checkout::encode::{Base, Key, Plan, header};
+use npyfs::internals::checkout::encode::{Base, ObjectKey, Plan, header};
 use npyfs::internals::checkout::format::Format;
 use npyfs::internals::checkout::object::NewFile;
 use npyfs::internals::checkout::target::Part;
@@ -30,7 +30,7 @@ impl Format for UpsideDown {
         Ok(root.map(|root| Arc::new(Turned(root)) as _))
     }
 
-    fn plan(&self, base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
+    fn plan(&self, base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan> {
         let turned = |part: &Part| Part {
             content: Arc::new(Turned(part.content.clone())),
             ..part.clone()

@@ -4,7 +4,7 @@ use super::*;
 use crate::checkout::format::bare::registry;
 use crate::checkout::names::LONGEST_NAME;
 
-fn open(checkouts: &Checkouts, name: &str) -> Result<Opened> {
+fn open(checkouts: &Checkouts, name: &str) -> Result<OpenCheckout> {
     checkouts.open(name, Arc::new(Disk), |_| Creator::Local)
 }
 

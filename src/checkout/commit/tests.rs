@@ -1,6 +1,6 @@
 //! Tests of `commit`.
 
-use super::super::checkouts::Opened;
+use super::super::checkouts::OpenCheckout;
 use super::super::object::NewFile;
 use super::*;
 use crate::checkout::format::bare::registry;
@@ -11,7 +11,7 @@ use crate::io::storage::faulty::Faulty;
 use std::time::SystemTime;
 
 const FITS: Fitting<'_> = &|_| Ok(Vec::new());
-const WHOLE: Broken<'_> = &|_| Ok(Vec::new());
+const WHOLE: RuleCheck<'_> = &|_| Ok(Vec::new());
 
 /// A place for checkouts of a store that nobody opens.
 fn place() -> (tempfile::TempDir, Checkouts) {
@@ -22,13 +22,13 @@ fn place() -> (tempfile::TempDir, Checkouts) {
     (dir, checkouts)
 }
 
-fn open(checkouts: &Checkouts, name: &str) -> Opened {
+fn open(checkouts: &Checkouts, name: &str) -> OpenCheckout {
     checkouts
         .open(name, Arc::new(Disk), |_| Creator::Local)
         .unwrap()
 }
 
-type Outcome = std::result::Result<Committed, Refusal>;
+type CommitResult = std::result::Result<Committed, Refusal>;
 
 /// Writes objects in a checkout; those that begin with `-` are deleted.
 fn write(checkouts: &Checkouts, name: &str, keys: &[&str]) {
@@ -52,7 +52,7 @@ fn wish(side: Option<Side>) -> Wish {
     }
 }
 
-fn commit(checkouts: &Checkouts, name: &str, side: Option<Side>) -> Outcome {
+fn commit(checkouts: &Checkouts, name: &str, side: Option<Side>) -> CommitResult {
     checkouts.commit(
         name,
         &wish(side),
@@ -68,13 +68,14 @@ fn committed(checkouts: &Checkouts) -> Vec<Vec<String>> {
     let layers = checkouts.committed().unwrap();
     let shown = |layer: &LayerFiles| {
         let entries = layer.entries.iter();
-        let name = |(key, stored): (&String, &Option<super::super::index::Stored>)| match stored {
-            Some(stored) => {
-                assert!(layer.dir.metadata(&stored.name()).is_ok());
-                key.clone()
-            }
-            None => format!("-{key}"),
-        };
+        let name =
+            |(key, stored): (&String, &Option<super::super::index::StoredObject>)| match stored {
+                Some(stored) => {
+                    assert!(layer.dir.metadata(&stored.name()).is_ok());
+                    key.clone()
+                }
+                None => format!("-{key}"),
+            };
         entries.map(name).collect()
     };
     layers.iter().map(shown).collect()

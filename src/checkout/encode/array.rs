@@ -11,7 +11,7 @@ use crate::npy::parse::{self, Header, LONGEST_HEADER, NpyError};
 
 /// An array, its elements not yet read.
 #[derive(Clone)]
-pub struct Array {
+pub struct NpyArray {
     pub dtype: DType,
     pub shape: Vec<u64>,
     /// The payload in C order.
@@ -48,7 +48,7 @@ pub fn header(file: &dyn Content) -> Result<Header> {
     Err(NpyError::HeaderTruncated.into())
 }
 
-impl Array {
+impl NpyArray {
     /// The array of an `.npy` file that a mount shows: it is in C order.
     pub fn shown(file: &Arc<dyn Content>) -> Result<Self> {
         let header = header(&**file)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::array::Array;
+use super::array::NpyArray;
 use super::spooled_file::Zeros;
 use super::text;
 use crate::checkout::object::NewFile;
@@ -11,7 +11,7 @@ use crate::hdf5::{NewDataset, NewElement};
 use crate::npy::dtype::{DType, Kind};
 
 /// Adds an array as a dataset of its own type; text becomes UTF-8.
-pub fn add(new: &mut NewFile, path: &[String], array: &Array) -> Result<()> {
+pub fn add(new: &mut NewFile, path: &[String], array: &NpyArray) -> Result<()> {
     let mut dataset = NewDataset::new(path, array.dtype.clone(), &array.shape);
     let mut data = array.data.clone();
     match array.scalar() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::array::Array;
+use super::array::NpyArray;
 use super::mapped::Mapped;
 use super::{invalid, text::windows};
 use crate::error::Result;
@@ -13,7 +13,7 @@ use crate::npy::dtype::{DType, Kind, Order};
 /// A vector of integers.
 #[derive(Clone)]
 pub struct Integers {
-    array: Array,
+    array: NpyArray,
     kind: Kind,
     size: usize,
     order: Order,
@@ -21,7 +21,7 @@ pub struct Integers {
 
 impl Integers {
     /// An array that must be one; `name` is told if it is not.
-    pub fn new(name: &str, array: Array) -> Result<Self> {
+    pub fn new(name: &str, array: NpyArray) -> Result<Self> {
         match array.scalar() {
             Some((kind @ (Kind::Int | Kind::Uint), size @ 1..=8, order))
                 if array.shape.len() == 1 =>

@@ -6,9 +6,9 @@ use crate::tree::name::unescape;
 
 /// Own names from the root group of the store to an object; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Key(Vec<String>);
+pub struct ObjectKey(Vec<String>);
 
-impl Key {
+impl ObjectKey {
     /// Of the shown names behind the store's own path, with `#` in the place of another separator.
     pub fn of_shown<'a>(names: impl IntoIterator<Item = &'a [u8]>) -> Result<Self> {
         let names = names.into_iter().map(|name| {

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::array::Array;
+use super::array::NpyArray;
 use super::dataset::add;
-use super::{Base, Key};
+use super::{Base, ObjectKey};
 use crate::checkout::object::NewFile;
-use crate::checkout::target::{Part, Place};
+use crate::checkout::target::{Part, PartPlace};
 use crate::error::Result;
 use crate::io::content::{Content, Literal};
 use crate::io::dir::Dir;
@@ -16,12 +16,12 @@ use crate::io::storage::Disk;
 use crate::npy;
 use crate::npy::dtype::DType;
 
-pub struct Memory {
+pub struct MemoryBase {
     pub npy: HashMap<String, Vec<u8>>,
     dir: tempfile::TempDir,
 }
 
-impl Default for Memory {
+impl Default for MemoryBase {
     fn default() -> Self {
         Self {
             npy: HashMap::new(),
@@ -30,7 +30,7 @@ impl Default for Memory {
     }
 }
 
-impl Base for Memory {
+impl Base for MemoryBase {
     fn npy(&self, name: &str) -> Result<Option<Arc<dyn Content>>> {
         let found = self.npy.get(name).cloned();
         Ok(found.map(|bytes| Arc::new(Literal(bytes)) as Arc<dyn Content>))
@@ -44,7 +44,7 @@ impl Base for Memory {
 /// A file of an object.
 pub fn part(member: &str, suffix: &'static str, content: Arc<dyn Content>) -> Part {
     let (object, member) = (String::new(), member.to_owned());
-    let place = Place {
+    let place = PartPlace {
         object,
         member,
         suffix,
@@ -63,8 +63,11 @@ pub fn saved(dtype: &DType, shape: &[u64], payload: &[u8]) -> Vec<u8> {
 
 /// A file with one array as a dataset.
 pub fn dataset(key: &str, file: &[u8]) -> Result<NewFile> {
-    let array = Array::open(&Memory::default(), &(Arc::new(Literal(file.to_vec())) as _))?;
+    let array = NpyArray::open(
+        &MemoryBase::default(),
+        &(Arc::new(Literal(file.to_vec())) as _),
+    )?;
     let mut new = NewFile::default();
-    add(&mut new, Key::of_path(key)?.path(), &array)?;
+    add(&mut new, ObjectKey::of_path(key)?.path(), &array)?;
     Ok(new)
 }

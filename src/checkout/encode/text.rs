@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::array::Array;
+use super::array::NpyArray;
 use super::invalid;
 use super::mapped::Mapped;
 use super::spooled_file::Zeros;
@@ -38,12 +38,12 @@ pub fn encode(element: &[u8], order: Order, out: &mut Vec<u8>) -> Result<()> {
 }
 
 /// Whether elements are `|S` or `<U`.
-pub fn is_text(array: &Array) -> bool {
+pub fn is_text(array: &NpyArray) -> bool {
     matches!(array.kind(), Some(Kind::Bytes | Kind::Text))
 }
 
 /// Shows each element of a text array in UTF-8, or its bytes, without padding; the number comes with it.
-pub fn each(array: &Array, mut see: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+pub fn each(array: &NpyArray, mut see: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
     let Some((kind @ (Kind::Bytes | Kind::Text), size, order)) = array.scalar() else {
         return Err(invalid(format!("{} is no text", array.dtype.name())));
     };
@@ -79,7 +79,11 @@ fn check_width(size: usize) -> Result<()> {
 }
 
 /// Hands on an array in windows of whole elements of `size` bytes.
-pub fn windows(array: &Array, size: usize, mut see: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+pub fn windows(
+    array: &NpyArray,
+    size: usize,
+    mut see: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
     let step = (STEP / size.max(1)).max(1).saturating_mul(size);
     let mut block = vec![0; usize::try_from(array.data.len()).unwrap_or(step).min(step)];
     let mut at = 0;
@@ -94,7 +98,7 @@ pub fn windows(array: &Array, size: usize, mut see: impl FnMut(&[u8]) -> Result<
 }
 
 /// Says of a dataset that it was written as `<U`, if it was, so that it reads back as such.
-pub fn mark(dataset: &mut NewDataset, array: &Array) {
+pub fn mark(dataset: &mut NewDataset, array: &NpyArray) {
     if let Some((Kind::Text, size @ 4.., _)) = array.scalar() {
         let chars = i64::try_from(size / 4).unwrap_or(i64::MAX);
         dataset.attributes.push(NewAttribute::int(CHARS, chars));
@@ -103,7 +107,7 @@ pub fn mark(dataset: &mut NewDataset, array: &Array) {
 
 /// Text as UTF-8 of fixed width, and the elements. The width in bytes is that of the array in characters, or more if
 /// a pass over all of it finds such text.
-pub fn utf8(array: &Array) -> Result<(usize, Arc<dyn Content>)> {
+pub fn utf8(array: &NpyArray) -> Result<(usize, Arc<dyn Content>)> {
     let mut width = match array.scalar() {
         Some((Kind::Text, size, _)) => (size / 4).max(1),
         _ => 1,
@@ -117,7 +121,7 @@ pub fn utf8(array: &Array) -> Result<(usize, Arc<dyn Content>)> {
 
 /// Returns text as ASCII of fixed width, which is that of the array, and the width. Other text is refused while it is
 /// copied, as `reader` has no form for it.
-pub fn ascii(array: &Array, reader: &'static str) -> Result<(usize, Arc<dyn Content>)> {
+pub fn ascii(array: &NpyArray, reader: &'static str) -> Result<(usize, Arc<dyn Content>)> {
     let width = match array.scalar() {
         Some((Kind::Text, size, _)) => size / 4,
         Some((_, size, _)) => size,
@@ -139,7 +143,7 @@ pub fn ascii(array: &Array, reader: &'static str) -> Result<(usize, Arc<dyn Cont
 
 /// Elements that fit, padded with NUL.
 fn fixed(
-    array: &Array,
+    array: &NpyArray,
     width: usize,
     check: impl Fn(&[u8]) -> Result<()> + Send + Sync + 'static,
 ) -> Arc<dyn Content> {

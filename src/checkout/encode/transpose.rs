@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::spooled_file::ScratchContent;
-use super::{Array, Base};
+use super::{Base, NpyArray};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::content::{Content, Literal};
 
@@ -14,7 +14,7 @@ use crate::io::content::{Content, Literal};
 const BOX: usize = 16 << 20;
 
 /// The payload of an array whose first axis varies fastest, in C order. At least one element.
-pub fn to_c_order(base: &dyn Base, array: &Array) -> Result<Arc<dyn Content>> {
+pub fn to_c_order(base: &dyn Base, array: &NpyArray) -> Result<Arc<dyn Content>> {
     let whole = array.data.len() <= BOX as u64;
     let turn = Transpose::new(array, BOX)?;
     if whole {
@@ -48,7 +48,7 @@ struct Transpose {
 }
 
 impl Transpose {
-    fn new(array: &Array, most: usize) -> Result<Self> {
+    fn new(array: &NpyArray, most: usize) -> Result<Self> {
         let element = array.dtype.size();
         let room = (most / element.max(1)).max(1) as u64;
         Ok(Self {

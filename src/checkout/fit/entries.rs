@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 
-use crate::checkout::against::Entries;
-use crate::checkout::encode::array::{Array, header};
+use crate::checkout::against::AxisEntries;
+use crate::checkout::encode::array::{NpyArray, header};
 use crate::checkout::encode::{invalid, text};
 use crate::error::Result;
 use crate::io::content::{Content, Slice};
 
 /// Reads the entries in the `.npy` file of an axis.
-pub fn read_entries(file: &Arc<dyn Content>) -> Result<Entries> {
+pub fn read_entries(file: &Arc<dyn Content>) -> Result<AxisEntries> {
     let header = header(&**file)?;
     if header.shape.len() != 1 {
         return Err(invalid("an axis is a vector"));
     }
-    let array = Array {
+    let array = NpyArray {
         dtype: header.dtype,
         shape: header.shape,
         data: Arc::new(Slice::new(file.clone(), header.start, header.len)),
     };
-    Entries::of(|see| {
+    AxisEntries::of(|see| {
         text::each(&array, |_, entry| {
             see(entry);
             Ok(())

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::read_entries;
-use crate::checkout::against::{Entries, digest};
+use crate::checkout::against::{AxisEntries, digest};
 use crate::checkout::encode::header;
 use crate::checkout::format::Registry;
 use crate::error::{ErrorKind, Result};
@@ -31,7 +31,7 @@ const START: u64 = 4096;
 const ONE_OF: usize = 4;
 
 /// How names are spelled in keys, and how the store shows them.
-pub trait Spelling {
+pub trait KeySpelling {
     fn key(&self, shown: &[u8]) -> Vec<u8>;
 
     fn shown(&self, key: &[u8]) -> Vec<u8>;
@@ -43,9 +43,9 @@ pub struct StoreIdentity {
     /// Name of the format by whose rules it is shown. For people.
     pub kind: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub axes: Vec<Axis>,
+    pub axes: Vec<KnownAxis>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub arrays: Vec<Array>,
+    pub arrays: Vec<KnownArray>,
     /// What newer versions say of it.
     #[serde(flatten)]
     pub other: serde_json::Map<String, serde_json::Value>,
@@ -53,15 +53,15 @@ pub struct StoreIdentity {
 
 /// An axis of a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Axis {
+pub struct KnownAxis {
     /// Its key below that of the store.
     pub path: String,
-    pub entries: Entries,
+    pub entries: AxisEntries,
 }
 
 /// An array.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Array {
+pub struct KnownArray {
     /// Its key below that of the store.
     pub path: String,
     pub dtype: String,
@@ -75,7 +75,7 @@ impl StoreIdentity {
     /// Looks at the store in `dir`, whose layers are not shown.
     pub fn of(
         dir: &Arc<dyn Directory>,
-        spelling: &dyn Spelling,
+        spelling: &dyn KeySpelling,
         formats: &Registry,
     ) -> Result<Self> {
         let mut identity = Self {
@@ -113,11 +113,11 @@ impl StoreIdentity {
                                     file.open().and_then(|file| read_entries(&file))
                             {
                                 let path = path(own);
-                                identity.axes.push(Axis { path, entries });
+                                identity.axes.push(KnownAxis { path, entries });
                             }
                         } else if identity.arrays.len() < MOST_ARRAYS
                             // What cannot be read is nothing to know the store by.
-                            && let Ok(array) = Array::of(path(own), &**file)
+                            && let Ok(array) = KnownArray::of(path(own), &**file)
                         {
                             match array.shape.iter().all(|&n| n < 2) {
                                 true => scalars.push(array),
@@ -147,7 +147,7 @@ impl StoreIdentity {
     pub fn is_still(
         &self,
         dir: &Arc<dyn Directory>,
-        spelling: &dyn Spelling,
+        spelling: &dyn KeySpelling,
         is_hidden: &dyn Fn(&str) -> bool,
     ) -> bool {
         let find = |path: &str| -> Result<Option<Arc<dyn VirtualFile>>> {
@@ -170,7 +170,7 @@ impl StoreIdentity {
             Err(e) if e.kind == ErrorKind::NotFound => Some(false),
             Err(_) => None,
         };
-        let same_axis = |axis: &Axis| {
+        let same_axis = |axis: &KnownAxis| {
             let Some(file) = find(&axis.path)? else {
                 return Ok(false);
             };
@@ -182,7 +182,7 @@ impl StoreIdentity {
         if !axes.is_empty() {
             return axes.contains(&true);
         }
-        let same_array = |array: &Array| match find(&array.path)? {
+        let same_array = |array: &KnownArray| match find(&array.path)? {
             Some(file) => array.is_start_of(&*file),
             None => Ok(false),
         };
@@ -195,7 +195,7 @@ impl StoreIdentity {
     }
 }
 
-impl Array {
+impl KnownArray {
     fn of(path: String, file: &dyn VirtualFile) -> Result<Self> {
         let file = file.open()?;
         let header = header(&*file)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Hears what goes on while a store is checked.
-pub trait Report: Send + Sync {
+pub trait VerifyReport: Send + Sync {
     /// Says that this many more objects are to be checked.
     fn found(&self, count: u64);
 

@@ -5,13 +5,13 @@ use std::path::Path;
 use super::*;
 use crate::io::storage::Disk;
 
-fn record(path: &str, file: Option<u64>) -> Record {
-    let stored = file.map(|file| Stored {
+fn record(path: &str, file: Option<u64>) -> ObjectChange {
+    let stored = file.map(|file| StoredObject {
         file,
         time: -5,
-        ..Stored::default()
+        ..StoredObject::default()
     });
-    Record {
+    ObjectChange {
         path: path.into(),
         stored,
     }
@@ -37,9 +37,9 @@ fn the_last_record_of_an_object_counts() {
 #[test]
 fn what_an_object_was_first_changed_on_is_remembered() {
     let dir = tempfile::tempdir().unwrap();
-    let begun = |commits| Begun {
+    let begun = |commits| LayerBase {
         commits,
-        ..Begun::default()
+        ..LayerBase::default()
     };
     for (commits, names) in [(2, ["a", "b"]), (5, ["b", "c"])] {
         let mut index = open(dir.path()).unwrap();
@@ -48,7 +48,7 @@ fn what_an_object_was_first_changed_on_is_remembered() {
             index.add_all(vec![record(name, None)]).unwrap();
         }
     }
-    let changes = Changes::read(&Dir::own(dir.path())).unwrap();
+    let changes = IndexChanges::read(&Dir::own(dir.path())).unwrap();
     let seen = ["a", "b", "c", "d"].map(|name| changes.seen(name));
     assert_eq!(seen, [2, 2, 5, 5]);
     assert_eq!(changes.begun, Some(begun(2)));
@@ -56,11 +56,11 @@ fn what_an_object_was_first_changed_on_is_remembered() {
 
 #[test]
 fn members_count_until_their_object_is_stored_or_deleted() {
-    let kept = |files: &[u64]| Incomplete {
+    let kept = |files: &[u64]| KeptObject {
         object: "a".into(),
         members: files
             .iter()
-            .map(|&file| Kept {
+            .map(|&file| KeptMember {
                 name: format!("{file}.npy"),
                 file,
                 time: 1,
@@ -78,11 +78,11 @@ fn members_count_until_their_object_is_stored_or_deleted() {
         // The time is set, and another object stored.
         let others = vec![record("a", Some(1)), record("b", Some(5))];
         assert!(index.add_all(others).unwrap().is_empty());
-        let read = Changes::read(&Dir::own(dir.path())).unwrap();
+        let read = IndexChanges::read(&Dir::own(dir.path())).unwrap();
         assert_eq!(read.incomplete["a"], kept(&[3, 4]));
         assert_eq!(index.add_all(vec![record("a", change)]).unwrap(), [3, 4]);
         assert!(
-            Changes::read(&Dir::own(dir.path()))
+            IndexChanges::read(&Dir::own(dir.path()))
                 .unwrap()
                 .incomplete
                 .is_empty()
@@ -98,7 +98,7 @@ fn one_that_grows_is_written_anew_and_says_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let own = Dir::own(dir.path());
     let length = || std::fs::metadata(dir.path().join(NAME)).unwrap().len();
-    let same = |a: &Changes, b: &Changes| {
+    let same = |a: &IndexChanges, b: &IndexChanges| {
         assert_eq!(format!("{a:?}"), format!("{b:?}"));
     };
     // In the file that only grows, which is taken as it is.
@@ -108,15 +108,15 @@ fn one_that_grows_is_written_anew_and_says_the_same() {
         long.push(line(n));
         index.add(vec![line(n)]).unwrap();
         let all: Vec<Line> = serde_json::from_str(&serde_json::to_string(&long).unwrap()).unwrap();
-        let all = Changes::of(all);
+        let all = IndexChanges::of(all);
         same(&index.changes, &all);
-        same(&Changes::read(&own).unwrap(), &all);
+        same(&IndexChanges::read(&own).unwrap(), &all);
     };
     for commits in [2, 2, 5, 9] {
         add(
             &mut index,
             |commits| {
-                Line::Begun(Begun {
+                Line::Begun(LayerBase {
                     commits,
                     time: 7,
                     on: Some(format!("id{commits}")),
@@ -126,7 +126,7 @@ fn one_that_grows_is_written_anew_and_says_the_same() {
             commits,
         );
         let store = |n| {
-            Line::Store(Store {
+            Line::Store(StoreEntry {
                 store: format!("s{n}"),
                 identity: StoreIdentity {
                     kind: "daf".into(),
@@ -140,9 +140,9 @@ fn one_that_grows_is_written_anew_and_says_the_same() {
             add(&mut index, change, n + commits);
         }
         let kept = |n| {
-            Line::Incomplete(Incomplete {
+            Line::Incomplete(KeptObject {
                 object: format!("m{n}"),
-                members: vec![Kept {
+                members: vec![KeptMember {
                     name: "x.npy".into(),
                     file: 1000 + n,
                     time: 1,
@@ -175,7 +175,7 @@ fn an_index_of_the_first_form_is_read_and_gone_on_with() {
         text += &format!("{:08x} {line}\n", crc32fast::hash(line.as_bytes()));
     }
     std::fs::write(dir.path().join(NAME), &text).unwrap();
-    let read = Changes::read(&Dir::own(dir.path())).unwrap();
+    let read = IndexChanges::read(&Dir::own(dir.path())).unwrap();
     assert_eq!(read.entries["a"].as_ref().unwrap().size, Some(144));
     assert_eq!(read.entries["b"], None);
     assert_eq!(read.begun.as_ref().unwrap().commits, 2);
@@ -189,7 +189,10 @@ fn an_index_of_the_first_form_is_read_and_gone_on_with() {
         "{now}"
     );
     assert_eq!(
-        Changes::read(&Dir::own(dir.path())).unwrap().entries.len(),
+        IndexChanges::read(&Dir::own(dir.path()))
+            .unwrap()
+            .entries
+            .len(),
         3
     );
 }

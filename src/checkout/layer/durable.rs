@@ -8,7 +8,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::super::index::Stored;
+use super::super::index::StoredObject;
 use super::super::pending_changes::{PendingChange, PendingChanges, Settled};
 use super::Layer;
 use crate::error::{Error, Result};
@@ -58,7 +58,7 @@ impl Layer {
         let mut pending = self.pending();
         let settled = pending.settle(&batch);
         let deferred = self.deferred.load(Ordering::Acquire);
-        let remove = |stored: Option<&Stored>| {
+        let remove = |stored: Option<&StoredObject>| {
             if let Some(stored) = stored {
                 let _ = self.storage.remove(&self.dir, &stored.name());
             }

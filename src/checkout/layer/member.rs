@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use super::{Incomplete, Layer, MEMBER, nanoseconds};
-use crate::checkout::index::Kept;
+use super::{KeptObject, Layer, MEMBER, nanoseconds};
+use crate::checkout::index::KeptMember;
 use crate::checkout::object;
 use crate::error::{Error, Result};
 use crate::io::content::Content;
@@ -18,7 +18,7 @@ use crate::io::scratch::{ROOM, Scratch};
 use crate::io::storage::Storage;
 
 /// A member that is to be kept.
-pub struct Member {
+pub struct NewMember {
     /// Its path inside the object, with suffix.
     pub name: String,
     pub content: Arc<dyn Content>,
@@ -29,12 +29,12 @@ pub struct Member {
 
 impl Layer {
     /// Objects that are not complete, as they were kept.
-    pub fn incomplete(&self) -> Vec<Incomplete> {
+    pub fn incomplete(&self) -> Vec<KeptObject> {
         self.pending().incomplete().values().cloned().collect()
     }
 
     /// A member that was kept, to go on with.
-    pub fn open_member(&self, member: &Kept) -> Result<Scratch> {
+    pub fn open_member(&self, member: &KeptMember) -> Result<Scratch> {
         let name = name_of_member(member);
         Scratch::open(&self.dir, &name, self.storage.clone())
     }
@@ -45,7 +45,7 @@ impl Layer {
     pub fn keep(
         &self,
         object: &str,
-        members: &[Member],
+        members: &[NewMember],
         (missing, why): (&[String], Option<&str>),
     ) -> Result<Vec<u64>> {
         let _one = self.only_one();
@@ -53,7 +53,7 @@ impl Layer {
         self.sync_waiting()?;
         let mut new: Vec<(u64, File)> = Vec::new();
         let kept = self.name_members(members, &mut new).and_then(|kept| {
-            let line = Incomplete {
+            let line = KeptObject {
                 object: object.to_owned(),
                 members: kept,
                 missing: missing.to_vec(),
@@ -79,7 +79,11 @@ impl Layer {
     }
 
     /// Gives the members that have no file one that survives a loss of power.
-    fn name_members(&self, members: &[Member], new: &mut Vec<(u64, File)>) -> Result<Vec<Kept>> {
+    fn name_members(
+        &self,
+        members: &[NewMember],
+        new: &mut Vec<(u64, File)>,
+    ) -> Result<Vec<KeptMember>> {
         let mut kept = Vec::with_capacity(members.len());
         for member in members {
             let file = match member.kept {
@@ -94,7 +98,7 @@ impl Layer {
                     number
                 }
             };
-            kept.push(Kept {
+            kept.push(KeptMember {
                 name: member.name.clone(),
                 file,
                 time: nanoseconds(member.time),
@@ -121,7 +125,7 @@ impl Layer {
 }
 
 /// The name of a member's file in its layer.
-pub fn name_of_member(member: &Kept) -> String {
+pub fn name_of_member(member: &KeptMember) -> String {
     super::file_name(member.file, MEMBER)
 }
 
@@ -164,10 +168,10 @@ mod tests {
         Layer::open(&Dir::own(dir), Arc::new(storage), Creator::Local)
     }
 
-    fn member(layer: &Layer, name: &str) -> Result<Member> {
+    fn member(layer: &Layer, name: &str) -> Result<NewMember> {
         let content = layer.scratch();
         content.write_at(name.as_bytes(), 0)?;
-        Ok(Member {
+        Ok(NewMember {
             name: name.to_owned(),
             content: Arc::new(content),
             time: UNIX_EPOCH,
@@ -177,14 +181,14 @@ mod tests {
 
     /// What the layer holds: members by object, and `None` for objects that are stored.
     fn content(layer: &Layer) -> BTreeMap<String, Option<Vec<String>>> {
-        let read = |kept: &Kept| {
+        let read = |kept: &KeptMember| {
             let scratch = layer.open_member(kept).unwrap();
             let mut bytes = vec![0; usize::try_from(scratch.len().unwrap()).unwrap()];
             scratch.read_at(&mut bytes, 0).unwrap();
             assert_eq!(bytes, kept.name.as_bytes());
             kept.name.clone()
         };
-        let members = |object: Incomplete| {
+        let members = |object: KeptObject| {
             let names = object.members.iter().map(read).collect();
             (object.object, Some(names))
         };
@@ -202,16 +206,16 @@ mod tests {
             .count()
     }
 
-    type Step = fn(&Layer) -> Result<()>;
+    type MemberStep = fn(&Layer) -> Result<()>;
 
-    const STEPS: [Step; 5] = [
+    const STEPS: [MemberStep; 5] = [
         |layer| {
             layer
                 .keep("a", &[member(layer, "x")?], (&[], None))
                 .map(drop)
         },
         |layer| {
-            let first = Member {
+            let first = NewMember {
                 kept: layer.incomplete().first().map(|a| a.members[0].file),
                 ..member(layer, "x")?
             };

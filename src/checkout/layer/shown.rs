@@ -3,7 +3,7 @@
 //! A change is in the layer before the view shows it, and the disk may have it earlier as well. Whoever looks in between is
 //! led to the old file.
 
-use super::super::index::Stored;
+use super::super::index::StoredObject;
 use super::Layer;
 
 /// What waits to be removed.
@@ -11,7 +11,7 @@ use super::Layer;
 pub struct Replaced {
     /// Paths of objects of which the view may show an old version.
     showing: Vec<String>,
-    files: Vec<(String, Stored)>,
+    files: Vec<(String, StoredObject)>,
 }
 
 /// As long as it lives, files of some objects stay that were replaced.
@@ -31,7 +31,7 @@ impl Layer {
     }
 
     /// Nobody needs these files of objects once others are shown. Readers have them open.
-    pub(super) fn remove_replaced(&self, files: impl IntoIterator<Item = (String, Stored)>) {
+    pub(super) fn remove_replaced(&self, files: impl IntoIterator<Item = (String, StoredObject)>) {
         let mut replaced = self.replaced.lock().unwrap_or_else(|e| e.into_inner());
         replaced.files.extend(files);
         let Replaced { showing, files } = &mut *replaced;

@@ -15,13 +15,13 @@ fn open(dir: &Path, storage: impl Storage + 'static) -> Result<Layer> {
 }
 
 /// Stores an `.npy` file as the object `group/data`.
-fn put_file(layer: &Layer, path: &str, inside: &str, file: &[u8]) -> Result<Stored> {
+fn put_file(layer: &Layer, path: &str, inside: &str, file: &[u8]) -> Result<StoredObject> {
     let new = dataset(inside, file)?;
     layer.put(path, &new, UNIX_EPOCH)
 }
 
 /// Stores an array of 4-byte integers.
-fn put(layer: &Layer, path: &str, values: &[i32]) -> Result<Stored> {
+fn put(layer: &Layer, path: &str, values: &[i32]) -> Result<StoredObject> {
     let payload: Vec<u8> = values
         .iter()
         .flat_map(|value| value.to_le_bytes())
@@ -31,7 +31,7 @@ fn put(layer: &Layer, path: &str, values: &[i32]) -> Result<Stored> {
 }
 
 /// The integers that libhdf5 finds in the file of an object.
-fn values(layer: &Layer, stored: &Stored) -> Vec<i32> {
+fn values(layer: &Layer, stored: &StoredObject) -> Vec<i32> {
     let file = StoreFile::open(&layer.path(stored)).unwrap();
     let h5 = H5::local();
     let root = h5.root(&file).unwrap();
@@ -56,7 +56,7 @@ fn values(layer: &Layer, stored: &Stored) -> Vec<i32> {
 
 /// What the layer holds, each object read back.
 fn content(layer: &Layer) -> BTreeMap<String, Option<Vec<i32>>> {
-    let read = |stored: Stored| values(layer, &stored);
+    let read = |stored: StoredObject| values(layer, &stored);
     let entries = layer.entries().into_iter();
     entries.map(|(path, s)| (path, s.map(read))).collect()
 }
@@ -124,9 +124,9 @@ fn a_refused_array_changes_nothing() {
     assert_eq!(files(&Dir::own(dir.path())).unwrap().len(), 1);
 }
 
-type Step = fn(&Layer) -> Result<()>;
+type LayerStep = fn(&Layer) -> Result<()>;
 
-const STEPS: [Step; 5] = [
+const STEPS: [LayerStep; 5] = [
     |layer| put(layer, "a.npy", &[1, 2]).map(drop),
     |layer| put(layer, "b.npy", &[3]).map(drop),
     |layer| put(layer, "a.npy", &[4, 5, 6]).map(drop),

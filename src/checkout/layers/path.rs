@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use super::{LayerTarget, refused};
-use crate::checkout::encode::Key;
+use crate::checkout::encode::ObjectKey;
 use crate::checkout::format::Format;
-use crate::checkout::target::{self, Names};
+use crate::checkout::target::{self, PathNames};
 use crate::error::Result;
 use crate::tree::name::{self, visible_with};
 use crate::tree::{Directory, Node};
 
 impl LayerTarget {
     /// The directory at a path of the mount; `None` if there is none.
-    pub(super) fn directory(&self, path: &Names) -> Result<Option<Arc<dyn Directory>>> {
+    pub(super) fn directory(&self, path: &PathNames) -> Result<Option<Arc<dyn Directory>>> {
         let mut dir = self.view.root();
         for name in path {
             match below(&*dir, name)? {
@@ -31,7 +31,7 @@ impl LayerTarget {
 
     /// Returns how many names of a path lead to the directory of parts that it is in, or that it is; `None` if an
     /// object of that path is one file, or a group.
-    pub(super) fn composite(&self, depth: usize, path: &Names) -> Result<Option<usize>> {
+    pub(super) fn composite(&self, depth: usize, path: &PathNames) -> Result<Option<usize>> {
         let (store, inside) = path.split_at(depth.min(path.len()));
         if inside.is_empty() {
             return Ok(None);
@@ -51,23 +51,23 @@ impl LayerTarget {
     }
 
     /// The store that a directory is in, by the number of names that lead to it.
-    pub(super) fn store_depth(&self, path: &Names) -> Result<usize> {
+    pub(super) fn store_depth(&self, path: &PathNames) -> Result<usize> {
         let depth = self.view.store_depth(path);
         depth.ok_or_else(|| refused(libc::EPERM, "no store: nothing can be made here"))
     }
 
     /// Where an object is in the file of a layer, and the path of its directory in the mount.
-    pub(super) fn place(&self, object: &str) -> Result<(Key, Vec<Vec<u8>>)> {
+    pub(super) fn place(&self, object: &str) -> Result<(ObjectKey, Vec<Vec<u8>>)> {
         let names: Vec<&str> = object.split('/').collect();
         let mut shown = self.view.shown(object);
         let depth = self.store_depth(&shown)?;
         let inside = names.get(depth..).unwrap_or_default();
         shown.pop();
-        Ok((Key::of_path(&inside.join("/"))?, shown))
+        Ok((ObjectKey::of_path(&inside.join("/"))?, shown))
     }
 
     /// Checks that the mount shows what is called by the names of a path inside a store, the last with `suffix`.
-    pub(super) fn check_names(&self, names: &Names, suffix: &str) -> Result<()> {
+    pub(super) fn check_names(&self, names: &PathNames, suffix: &str) -> Result<()> {
         let sep = self.context.options.sep;
         for (at, name) in names.iter().enumerate() {
             let suffix = if at + 1 == names.len() { suffix } else { "" };

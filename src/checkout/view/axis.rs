@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::fits::{Known, split};
+use super::fits::{StoreAnswers, split};
 use super::{LayerObject, Objects, View};
-use crate::checkout::against::{Against, Entries};
+use crate::checkout::against::{Against, AxisEntries};
 use crate::checkout::checkouts::LayerFiles;
 use crate::checkout::fit::{other_entries, read_entries};
 use crate::error::Result;
@@ -16,22 +16,22 @@ const MOST_BEFORE: usize = 64;
 
 /// An axis as a view shows it.
 pub struct Axis {
-    pub entries: Entries,
+    pub entries: AxisEntries,
     /// What it took the place of, the latest first.
-    before: Vec<Entries>,
+    before: Vec<AxisEntries>,
     /// The place of its layer, and how many layers its writer saw below; `None`: it is the store's.
     layer: Option<(usize, usize)>,
 }
 
 impl Axis {
     /// Whether an object of the layer at a place, which was written along some entries, lies along these.
-    fn takes(&self, entries: &Entries, at: usize) -> bool {
+    fn takes(&self, entries: &AxisEntries, at: usize) -> bool {
         let seen = self.layer.is_some_and(|(own, seen)| at == own || at < seen);
         *entries == self.entries || (seen && self.before.contains(entries))
     }
 
     /// What an axis of other entries takes the place of together with this one.
-    pub fn with_all_before(self, new: &Entries) -> Vec<Entries> {
+    pub fn with_all_before(self, new: &AxisEntries) -> Vec<AxisEntries> {
         let mut all = self.before;
         all.insert(0, self.entries);
         all.retain(|entries| entries != new);
@@ -44,7 +44,7 @@ impl View {
     /// The axis at a key, if one is there; `said`: what the layers say of the key.
     pub(super) fn axis(
         &self,
-        known: &mut Known,
+        known: &mut StoreAnswers,
         said: Option<Option<Arc<LayerObject>>>,
         key: &str,
     ) -> Result<Option<Axis>> {
@@ -102,7 +102,7 @@ impl View {
     /// Checks an axis of a layer against the one that it takes the place of. Answers it with what it stands for.
     pub(super) fn axis_fits(
         &self,
-        known: &mut Known,
+        known: &mut StoreAnswers,
         objects: &Objects,
         key: &str,
         object: Arc<LayerObject>,
@@ -154,13 +154,13 @@ impl View {
     /// Checks an object against the axes that it lies along.
     pub(super) fn property_fits(
         &self,
-        known: &mut Known,
+        known: &mut StoreAnswers,
         objects: &Objects,
         key: &str,
         object: &LayerObject,
     ) -> std::result::Result<(), String> {
         let (above, name) = split(key);
-        let along: Vec<(String, Entries)> = match &object.against {
+        let along: Vec<(String, AxisEntries)> = match &object.against {
             Some(against) => against.along.clone().into_iter().collect(),
             // Files of layers hold a copy of each axis.
             None => self
@@ -186,7 +186,7 @@ impl View {
     }
 
     /// The entries of an axis in the file of an object.
-    fn own_entries(&self, object: &LayerObject, axis: &str) -> Option<Entries> {
+    fn own_entries(&self, object: &LayerObject, axis: &str) -> Option<AxisEntries> {
         let name = visible_with(axis.as_bytes(), ".npy", self.sep());
         let file = object.beside(&name).ok()??;
         read_entries(&file.open().ok()?).ok()

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::{LayerObject, Objects, View};
-use crate::checkout::against::Entries;
+use crate::checkout::against::AxisEntries;
 use crate::checkout::checkouts::LayerFiles;
 use crate::checkout::extent::Extent;
-use crate::checkout::fit::{Misfit, Spelling};
-use crate::checkout::index::Stored;
+use crate::checkout::fit::{KeySpelling, Misfit};
+use crate::checkout::index::StoredObject;
 use crate::error::Result;
 use crate::io::file::time;
 use crate::tree::name::{self, NameError, unescape};
@@ -27,14 +27,14 @@ use crate::tree::{Directory, Node, VirtualFile};
 pub struct Pile {
     pub layers: Vec<LayerFiles>,
     pub misfits: Vec<Misfit>,
-    pub known: Known,
+    pub known: StoreAnswers,
 }
 
 /// What was asked of the store.
 #[derive(Default)]
-pub struct Known {
+pub struct StoreAnswers {
     /// By key and version of the file.
-    pub(super) entries: HashMap<String, (u64, Entries)>,
+    pub(super) entries: HashMap<String, (u64, AxisEntries)>,
     /// What a later version of the store does not have.
     pub(super) files: HashMap<String, Arc<dyn VirtualFile>>,
     /// Roots of stores that were looked into, and when they had changed last.
@@ -63,7 +63,7 @@ impl Pile {
     }
 }
 
-impl Spelling for View {
+impl KeySpelling for View {
     fn key(&self, shown: &[u8]) -> Vec<u8> {
         self.key_name(shown)
     }
@@ -355,7 +355,7 @@ fn misfit(layer: &LayerFiles, at: usize, key: &str, why: String) -> Misfit {
     }
 }
 
-fn time_of(stored: &Option<Stored>) -> SystemTime {
+fn time_of(stored: &Option<StoredObject>) -> SystemTime {
     stored
         .as_ref()
         .map_or_else(SystemTime::now, |stored| time(stored.time))

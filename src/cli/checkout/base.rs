@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::checkout::checkouts::{Checkouts, LayerFiles};
-use crate::checkout::index::Stored;
+use crate::checkout::index::StoredObject;
 use crate::checkout::view::View;
 use crate::cli::CliError;
 use crate::dataset::context::Context;
@@ -61,7 +61,7 @@ impl BaseStore {
 
     /// Returns whether the object of a layer is a group with nothing in it.
     pub(super) fn is_group(&self, layer: &LayerFiles, key: &str) -> bool {
-        let alone = |stored: &Option<Stored>| {
+        let alone = |stored: &Option<StoredObject>| {
             let entries = BTreeMap::from([(key.to_owned(), stored.clone())]);
             LayerFiles::bare(&layer.dir, entries)
         };

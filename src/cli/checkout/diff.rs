@@ -7,7 +7,7 @@ use super::changes::{Changes, Kind};
 use super::layers::{CheckoutArgs, Selected, line_of, print_misfits, refused};
 use crate::checkout::checkouts::{LayerFiles, Summary, base_files};
 use crate::checkout::fit::Misfit;
-use crate::checkout::index::{BaseFile, Begun};
+use crate::checkout::index::{BaseFile, LayerBase};
 use crate::cli::output::Format;
 use crate::cli::{CliError, say};
 
@@ -126,7 +126,7 @@ fn list(
 }
 
 /// Returns the files of the store that are not what they were when the checkout was begun.
-fn changed_base(begun: &Begun, now: Option<Vec<BaseFile>>) -> Vec<String> {
+fn changed_base(begun: &LayerBase, now: Option<Vec<BaseFile>>) -> Vec<String> {
     let (Some(before), Some(now)) = (&begun.base, now) else {
         return Vec::new();
     };

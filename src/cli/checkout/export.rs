@@ -14,14 +14,14 @@ use super::layers::{CheckoutArgs, Selected, line_of, print, refused};
 use crate::checkout::checkouts::LayerFiles;
 use crate::checkout::compression::Compression;
 use crate::checkout::export::{Export, Progress};
-use crate::checkout::index::Incomplete;
+use crate::checkout::index::KeptObject;
 use crate::checkout::result;
 use crate::checkout::workplace::remove_on_signals;
 use crate::cli::{CliError, say};
 use crate::formats;
 use crate::hdf5::program::program;
 use crate::printable;
-use plan::{Shape, plan};
+use plan::{ExportShape, plan};
 use room::Room;
 
 /// Shows progress on a terminal.
@@ -131,7 +131,7 @@ pub fn export(
     place.finish(&plan)?;
     let files = plan.stores.iter().map(|store| store.files.len()).sum();
     let count = match (&plan.shape, files) {
-        (Shape::File, _) => String::new(),
+        (ExportShape::File, _) => String::new(),
         (_, 1) => "1 file, ".to_owned(),
         (_, files) => format!("{files} files, "),
     };
@@ -141,7 +141,7 @@ pub fn export(
 
 /// The layer of the checkout, if one is named, and what is not complete in it; without a name only what is
 /// committed counts.
-fn own(found: &Selected) -> Result<(Option<LayerFiles>, Vec<Incomplete>), CliError> {
+fn own(found: &Selected) -> Result<(Option<LayerFiles>, Vec<KeptObject>), CliError> {
     let Some(name) = &found.name else {
         return Ok((None, Vec::new()));
     };

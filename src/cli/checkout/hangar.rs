@@ -13,8 +13,8 @@ use crate::formats::hangar::key::shown;
 use crate::formats::hangar::repository;
 use crate::formats::hangar::repository::Repository;
 use crate::formats::hangar::stage::commit::Expected;
-use crate::formats::hangar::stage::difference::{Change, difference};
-use crate::formats::hangar::stage::{Stage, State};
+use crate::formats::hangar::stage::difference::{RecordChange, difference};
+use crate::formats::hangar::stage::{Stage, StageState};
 use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
 use crate::hdf5::program::program;
@@ -60,9 +60,9 @@ pub fn status(store: &Path) -> Result<(), CliError> {
         // The record of a column itself is no sample.
         match change {
             _ if below.is_none() => {}
-            Change::Added(_) => count.added += 1,
-            Change::Changed(_) => count.modified += 1,
-            Change::Removed(_) => count.deleted += 1,
+            RecordChange::Added(_) => count.added += 1,
+            RecordChange::Changed(_) => count.modified += 1,
+            RecordChange::Removed(_) => count.deleted += 1,
         }
     });
     let head = state.head.as_deref().unwrap_or("no commit yet");
@@ -94,9 +94,9 @@ pub fn diff(store: &Path, format: Format) -> Result<(), CliError> {
     let mut changes = Changes::new(format);
     difference(&state.base, &state.staged, |key, change| {
         let kind = match change {
-            Change::Added(_) => Kind::Added,
-            Change::Changed(_) => Kind::Modified,
-            Change::Removed(_) => Kind::Deleted,
+            RecordChange::Added(_) => Kind::Added,
+            RecordChange::Changed(_) => Kind::Modified,
+            RecordChange::Removed(_) => Kind::Deleted,
         };
         changes.add(kind, &names.of(key), None);
     });
@@ -138,7 +138,7 @@ struct Names {
 
 impl Names {
     /// Collects the suffixes of the columns.
-    fn new(stage: &Stage, state: &State) -> Self {
+    fn new(stage: &Stage, state: &StageState) -> Self {
         let mut suffixes = HashMap::new();
         for (key, digest) in state.base.iter().chain(state.staged.iter()) {
             if let Some((b's', column, _)) = parts(key)

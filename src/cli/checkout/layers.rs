@@ -13,7 +13,7 @@ use crate::checkout::checkouts::{Checkouts, LayerFiles, Summary};
 use crate::checkout::commit::{Committed, Refusal, Wish};
 use crate::checkout::conflict::Conflict;
 use crate::checkout::fit::Misfit;
-use crate::checkout::index::{Incomplete, Stored};
+use crate::checkout::index::{KeptObject, StoredObject};
 use crate::checkout::result;
 use crate::checkout::target::describe_incomplete;
 use crate::cli::output::{self, Format, print_json};
@@ -116,7 +116,7 @@ impl Selected {
 }
 
 /// Returns the line about an object that is not complete.
-pub(super) fn line_of(incomplete: &Incomplete) -> String {
+pub(super) fn line_of(incomplete: &KeptObject) -> String {
     let why = incomplete.why.as_deref();
     describe_incomplete(&incomplete.object, &incomplete.missing, why)
 }
@@ -248,7 +248,7 @@ impl Listed {
     fn new(summary: &Summary) -> Self {
         let entries = &summary.changes.entries;
         let stored = entries.values().flatten().count();
-        let size = |stored: &Stored| {
+        let size = |stored: &StoredObject| {
             let file = summary.dir.metadata(&stored.name());
             file.map_or(0, |meta| meta.len())
         };

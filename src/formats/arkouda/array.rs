@@ -18,7 +18,7 @@ use crate::tree::VirtualFile;
 use crate::tree::info;
 
 /// What an array is made of.
-pub trait Array: Send + Sync {
+pub trait ArraySource: Send + Sync {
     /// Element type and shape; may need a look at the data, which is taken once.
     fn form(&self) -> Result<(DType, Vec<u64>)>;
 
@@ -97,7 +97,7 @@ impl Origin {
 /// An array of an Arkouda object.
 pub struct ArrayNode {
     pub origin: Arc<Origin>,
-    pub array: Arc<dyn Array>,
+    pub array: Arc<dyn ArraySource>,
 }
 
 impl ArrayNode {
@@ -183,12 +183,12 @@ impl VirtualFile for ArrayNode {
 }
 
 /// An object that has a name but no bytes.
-pub struct Broken {
+pub struct BrokenArray {
     pub origin: Arc<Origin>,
     pub error: Error,
 }
 
-impl VirtualFile for Broken {
+impl VirtualFile for BrokenArray {
     fn ownership(&self) -> Ownership {
         self.origin.ownership()
     }

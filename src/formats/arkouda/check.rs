@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::rules::{self, INDEX, Numbered};
+use super::rules::{self, INDEX, NumberedMembers};
 use crate::checkout::encode::integers::Integers;
 use crate::checkout::encode::text::windows;
-use crate::checkout::encode::{Array, invalid};
+use crate::checkout::encode::{NpyArray, invalid};
 use crate::checkout::format::Depth;
 use crate::error::{ErrorKind, Result};
 use crate::formats::arkouda::encode::grouping;
-use crate::formats::arkouda::kind::Kind;
+use crate::formats::arkouda::kind::ArkoudaKind;
 use crate::formats::arkouda::marks::{Marks, scalar};
 use crate::hdf5::Attribute;
 use crate::npy::dtype::Kind as Element;
@@ -20,16 +20,16 @@ use crate::tree::{Directory, Node, VirtualFile};
 
 /// An object in the forms it is shown in.
 #[derive(Default)]
-struct Shown {
+struct ShownForms {
     file: Option<Arc<dyn VirtualFile>>,
     dir: Option<Arc<dyn Directory>>,
 }
 
 /// Objects by their own names.
-struct Members(BTreeMap<String, Shown>);
+struct ShownObjects(BTreeMap<String, ShownForms>);
 
 /// The kind of object that one is a member of.
-type Above = Option<Kind>;
+type Above = Option<ArkoudaKind>;
 
 struct Check {
     sep: u8,
@@ -40,7 +40,7 @@ struct Check {
 /// What breaks Arkouda's rules in a group and all below, a line for each object. `sep` stands for `#` in the names of the
 /// directory.
 pub fn broken(dir: &dyn Directory, sep: u8, depth: Depth) -> Result<Vec<String>> {
-    Check::of(sep, depth).all(&Members::of(dir, sep)?)
+    Check::of(sep, depth).all(&ShownObjects::of(dir, sep)?)
 }
 
 /// The same of these objects of the group, by their names without suffix as the directory shows them: only they are
@@ -51,7 +51,7 @@ pub fn broken_of(
     shown: &BTreeSet<Vec<u8>>,
     depth: Depth,
 ) -> Result<Vec<String>> {
-    Check::of(sep, depth).all(&Members::found(dir, sep, shown)?)
+    Check::of(sep, depth).all(&ShownObjects::found(dir, sep, shown)?)
 }
 
 impl Check {
@@ -63,14 +63,14 @@ impl Check {
         }
     }
 
-    fn all(mut self, members: &Members) -> Result<Vec<String>> {
+    fn all(mut self, members: &ShownObjects) -> Result<Vec<String>> {
         for (own, shown) in &members.0 {
             self.object(own, shown, None)?;
         }
         Ok(self.broken)
     }
 
-    fn object(&mut self, path: &str, shown: &Shown, above: Above) -> Result<()> {
+    fn object(&mut self, path: &str, shown: &ShownForms, above: Above) -> Result<()> {
         let Err(e) = self.check(path, shown, above) else {
             return Ok(());
         };
@@ -85,7 +85,7 @@ impl Check {
         Ok(())
     }
 
-    fn check(&mut self, path: &str, shown: &Shown, above: Above) -> Result<()> {
+    fn check(&mut self, path: &str, shown: &ShownForms, above: Above) -> Result<()> {
         let Some(dir) = &shown.dir else {
             return match &shown.file {
                 // An array alone cannot fail to fit anything, and there may be very many; what cannot be shown has no size.
@@ -98,39 +98,47 @@ impl Check {
             file.open()?;
         }
         let info = dir.info()?;
-        let Some(kind) = info["type"].as_str().and_then(Kind::named) else {
+        let Some(kind) = info["type"].as_str().and_then(ArkoudaKind::named) else {
             return Ok(());
         };
         let attributes = dir.attributes()?;
-        let members = Members::of(&**dir, self.sep)?;
-        if !matches!(kind, Kind::IPv4 | Kind::ArrayView | Kind::Bigint) {
+        let members = ShownObjects::of(&**dir, self.sep)?;
+        if !matches!(
+            kind,
+            ArkoudaKind::IPv4 | ArkoudaKind::ArrayView | ArkoudaKind::Bigint
+        ) {
             for (own, member) in &members.0 {
-                let within = (kind != Kind::Group).then_some(kind);
+                let within = (kind != ArkoudaKind::Group).then_some(kind);
                 self.object(&format!("{path}/{own}"), member, within)?;
             }
         }
         match kind {
-            Kind::IPv4 => check_address(&members.array("IPv4")?),
-            Kind::ArrayView => check_shape(&attributes, &members.array("ArrayView")?),
-            Kind::Bigint => check_bigint(&attributes, above),
-            Kind::Strings => self.check_strings(&members),
-            Kind::SegArray => {
+            ArkoudaKind::IPv4 => check_address(&members.array("IPv4")?),
+            ArkoudaKind::ArrayView => check_shape(&attributes, &members.array("ArrayView")?),
+            ArkoudaKind::Bigint => check_bigint(&attributes, above),
+            ArkoudaKind::Strings => self.check_strings(&members),
+            ArkoudaKind::SegArray => {
                 let is_marked = Marks::of(&attributes).object_type.is_some();
-                if !is_marked && above != Some(Kind::DataFrame) {
+                if !is_marked && above != Some(ArkoudaKind::DataFrame) {
                     return Err(invalid("no ObjType: Arkouda takes it for Strings"));
                 }
                 check_starts(&members, members.rows("values", self.sep)?)
             }
-            Kind::Categorical => self.check_categorical(&members, shown),
-            Kind::GroupBy => self.check_group_by(&members, &attributes),
-            Kind::Index | Kind::MultiIndex => self.check_index(&members, &attributes, kind),
-            Kind::DataFrame => self.check_data_frame(&members, &attributes),
-            Kind::Pdarray | Kind::Datetime | Kind::Timedelta | Kind::Group => Ok(()),
+            ArkoudaKind::Categorical => self.check_categorical(&members, shown),
+            ArkoudaKind::GroupBy => self.check_group_by(&members, &attributes),
+            ArkoudaKind::Index | ArkoudaKind::MultiIndex => {
+                self.check_index(&members, &attributes, kind)
+            }
+            ArkoudaKind::DataFrame => self.check_data_frame(&members, &attributes),
+            ArkoudaKind::Pdarray
+            | ArkoudaKind::Datetime
+            | ArkoudaKind::Timedelta
+            | ArkoudaKind::Group => Ok(()),
         }
     }
 
     /// A string begins where the one before it ends, and nowhere else.
-    fn check_strings(&self, members: &Members) -> Result<()> {
+    fn check_strings(&self, members: &ShownObjects) -> Result<()> {
         let values = members.array("values")?;
         check_starts(members, values.elements())?;
         if self.depth == Depth::Outline {
@@ -150,7 +158,7 @@ impl Check {
         ends.finish()
     }
 
-    fn check_categorical(&self, members: &Members, shown: &Shown) -> Result<()> {
+    fn check_categorical(&self, members: &ShownObjects, shown: &ShownForms) -> Result<()> {
         let codes = members.integers("codes")?;
         let count = members.rows("categories", self.sep)?;
         members.integers("NA_Codes")?;
@@ -172,8 +180,8 @@ impl Check {
         Ok(())
     }
 
-    fn check_group_by(&self, members: &Members, attributes: &[Attribute]) -> Result<()> {
-        let rows = self.check_numbered(members, attributes, Kind::GroupBy)?;
+    fn check_group_by(&self, members: &ShownObjects, attributes: &[Attribute]) -> Result<()> {
+        let rows = self.check_numbered(members, attributes, ArkoudaKind::GroupBy)?;
         let permutation = members.integers("permutation")?;
         let segments = members.integers("segments")?;
         let unique = members.integers("unique_key_idx")?;
@@ -186,21 +194,26 @@ impl Check {
         Ok(())
     }
 
-    fn check_index(&self, members: &Members, attributes: &[Attribute], kind: Kind) -> Result<()> {
+    fn check_index(
+        &self,
+        members: &ShownObjects,
+        attributes: &[Attribute],
+        kind: ArkoudaKind,
+    ) -> Result<()> {
         self.check_numbered(members, attributes, kind).map(drop)
     }
 
     /// The rows of each of the members that are numbered: all have as many.
     fn check_numbered(
         &self,
-        members: &Members,
+        members: &ShownObjects,
         attributes: &[Attribute],
-        kind: Kind,
+        kind: ArkoudaKind,
     ) -> Result<u64> {
         let Some(of) = rules::numbered(kind) else {
             return Ok(0);
         };
-        let Numbered { prefix, count, .. } = of;
+        let NumberedMembers { prefix, count, .. } = of;
         let names = || members.0.keys().filter(|name| of.number(name).is_some());
         let there = names().count();
         match number(attributes, count) {
@@ -222,7 +235,7 @@ impl Check {
         Ok(rows)
     }
 
-    fn check_data_frame(&self, members: &Members, attributes: &[Attribute]) -> Result<()> {
+    fn check_data_frame(&self, members: &ShownObjects, attributes: &[Attribute]) -> Result<()> {
         let columns = || members.0.keys().filter(|name| *name != INDEX);
         let there = columns().count();
         if let Some(claimed) = number(attributes, "NumCols")
@@ -245,7 +258,7 @@ impl Check {
     }
 }
 
-impl Members {
+impl ShownObjects {
     fn of(dir: &dyn Directory, sep: u8) -> Result<Self> {
         let mut members = Self(BTreeMap::new());
         for (shown, node) in dir.list()?.iter() {
@@ -290,10 +303,10 @@ impl Members {
         self.0.contains_key(name)
     }
 
-    fn array(&self, name: &str) -> Result<Array> {
+    fn array(&self, name: &str) -> Result<NpyArray> {
         let file = self.0.get(name).and_then(|member| member.file.as_ref());
         let file = file.ok_or_else(|| invalid(format!("no array {name}")))?;
-        Array::shown(&file.open()?)
+        NpyArray::shown(&file.open()?)
     }
 
     fn integers(&self, name: &str) -> Result<Integers> {
@@ -325,7 +338,7 @@ fn check_array(file: &Arc<dyn VirtualFile>) -> Result<()> {
     if Marks::of(&attributes).object_type.is_none() {
         return Ok(());
     }
-    let array = Array::shown(&content)?;
+    let array = NpyArray::shown(&content)?;
     if !rules::is_element(array.kind()) {
         let dtype = array.dtype.name();
         return Err(invalid(format!("Arkouda has no elements of type {dtype}")));
@@ -340,7 +353,7 @@ fn check_array(file: &Arc<dyn VirtualFile>) -> Result<()> {
     }
 }
 
-fn check_shape(attributes: &[Attribute], array: &Array) -> Result<()> {
+fn check_shape(attributes: &[Attribute], array: &NpyArray) -> Result<()> {
     match Marks::of(attributes).shape {
         Some(shape) if shape == array.shape => Ok(()),
         Some(shape) => {
@@ -352,7 +365,7 @@ fn check_shape(attributes: &[Attribute], array: &Array) -> Result<()> {
     }
 }
 
-fn check_address(array: &Array) -> Result<()> {
+fn check_address(array: &NpyArray) -> Result<()> {
     match array.scalar() {
         Some((Element::Uint, 8, _)) if array.shape.len() == 1 => Ok(()),
         _ => {
@@ -365,14 +378,14 @@ fn check_address(array: &Array) -> Result<()> {
 
 /// An empty part of a SegArray has another form.
 fn check_bigint(attributes: &[Attribute], above: Above) -> Result<()> {
-    if above == Some(Kind::SegArray) || Marks::of(attributes).is_bigint {
+    if above == Some(ArkoudaKind::SegArray) || Marks::of(attributes).is_bigint {
         return Ok(());
     }
     Err(invalid("limbs without the attribute isBigInt"))
 }
 
 /// The first start is 0; that they rise and stay inside is seen when they are opened.
-fn check_starts(members: &Members, values: u64) -> Result<()> {
+fn check_starts(members: &ShownObjects, values: u64) -> Result<()> {
     let segments = members.integers("segments")?;
     if segments.is_empty() {
         return match values {

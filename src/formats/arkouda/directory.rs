@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value as Json, json};
 
 use super::array::Origin;
-use super::kind::Kind;
+use super::kind::ArkoudaKind;
 use super::object::{Joined, elements};
 use super::recognition::METADATA;
 use super::set::LocaleSet;
@@ -23,7 +23,7 @@ use crate::tree::{Directory, Listing, Node};
 /// A group, or an object that has members.
 pub struct ObjectDirectory {
     origin: Origin,
-    kind: Kind,
+    kind: ArkoudaKind,
     /// Its strings, if it is `Strings`: shared with the file beside it, so that they are measured once.
     strings: Option<Arc<Strings>>,
     listed: Mutex<Option<Arc<Listing>>>,
@@ -31,7 +31,7 @@ pub struct ObjectDirectory {
 
 /// A listing in the making.
 #[derive(Default)]
-struct Building {
+struct ObjectListing {
     entries: Vec<(Vec<u8>, Node)>,
     left_out: Vec<(Vec<u8>, String)>,
     notes: Vec<String>,
@@ -41,13 +41,13 @@ impl ObjectDirectory {
     /// The root groups of a set, joined.
     pub fn root(set: Arc<LocaleSet>) -> Result<Self> {
         let joined = set.root()?;
-        Ok(Self::new(&set, joined, Kind::Group, None))
+        Ok(Self::new(&set, joined, ArkoudaKind::Group, None))
     }
 
     fn new(
         set: &Arc<LocaleSet>,
         joined: Joined,
-        kind: Kind,
+        kind: ArkoudaKind,
         strings: Option<Arc<Strings>>,
     ) -> Self {
         Self {
@@ -66,7 +66,7 @@ impl ObjectDirectory {
         visible_with(name, suffix, self.origin.set.context.options.sep)
     }
 
-    fn origin_of(&self, joined: &Joined, kind: Kind) -> Arc<Origin> {
+    fn origin_of(&self, joined: &Joined, kind: ArkoudaKind) -> Arc<Origin> {
         Arc::new(Origin {
             set: self.origin.set.clone(),
             joined: joined.clone(),
@@ -77,13 +77,13 @@ impl ObjectDirectory {
     fn build(&self) -> Result<Listing> {
         let set = &self.origin.set;
         let group = set.entered(&self.origin.joined)?;
-        let mut to = Building::default();
+        let mut to = ObjectListing::default();
         let is_root = group.path.is_empty();
         match self.kind {
-            Kind::Strings => self.strings_members(&group, &mut to),
-            Kind::SegArray => self.segarray(&group, &mut to),
-            Kind::Bigint => self.limbs(&group, &mut to)?,
-            Kind::IPv4 | Kind::ArrayView => self.named(&group, &mut to)?,
+            ArkoudaKind::Strings => self.strings_members(&group, &mut to),
+            ArkoudaKind::SegArray => self.segarray(&group, &mut to),
+            ArkoudaKind::Bigint => self.limbs(&group, &mut to)?,
+            ArkoudaKind::IPv4 | ArkoudaKind::ArrayView => self.named(&group, &mut to)?,
             _ => {
                 for member in group.members() {
                     if is_root && member.name() == METADATA {
@@ -147,7 +147,7 @@ impl Directory for ObjectDirectory {
             let Some(object) = object else {
                 return json!({});
             };
-            if self.kind == Kind::Group {
+            if self.kind == ArkoudaKind::Group {
                 return json!({ "members": object.members().len() });
             }
             let datasets = object.members().iter().filter_map(|(name, member)| {

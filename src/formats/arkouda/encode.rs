@@ -16,9 +16,9 @@ mod was;
 
 use std::sync::Arc;
 
-use crate::checkout::encode::array::Array;
+use crate::checkout::encode::array::NpyArray;
 use crate::checkout::encode::mapped::Mapped;
-use crate::checkout::encode::{Base, Key, Plan, invalid, single, unsupported};
+use crate::checkout::encode::{Base, ObjectKey, Plan, invalid, single, unsupported};
 use crate::checkout::object::NewFile;
 use crate::checkout::target::Part;
 use crate::error::Result;
@@ -83,10 +83,10 @@ pub fn is_flat_pdarray(new: &NewFile) -> bool {
     marks_alone && groups.iter().all(|group| group.path.is_empty())
 }
 
-pub fn plan(base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
+pub fn plan(base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan> {
     let mut new = NewFile::default();
     if let Ok(part) = single(parts) {
-        let array = Array::open(base, &part.content)?;
+        let array = NpyArray::open(base, &part.content)?;
         composite::add_file(&mut new, base, key, &array)?;
     } else if let Err(missing) = composite::add(&mut new, base, key, parts)? {
         return Ok(Plan::Incomplete(missing));
@@ -96,7 +96,7 @@ pub fn plan(base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
 }
 
 /// Adds an array of any kind as an object.
-fn add(new: &mut NewFile, base: &dyn Base, path: &[String], array: &Array) -> Result<()> {
+fn add(new: &mut NewFile, base: &dyn Base, path: &[String], array: &NpyArray) -> Result<()> {
     match array.kind() {
         Some(Kind::Bytes | Kind::Text) if array.shape.len() == 1 => {
             strings::add(new, base, path, array)
@@ -131,7 +131,7 @@ fn add(new: &mut NewFile, base: &dyn Base, path: &[String], array: &Array) -> Re
 fn numbers(
     new: &mut NewFile,
     path: &[String],
-    array: &Array,
+    array: &NpyArray,
     object: Type,
     data: Arc<dyn Content>,
 ) -> Result<()> {
@@ -161,7 +161,7 @@ fn numbers(
 }
 
 /// Booleans are bytes of 0 and 1.
-fn stored(array: &Array, data: Arc<dyn Content>) -> (DType, Arc<dyn Content>) {
+fn stored(array: &NpyArray, data: Arc<dyn Content>) -> (DType, Arc<dyn Content>) {
     if array.kind() != Some(Kind::Bool) {
         return (array.dtype.clone(), data);
     }
@@ -175,7 +175,7 @@ fn stored(array: &Array, data: Arc<dyn Content>) -> (DType, Arc<dyn Content>) {
 }
 
 /// Refuses what is no vector.
-fn vector(name: &str, array: &Array) -> Result<u64> {
+fn vector(name: &str, array: &NpyArray) -> Result<u64> {
     match array.shape.as_slice() {
         &[len] => Ok(len),
         shape => Err(invalid(format!(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::kind::Kind;
+use super::kind::ArkoudaKind;
 use crate::checkout::extent::{Extent, shape};
 use crate::error::Result;
 use crate::tree::{Directory, Node};
@@ -20,8 +20,8 @@ pub fn extent(dir: &dyn Directory, shown: &[u8]) -> Result<Option<Extent>> {
         return Extent::of_array(dir, shown);
     };
     let info = object.info()?;
-    let kind = match info["type"].as_str().and_then(Kind::named) {
-        None | Some(Kind::Group) => return Extent::of_array(dir, shown),
+    let kind = match info["type"].as_str().and_then(ArkoudaKind::named) {
+        None | Some(ArkoudaKind::Group) => return Extent::of_array(dir, shown),
         Some(kind) => kind.name().to_owned(),
     };
     let count = match count(&object, DEEPEST)? {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::extent::extent;
 use super::root::SetVersions;
 use super::{LocaleSet, ObjectDirectory, check, demo, encode, is_arkouda};
-use crate::checkout::encode::{Base, Key, Plan};
+use crate::checkout::encode::{Base, ObjectKey, Plan};
 use crate::checkout::extent::Extent;
 use crate::checkout::format::{Depth, FileSet, Format, PartNames, StoreRoot};
 use crate::checkout::object::NewFile;
@@ -95,11 +95,11 @@ impl Format for Arkouda {
         true
     }
 
-    fn plan(&self, base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
+    fn plan(&self, base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan> {
         encode::plan(base, key, parts)
     }
 
-    fn deletion(&self, base: &dyn Base, key: &Key, member: &str) -> Result<Deletion> {
+    fn deletion(&self, base: &dyn Base, key: &ObjectKey, member: &str) -> Result<Deletion> {
         encode::deletion(base, key, member)
     }
 

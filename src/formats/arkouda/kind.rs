@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 
 /// The kinds that are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ArkoudaKind {
     ArrayView,
     Pdarray,
     Bigint,
@@ -31,7 +31,7 @@ pub enum Kind {
     Group,
 }
 
-impl Kind {
+impl ArkoudaKind {
     const ALL: [Self; 14] = [
         Self::ArrayView,
         Self::Pdarray,
@@ -117,7 +117,7 @@ fn is_segarray(group: &Object) -> bool {
 }
 
 /// What an object is, if all files agree on it.
-pub fn kind(set: &LocaleSet, joined: &Joined) -> Result<Kind> {
+pub fn kind(set: &LocaleSet, joined: &Joined) -> Result<ArkoudaKind> {
     let mut objects = Vec::new();
     for (number, object) in joined.parts.iter().enumerate() {
         let name = || set.name(number);
@@ -137,22 +137,24 @@ pub fn kind(set: &LocaleSet, joined: &Joined) -> Result<Kind> {
     objects.retain(|(_, object)| {
         !(any_group && object.is_empty_dataset() || has_limb && limbs::is_empty(object))
     });
-    let mut known: Option<(Kind, usize)> = None;
+    let mut known: Option<(ArkoudaKind, usize)> = None;
     for (number, object) in objects {
         let here = match &object.marks.object_type {
-            Some(Ok(claimed)) => Kind::of_type(*claimed, object.is_group()).ok_or_else(|| {
-                let what = if object.is_group() {
-                    "group"
-                } else {
-                    "dataset"
-                };
-                let name = set.name(number);
-                Error::damaged(format!(
-                    "ObjType {claimed} of a {what} in {name} is unknown"
-                ))
-            }),
+            Some(Ok(claimed)) => {
+                ArkoudaKind::of_type(*claimed, object.is_group()).ok_or_else(|| {
+                    let what = if object.is_group() {
+                        "group"
+                    } else {
+                        "dataset"
+                    };
+                    let name = set.name(number);
+                    Error::damaged(format!(
+                        "ObjType {claimed} of a {what} in {name} is unknown"
+                    ))
+                })
+            }
             Some(Err(why)) => Err(Error::damaged(format!("{why} in {}", set.name(number)))),
-            None => Ok(Kind::of_shape(object)),
+            None => Ok(ArkoudaKind::of_shape(object)),
         }?;
         match known {
             Some((kind, first)) if kind != here => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::array::{Array, Origin};
+use super::array::{ArraySource, Origin};
 use super::numbers::datasets;
 use super::object::{Joined, total};
 use super::recognition::is_integers;
@@ -81,7 +81,7 @@ impl Labels {
     }
 }
 
-impl Array for Labels {
+impl ArraySource for Labels {
     fn form(&self) -> Result<(DType, Vec<u64>)> {
         let (dtype, _) = self.categories.fixed_width().form()?;
         Ok((dtype, vec![self.all_rows()]))

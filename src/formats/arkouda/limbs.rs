@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::array::{Array, Origin};
+use super::array::{ArraySource, Origin};
 use super::object::{Joined, Object, total};
 use crate::error::{Error, Result};
 use crate::formats::plain::array::ArrayFile;
@@ -153,7 +153,7 @@ fn limbs(origin: &Origin, joined: &Joined, part: usize) -> Result<Vec<ArrayFile>
     Ok(limbs)
 }
 
-impl Array for Limbs {
+impl ArraySource for Limbs {
     fn form(&self) -> Result<(DType, Vec<u64>)> {
         let rows = total((0..self.parts.len()).map(|part| self.rows(part)));
         let dtype = DType::scalar(Kind::Uint, 8, Order::Little);
@@ -191,7 +191,7 @@ pub struct Limb {
     pub number: usize,
 }
 
-impl Array for Limb {
+impl ArraySource for Limb {
     fn form(&self) -> Result<(DType, Vec<u64>)> {
         let (dtype, shape) = self.limbs.form()?;
         Ok((dtype, shape.into_iter().take(1).collect()))
@@ -203,7 +203,7 @@ impl Array for Limb {
             .filter(|(part, _)| self.limbs.rows(*part) > 0)
             .map(|(part, limbs)| match limbs.get(self.number) {
                 Some(limb) => Ok(Arc::new(limb.payload()?) as Arc<dyn Content>),
-                None => Ok(Arc::new(Missing(self.limbs.rows(part).saturating_mul(8))) as _),
+                None => Ok(Arc::new(ZeroLimb(self.limbs.rows(part).saturating_mul(8))) as _),
             });
         Ok(Arc::new(Concat::new(parts.collect::<Result<Vec<_>>>()?)))
     }
@@ -214,9 +214,9 @@ impl Array for Limb {
 }
 
 /// A limb that is zero in all numbers of a part; so many bytes.
-struct Missing(u64);
+struct ZeroLimb(u64);
 
-impl Content for Missing {
+impl Content for ZeroLimb {
     fn len(&self) -> u64 {
         self.0
     }
@@ -230,7 +230,7 @@ impl Content for Missing {
 /// The bits of each number, where they are limited.
 pub struct MaxBits(pub i64);
 
-impl Array for MaxBits {
+impl ArraySource for MaxBits {
     fn form(&self) -> Result<(DType, Vec<u64>)> {
         Ok((DType::int(8), Vec::new()))
     }

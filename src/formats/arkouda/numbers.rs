@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::array::{Array, Origin};
+use super::array::{ArraySource, Origin};
 use super::object::{Joined, elements, total};
 use super::segments::{Rule, check, int64, rebased};
 use super::set::LocaleSet;
@@ -18,7 +18,7 @@ use crate::npy::dtype::{DType, Kind, Order};
 
 /// How the numbers of an array are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meaning {
+pub enum NumberKind {
     AsStored,
     /// Zero is false, anything else true.
     Bool,
@@ -40,7 +40,7 @@ pub struct Numbers {
 
 impl Numbers {
     /// Joins the datasets of an object. What tells the type is the first part that has data.
-    pub fn new(origin: &Origin, joined: &Joined, meaning: Meaning) -> Result<Self> {
+    pub fn new(origin: &Origin, joined: &Joined, meaning: NumberKind) -> Result<Self> {
         let set = &origin.set;
         let parts = datasets(origin, joined)?;
         let typed = parts
@@ -109,13 +109,13 @@ fn dtype(part: &ArrayFile) -> Result<DType> {
     }
 }
 
-fn shown_as(stored: &DType, meaning: Meaning) -> Result<DType> {
+fn shown_as(stored: &DType, meaning: NumberKind) -> Result<DType> {
     let DType::Scalar {
         kind, size, order, ..
     } = stored
     else {
         return match meaning {
-            Meaning::AsStored => Ok(stored.clone()),
+            NumberKind::AsStored => Ok(stored.clone()),
             _ => Err(Error::damaged(format!(
                 "{} where numbers should be",
                 stored.name()
@@ -136,11 +136,11 @@ fn shown_as(stored: &DType, meaning: Meaning) -> Result<DType> {
         })
     };
     match meaning {
-        Meaning::AsStored => Ok(stored.clone()),
-        Meaning::Bool if is_integer => Ok(DType::scalar(Kind::Bool, 1, Order::None)),
-        Meaning::Bool => Err(Error::damaged(format!("isBool on {}", stored.name()))),
-        Meaning::Datetime => time(Kind::Datetime),
-        Meaning::Timedelta => time(Kind::Timedelta),
+        NumberKind::AsStored => Ok(stored.clone()),
+        NumberKind::Bool if is_integer => Ok(DType::scalar(Kind::Bool, 1, Order::None)),
+        NumberKind::Bool => Err(Error::damaged(format!("isBool on {}", stored.name()))),
+        NumberKind::Datetime => time(Kind::Datetime),
+        NumberKind::Timedelta => time(Kind::Timedelta),
     }
 }
 
@@ -177,7 +177,7 @@ fn shape(
     Ok((flat(), Some(note)))
 }
 
-impl Array for Numbers {
+impl ArraySource for Numbers {
     fn form(&self) -> Result<(DType, Vec<u64>)> {
         Ok((self.shown.clone(), self.shape.clone()))
     }
@@ -221,7 +221,7 @@ impl Array for Numbers {
 }
 
 /// The numbers of an object, joined anew each time somebody looks: a file may hold very many objects.
-pub struct NumbersOf(pub Arc<Origin>, pub Meaning);
+pub struct NumbersOf(pub Arc<Origin>, pub NumberKind);
 
 impl NumbersOf {
     fn joined(&self) -> Result<Numbers> {
@@ -229,7 +229,7 @@ impl NumbersOf {
     }
 }
 
-impl Array for NumbersOf {
+impl ArraySource for NumbersOf {
     fn form(&self) -> Result<(DType, Vec<u64>)> {
         self.joined()?.form()
     }
@@ -327,7 +327,7 @@ impl Segments {
     }
 }
 
-impl Array for Segments {
+impl ArraySource for Segments {
     fn form(&self) -> Result<(DType, Vec<u64>)> {
         Ok((DType::int(8), vec![self.rows]))
     }

@@ -3,7 +3,7 @@
 //! Source: Arkouda, `src/HDF5Msg.chpl` lines 389 to 655 (attributes), 765 to 2627 (what is written) and 3150 to 3838 (what
 //! is asked for when reading).
 
-use crate::formats::arkouda::kind::Kind;
+use crate::formats::arkouda::kind::ArkoudaKind;
 use crate::npy::dtype::Kind as Element;
 
 /// The index of a DataFrame.
@@ -11,7 +11,7 @@ pub const INDEX: &str = "Index";
 
 /// What is numbered in an object, and the attribute that counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Numbered {
+pub struct NumberedMembers {
     pub prefix: &'static str,
     pub count: &'static str,
     /// Arkouda asks for the attribute when it reads.
@@ -19,20 +19,20 @@ pub struct Numbered {
 }
 
 /// What is numbered in objects of a kind.
-pub fn numbered(kind: Kind) -> Option<Numbered> {
+pub fn numbered(kind: ArkoudaKind) -> Option<NumberedMembers> {
     let (prefix, count, needed) = match kind {
-        Kind::GroupBy => ("KEY_", "NumKeys", true),
-        Kind::Index | Kind::MultiIndex => ("IDX_", "NumIdx", false),
+        ArkoudaKind::GroupBy => ("KEY_", "NumKeys", true),
+        ArkoudaKind::Index | ArkoudaKind::MultiIndex => ("IDX_", "NumIdx", false),
         _ => return None,
     };
-    Some(Numbered {
+    Some(NumberedMembers {
         prefix,
         count,
         needed,
     })
 }
 
-impl Numbered {
+impl NumberedMembers {
     /// The number in a name.
     pub fn number(&self, name: &str) -> Option<u32> {
         name.strip_prefix(self.prefix)?.parse().ok()

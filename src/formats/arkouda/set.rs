@@ -27,7 +27,7 @@ pub struct LocaleSet {
     pub parts: Vec<LocaleFile>,
     pub faults: Vec<String>,
     /// Where the parts were found; `None` for a single file.
-    found: Option<Found>,
+    found: Option<FoundFiles>,
     version: u64,
 }
 
@@ -49,7 +49,7 @@ impl LocaleFile {
     }
 }
 
-struct Found {
+struct FoundFiles {
     set: FileSet,
     top: PathBuf,
     files: Vec<PathBuf>,
@@ -68,7 +68,7 @@ fn identity(path: &Path) -> Option<Identity> {
     Some(Identity::of(&meta))
 }
 
-impl Found {
+impl FoundFiles {
     fn files(set: &FileSet, top: &Path, context: &Context) -> Result<Vec<PathBuf>> {
         let parts = set.parts(top, context.options.external)?;
         Ok(parts.into_values().flatten().flatten().collect())
@@ -174,7 +174,7 @@ impl LocaleSet {
             path: set.pattern(),
             parts,
             faults,
-            found: Some(Found {
+            found: Some(FoundFiles {
                 set: set.clone(),
                 top: top.to_owned(),
                 files,

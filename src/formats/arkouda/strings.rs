@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::array::{Array, Origin};
+use super::array::{ArraySource, Origin};
 use super::object::{Joined, Object, total};
 use super::once::Once;
 use super::padded::Padded;
@@ -24,12 +24,12 @@ use crate::npy::dtype::{DType, Kind, Order};
 /// The strings of all parts.
 pub struct Strings {
     set: Arc<LocaleSet>,
-    parts: Vec<Part>,
+    parts: Vec<LocaleStrings>,
     measured: Once<Arc<Measure>>,
 }
 
 /// The strings of one part; a locale without any may have neither.
-struct Part {
+struct LocaleStrings {
     values: Option<ArrayFile>,
     segments: Option<ArrayFile>,
 }
@@ -44,7 +44,7 @@ pub struct Measure {
     scans: Vec<Option<Arc<Scan>>>,
 }
 
-impl Part {
+impl LocaleStrings {
     fn bytes(&self) -> u64 {
         self.values
             .as_ref()
@@ -67,7 +67,7 @@ impl Strings {
             let name = origin.set.name(number);
             let object = object.as_ref().filter(|object| object.is_group());
             let Some(object) = object else {
-                return Ok(Part {
+                return Ok(LocaleStrings {
                     values: None,
                     segments: None,
                 });
@@ -93,7 +93,7 @@ impl Strings {
                 let why = format!("segments are no 1-D integers in {name}");
                 return Err(Error::damaged(why));
             }
-            Ok(Part {
+            Ok(LocaleStrings {
                 values: Some(values),
                 segments,
             })
@@ -107,7 +107,7 @@ impl Strings {
 
     /// Strings in each part: known from the segments, or measured.
     pub fn rows(&self) -> Result<Vec<u64>> {
-        match self.parts.iter().map(Part::stored_rows).collect() {
+        match self.parts.iter().map(LocaleStrings::stored_rows).collect() {
             Some(rows) => Ok(rows),
             None => Ok(self.measure()?.rows.clone()),
         }
@@ -115,7 +115,7 @@ impl Strings {
 
     /// Bytes of each part, those behind the strings included.
     pub fn bytes(&self) -> Vec<u64> {
-        self.parts.iter().map(Part::bytes).collect()
+        self.parts.iter().map(LocaleStrings::bytes).collect()
     }
 
     /// The datasets of bytes.
@@ -125,7 +125,7 @@ impl Strings {
 
     /// What is stored, in bytes.
     pub fn stored(&self) -> u64 {
-        let segments = self.parts.iter().filter_map(Part::stored_rows);
+        let segments = self.parts.iter().filter_map(LocaleStrings::stored_rows);
         let bytes = total(self.bytes());
         segments.fold(bytes, |n, rows| n.saturating_add(rows.saturating_mul(8)))
     }
@@ -174,7 +174,7 @@ impl Strings {
     }
 
     fn rows_if_stored(&self) -> Option<u64> {
-        let rows: Option<Vec<u64>> = self.parts.iter().map(Part::stored_rows).collect();
+        let rows: Option<Vec<u64>> = self.parts.iter().map(LocaleStrings::stored_rows).collect();
         rows.map(total)
     }
 
@@ -207,18 +207,18 @@ impl Strings {
     }
 
     /// The strings at fixed width.
-    pub fn fixed_width(self: &Arc<Self>) -> Arc<dyn Array> {
+    pub fn fixed_width(self: &Arc<Self>) -> Arc<dyn ArraySource> {
         Arc::new(FixedWidth(self.clone()))
     }
 
     /// Where they begin in all values together.
-    pub fn segments(self: &Arc<Self>) -> Arc<dyn Array> {
+    pub fn segments(self: &Arc<Self>) -> Arc<dyn ArraySource> {
         Arc::new(JoinedStarts(self.clone()))
     }
 }
 
 /// The widest string with its end, the number of strings, and where they are if no segments say so.
-fn measure(part: &Part) -> Result<(u64, u64, Option<Arc<Scan>>)> {
+fn measure(part: &LocaleStrings) -> Result<(u64, u64, Option<Arc<Scan>>)> {
     let Some(values) = &part.values else {
         return Ok((0, 0, None));
     };
@@ -253,7 +253,7 @@ fn measure(part: &Part) -> Result<(u64, u64, Option<Arc<Scan>>)> {
 /// `|S<width>`, one element per string.
 struct FixedWidth(Arc<Strings>);
 
-impl Array for FixedWidth {
+impl ArraySource for FixedWidth {
     fn form(&self) -> Result<(DType, Vec<u64>)> {
         let measure = self.0.measure()?;
         let width = usize::try_from(measure.width).unwrap_or(usize::MAX);
@@ -289,7 +289,7 @@ impl Array for FixedWidth {
 /// `<i8`, rebased.
 struct JoinedStarts(Arc<Strings>);
 
-impl Array for JoinedStarts {
+impl ArraySource for JoinedStarts {
     fn form(&self) -> Result<(DType, Vec<u64>)> {
         Ok((DType::int(8), vec![total(self.0.rows()?)]))
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::rules::{Meaning, meaning};
-use crate::checkout::encode::{Array, text};
+use crate::checkout::encode::{NpyArray, text};
 use crate::checkout::format::Depth;
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::daf::{encode, sparse};
@@ -12,7 +12,7 @@ use crate::tree::name;
 use crate::tree::{Directory, Node, VirtualFile};
 
 /// The objects of a store by their own names.
-struct Store {
+struct DafObjects {
     objects: BTreeMap<String, Node>,
     depth: Depth,
 }
@@ -39,7 +39,7 @@ pub fn broken(
             objects.insert(own, node.into_owned());
         }
     }
-    let store = Store { objects, depth };
+    let store = DafObjects { objects, depth };
     let mut broken = Vec::new();
     for (own, node) in &store.objects {
         let is_concerned = concerned(own)
@@ -59,7 +59,7 @@ pub fn broken(
     Ok(broken)
 }
 
-impl Store {
+impl DafObjects {
     fn check(&self, own: &str, node: &Node) -> Result<()> {
         match (meaning(own), node) {
             (Meaning::Axis, Node::File(file)) => self.check_axis(&opened(file)?),
@@ -68,7 +68,7 @@ impl Store {
         }
     }
 
-    fn check_axis(&self, array: &Array) -> Result<()> {
+    fn check_axis(&self, array: &NpyArray) -> Result<()> {
         if array.shape.len() != 1 || !text::is_text(array) {
             let (dtype, shape) = (array.dtype.name(), &array.shape);
             return Err(invalid(format!(
@@ -136,7 +136,7 @@ impl Store {
         let Ok(members) = members.try_into() else {
             return Ok(());
         };
-        let checked = sparse::check(sparse::Members(members), lengths)?;
+        let checked = sparse::check(sparse::SparseMembers(members), lengths)?;
         if !checked.sorted {
             let why = "rows whose columns are not sorted, or twice there";
             return Err(invalid(why));
@@ -145,12 +145,12 @@ impl Store {
     }
 }
 
-fn opened(file: &Arc<dyn VirtualFile>) -> Result<Array> {
-    Array::shown(&file.open()?)
+fn opened(file: &Arc<dyn VirtualFile>) -> Result<NpyArray> {
+    NpyArray::shown(&file.open()?)
 }
 
 /// daf reads ASCII.
-fn check_letters(array: &Array) -> Result<()> {
+fn check_letters(array: &NpyArray) -> Result<()> {
     text::each(array, |number, element| {
         if element.is_ascii() {
             return Ok(());

@@ -7,8 +7,8 @@
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::sparse;
-use crate::checkout::encode::array::Array;
-use crate::checkout::encode::{Base, Key, Plan, array, invalid, single, text, unsupported};
+use crate::checkout::encode::array::NpyArray;
+use crate::checkout::encode::{Base, ObjectKey, Plan, array, invalid, single, text, unsupported};
 use crate::checkout::object::NewFile;
 use crate::checkout::target::Part;
 use crate::error::{Error, Result};
@@ -20,12 +20,12 @@ use crate::npy::dtype::{DType, Kind};
 /// Bytes of the largest item: as many as are read of an attribute. Text takes four a character on its way there.
 const LARGEST_ITEM: u64 = 16 << 20;
 
-pub fn plan(base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
+pub fn plan(base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan> {
     let mut new = NewFile::default();
     let name = key.name();
     match meaning(name) {
         Meaning::Axis => {
-            let array = Array::open(base, &single(parts)?.content)?;
+            let array = NpyArray::open(base, &single(parts)?.content)?;
             check_axis(base, name, &array)?;
             add_text(&mut new, key.path(), &array)?;
         }
@@ -41,7 +41,7 @@ pub fn plan(base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
                 Err(missing) => return without_axes(base, parts, part, &axes, missing),
             };
             if let Some(part) = part {
-                let array = Array::open(base, &part.content)?;
+                let array = NpyArray::open(base, &part.content)?;
                 check_shape(&array, &lengths)?;
                 add(&mut new, key.path(), &array)?;
             } else if let &[rows, columns] = lengths.as_slice() {
@@ -53,7 +53,7 @@ pub fn plan(base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
             }
         }
         Meaning::Item => {
-            let array = Array::open(base, &single(parts)?.content)?;
+            let array = NpyArray::open(base, &single(parts)?.content)?;
             let item = item(name, &array)?;
             add_mark(&mut new, key, vec![item]);
             return Ok(Plan::Complete(new));
@@ -70,14 +70,14 @@ pub fn plan(base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
 }
 
 /// Marks the group of an object as a store; items are attributes of the mark.
-fn add_mark(new: &mut NewFile, key: &Key, items: Vec<NewAttribute>) {
+fn add_mark(new: &mut NewFile, key: &ObjectKey, items: Vec<NewAttribute>) {
     let mut mark = NewDataset::new(&key.beside(MARK), DType::int(1), &[2]);
     mark.attributes = items;
     new.add(mark, bytes(vec![1, 0]));
 }
 
 /// Entries are text that daf can read, each there once; an axis keeps its length for as long as it is there.
-fn check_axis(base: &dyn Base, name: &str, array: &Array) -> Result<()> {
+fn check_axis(base: &dyn Base, name: &str, array: &NpyArray) -> Result<()> {
     if array.shape.len() != 1 || !text::is_text(array) {
         let (dtype, shape) = (array.dtype.name(), &array.shape);
         return Err(invalid(format!(
@@ -85,7 +85,7 @@ fn check_axis(base: &dyn Base, name: &str, array: &Array) -> Result<()> {
         )));
     }
     if let Some(old) = base.npy(name)? {
-        let old = Array::open(base, &old)?.shape;
+        let old = NpyArray::open(base, &old)?.shape;
         if old != array.shape {
             return Err(invalid(format!(
                 "the axis has {old:?} entries, these are {:?}: remove it and its properties first",
@@ -97,7 +97,7 @@ fn check_axis(base: &dyn Base, name: &str, array: &Array) -> Result<()> {
 }
 
 /// Each entry is there once.
-pub fn check_entries(array: &Array) -> Result<()> {
+pub fn check_entries(array: &NpyArray) -> Result<()> {
     let mut seen: Vec<u128> = Vec::new();
     text::each(array, |number, entry| {
         let hash = xxh3_128(entry);
@@ -146,7 +146,7 @@ fn without_axes(
                     axes.len()
                 )));
             }
-            let kind = Array {
+            let kind = NpyArray {
                 dtype: header.dtype,
                 shape: header.shape,
                 data: file.content.clone(),
@@ -164,7 +164,7 @@ fn without_axes(
 fn add_axes(
     new: &mut NewFile,
     base: &dyn Base,
-    key: &Key,
+    key: &ObjectKey,
     axes: &[&str],
 ) -> Result<std::result::Result<Vec<u64>, Vec<String>>> {
     let (mut lengths, mut missing) = (Vec::new(), Vec::new());
@@ -175,7 +175,7 @@ fn add_axes(
             missing.extend(first.then_some(name));
             continue;
         };
-        let array = Array::open(base, &file).map_err(|e| e.about(&name))?;
+        let array = NpyArray::open(base, &file).map_err(|e| e.about(&name))?;
         let &[length] = array.shape.as_slice() else {
             return Err(invalid(format!("{name} is no vector")));
         };
@@ -191,7 +191,7 @@ fn add_axes(
     })
 }
 
-pub fn check_shape(array: &Array, lengths: &[u64]) -> Result<()> {
+pub fn check_shape(array: &NpyArray, lengths: &[u64]) -> Result<()> {
     if array.shape == lengths {
         return Ok(());
     }
@@ -201,7 +201,7 @@ pub fn check_shape(array: &Array, lengths: &[u64]) -> Result<()> {
     )))
 }
 
-fn add_text(new: &mut NewFile, path: &[String], array: &Array) -> Result<()> {
+fn add_text(new: &mut NewFile, path: &[String], array: &NpyArray) -> Result<()> {
     let (width, data) = text::ascii(array, NAME)?;
     let mut dataset = NewDataset::new(path, DType::bytes(width), &array.shape);
     text::mark(&mut dataset, array);
@@ -210,7 +210,7 @@ fn add_text(new: &mut NewFile, path: &[String], array: &Array) -> Result<()> {
 }
 
 /// Adds an array of a type that daf has.
-fn add(new: &mut NewFile, path: &[String], array: &Array) -> Result<()> {
+fn add(new: &mut NewFile, path: &[String], array: &NpyArray) -> Result<()> {
     if text::is_text(array) {
         return add_text(new, path, array);
     }
@@ -220,7 +220,7 @@ fn add(new: &mut NewFile, path: &[String], array: &Array) -> Result<()> {
 }
 
 /// `typing/dtypes.py`: booleans, integers, and floats of 16, 32 and 64 bits, little end first; others are turned.
-pub fn numbers(array: &Array) -> Result<Array> {
+pub fn numbers(array: &NpyArray) -> Result<NpyArray> {
     match array.scalar() {
         Some((Kind::Bool | Kind::Int | Kind::Uint, ..) | (Kind::Float, 2 | 4 | 8, _)) => {
             Ok(array.little())
@@ -233,7 +233,7 @@ pub fn numbers(array: &Array) -> Result<Array> {
 }
 
 /// A small array as an attribute; text as UTF-8.
-fn item(name: &str, array: &Array) -> Result<NewAttribute> {
+fn item(name: &str, array: &NpyArray) -> Result<NewAttribute> {
     if name.is_empty() || name.contains('\0') {
         return Err(unsupported(format!("HDF5 cannot hold the name {name:?}")));
     }
@@ -282,15 +282,15 @@ pub fn bytes(bytes: Vec<u8>) -> std::sync::Arc<dyn crate::io::content::Content> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkout::encode::store::{Memory, part, saved};
+    use crate::checkout::encode::store::{MemoryBase, part, saved};
     use crate::checkout::format;
     use crate::formats::daf::format::Daf;
     use crate::io::content::Literal;
 
     /// What becomes of one `.npy` file.
-    fn plan_one(base: &Memory, key: &str, file: &[u8]) -> Result<NewFile> {
+    fn plan_one(base: &MemoryBase, key: &str, file: &[u8]) -> Result<NewFile> {
         let part = part("", ".npy", std::sync::Arc::new(Literal(file.to_vec())));
-        match format::plan(&Daf, base, &Key::of_path(key)?, &[part])? {
+        match format::plan(&Daf, base, &ObjectKey::of_path(key)?, &[part])? {
             Plan::Complete(new) => Ok(new),
             Plan::Incomplete(missing) => panic!("{missing:?}"),
         }
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn what_breaks_a_rule_is_refused_with_its_name() {
-        let mut base = Memory::default();
+        let mut base = MemoryBase::default();
         let s1 = DType::bytes(1);
         base.npy.insert("cell#".into(), saved(&s1, &[3], b"abc"));
         let refused = |key: &str, file: Vec<u8>| {

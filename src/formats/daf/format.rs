@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::rules::{self, MARK, Meaning, meaning};
 use super::{Groups, check, demo, encode};
-use crate::checkout::encode::{Base, Key, Plan};
+use crate::checkout::encode::{Base, ObjectKey, Plan};
 use crate::checkout::format::{Depth, Format};
 use crate::checkout::target::Part;
 use crate::dataset::opened::OpenStore;
@@ -57,7 +57,7 @@ impl Format for Daf {
         name == MARK
     }
 
-    fn plan(&self, base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
+    fn plan(&self, base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan> {
         encode::plan(base, key, parts)
     }
 

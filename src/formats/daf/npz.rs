@@ -23,14 +23,14 @@ const LIMIT32: u64 = u32::MAX as u64;
 
 /// One member: its name in the archive and its file.
 #[derive(Clone)]
-pub struct Member {
+pub struct NpzMember {
     pub name: &'static str,
     pub file: Arc<dyn VirtualFile>,
 }
 
 /// The archive of a matrix.
 pub struct NpzFile {
-    pub members: Vec<Member>,
+    pub members: Vec<NpzMember>,
     /// Path of the group, for `info`.
     pub path: String,
 }
@@ -51,7 +51,7 @@ impl NpzFile {
             data: b"csr".to_vec(),
         };
         let format = matrix.value(format, "", "format", super::format::NAME);
-        let member = |name, file| Member { name, file };
+        let member = |name, file| NpzMember { name, file };
         Ok(Self {
             members: vec![
                 member("indices.npy", file("indices.npy")?),
@@ -66,7 +66,7 @@ impl NpzFile {
 }
 
 /// A member with what its headers say.
-struct Entry {
+struct MemberHead {
     name: &'static str,
     content: Arc<dyn Content>,
     crc: OnceLock<u32>,
@@ -74,7 +74,7 @@ struct Entry {
     at: u64,
 }
 
-impl Entry {
+impl MemberHead {
     fn crc(&self) -> Result<u32> {
         if let Some(crc) = self.crc.get() {
             return Ok(*crc);
@@ -190,10 +190,10 @@ fn end(entries: u16, at: u64, len: u64) -> Vec<u8> {
 /// Lays the archive out over the contents of its members.
 fn archive(members: Vec<(&'static str, Arc<dyn Content>)>) -> Concat {
     let mut at = 0_u64;
-    let entries: Vec<Arc<Entry>> = members
+    let entries: Vec<Arc<MemberHead>> = members
         .into_iter()
         .map(|(name, content)| {
-            let entry = Entry {
+            let entry = MemberHead {
                 name,
                 content,
                 crc: OnceLock::new(),

@@ -4,10 +4,10 @@
 //! saves. daf's reader needs column indices that are sorted in each row and there once: rows are sorted here.
 
 use super::archive;
-use crate::checkout::encode::array::Array;
+use crate::checkout::encode::array::NpyArray;
 use crate::checkout::encode::integers::Integers;
 use crate::checkout::encode::spooled_file::SpooledFile;
-use crate::checkout::encode::{Base, Key, invalid};
+use crate::checkout::encode::{Base, ObjectKey, invalid};
 use crate::checkout::object::NewFile;
 use crate::checkout::target::Part;
 use crate::error::Result;
@@ -21,19 +21,19 @@ pub const MEMBERS: [&str; 4] = ["data", "indices", "indptr", "shape"];
 const FILES: [&str; 5] = ["data", "indices", "indptr", "shape", "format"];
 
 /// The members of a matrix: data, indices, indptr and shape.
-pub struct Members(pub [Array; 4]);
+pub struct SparseMembers(pub [NpyArray; 4]);
 
 /// Finds the members, or says which are missing.
 pub fn members(
     base: &dyn Base,
     parts: &[Part],
-) -> Result<std::result::Result<Members, Vec<String>>> {
+) -> Result<std::result::Result<SparseMembers, Vec<String>>> {
     let find = |name: &str| parts.iter().find(|part| part.place.member == name);
     let single = find("").filter(|_| parts.len() == 1);
     if let Some(part) = single {
         let mut files = archive::members(base, &part.content, &FILES)?;
         if let Some(format) = files.remove("format") {
-            let format = Array::open(base, &format)?;
+            let format = NpyArray::open(base, &format)?;
             let mut is_csr = format.elements() == 1;
             crate::checkout::encode::text::each(&format, |_, text| {
                 is_csr &= text == b"csr";
@@ -46,11 +46,11 @@ pub fn members(
         let mut open = |name: &str| {
             let missing = || invalid(format!("the .npz has no member {name}.npy"));
             let file = files.remove(name).ok_or_else(missing)?;
-            Array::open(base, &file).map_err(|e| e.about(name))
+            NpyArray::open(base, &file).map_err(|e| e.about(name))
         };
         let [data, indices, indptr, shape] = MEMBERS;
         let found = [open(data)?, open(indices)?, open(indptr)?, open(shape)?];
-        return Ok(Ok(Members(found)));
+        return Ok(Ok(SparseMembers(found)));
     }
     for part in parts {
         let member = part.place.member.as_str();
@@ -65,22 +65,22 @@ pub fn members(
         .collect();
     let open = |name: &str| {
         let part = find(name).ok_or_else(|| invalid(format!("{name} is missing")))?;
-        Array::open(base, &part.content).map_err(|e| e.about(name))
+        NpyArray::open(base, &part.content).map_err(|e| e.about(name))
     };
     if !missing.is_empty() {
         return Ok(Err(missing));
     }
     let [data, indices, indptr, shape] = MEMBERS;
     let found = [open(data)?, open(indices)?, open(indptr)?, open(shape)?];
-    Ok(Ok(Members(found)))
+    Ok(Ok(SparseMembers(found)))
 }
 
 /// Adds a matrix over two axes.
 pub fn add(
     new: &mut NewFile,
     base: &dyn Base,
-    key: &Key,
-    members: Members,
+    key: &ObjectKey,
+    members: SparseMembers,
     (rows, columns): (u64, u64),
 ) -> Result<()> {
     let Checked {
@@ -97,7 +97,7 @@ pub fn add(
         (DType::int(8), data.clone(), indices.wide())
     } else {
         let (values, indices) = sort(base, &indptr, &indices, &data, columns)?;
-        let data = Array {
+        let data = NpyArray {
             data: values,
             ..data
         };
@@ -124,7 +124,7 @@ pub fn add(
 
 /// A matrix whose members fit each other.
 pub struct Checked {
-    data: Array,
+    data: NpyArray,
     indices: Integers,
     indptr: Integers,
     /// The columns of every row are sorted, and there once.
@@ -132,7 +132,7 @@ pub struct Checked {
 }
 
 /// Checks the members of a matrix against each other and its axes. The error names the member that does not fit.
-pub fn check(members: Members, (rows, columns): (u64, u64)) -> Result<Checked> {
+pub fn check(members: SparseMembers, (rows, columns): (u64, u64)) -> Result<Checked> {
     let [data, indices, indptr, shape] = members.0;
     let data = numbers(&data).map_err(|e| e.about("data"))?;
     if data.shape.len() != 1 {
@@ -171,7 +171,7 @@ pub fn check(members: Members, (rows, columns): (u64, u64)) -> Result<Checked> {
 }
 
 /// Checks that a matrix says the lengths of its axes.
-pub fn check_dims(shape: Array, (rows, columns): (u64, u64)) -> Result<()> {
+pub fn check_dims(shape: NpyArray, (rows, columns): (u64, u64)) -> Result<()> {
     check_shape(&Integers::new("shape", shape)?, rows, columns)
 }
 
@@ -273,9 +273,9 @@ fn sort(
     base: &dyn Base,
     indptr: &Integers,
     indices: &Integers,
-    data: &Array,
+    data: &NpyArray,
     columns: u64,
-) -> Result<(Sorted, Sorted)> {
+) -> Result<(SortedContent, SortedContent)> {
     let size = data.dtype.size();
     let (mut values, mut sorted) = (SpooledFile::new(base), SpooledFile::new(base));
     let mut pointers = Pointers::new(indptr);
@@ -314,4 +314,4 @@ fn sort(
     Ok((values.finish()?, sorted.finish()?))
 }
 
-type Sorted = std::sync::Arc<dyn crate::io::content::Content>;
+type SortedContent = std::sync::Arc<dyn crate::io::content::Content>;

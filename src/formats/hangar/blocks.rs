@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex};
 use super::collection::Collection;
 use super::column::BLOCK;
 use super::fetch::check;
-use super::locate::{Records, WIDE};
+use super::locate::{LocatedRecords, WIDE};
 use super::record::{Record, RowRecord};
 use super::rows::{Rows, Stored};
-use super::snapshot::View;
+use super::snapshot::ColumnView;
 use super::whole::Whole;
 use crate::dataset::cache::{Key, Need, Piece};
 use crate::dataset::sequence::Sequence;
@@ -45,8 +45,8 @@ const SPARE: u64 = 8 << 20;
 const PREPARED: usize = 4 * WIDE;
 
 /// A stacked column for one open file.
-pub struct Blocks {
-    pub view: Arc<View>,
+pub struct StackBlocks {
+    pub view: Arc<ColumnView>,
     pub dtype: DType,
     /// Shape and bytes of a sample.
     pub shape: Vec<u64>,
@@ -64,7 +64,7 @@ pub struct Blocks {
 }
 
 /// A row that is a chunk of its own, to be read together with its neighbours.
-struct Near {
+struct ChunkRow {
     row: usize,
     file: Arc<Collection>,
     rows: Arc<Rows>,
@@ -73,19 +73,24 @@ struct Near {
 }
 
 /// Backend, file and number of a dataset.
-type Dataset = (&'static str, String, u32);
+type DatasetName = (&'static str, String, u32);
 
 /// What was looked up for the row before: mostly it is the same for the next.
 #[derive(Default)]
 struct Before {
     /// Of a block of samples.
-    records: Option<(usize, Arc<Records>)>,
-    dataset: Option<(Dataset, Arc<Collection>, Arc<Rows>)>,
+    records: Option<(usize, Arc<LocatedRecords>)>,
+    dataset: Option<(DatasetName, Arc<Collection>, Arc<Rows>)>,
 }
 
-impl Blocks {
+impl StackBlocks {
     /// `len` bytes in rows of `shape` and `row` bytes each.
-    pub fn new(view: &Arc<View>, dtype: DType, shape: Vec<u64>, (row, len): (u64, u64)) -> Self {
+    pub fn new(
+        view: &Arc<ColumnView>,
+        dtype: DType,
+        shape: Vec<u64>,
+        (row, len): (u64, u64),
+    ) -> Self {
         let column = &view.column;
         Self {
             view: view.clone(),
@@ -115,7 +120,7 @@ impl Blocks {
         self.parse_record(at, &records)
     }
 
-    fn parse_record(&self, at: usize, records: &Records) -> Result<Record> {
+    fn parse_record(&self, at: usize, records: &LocatedRecords) -> Result<Record> {
         let (repository, column) = (self.view.repository(), &self.view.column);
         let record = repository.parse_record(column, at, records)?;
         match record.shape() {
@@ -160,7 +165,7 @@ impl Blocks {
     }
 
     /// Where a row is, if it is a chunk of its own.
-    fn near(&self, row: usize, at: usize, before: &mut Before) -> Result<Option<Near>> {
+    fn near(&self, row: usize, at: usize, before: &mut Before) -> Result<Option<ChunkRow>> {
         let repository = self.view.repository();
         let records = match &before.records {
             Some((block, records)) if *block == at / BLOCK => records.clone(),
@@ -197,7 +202,7 @@ impl Blocks {
         let stored = rows
             .stored(place, &count)
             .filter(|stored| rows.dtype == self.dtype && stored.is_plausible());
-        Ok(stored.map(|stored| Near {
+        Ok(stored.map(|stored| ChunkRow {
             row,
             file,
             rows,
@@ -224,7 +229,7 @@ impl Blocks {
         if out.len() != row * (last - first) {
             return Err(Error::damaged("a block of another size"));
         }
-        let mut near: Vec<Near> = Vec::with_capacity(last - first);
+        let mut near: Vec<ChunkRow> = Vec::with_capacity(last - first);
         let mut before = Before::default();
         for at in first..last {
             match self.near(at - first, at, &mut before)? {
@@ -252,7 +257,7 @@ impl Blocks {
     }
 
     /// Rows whose chunks lie near each other in one file.
-    fn read(&self, span: &[Near], row: usize, out: &mut [u8]) -> Result<()> {
+    fn read(&self, span: &[ChunkRow], row: usize, out: &mut [u8]) -> Result<()> {
         let (Some(first), Some(last)) = (span.first(), span.last()) else {
             return Ok(());
         };
@@ -406,11 +411,11 @@ fn stored<'b>(
 }
 
 /// How many of the chunks, sorted by file and address, are read together; `None` of none.
-fn together(near: &[Near]) -> Option<usize> {
+fn together(near: &[ChunkRow]) -> Option<usize> {
     let first = near.first()?;
     let start = first.stored.slot.addr;
     let mut end = start;
-    let fits = |n: &Near| {
+    let fits = |n: &ChunkRow| {
         let slot = n.stored.slot;
         let next = slot.addr.saturating_add(u64::from(slot.size));
         let near = slot.addr.saturating_sub(end) <= GAP && slot.addr >= start;

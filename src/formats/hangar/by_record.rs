@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::record::Record;
 use super::repository::Repository;
-use super::sample::{Bytes, describe};
+use super::sample::{SampleContent, describe};
 use super::schema::npy_size;
 use crate::error::{Error, Result};
 use crate::io::content::{Concat, Content, Literal};
@@ -76,7 +76,7 @@ impl VirtualFile for SampleByRecord {
             }
             None => (Vec::new(), None, self.value_len()?),
         };
-        let bytes = Bytes::new(&self.repository, self.record.clone(), dtype, len);
+        let bytes = SampleContent::new(&self.repository, self.record.clone(), dtype, len);
         Ok(Arc::new(Concat::new([
             Arc::new(Literal(header)) as Arc<dyn Content>,
             Arc::new(bytes),

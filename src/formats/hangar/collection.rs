@@ -32,7 +32,7 @@ pub struct Collection {
 }
 
 /// The data files of one repository.
-pub struct Files {
+pub struct DataFiles {
     context: Arc<Context>,
     /// The repository's directory.
     folder: PathBuf,
@@ -53,7 +53,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-impl Files {
+impl DataFiles {
     /// `folder` is the repository's directory.
     pub fn new(folder: &Path, context: &Arc<Context>) -> Self {
         Self {

@@ -149,7 +149,7 @@ pub struct Sorter {
 }
 
 /// Columns by name, and notes.
-pub type Sorted = (BTreeMap<Vec<u8>, Column>, Vec<String>);
+pub type SortedColumns = (BTreeMap<Vec<u8>, Column>, Vec<String>);
 
 /// What stands before the key of a sample: `f:<column>:` or `n:<column>:`.
 type Prefix = Vec<u8>;
@@ -223,7 +223,7 @@ impl Sorter {
     }
 
     /// The columns that have a schema, and notes on what is left.
-    pub fn finish(mut self) -> Sorted {
+    pub fn finish(mut self) -> SortedColumns {
         self.set_aside();
         let mut columns = BTreeMap::new();
         for (name, (layout, schema)) in std::mem::take(&mut self.schemas) {

@@ -11,7 +11,7 @@ use crate::formats::hangar::stage::author::Author;
 use crate::formats::hangar::stage::checkout::Checkout;
 use crate::formats::hangar::stage::commit::Expected;
 use crate::formats::hangar::stage::create::create;
-use crate::formats::hangar::stage::sample::Sample;
+use crate::formats::hangar::stage::sample::NewSample;
 use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
 use crate::hdf5::program::program;
@@ -60,7 +60,7 @@ fn fill(top: &Path, program: &Path) -> Result<()> {
     let checkout = Checkout::open(&repository, &dir, "demo", program)?;
     for number in 0..COUNT {
         let dtype = DType::scalar(Kind::Uint, 1, Order::Little);
-        let sample = Sample::array(dtype, vec![SIDE, SIDE], picture(number))?;
+        let sample = NewSample::array(dtype, vec![SIDE, SIDE], picture(number))?;
         let key = format!("#{number}");
         checkout.put(b"digits", key.as_bytes(), false, sample, SystemTime::now())?;
     }

@@ -6,9 +6,9 @@ use serde_json::{Value as Json, json};
 
 use super::column::Layout;
 use super::key;
-use super::keys::Keys;
-use super::sample::Sample;
-use super::snapshot::{Snapshot, View};
+use super::keys::StackKeys;
+use super::sample::SampleFile;
+use super::snapshot::{ColumnView, Snapshot};
 use super::stack::Stack;
 use crate::error::Result;
 use crate::io::file::Ownership;
@@ -34,11 +34,11 @@ impl SnapshotDirectory {
         let mut entries = Vec::new();
         let mut complete = true;
         for (name, column) in &self.snapshot.commit.columns {
-            let view = Arc::new(View::new(&self.snapshot, name, column));
+            let view = Arc::new(ColumnView::new(&self.snapshot, name, column));
             complete &= view.schema().is_ok();
             if view.schema().is_ok_and(|s| s.fixed().is_some()) {
                 let stack = Arc::new(Stack::new(view.clone()));
-                let keys = Node::File(Arc::new(Keys(stack.clone())));
+                let keys = Node::File(Arc::new(StackKeys(stack.clone())));
                 entries.push((visible(name, ".keys.npy"), keys));
                 entries.push((visible(name, ".npy"), Node::File(stack)));
             }
@@ -113,7 +113,7 @@ impl Directory for SnapshotDirectory {
 
 /// The samples of a column, or the subsamples of one of its samples.
 pub struct ColumnDirectory {
-    view: Arc<View>,
+    view: Arc<ColumnView>,
     /// The number of the sample, in a nested column.
     group: Option<usize>,
     /// Names that were cut because they are too long cannot be turned back: they are searched for.
@@ -122,7 +122,7 @@ pub struct ColumnDirectory {
 
 /// Makes the nodes of a column's directory.
 struct Many {
-    view: Arc<View>,
+    view: Arc<ColumnView>,
     group: Option<usize>,
 }
 
@@ -169,7 +169,7 @@ impl Many {
             }));
         }
         let at = self.range().start + at;
-        Node::File(Arc::new(Sample {
+        Node::File(Arc::new(SampleFile {
             view: self.view.clone(),
             // A column has fewer samples than its text has bytes.
             at: u32::try_from(at).unwrap_or(u32::MAX),
@@ -214,7 +214,7 @@ impl LazyEntries for Many {
 }
 
 impl ColumnDirectory {
-    pub fn new(view: Arc<View>) -> Self {
+    pub fn new(view: Arc<ColumnView>) -> Self {
         Self {
             view,
             group: None,

@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use xxhash_rust::xxh64::xxh64;
 
 use super::collection::Collection;
-use super::numpy::Header;
+use super::numpy::NumpyHeader;
 use super::record::{Record, RowRecord};
 use super::repository::Repository;
 use super::rows::{Rows, Stored};
@@ -96,7 +96,7 @@ impl Repository {
                 let file = self.files.collection(row.backend, &row.uid)?;
                 Ok(self.files.rows(&file, row.dataset)?.dtype.clone())
             }
-            Record::Numpy { uid, .. } => Ok(Header::read(&self.files.open("10", uid)?)?.dtype),
+            Record::Numpy { uid, .. } => Ok(NumpyHeader::read(&self.files.open("10", uid)?)?.dtype),
             _ => Err(Error::damaged("not an array")),
         }
         .map_err(|e: Error| e.about(record))
@@ -112,7 +112,7 @@ impl Repository {
                 row,
                 shape,
             } => self.files.open("10", uid).and_then(|file| {
-                let header = Header::read(&file)?;
+                let header = NumpyHeader::read(&file)?;
                 same_type(&header.dtype, expected)?;
                 let bytes = header.sample(&file, *row, shape)?;
                 check(&bytes, Some(*checksum))?;
@@ -255,7 +255,7 @@ impl Repository {
                 row,
                 shape,
             } => self.files.open("10", uid).and_then(|file| {
-                let header = Header::read(&file)?;
+                let header = NumpyHeader::read(&file)?;
                 same_type(&header.dtype, expected)?;
                 let (at, size) = header.place(&file, *row, shape)?;
                 if size <= HELD {

@@ -10,8 +10,8 @@ use super::stage::checkout::Checkout;
 use super::stage::target::StageTarget;
 use super::{demo, repository_of, standalone, verify};
 use crate::checkout::checkouts::Checkouts;
-use crate::checkout::encode::{Base, Key, Plan, unsupported};
-use crate::checkout::format::{Format, Report, Verified};
+use crate::checkout::encode::{Base, ObjectKey, Plan, unsupported};
+use crate::checkout::format::{Format, Verified, VerifyReport};
 use crate::checkout::target::{Part, Target};
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
@@ -55,7 +55,7 @@ impl Format for Hangar {
         Err(unsupported("a Hangar repository is no HDF5 file"))
     }
 
-    fn verify(&self, dir: &dyn Directory, report: &dyn Report) -> Option<Result<Verified>> {
+    fn verify(&self, dir: &dyn Directory, report: &dyn VerifyReport) -> Option<Result<Verified>> {
         let repository = repository_of(dir)?;
         Some(verify::verify(&repository, report))
     }
@@ -64,7 +64,7 @@ impl Format for Hangar {
         Ok(vec![demo::write(dir)?])
     }
 
-    fn plan(&self, _base: &dyn Base, _key: &Key, _parts: &[Part]) -> Result<Plan> {
+    fn plan(&self, _base: &dyn Base, _key: &ObjectKey, _parts: &[Part]) -> Result<Plan> {
         Err(unsupported(
             "a collection file of Hangar is written by its repository only",
         ))

@@ -16,9 +16,9 @@ use crate::tree::VirtualFile;
 
 /// The keys of a stacked column, row by row: `<i8` if all are numbers, else text as files are named. Of a
 /// nested column pairs.
-pub struct Keys(pub Arc<Stack>);
+pub struct StackKeys(pub Arc<Stack>);
 
-impl Keys {
+impl StackKeys {
     /// Type and shape.
     fn whole(&self) -> (DType, Vec<u64>) {
         let column = &self.0.view.column;
@@ -72,7 +72,7 @@ fn text(stored: &[u8], only_text: bool) -> String {
     String::from_utf8_lossy(&key::shown(stored, "")).into_owned()
 }
 
-impl VirtualFile for Keys {
+impl VirtualFile for StackKeys {
     fn ownership(&self) -> Ownership {
         self.0.ownership()
     }

@@ -5,23 +5,23 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value as Json;
 
 use super::directory::SnapshotDirectory;
-use super::root::Shared;
-use super::snapshot::{Place, Snapshot};
+use super::root::SharedRepository;
+use super::snapshot::{Snapshot, SnapshotPlace};
 use crate::error::Result;
 use crate::io::file::Ownership;
 use crate::tree::{Directory, Listing, Node};
 
 /// The directory of a commit, a branch or the staging area.
 pub struct LazySnapshot {
-    shared: Arc<Shared>,
-    place: Place,
+    shared: Arc<SharedRepository>,
+    place: SnapshotPlace,
     /// Digest of the commit; `None` for the staging area and for a branch without commits.
     head: Option<String>,
     directory: OnceLock<Arc<SnapshotDirectory>>,
 }
 
 impl LazySnapshot {
-    pub fn new(shared: &Arc<Shared>, place: Place, head: Option<String>) -> Self {
+    pub fn new(shared: &Arc<SharedRepository>, place: SnapshotPlace, head: Option<String>) -> Self {
         Self {
             shared: shared.clone(),
             place,
@@ -43,7 +43,7 @@ impl LazySnapshot {
         let repository = &self.shared.repository;
         match (&self.head, &self.place) {
             (Some(digest), _) => repository.describe(digest).map_or(0, |(_, spec)| spec.time),
-            (None, Place::Stage) => repository.stage.version().map_or(0, |v| v.modified()),
+            (None, SnapshotPlace::Stage) => repository.stage.version().map_or(0, |v| v.modified()),
             (None, _) => repository.branches.version().map_or(0, |v| v.modified()),
         }
     }
@@ -64,7 +64,7 @@ impl Directory for LazySnapshot {
 
     fn is_current(&self) -> bool {
         match (&self.place, self.directory.get()) {
-            (Place::Branch(name), _) => self.shared.repository.heads().is_ok_and(|heads| {
+            (SnapshotPlace::Branch(name), _) => self.shared.repository.heads().is_ok_and(|heads| {
                 heads
                     .branches
                     .get(name)
@@ -76,7 +76,7 @@ impl Directory for LazySnapshot {
     }
 
     fn is_lasting(&self) -> bool {
-        self.place == Place::Commit
+        self.place == SnapshotPlace::Commit
     }
 
     fn info(&self) -> Result<Json> {

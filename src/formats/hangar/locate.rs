@@ -15,19 +15,19 @@ use crate::io::file::Identity;
 
 /// The records of a block of samples.
 #[derive(Default)]
-pub struct Located(Mutex<Option<Arc<Records>>>);
+pub struct Located(Mutex<Option<Arc<LocatedRecords>>>);
 
 /// The lengths of a block of text or bytes samples; `None` where they cannot be known yet.
 #[derive(Default)]
-pub struct Lengths(Mutex<Option<Arc<Known>>>);
+pub struct Lengths(Mutex<Option<Arc<KnownLengths>>>);
 
-struct Known {
+struct KnownLengths {
     lengths: Vec<Option<u64>>,
     version: Identity,
 }
 
 /// Records as text, one after the other; empty where there is none.
-pub struct Records {
+pub struct LocatedRecords {
     text: Box<[u8]>,
     ends: Box<[u32]>,
     /// None is missing or still to be fetched.
@@ -37,20 +37,20 @@ pub struct Records {
 }
 
 impl Located {
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Records>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<LocatedRecords>>> {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn get(&self) -> Option<Arc<Records>> {
+    fn get(&self) -> Option<Arc<LocatedRecords>> {
         self.lock().clone()
     }
 
-    fn set(&self, records: Arc<Records>) {
+    fn set(&self, records: Arc<LocatedRecords>) {
         *self.lock() = Some(records);
     }
 }
 
-impl Records {
+impl LocatedRecords {
     /// The records at `places` of those that were looked up.
     fn new(packed: &PackedValues, places: Range<usize>, version: Identity) -> Self {
         let start = places.start.checked_sub(1).map_or(0, |n| packed.ends[n]);
@@ -87,7 +87,7 @@ pub const WIDE: usize = 16;
 
 impl Repository {
     /// The records of the samples of a block.
-    pub fn records(&self, column: &Column, block: usize) -> Result<Arc<Records>> {
+    pub fn records(&self, column: &Column, block: usize) -> Result<Arc<LocatedRecords>> {
         match self.known_records(column, block)? {
             Some(records) => Ok(records),
             None => self.look_up(column, block..block + 1),
@@ -95,7 +95,7 @@ impl Repository {
     }
 
     /// The same for a reader who will want the blocks around it as well.
-    pub fn records_around(&self, column: &Column, block: usize) -> Result<Arc<Records>> {
+    pub fn records_around(&self, column: &Column, block: usize) -> Result<Arc<LocatedRecords>> {
         if let Some(records) = self.known_records(column, block)? {
             return Ok(records);
         }
@@ -112,7 +112,7 @@ impl Repository {
         self.records(column, block)
     }
 
-    fn known_records(&self, column: &Column, block: usize) -> Result<Option<Arc<Records>>> {
+    fn known_records(&self, column: &Column, block: usize) -> Result<Option<Arc<LocatedRecords>>> {
         let known = column.located[block].get();
         Ok(match known {
             Some(records) if records.complete || self.hashes.version()? == records.version => {
@@ -123,23 +123,23 @@ impl Repository {
     }
 
     /// Looks up the records of blocks, at least one; answers those of the last.
-    fn look_up(&self, column: &Column, blocks: Range<usize>) -> Result<Arc<Records>> {
+    fn look_up(&self, column: &Column, blocks: Range<usize>) -> Result<Arc<LocatedRecords>> {
         let version = self.hashes.version()?;
         let first = column.block(blocks.start).start;
         let samples = first..column.block(blocks.end - 1).end;
         let packed = self.hashes.hashed(column.kind, column.hashes(samples))?;
-        let mut last = Arc::new(Records::new(&PackedValues::default(), 0..0, version));
+        let mut last = Arc::new(LocatedRecords::new(&PackedValues::default(), 0..0, version));
         for block in blocks {
             let samples = column.block(block);
             let places = samples.start - first..samples.end - first;
-            last = Arc::new(Records::new(&packed, places, version));
+            last = Arc::new(LocatedRecords::new(&packed, places, version));
             column.located[block].set(last.clone());
         }
         Ok(last)
     }
 
     /// The datasets in which the samples of a block are.
-    pub fn datasets(&self, column: &Column, block: usize, records: &Records) -> Datasets {
+    pub fn datasets(&self, column: &Column, block: usize, records: &LocatedRecords) -> Datasets {
         let mut named = Datasets::new();
         let samples = column.block(block);
         let last = samples.end.checked_sub(1);
@@ -188,7 +188,12 @@ impl Repository {
     }
 
     /// The record of a sample in its block.
-    pub fn parse_record(&self, column: &Column, at: usize, records: &Records) -> Result<Record> {
+    pub fn parse_record(
+        &self,
+        column: &Column,
+        at: usize,
+        records: &LocatedRecords,
+    ) -> Result<Record> {
         let about = |e: Error| {
             e.about(format!(
                 "{}: {}",
@@ -238,7 +243,7 @@ impl Repository {
             }
         }
         let length = lengths[inside];
-        let known = Known {
+        let known = KnownLengths {
             lengths,
             version: records.version,
         };

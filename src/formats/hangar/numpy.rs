@@ -17,14 +17,14 @@ const PART: usize = 1 << 20;
 
 /// What the header of an `.npy` file says.
 #[derive(Debug)]
-pub struct Header {
+pub struct NumpyHeader {
     pub dtype: DType,
     pub shape: Vec<u64>,
     /// Where the data begin.
     start: u64,
 }
 
-impl Header {
+impl NumpyHeader {
     pub fn read(file: &StoreFile) -> Result<Self> {
         let about = |why: &str| Error::damaged(format!("{}: {why}", file.path.display()));
         let short = |_| about("not an .npy file");
@@ -168,7 +168,7 @@ mod tests {
         bytes.extend((0..12_i16).flat_map(i16::to_le_bytes));
         std::fs::write(&path, bytes).unwrap();
         let file = StoreFile::open(&path).unwrap();
-        let header = Header::read(&file).unwrap();
+        let header = NumpyHeader::read(&file).unwrap();
         assert_eq!(header.shape, shape);
         let values = |row, shape: &[u64]| {
             let bytes = header.sample(&file, row, shape).unwrap();
@@ -203,14 +203,14 @@ mod tests {
             head
         };
         let taken = "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }";
-        assert_eq!(Header::parse(&head(taken)).unwrap().shape, [3]);
+        assert_eq!(NumpyHeader::parse(&head(taken)).unwrap().shape, [3]);
         for text in [
             "{'descr': '>f4', 'fortran_order': False, 'shape': (3,), }",
             "{'descr': '<f4', 'fortran_order': True, 'shape': (3,), }",
             "{'descr': '<f4', 'fortran_order': False, 'shape': (), }",
             "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,), }",
         ] {
-            assert!(Header::parse(&head(text)).is_none(), "{text}");
+            assert!(NumpyHeader::parse(&head(text)).is_none(), "{text}");
         }
     }
 }

@@ -215,9 +215,9 @@ fn parse_shape(text: &str) -> Option<Vec<u64>> {
     (shape.len() <= MOST_DIMS).then_some(shape)
 }
 
-struct Shape<'a>(&'a [u64]);
+struct ShapeText<'a>(&'a [u64]);
 
-impl fmt::Display for Shape<'_> {
+impl fmt::Display for ShapeText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, d) in self.0.iter().enumerate() {
             let space = if i > 0 { " " } else { "" };
@@ -240,7 +240,7 @@ impl fmt::Display for Record {
                 shape,
             }) => {
                 let sum = checksum.unwrap_or(0);
-                let shape = Shape(shape);
+                let shape = ShapeText(shape);
                 match spelling {
                     Spelling::First => write!(f, "{backend}:{uid}${dataset} {row}*{shape}"),
                     Spelling::Second => {
@@ -256,7 +256,7 @@ impl fmt::Display for Record {
                 checksum,
                 row,
                 shape,
-            } => write!(f, "10:{uid}:{checksum:016x}:{row}:{}", Shape(shape)),
+            } => write!(f, "10:{uid}:{checksum:016x}:{row}:{}", ShapeText(shape)),
             Self::Lmdb {
                 backend,
                 uid,

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use super::collection::Files;
+use super::collection::DataFiles;
 use super::column::Column;
-use super::commit::{Commit, Sorted, Sorter, Spec, parents, records, unpack, unpack_parts};
+use super::commit::{Commit, SortedColumns, Sorter, Spec, parents, records, unpack, unpack_parts};
 use super::digest::{self, CommitHash};
 use super::history::History;
 use super::schema::Schema;
@@ -56,7 +56,7 @@ pub struct Repository {
     pub stage: Table,
     /// Samples that were added since the last commit, by digest.
     pub stage_hashes: Table,
-    pub files: Files,
+    pub files: DataFiles,
     pub history: History,
     heads: Mutex<Option<(Identity, Arc<Heads>)>>,
     staged: Mutex<Option<(Identity, Arc<Commit>)>>,
@@ -94,7 +94,7 @@ impl Repository {
             hashes: table("hash.lmdb"),
             stage: table("stage_ref.lmdb"),
             stage_hashes: table("stage_hash.lmdb"),
-            files: Files::new(folder, context),
+            files: DataFiles::new(folder, context),
             history: History::new(folder),
             heads: Mutex::default(),
             staged: Mutex::default(),
@@ -231,7 +231,7 @@ impl Repository {
         digest: String,
         parents: Vec<String>,
         spec: Spec,
-        (columns, notes): Sorted,
+        (columns, notes): SortedColumns,
     ) -> Commit {
         let mut known = lock(&self.columns);
         known.retain(|_, column| column.strong_count() > 0);
@@ -313,7 +313,7 @@ impl Repository {
 
 /// The digest of a commit whose records are in `frame`, and its columns: a thread unpacks, one computes the digest,
 /// and this one sorts.
-fn unpacked(frame: &[u8], parents: &[u8], spec: &[u8]) -> Result<(String, Sorted)> {
+fn unpacked(frame: &[u8], parents: &[u8], spec: &[u8]) -> Result<(String, SortedColumns)> {
     let failed = |_| Error::damaged("reading the records panicked");
     std::thread::scope(|scope| {
         let (to_sorter, parts) = sync_channel::<Arc<Vec<u8>>>(PARTS);

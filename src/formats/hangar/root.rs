@@ -15,7 +15,7 @@ use super::format::NAME;
 use super::lazy_snapshot::LazySnapshot;
 use super::record::Record;
 use super::repository::Repository;
-use super::snapshot::{Place, Snapshot};
+use super::snapshot::{Snapshot, SnapshotPlace};
 use crate::error::{ErrorKind, Result};
 use crate::io::file::Ownership;
 use crate::tree::name::{unescape, visible};
@@ -31,15 +31,15 @@ const READY: u64 = 4 << 20;
 const LOCATED: usize = 64;
 
 /// Directories of snapshots by place and state; the staging area is known by its version.
-type Kept = LruCache<(Place, String), Arc<SnapshotDirectory>>;
+type KeptDirectories = LruCache<(SnapshotPlace, String), Arc<SnapshotDirectory>>;
 
 /// What the directories of one repository share.
-pub struct Shared {
+pub struct SharedRepository {
     pub repository: Arc<Repository>,
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptDirectories>,
 }
 
-impl Shared {
+impl SharedRepository {
     pub fn new(repository: Arc<Repository>) -> Arc<Self> {
         Arc::new(Self {
             repository,
@@ -50,7 +50,11 @@ impl Shared {
     }
 
     /// The directory of the snapshot that a place shows now.
-    pub fn directory(&self, place: &Place, head: Option<&str>) -> Result<Arc<SnapshotDirectory>> {
+    pub fn directory(
+        &self,
+        place: &SnapshotPlace,
+        head: Option<&str>,
+    ) -> Result<Arc<SnapshotDirectory>> {
         let repository = &self.repository;
         let key = (place.clone(), head.unwrap_or_default().to_owned());
         let kept = || self.kept.lock().unwrap_or_else(|e| e.into_inner());
@@ -60,7 +64,7 @@ impl Shared {
             return Ok(directory.clone());
         }
         let commit = match (place, head) {
-            (Place::Stage, _) => repository.staged()?,
+            (SnapshotPlace::Stage, _) => repository.staged()?,
             (_, Some(digest)) => repository.commit(digest)?,
             (_, None) => Arc::new(Commit::none()),
         };
@@ -84,7 +88,7 @@ impl Shared {
             .packed_len(head)?
             .is_some_and(|len| len <= READY)
         {
-            let directory = self.directory(&Place::Branch(name.clone()), Some(head))?;
+            let directory = self.directory(&SnapshotPlace::Branch(name.clone()), Some(head))?;
             directory.list()?;
             let mut left = LOCATED;
             for column in directory.snapshot.commit.columns.values() {
@@ -96,7 +100,7 @@ impl Shared {
         Ok(())
     }
 
-    fn lazy(self: &Arc<Self>, place: Place, head: Option<String>) -> Node {
+    fn lazy(self: &Arc<Self>, place: SnapshotPlace, head: Option<String>) -> Node {
         Node::Directory(Arc::new(LazySnapshot::new(self, place, head)))
     }
 }
@@ -115,14 +119,14 @@ pub enum Level {
 
 /// A directory above the snapshots.
 pub struct RootDirectory {
-    shared: Arc<Shared>,
+    shared: Arc<SharedRepository>,
     level: Level,
 }
 
 impl RootDirectory {
     pub fn new(repository: Arc<Repository>) -> Self {
         Self {
-            shared: Shared::new(repository),
+            shared: SharedRepository::new(repository),
             level: Level::Root,
         }
     }
@@ -144,7 +148,7 @@ impl RootDirectory {
             b"commits" => self.below(Level::Commits),
             b"remotes" => self.below(Level::Remotes),
             b"records" => self.below(Level::Records),
-            b"stage" if self.has_stage() => self.shared.lazy(Place::Stage, None),
+            b"stage" if self.has_stage() => self.shared.lazy(SnapshotPlace::Stage, None),
             _ => return None,
         })
     }
@@ -217,12 +221,14 @@ impl Directory for RootDirectory {
             }
             Level::Branches | Level::Remote(_) => {
                 for (name, full, head) in self.branches()? {
-                    add(&name, self.shared.lazy(Place::Branch(full), head));
+                    add(&name, self.shared.lazy(SnapshotPlace::Branch(full), head));
                 }
             }
             Level::Commits => {
                 for digest in self.repository().commits()?.into_keys() {
-                    let node = self.shared.lazy(Place::Commit, Some(digest.clone()));
+                    let node = self
+                        .shared
+                        .lazy(SnapshotPlace::Commit, Some(digest.clone()));
                     add(&digest, node);
                 }
             }
@@ -249,7 +255,10 @@ impl Directory for RootDirectory {
                     .branches()?
                     .into_iter()
                     .find(|(own, ..)| visible(own.as_bytes(), "") == name);
-                Ok(found.map(|(_, full, head)| self.shared.lazy(Place::Branch(full), head)))
+                Ok(
+                    found
+                        .map(|(_, full, head)| self.shared.lazy(SnapshotPlace::Branch(full), head)),
+                )
             }
             Level::Commits => {
                 let digest = String::from_utf8_lossy(name).into_owned();
@@ -258,7 +267,7 @@ impl Directory for RootDirectory {
                 }
                 match self.repository().describe(&digest) {
                     Err(e) if e.kind == ErrorKind::NotFound => Ok(None),
-                    _ => Ok(Some(self.shared.lazy(Place::Commit, Some(digest)))),
+                    _ => Ok(Some(self.shared.lazy(SnapshotPlace::Commit, Some(digest)))),
                 }
             }
             Level::Remotes => {

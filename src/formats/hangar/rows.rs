@@ -27,12 +27,12 @@ pub struct Rows {
     /// Shape of the dataset, rows first.
     pub shape: Vec<u64>,
     element: u64,
-    source: Backing,
+    source: RowStorage,
     /// The version of the file that the map was made from.
     pub version: Identity,
 }
 
-enum Backing {
+enum RowStorage {
     /// Nothing was written yet.
     Nothing,
     Memory(Vec<u8>),
@@ -75,9 +75,9 @@ impl Rows {
         }
         let element = dtype.size() as u64;
         let source = match map.source {
-            DataSource::Fill(_) => Backing::Nothing,
-            DataSource::Compact(bytes) => Backing::Memory(bytes),
-            DataSource::Contiguous { addr } => Backing::Contiguous(addr),
+            DataSource::Fill(_) => RowStorage::Nothing,
+            DataSource::Compact(bytes) => RowStorage::Memory(bytes),
+            DataSource::Contiguous { addr } => RowStorage::Contiguous(addr),
             DataSource::Chunked {
                 chunk,
                 direct: Some(direct),
@@ -85,14 +85,14 @@ impl Rows {
             } if chunk.len() == map.shape.len() && !chunk.contains(&0) => {
                 let len = bytes(&chunk, element)?;
                 let stored = direct.table.slots.iter().map(|slot| slot.size);
-                Backing::Chunked {
+                RowStorage::Chunked {
                     chunk,
                     len,
                     largest: stored.max().unwrap_or(0),
                     direct,
                 }
             }
-            DataSource::Chunked { .. } | DataSource::Library => Backing::Library,
+            DataSource::Chunked { .. } | DataSource::Library => RowStorage::Library,
             DataSource::Raw { .. } | DataSource::Virtual { .. } => {
                 return Err(Error::new(
                     ErrorKind::Denied,
@@ -135,7 +135,7 @@ impl Rows {
 
     /// Where a sample is stored that is a chunk of its own.
     pub fn stored(&self, row: u64, count: &[u64]) -> Option<Stored> {
-        let Backing::Chunked {
+        let RowStorage::Chunked {
             chunk, len, direct, ..
         } = &self.source
         else {
@@ -156,10 +156,10 @@ impl Rows {
                 .fold(self.element, |n, &d| n.saturating_mul(d))
         };
         let more = match &self.source {
-            Backing::Nothing => 0,
-            Backing::Memory(_) | Backing::Library => len,
-            Backing::Contiguous(_) => row(),
-            Backing::Chunked {
+            RowStorage::Nothing => 0,
+            RowStorage::Memory(_) | RowStorage::Library => len,
+            RowStorage::Contiguous(_) => row(),
+            RowStorage::Chunked {
                 len: chunk,
                 largest,
                 direct,
@@ -177,8 +177,10 @@ impl Rows {
     /// Whether anything of a row is stored, as far as this map knows.
     pub fn has(&self, row: u64) -> bool {
         match &self.source {
-            Backing::Nothing => false,
-            Backing::Chunked { chunk, direct, .. } => self.has_band(chunk, direct, row / chunk[0]),
+            RowStorage::Nothing => false,
+            RowStorage::Chunked { chunk, direct, .. } => {
+                self.has_band(chunk, direct, row / chunk[0])
+            }
             _ => row < self.shape[0],
         }
     }
@@ -198,7 +200,7 @@ impl Rows {
 
     /// What another process is asked for the bytes of a sample.
     pub fn request(&self, row: u64, count: &[u64]) -> Request {
-        if let (Some(stored), Backing::Chunked { chunk, direct, .. }) =
+        if let (Some(stored), RowStorage::Chunked { chunk, direct, .. }) =
             (self.stored(row, count), &self.source)
         {
             return Request::Chunk {
@@ -226,7 +228,7 @@ impl Rows {
     /// Decodes the stored bytes of a chunk into a buffer of its size.
     pub fn decode(&self, stored: &[u8], mask: u32, out: &mut [u8], pool: &Arc<Pool>) -> Result<()> {
         match &self.source {
-            Backing::Chunked { direct, .. } => direct
+            RowStorage::Chunked { direct, .. } => direct
                 .pipeline
                 .decode(Means { pool, team: None }, stored, mask, out)
                 .map_err(|e| Error::damaged(e.to_string())),
@@ -237,8 +239,8 @@ impl Rows {
     /// The rows that were written: where any chunk is stored.
     pub fn written(&self) -> Vec<u64> {
         match &self.source {
-            Backing::Nothing => Vec::new(),
-            Backing::Chunked { chunk, direct, .. } => (0..self.shape[0])
+            RowStorage::Nothing => Vec::new(),
+            RowStorage::Chunked { chunk, direct, .. } => (0..self.shape[0])
                 .filter(|row| self.has_band(chunk, direct, row / chunk[0]))
                 .collect(),
             _ => (0..self.shape[0]).collect(),
@@ -261,8 +263,8 @@ impl Rows {
             .try_fold(self.element, |n, &d| n.checked_mul(d))
             .ok_or_else(|| Error::damaged("rows too large"))?;
         match &self.source {
-            Backing::Nothing => Ok(None),
-            Backing::Memory(all) => {
+            RowStorage::Nothing => Ok(None),
+            RowStorage::Memory(all) => {
                 let from = row
                     .checked_mul(stride)
                     .and_then(|n| usize::try_from(n).ok());
@@ -271,20 +273,20 @@ impl Rows {
                 let whole = whole.ok_or_else(|| Error::damaged("fewer bytes than rows"))?;
                 self.crop(whole, count, len).map(Some)
             }
-            Backing::Contiguous(addr) => {
+            RowStorage::Contiguous(addr) => {
                 let at = row.checked_mul(stride).and_then(|n| n.checked_add(*addr));
                 let at = at.ok_or_else(|| Error::damaged("rows too far behind"))?;
                 let mut whole = vec![0; bytes(&self.shape[1..], self.element)?];
                 file.file()?.read_exact_at(&mut whole, at)?;
                 self.crop(&whole, count, len).map(Some)
             }
-            Backing::Chunked {
+            RowStorage::Chunked {
                 chunk,
                 len: chunk_len,
                 direct,
                 ..
             } => self.gather(file, row, count, (chunk, *chunk_len, direct), fill),
-            Backing::Library => {
+            RowStorage::Library => {
                 let request = self.request(row, count);
                 let bytes = h5.bytes(file, request)?;
                 (bytes.len() == len)

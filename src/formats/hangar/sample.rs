@@ -8,8 +8,8 @@ use super::column::{Column, Layout, parts};
 use super::key;
 use super::record::{Record, RowRecord};
 use super::repository::Repository;
-use super::schema::Samples;
-use super::snapshot::View;
+use super::schema::SampleKind;
+use super::snapshot::ColumnView;
 use super::whole::Whole;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::{ElementType, GroupMember, Resolved};
@@ -21,7 +21,7 @@ use crate::tree::VirtualFile;
 use crate::tree::info;
 
 /// The bytes of a sample, decoded when they are read.
-pub struct Bytes {
+pub struct SampleContent {
     pub repository: Arc<Repository>,
     pub record: Record,
     pub dtype: Option<DType>,
@@ -32,7 +32,7 @@ pub struct Bytes {
     held: std::sync::Mutex<Option<Whole>>,
 }
 
-impl Bytes {
+impl SampleContent {
     pub fn new(
         repository: &Arc<Repository>,
         record: Record,
@@ -79,7 +79,7 @@ impl Bytes {
     }
 }
 
-impl Content for Bytes {
+impl Content for SampleContent {
     fn len(&self) -> u64 {
         self.len
     }
@@ -102,13 +102,13 @@ impl Content for Bytes {
 }
 
 /// A sample of a column.
-pub struct Sample {
-    pub view: Arc<View>,
+pub struct SampleFile {
+    pub view: Arc<ColumnView>,
     /// Its place in the column.
     pub at: u32,
 }
 
-impl Sample {
+impl SampleFile {
     fn at(&self) -> usize {
         self.at as usize
     }
@@ -118,7 +118,7 @@ impl Sample {
     }
 }
 
-impl VirtualFile for Sample {
+impl VirtualFile for SampleFile {
     fn ownership(&self) -> Ownership {
         self.view.snapshot.ownership(self.view.time(self.at()))
     }
@@ -135,12 +135,12 @@ impl VirtualFile for Sample {
             .is_present(&record)
             .inspect_err(|_| view.repository().doubt(&view.column, self.at()))?;
         let (dtype, len) = match &schema.samples {
-            Samples::Text | Samples::Bytes => {
+            SampleKind::Text | SampleKind::Bytes => {
                 let len = view.repository().length(&view.column, self.at())?;
                 let missing = || Error::damaged("there is no such row").about(&record);
                 (None, len.ok_or_else(missing)?)
             }
-            Samples::Arrays {
+            SampleKind::Arrays {
                 dtype,
                 shape,
                 fixed,
@@ -156,7 +156,7 @@ impl VirtualFile for Sample {
             }
         };
         let header = view.header(record.shape())?;
-        let mut bytes = Bytes::new(view.repository(), record, dtype, len);
+        let mut bytes = SampleContent::new(view.repository(), record, dtype, len);
         bytes.origin = Some((view.column.clone(), self.at()));
         Ok(Arc::new(Concat::new([
             Arc::new(Literal(header)) as Arc<dyn Content>,
@@ -210,7 +210,7 @@ impl VirtualFile for Sample {
         }
         match self.view.schema() {
             Ok(schema) => {
-                if let Samples::Arrays { dtype, .. } = &schema.samples {
+                if let SampleKind::Arrays { dtype, .. } = &schema.samples {
                     map.insert("dtype".into(), dtype.json());
                 }
             }

@@ -8,7 +8,7 @@ use crate::npy::literal::{self, Literal};
 
 /// What the samples of a column are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Samples {
+pub enum SampleKind {
     /// Arrays of one type; `shape` is that of each, or the largest per axis.
     Arrays {
         dtype: DType,
@@ -22,7 +22,7 @@ pub enum Samples {
 /// The schema of a column.
 #[derive(Clone, Debug)]
 pub struct Schema {
-    pub samples: Samples,
+    pub samples: SampleKind,
     literal: Literal,
 }
 
@@ -43,7 +43,7 @@ impl Schema {
             .ok_or_else(|| refused("no dictionary"))?;
         let field = |name: &str| literal.get(name).and_then(Literal::text);
         let samples = match field("column_type") {
-            Some("ndarray") => Samples::Arrays {
+            Some("ndarray") => SampleKind::Arrays {
                 dtype: field("dtype")
                     .and_then(named)
                     .ok_or_else(|| refused("unknown dtype"))?,
@@ -57,8 +57,8 @@ impl Schema {
                     _ => return Err(refused("unknown schema_type")),
                 },
             },
-            Some("str") => Samples::Text,
-            Some("bytes") => Samples::Bytes,
+            Some("str") => SampleKind::Text,
+            Some("bytes") => SampleKind::Bytes,
             _ => return Err(refused("unknown column_type")),
         };
         Ok(Self { samples, literal })
@@ -67,25 +67,25 @@ impl Schema {
     /// The suffix of a sample's file.
     pub fn suffix(&self) -> &'static str {
         match self.samples {
-            Samples::Arrays { .. } => ".npy",
-            Samples::Text => ".txt",
-            Samples::Bytes => ".bin",
+            SampleKind::Arrays { .. } => ".npy",
+            SampleKind::Text => ".txt",
+            SampleKind::Bytes => ".bin",
         }
     }
 
     /// The letter in front of the samples' digests.
     pub fn kind(&self) -> u8 {
         match self.samples {
-            Samples::Arrays { .. } => b'0',
-            Samples::Text => b'2',
-            Samples::Bytes => b'3',
+            SampleKind::Arrays { .. } => b'0',
+            SampleKind::Text => b'2',
+            SampleKind::Bytes => b'3',
         }
     }
 
     /// Type and shape of the samples of a column in which they are all alike.
     pub fn fixed(&self) -> Option<(&DType, &[u64])> {
         match &self.samples {
-            Samples::Arrays {
+            SampleKind::Arrays {
                 dtype,
                 shape,
                 fixed: true,
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!((dtype.name().as_str(), shape), ("<f8", &[3, 2][..]));
         assert_eq!(schema.digest(), "1=34c8c18ef9da");
         let text = b"{'column_type':'str','schema_type':'variable_shape','dtype':\"<class'str'>\"}";
-        assert_eq!(Schema::parse(text).unwrap().samples, Samples::Text);
+        assert_eq!(Schema::parse(text).unwrap().samples, SampleKind::Text);
         for wrong in [&b""[..], b"{}", b"{'column_type':'ndarray'}", b"\xff"] {
             assert!(Schema::parse(wrong).is_err());
         }

@@ -7,14 +7,14 @@ use super::column::Column;
 use super::commit::Commit;
 use super::history::{ColumnTimes, Times};
 use super::repository::Repository;
-use super::schema::{Samples, Schema, npy_size};
+use super::schema::{SampleKind, Schema, npy_size};
 use crate::error::Result;
 use crate::io::file::Ownership;
 use crate::npy;
 
 /// Where a state is shown, and so when it is out of date.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum SnapshotPlace {
     /// Follows a branch; `<remote>/<branch>` for one of a remote.
     Branch(String),
     /// Never changes.
@@ -26,14 +26,18 @@ pub enum Place {
 /// A state and its place.
 pub struct Snapshot {
     pub repository: Arc<Repository>,
-    pub place: Place,
+    pub place: SnapshotPlace,
     pub commit: Arc<Commit>,
     own: Ownership,
     times: OnceLock<Arc<Times>>,
 }
 
 impl Snapshot {
-    pub fn new(repository: &Arc<Repository>, place: Place, commit: Arc<Commit>) -> Arc<Self> {
+    pub fn new(
+        repository: &Arc<Repository>,
+        place: SnapshotPlace,
+        commit: Arc<Commit>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             repository: repository.clone(),
             place,
@@ -54,12 +58,12 @@ impl Snapshot {
     /// Whether the place still shows this state.
     pub fn is_current(&self) -> bool {
         match &self.place {
-            Place::Commit => true,
-            Place::Branch(name) => self.repository.heads().is_ok_and(|heads| {
+            SnapshotPlace::Commit => true,
+            SnapshotPlace::Branch(name) => self.repository.heads().is_ok_and(|heads| {
                 let head = heads.branches.get(name);
                 head.is_some_and(|head| head.as_deref().unwrap_or_default() == self.commit.digest)
             }),
-            Place::Stage => {
+            SnapshotPlace::Stage => {
                 let staged = self.repository.staged();
                 staged.is_ok_and(|staged| Arc::ptr_eq(&staged, &self.commit))
             }
@@ -67,7 +71,7 @@ impl Snapshot {
     }
 
     pub fn is_lasting(&self) -> bool {
-        self.place == Place::Commit
+        self.place == SnapshotPlace::Commit
     }
 
     /// Owner and permissions, with a time in nanoseconds since 1970.
@@ -96,7 +100,7 @@ fn system_time(nanoseconds: i64) -> SystemTime {
 }
 
 /// A column of a snapshot.
-pub struct View {
+pub struct ColumnView {
     pub snapshot: Arc<Snapshot>,
     /// Unescaped.
     pub name: Vec<u8>,
@@ -106,7 +110,7 @@ pub struct View {
     times: OnceLock<Arc<ColumnTimes>>,
 }
 
-impl View {
+impl ColumnView {
     pub fn new(snapshot: &Arc<Snapshot>, name: &[u8], column: &Arc<Column>) -> Self {
         Self {
             snapshot: snapshot.clone(),
@@ -167,8 +171,8 @@ impl View {
             return Ok(*size);
         }
         match &schema.samples {
-            Samples::Text | Samples::Bytes => self.repository().length(&self.column, at),
-            Samples::Arrays { dtype, .. } => {
+            SampleKind::Text | SampleKind::Bytes => self.repository().length(&self.column, at),
+            SampleKind::Arrays { dtype, .. } => {
                 let record = self.repository().record(&self.column, at);
                 match record.ok().as_ref().and_then(|record| record.shape()) {
                     Some(shape) => npy_size(dtype, shape).map(Some),
@@ -182,7 +186,7 @@ impl View {
     pub fn header(&self, shape: Option<&[u64]>) -> Result<Vec<u8>> {
         let schema = self.schema()?;
         Ok(match (&schema.samples, shape) {
-            (Samples::Arrays { dtype, .. }, Some(shape)) => npy::header(dtype, shape),
+            (SampleKind::Arrays { dtype, .. }, Some(shape)) => npy::header(dtype, shape),
             _ => Vec::new(),
         })
     }

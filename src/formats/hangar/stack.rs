@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value as Json, json};
 
-use super::blocks::Blocks;
-use super::snapshot::View;
+use super::blocks::StackBlocks;
+use super::snapshot::ColumnView;
 use super::whole::Whole;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::content::{Concat, Content, Data, Literal};
@@ -25,12 +25,12 @@ const RECENT: usize = 2;
 
 /// A column as one array of shape `(samples, *shape)`.
 pub struct Stack {
-    pub view: Arc<View>,
+    pub view: Arc<ColumnView>,
 }
 
 impl Stack {
     /// `view` is of a column in which all samples are alike.
-    pub fn new(view: Arc<View>) -> Self {
+    pub fn new(view: Arc<ColumnView>) -> Self {
         Self { view }
     }
 
@@ -62,7 +62,7 @@ impl VirtualFile for Stack {
         let header = npy::header(&dtype, &shape);
         let sample = shape[1..].to_vec();
         let rows = StackedRows {
-            blocks: Arc::new(Blocks::new(&self.view, dtype, sample, (row, len))),
+            blocks: Arc::new(StackBlocks::new(&self.view, dtype, sample, (row, len))),
             recent: Mutex::default(),
         };
         rows.prepare();
@@ -101,7 +101,7 @@ impl VirtualFile for Stack {
 
 /// The rows without the header.
 struct StackedRows {
-    blocks: Arc<Blocks>,
+    blocks: Arc<StackBlocks>,
     /// Rows too large for the cache that were read last.
     recent: Mutex<VecDeque<(usize, Whole)>>,
 }

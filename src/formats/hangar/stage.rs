@@ -32,7 +32,7 @@ use crate::hdf5::lmdb::tables::{FREE, LOCK, TableOp, TableTransaction, TablesOut
 use crate::hdf5::lmdb::writer::{LmdbWriter, LockError, WriterLock};
 use crate::io::owner::Owner;
 use names::check_name;
-use records::Records;
+use records::CommitRecords;
 use schema::NewColumn;
 
 /// A repository whose staging area can be changed.
@@ -42,17 +42,17 @@ pub struct Stage {
 }
 
 /// What is staged, and on what.
-pub struct State {
+pub struct StageState {
     /// The branch that the next commit goes to.
     pub branch: String,
     /// The commit it is at; `None` before the first.
     pub head: Option<String>,
     /// The records of that commit.
-    pub base: Records,
-    pub staged: Records,
+    pub base: CommitRecords,
+    pub staged: CommitRecords,
 }
 
-impl State {
+impl StageState {
     /// Hangar calls this DIRTY.
     pub fn is_changed(&self) -> bool {
         self.base != self.staged
@@ -94,17 +94,17 @@ impl Stage {
     }
 
     /// The staging area as it is now. Who does not hold the lock may see two of Hangar's steps.
-    pub fn state(&self) -> Result<State> {
+    pub fn state(&self) -> Result<StageState> {
         let (branch, head) = self.head()?;
         let base = match &head {
-            Some(digest) => Records::of_commit(&self.repository, digest)?,
-            None => Records::default(),
+            Some(digest) => CommitRecords::of_commit(&self.repository, digest)?,
+            None => CommitRecords::default(),
         };
-        Ok(State {
+        Ok(StageState {
             branch,
             head,
             base,
-            staged: Records::staged(&self.repository)?,
+            staged: CommitRecords::staged(&self.repository)?,
         })
     }
 

@@ -10,7 +10,7 @@ use super::digest::{self, CommitHash};
 use super::record::Record;
 use super::repository::Repository;
 use super::schema::Schema;
-use crate::checkout::format::{Report, Verified};
+use crate::checkout::format::{Verified, VerifyReport};
 use crate::error::{Error, Result};
 
 /// Longest record or schema.
@@ -21,13 +21,13 @@ const NOT_FETCHED: &str = "samples are not here: they were not fetched from the 
 
 /// What was checked of some samples.
 #[derive(Default)]
-struct Samples {
+struct CheckedSamples {
     bytes: u64,
     not_fetched: u64,
 }
 
 /// Checks everything; an error only if a table cannot be read at all.
-pub(super) fn verify(repository: &Arc<Repository>, report: &dyn Report) -> Result<Verified> {
+pub(super) fn verify(repository: &Arc<Repository>, report: &dyn VerifyReport) -> Result<Verified> {
     let mut samples: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     let mut schemas: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     repository.hashes.rows(b"", LONGEST, |rows| {
@@ -67,7 +67,7 @@ pub(super) fn verify(repository: &Arc<Repository>, report: &dyn Report) -> Resul
         ("schemas", schemas.len() as u64),
         ("samples", samples.len() as u64),
     ];
-    let Samples { bytes, not_fetched } = all_samples(repository, samples, report);
+    let CheckedSamples { bytes, not_fetched } = all_samples(repository, samples, report);
     let absent = (not_fetched > 0).then_some((NOT_FETCHED, not_fetched));
     Ok(Verified {
         counts,
@@ -120,8 +120,8 @@ fn commit(repository: &Repository, digest: &str, known: &HashSet<&[u8]>) -> Resu
 fn all_samples(
     repository: &Arc<Repository>,
     rows: Vec<(Vec<u8>, Vec<u8>)>,
-    report: &dyn Report,
-) -> Samples {
+    report: &dyn VerifyReport,
+) -> CheckedSamples {
     // Rows of one file in order of their place.
     let mut rows: Vec<_> = rows
         .into_iter()
@@ -131,7 +131,7 @@ fn all_samples(
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let next = std::sync::atomic::AtomicUsize::new(0);
     let work = || {
-        let mut done = Samples::default();
+        let mut done = CheckedSamples::default();
         loop {
             let from = next.fetch_add(64, std::sync::atomic::Ordering::Relaxed);
             let Some(part) = rows
@@ -155,7 +155,7 @@ fn all_samples(
     };
     std::thread::scope(|scope| {
         let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let mut all = Samples::default();
+        let mut all = CheckedSamples::default();
         for thread in running {
             match thread.join() {
                 Ok(done) => {

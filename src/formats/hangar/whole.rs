@@ -24,17 +24,17 @@ const PART: usize = 1 << 20;
 #[derive(Clone)]
 pub enum Whole {
     Memory(Piece),
-    File(Arc<Place>),
+    File(Arc<FilePart>),
 }
 
 /// Bytes in a file.
-pub struct Place {
-    file: Holder,
+pub struct FilePart {
+    file: PartFile,
     start: u64,
     len: u64,
 }
 
-enum Holder {
+enum PartFile {
     Nameless(File),
     Store(StoreFile),
 }
@@ -64,8 +64,8 @@ impl Whole {
                 "{end} bytes, its record needs {len}"
             )));
         }
-        let file = Holder::Nameless(file);
-        Ok(Self::File(Arc::new(Place {
+        let file = PartFile::Nameless(file);
+        Ok(Self::File(Arc::new(FilePart {
             file,
             start: 0,
             len,
@@ -74,8 +74,8 @@ impl Whole {
 
     /// `len` bytes of a data file, which never change once they are written.
     pub fn part(file: StoreFile, start: u64, len: u64) -> Self {
-        let file = Holder::Store(file);
-        Self::File(Arc::new(Place { file, start, len }))
+        let file = PartFile::Store(file);
+        Self::File(Arc::new(FilePart { file, start, len }))
     }
 
     pub fn len(&self) -> u64 {
@@ -122,8 +122,8 @@ impl Whole {
             Self::File(place) => {
                 let at = place.start.checked_add(offset).ok_or_else(behind)?;
                 match &place.file {
-                    Holder::Nameless(file) => file.read_exact_at(buf, at)?,
-                    Holder::Store(file) => file.file()?.read_exact_at(buf, at)?,
+                    PartFile::Nameless(file) => file.read_exact_at(buf, at)?,
+                    PartFile::Store(file) => file.file()?.read_exact_at(buf, at)?,
                 }
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::group::GroupDirectory;
 use super::kind::Kinds;
 use super::{demo, encode};
-use crate::checkout::encode::{Base, Key, Plan};
+use crate::checkout::encode::{Base, ObjectKey, Plan};
 use crate::checkout::format::Format;
 use crate::checkout::object::NewFile;
 use crate::checkout::target::Part;
@@ -30,7 +30,7 @@ impl Format for Plain {
         Ok(Some(Arc::new(GroupDirectory::root(store.clone(), self.0))))
     }
 
-    fn plan(&self, base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Plan> {
+    fn plan(&self, base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan> {
         encode::plan(base, key, parts)
     }
 

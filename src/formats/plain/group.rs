@@ -24,7 +24,7 @@ const DEEPEST: usize = 256;
 
 /// The listing, and what it was made from.
 #[derive(Clone)]
-struct Listed {
+struct KnownListing {
     listing: Arc<Listing>,
     /// Other files.
     others: Vec<Arc<OpenStore>>,
@@ -47,14 +47,14 @@ pub struct GroupDirectory {
     kinds: Kinds,
     /// Set if this group is one object.
     composite: Option<Composite>,
-    listed: Mutex<Option<Listed>>,
+    listed: Mutex<Option<KnownListing>>,
 }
 
 /// The kind of the group that is listed, and what that makes of it.
 type Own = (&'static dyn GroupKind, GroupView);
 
 /// A listing in the making.
-struct Building {
+struct GroupListing {
     entries: Vec<(Vec<u8>, Node)>,
     left_out: Vec<(Vec<u8>, String)>,
     notes: Vec<String>,
@@ -131,7 +131,7 @@ impl GroupDirectory {
         parts.join(&b'/')
     }
 
-    fn listed(&self) -> Result<Listed> {
+    fn listed(&self) -> Result<KnownListing> {
         let mut listed = self.listed.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(known) = &*listed
             && known.others.iter().all(|other| other.file.is_current())
@@ -147,10 +147,10 @@ impl GroupDirectory {
         Ok(made)
     }
 
-    fn build(&self) -> Result<Listed> {
+    fn build(&self) -> Result<KnownListing> {
         let h5 = &self.store.context.h5;
         let members = h5.list(&self.store.file, self.addr, false)?;
-        let mut to = Building {
+        let mut to = GroupListing {
             entries: Vec::with_capacity(members.members.len()),
             left_out: Vec::new(),
             notes: Vec::new(),
@@ -190,14 +190,14 @@ impl GroupDirectory {
         for note in &to.notes {
             journal.add(&format!("{about}{note}"));
         }
-        Ok(Listed {
+        Ok(KnownListing {
             listing: Arc::new(Listing::new(to.entries, to.left_out, to.notes).with_damage(damage)),
             others: to.others,
             kind: own.map(|(kind, _)| kind),
         })
     }
 
-    fn add_values(&self, kind: &dyn GroupKind, view: &GroupView, to: &mut Building) {
+    fn add_values(&self, kind: &dyn GroupKind, view: &GroupView, to: &mut GroupListing) {
         let mark = String::from_utf8_lossy(kind.mark());
         for item in &view.values {
             match &item.value {
@@ -212,7 +212,7 @@ impl GroupDirectory {
         }
     }
 
-    fn add_attributes(&self, to: &mut Building) {
+    fn add_attributes(&self, to: &mut GroupListing) {
         let Some(composite) = &self.composite else {
             return;
         };
@@ -247,7 +247,7 @@ impl GroupDirectory {
         &self.group
     }
 
-    fn add(&self, name: &[u8], member: GroupMember, own: Option<&Own>, to: &mut Building) {
+    fn add(&self, name: &[u8], member: GroupMember, own: Option<&Own>, to: &mut GroupListing) {
         match member {
             GroupMember::Group { addr, links } => {
                 self.add_group(&self.store, name, addr, links, own, to)
@@ -260,7 +260,7 @@ impl GroupDirectory {
         }
     }
 
-    fn add_broken(&self, name: &[u8], error: Error, to: &mut Building) {
+    fn add_broken(&self, name: &[u8], error: Error, to: &mut GroupListing) {
         let path = format!("{}/{}", self.group, String::from_utf8_lossy(name));
         if error.is_shortage() || error.kind == ErrorKind::Stale {
             to.shortage = Some(error);
@@ -286,7 +286,7 @@ impl GroupDirectory {
         addr: u64,
         links: u32,
         own: Option<&Own>,
-        to: &mut Building,
+        to: &mut GroupListing,
     ) {
         let visible = self.visible(name, "");
         let key = Self::key(store, addr);
@@ -346,7 +346,7 @@ impl GroupDirectory {
         store: &Arc<OpenStore>,
         name: &[u8],
         dataset: Dataset,
-        to: &mut Building,
+        to: &mut GroupListing,
     ) {
         let file = Arc::new(ArrayFile {
             store: store.clone(),

@@ -25,7 +25,7 @@ pub struct TextDirectory {
 }
 
 impl TextDirectory {
-    fn part(&self, part: Part) -> Node {
+    fn part(&self, part: TextMember) -> Node {
         Node::File(Arc::new(TextPart {
             file: self.file.clone(),
             part,
@@ -41,8 +41,8 @@ impl Directory for TextDirectory {
     fn list(&self) -> Result<Arc<Listing>> {
         Ok(Arc::new(Listing::new(
             vec![
-                (b"offsets.npy".to_vec(), self.part(Part::Offsets)),
-                (b"values.npy".to_vec(), self.part(Part::Values)),
+                (b"offsets.npy".to_vec(), self.part(TextMember::Offsets)),
+                (b"values.npy".to_vec(), self.part(TextMember::Values)),
             ],
             Vec::new(),
             vec![format!(
@@ -72,12 +72,12 @@ fn elements(dataset: &Dataset) -> u64 {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum TextMember {
     Values,
     Offsets,
 }
 
-impl Part {
+impl TextMember {
     fn form(self) -> TextForm {
         match self {
             Self::Values => TextForm::Values,
@@ -88,7 +88,7 @@ impl Part {
 
 struct TextPart {
     file: Arc<ArrayFile>,
-    part: Part,
+    part: TextMember,
 }
 
 impl TextPart {
@@ -98,11 +98,11 @@ impl TextPart {
 
     fn header(&self, measured: &Measured) -> (Vec<u8>, u64) {
         let (dtype, len) = match self.part {
-            Part::Values => (
+            TextMember::Values => (
                 DType::scalar(Kind::Uint, 1, Order::None),
                 measured.measure.ends.last().copied().unwrap_or(0),
             ),
-            Part::Offsets => (DType::int(8), elements(&self.file.dataset) + 1),
+            TextMember::Offsets => (DType::int(8), elements(&self.file.dataset) + 1),
         };
         let bytes = len * dtype.size() as u64;
         (npy::header(&dtype, &[len]), bytes)
@@ -145,7 +145,7 @@ impl VirtualFile for TextPart {
 struct TextBytes {
     file: Arc<ArrayFile>,
     measured: Arc<Measured>,
-    part: Part,
+    part: TextMember,
     len: u64,
     blocks: Blocks,
 }
@@ -162,10 +162,10 @@ fn shorter() -> Error {
 }
 
 impl TextBytes {
-    fn new(file: &Arc<ArrayFile>, measured: Arc<Measured>, part: Part, len: u64) -> Self {
+    fn new(file: &Arc<ArrayFile>, measured: Arc<Measured>, part: TextMember, len: u64) -> Self {
         let ends = &measured.measure.ends;
         let largest = match part {
-            Part::Values => {
+            TextMember::Values => {
                 let starts = std::iter::once(&0).chain(ends);
                 let lengths = ends
                     .iter()
@@ -173,7 +173,7 @@ impl TextBytes {
                     .map(|(end, at)| end.saturating_sub(*at));
                 lengths.max().unwrap_or(0)
             }
-            Part::Offsets => rows_and_row(&file.dataset).1.min(len),
+            TextMember::Offsets => rows_and_row(&file.dataset).1.min(len),
         };
         let (addr, form) = (file.dataset.addr, Form::Text(part.form()).number());
         Self {
@@ -199,7 +199,7 @@ impl TextBytes {
     /// The block that byte `at` is in.
     fn block_at(&self, at: u64) -> Block {
         match self.part {
-            Part::Values => {
+            TextMember::Values => {
                 let ends = &self.measured.measure.ends;
                 let number = ends.partition_point(|&end| end <= at);
                 let start = self.start_of(number as u64);
@@ -210,7 +210,7 @@ impl TextBytes {
                     len: end.saturating_sub(start),
                 }
             }
-            Part::Offsets => {
+            TextMember::Offsets => {
                 let (_, bytes) = rows_and_row(&self.file.dataset);
                 let start = at - at % bytes;
                 // Behind the offsets of all elements comes the length of all values.
@@ -235,7 +235,7 @@ impl TextBytes {
         let form = Form::Text(self.part.form());
         let request = OpenStore::block_request(dataset.addr, &start, &shape, form);
         let h5 = &store.context.h5;
-        if self.part == Part::Values {
+        if self.part == TextMember::Values {
             return Ok(h5.stream(&store.file, request, sink)?);
         }
         let first = self.start_of(block);
@@ -281,7 +281,7 @@ impl Content for TextBytes {
             let at = offset + done as u64;
             let left = buf.len() - done;
             let last = self.len.saturating_sub(8);
-            if self.part == Part::Offsets && at >= last {
+            if self.part == TextMember::Offsets && at >= last {
                 let total = self.measured.measure.ends.last().copied().unwrap_or(0);
                 let total = total.to_le_bytes();
                 let rest = usize::try_from(at - last)

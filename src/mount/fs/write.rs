@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::checkout::target::{Place, Role, Target, describe_incomplete};
+use crate::checkout::target::{PartPlace, Role, Target, describe_incomplete};
 use crate::error::{Error, ErrorKind, Result, retry_stale};
 use crate::tree::{Directory, Node};
 
@@ -62,7 +62,7 @@ pub struct Writer {
 #[derive(Default)]
 struct Waiting {
     /// The path of one of its files, and the place of that.
-    place: Option<(Path, Place)>,
+    place: Option<(Path, PartPlace)>,
     missing: Vec<String>,
     /// Why the parts that are there make no object together with what is stored of it.
     why: Option<String>,

@@ -18,7 +18,7 @@ use crate::io::file::StoreFile;
 use crate::tree::{Directory, Node};
 
 /// What the new files make together.
-pub enum Shape {
+pub enum ExportShape {
     File,
     /// The files of a set, in one directory with others.
     Set(FileSet),
@@ -35,7 +35,7 @@ pub struct OldFile {
 }
 
 /// A store, and the changes that are its own.
-pub struct Store {
+pub struct ExportedStore {
     /// Its key; empty if it is all that is exported.
     key: String,
     /// More than one for a set, in order of their locales.
@@ -43,7 +43,7 @@ pub struct Store {
     pub layers: Vec<LayerFiles>,
 }
 
-impl Store {
+impl ExportedStore {
     /// The key of an object of this store in the mount.
     pub fn named(&self, key: &str) -> String {
         match self.key.as_str() {
@@ -54,9 +54,9 @@ impl Store {
 }
 
 /// All of it.
-pub struct Plan {
-    pub shape: Shape,
-    pub stores: Vec<Store>,
+pub struct ExportPlan {
+    pub shape: ExportShape,
+    pub stores: Vec<ExportedStore>,
     /// The directory that is exported, if it is one.
     pub top: Option<PathBuf>,
     /// Directories to be made, in order, and symbolic links with their targets.
@@ -69,15 +69,15 @@ pub struct Plan {
 }
 
 /// What is to be done to write a store with layers to `out`.
-pub fn plan(found: &Selected, layers: &[LayerFiles], out: &Path) -> Result<Plan, CliError> {
+pub fn plan(found: &Selected, layers: &[LayerFiles], out: &Path) -> Result<ExportPlan, CliError> {
     let base = found.checkouts.store();
     let mut planner = Planner {
         formats: formats::registry(),
         layers,
         // Beside the store, names of other files lead where they did.
         beside: base.is_file() && directory(base).is_some() && directory(base) == directory(out),
-        plan: Plan {
-            shape: Shape::Directory,
+        plan: ExportPlan {
+            shape: ExportShape::Directory,
             stores: Vec::new(),
             top: base.is_dir().then(|| base.to_owned()),
             folders: Vec::new(),
@@ -97,11 +97,11 @@ pub fn plan(found: &Selected, layers: &[LayerFiles], out: &Path) -> Result<Plan,
                 let numbered = (0..).zip(files);
                 let named = numbered.map(|(n, path)| (path, PathBuf::from(set.part_name(n))));
                 let named = named.collect();
-                planner.plan.shape = Shape::Set(set);
+                planner.plan.shape = ExportShape::Set(set);
                 named
             }
             None => {
-                planner.plan.shape = Shape::File;
+                planner.plan.shape = ExportShape::File;
                 files.into_iter().map(|path| (path, name.into())).collect()
             }
         };
@@ -142,7 +142,7 @@ struct Planner<'a> {
     formats: Registry,
     layers: &'a [LayerFiles],
     beside: bool,
-    plan: Plan,
+    plan: ExportPlan,
 }
 
 impl Planner<'_> {
@@ -194,7 +194,7 @@ impl Planner<'_> {
     }
 
     fn add(&mut self, key: String, files: Vec<(PathBuf, PathBuf)>) -> Result<(), CliError> {
-        let mut store = Store {
+        let mut store = ExportedStore {
             layers: self.layers.to_vec(),
             files: Vec::new(),
             key,

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use super::plan::{Plan, Shape, above, directory};
+use super::plan::{ExportPlan, ExportShape, above, directory};
 use crate::checkout::workplace::{WHOLE, Workplace};
 use crate::cli::CliError;
 use crate::io::rights::Rights;
@@ -28,7 +28,7 @@ fn failed(path: &Path, e: &dyn std::fmt::Display) -> CliError {
 
 impl Room {
     /// An error if the name is taken, or inside of what is exported.
-    pub fn open(plan: &Plan, out: &Path) -> Result<Self, CliError> {
+    pub fn open(plan: &ExportPlan, out: &Path) -> Result<Self, CliError> {
         let parent = above(out);
         let mut room = Self {
             out: out.to_owned(),
@@ -36,7 +36,7 @@ impl Room {
             parent,
             workplace: None,
         };
-        if let Shape::File = plan.shape {
+        if let ExportShape::File = plan.shape {
             return Ok(room);
         }
         room.check(plan)?;
@@ -50,10 +50,10 @@ impl Room {
         Ok(room)
     }
 
-    fn check(&self, plan: &Plan) -> Result<(), CliError> {
+    fn check(&self, plan: &ExportPlan) -> Result<(), CliError> {
         let taken = match &plan.shape {
             // Whoever looks for the files of a set finds all that are called so.
-            Shape::Set(set) => {
+            ExportShape::Set(set) => {
                 let parts = set.parts(&self.parent, External::Allow);
                 !parts.map_err(|e| failed(&self.parent, &e))?.is_empty()
             }
@@ -82,16 +82,16 @@ impl Room {
     }
 
     /// Gives everything its name, durably.
-    pub fn finish(self, plan: &Plan) -> Result<(), CliError> {
+    pub fn finish(self, plan: &ExportPlan) -> Result<(), CliError> {
         let done = match plan.shape {
-            Shape::File => Ok(()),
-            Shape::Directory => self.finish_directory(plan),
-            Shape::Set(_) => self.finish_set(plan),
+            ExportShape::File => Ok(()),
+            ExportShape::Directory => self.finish_directory(plan),
+            ExportShape::Set(_) => self.finish_set(plan),
         };
         done.map_err(|e| failed(&self.out, &e))
     }
 
-    fn finish_directory(&self, plan: &Plan) -> io::Result<()> {
+    fn finish_directory(&self, plan: &ExportPlan) -> io::Result<()> {
         for (link, target) in &plan.links {
             symlink(target, self.dir.join(link))?;
         }
@@ -110,7 +110,7 @@ impl Room {
     }
 
     /// The first file comes last: without it nobody takes the others for a set.
-    fn finish_set(&self, plan: &Plan) -> io::Result<()> {
+    fn finish_set(&self, plan: &ExportPlan) -> io::Result<()> {
         let files = plan.stores.iter().flat_map(|store| &store.files);
         let names: Vec<&Path> = files.rev().map(|file| &*file.name).collect();
         if let Some(workplace) = &self.workplace {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::show::numbers;
-use super::{Building, ObjectDirectory};
+use super::{ObjectDirectory, ObjectListing};
 use crate::error::{Error, Result};
-use crate::formats::arkouda::array::{Array, ArrayNode, Origin};
-use crate::formats::arkouda::kind::{Kind, kind};
+use crate::formats::arkouda::array::{ArrayNode, ArraySource, Origin};
+use crate::formats::arkouda::kind::{ArkoudaKind, kind};
 use crate::formats::arkouda::limbs;
 use crate::formats::arkouda::limbs::{Limb, Limbs, MaxBits};
-use crate::formats::arkouda::numbers::{Meaning, Segments, Values};
+use crate::formats::arkouda::numbers::{NumberKind, Segments, Values};
 use crate::formats::arkouda::object::{Joined, elements, total};
 use crate::formats::arkouda::strings::{Strings, values_dtype};
 use crate::io::content::{Concat, Content};
@@ -20,7 +20,7 @@ use crate::tree::Node;
 
 impl ObjectDirectory {
     /// Members that an object of this kind must have, under the names they would be shown by.
-    pub(super) fn missing_members(&self, group: &Joined, to: &mut Building) {
+    pub(super) fn missing_members(&self, group: &Joined, to: &mut ObjectListing) {
         let claimed = group.objects().find_map(|object| object.marks.members);
         let numbered = |prefix: &str| -> Vec<String> {
             // A wrong number must not fill the directory.
@@ -30,15 +30,15 @@ impl ObjectDirectory {
         };
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         let required: Vec<String> = match self.kind {
-            Kind::SegArray => names(&["segments", "values"]),
-            Kind::Categorical => names(&["codes", "categories", "NA_Codes"]),
-            Kind::GroupBy => {
+            ArkoudaKind::SegArray => names(&["segments", "values"]),
+            ArkoudaKind::Categorical => names(&["codes", "categories", "NA_Codes"]),
+            ArkoudaKind::GroupBy => {
                 let mut all: Vec<String> = names(&["segments", "permutation", "unique_key_idx"]);
                 all.extend(numbered("KEY"));
                 all
             }
-            Kind::Index | Kind::MultiIndex => numbered("IDX"),
-            Kind::DataFrame => names(&["Index"]),
+            ArkoudaKind::Index | ArkoudaKind::MultiIndex => numbered("IDX"),
+            ArkoudaKind::DataFrame => names(&["Index"]),
             _ => Vec::new(),
         };
         for name in required {
@@ -57,7 +57,9 @@ impl ObjectDirectory {
     /// What a member called `segments` points into; `None` if it is no such thing.
     pub(super) fn points_into(&self, group: &Joined, member: &Joined) -> Option<Values> {
         let of = match self.kind {
-            Kind::GroupBy | Kind::Categorical if member.name() == b"segments" => "permutation",
+            ArkoudaKind::GroupBy | ArkoudaKind::Categorical if member.name() == b"segments" => {
+                "permutation"
+            }
             _ => return None,
         };
         let all = group.member(of)?;
@@ -70,14 +72,14 @@ impl ObjectDirectory {
     }
 
     /// `values` and `segments` of strings.
-    pub(super) fn strings_members(&self, group: &Joined, to: &mut Building) {
+    pub(super) fn strings_members(&self, group: &Joined, to: &mut ObjectListing) {
         let Some(strings) = &self.strings else {
             return;
         };
         let values = group.member("values");
         if let Some(values) = values {
             let array = Arc::new(AllBytes(strings.clone()));
-            self.file(&values, Kind::Pdarray, array, to);
+            self.file(&values, ArkoudaKind::Pdarray, array, to);
         }
         if let Ok(Some(why)) = strings.too_wide() {
             to.notes.push(format!("not shown at fixed width: {why}"));
@@ -86,7 +88,7 @@ impl ObjectDirectory {
             path: [group.path.as_slice(), &[b"segments".to_vec()]].concat(),
             parts: vec![None; group.parts.len()],
         });
-        self.file(&segments, Kind::Pdarray, strings.segments(), to);
+        self.file(&segments, ArkoudaKind::Pdarray, strings.segments(), to);
         for member in group.members() {
             if !matches!(member.name(), b"values" | b"segments") {
                 self.member(group, &member, to);
@@ -95,7 +97,7 @@ impl ObjectDirectory {
     }
 
     /// `values` of any kind, and `segments` that count them.
-    pub(super) fn segarray(&self, group: &Joined, to: &mut Building) {
+    pub(super) fn segarray(&self, group: &Joined, to: &mut ObjectListing) {
         for member in group.members() {
             if member.name() != b"segments" {
                 self.member(group, &member, to);
@@ -105,18 +107,18 @@ impl ObjectDirectory {
             return;
         };
         let shown = kind(&self.origin.set, &segments).and_then(|_| {
-            let origin = self.origin_of(&segments, Kind::Pdarray);
+            let origin = self.origin_of(&segments, ArkoudaKind::Pdarray);
             Segments::new(&origin, &segments, Values::ByPart(self.counts(group)?))
         });
         match shown {
-            Ok(array) => self.file(&segments, Kind::Pdarray, Arc::new(array), to),
+            Ok(array) => self.file(&segments, ArkoudaKind::Pdarray, Arc::new(array), to),
             Err(e) => self.broken(&segments, e, to),
         }
     }
 
     /// The limbs of whole numbers, and how many bits each number has, if that is limited.
-    pub(super) fn limbs(&self, group: &Joined, to: &mut Building) -> Result<()> {
-        let origin = self.origin_of(group, Kind::Bigint);
+    pub(super) fn limbs(&self, group: &Joined, to: &mut ObjectListing) -> Result<()> {
+        let origin = self.origin_of(group, ArkoudaKind::Bigint);
         let limbs = Arc::new(Limbs::new(&origin, group)?);
         for number in 0..limbs.width() {
             let array = Limb {
@@ -133,14 +135,20 @@ impl ObjectDirectory {
     }
 
     /// The array itself, under a name that says what it is: its elements do not.
-    pub(super) fn named(&self, joined: &Joined, to: &mut Building) -> Result<()> {
+    pub(super) fn named(&self, joined: &Joined, to: &mut ObjectListing) -> Result<()> {
         let origin = self.origin_of(joined, self.kind);
-        let array = numbers(&origin, Meaning::AsStored)?;
+        let array = numbers(&origin, NumberKind::AsStored)?;
         self.entry(self.kind.name(), &origin, array, to);
         Ok(())
     }
 
-    fn entry(&self, name: &str, of: &Arc<Origin>, array: Arc<dyn Array>, to: &mut Building) {
+    fn entry(
+        &self,
+        name: &str,
+        of: &Arc<Origin>,
+        array: Arc<dyn ArraySource>,
+        to: &mut ObjectListing,
+    ) {
         let node = ArrayNode {
             origin: of.clone(),
             array,
@@ -155,8 +163,8 @@ impl ObjectDirectory {
         let values = group
             .member("values")
             .ok_or_else(|| Error::damaged("a SegArray without values"))?;
-        if kind(set, &values).map_err(|e| e.about("values"))? == Kind::Strings {
-            let origin = self.origin_of(&values, Kind::Strings);
+        if kind(set, &values).map_err(|e| e.about("values"))? == ArkoudaKind::Strings {
+            let origin = self.origin_of(&values, ArkoudaKind::Strings);
             let strings = Strings::new(&origin, &values).map_err(|e| e.about("values"))?;
             return Ok(Box::new(move || strings.rows()));
         }
@@ -175,7 +183,7 @@ impl ObjectDirectory {
 /// The values of strings, one after the other.
 struct AllBytes(Arc<Strings>);
 
-impl Array for AllBytes {
+impl ArraySource for AllBytes {
     fn form(&self) -> Result<(DType, Vec<u64>)> {
         Ok((values_dtype(), vec![total(self.0.bytes())]))
     }

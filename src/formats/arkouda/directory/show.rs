@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{Building, ObjectDirectory};
+use super::{ObjectDirectory, ObjectListing};
 use crate::dataset::text;
 use crate::error::{Error, Result};
-use crate::formats::arkouda::array::{Array, ArrayNode, Broken, Origin};
-use crate::formats::arkouda::kind::{Kind, kind};
+use crate::formats::arkouda::array::{ArrayNode, ArraySource, BrokenArray, Origin};
+use crate::formats::arkouda::kind::{ArkoudaKind, kind};
 use crate::formats::arkouda::labels::Labels;
 use crate::formats::arkouda::limbs::Limbs;
-use crate::formats::arkouda::numbers::{Meaning, Numbers, NumbersOf, Segments};
+use crate::formats::arkouda::numbers::{NumberKind, Numbers, NumbersOf, Segments};
 use crate::formats::arkouda::object::{Joined, Object, What};
 use crate::formats::arkouda::strings::Strings;
 use crate::formats::plain::text::TextDirectory;
@@ -21,7 +21,7 @@ const DEEPEST: usize = 256;
 
 impl ObjectDirectory {
     /// An object that cannot be shown.
-    pub(super) fn broken(&self, joined: &Joined, error: Error, to: &mut Building) {
+    pub(super) fn broken(&self, joined: &Joined, error: Error, to: &mut ObjectListing) {
         let what = String::from_utf8_lossy(joined.name()).into_owned();
         to.notes.push(format!("{what}: {}", error.message));
         let error = error.about(joined.path());
@@ -32,21 +32,21 @@ impl ObjectDirectory {
         });
         to.entries.push((
             self.visible(joined.name(), ".npy"),
-            Node::File(Arc::new(Broken { origin, error })),
+            Node::File(Arc::new(BrokenArray { origin, error })),
         ));
     }
 
     pub(super) fn file(
         &self,
         joined: &Joined,
-        kind: Kind,
-        array: Arc<dyn Array>,
-        to: &mut Building,
+        kind: ArkoudaKind,
+        array: Arc<dyn ArraySource>,
+        to: &mut ObjectListing,
     ) {
         self.file_at(self.origin_of(joined, kind), array, to);
     }
 
-    fn file_at(&self, origin: Arc<Origin>, array: Arc<dyn Array>, to: &mut Building) {
+    fn file_at(&self, origin: Arc<Origin>, array: Arc<dyn ArraySource>, to: &mut ObjectListing) {
         to.entries.push((
             self.visible(origin.joined.name(), ".npy"),
             Node::File(Arc::new(ArrayNode { origin, array })),
@@ -56,9 +56,9 @@ impl ObjectDirectory {
     fn directory(
         &self,
         joined: &Joined,
-        kind: Kind,
+        kind: ArkoudaKind,
         strings: Option<Arc<Strings>>,
-        to: &mut Building,
+        to: &mut ObjectListing,
     ) {
         let directory = Self::new(&self.origin.set, joined.clone(), kind, strings);
         to.entries.push((
@@ -68,7 +68,7 @@ impl ObjectDirectory {
     }
 
     /// One object, however it is shown.
-    pub(super) fn member(&self, group: &Joined, member: &Joined, to: &mut Building) {
+    pub(super) fn member(&self, group: &Joined, member: &Joined, to: &mut ObjectListing) {
         let set = &self.origin.set;
         if let Some(why) = foreign(member) {
             to.left_out.push((member.name().to_vec(), why));
@@ -100,42 +100,48 @@ impl ObjectDirectory {
         }
     }
 
-    fn show(&self, group: &Joined, member: &Joined, kind: Kind, to: &mut Building) -> Result<()> {
+    fn show(
+        &self,
+        group: &Joined,
+        member: &Joined,
+        kind: ArkoudaKind,
+        to: &mut ObjectListing,
+    ) -> Result<()> {
         let origin = self.origin_of(member, kind);
         match kind {
-            Kind::ArrayView | Kind::Pdarray | Kind::IPv4 => {
+            ArkoudaKind::ArrayView | ArkoudaKind::Pdarray | ArkoudaKind::IPv4 => {
                 if let Some(node) = self.plain(&origin, member) {
                     to.entries.push(node);
                     return Ok(());
                 }
-                let array: Arc<dyn Array> = match self.points_into(group, member) {
+                let array: Arc<dyn ArraySource> = match self.points_into(group, member) {
                     Some(values) => Arc::new(Segments::new(&origin, member, values)?),
                     None => numbers(&origin, meaning(group, member))?,
                 };
                 self.file_at(origin, array, to);
-                if kind != Kind::Pdarray {
+                if kind != ArkoudaKind::Pdarray {
                     self.directory(member, kind, None, to);
                 }
             }
-            Kind::Datetime | Kind::Timedelta => {
+            ArkoudaKind::Datetime | ArkoudaKind::Timedelta => {
                 let meaning = match kind {
-                    Kind::Datetime => Meaning::Datetime,
-                    _ => Meaning::Timedelta,
+                    ArkoudaKind::Datetime => NumberKind::Datetime,
+                    _ => NumberKind::Timedelta,
                 };
                 let array = numbers(&origin, meaning)?;
                 self.file_at(origin, array, to);
             }
-            Kind::Bigint => {
+            ArkoudaKind::Bigint => {
                 let array = Limbs::new(&origin, member)?;
                 self.file(member, kind, Arc::new(array), to);
                 self.directory(member, kind, None, to);
             }
-            Kind::Strings => {
+            ArkoudaKind::Strings => {
                 let strings = Arc::new(Strings::new(&origin, member)?);
                 self.strings(member, kind, strings.fixed_width(), strings.too_wide(), to);
                 self.directory(member, kind, Some(strings), to);
             }
-            Kind::Categorical => {
+            ArkoudaKind::Categorical => {
                 match self.labels(member) {
                     Ok(labels) => {
                         let too_wide = labels.too_wide();
@@ -145,8 +151,12 @@ impl ObjectDirectory {
                 }
                 self.directory(member, kind, None, to);
             }
-            Kind::Group => self.group(member, to),
-            Kind::SegArray | Kind::GroupBy | Kind::DataFrame | Kind::Index | Kind::MultiIndex => {
+            ArkoudaKind::Group => self.group(member, to),
+            ArkoudaKind::SegArray
+            | ArkoudaKind::GroupBy
+            | ArkoudaKind::DataFrame
+            | ArkoudaKind::Index
+            | ArkoudaKind::MultiIndex => {
                 self.directory(member, kind, None, to);
             }
         }
@@ -175,7 +185,7 @@ impl ObjectDirectory {
     }
 
     /// A group without a meaning; one that was met before is left out.
-    fn group(&self, member: &Joined, to: &mut Building) {
+    fn group(&self, member: &Joined, to: &mut ObjectListing) {
         if member.path.len() > DEEPEST {
             let why = "groups nested too deeply".to_owned();
             to.left_out.push((member.name().to_vec(), why));
@@ -197,17 +207,17 @@ impl ObjectDirectory {
                 Err(e) => return self.broken(member, e, to),
             }
         }
-        self.directory(member, Kind::Group, None, to);
+        self.directory(member, ArkoudaKind::Group, None, to);
     }
 
     /// Text at fixed width, or a note why there is none.
     fn strings(
         &self,
         joined: &Joined,
-        kind: Kind,
-        array: Arc<dyn Array>,
+        kind: ArkoudaKind,
+        array: Arc<dyn ArraySource>,
         too_wide: Result<Option<String>>,
-        to: &mut Building,
+        to: &mut ObjectListing,
     ) {
         match too_wide {
             Ok(Some(why)) => {
@@ -229,16 +239,16 @@ impl ObjectDirectory {
         for joined in [&codes, &categories] {
             kind(set, joined).map_err(|e| e.about(String::from_utf8_lossy(joined.name())))?;
         }
-        let origin = self.origin_of(&categories, Kind::Strings);
+        let origin = self.origin_of(&categories, ArkoudaKind::Strings);
         let categories = Arc::new(Strings::new(&origin, &categories)?);
-        let origin = self.origin_of(&codes, Kind::Pdarray);
+        let origin = self.origin_of(&codes, ArkoudaKind::Pdarray);
         Labels::new(&origin, &codes, categories)
     }
 }
 
 /// A joined array of numbers, once it is known that its parts fit. A file may hold very many: what follows
 /// from the origin is not kept.
-pub(super) fn numbers(origin: &Arc<Origin>, meaning: Meaning) -> Result<Arc<dyn Array>> {
+pub(super) fn numbers(origin: &Arc<Origin>, meaning: NumberKind) -> Result<Arc<dyn ArraySource>> {
     Numbers::new(origin, &origin.joined, meaning)?;
     Ok(Arc::new(NumbersOf(origin.clone(), meaning)))
 }
@@ -254,11 +264,11 @@ fn foreign(member: &Joined) -> Option<String> {
 }
 
 /// Whether numbers are meant as booleans: any part says so, of the array or of the SegArray it belongs to.
-fn meaning(group: &Joined, member: &Joined) -> Meaning {
+fn meaning(group: &Joined, member: &Joined) -> NumberKind {
     let says = |joined: &Joined| joined.objects().any(|object| object.marks.is_bool);
     if says(member) || (member.name() == b"values" && says(group)) {
-        Meaning::Bool
+        NumberKind::Bool
     } else {
-        Meaning::AsStored
+        NumberKind::AsStored
     }
 }

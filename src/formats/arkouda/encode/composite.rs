@@ -5,12 +5,14 @@ mod data_frame;
 mod group_by;
 
 use super::limbs::{MAX_BITS, limb};
-use super::members::{Complete, INDEX, Member, Members, complete, is_member, missing, names};
+use super::members::{
+    Complete, INDEX, WrittenMember, WrittenMembers, complete, is_member, missing, names,
+};
 use super::was::{Was, recode, type_over};
 use super::{Type, add as add_array, marks, numbers, strings};
-use crate::checkout::encode::array::Array;
+use crate::checkout::encode::array::NpyArray;
 use crate::checkout::encode::integers::Integers;
-use crate::checkout::encode::{Base, Key, invalid};
+use crate::checkout::encode::{Base, ObjectKey, invalid};
 use crate::checkout::object::NewFile;
 use crate::checkout::target::Part;
 use crate::error::Result;
@@ -18,7 +20,12 @@ use crate::hdf5::{NewAttribute, NewDataset};
 use crate::npy::dtype::{DType, Kind};
 
 /// Adds the object that its members make.
-pub fn add(new: &mut NewFile, base: &dyn Base, key: &Key, parts: &[Part]) -> Result<Complete> {
+pub fn add(
+    new: &mut NewFile,
+    base: &dyn Base,
+    key: &ObjectKey,
+    parts: &[Part],
+) -> Result<Complete> {
     let was = Was::of(base, &[key.name().to_owned()])?;
     let first = |part: &Part| {
         part.place
@@ -31,7 +38,7 @@ pub fn add(new: &mut NewFile, base: &dyn Base, key: &Key, parts: &[Part]) -> Res
     let mut new_names = parts.iter().filter(|part| !part.stored).map(first);
     // Members of an object of another kind are none of the new one.
     let goes_on = new_names.all(|name| name.is_empty() || was.may_have(&name));
-    let mut members = Members::new();
+    let mut members = WrittenMembers::new();
     for part in parts.iter().filter(|part| goes_on || !part.stored) {
         let Some((first, rest)) = names(&part.place.member) else {
             // The object's other form, from before it was a directory.
@@ -44,7 +51,7 @@ pub fn add(new: &mut NewFile, base: &dyn Base, key: &Key, parts: &[Part]) -> Res
         member.file = Some(part);
     }
     let above = key.group().len();
-    let mut writer = Writer { new, base, above };
+    let mut writer = CompositeWriter { new, base, above };
     // A DataFrame has columns of any name, and is no part of another object.
     if members.contains_key(INDEX) || !members.keys().any(|name| is_member(name)) {
         return writer.data_frame(key.path(), &members);
@@ -53,21 +60,26 @@ pub fn add(new: &mut NewFile, base: &dyn Base, key: &Key, parts: &[Part]) -> Res
 }
 
 /// Adds the object that is one file, of the kind of what stands there if its elements leave that open.
-pub fn add_file(new: &mut NewFile, base: &dyn Base, key: &Key, array: &Array) -> Result<()> {
+pub fn add_file(
+    new: &mut NewFile,
+    base: &dyn Base,
+    key: &ObjectKey,
+    array: &NpyArray,
+) -> Result<()> {
     let was = Was::of(base, &[key.name().to_owned()])?;
     let above = key.group().len();
-    Writer { new, base, above }.add(key.path(), array, &was)
+    CompositeWriter { new, base, above }.add(key.path(), array, &was)
 }
 
-pub struct Writer<'a> {
+pub struct CompositeWriter<'a> {
     pub new: &'a mut NewFile,
     base: &'a dyn Base,
     /// How many names lead to the group of the object.
     above: usize,
 }
 
-impl Writer<'_> {
-    fn object(&mut self, path: &[String], members: &Members<'_>) -> Result<Complete> {
+impl CompositeWriter<'_> {
+    fn object(&mut self, path: &[String], members: &WrittenMembers<'_>) -> Result<Complete> {
         let has = |name: &str| members.contains_key(name);
         let starts = |prefix: &str| members.keys().any(|name| name.starts_with(prefix));
         if has("codes") || has("categories") || has("NA_Codes") {
@@ -91,18 +103,18 @@ impl Writer<'_> {
         }
     }
 
-    fn open(&self, member: &Member<'_>, name: &str) -> Result<Array> {
+    fn open(&self, member: &WrittenMember<'_>, name: &str) -> Result<NpyArray> {
         let part = member
             .file
             .ok_or_else(|| invalid(format!("{name} is an array")))?;
-        Array::open(self.base, &part.content).map_err(|e| e.about(name))
+        NpyArray::open(self.base, &part.content).map_err(|e| e.about(name))
     }
 
     /// Numbers in a file whose name says what they are.
     fn named(
         &mut self,
         path: &[String],
-        members: &Members<'_>,
+        members: &WrittenMembers<'_>,
         name: &str,
         object: Type,
     ) -> Result<Complete> {
@@ -122,7 +134,7 @@ impl Writer<'_> {
         Ok(Ok(()))
     }
 
-    pub fn array(&self, members: &Members<'_>, name: &str) -> Result<Array> {
+    pub fn array(&self, members: &WrittenMembers<'_>, name: &str) -> Result<NpyArray> {
         match members.get(name) {
             Some(member) => self.open(member, name),
             None => Err(invalid(format!("{name} is missing"))),
@@ -130,7 +142,7 @@ impl Writer<'_> {
     }
 
     /// Only these members.
-    pub fn only(&self, members: &Members<'_>, names: &[&str], prefix: &str) -> Result<()> {
+    pub fn only(&self, members: &WrittenMembers<'_>, names: &[&str], prefix: &str) -> Result<()> {
         let other = members
             .keys()
             .find(|name| !names.contains(name) && (prefix.is_empty() || !name.starts_with(prefix)));
@@ -141,7 +153,12 @@ impl Writer<'_> {
     }
 
     /// A member that may be anything: an array, or members of its own.
-    fn any(&mut self, path: &[String], members: &Members<'_>, name: &str) -> Result<Complete> {
+    fn any(
+        &mut self,
+        path: &[String],
+        members: &WrittenMembers<'_>,
+        name: &str,
+    ) -> Result<Complete> {
         let path = below(path, name);
         let Some(member) = members.get(name) else {
             return Ok(Err(vec![name.to_owned()]));
@@ -175,7 +192,7 @@ impl Writer<'_> {
     }
 
     /// An array, of the kind of what stands there if its elements leave that open.
-    pub fn add(&mut self, path: &[String], array: &Array, was: &Was) -> Result<()> {
+    pub fn add(&mut self, path: &[String], array: &NpyArray, was: &Was) -> Result<()> {
         if let Some(object) = type_over(was, array) {
             let array = array.little();
             return numbers(self.new, path, &array, object, array.data.clone());
@@ -197,12 +214,12 @@ impl Writer<'_> {
         }
     }
 
-    fn vector(&self, members: &Members<'_>, name: &str) -> Result<Integers> {
+    fn vector(&self, members: &WrittenMembers<'_>, name: &str) -> Result<Integers> {
         Integers::new(name, self.array(members, name)?)
     }
 
     /// A vector of 64-bit integers.
-    fn integers(&mut self, path: &[String], name: &str, array: Array) -> Result<Integers> {
+    fn integers(&mut self, path: &[String], name: &str, array: NpyArray) -> Result<Integers> {
         let integers = Integers::new(name, array)?;
         self.put_integers(path, name, &integers);
         Ok(integers)
@@ -215,7 +232,7 @@ impl Writer<'_> {
     }
 
     /// Strings, if the values are bytes; else a SegArray.
-    fn values(&mut self, path: &[String], members: &Members<'_>) -> Result<Complete> {
+    fn values(&mut self, path: &[String], members: &WrittenMembers<'_>) -> Result<Complete> {
         complete!(missing(members, &["values", "segments"]));
         self.only(members, &["values", "segments"], "")?;
         let segments = self.array(members, "segments")?;

@@ -1,6 +1,6 @@
 //! What becomes of an object when one of its members is deleted.
 
-use super::Key;
+use super::ObjectKey;
 use crate::checkout::encode::Base;
 use crate::checkout::target::Deletion;
 use crate::error::{Error, ErrorKind, Result};
@@ -8,7 +8,7 @@ use crate::tree::Node;
 
 /// An object goes with any member that it cannot be without. A DataFrame loses a column; a Categorical what is known of
 /// the grouping of its codes; a bigint its number of bits. What is in a group that is no object cannot be deleted.
-pub fn deletion(base: &dyn Base, key: &Key, member: &str) -> Result<Deletion> {
+pub fn deletion(base: &dyn Base, key: &ObjectKey, member: &str) -> Result<Deletion> {
     let mut path = vec![key.name().to_owned()];
     // The member of a DataFrame that goes where an object in it would.
     let mut column = None;

@@ -3,7 +3,7 @@
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::composite::below;
-use crate::checkout::encode::Array;
+use crate::checkout::encode::NpyArray;
 use crate::checkout::encode::integers::Integers;
 use crate::checkout::encode::invalid;
 use crate::checkout::encode::text::windows;
@@ -19,14 +19,14 @@ const MOST: u64 = 8 << 20;
 const LONGEST: u64 = 64 << 20;
 
 /// All keys together, row by row.
-pub struct Keys {
+pub struct RowKeys {
     /// Rows of equal keys have equal numbers; zeros of both signs are equal, and so are all NaN.
     equal: Vec<u64>,
     /// Rows of different keys have different numbers; every NaN is different.
     different: Vec<u64>,
 }
 
-impl Keys {
+impl RowKeys {
     /// Those of an object that were just added, of so many rows; `None` if they are too many.
     pub fn of(new: &NewFile, path: &[String], keys: u64, rows: u64) -> Result<Option<Self>> {
         let Some(count) = usize::try_from(rows).ok().filter(|_| rows <= MOST) else {
@@ -64,7 +64,7 @@ impl Keys {
         }
     }
 
-    fn numbers(&mut self, array: &Array) -> Result<()> {
+    fn numbers(&mut self, array: &NpyArray) -> Result<()> {
         let Some((kind, size, order)) = array.scalar().filter(|(_, size, _)| *size > 0) else {
             return Ok(());
         };
@@ -83,7 +83,7 @@ impl Keys {
         })
     }
 
-    fn strings(&mut self, values: &Array, segments: &Integers) -> Result<()> {
+    fn strings(&mut self, values: &NpyArray, segments: &Integers) -> Result<()> {
         let mut bytes = Vec::new();
         let mut before: Option<(usize, u64)> = None;
         let mut add = |row: usize, from: u64, to: u64| -> Result<()> {
@@ -203,14 +203,14 @@ fn float(bytes: &[u8], kind: Kind, order: Order) -> Option<f64> {
 }
 
 /// A dataset of the new file.
-fn find(new: &NewFile, path: &[String]) -> Option<Array> {
+fn find(new: &NewFile, path: &[String]) -> Option<NpyArray> {
     let mut datasets = new.outline.datasets.iter().zip(&new.data);
     let (dataset, data) = datasets.find(|(dataset, _)| dataset.path == path)?;
     let NewElement::Array(dtype) = &dataset.element else {
         return None;
     };
     let dtype: DType = dtype.clone();
-    Some(Array {
+    Some(NpyArray {
         dtype,
         shape: dataset.shape.clone(),
         data: data.clone(),

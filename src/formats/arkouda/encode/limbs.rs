@@ -1,9 +1,9 @@
 //! Whole numbers of more than 64 bits: a group of limbs, the lowest first.
 
-use super::composite::{Writer, below};
-use super::members::{Complete, Members, numbered};
+use super::composite::{CompositeWriter, below};
+use super::members::{Complete, WrittenMembers, numbered};
 use super::{Type, marks, numbers, vector};
-use crate::checkout::encode::array::Array;
+use crate::checkout::encode::array::NpyArray;
 use crate::checkout::encode::integers::Integers;
 use crate::checkout::encode::invalid;
 use crate::checkout::encode::mapped::Mapped;
@@ -22,9 +22,13 @@ pub fn limb() -> DType {
     DType::scalar(Kind::Uint, 8, Order::Little)
 }
 
-impl Writer<'_> {
+impl CompositeWriter<'_> {
     /// Limbs of equal length, the lowest first, and how many bits the numbers have, if that is said.
-    pub(super) fn bigint(&mut self, path: &[String], members: &Members<'_>) -> Result<Complete> {
+    pub(super) fn bigint(
+        &mut self,
+        path: &[String],
+        members: &WrittenMembers<'_>,
+    ) -> Result<Complete> {
         let limbs = match numbered(members, "Limb_") {
             Ok(limbs) => limbs,
             Err(missing) => return Ok(Err(missing)),
@@ -53,7 +57,7 @@ impl Writer<'_> {
         Ok(Ok(()))
     }
 
-    fn max_bits(&self, members: &Members<'_>) -> Result<i64> {
+    fn max_bits(&self, members: &WrittenMembers<'_>) -> Result<i64> {
         let mut array = self.array(members, MAX_BITS)?;
         let wrong = || invalid("MaxBits is one integer: -1, or more than 0");
         if array.elements() != 1 {
@@ -72,7 +76,7 @@ impl Writer<'_> {
     pub(super) fn columns(
         &mut self,
         path: &[String],
-        array: &Array,
+        array: &NpyArray,
         (len, limbs): (u64, u64),
         max_bits: i64,
     ) -> Result<()> {
@@ -96,7 +100,7 @@ impl Writer<'_> {
                 }
                 Ok(())
             };
-            let column = Array {
+            let column = NpyArray {
                 dtype: limb(),
                 shape: vec![len],
                 data: Mapped::content(array.data.clone(), 8 * count, 8, take),

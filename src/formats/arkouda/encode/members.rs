@@ -42,12 +42,12 @@ pub fn is_member(name: &str) -> bool {
 
 /// A member: an array, or an object that has members itself. It may come in both forms.
 #[derive(Default)]
-pub struct Member<'a> {
+pub struct WrittenMember<'a> {
     pub(super) file: Option<&'a Part>,
-    pub(super) below: Members<'a>,
+    pub(super) below: WrittenMembers<'a>,
 }
 
-impl Member<'_> {
+impl WrittenMember<'_> {
     /// Whether it is what is stored, with nothing that was written since.
     pub(super) fn is_stored(&self) -> bool {
         self.file.is_none_or(|file| file.stored) && self.below.values().all(Self::is_stored)
@@ -62,7 +62,7 @@ impl Member<'_> {
     }
 }
 
-pub type Members<'a> = BTreeMap<&'a str, Member<'a>>;
+pub type WrittenMembers<'a> = BTreeMap<&'a str, WrittenMember<'a>>;
 
 /// What is missing, if anything is.
 pub type Complete = std::result::Result<(), Vec<String>>;
@@ -75,7 +75,7 @@ pub(super) fn names(member: &str) -> Option<(&str, impl Iterator<Item = &str>)> 
 }
 
 /// Members that an object cannot do without.
-pub(super) fn missing(members: &Members<'_>, names: &[&str]) -> Complete {
+pub(super) fn missing(members: &WrittenMembers<'_>, names: &[&str]) -> Complete {
     let absent = names.iter().filter(|name| !members.contains_key(**name));
     let absent: Vec<String> = absent.map(|&name| name.to_owned()).collect();
     if absent.is_empty() {
@@ -86,7 +86,10 @@ pub(super) fn missing(members: &Members<'_>, names: &[&str]) -> Complete {
 }
 
 /// `PREFIX_0` to the last, without a gap. At least one.
-pub fn numbered(members: &Members<'_>, prefix: &str) -> std::result::Result<u64, Vec<String>> {
+pub fn numbered(
+    members: &WrittenMembers<'_>,
+    prefix: &str,
+) -> std::result::Result<u64, Vec<String>> {
     let numbers = members
         .keys()
         .filter_map(|name| name.strip_prefix(prefix)?.parse::<u32>().ok());

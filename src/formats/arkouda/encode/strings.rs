@@ -1,7 +1,7 @@
 //! Strings: a group of `values`, the bytes with a NUL behind each string, and `segments`, where each starts.
 
 use super::{Type, marks};
-use crate::checkout::encode::array::Array;
+use crate::checkout::encode::array::NpyArray;
 use crate::checkout::encode::integers::Integers;
 use crate::checkout::encode::spooled_file::SpooledFile;
 use crate::checkout::encode::{Base, invalid, text};
@@ -15,7 +15,7 @@ pub fn bytes() -> DType {
 }
 
 /// Adds `|S` or `<U`; `<U` becomes UTF-8. How many strings there are.
-pub fn add(new: &mut NewFile, base: &dyn Base, path: &[String], array: &Array) -> Result<()> {
+pub fn add(new: &mut NewFile, base: &dyn Base, path: &[String], array: &NpyArray) -> Result<()> {
     let (mut values, mut segments) = (SpooledFile::new(base), SpooledFile::new(base));
     text::each(array, |number, text| {
         if text.contains(&0) {
@@ -35,10 +35,10 @@ pub fn add(new: &mut NewFile, base: &dyn Base, path: &[String], array: &Array) -
     Ok(())
 }
 
-pub type Member = (u64, std::sync::Arc<dyn crate::io::content::Content>, DType);
+pub type MemberDataset = (u64, std::sync::Arc<dyn crate::io::content::Content>, DType);
 
 /// Adds the group of strings with its two members.
-pub fn put(new: &mut NewFile, path: &[String], [values, segments]: [Member; 2]) {
+pub fn put(new: &mut NewFile, path: &[String], [values, segments]: [MemberDataset; 2]) {
     for (name, (len, data, dtype)) in [("values", values), ("segments", segments)] {
         let mut path = path.to_vec();
         path.push(name.to_owned());
@@ -53,8 +53,8 @@ pub fn put(new: &mut NewFile, path: &[String], [values, segments]: [Member; 2]) 
 pub fn add_members(
     new: &mut NewFile,
     path: &[String],
-    values: &Array,
-    segments: Array,
+    values: &NpyArray,
+    segments: NpyArray,
 ) -> Result<u64> {
     let len = super::vector("values", values)?;
     let segments = Integers::new("segments", segments)?;
@@ -70,7 +70,7 @@ pub fn add_members(
 }
 
 /// Strings begin where the one before ends, which is behind its only NUL.
-fn check(values: &Array, segments: &Integers, len: u64) -> Result<()> {
+fn check(values: &NpyArray, segments: &Integers, len: u64) -> Result<()> {
     let mut ends = Vec::new();
     let mut at = 0;
     let mut string = 0;

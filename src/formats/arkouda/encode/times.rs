@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::civil::Date;
 use jiff::tz::Offset;
 
-use crate::checkout::encode::array::Array;
+use crate::checkout::encode::array::NpyArray;
 use crate::checkout::encode::invalid;
 use crate::checkout::encode::mapped::Mapped;
 use crate::error::Result;
@@ -25,7 +25,7 @@ enum Unit {
 }
 
 /// The elements as nanoseconds, little end first. What does not fit is refused while they are copied.
-pub fn nanoseconds(array: &Array) -> Result<Arc<dyn Content>> {
+pub fn nanoseconds(array: &NpyArray) -> Result<Arc<dyn Content>> {
     let DType::Scalar {
         kind, order, unit, ..
     } = &array.dtype

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::strings;
 use super::{Type, marks};
-use crate::checkout::encode::array::Array;
+use crate::checkout::encode::array::NpyArray;
 use crate::checkout::encode::integers::Integers;
 use crate::checkout::encode::spooled_file::SpooledFile;
 use crate::checkout::encode::text;
@@ -79,12 +79,12 @@ pub fn recode(
     new: &mut NewFile,
     base: &dyn Base,
     (path, inside): (&[String], &[String]),
-    labels: &Array,
+    labels: &NpyArray,
 ) -> Result<()> {
-    let member = |name: &str| -> Result<Array> {
+    let member = |name: &str| -> Result<NpyArray> {
         let at = [inside, &[name.to_owned()]].concat();
         match base.node(&at, ".npy")? {
-            Some(Node::File(file)) => Array::open(base, &file.open()?),
+            Some(Node::File(file)) => NpyArray::open(base, &file.open()?),
             _ => {
                 let why = format!("the labels cannot be stored: no {name} is shown; write codes");
                 Err(Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why))
@@ -152,7 +152,7 @@ pub fn recode(
 }
 
 /// The type as which numbers are stored where such an object stands; `None`: as their dtype says.
-pub fn type_over(was: &Was, array: &Array) -> Option<Type> {
+pub fn type_over(was: &Was, array: &NpyArray) -> Option<Type> {
     let (kind, size, _) = array.scalar()?;
     let flat = array.shape.len() == 1;
     match (kind, size) {

@@ -14,7 +14,7 @@ use std::time::SystemTime;
 
 use super::Stage;
 use super::data::Lanes;
-use super::sample::Sample;
+use super::sample::NewSample;
 use super::schema::{NewColumn, NewSamples};
 use crate::checkout::checkouts::{remove_empty, remove_with};
 use crate::checkout::layer_lock::{self, LayerLock};
@@ -23,7 +23,7 @@ use crate::formats::hangar::column::{Column, Layout};
 use crate::formats::hangar::commit::Commit;
 use crate::formats::hangar::record::Record;
 use crate::formats::hangar::repository::Repository;
-use crate::formats::hangar::schema::{Samples, Schema};
+use crate::formats::hangar::schema::{SampleKind, Schema};
 use crate::io::dir::Dir;
 
 /// Held bytes that are worth a write, and held samples.
@@ -40,8 +40,8 @@ pub struct Checkout {
     pub dir: Dir,
     /// The branch whose staging area this is.
     branch: String,
-    queue: Arc<Queue>,
-    data: Mutex<Data>,
+    queue: Arc<UnstagedQueue>,
+    data: Mutex<StageData>,
     /// Schemas of the columns of a version of the staging area.
     schemas: Mutex<Option<(Arc<Commit>, Schemas)>>,
     /// Counts changes.
@@ -54,14 +54,14 @@ type Schemas = HashMap<Vec<u8>, Arc<ColumnSchema>>;
 
 /// What is not staged yet, and a bell.
 #[derive(Default)]
-struct Queue {
-    changes: Mutex<Changes>,
+struct UnstagedQueue {
+    changes: Mutex<UnstagedChanges>,
     /// Rung when there is more or less to write.
     moved: Condvar,
 }
 
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Changes> {
+impl UnstagedQueue {
+    fn lock(&self) -> MutexGuard<'_, UnstagedChanges> {
         // Changes are consistent between any two statements that can panic.
         self.changes.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -69,16 +69,16 @@ impl Queue {
 
 /// What is not staged yet.
 #[derive(Default)]
-struct Changes {
+struct UnstagedChanges {
     columns: BTreeMap<Vec<u8>, ColumnChange>,
     /// Samples that are held, in order, with the schema they are for.
-    held: Vec<(Arc<ColumnSchema>, Arc<Sample>)>,
+    held: Vec<(Arc<ColumnSchema>, Arc<NewSample>)>,
     held_bytes: u64,
     /// Why samples could not be written; they are still held.
     failed: Option<Error>,
 }
 
-struct Data {
+struct StageData {
     writer: Lanes,
     /// Samples in files of this checkout that `hash.lmdb` does not name yet, by digest.
     written: HashMap<String, Record>,
@@ -102,19 +102,19 @@ pub struct ColumnChange {
     /// What the tables have of it goes.
     pub removed: bool,
     /// By stored key; `None`: the sample goes.
-    pub rows: BTreeMap<Vec<u8>, Option<Entry>>,
+    pub rows: BTreeMap<Vec<u8>, Option<UnstagedSample>>,
     /// Samples of a nested column whose last subsample went.
     pub emptied: BTreeSet<Vec<u8>>,
 }
 
 /// A sample in its place.
 #[derive(Clone)]
-pub struct Entry {
-    pub sample: Arc<Sample>,
+pub struct UnstagedSample {
+    pub sample: Arc<NewSample>,
     pub time: SystemTime,
 }
 
-impl Entry {
+impl UnstagedSample {
     fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.sample, &other.sample)
     }
@@ -142,7 +142,7 @@ impl Checkout {
             dir: dir.clone(),
             branch,
             queue: Arc::default(),
-            data: Mutex::new(Data {
+            data: Mutex::new(StageData {
                 writer,
                 written: HashMap::new(),
             }),
@@ -161,11 +161,11 @@ impl Checkout {
         &self.stage.repository
     }
 
-    fn changes(&self) -> MutexGuard<'_, Changes> {
+    fn changes(&self) -> MutexGuard<'_, UnstagedChanges> {
         self.queue.lock()
     }
 
-    fn data(&self) -> MutexGuard<'_, Data> {
+    fn data(&self) -> MutexGuard<'_, StageData> {
         self.data.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -185,7 +185,7 @@ impl Checkout {
     }
 
     /// What is to happen to a sample: `None` if nothing, `Some(None)` if it goes.
-    pub fn row(&self, column: &[u8], key: &[u8]) -> Option<Option<Entry>> {
+    pub fn row(&self, column: &[u8], key: &[u8]) -> Option<Option<UnstagedSample>> {
         self.changes().columns.get(column)?.rows.get(key).cloned()
     }
 
@@ -261,7 +261,7 @@ impl Checkout {
         column: &[u8],
         key: &[u8],
         nested: bool,
-        sample: Sample,
+        sample: NewSample,
         time: SystemTime,
     ) -> Result<()> {
         let schema = match self.schema(column)? {
@@ -293,7 +293,7 @@ impl Checkout {
         if let Some(sample) = group(key).filter(|_| nested) {
             change.emptied.remove(sample);
         }
-        let entry = Entry {
+        let entry = UnstagedSample {
             sample: sample.clone(),
             time,
         };
@@ -335,7 +335,7 @@ impl Checkout {
     }
 
     /// The sample that stands at a key, as it is or will be.
-    pub fn find(&self, column: &[u8], key: &[u8]) -> Result<Option<Entry>> {
+    pub fn find(&self, column: &[u8], key: &[u8]) -> Result<Option<UnstagedSample>> {
         if let Some(row) = self.row(column, key) {
             return Ok(row);
         }
@@ -354,13 +354,13 @@ impl Checkout {
         let hash = *staged.hash(at);
         let shape = match (&record, &schema.samples) {
             // Not fetched yet: the record says nothing of it.
-            (Record::Remote { .. }, Samples::Arrays { shape, fixed, .. }) if *fixed => {
+            (Record::Remote { .. }, SampleKind::Arrays { shape, fixed, .. }) if *fixed => {
                 Some(&shape[..])
             }
             _ => record.shape(),
         };
-        let sample = Sample::known(&schema, staged.kind, hash, shape, length)?;
-        Ok(Some(Entry {
+        let sample = NewSample::known(&schema, staged.kind, hash, shape, length)?;
+        Ok(Some(UnstagedSample {
             sample: Arc::new(sample),
             time: SystemTime::now(),
         }))
@@ -408,10 +408,11 @@ impl Drop for Checkout {
 }
 
 /// Writes what is held, for as long as there is a checkout. While it waits, it does not keep the checkout alive.
-fn write_in_background(queue: &Queue, checkout: &Weak<Checkout>) {
+fn write_in_background(queue: &UnstagedQueue, checkout: &Weak<Checkout>) {
     /// How long it waits before it looks whether the checkout is still there, and after a failure.
     const PATIENCE: std::time::Duration = std::time::Duration::from_millis(200);
-    let enough = |changes: &Changes| changes.held_bytes > ENOUGH || changes.held.len() >= MANY;
+    let enough =
+        |changes: &UnstagedChanges| changes.held_bytes > ENOUGH || changes.held.len() >= MANY;
     while checkout.strong_count() > 0 {
         let waited = queue
             .moved
@@ -431,7 +432,7 @@ fn write_in_background(queue: &Queue, checkout: &Weak<Checkout>) {
 }
 
 /// The column that a sample begins.
-fn column_for(sample: &Sample, nested: bool) -> NewColumn {
+fn column_for(sample: &NewSample, nested: bool) -> NewColumn {
     let samples = match (&sample.dtype, sample.kind) {
         (Some(dtype), _) => NewSamples::Arrays {
             dtype: dtype.clone(),

@@ -11,7 +11,7 @@ use serde_bytes::ByteBuf;
 
 use super::author::Author;
 use super::frame::pack;
-use super::{Stage, State, markers};
+use super::{Stage, StageState, markers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::hangar::digest::CommitHash;
 use crate::hdf5::lmdb::tables::{BRANCHES, TableOp, TableTransaction};
@@ -26,7 +26,7 @@ pub struct Expected {
 
 impl Expected {
     /// Refuses a staging area of another branch, and a branch that moved.
-    pub fn check(&self, state: &State) -> Result<()> {
+    pub fn check(&self, state: &StageState) -> Result<()> {
         let refused = |why: String| Err(Error::new(ErrorKind::Os(libc::EBUSY), why));
         if let Some(branch) = self.branch.as_ref().filter(|b| **b != state.branch) {
             return refused(format!(

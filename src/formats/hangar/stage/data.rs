@@ -20,15 +20,15 @@ use xxhash_rust::xxh64::xxh64;
 
 use super::geometry::Geometry;
 use super::markers::DataFile;
-use super::sample::Sample;
+use super::sample::NewSample;
 
 pub use lanes::Lanes;
 
 use super::Stage;
-use super::schema::Compression;
+use super::schema::ColumnCompression;
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::hangar::record::{Record, RowRecord, Spelling};
-use crate::formats::hangar::schema::{Samples, Schema};
+use crate::formats::hangar::schema::{SampleKind, Schema};
 use crate::hdf5::collection::{CollectionRequest, CollectionRow, CollectionWriter};
 use crate::hdf5::lmdb::tables::{TableOp, TableTransaction, TablesOutcome};
 use crate::io::dir::Dir;
@@ -43,8 +43,8 @@ const ROW_KEY: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmno
 pub const MADE: &str = "files";
 
 /// A sample, and its bytes.
-pub struct Held {
-    pub sample: Arc<Sample>,
+pub struct HeldSample {
+    pub sample: Arc<NewSample>,
     pub bytes: Arc<Vec<u8>>,
 }
 
@@ -150,7 +150,7 @@ impl DataWriter {
         stage: &Stage,
         digest: &str,
         schema: &Schema,
-        samples: &[Held],
+        samples: &[HeldSample],
     ) -> Result<Vec<Record>> {
         let mut records = Vec::with_capacity(samples.len());
         let mut left = samples;
@@ -225,11 +225,11 @@ impl DataWriter {
             .backend()
             .ok_or_else(|| damaged("the schema of the column names no backend".into()))?;
         let (backend, kind) = match (&schema.samples, backend) {
-            (Samples::Text, "30") => ("30", None),
-            (Samples::Bytes, "31") => ("31", None),
-            (Samples::Arrays { dtype, shape, .. }, "10") => ("10", Some((dtype, shape))),
-            (Samples::Arrays { dtype, shape, .. }, "00") => ("00", Some((dtype, shape))),
-            (Samples::Arrays { dtype, shape, .. }, "01") => ("01", Some((dtype, shape))),
+            (SampleKind::Text, "30") => ("30", None),
+            (SampleKind::Bytes, "31") => ("31", None),
+            (SampleKind::Arrays { dtype, shape, .. }, "10") => ("10", Some((dtype, shape))),
+            (SampleKind::Arrays { dtype, shape, .. }, "00") => ("00", Some((dtype, shape))),
+            (SampleKind::Arrays { dtype, shape, .. }, "01") => ("01", Some((dtype, shape))),
             (_, other) => {
                 return Err(damaged(format!(
                     "new samples of this column go to backend {other}"
@@ -263,7 +263,8 @@ impl DataWriter {
                 }
             }
             Some((dtype, shape)) => {
-                let geometry = Geometry::new(backend, dtype, shape, Compression::of(options)?);
+                let geometry =
+                    Geometry::new(backend, dtype, shape, ColumnCompression::of(options)?);
                 create(&path)?;
                 let file = StoreFile::open(&path).map_err(about)?;
                 let request = CollectionRequest::Create(Box::new(geometry.file()));
@@ -307,7 +308,7 @@ impl DataWriter {
         &mut self,
         open: &mut Open,
         stage: &Stage,
-        samples: &[Held],
+        samples: &[HeldSample],
     ) -> Result<Option<Vec<Record>>> {
         let path = open.name.path(&self.folder);
         let about = |e: Error| e.about(path.display());
@@ -319,7 +320,9 @@ impl DataWriter {
             OpenKind::Collection { file, geometry } => {
                 let mut rows = Vec::with_capacity(samples.len());
                 let mut last = (0, 0);
-                for ((Held { sample, bytes }, sum), at) in samples.iter().zip(sums).zip(first..) {
+                for ((HeldSample { sample, bytes }, sum), at) in
+                    samples.iter().zip(sums).zip(first..)
+                {
                     let dataset = u32::try_from(at / geometry.rows()).unwrap_or(u32::MAX);
                     let row = at % geometry.rows();
                     last = (dataset, row);
@@ -351,7 +354,9 @@ impl DataWriter {
                     .insert(open.name.clone(), file.file()?.try_clone()?);
             }
             OpenKind::Numpy { file, shape } => {
-                for ((Held { sample, bytes }, sum), row) in samples.iter().zip(sums).zip(first..) {
+                for ((HeldSample { sample, bytes }, sum), row) in
+                    samples.iter().zip(sums).zip(first..)
+                {
                     numpy::write_row(file, shape, row, sample, bytes).map_err(about)?;
                     records.push(Record::Numpy {
                         uid: uid(),
@@ -369,7 +374,7 @@ impl DataWriter {
                     "31"
                 };
                 let mut ops = Vec::with_capacity(samples.len());
-                for ((Held { bytes, .. }, sum), at) in samples.iter().zip(sums).zip(first..) {
+                for ((HeldSample { bytes, .. }, sum), at) in samples.iter().zip(sums).zip(first..) {
                     let key = row_key(at);
                     ops.push(TableOp::put(key.as_bytes(), &bytes[..]));
                     records.push(Record::Lmdb {

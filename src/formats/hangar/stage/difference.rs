@@ -2,11 +2,11 @@
 
 use std::cmp::Ordering;
 
-use super::records::Records;
+use super::records::CommitRecords;
 
 /// What became of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change<'a> {
+pub enum RecordChange<'a> {
     /// The new value.
     Added(&'a [u8]),
     /// The new value.
@@ -17,9 +17,9 @@ pub enum Change<'a> {
 
 /// Hands on each key that has another value in `new` than in `old`, in order.
 pub fn difference<'a>(
-    old: &'a Records,
-    new: &'a Records,
-    mut each: impl FnMut(&'a [u8], Change<'a>),
+    old: &'a CommitRecords,
+    new: &'a CommitRecords,
+    mut each: impl FnMut(&'a [u8], RecordChange<'a>),
 ) {
     let (mut olds, mut news) = (old.iter().peekable(), new.iter().peekable());
     loop {
@@ -32,9 +32,11 @@ pub fn difference<'a>(
         let old = olds.next_if(|_| order.is_le());
         let new = news.next_if(|_| order.is_ge());
         match (old, new) {
-            (Some((key, value)), None) => each(key, Change::Removed(value)),
-            (None, Some((key, value))) => each(key, Change::Added(value)),
-            (Some((_, old)), Some((key, new))) if old != new => each(key, Change::Changed(new)),
+            (Some((key, value)), None) => each(key, RecordChange::Removed(value)),
+            (None, Some((key, value))) => each(key, RecordChange::Added(value)),
+            (Some((_, old)), Some((key, new))) if old != new => {
+                each(key, RecordChange::Changed(new))
+            }
             _ => {}
         }
     }
@@ -48,8 +50,8 @@ mod tests {
 
     type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-    fn records(map: &Map) -> Records {
-        let mut list = Records::default();
+    fn records(map: &Map) -> CommitRecords {
+        let mut list = CommitRecords::default();
         for (key, value) in map {
             list.push(key, value).unwrap();
         }
@@ -72,12 +74,12 @@ mod tests {
             prop_assert!(changes.windows(2).all(|w| w[0].0 < w[1].0));
             for (key, change) in changes {
                 match change {
-                    Change::Added(v) => prop_assert_eq!(old.insert(key.into(), v.into()), None),
-                    Change::Changed(v) => {
+                    RecordChange::Added(v) => prop_assert_eq!(old.insert(key.into(), v.into()), None),
+                    RecordChange::Changed(v) => {
                         let before = old.insert(key.into(), v.into());
                         prop_assert!(before.is_some_and(|before| before != v));
                     }
-                    Change::Removed(v) => prop_assert_eq!(old.remove(key).unwrap(), v),
+                    RecordChange::Removed(v) => prop_assert_eq!(old.remove(key).unwrap(), v),
                 }
             }
             prop_assert_eq!(old, new);

@@ -1,6 +1,6 @@
 //! How the collections of backends `00` and `01` lie in their files (`hdf5_00.py`, `hdf5_01.py`, `chunk.py`).
 
-use super::schema::Compression;
+use super::schema::ColumnCompression;
 use crate::formats::hangar::digest::type_number;
 use crate::hdf5::collection::{AttributeValue, NewCollection};
 use crate::npy::dtype::DType;
@@ -21,7 +21,7 @@ pub struct Geometry {
     row: Vec<u64>,
     /// Of a chunk inside a row.
     chunk: Vec<u64>,
-    compression: Compression,
+    compression: ColumnCompression,
 }
 
 impl Geometry {
@@ -30,7 +30,7 @@ impl Geometry {
         backend: &'static str,
         dtype: &DType,
         shape: &[u64],
-        compression: Compression,
+        compression: ColumnCompression,
     ) -> Self {
         let size = dtype.size() as u64;
         let (row, chunk) = if backend == "00" {
@@ -126,8 +126,8 @@ impl Geometry {
 
     fn options(&self) -> AttributeValue {
         match (&self.compression, self.compression.filters().last()) {
-            (Compression::Lzf { .. }, _) | (_, None) => AttributeValue::Bool(false),
-            (Compression::Gzip { level, .. }, _) => AttributeValue::Int(i64::from(*level)),
+            (ColumnCompression::Lzf { .. }, _) | (_, None) => AttributeValue::Bool(false),
+            (ColumnCompression::Gzip { level, .. }, _) => AttributeValue::Int(i64::from(*level)),
             (_, Some((_, values))) => {
                 AttributeValue::Ints(values.iter().map(|&value| i64::from(value)).collect())
             }
@@ -221,7 +221,7 @@ mod tests {
 
     fn geometry(backend: &'static str, size: usize, shape: &[u64]) -> Geometry {
         let dtype = DType::scalar(crate::npy::dtype::Kind::Float, size, Order::Little);
-        let compression = Compression::parse("blosc:lz4hc").unwrap();
+        let compression = ColumnCompression::parse("blosc:lz4hc").unwrap();
         Geometry::new(backend, &dtype, shape, compression)
     }
 

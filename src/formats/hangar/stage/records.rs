@@ -12,11 +12,11 @@ const LARGEST: usize = 1 << 30;
 
 /// Records as a commit stores them: `key value`, with `$` in between (`parsing.py`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Records {
+pub struct CommitRecords {
     text: Vec<u8>,
 }
 
-impl Records {
+impl CommitRecords {
     /// Adds a record behind the last; keys come in order.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let breaks = |b: &u8| b.is_ascii_whitespace() || *b == b'$';
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn what_would_break_the_list_is_refused() {
-        let mut list = Records::default();
+        let mut list = CommitRecords::default();
         list.push(b"f:a:#1", b"0=1").unwrap();
         list.push(b"f:a:#2", b"0=2").unwrap();
         assert_eq!(list.text(), b"f:a:#1 0=1$f:a:#2 0=2");
@@ -90,6 +90,6 @@ mod tests {
         for key in [&b""[..], b"a b", b"a$b", b"a\nb"] {
             assert!(list.push(key, b"0=1").is_err());
         }
-        assert_eq!(Records::default().iter().count(), 0);
+        assert_eq!(CommitRecords::default().iter().count(), 0);
     }
 }

@@ -6,9 +6,9 @@
 
 use std::collections::HashSet;
 
-use super::difference::{Change, difference};
+use super::difference::{RecordChange, difference};
 use super::markers::{self, DataFile};
-use super::{Stage, State};
+use super::{Stage, StageState};
 use crate::error::Result;
 use crate::formats::hangar::record::Record;
 use crate::hdf5::lmdb::tables::{TableOp, TableTransaction};
@@ -38,8 +38,10 @@ impl Stage {
         difference(&state.staged, &state.base, |key, change| {
             removed.records += 1;
             back.push(match change {
-                Change::Removed(_) => TableOp::delete(key),
-                Change::Added(value) | Change::Changed(value) => TableOp::put(key, value),
+                RecordChange::Removed(_) => TableOp::delete(key),
+                RecordChange::Added(value) | RecordChange::Changed(value) => {
+                    TableOp::put(key, value)
+                }
             });
         });
         let (forgotten, kept) = self.new_samples(&state)?;
@@ -65,7 +67,7 @@ impl Stage {
 
     /// Keys of `hash.lmdb` that were added since the last commit and that the commit has not, and the files of
     /// those it has.
-    fn new_samples(&self, state: &State) -> Result<(Vec<Vec<u8>>, HashSet<DataFile>)> {
+    fn new_samples(&self, state: &StageState) -> Result<(Vec<Vec<u8>>, HashSet<DataFile>)> {
         let mut new = Vec::new();
         self.repository.stage_hashes.rows(b"h:", LONGEST, |rows| {
             new.extend(rows.into_iter().map(|(key, value)| (key.into_vec(), value)));

@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::formats::hangar::digest;
 use crate::formats::hangar::digest::Hash;
 use crate::formats::hangar::record::Record;
-use crate::formats::hangar::schema::{Samples, Schema};
+use crate::formats::hangar::schema::{SampleKind, Schema};
 use crate::io::content::Content;
 use crate::npy;
 use crate::npy::dtype::DType;
@@ -20,7 +20,7 @@ const LARGEST_VALUE: u64 = 256 << 20;
 
 /// Where the bytes of a sample are.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum SamplePlace {
     /// In memory only.
     Held(Arc<Vec<u8>>),
     /// In a data file of this checkout.
@@ -31,7 +31,7 @@ pub enum Place {
 
 /// A sample. Its content never changes, where it is does.
 #[derive(Debug)]
-pub struct Sample {
+pub struct NewSample {
     /// `None`: text or bytes.
     pub dtype: Option<DType>,
     pub shape: Vec<u64>,
@@ -40,14 +40,14 @@ pub struct Sample {
     pub hash: Hash,
     /// Bytes without header.
     pub len: u64,
-    place: Mutex<Place>,
+    place: Mutex<SamplePlace>,
 }
 
 fn invalid(why: impl Into<String>) -> Error {
     Error::new(ErrorKind::Os(libc::EINVAL), why)
 }
 
-impl Sample {
+impl NewSample {
     /// An array from its bytes in C order.
     pub fn array(dtype: DType, shape: Vec<u64>, bytes: Vec<u8>) -> Result<Self> {
         let hash = digest::of_array(&bytes, &shape, &dtype)
@@ -62,7 +62,7 @@ impl Sample {
             kind,
             hash,
             len: bytes.len() as u64,
-            place: Mutex::new(Place::Held(Arc::new(bytes))),
+            place: Mutex::new(SamplePlace::Held(Arc::new(bytes))),
         }
     }
 
@@ -76,8 +76,8 @@ impl Sample {
     ) -> Result<Self> {
         let unknown = || Error::damaged("the size of the sample is not known");
         let dtype = match &schema.samples {
-            Samples::Arrays { dtype, .. } => Some(dtype.clone()),
-            Samples::Text | Samples::Bytes => None,
+            SampleKind::Arrays { dtype, .. } => Some(dtype.clone()),
+            SampleKind::Text | SampleKind::Bytes => None,
         };
         let shape = shape.unwrap_or_default().to_vec();
         let len = match &dtype {
@@ -90,14 +90,14 @@ impl Sample {
             kind,
             hash,
             len,
-            place: Mutex::new(Place::Known),
+            place: Mutex::new(SamplePlace::Known),
         })
     }
 
     /// The same sample for another place; `None` while it is in memory only.
     pub fn again(&self) -> Option<Self> {
         let place = self.place();
-        if matches!(place, Place::Held(_)) {
+        if matches!(place, SamplePlace::Held(_)) {
             return None;
         }
         Some(Self {
@@ -160,10 +160,10 @@ impl Sample {
     /// EINVAL, with the reason, if a column of this schema cannot have it.
     pub fn check(&self, schema: &Schema) -> Result<()> {
         match (&schema.samples, &self.dtype) {
-            (Samples::Text, None) if self.kind == b'2' => Ok(()),
-            (Samples::Bytes, None) if self.kind == b'3' => Ok(()),
+            (SampleKind::Text, None) if self.kind == b'2' => Ok(()),
+            (SampleKind::Bytes, None) if self.kind == b'3' => Ok(()),
             (
-                Samples::Arrays {
+                SampleKind::Arrays {
                     dtype,
                     shape,
                     fixed,
@@ -202,17 +202,17 @@ impl Sample {
     /// Its bytes, as long as they are in memory.
     pub fn held(&self) -> Option<Arc<Vec<u8>>> {
         match self.place() {
-            Place::Held(bytes) => Some(bytes),
-            Place::Written(_) | Place::Known => None,
+            SamplePlace::Held(bytes) => Some(bytes),
+            SamplePlace::Written(_) | SamplePlace::Known => None,
         }
     }
 
     /// It lies somewhere else from now on.
-    pub fn moved(&self, place: Place) {
+    pub fn moved(&self, place: SamplePlace) {
         *self.place.lock().unwrap_or_else(|e| e.into_inner()) = place;
     }
 
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> SamplePlace {
         self.place.lock().unwrap_or_else(|e| e.into_inner()).clone()
     }
 }
@@ -248,9 +248,9 @@ fn transposed(payload: &[u8], shape: &[u64], size: usize) -> Vec<u8> {
 }
 
 /// Bytes in memory that others hold as well.
-pub struct Shared(pub Arc<Vec<u8>>);
+pub struct SharedBytes(pub Arc<Vec<u8>>);
 
-impl Content for Shared {
+impl Content for SharedBytes {
     fn len(&self) -> u64 {
         self.0.len() as u64
     }
@@ -281,13 +281,13 @@ mod tests {
         Schema::parse(text.as_bytes()).unwrap()
     }
 
-    fn sample(dtype: &DType, shape: &[u64]) -> Result<Sample> {
+    fn sample(dtype: &DType, shape: &[u64]) -> Result<NewSample> {
         let mut file = npy::header(dtype, shape);
         file.resize(
             file.len() + usize::try_from(npy::payload_len(dtype, shape).unwrap()).unwrap(),
             7,
         );
-        Sample::read(".npy", &Literal(file))
+        NewSample::read(".npy", &Literal(file))
     }
 
     #[test]
@@ -305,11 +305,11 @@ mod tests {
         let other = sample(&DType::int(4), &[2, 3]).unwrap();
         assert!(other.check(&fixed).unwrap_err().message.contains("dtype"));
         assert!(sample(&DType::text(3), &[2, 3]).is_err());
-        let text = Sample::read(".txt", &Literal(b"text".to_vec())).unwrap();
+        let text = NewSample::read(".txt", &Literal(b"text".to_vec())).unwrap();
         assert!(text.check(&fixed).is_err());
-        assert!(Sample::read(".txt", &Literal(vec![0xff])).is_err());
-        assert!(Sample::read(".bin", &Literal(vec![0xff])).is_ok());
-        assert!(Sample::read(".npy", &Literal(b"text".to_vec())).is_err());
+        assert!(NewSample::read(".txt", &Literal(vec![0xff])).is_err());
+        assert!(NewSample::read(".bin", &Literal(vec![0xff])).is_ok());
+        assert!(NewSample::read(".npy", &Literal(b"text".to_vec())).is_err());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::npy::literal::Literal;
 
 /// How a column's collections are compressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Compression {
+pub enum ColumnCompression {
     /// `blosc:<codec>`, a level of 0 to 9, and `none`, `byte` or `bit`.
     Blosc {
         codec: &'static str,
@@ -60,7 +60,7 @@ pub enum NewSamples {
         fixed: bool,
         /// Two digits; `None` leaves it to Hangar's rule.
         backend: Option<String>,
-        compression: Option<Compression>,
+        compression: Option<ColumnCompression>,
     },
     Text,
     Bytes,
@@ -70,7 +70,7 @@ fn invalid(why: impl Into<String>) -> Error {
     Error::new(ErrorKind::Os(libc::EINVAL), why)
 }
 
-impl Compression {
+impl ColumnCompression {
     /// `blosc:CODEC[:LEVEL[:SHUFFLE]]`, `lzf[:shuffle]` or `gzip[:LEVEL[:shuffle]]`.
     pub fn parse(text: &str) -> Result<Self> {
         let refused = || {
@@ -273,9 +273,9 @@ impl NewColumn {
     }
 }
 
-type Entries = Vec<(&'static str, Literal)>;
+type SchemaEntries = Vec<(&'static str, Literal)>;
 
-fn lmdb(dtype: &str, backend: &str) -> Entries {
+fn lmdb(dtype: &str, backend: &str) -> SchemaEntries {
     vec![
         ("dtype", text(dtype)),
         ("backend", text(backend)),
@@ -288,8 +288,8 @@ fn arrays(
     shape: &[u64],
     fixed: bool,
     backend: Option<&str>,
-    compression: &Option<Compression>,
-) -> Result<Entries> {
+    compression: &Option<ColumnCompression>,
+) -> Result<SchemaEntries> {
     let name = dtype_name(dtype)
         .ok_or_else(|| invalid(format!("Hangar cannot hold dtype {}", dtype.name())))?;
     if shape.len() > 31 {
@@ -326,14 +326,14 @@ fn arrays(
         ("01", _) if !fixed => {
             return Err(invalid("backend 01 holds arrays of one shape only"));
         }
-        ("00" | "01", None) if small => Compression::Lzf { shuffle: true }.literal(),
-        ("00" | "01", None) => Compression::Blosc {
+        ("00" | "01", None) if small => ColumnCompression::Lzf { shuffle: true }.literal(),
+        ("00" | "01", None) => ColumnCompression::Blosc {
             codec: "lz4hc",
             level: 5,
             shuffle: "byte",
         }
         .literal(),
-        ("00" | "01", Some(Compression::Blosc { .. })) if small => {
+        ("00" | "01", Some(ColumnCompression::Blosc { .. })) if small => {
             return Err(invalid("blosc needs samples of more than 16 bytes"));
         }
         ("00" | "01", Some(compression)) => compression.literal(),
@@ -350,7 +350,7 @@ fn arrays(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::formats::hangar::schema::{Samples, Schema};
+    use crate::formats::hangar::schema::{SampleKind, Schema};
 
     fn arrays(dtype: &str, shape: &[u64], fixed: bool) -> NewColumn {
         NewColumn {
@@ -394,7 +394,7 @@ mod tests {
         };
         let (record, digest) = text.record().unwrap();
         let schema = Schema::parse(record.as_bytes()).unwrap();
-        assert_eq!(schema.samples, Samples::Text);
+        assert_eq!(schema.samples, SampleKind::Text);
         assert_eq!(schema.digest(), digest);
         assert!(record.contains("'dtype':\"<class'str'>\""), "{record}");
     }
@@ -418,7 +418,7 @@ mod tests {
             } = &mut column.samples
             {
                 *to = backend.map(str::to_owned);
-                *options = compression.map(|text| Compression::parse(text).unwrap());
+                *options = compression.map(|text| ColumnCompression::parse(text).unwrap());
             }
             assert!(column.record().is_err(), "{column:?}");
         }
@@ -432,7 +432,7 @@ mod tests {
             "gzip:5:byte",
             "zip",
         ] {
-            assert!(Compression::parse(text).is_err(), "{text}");
+            assert!(ColumnCompression::parse(text).is_err(), "{text}");
         }
     }
 
@@ -445,13 +445,15 @@ mod tests {
             "gzip:0",
             "gzip:9:shuffle",
         ] {
-            let compression = Compression::parse(text).unwrap();
+            let compression = ColumnCompression::parse(text).unwrap();
             assert_eq!(
-                Compression::of(&compression.literal()).unwrap(),
+                ColumnCompression::of(&compression.literal()).unwrap(),
                 compression
             );
         }
-        let filters = Compression::parse("blosc:zstd:9:bit").unwrap().filters();
+        let filters = ColumnCompression::parse("blosc:zstd:9:bit")
+            .unwrap()
+            .filters();
         assert_eq!(filters, [(32001, vec![0, 0, 0, 0, 9, 2, 5])]);
     }
 }

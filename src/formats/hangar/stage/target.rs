@@ -8,9 +8,9 @@ use serde_json::{Value as Json, json};
 
 use super::checkout::Checkout;
 use super::names::{At, at, check_name, check_shown, stored_names};
-use super::sample::Sample;
+use super::sample::NewSample;
 use super::tree::{Root, STAGE};
-use crate::checkout::target::{Made, Names, Outcome, Part, Place, Role, Target};
+use crate::checkout::target::{Made, Part, PartPlace, PathNames, Role, StoreOutcome, Target};
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::hangar::column::Layout;
 use crate::io::scratch::Scratch;
@@ -52,7 +52,7 @@ impl StageTarget {
         Self { checkout, root }
     }
 
-    fn inside<'a>(&self, path: &'a Names) -> Result<&'a [Vec<u8>]> {
+    fn inside<'a>(&self, path: &'a PathNames) -> Result<&'a [Vec<u8>]> {
         match path.split_first() {
             Some((first, rest)) if first == STAGE => Ok(rest),
             _ => Err(read_only()),
@@ -65,11 +65,11 @@ impl Target for StageTarget {
         self.root.clone()
     }
 
-    fn is_writable(&self, path: &Names) -> bool {
+    fn is_writable(&self, path: &PathNames) -> bool {
         path.first().is_none_or(|first| first == STAGE)
     }
 
-    fn role(&self, path: &Names) -> Result<Role> {
+    fn role(&self, path: &PathNames) -> Result<Role> {
         let names = self.inside(path)?;
         let Some((last, above)) = names.split_last() else {
             return Err(read_only());
@@ -108,7 +108,7 @@ impl Target for StageTarget {
         }
         let path = [&[STAGE.to_vec()], &names[..]].concat();
         let object = String::from_utf8(path.join(&b'/'));
-        Ok(Role::Stored(Place {
+        Ok(Role::Stored(PartPlace {
             object: object.map_err(|_| refused(libc::EILSEQ, "a name that is not UTF-8"))?,
             member: String::new(),
             suffix,
@@ -123,15 +123,15 @@ impl Target for StageTarget {
         self.checkout.dir.path()
     }
 
-    fn store(&self, object: &str, parts: &[Part], time: SystemTime) -> Result<Outcome> {
+    fn store(&self, object: &str, parts: &[Part], time: SystemTime) -> Result<StoreOutcome> {
         let at = of_object(object)?;
         let [part] = parts else {
             return Err(refused(libc::EINVAL, "a sample is one file"));
         };
-        let sample = Sample::read(part.place.suffix, &*part.content)?;
+        let sample = NewSample::read(part.place.suffix, &*part.content)?;
         let checkout = &self.checkout;
         checkout.put(&at.column, &at.key, at.nested, sample, time)?;
-        Ok(Outcome::Stored)
+        Ok(StoreOutcome::Stored)
     }
 
     fn replace(
@@ -140,7 +140,7 @@ impl Target for StageTarget {
         parts: &[Part],
         time: SystemTime,
         gone: &[String],
-    ) -> Result<Outcome> {
+    ) -> Result<StoreOutcome> {
         let stored = self.store(object, parts, time)?;
         gone.iter().try_for_each(|gone| self.remove(gone))?;
         self.sync()?;
@@ -178,7 +178,7 @@ impl Target for StageTarget {
         Ok(true)
     }
 
-    fn make_directory(&self, path: &Names, _time: SystemTime) -> Result<Made> {
+    fn make_directory(&self, path: &PathNames, _time: SystemTime) -> Result<Made> {
         let names = self.inside(path)?;
         check_shown(names, "")?;
         let (column, keys) = stored_names(names);
@@ -197,7 +197,7 @@ impl Target for StageTarget {
         }
     }
 
-    fn remove_directory(&self, path: &Names) -> Result<()> {
+    fn remove_directory(&self, path: &PathNames) -> Result<()> {
         let names = self.inside(path)?;
         let (column, keys) = stored_names(names);
         match &keys[..] {

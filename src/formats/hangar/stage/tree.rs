@@ -6,13 +6,13 @@ use std::time::SystemTime;
 
 use serde_json::{Value as Json, json};
 
-use super::checkout::{Checkout, Entry};
-use super::sample::{Place, Shared};
+use super::checkout::{Checkout, UnstagedSample};
+use super::sample::{SamplePlace, SharedBytes};
 use crate::error::{Error, Result};
 use crate::formats::hangar::column::Layout;
 use crate::formats::hangar::key;
 use crate::formats::hangar::record::Record;
-use crate::formats::hangar::sample::Bytes;
+use crate::formats::hangar::sample::SampleContent;
 use crate::io::content::{Concat, Content, Literal};
 use crate::io::file::Ownership;
 use crate::npy;
@@ -41,7 +41,7 @@ pub struct StageDirectory {
 }
 
 /// A column, or a sample of a nested one.
-pub struct ColumnDirectory {
+pub struct StagedColumn {
     checkout: Arc<Checkout>,
     stage: StageDirectory,
     /// Unescaped.
@@ -49,15 +49,15 @@ pub struct ColumnDirectory {
     /// The stored key of the sample.
     sample: Option<Vec<u8>>,
     /// A version of the staging area, and what it has of this.
-    known: Mutex<Option<Known>>,
+    known: Mutex<Option<KnownColumn>>,
 }
 
-type Known = (Arc<dyn Directory>, Option<Arc<dyn Directory>>);
+type KnownColumn = (Arc<dyn Directory>, Option<Arc<dyn Directory>>);
 
 /// A sample that is not staged yet.
 pub struct PendingSample {
     checkout: Arc<Checkout>,
-    entry: Entry,
+    entry: UnstagedSample,
 }
 
 fn changed(base: Ownership) -> Ownership {
@@ -145,7 +145,7 @@ impl StageDirectory {
     }
 
     fn column(&self, column: Vec<u8>) -> Node {
-        Node::Directory(Arc::new(ColumnDirectory {
+        Node::Directory(Arc::new(StagedColumn {
             checkout: self.checkout.clone(),
             stage: self.clone(),
             column,
@@ -211,7 +211,7 @@ impl Directory for StageDirectory {
     }
 }
 
-impl ColumnDirectory {
+impl StagedColumn {
     /// Visible names and what stands there, of all changed samples or subsamples of this directory.
     fn changes(&self, suffix: &str) -> BTreeMap<Vec<u8>, Option<Node>> {
         let mut entries = BTreeMap::new();
@@ -265,7 +265,7 @@ impl ColumnDirectory {
         Ok(shown.then(|| Node::Directory(Arc::new(below))))
     }
 
-    fn pending(&self, entry: Entry) -> Node {
+    fn pending(&self, entry: UnstagedSample) -> Node {
         Node::File(Arc::new(PendingSample {
             checkout: self.checkout.clone(),
             entry,
@@ -303,7 +303,7 @@ impl ColumnDirectory {
     }
 }
 
-impl Directory for ColumnDirectory {
+impl Directory for StagedColumn {
     fn ownership(&self) -> Ownership {
         match self.base() {
             Ok(Some(base)) if !self.checkout.is_changed(&self.column) => base.ownership(),
@@ -405,9 +405,9 @@ impl PendingSample {
     fn record(&self) -> Result<Option<Record>> {
         let sample = &self.entry.sample;
         match sample.place() {
-            Place::Held(_) => Ok(None),
-            Place::Written(record) => Ok(Some(record)),
-            Place::Known => {
+            SamplePlace::Held(_) => Ok(None),
+            SamplePlace::Written(record) => Ok(Some(record)),
+            SamplePlace::Known => {
                 let key = format!("h:{}", sample.digest());
                 let found = self.checkout.repository().hashes.value(key.as_bytes())?;
                 let text = found.ok_or_else(|| Error::damaged("its record is gone"))?;
@@ -433,13 +433,13 @@ impl VirtualFile for PendingSample {
     fn open(&self) -> Result<Arc<dyn Content>> {
         let sample = &self.entry.sample;
         let payload: Arc<dyn Content> = match (self.record()?, sample.held()) {
-            (Some(record), _) => Arc::new(Bytes::new(
+            (Some(record), _) => Arc::new(SampleContent::new(
                 self.checkout.repository(),
                 record,
                 sample.dtype.clone(),
                 sample.len,
             )),
-            (None, Some(bytes)) => Arc::new(Shared(bytes)),
+            (None, Some(bytes)) => Arc::new(SharedBytes(bytes)),
             // It was written just now.
             (None, None) => return self.open(),
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Building, GroupDirectory};
+use super::{GroupDirectory, GroupListing};
 use crate::dataset::opened::OpenStore;
 use crate::dataset::{external, text};
 use crate::error::{Error, ErrorKind, Result};
@@ -12,7 +12,7 @@ use crate::hdf5::{GroupMember, GroupPath, Resolved};
 const MOST_EXTERNAL: usize = 8;
 
 impl GroupDirectory {
-    pub(super) fn add_soft(&self, name: &[u8], target: &[u8], to: &mut Building) {
+    pub(super) fn add_soft(&self, name: &[u8], target: &[u8], to: &mut GroupListing) {
         let h5 = &self.store.context.h5;
         let resolved = match h5.resolve(&self.store.file, self.addr, target) {
             Ok(resolved) => resolved,
@@ -53,7 +53,13 @@ impl GroupDirectory {
             .push((self.visible(name, suffix), self.symlink(shown)));
     }
 
-    pub(super) fn add_external(&self, name: &[u8], file: &[u8], path: &[u8], to: &mut Building) {
+    pub(super) fn add_external(
+        &self,
+        name: &[u8],
+        file: &[u8],
+        path: &[u8],
+        to: &mut GroupListing,
+    ) {
         match follow(&self.store, file, path, MOST_EXTERNAL) {
             Err(e) if e.kind == ErrorKind::NotFound => {
                 let why = format!("dangling external link: {}", e.message);

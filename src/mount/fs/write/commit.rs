@@ -10,7 +10,7 @@ use super::body::{Body, Written};
 use super::pending::{Entry, Path};
 use super::twins::{is_replaced, twins};
 use super::{LOCKS, Waiting, Writer, refused};
-use crate::checkout::target::{Outcome, Part, Place, Role};
+use crate::checkout::target::{Part, PartPlace, Role, StoreOutcome};
 use crate::error::{Result, retry_stale};
 use crate::io::content::Content;
 use crate::npy::parse::{self, Header, LONGEST_HEADER, NpyError};
@@ -175,11 +175,11 @@ impl Writer {
                 let own = object.rsplit('/').next().unwrap_or_default();
                 let said = e.message.strip_prefix(&format!("{own}: "));
                 why = Some(said.unwrap_or(&e.message).to_owned());
-                Outcome::Incomplete(Vec::new())
+                StoreOutcome::Incomplete(Vec::new())
             }
             outcome => outcome?,
         };
-        if matches!(outcome, Outcome::Incomplete(_)) {
+        if matches!(outcome, StoreOutcome::Incomplete(_)) {
             // Nobody has looked at it, if what is missing was clear from names.
             if place.suffix == ".npy" {
                 check_whole(body)?;
@@ -188,7 +188,7 @@ impl Writer {
         }
         drop(still);
         match &outcome {
-            Outcome::Stored => {
+            StoreOutcome::Stored => {
                 let waited = self.waiting().remove(&place.object).is_some();
                 // What was kept of others of its files ended with this.
                 if waited {
@@ -197,7 +197,7 @@ impl Writer {
                     }
                 }
             }
-            Outcome::Incomplete(missing) => {
+            StoreOutcome::Incomplete(missing) => {
                 let mut waiting = self.waiting();
                 let object = waiting.entry(place.object.clone()).or_default();
                 object.place = Some((path.clone(), place.clone()));
@@ -206,7 +206,7 @@ impl Writer {
             }
         }
         match outcome {
-            Outcome::Stored => {
+            StoreOutcome::Stored => {
                 *done = Some(place.object.clone());
                 for (part, (changes, mtime)) in gathered.bodies.iter().zip(times) {
                     part.is_stored(changes, mtime);
@@ -224,13 +224,13 @@ impl Writer {
                 }
                 Ok(State::Stored)
             }
-            Outcome::Incomplete(_) => Ok(State::Kept),
+            StoreOutcome::Incomplete(_) => Ok(State::Kept),
         }
     }
 
     /// The parts of the object that a file belongs to: scratch files before what is stored.
-    fn gather(&self, path: &[Vec<u8>], place: &Place, body: &Arc<Body>) -> Result<Gathered> {
-        let own = |body: &Arc<Body>, place: Place| -> Result<Part> {
+    fn gather(&self, path: &[Vec<u8>], place: &PartPlace, body: &Arc<Body>) -> Result<Gathered> {
+        let own = |body: &Arc<Body>, place: PartPlace| -> Result<Part> {
             let content = Arc::new(Written::new(body)?);
             Ok(Part {
                 place,
@@ -319,7 +319,7 @@ impl Writer {
     }
 
     /// What is stored of an object in the directory at a path.
-    fn parts_of(&self, top: &[Vec<u8>], place: &Place) -> Result<Vec<Part>> {
+    fn parts_of(&self, top: &[Vec<u8>], place: &PartPlace) -> Result<Vec<Part>> {
         let mut parts = Vec::new();
         if let Some(Node::Directory(dir)) = self.stored(top)? {
             self.add_stored(
@@ -414,13 +414,13 @@ impl Writer {
 }
 
 /// Whether a file of nothing is a value: a sample of text or bytes. No array is.
-fn may_be_empty(place: &Place) -> bool {
+fn may_be_empty(place: &PartPlace) -> bool {
     matches!(place.suffix, ".txt" | ".bin")
 }
 
 /// Whether a file is empty, or a header without its elements that whoever wrote it can still map (as `open_memmap` leaves it
 /// before it opens it again). Who could only write has ended with the header: that is a truncated file.
-fn is_begun(body: &Arc<Body>, place: &Place) -> Result<bool> {
+fn is_begun(body: &Arc<Body>, place: &PartPlace) -> Result<bool> {
     let len = body.len()?;
     if may_be_empty(place) {
         return Ok(false);
@@ -453,12 +453,12 @@ fn header(content: &dyn Content) -> Result<std::result::Result<Header, NpyError>
 }
 
 /// The part of a path that leads to its object.
-pub(super) fn top<'a>(path: &'a [Vec<u8>], place: &Place) -> &'a [Vec<u8>] {
+pub(super) fn top<'a>(path: &'a [Vec<u8>], place: &PartPlace) -> &'a [Vec<u8>] {
     &path[..path.len() - depth_inside(place)]
 }
 
 /// How many names of a path are inside its object.
-pub(super) fn depth_inside(place: &Place) -> usize {
+pub(super) fn depth_inside(place: &PartPlace) -> usize {
     if place.member.is_empty() {
         return 0;
     }

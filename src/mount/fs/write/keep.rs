@@ -10,16 +10,16 @@ use super::body::{Body, Maker, Written};
 use super::commit::depth_inside;
 use super::pending::{Entry, Path};
 use super::{Waiting, Writer};
-use crate::checkout::target::{Part, Place, Restored, Role, Unstored, describe_incomplete};
+use crate::checkout::target::{Part, PartPlace, Restored, Role, Unstored, describe_incomplete};
 use crate::error::Result;
 use crate::tree::Node;
 use crate::tree::name::SUFFIXES;
 
 /// The scratch files of one object.
-pub(super) type Members = Vec<(Place, Arc<Body>)>;
+pub(super) type Members = Vec<(PartPlace, Arc<Body>)>;
 
 /// The lock of an object that is not complete, a place in it, and its members.
-type Incomplete<'a> = (MutexGuard<'a, ()>, Place, Members);
+type Incomplete<'a> = (MutexGuard<'a, ()>, PartPlace, Members);
 
 impl Writer {
     /// Shows what earlier mounts kept.
@@ -39,7 +39,7 @@ impl Writer {
     }
 
     /// One of the files of an object, and its place.
-    fn place_of(&self, parts: &[Restored]) -> Option<(Path, Place)> {
+    fn place_of(&self, parts: &[Restored]) -> Option<(Path, PartPlace)> {
         let path = &parts.first()?.path;
         match self.target.role(path) {
             Ok(Role::Stored(place)) => Some((path.clone(), place)),
@@ -78,7 +78,7 @@ impl Writer {
 
     /// Keeps every object that is not complete. One that cannot be kept does not keep the others from it.
     pub fn keep_all(&self) -> Result<()> {
-        let objects: Vec<(Path, Place)> = {
+        let objects: Vec<(Path, PartPlace)> = {
             let waiting = self.waiting();
             let places = waiting.values();
             places.filter_map(|waiting| waiting.place.clone()).collect()
@@ -133,7 +133,7 @@ impl Writer {
 
     /// All scratch files of the object that the file at a path is of: those in its directory, and files that are the
     /// whole object.
-    pub(super) fn members_beside(&self, path: &[Vec<u8>], place: &Place) -> Result<Members> {
+    pub(super) fn members_beside(&self, path: &[Vec<u8>], place: &PartPlace) -> Result<Members> {
         let mut top = path[..path.len() - depth_inside(place)].to_vec();
         if place.member.is_empty()
             && let Some(last) = top.last_mut()

@@ -10,7 +10,7 @@ use super::commit::{State, depth_inside};
 use super::pending::{Entry, Path};
 use super::unreadable::Unreadable;
 use super::{Writer, refused};
-use crate::checkout::target::{Deletion, Made, Outcome, Place, Role};
+use crate::checkout::target::{Deletion, Made, PartPlace, Role, StoreOutcome};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mount::fs::{Attr, Fs, FsResult};
 use crate::tree::{Directory, Node};
@@ -18,7 +18,7 @@ use crate::tree::{Directory, Node};
 /// What is still shown of an object that is deleted, or of a member.
 #[derive(Default)]
 struct Leftovers {
-    files: Vec<(Path, Place, Arc<Body>)>,
+    files: Vec<(Path, PartPlace, Arc<Body>)>,
     directories: Vec<Path>,
 }
 
@@ -74,7 +74,7 @@ impl Writer {
 
     /// Deletes an object of which the file at a path is a part. Its other files in the same directory stay as scratch files:
     /// whoever deletes a directory finds them, and may delete them.
-    fn remove_object(&self, path: &[Vec<u8>], place: &Place) -> Result<()> {
+    fn remove_object(&self, path: &[Vec<u8>], place: &PartPlace) -> Result<()> {
         let _one = self.lock(&place.object);
         if self.stored(path)?.is_none() {
             // It went with another of its files meanwhile.
@@ -90,7 +90,7 @@ impl Writer {
     }
 
     /// Stores an object anew without a member; what else is shown of that stays as above.
-    fn remove_member(&self, path: &[Vec<u8>], place: &Place, member: &str) -> Result<()> {
+    fn remove_member(&self, path: &[Vec<u8>], place: &PartPlace, member: &str) -> Result<()> {
         let of_member = |of: &str| {
             of.strip_prefix(member)
                 .is_some_and(|r| r.is_empty() || r.starts_with('/'))
@@ -117,8 +117,8 @@ impl Writer {
             .target
             .store(&place.object, &parts, SystemTime::now())?
         {
-            Outcome::Stored => {}
-            Outcome::Incomplete(missing) => {
+            StoreOutcome::Stored => {}
+            StoreOutcome::Incomplete(missing) => {
                 let why = format!(
                     "the object cannot be without it: {} missing",
                     missing.join(", ")
@@ -131,7 +131,7 @@ impl Writer {
     }
 
     /// The stored files of the object of `place` but the one at `path`, as scratch files, and their directories.
-    fn leftovers(&self, path: &[Vec<u8>], place: &Place) -> Result<Leftovers> {
+    fn leftovers(&self, path: &[Vec<u8>], place: &PartPlace) -> Result<Leftovers> {
         let mut left = Leftovers::default();
         if place.member.is_empty() {
             return Ok(left);
@@ -150,7 +150,7 @@ impl Writer {
         dir: &dyn Directory,
         at: &mut Path,
         without: &[Vec<u8>],
-        of: &Place,
+        of: &PartPlace,
         left: &mut Leftovers,
     ) -> Result<()> {
         for (name, node) in dir.list()?.iter() {
@@ -192,7 +192,7 @@ impl Writer {
     }
 
     /// Shows what is left of an object, or of a member.
-    fn leave(&self, path: &[Vec<u8>], place: &Place, left: Leftovers) {
+    fn leave(&self, path: &[Vec<u8>], place: &PartPlace, left: Leftovers) {
         if !place.member.is_empty() {
             self.pending
                 .settle(&path[..path.len() - depth_inside(place)]);

@@ -1,22 +1,24 @@
 //! Categoricals: codes, the categories that they stand for, and how the codes are grouped.
 
 use super::super::grouping;
-use super::super::members::{CATEGORICAL, Complete, Member, Members, complete, missing};
+use super::super::members::{
+    CATEGORICAL, Complete, WrittenMember, WrittenMembers, complete, missing,
+};
 use super::super::{Type, marks};
-use super::{Writer, below};
+use super::{CompositeWriter, below};
 use crate::checkout::encode::invalid;
 use crate::error::Result;
 
-impl Writer<'_> {
+impl CompositeWriter<'_> {
     pub(super) fn categorical(
         &mut self,
         path: &[String],
-        members: &Members<'_>,
+        members: &WrittenMembers<'_>,
     ) -> Result<Complete> {
         complete!(missing(members, &CATEGORICAL[..3]));
         self.only(members, &CATEGORICAL, "")?;
         let mut grouping = CATEGORICAL[3..].iter().filter_map(|name| members.get(name));
-        let stored = grouping.by_ref().all(Member::is_stored);
+        let stored = grouping.by_ref().all(WrittenMember::is_stored);
         if members.contains_key("permutation") != members.contains_key("segments") && !stored {
             return Ok(missing(members, &CATEGORICAL[3..]));
         }

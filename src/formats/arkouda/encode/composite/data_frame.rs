@@ -1,16 +1,20 @@
 //! DataFrames, and the indexes of their rows.
 
-use super::super::members::{Complete, INDEX, Members, complete, missing, numbered};
+use super::super::members::{Complete, INDEX, WrittenMembers, complete, missing, numbered};
 use super::super::{Type, marks, strings};
-use super::{Writer, below};
+use super::{CompositeWriter, below};
 use crate::checkout::encode::invalid;
 use crate::error::Result;
 use crate::hdf5::NewAttribute;
 use crate::npy::dtype::Kind;
 
-impl Writer<'_> {
+impl CompositeWriter<'_> {
     /// One level is an Index, more are a MultiIndex.
-    pub(super) fn index(&mut self, path: &[String], members: &Members<'_>) -> Result<Complete> {
+    pub(super) fn index(
+        &mut self,
+        path: &[String],
+        members: &WrittenMembers<'_>,
+    ) -> Result<Complete> {
         let levels = complete!(numbered(members, "IDX_"));
         self.only(members, &[], "IDX_")?;
         let mut rows = None;
@@ -39,7 +43,7 @@ impl Writer<'_> {
     pub(super) fn data_frame(
         &mut self,
         path: &[String],
-        members: &Members<'_>,
+        members: &WrittenMembers<'_>,
     ) -> Result<Complete> {
         complete!(missing(members, &[INDEX]));
         complete!(self.any(path, members, INDEX)?);
@@ -69,7 +73,7 @@ impl Writer<'_> {
     }
 
     /// Whether the index of a DataFrame is of a kind that Arkouda reads there: `HDF5Msg.chpl` lines 1911 to 1946.
-    fn is_index(&self, members: &Members<'_>) -> Result<bool> {
+    fn is_index(&self, members: &WrittenMembers<'_>) -> Result<bool> {
         let Some(index) = members.get(INDEX) else {
             return Ok(false);
         };

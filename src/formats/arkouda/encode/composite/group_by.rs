@@ -1,16 +1,22 @@
 //! GroupBys: keys, and which elements of them are alike.
 
 use super::super::grouping;
-use super::super::keys::Keys;
-use super::super::members::{Complete, GROUPED, Member, Members, complete, missing, numbered};
+use super::super::keys::RowKeys;
+use super::super::members::{
+    Complete, GROUPED, WrittenMember, WrittenMembers, complete, missing, numbered,
+};
 use super::super::{Type, marks};
-use super::{Writer, below};
+use super::{CompositeWriter, below};
 use crate::checkout::encode::invalid;
 use crate::error::Result;
 use crate::hdf5::NewAttribute;
 
-impl Writer<'_> {
-    pub(super) fn group_by(&mut self, path: &[String], members: &Members<'_>) -> Result<Complete> {
+impl CompositeWriter<'_> {
+    pub(super) fn group_by(
+        &mut self,
+        path: &[String],
+        members: &WrittenMembers<'_>,
+    ) -> Result<Complete> {
         let parts = GROUPED;
         let mut absent = missing(members, &parts).err().unwrap_or_default();
         let keys = numbered(members, "KEY_");
@@ -43,8 +49,8 @@ impl Writer<'_> {
                 let (a, b) = (segments.len(), unique.len());
                 return Err(invalid(format!("{a} segments and {b} unique keys")));
             }
-            let is_stored = |name: &str| members.get(name).is_none_or(Member::is_stored);
-            match Keys::of(self.new, path, keys, permutation.len())? {
+            let is_stored = |name: &str| members.get(name).is_none_or(WrittenMember::is_stored);
+            match RowKeys::of(self.new, path, keys, permutation.len())? {
                 Some(keys) => keys.check(permutation, segments, unique)?,
                 // Nobody knows whether it is that of the new keys.
                 None if parts.iter().any(|name| is_stored(name))

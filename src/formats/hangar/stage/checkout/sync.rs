@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Checkout, ColumnChange, ColumnSchema, Data, Entry};
+use super::{Checkout, ColumnChange, ColumnSchema, StageData, UnstagedSample};
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::hangar::column::Layout;
 use crate::formats::hangar::record::Record;
-use crate::formats::hangar::stage::data::Held;
+use crate::formats::hangar::stage::data::HeldSample;
 use crate::formats::hangar::stage::markers::DataFile;
-use crate::formats::hangar::stage::sample::{Place, Sample};
+use crate::formats::hangar::stage::sample::{NewSample, SamplePlace};
 use crate::hdf5::lmdb::tables::{TableOp, TableTransaction};
 
 /// Samples that are written at once, and their bytes.
@@ -19,7 +19,7 @@ const BATCH_BYTES: u64 = 8 << 20;
 
 impl Checkout {
     /// Writes all samples that are held.
-    pub(super) fn write(&self, data: &mut Data) -> Result<()> {
+    pub(super) fn write(&self, data: &mut StageData) -> Result<()> {
         loop {
             let mut batch = Vec::new();
             {
@@ -57,13 +57,13 @@ impl Checkout {
 
     fn write_batch(
         &self,
-        data: &mut Data,
-        batch: &[(Arc<ColumnSchema>, Arc<Sample>)],
+        data: &mut StageData,
+        batch: &[(Arc<ColumnSchema>, Arc<NewSample>)],
     ) -> Result<()> {
         let keys = batch.iter().map(|(_, sample)| hash_key(sample)).collect();
         let known = self.repository().hashes.values(keys)?;
         let mut seen = HashSet::new();
-        let mut groups: Vec<(&Arc<ColumnSchema>, Vec<Held>)> = Vec::new();
+        let mut groups: Vec<(&Arc<ColumnSchema>, Vec<HeldSample>)> = Vec::new();
         for ((schema, sample), known) in batch.iter().zip(&known) {
             let digest = sample.digest();
             let here = known.as_ref().is_some_and(|record| is_here(record));
@@ -73,7 +73,7 @@ impl Checkout {
             let Some(bytes) = sample.held() else {
                 continue;
             };
-            let held = Held {
+            let held = HeldSample {
                 sample: sample.clone(),
                 bytes,
             };
@@ -95,7 +95,9 @@ impl Checkout {
         }
         for (_, sample) in batch {
             let written = data.written.get(&sample.digest());
-            sample.moved(written.map_or(Place::Known, |record| Place::Written(record.clone())));
+            sample.moved(written.map_or(SamplePlace::Known, |record| {
+                SamplePlace::Written(record.clone())
+            }));
         }
         Ok(())
     }
@@ -112,8 +114,9 @@ impl Checkout {
             let mut columns = changes.columns.clone();
             // What came since is for the next time.
             for change in columns.values_mut() {
-                let is_written =
-                    |row: &Option<Entry>| row.as_ref().is_none_or(|e| e.sample.held().is_none());
+                let is_written = |row: &Option<UnstagedSample>| {
+                    row.as_ref().is_none_or(|e| e.sample.held().is_none())
+                };
                 change.rows.retain(|_, row| is_written(row));
             }
             columns
@@ -180,11 +183,11 @@ impl Checkout {
     /// becomes of the staging area: no reset may forget it. The second answer is the files that hold such samples.
     fn steps(
         &self,
-        data: &mut Data,
+        data: &mut StageData,
         columns: &BTreeMap<Vec<u8>, ColumnChange>,
     ) -> Result<(Vec<TableTransaction>, BTreeSet<DataFile>)> {
         let folder = &self.repository().folder;
-        let samples: BTreeMap<Vec<u8>, &Arc<Sample>> = columns
+        let samples: BTreeMap<Vec<u8>, &Arc<NewSample>> = columns
             .values()
             .flat_map(|change| change.rows.values().flatten())
             .map(|entry| (hash_key(&entry.sample), &entry.sample))
@@ -300,7 +303,7 @@ fn is_here(record: &[u8]) -> bool {
     !matches!(record, Ok(Record::Remote { .. }))
 }
 
-fn hash_key(sample: &Sample) -> Vec<u8> {
+fn hash_key(sample: &NewSample) -> Vec<u8> {
     [b"h:", sample.digest().as_bytes()].concat()
 }
 

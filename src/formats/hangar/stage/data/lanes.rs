@@ -6,7 +6,7 @@ use std::num::NonZero;
 use std::path::Path;
 use std::thread;
 
-use super::{DataWriter, Held};
+use super::{DataWriter, HeldSample};
 use crate::error::{Error, Result};
 use crate::formats::hangar::record::Record;
 use crate::formats::hangar::schema::Schema;
@@ -42,7 +42,7 @@ impl Lanes {
         stage: &Stage,
         digest: &str,
         schema: &Schema,
-        samples: &[Held],
+        samples: &[HeldSample],
     ) -> Result<Vec<Record>> {
         let bytes: u64 = samples.iter().map(|held| held.sample.len).sum();
         let compresses = matches!(schema.backend(), Some(("00" | "01", _)));

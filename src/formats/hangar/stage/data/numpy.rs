@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::formats::hangar::stage::sample::Sample;
+use crate::formats::hangar::stage::sample::NewSample;
 use crate::npy;
 use crate::npy::dtype::DType;
 
@@ -20,7 +20,7 @@ pub fn write_row(
     file: &File,
     row_shape: &[u64],
     row: u64,
-    sample: &Sample,
+    sample: &NewSample,
     bytes: &[u8],
 ) -> Result<()> {
     let dtype: &DType = sample.dtype.as_ref().ok_or_else(too_large)?;
@@ -72,7 +72,7 @@ mod tests {
             let values: Vec<u8> = (0..count)
                 .flat_map(|n| (n as i16 + 1).to_le_bytes())
                 .collect();
-            let sample = Sample::array(dtype.clone(), shape.to_vec(), values).unwrap();
+            let sample = NewSample::array(dtype.clone(), shape.to_vec(), values).unwrap();
             write_row(
                 &file,
                 &[3, 4, 2],
