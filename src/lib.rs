@@ -8,9 +8,7 @@
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     npyfs::worker_hook(); // first thing in main
-//! #   let stores = tempfile::tempdir()?;
-//! #   npyfs::internals::formats::demo::write(stores.path())?;
-//! #   std::env::set_current_dir(&stores)?;
+//! #   let _directory = npyfs::internals::enter_demonstration()?;
 //!     let store = npyfs::Store::open("cells.h5df")?;
 //!     for entry in store.entries("/")? {
 //!         println!("{} {} {:?}", entry.path, entry.dtype, entry.shape);
@@ -82,4 +80,18 @@ pub mod internals {
     open!(
         checkout cli codec dataset error formats hdf5 io journal mount npy options printable tree
     );
+
+    /// Writes the daf store of the demonstration into a directory for the time of an example, and goes there.
+    ///
+    /// # Errors
+    ///
+    /// Those of the file system.
+    pub fn enter_demonstration() -> error::Result<tempfile::TempDir> {
+        let directory = tempfile::tempdir()?;
+        crate::formats::registry()
+            .named("daf")
+            .demonstrate(directory.path())?;
+        std::env::set_current_dir(&directory)?;
+        Ok(directory)
+    }
 }

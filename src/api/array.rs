@@ -69,9 +69,7 @@ impl Array {
     /// ```standalone_crate
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # npyfs::worker_hook();
-    /// # let stores = tempfile::tempdir()?;
-    /// # npyfs::internals::formats::demo::write(stores.path())?;
-    /// # std::env::set_current_dir(&stores)?;
+    /// # let _directory = npyfs::internals::enter_demonstration()?;
     /// use ndarray::{Array1, Array2, ArrayD};
     ///
     /// let store = npyfs::Store::open("cells.h5df")?;
@@ -98,9 +96,7 @@ impl Array {
     /// ```standalone_crate
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # npyfs::worker_hook();
-    /// # let stores = tempfile::tempdir()?;
-    /// # npyfs::internals::formats::demo::write(stores.path())?;
-    /// # std::env::set_current_dir(&stores)?;
+    /// # let _directory = npyfs::internals::enter_demonstration()?;
     /// use ndarray::{Ix1, Ix2, s};
     ///
     /// let store = npyfs::Store::open("cells.h5df")?;

@@ -118,9 +118,7 @@ impl Store {
     /// ```standalone_crate
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # npyfs::worker_hook();
-    /// # let stores = tempfile::tempdir()?;
-    /// # npyfs::internals::formats::demo::write(stores.path())?;
-    /// # std::env::set_current_dir(&stores)?;
+    /// # let _directory = npyfs::internals::enter_demonstration()?;
     /// let store = npyfs::Store::options().cache_size(64 << 20).open("cells.h5df")?;
     /// # Ok(())
     /// # }
@@ -136,9 +134,7 @@ impl Store {
     /// ```standalone_crate
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # npyfs::worker_hook();
-    /// # let stores = tempfile::tempdir()?;
-    /// # npyfs::internals::formats::demo::write(stores.path())?;
-    /// # std::env::set_current_dir(&stores)?;
+    /// # let _directory = npyfs::internals::enter_demonstration()?;
     /// let store = npyfs::Store::open("cells.h5df")?;
     /// let scores = store.array("cell,gene#score")?;
     /// assert_eq!(scores.shape(), [1000, 200]);
@@ -172,9 +168,7 @@ impl Store {
     /// ```standalone_crate
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # npyfs::worker_hook();
-    /// # let stores = tempfile::tempdir()?;
-    /// # npyfs::internals::formats::demo::write(stores.path())?;
-    /// # std::env::set_current_dir(&stores)?;
+    /// # let _directory = npyfs::internals::enter_demonstration()?;
     /// use ndarray::Array1;
     /// use ndarray_npy::ReadNpyExt;
     ///
@@ -199,9 +193,7 @@ impl Store {
     /// ```standalone_crate
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # npyfs::worker_hook();
-    /// # let stores = tempfile::tempdir()?;
-    /// # npyfs::internals::formats::demo::write(stores.path())?;
-    /// # std::env::set_current_dir(&stores)?;
+    /// # let _directory = npyfs::internals::enter_demonstration()?;
     /// let store = npyfs::Store::open("cells.h5df")?;
     /// let mut directories = vec!["/".to_owned()];
     /// while let Some(directory) = directories.pop() {
