@@ -12,7 +12,7 @@ fn demo() -> (tempfile::TempDir, Fs) {
     let dir = tempfile::tempdir().unwrap();
     let formats = npyfs::internals::formats::registry();
     for name in ["plain", "daf", "arkouda"] {
-        formats.named(name).demonstrate(dir.path()).unwrap();
+        formats.named(name).demonstrate(dir.path(), None).unwrap();
     }
     let fs = Fs::open(
         dir.path(),

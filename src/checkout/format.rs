@@ -159,7 +159,8 @@ pub trait Format: Send + Sync {
     }
 
     /// Writes demonstration stores into a directory; each path, and whether it was written. What is there is left alone.
-    fn demonstrate(&self, _dir: &Path) -> Result<Vec<(PathBuf, bool)>> {
+    /// `program`: what workers that write are started from; without it, what needs one is not written.
+    fn demonstrate(&self, _dir: &Path, _program: Option<&Path>) -> Result<Vec<(PathBuf, bool)>> {
         Ok(Vec::new())
     }
 

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use crate::cli::CliError;
-use crate::formats;
+use crate::formats::demo;
+use crate::hdf5::program::program;
 use crate::printable;
 
 /// Write demonstration stores into a directory; files that are there already are left alone.
@@ -15,7 +16,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<(), CliError> {
-    let written = formats::demo::write(&args.dir, &formats::registry())
+    let written = demo::write_all(&args.dir, Some(program()))
         .map_err(|e| CliError::store(format!("{}: {e}", args.dir.display())))?;
     for (path, made) in written {
         let what = if made { "written" } else { "left as it is" };

@@ -6,17 +6,24 @@ use std::path::{Path, PathBuf};
 
 use hdf5::{File, Group};
 
-use crate::checkout::format::Registry;
+use super::registry;
 use crate::error::{Error, Result};
 
 /// Writes the demonstration stores of all formats that are not there yet; each path, and whether it was written.
-pub fn write(dir: &Path, formats: &Registry) -> Result<Vec<(PathBuf, bool)>> {
+/// Without a program to start writing workers from there are only those that need none.
+pub fn write_all(dir: &Path, program: Option<&Path>) -> Result<Vec<(PathBuf, bool)>> {
     std::fs::create_dir_all(dir)?;
     let mut written = Vec::new();
-    for format in formats.iter().rev() {
-        written.extend(format.demonstrate(dir)?);
+    for format in registry().iter().rev() {
+        written.extend(format.demonstrate(dir, program)?);
     }
     Ok(written)
+}
+
+/// Writes the demonstration stores that need no workers.
+#[cfg(feature = "internals")]
+pub fn write(dir: &Path) -> Result<()> {
+    write_all(dir, None).map(drop)
 }
 
 /// Writes an HDF5 file unless it is there; its path, and whether it was written.

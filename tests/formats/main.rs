@@ -6,6 +6,8 @@ mod toy;
 use std::path::Path;
 use std::sync::Arc;
 
+use npyfs::internals::hdf5::program::program;
+
 use npyfs::internals::formats;
 use suite::Sample;
 
@@ -24,7 +26,10 @@ fn check(make: fn(&Path) -> std::path::PathBuf, copies: &'static [(&'static str,
 /// Makes the demonstration of a format, and returns its first store.
 fn demo(dir: &Path, format: &str) -> std::path::PathBuf {
     let formats = formats::registry();
-    let made = formats.named(format).demonstrate(dir).unwrap();
+    let made = formats
+        .named(format)
+        .demonstrate(dir, Some(program()))
+        .unwrap();
     let (path, is_new) = made.into_iter().next().unwrap();
     assert!(is_new);
     path

@@ -129,7 +129,7 @@ impl Format for Arkouda {
         check::broken_of(dir, sep, &names.iter().map(shown).collect(), depth)
     }
 
-    fn demonstrate(&self, dir: &Path) -> Result<Vec<(PathBuf, bool)>> {
+    fn demonstrate(&self, dir: &Path, _program: Option<&Path>) -> Result<Vec<(PathBuf, bool)>> {
         demo::write(dir)
     }
 }

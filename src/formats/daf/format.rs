@@ -76,7 +76,7 @@ impl Format for Daf {
         }
     }
 
-    fn demonstrate(&self, dir: &Path) -> Result<Vec<(PathBuf, bool)>> {
+    fn demonstrate(&self, dir: &Path, _program: Option<&Path>) -> Result<Vec<(PathBuf, bool)>> {
         Ok(vec![write_file(dir.join("cells.h5df"), demo::fill)?])
     }
 }

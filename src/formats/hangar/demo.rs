@@ -14,7 +14,6 @@ use crate::formats::hangar::stage::create::create;
 use crate::formats::hangar::stage::sample::NewSample;
 use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
-use crate::hdf5::program::program;
 use crate::io::dir::Dir;
 use crate::npy::dtype::{DType, Kind, Order};
 use crate::options::FsOptions;
@@ -23,21 +22,21 @@ use crate::options::FsOptions;
 const COUNT: u64 = 100;
 const SIDE: u64 = 28;
 
-/// Makes the repository `digits` in a directory, unless that is there.
-pub(super) fn write(dir: &Path) -> Result<(PathBuf, bool)> {
+/// Makes the repository `digits` in a directory, unless that is there. Workers are started from `program`.
+pub(super) fn write(dir: &Path, program: &Path) -> Result<(PathBuf, bool)> {
     let path = dir.join("digits");
     if path.exists() {
         return Ok((path, false));
     }
-    make(&path).map_err(|e| e.about("digits"))?;
+    make(&path, program).map_err(|e| e.about("digits"))?;
     Ok((path, true))
 }
 
-fn make(top: &Path) -> Result<()> {
+fn make(top: &Path, program: &Path) -> Result<()> {
     // Workers have a working directory of their own.
     let top = &std::path::absolute(top)?;
     std::fs::create_dir(top)?;
-    if let Err(e) = fill(top, program()) {
+    if let Err(e) = fill(top, program) {
         // Half a repository would be left as it is the next time.
         let _ = std::fs::remove_dir_all(top);
         return Err(e);

@@ -60,8 +60,9 @@ impl Format for Hangar {
         Some(verify::verify(&repository, report))
     }
 
-    fn demonstrate(&self, dir: &Path) -> Result<Vec<(PathBuf, bool)>> {
-        Ok(vec![demo::write(dir)?])
+    fn demonstrate(&self, dir: &Path, program: Option<&Path>) -> Result<Vec<(PathBuf, bool)>> {
+        let written = program.map(|program| demo::write(dir, program));
+        Ok(written.transpose()?.into_iter().collect())
     }
 
     fn plan(&self, _base: &dyn Base, _key: &ObjectKey, _parts: &[Part]) -> Result<Plan> {

@@ -38,7 +38,7 @@ impl Format for Plain {
         true
     }
 
-    fn demonstrate(&self, dir: &Path) -> Result<Vec<(PathBuf, bool)>> {
+    fn demonstrate(&self, dir: &Path, _program: Option<&Path>) -> Result<Vec<(PathBuf, bool)>> {
         Ok(vec![write_file(dir.join("plain.h5"), demo::fill)?])
     }
 }
