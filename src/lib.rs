@@ -90,7 +90,7 @@ pub mod internals {
         let directory = tempfile::tempdir()?;
         crate::formats::registry()
             .named("daf")
-            .demonstrate(directory.path())?;
+            .demonstrate(directory.path(), None)?;
         std::env::set_current_dir(&directory)?;
         Ok(directory)
     }

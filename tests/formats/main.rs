@@ -6,9 +6,8 @@ mod toy;
 use std::path::Path;
 use std::sync::Arc;
 
-use npyfs::internals::hdf5::program::program;
-
 use npyfs::internals::formats;
+use npyfs::internals::hdf5::program::program;
 use suite::Sample;
 
 /// Checks a store that `make` makes from a demonstration.
