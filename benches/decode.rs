@@ -73,7 +73,7 @@ fn measure(
     let (mut out, pool) = (vec![0; len], Arc::<Pool>::default());
     let means = Means {
         pool: &pool,
-        team: None,
+        helpers: None,
     };
     for ((mask, stored), want) in chunks.iter().zip(raw.chunks(len)) {
         pipeline.decode(means, stored, *mask, &mut out)?;

@@ -26,7 +26,7 @@ pub use encode::Encoding;
 use bitshuffle::Bitshuffle;
 use serde::{Deserialize, Serialize};
 
-use crate::codec::pool::{Effort, Team};
+use crate::codec::pool::{DecodePool, Effort};
 use crate::io::buffer::{Buffer, Pool};
 
 /// Numbers of the filters in HDF5's registry.
@@ -94,7 +94,7 @@ pub struct Means<'a> {
     /// The pool that buffers come from.
     pub pool: &'a Arc<Pool>,
     /// The threads that help with one chunk; `None`: the caller decodes it alone.
-    pub team: Option<&'a Team>,
+    pub helpers: Option<&'a DecodePool>,
 }
 
 impl Means<'_> {
@@ -105,8 +105,8 @@ impl Means<'_> {
         mut items: impl Iterator<Item = T> + Send,
         work: impl Fn(T) -> Result<(), E> + Sync,
     ) -> Result<(), E> {
-        match self.team {
-            Some(team) => team.each(effort, items, work),
+        match self.helpers {
+            Some(helpers) => helpers.each(effort, items, work),
             None => items.try_for_each(work),
         }
     }
@@ -207,7 +207,7 @@ impl Pipeline {
         read: impl Fn(usize, &mut [u8]) -> Result<(), E> + Sync,
         out: &mut [u8],
     ) -> Result<bool, PartsError<E>> {
-        let worth_it = means.team.is_some() && out.len() >= blosc::WORTH_HELP;
+        let worth_it = means.helpers.is_some() && out.len() >= blosc::WORTH_HELP;
         match (self.steps.as_slice(), mask & 1) {
             ([Step::Blosc], 0) if worth_it => blosc::read(available, read, out, means),
             _ => Ok(false),
@@ -275,7 +275,7 @@ impl Pipeline {
         self.decode(
             Means {
                 pool: &pool,
-                team: None,
+                helpers: None,
             },
             stored,
             mask,

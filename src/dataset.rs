@@ -1,6 +1,6 @@
 //! The path from a byte range of an array's payload to the pieces that hold it.
 
-pub mod ahead;
+pub mod access_pattern;
 pub mod backing;
 pub mod block;
 pub mod blocks;
@@ -12,9 +12,8 @@ pub mod grid;
 pub mod opened;
 pub mod payload;
 mod pieces;
+pub mod prefetch;
 pub(crate) mod record;
-pub mod sequence;
 pub mod spill;
 pub mod stored;
 pub mod text;
-pub mod window;

@@ -54,6 +54,7 @@ mod npy;
 mod options;
 mod printable;
 mod tree;
+mod tuning;
 
 /// The element type of an array, and what it consists of.
 pub mod dtype {

@@ -12,6 +12,9 @@ mod io {
     pub mod thread;
 }
 
+#[path = "../../src/tuning.rs"]
+mod tuning;
+
 #[path = "../../src"]
 mod sources {
     pub mod codec;

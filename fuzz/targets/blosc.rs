@@ -16,7 +16,7 @@ fuzz_target!(|frame: &[u8]| {
             let mut out = vec![0xff; len];
             let means = Means {
                 pool: &Arc::default(),
-                team: None,
+                helpers: None,
             };
             let into = blosc::into(frame, &mut out, means);
             match blosc::decode(frame, len) {

@@ -68,13 +68,13 @@ fuzz_target!(|input: &[u8]| {
     drop(used);
     let means = Means {
         pool: &pool,
-        team: None,
+        helpers: None,
     };
     let first = pipeline.decode(means, stored, mask.into(), &mut other);
     let (pool, mut data) = (Arc::default(), vec![0; len]);
     let means = Means {
         pool: &pool,
-        team: None,
+        helpers: None,
     };
     let again = pipeline.decode(means, stored, mask.into(), &mut data);
     assert_eq!(first, again);

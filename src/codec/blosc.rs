@@ -188,7 +188,14 @@ pub fn decode(stored: &[u8], len: usize) -> Result<Vec<u8>, FilterError> {
     }
     let mut out = vec![0; len];
     let pool = &Arc::default();
-    into(stored, &mut out, Means { pool, team: None })?;
+    into(
+        stored,
+        &mut out,
+        Means {
+            pool,
+            helpers: None,
+        },
+    )?;
     Ok(out)
 }
 
@@ -240,7 +247,7 @@ pub fn blocks(
         let mut block = vec![0; end - start];
         let alone = Means {
             pool: &pool,
-            team: None,
+            helpers: None,
         };
         decode_block(&header, frame, i, &mut block, alone)?;
         Ok(block)

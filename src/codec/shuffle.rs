@@ -75,13 +75,13 @@ fn part_into(planes: &[&[u8]], out: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::pool::Team;
+    use crate::codec::pool::DecodePool;
     use crate::io::buffer::Pool;
     use std::sync::Arc;
 
     #[test]
     fn every_size_is_put_together() {
-        let (pool, team) = (Arc::<Pool>::default(), Team::new());
+        let (pool, helpers) = (Arc::<Pool>::default(), DecodePool::default());
         for size in 1..18_usize {
             // The last is long enough for several to help.
             for count in [0, 1, 2, 31, 32, 33, 100, 2 * PART / size + 77] {
@@ -92,8 +92,11 @@ mod tests {
                         .map(|i| data[i])
                         .collect();
                     stored.extend_from_slice(&data[count * size..]);
-                    for team in [None, Some(&team)] {
-                        let means = Means { pool: &pool, team };
+                    for helpers in [None, Some(&helpers)] {
+                        let means = Means {
+                            pool: &pool,
+                            helpers,
+                        };
                         let mut out = vec![0; data.len()];
                         into(&stored, &mut out, size, means).unwrap();
                         assert!(out == data, "{size} {count} {extra}");
@@ -103,7 +106,7 @@ mod tests {
         }
         let alone = Means {
             pool: &pool,
-            team: None,
+            helpers: None,
         };
         assert!(into(&[1, 2], &mut [0; 3], 1, alone).is_err());
     }

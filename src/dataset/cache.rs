@@ -129,6 +129,11 @@ impl Cache {
         lock(&self.inner).has(key)
     }
 
+    /// Returns true if a piece is being decoded: a reader would have to wait for it.
+    pub fn is_under_way(&self, key: &Key) -> bool {
+        lock(&self.inner).flights.contains_key(key)
+    }
+
     /// Returns the number of pieces that are being decoded now.
     pub fn decoding(&self) -> usize {
         let inner = lock(&self.inner);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::block::{Place, copy};
 use super::payload::repeat;
-use crate::codec::pool::{Effort, Team};
+use crate::codec::pool::{DecodePool, Effort};
 use crate::codec::{Means, PartsError};
 use crate::dataset::cache::Need;
 use crate::error::{Error, Result};
@@ -87,7 +87,7 @@ impl Source<'_> {
 
     /// Copies what is in memory already, with all who may help.
     fn read_together(&self, buffer: &mut [u8], addr: u64) -> Result<()> {
-        let many = self.means.team.map_or(1, Team::size);
+        let many = self.means.helpers.map_or(1, DecodePool::sharing);
         let part = buffer.len().div_ceil(many).max(LARGE);
         let parts = (addr..).step_by(part).zip(buffer.chunks_mut(part));
         let read = |(at, part): (u64, &mut [u8])| self.file.read_part_at(part, at);
@@ -306,7 +306,7 @@ pub fn decode(file: &StoreFile, stored: &EncodedChunk) -> Result<Vec<u8>> {
         file,
         means: Means {
             pool: &Arc::default(),
-            team: None,
+            helpers: None,
         },
         streaming: false,
     };

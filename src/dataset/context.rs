@@ -3,14 +3,14 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
-use crate::codec::pool::Team;
-use crate::dataset::ahead::Ahead;
+use crate::codec::pool::DecodePool;
 use crate::dataset::backing::Backings;
 use crate::dataset::cache::Cache;
-use crate::dataset::window::Window;
+use crate::dataset::prefetch::Prefetcher;
 use crate::hdf5::H5;
 use crate::journal::Journal;
 use crate::options::FsOptions;
+use crate::tuning::Tuning;
 
 /// The state that all stores of one mount share.
 pub struct Context {
@@ -22,12 +22,12 @@ pub struct Context {
     pub journal: Journal,
     /// The options of the mount.
     pub options: FsOptions,
-    /// The kernel's read-ahead, if it may be told.
-    pub window: Window,
-    /// The threads that read ahead.
-    pub ahead: Ahead,
-    /// The threads that help with a chunk that somebody waits for.
-    pub team: Team,
+    /// How readers are served.
+    pub tuning: Tuning,
+    /// The rule for what is fetched ahead of them.
+    pub prefetch: Prefetcher,
+    /// The threads that decode.
+    pub decoders: DecodePool,
     /// The sources of bytes of datasets that were opened lately.
     pub backings: Backings,
     /// The number of store files opened since the start.
@@ -44,14 +44,15 @@ pub type Report = Box<dyn Fn() -> serde_json::Value + Send + Sync>;
 impl Context {
     /// Creates the state of a mount with these options.
     pub fn new(h5: H5, options: FsOptions) -> Self {
+        let tuning = Tuning::default();
         Self {
             h5,
             cache: Cache::new(options.cache_size),
             journal: Journal::default(),
-            window: Window::of(options.cache_size),
+            prefetch: Prefetcher::new(tuning.clone(), options.cache_size),
+            decoders: DecodePool::new(&tuning),
+            tuning,
             options,
-            ahead: Ahead::new(),
-            team: Team::new(),
             backings: Backings::default(),
             stores_opened: AtomicU64::new(0),
             read_ahead: Arc::default(),

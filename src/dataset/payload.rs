@@ -13,6 +13,7 @@ use crate::dataset::cache::Piece;
 use crate::dataset::grid::{Band, Grid};
 use crate::dataset::opened::OpenStore;
 use crate::dataset::pieces::{Pieces, Reader, SHARE};
+use crate::dataset::prefetch::Extents;
 use crate::dataset::stored;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::buffer::Buffer;
@@ -21,17 +22,6 @@ use crate::io::content::{Content, Data};
 /// The elements of a dataset as bytes, for one open file.
 #[derive(Clone)]
 pub struct Payload(Arc<Reader>);
-
-/// The bytes that are decoded ahead of a sequential reader.
-const AHEAD: u64 = 8 << 20;
-/// The fewest and the most pieces of them.
-const AHEAD_PIECES: std::ops::RangeInclusive<u64> = 2..=32;
-
-/// Pieces of one request that are decoded at the same time.
-const MOST_BEGUN: usize = 8;
-
-/// Bytes of pieces that one request keeps at hand.
-const HELD: usize = 4 << 20;
 
 impl Payload {
     /// Creates the payload of an open dataset. `rank` is the dataset's own; dimensions of an array datatype follow in
@@ -49,7 +39,7 @@ impl Payload {
             rank,
             len,
             backing,
-            sequence: Arc::default(),
+            pattern: Arc::default(),
             spill: OnceLock::new(),
             spilling: Mutex::new(()),
         }))
@@ -58,31 +48,31 @@ impl Payload {
     /// Asks for the pieces that a sequential reader of `number` will want next.
     fn look_ahead(&self, grid: &Grid, band: Band, form: Form, number: u64) {
         let context = &self.0.store.context;
-        let window = context.window;
+        let under_way = context.prefetch.under_way();
         // What is fetched ahead must not push out what is being read: all bands of which requests are under way, or,
         // where bands are on disk, the pieces on their way there.
         let piece = grid.piece_bytes().max(1);
         let reading = match self.0.is_wide(band) {
-            true => 2 + window.under_way().div_ceil(piece),
-            false => grid
-                .bands_within(window.under_way())
-                .saturating_mul(band.pieces),
+            true => 2 + under_way.div_ceil(piece),
+            false => grid.bands_within(under_way).saturating_mul(band.pieces),
         };
-        let room = (context.options.cache_size / piece).saturating_sub(reading) / 2;
-        let depth = (AHEAD / piece).clamp(*AHEAD_PIECES.start(), *AHEAD_PIECES.end());
-        // Rows of a band come back to its pieces.
-        let slack = window.slack(piece).max(band.pieces);
-        let (depth, end) = (depth.min(room), grid.pieces());
-        let sequence = &self.0.sequence;
-        let wanted = sequence.reads(number, depth, end, window.patience(piece), slack);
-        for next in wanted {
+        let blocks = Extents {
+            bytes: piece,
+            count: grid.pieces(),
+            row: band.pieces,
+            reading,
+        };
+        let key = self.0.key(form.number(), number);
+        let is_awaited = || context.decoders.is_idle() && context.cache.is_under_way(&key);
+        let pattern = &self.0.pattern;
+        for next in context.prefetch.reads(pattern, blocks, number, is_awaited) {
             if context.cache.has(&self.0.key(form.number(), next)) || self.0.is_spilled(next) {
                 continue;
             }
             let inner = self.0.clone();
-            context.ahead.submit(move || {
+            context.decoders.submit(move || {
                 if let Backing::Pieces { grid, .. } = &*inner.backing {
-                    inner.fetch_ahead(grid, form, next, || !inner.sequence.has_reached(next));
+                    inner.fetch_ahead(grid, form, next, || !inner.pattern.has_reached(next));
                 }
             });
         }
@@ -177,7 +167,7 @@ impl Payload {
             done += n;
             if band.pieces > 1 && slot < 1 << 16 {
                 bytes += part.bytes.len();
-                if bytes > HELD {
+                if bytes > self.0.store.context.tuning.held {
                     held.clear();
                     bytes = 0;
                 }
@@ -194,12 +184,12 @@ impl Payload {
     fn begin(&self, pieces: Pieces<'_>, wanted: std::ops::Range<u64>) -> Begun {
         let context = &self.0.store.context;
         let begun = Begun::default();
-        for next in wanted.take(MOST_BEGUN) {
+        for next in wanted.take(context.tuning.begun) {
             if context.cache.has(&self.0.key(pieces.form.number(), next)) {
                 continue;
             }
             let (inner, form, over) = (self.0.clone(), pieces.form, begun.0.clone());
-            context.ahead.submit_first(move || {
+            context.decoders.submit_first(move || {
                 if let Backing::Pieces { grid, .. } = &*inner.backing {
                     inner.fetch_ahead(grid, form, next, || !over.load(Ordering::Acquire));
                 }
@@ -261,7 +251,7 @@ impl Payload {
             let (number, range) = pieces.grid.band_at(at);
             let here = range.end.min(end) - at;
             if inner
-                .sequence
+                .pattern
                 .is_consumed(number, here, range.end - range.start)
             {
                 for piece in number * band.pieces..(number + 1) * band.pieces {
@@ -293,7 +283,7 @@ impl Content for Payload {
             }
             Backing::Contiguous(addr) => {
                 let at = addr.checked_add(offset).ok_or_else(short)?;
-                stored::read(store, &self.0.sequence, at, buf)?;
+                stored::read(store, &self.0.pattern, at, buf)?;
             }
             Backing::Raw { parts, fill } => read_raw(parts, fill, offset, buf)?,
             Backing::Pieces {
@@ -347,7 +337,7 @@ impl Content for Payload {
     fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {
         if let Backing::Contiguous(addr) = &*self.0.backing {
             let at = addr.checked_add(offset).ok_or_else(short)?;
-            return stored::share(&self.0.store, &self.0.sequence, at, len);
+            return stored::share(&self.0.store, &self.0.pattern, at, len);
         }
         let Backing::Pieces {
             grid, chunks, form, ..

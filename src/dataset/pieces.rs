@@ -7,9 +7,9 @@ use super::backing::{Backing, Form, SINGLE};
 use super::chunked::{Chunks, LARGEST, Source};
 use super::grid::{Band, Grid};
 use super::payload::{short, slice};
-use super::sequence::Sequence;
 use super::spill::Spill;
 use crate::codec::Means;
+use crate::dataset::access_pattern::AccessPattern;
 use crate::dataset::cache::{Key, Need, Piece};
 use crate::dataset::opened::OpenStore;
 use crate::error::{Error, ErrorKind, Result};
@@ -30,7 +30,7 @@ pub(super) struct Reader {
     pub(super) rank: usize,
     pub(super) len: u64,
     pub(super) backing: Arc<Backing>,
-    pub(super) sequence: Arc<Sequence>,
+    pub(super) pattern: Arc<AccessPattern>,
     /// The file for decoded pieces that the cache cannot hold; `None` if there is no room for them.
     pub(super) spill: OnceLock<Spill>,
     /// Held while a piece is decoded that only the spill has room for.
@@ -95,13 +95,13 @@ impl Reader {
             // A reader in order has the next chunks decoded at the same time, and so have several readers theirs.
             let alone = context.cache.decoding() <= 1;
             if !alone && !settled {
-                context.team.rest();
+                context.decoders.rest();
             }
             let source = Source {
                 file: &self.store.file,
                 means: Means {
                     pool: context.cache.pool(),
-                    team: (alone && !settled).then_some(&context.team),
+                    helpers: (alone && !settled).then_some(&context.decoders),
                 },
                 streaming: settled,
             };
@@ -138,7 +138,7 @@ impl Reader {
         number: u64,
     ) -> Result<Piece> {
         let need = self.need(grid, number)?;
-        let settled = self.sequence.is_settled();
+        let settled = self.pattern.is_settled();
         let key = self.key(form_number, number);
         self.store
             .context
@@ -228,7 +228,7 @@ impl Reader {
         if let Some(spill) = self.spill.get() {
             return Ok(Some(spill));
         }
-        let bands = grid.bands_within(self.store.context.window.under_way());
+        let bands = grid.bands_within(self.store.context.prefetch.under_way());
         match Spill::new(grid.piece_bytes(), band.pieces, bands.min(MOST_BANDS)) {
             Ok(spill) => Ok(Some(self.spill.get_or_init(|| spill))),
             // Tried again for the next piece.
@@ -267,7 +267,7 @@ impl Reader {
         }
         let (grid, form) = (pieces.grid, pieces.form);
         let (key, need) = (self.key(form.number(), number), self.need(grid, number)?);
-        let settled = self.sequence.is_settled();
+        let settled = self.pattern.is_settled();
         let cache = &self.store.context.cache;
         // Another request may have put it there meanwhile, and given it up in the cache.
         let spilled = || spill.has_for_sure(number);

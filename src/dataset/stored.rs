@@ -8,22 +8,21 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::backing::STORED;
-use super::sequence::Sequence;
+use crate::dataset::access_pattern::AccessPattern;
 use crate::dataset::cache::{Key, Need, Piece};
 use crate::dataset::opened::OpenStore;
+use crate::dataset::prefetch::Extents;
 use crate::error::{Error, Result};
 use crate::io::buffer::ALIGNMENT;
 use crate::io::content::Data;
 use crate::io::file::StoreFile;
+use crate::tuning::Tuning;
 
 /// Bytes of a block.
-const BLOCK: u64 = 1 << 20;
+const BLOCK: u64 = Tuning::STORED_BLOCK;
 
 /// Smaller reads go the usual way.
-const LEAST: usize = 128 << 10;
-
-/// Blocks that are read ahead.
-const DEPTH: u64 = 4;
+const LEAST: usize = Tuning::STORED_LEAST;
 
 /// The blocks that a file is cut into: the first is shorter, or empty.
 #[derive(Clone, Copy)]
@@ -58,30 +57,46 @@ struct Found {
 
 /// Notes that `len` bytes at `at` are read and asks for those that come next; `None` as long as they are better read the
 /// usual way.
-fn begin(store: &Arc<OpenStore>, sequence: &Arc<Sequence>, at: u64, len: usize) -> Option<Blocks> {
+fn begin(
+    store: &Arc<OpenStore>,
+    pattern: &Arc<AccessPattern>,
+    at: u64,
+    len: usize,
+) -> Option<Blocks> {
     let size = store.file.identity.size;
     let len = len as u64;
     let end = at.checked_add(len).filter(|&end| end <= size)?;
     if len < LEAST as u64 {
         return None;
     }
-    let phase = match sequence.is_settled() {
-        true => sequence.phase(at, len, BLOCK),
+    let phase = match pattern.is_settled() {
+        true => pattern.phase(at, len, BLOCK),
         false => at % BLOCK,
     };
     let blocks = Blocks { phase, size };
     let last = blocks.number(size.saturating_sub(1));
-    let slack = store.context.window.slack(BLOCK);
-    let wanted = sequence.reads(blocks.number(end - 1), DEPTH, last + 1, 4, slack);
-    if !sequence.is_settled() {
+    let context = &store.context;
+    let extents = Extents {
+        bytes: BLOCK,
+        count: last + 1,
+        row: 1,
+        reading: 2 + context.prefetch.under_way().div_ceil(BLOCK),
+    };
+    let number = blocks.number(end - 1);
+    let is_awaited = || {
+        let key = key(&store.file, &blocks.range(number));
+        context.decoders.is_idle() && context.cache.is_under_way(&key)
+    };
+    let wanted = context.prefetch.reads(pattern, extents, number, is_awaited);
+    if !pattern.is_settled() {
         return None;
     }
     for number in wanted {
-        let (here, sequence) = (store.clone(), sequence.clone());
-        store.context.ahead.submit(move || {
+        let (here, pattern) = (store.clone(), pattern.clone());
+        context.decoders.submit(move || {
             let range = blocks.range(number);
             if is_direct(&here.file, &range) {
-                let wanted = || !sequence.has_reached(number);
+                let wanted = || !pattern.has_reached(number);
                 let fill = |out: &mut [u8]| fill(&here.file, &range, out);
                 let key = key(&here.file, &range);
                 here.context.cache.ahead(key, need(&range), wanted, fill);
@@ -94,11 +109,11 @@ fn begin(store: &Arc<OpenStore>, sequence: &Arc<Sequence>, at: u64, len: usize) 
 /// Fills `buf` from byte `at` of the store file.
 pub fn read(
     store: &Arc<OpenStore>,
-    sequence: &Arc<Sequence>,
+    pattern: &Arc<AccessPattern>,
     at: u64,
     buf: &mut [u8],
 ) -> Result<()> {
-    match begin(store, sequence, at, buf.len()) {
+    match begin(store, pattern, at, buf.len()) {
         Some(blocks) => copy(store, blocks, at, buf),
         None => usual(&store.file, buf, at),
     }
@@ -139,11 +154,11 @@ fn usual(file: &StoreFile, buf: &mut [u8], at: u64) -> Result<()> {
 /// read in order.
 pub fn share(
     store: &Arc<OpenStore>,
-    sequence: &Arc<Sequence>,
+    pattern: &Arc<AccessPattern>,
     at: u64,
     len: usize,
 ) -> Result<Option<Data>> {
-    let Some(blocks) = begin(store, sequence, at, len) else {
+    let Some(blocks) = begin(store, pattern, at, len) else {
         return Ok(None);
     };
     let range = blocks.range(blocks.number(at));

@@ -6,7 +6,7 @@ mod again;
 mod dirs;
 mod entry;
 mod files;
-mod habit;
+mod samples;
 mod write;
 mod xattr;
 
@@ -23,7 +23,6 @@ use crate::checkout::format::Registry;
 use crate::checkout::layer_lock::LayerLock;
 use crate::checkout::layers::{self, LayerTarget};
 use crate::dataset::context::{Context, Report};
-use crate::dataset::window::Window;
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats;
 use crate::hdf5::H5;
@@ -38,7 +37,7 @@ use crate::tree::{Directory, Node, VirtualFile, name};
 use again::Again;
 use dirs::OpenDir;
 use files::OpenFile;
-use habit::Habits;
+use samples::SampledFiles;
 
 pub use entry::{Attr, DirEntry, FileKind, FsError, OpenError, Opened, Statfs};
 pub use write::{Change, Flags, Maker, Replace, Writer};
@@ -54,7 +53,7 @@ pub struct Fs {
     files: RwLock<HashMap<u64, Arc<OpenFile>>>,
     dirs: RwLock<HashMap<u64, Arc<OpenDir>>>,
     next_handle: AtomicU64,
-    habits: Habits,
+    samples: SampledFiles,
     again: Again,
     /// `None`: nothing can be written.
     writer: Option<Arc<Writer>>,
@@ -188,7 +187,7 @@ impl Fs {
         });
         Ok(Self {
             store: store.to_owned(),
-            habits: Habits::new(context.window),
+            samples: SampledFiles::new(&context.tuning, context.prefetch.under_way()),
             formats: formats.clone(),
             context,
             root,
@@ -221,7 +220,7 @@ impl Fs {
     /// Reads in what the first visitor will probably ask for, beside everything else.
     pub fn warm(&self) {
         let root = self.root.clone();
-        self.context.ahead.submit(move || root.warm());
+        self.context.decoders.submit(move || root.warm());
     }
 
     /// Has `status.json` say how the kernel is served.
@@ -230,9 +229,9 @@ impl Fs {
         let _ = self.context.serving.set(report);
     }
 
-    /// What the kernel is to read ahead.
-    pub fn window(&self) -> Window {
-        self.context.window
+    /// Returns the bytes that the kernel is to read ahead.
+    pub fn window(&self) -> u64 {
+        self.context.prefetch.window()
     }
 
     /// Where the mount notes what became of raising the kernel's read-ahead.

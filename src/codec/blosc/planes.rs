@@ -160,7 +160,7 @@ pub fn read<E: Send>(
 mod tests {
     use super::super::{AS_IT_IS, BITS_SORTED, BYTES_SORTED, into};
     use super::*;
-    use crate::codec::pool::Team;
+    use crate::codec::pool::DecodePool;
     use crate::io::buffer::Pool;
     use std::sync::Arc;
 
@@ -214,12 +214,15 @@ mod tests {
 
     #[test]
     fn read_and_decoded_at_the_same_time_it_is_the_same() {
-        let (pool, team, truth) = (Arc::<Pool>::default(), Team::new(), truth());
+        let (pool, helpers, truth) = (Arc::<Pool>::default(), DecodePool::default(), truth());
         let frame = frame(&truth);
         // Some stored as they are, some not.
         assert!(frame.len() > LEN / 4 && frame.len() < LEN / 4 * 3);
-        for team in [None, Some(&team)] {
-            let means = Means { pool: &pool, team };
+        for helpers in [None, Some(&helpers)] {
+            let means = Means {
+                pool: &pool,
+                helpers,
+            };
             let (mut at_once, mut in_parts) = (vec![0; LEN], vec![0; LEN]);
             into(&frame, &mut at_once, means).unwrap();
             assert_eq!(read_from(&frame, &mut in_parts, means), Ok(true));
@@ -230,7 +233,10 @@ mod tests {
     #[test]
     fn other_frames_are_left_alone() {
         let pool = &Arc::default();
-        let means = Means { pool, team: None };
+        let means = Means {
+            pool,
+            helpers: None,
+        };
         let good = frame(&truth());
         let other = |change: &dyn Fn(&mut Vec<u8>)| {
             let mut frame = good.clone();
@@ -253,7 +259,10 @@ mod tests {
     #[test]
     fn damage_is_found_and_what_reading_says_is_handed_on() {
         let pool = &Arc::default();
-        let means = Means { pool, team: None };
+        let means = Means {
+            pool,
+            helpers: None,
+        };
         let good = frame(&truth());
         let mut out = vec![0; LEN];
         assert_eq!(

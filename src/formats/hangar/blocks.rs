@@ -16,8 +16,8 @@ use super::record::{Record, RowRecord};
 use super::rows::{Rows, Stored};
 use super::snapshot::ColumnView;
 use super::whole::Whole;
+use crate::dataset::access_pattern::AccessPattern;
 use crate::dataset::cache::{Key, Need, Piece};
-use crate::dataset::sequence::Sequence;
 use crate::error::{Error, Result};
 use crate::io::buffer::ALIGNMENT;
 use crate::io::file::StoreFile;
@@ -54,7 +54,7 @@ pub struct StackBlocks {
     pub len: u64,
     /// Rows of a block.
     pub per_block: u64,
-    pub sequence: Sequence,
+    pub pattern: AccessPattern,
     /// The column's.
     pub readers: Arc<()>,
     /// The next block of samples to prepare.
@@ -99,7 +99,7 @@ impl StackBlocks {
             row,
             len,
             per_block: (TARGET / row.max(1)).max(1),
-            sequence: Sequence::default(),
+            pattern: AccessPattern::default(),
             readers: column.readers.clone(),
             next: AtomicUsize::new(0),
             advised: Mutex::default(),
@@ -268,7 +268,7 @@ impl StackBlocks {
         let pool = self.view.repository().context.cache.pool();
         // Room for the pages that a direct read takes at both ends.
         let mut buffer = pool.take((len + 2 * ALIGNMENT).next_multiple_of(STEP));
-        let streaming = self.sequence.is_in_order();
+        let streaming = self.pattern.is_in_order();
         let bytes = stored(&first.file.file, (start, len), streaming, &mut buffer)?;
         for n in span {
             let slot = n.stored.slot;
@@ -316,7 +316,7 @@ impl StackBlocks {
             if advised.insert(file.file.serial) {
                 let file = file.clone();
                 let will_need = move || file.will_need();
-                repository.context.ahead.submit_first(will_need);
+                repository.context.decoders.submit_first(will_need);
             }
             drop(advised);
             let _ = repository.files.map_together(&file, &datasets);
@@ -336,7 +336,7 @@ impl StackBlocks {
         }
     }
 
-    fn key(&self, number: u64) -> Key {
+    pub fn key(&self, number: u64) -> Key {
         let content = self.view.column.content;
         Key {
             // Both halves of the hash: a block follows from the column's content.
@@ -370,8 +370,8 @@ impl StackBlocks {
         let cache = &self.view.repository().context.cache;
         let len = self.need(number).len as u64;
         let shared = Arc::strong_count(&self.readers) > 2;
-        if self.sequence.is_consumed(number, read as u64, len)
-            && self.sequence.is_settled()
+        if self.pattern.is_consumed(number, read as u64, len)
+            && self.pattern.is_settled()
             && !shared
         {
             cache.consumed(&self.key(number));
@@ -381,7 +381,7 @@ impl StackBlocks {
     pub fn ahead(&self, number: u64) {
         let cache = &self.view.repository().context.cache;
         let fill = |out: &mut [u8]| self.block(number, out);
-        let wanted = || !self.sequence.has_reached(number);
+        let wanted = || !self.pattern.has_reached(number);
         cache.ahead(self.key(number), self.need(number), wanted, fill);
     }
 }

@@ -230,7 +230,15 @@ impl Rows {
         match &self.source {
             RowStorage::Chunked { direct, .. } => direct
                 .pipeline
-                .decode(Means { pool, team: None }, stored, mask, out)
+                .decode(
+                    Means {
+                        pool,
+                        helpers: None,
+                    },
+                    stored,
+                    mask,
+                    out,
+                )
                 .map_err(|e| Error::damaged(e.to_string())),
             _ => Err(Error::damaged("not chunked")),
         }

@@ -10,6 +10,7 @@ use serde_json::{Value as Json, json};
 use super::blocks::StackBlocks;
 use super::snapshot::ColumnView;
 use super::whole::Whole;
+use crate::dataset::prefetch::Extents;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::content::{Concat, Content, Data, Literal};
 use crate::io::file::Ownership;
@@ -17,8 +18,8 @@ use crate::npy;
 use crate::npy::dtype::DType;
 use crate::tree::VirtualFile;
 
-/// Blocks that are read ahead of a sequential reader.
-const DEPTH: u64 = 8;
+/// Blocks that requests under way use.
+const READING: u64 = 4;
 
 /// Large rows of an open file that are kept in files: requests of one reader touch two.
 const RECENT: usize = 2;
@@ -113,41 +114,42 @@ impl StackedRows {
         let context = &self.blocks.view.repository().context;
         let repository = self.blocks.view.repository().clone();
         if !repository.has_located(&self.blocks.view.column) {
-            context.ahead.submit(move || repository.hashes.will_need());
+            context
+                .decoders
+                .submit(move || repository.hashes.will_need());
         }
-        for _ in 0..context
-            .ahead
-            .cores()
-            .min(self.blocks.view.column.located.len())
-        {
+        let prepared = self.blocks.view.column.located.len();
+        for _ in 0..context.decoders.processors().min(prepared) {
             let inner = self.blocks.clone();
-            context.ahead.submit(move || inner.prepare_next());
+            context.decoders.submit(move || inner.prepare_next());
         }
-        for number in 0..self.depth().min(self.blocks.blocks()) {
+        for number in context.prefetch.first(self.extents()) {
             let inner = self.blocks.clone();
-            context.ahead.submit(move || inner.ahead(number));
+            context.decoders.submit(move || inner.ahead(number));
         }
     }
 
-    /// Blocks to fetch ahead: they must not push out what is being read.
-    fn depth(&self) -> u64 {
-        let options = &self.blocks.view.repository().context.options;
-        DEPTH.min((options.cache_size / self.block()).saturating_sub(4) / 2)
-    }
-
-    /// Bytes of a block.
-    fn block(&self) -> u64 {
-        self.blocks.per_block.saturating_mul(self.blocks.row).max(1)
+    /// The blocks that a reader goes through.
+    fn extents(&self) -> Extents {
+        Extents {
+            bytes: self.blocks.per_block.saturating_mul(self.blocks.row).max(1),
+            count: self.blocks.blocks(),
+            row: 1,
+            reading: READING,
+        }
     }
 
     fn look_ahead(&self, number: u64) {
         let context = &self.blocks.view.repository().context;
-        let slack = context.window.slack(self.block());
-        let (depth, end) = (self.depth(), self.blocks.blocks());
-        let wanted = self.blocks.sequence.reads(number, depth, end, 4, slack);
+        let blocks = &self.blocks;
+        let is_awaited =
+            || context.decoders.is_idle() && context.cache.is_under_way(&blocks.key(number));
+        let wanted = context
+            .prefetch
+            .reads(&blocks.pattern, self.extents(), number, is_awaited);
         for next in wanted {
-            let inner = self.blocks.clone();
-            context.ahead.submit(move || inner.ahead(next));
+            let inner = blocks.clone();
+            context.decoders.submit(move || inner.ahead(next));
         }
     }
 

@@ -6,12 +6,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::tuning::Tuning;
+
 /// A power of two. With chunks of 1 MiB, half of it are 32 GiB.
 const BITS: usize = 1 << 16;
 
-/// A read that takes longer than this, and as long again for each of so many bytes, is a slow one: a disk that turns,
-/// or one behind a network.
-const LONG: Duration = Duration::from_millis(3);
+/// A read that takes longer than this, and as long again for each of so many bytes, is a slow one.
+const LONG: Duration = Tuning::SLOW_READ;
 const BYTES: u64 = 1 << 20;
 
 /// A slow read counts as much as so many fast ones, and several of them mean a slow disk.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::again::Kept;
-use super::habit::Track;
 use super::{Fs, FsResult, Opened};
+use crate::dataset::access_pattern::AccessPattern;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::buffer::Buffer;
 use crate::io::content;
@@ -22,7 +22,7 @@ pub(super) struct OpenFile {
     pub ino: u64,
     pub content: Arc<dyn Content>,
     pub direct_io: bool,
-    pub track: Arc<Track>,
+    pub pattern: Arc<AccessPattern>,
 }
 
 impl Fs {
@@ -57,13 +57,14 @@ impl Fs {
             ErrorKind::Stale => self.look_again(ino, thread, false).into(),
             _ => self.note(ino, "open", e),
         })?;
-        let track = Arc::default();
-        let exact = exact && content.is_costly() && self.habits.opened(ino, content.len(), &track);
+        let pattern = Arc::default();
+        let exact =
+            exact && content.is_costly() && self.samples.opened(ino, content.len(), &pattern);
         let direct_io = file.volatile() || exact;
         if exact {
             match self.is_decoding() {
-                true => self.context.team.rest(),
-                false => self.context.team.call(),
+                true => self.context.decoders.rest(),
+                false => self.context.decoders.call(),
             }
         }
         // What can be written may change while it is given away.
@@ -74,7 +75,7 @@ impl Fs {
             ino,
             content,
             direct_io,
-            track,
+            pattern,
         };
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
@@ -119,8 +120,8 @@ impl Fs {
         let file = self.handle(handle);
         let file = file.ok_or_else(|| Error::new(ErrorKind::Os(libc::EBADF), "no such handle"))?;
         let range = (offset, u64::from(size));
-        self.habits
-            .read(file.ino, file.content.len(), &file.track, range);
+        self.samples
+            .read(file.ino, file.content.len(), &file.pattern, range);
         content::read(
             &*file.content,
             offset,
@@ -137,7 +138,7 @@ impl Fs {
         drop(files);
         if let Some(file) = closed {
             let len = file.content.len();
-            self.habits.closed(file.ino, len, &file.track);
+            self.samples.closed(file.ino, len, &file.pattern);
         }
     }
 }

@@ -79,7 +79,7 @@ impl Session {
         let mounted = table::at(mount_point)?
             .filter(table::Mounted::is_ours)
             .ok_or_else(|| io::Error::other("the new mount is not in the mount table"))?;
-        let read_ahead = raise_read_ahead(mounted.device, window.bytes() >> 10);
+        let read_ahead = raise_read_ahead(mounted.device, window >> 10);
         let _ = note.set(read_ahead.clone());
         let serving = serving.spawn()?;
         let session = Self {

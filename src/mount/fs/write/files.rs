@@ -117,7 +117,7 @@ impl Fs {
             ino,
             content: Arc::new(Written::new(body)?),
             direct_io: false,
-            track: Arc::default(),
+            pattern: Arc::default(),
         };
         let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
         files.insert(handle, Arc::new(open));

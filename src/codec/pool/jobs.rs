@@ -1,18 +1,12 @@
-//! Reading ahead: threads that decode the pieces a sequential reader will want next.
+//! Jobs that nobody waits for yet, such as decoding the blocks that a reader in order will want next.
 //!
-//! A job only warms the cache. The reader takes over a piece that nobody has begun, and waits for one that
+//! A job only warms the cache. The reader takes over a block that nobody has begun, and waits for one that
 //! somebody has (the cache decodes each once). A job that fails says nothing: the reader meets the same
 //! failure itself.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex};
-
-/// Jobs that may wait; a further one is not taken on.
-const MOST_WAITING: usize = 64;
-
-/// Threads beside one for each core. On 2 cores 2 more took 0.83 to 0.96 of the time of none, cold.
-const WAITING: usize = 2;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -22,59 +16,52 @@ struct Queue {
     changed: Condvar,
 }
 
-/// Threads that decode: a few more than there are cores, because some wait for the disk. They end when this
-/// is dropped.
-pub struct Ahead {
+/// Threads that do them, in order. They end when this is dropped.
+pub(super) struct Jobs {
     queue: Arc<Queue>,
-    cores: usize,
+    most: usize,
 }
 
-impl Ahead {
-    /// Starts the threads.
-    pub fn new() -> Self {
+impl Jobs {
+    /// Starts `threads` threads. At most `most` jobs may wait; a further one is not taken on.
+    pub(super) fn new(threads: usize, most: usize) -> Self {
         let queue = Arc::new(Queue::default());
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        for n in 0..cores + WAITING {
+        for n in 0..threads {
             let queue = queue.clone();
             // Without a thread readers decode for themselves.
             let _ = std::thread::Builder::new()
-                .name(format!("ahead-{n}"))
+                .name(format!("decode-{n}"))
                 .spawn(move || work(&queue));
         }
-        Self { queue, cores }
+        Self { queue, most }
     }
 
-    /// Returns the number of threads that can work at the same time.
-    pub fn cores(&self) -> usize {
-        self.cores
+    /// Returns true if no job waits.
+    pub(super) fn is_idle(&self) -> bool {
+        let jobs = self.queue.jobs.lock().unwrap_or_else(|e| e.into_inner());
+        jobs.0.is_empty()
     }
 
     /// Takes a job on, unless too many wait.
-    pub fn submit(&self, job: impl FnOnce() + Send + 'static) {
+    pub(super) fn submit(&self, job: impl FnOnce() + Send + 'static) {
         let mut jobs = self.queue.jobs.lock().unwrap_or_else(|e| e.into_inner());
-        if jobs.0.len() < MOST_WAITING {
+        if jobs.0.len() < self.most {
             jobs.0.push_back(Box::new(job));
             self.queue.changed.notify_one();
         }
     }
 
     /// Takes on a job that somebody waits for already: before all others, however many wait.
-    pub fn submit_first(&self, job: impl FnOnce() + Send + 'static) {
+    pub(super) fn submit_first(&self, job: impl FnOnce() + Send + 'static) {
         let mut jobs = self.queue.jobs.lock().unwrap_or_else(|e| e.into_inner());
-        if jobs.0.len() < MOST_WAITING {
+        if jobs.0.len() < self.most {
             jobs.0.push_front(Box::new(job));
             self.queue.changed.notify_one();
         }
     }
 }
 
-impl Default for Ahead {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Drop for Ahead {
+impl Drop for Jobs {
     fn drop(&mut self) {
         self.queue.jobs.lock().unwrap_or_else(|e| e.into_inner()).1 = true;
         self.queue.changed.notify_all();
@@ -104,11 +91,11 @@ mod tests {
 
     #[test]
     fn jobs_run_and_a_panicking_one_does_no_harm() {
-        let ahead = Ahead::new();
+        let pool = Jobs::new(3, 64);
         let (send, receive) = std::sync::mpsc::channel();
         for n in 0..8 {
             let send = send.clone();
-            ahead.submit(move || {
+            pool.submit(move || {
                 assert!(n != 3, "a job that fails");
                 send.send(n).unwrap();
             });

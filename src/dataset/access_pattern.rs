@@ -1,0 +1,323 @@
+//! How one open file is read: in order, at random, or one sample of it.
+//!
+//! There is one for each handle, fed with byte ranges, and one for each dataset below it, fed with its blocks: what a
+//! request of the kernel is to a handle, a block is to a dataset. It is a guess, and only about speed. It never fetches
+//! anything itself: `prefetch` asks it what comes next.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard};
+
+use crate::tuning::Tuning;
+
+/// Blocks of which is remembered how much was read.
+const MOST_PARTLY: usize = 1 << 14;
+
+/// How often the blocks that are fetched ahead are doubled at most: there are fewer bytes in any machine.
+const MOST_DOUBLED: u32 = 16;
+
+/// The detector of access patterns. Any thread may use it.
+#[derive(Debug, Default)]
+pub struct AccessPattern {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The bytes read, if they are known.
+    extent: Option<Extent>,
+    /// The block read last.
+    last: Option<u64>,
+    /// The end of the blocks that were asked for ahead.
+    asked: u64,
+    /// Steps in order since the last jump.
+    steps: u32,
+    /// True if the steps began with the first block.
+    from_start: bool,
+    /// How often what is fetched ahead was doubled since the last jump.
+    doubled: u32,
+    /// Bytes read of blocks that were read in part.
+    partly: HashMap<u64, u64>,
+    /// The phase at which requests begin, and the number in a row that did not.
+    phase: Option<u64>,
+    astray: u32,
+}
+
+/// The bytes that were read through one handle: one range, or more.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// The offset of the first byte.
+    pub start: u64,
+    /// The end of the range.
+    pub end: u64,
+    /// The end of the last read.
+    last: u64,
+    /// True if reads were elsewhere, too.
+    scattered: bool,
+    /// True if it began where another handle had got to.
+    follows: bool,
+}
+
+impl Extent {
+    /// Returns true if it may be one sample out of a file of `len` bytes.
+    pub fn is_sample(&self, len: u64) -> bool {
+        let short = self.end - self.start <= len / 4;
+        self.start > 0 && short && !self.scattered && !self.follows
+    }
+
+    /// Returns true if a reader who goes on at `at` may have read in order what this handle has read, in a file of `len`
+    /// bytes. Requests of one reader are at most `under_way` bytes apart.
+    pub fn leads_to(&self, at: u64, len: u64, under_way: u64) -> bool {
+        let within = self.start <= at && at <= self.end.saturating_add(under_way);
+        !self.is_sample(len) && (within || at.abs_diff(self.last) <= under_way)
+    }
+}
+
+/// A step of a reader from block to block, as the prefetcher sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    /// The block that is read.
+    pub block: u64,
+    /// Most blocks to fetch ahead, as long as nobody has waited for one.
+    pub depth: u64,
+    /// Most blocks to fetch ahead at all.
+    pub most: u64,
+    /// The end of all blocks.
+    pub end: u64,
+    /// Steps after which a reader who began in the middle is believed to go on.
+    pub patience: u32,
+    /// The number of blocks by which requests may be out of order.
+    pub slack: u64,
+}
+
+impl AccessPattern {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Notes a read of bytes; those of one range may come in any order. Returns true if it is the first.
+    pub fn note(&self, offset: u64, len: u64) -> bool {
+        let mut state = self.state();
+        let end = offset.saturating_add(len);
+        let Some(seen) = state.extent.as_mut() else {
+            state.extent = Some(Extent {
+                start: offset,
+                end,
+                last: end,
+                scattered: false,
+                follows: false,
+            });
+            return true;
+        };
+        seen.last = end;
+        if offset <= seen.end && end >= seen.start {
+            seen.start = seen.start.min(offset);
+            seen.end = seen.end.max(end);
+        } else {
+            seen.scattered = true;
+        }
+        false
+    }
+
+    /// Notes that its first read was where another handle had got to.
+    pub fn follows(&self) {
+        if let Some(extent) = self.state().extent.as_mut() {
+            extent.follows = true;
+        }
+    }
+
+    /// Returns the bytes that were read; `None` if none were.
+    pub fn extent(&self) -> Option<Extent> {
+        self.state().extent
+    }
+
+    /// Notes that a block is read, and returns the blocks to fetch now, at most `depth` of them and below `end`.
+    ///
+    /// The kernel reads ahead of a single sample, too, hence the patience. Requests of one reader are served at the same
+    /// time, hence the slack.
+    pub fn reads(&self, step: Step) -> Range<u64> {
+        let mut state = self.state();
+        let block = step.block;
+        match state.last {
+            Some(last) if block <= last && last - block <= step.slack => 0..0,
+            Some(last) if block > last && block - last <= step.slack => {
+                state.last = Some(block);
+                state.steps = state.steps.saturating_add(1);
+                if !state.from_start && state.steps < step.patience {
+                    return 0..0;
+                }
+                let depth = step.depth.saturating_mul(1 << state.doubled);
+                let depth = depth.min(step.most).max(step.depth);
+                let from = state.asked.max(block + 1);
+                let to = (block + 1).saturating_add(depth).min(step.end).max(from);
+                state.asked = to;
+                from..to
+            }
+            _ => {
+                state.last = Some(block);
+                state.asked = block + 1;
+                state.steps = 0;
+                state.doubled = 0;
+                state.from_start = block == 0;
+                0..0
+            }
+        }
+    }
+
+    /// Notes that the reader waits for a block that is on its way while there is nothing else to do: twice as many are
+    /// fetched ahead from now on.
+    pub fn waits(&self) {
+        let mut state = self.state();
+        state.doubled = (state.doubled + 1).min(MOST_DOUBLED);
+    }
+
+    /// Returns the offset at which blocks of `size` bytes should begin, modulo their size, for a reader who asks for
+    /// `len` bytes at `at`: where his requests do, so that each is in one block.
+    pub fn phase(&self, at: u64, len: u64, size: u64) -> u64 {
+        let mut state = self.state();
+        let here = at % size;
+        let phase = *state.phase.get_or_insert(here);
+        let inside = (here + size - phase) % size;
+        if inside.saturating_add(len) <= size {
+            state.astray = 0;
+            return phase;
+        }
+        state.astray += 1;
+        if state.astray < 2 {
+            return phase;
+        }
+        state.astray = 0;
+        *state.phase.insert(here)
+    }
+
+    /// Returns true if the reader has got to a block, so that nobody need fetch it for him any more.
+    pub fn has_reached(&self, block: u64) -> bool {
+        self.state().last.is_some_and(|last| last >= block)
+    }
+
+    /// Returns true if all that was read, if anything, may be the beginning of a pass in order.
+    pub fn is_in_order(&self) -> bool {
+        let state = self.state();
+        state.last.is_none() || state.from_start || state.steps >= Tuning::SETTLED
+    }
+
+    /// Returns true if blocks have been read in order for a while.
+    pub fn is_settled(&self) -> bool {
+        self.state().steps >= Tuning::SETTLED
+    }
+
+    /// Notes that `read` more bytes of a block of `len` were read; true once that is all of them.
+    ///
+    /// Bytes that are read twice count twice: the answer is a guess, and only good for giving up a block
+    /// that could be had again.
+    pub fn is_consumed(&self, block: u64, read: u64, len: u64) -> bool {
+        let mut state = self.state();
+        if read >= len {
+            state.partly.remove(&block);
+            return true;
+        }
+        if state.partly.len() >= MOST_PARTLY {
+            state.partly.clear();
+        }
+        let sum = state.partly.entry(block).or_default();
+        *sum += read;
+        let all = *sum >= len;
+        if all {
+            state.partly.remove(&block);
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reads(pattern: &AccessPattern, block: u64, end: u64, slack: u64) -> Range<u64> {
+        pattern.reads(Step {
+            block,
+            depth: 4,
+            most: 16,
+            end,
+            patience: 3,
+            slack,
+        })
+    }
+
+    #[test]
+    fn the_second_block_in_order_starts_it() {
+        let s = AccessPattern::default();
+        assert!(s.is_in_order());
+        assert!(reads(&s, 0, 100, 2).is_empty());
+        assert!(reads(&s, 0, 100, 2).is_empty());
+        assert!(s.is_in_order());
+        assert_eq!(reads(&s, 1, 100, 2), 2..6);
+        assert_eq!(reads(&s, 2, 100, 2), 6..7);
+        assert!(s.is_settled());
+        assert!(reads(&s, 1, 100, 2).is_empty());
+        assert!(s.has_reached(2) && !s.has_reached(3));
+        // Who begins elsewhere has to go on for longer.
+        assert!(reads(&s, 50, 100, 2).is_empty());
+        assert!(!s.is_settled() && !s.is_in_order());
+        assert!(reads(&s, 51, 100, 2).is_empty());
+        assert!(reads(&s, 52, 100, 2).is_empty());
+        assert_eq!(reads(&s, 53, 55, 2), 54..55);
+        assert!(reads(&s, 54, 55, 2).is_empty());
+    }
+
+    #[test]
+    fn more_is_fetched_for_a_reader_who_waits_until_he_jumps() {
+        let s = AccessPattern::default();
+        reads(&s, 0, 1000, 2);
+        assert_eq!(reads(&s, 1, 1000, 2), 2..6);
+        s.waits();
+        assert_eq!(reads(&s, 2, 1000, 2), 6..11);
+        (0..100).for_each(|_| s.waits());
+        assert_eq!(reads(&s, 3, 1000, 2), 11..20);
+        reads(&s, 500, 1000, 2);
+        for block in 501..503 {
+            reads(&s, block, 1000, 2);
+        }
+        assert_eq!(reads(&s, 503, 1000, 2), 504..508);
+    }
+
+    #[test]
+    fn requests_of_one_reader_may_be_served_at_the_same_time() {
+        let s = AccessPattern::default();
+        // Two of 16 blocks each, in turn; then rows of a band come back to its first block.
+        for block in 0..16 {
+            reads(&s, block, 100, 20);
+            reads(&s, 16 + block, 100, 20);
+        }
+        assert!(s.is_settled() && s.is_in_order());
+        assert!(reads(&s, 12, 100, 20).is_empty());
+        assert_eq!(reads(&s, 32, 100, 20), 36..37);
+        // Further off is elsewhere.
+        assert!(reads(&s, 60, 100, 20).is_empty());
+        assert!(!s.is_settled());
+    }
+
+    #[test]
+    fn blocks_begin_where_requests_do() {
+        let s = AccessPattern::default();
+        assert_eq!(s.phase(2148, 1000, 1000), 148);
+        assert_eq!(s.phase(3148, 1000, 1000), 148);
+        assert_eq!(s.phase(4148, 500, 1000), 148);
+        // One that does not fit is nothing yet.
+        assert_eq!(s.phase(4648, 1000, 1000), 148);
+        assert_eq!(s.phase(6148, 1000, 1000), 148);
+        assert_eq!(s.phase(7648, 1000, 1000), 148);
+        assert_eq!(s.phase(8648, 1000, 1000), 648);
+        assert_eq!(s.phase(9000, 10, 1000), 648);
+    }
+
+    #[test]
+    fn a_block_is_consumed_when_all_its_bytes_were_read() {
+        let s = AccessPattern::default();
+        assert!(s.is_consumed(0, 10, 10));
+        assert!(!s.is_consumed(1, 4, 10));
+        assert!(!s.is_consumed(2, 9, 10));
+        assert!(s.is_consumed(1, 6, 10));
+        assert!(!s.is_consumed(1, 4, 10));
+    }
+}

@@ -1,0 +1,164 @@
+//! Which blocks are fetched before their reader asks for them, for all that is read in blocks.
+//!
+//! The kernel reads ahead, too. A reader in order has two of its windows under way: when he gets to the first byte of
+//! one, the kernel asks for the next. For a program that said that it reads in order (`posix_fadvise`, as `cat`, `cp` and
+//! `sha256sum` do) windows are twice as large. All requests of a reader may be served at the same time, in any order.
+//!
+//! What is fetched follows from the blocks of the dataset; how much begins with a fixed number of bytes and grows while the
+//! reader has to wait for blocks that are on their way. Never more than the cache has room for beside what is being read.
+
+use std::ops::Range;
+
+use crate::dataset::access_pattern::{AccessPattern, Step};
+use crate::tuning::Tuning;
+
+/// The rule of one mount.
+#[derive(Clone, Debug)]
+pub struct Prefetcher {
+    tuning: Tuning,
+    /// Bytes of the cache.
+    cache: u64,
+}
+
+/// The blocks of a dataset that a reader goes through.
+#[derive(Clone, Copy, Debug)]
+pub struct Extents {
+    /// Bytes of one.
+    pub bytes: u64,
+    /// The number of blocks.
+    pub count: u64,
+    /// Blocks that a reader of rows comes back to; 1 if none.
+    pub row: u64,
+    /// Blocks that requests under way use.
+    pub reading: u64,
+}
+
+impl Prefetcher {
+    /// Creates the rule for a cache of so many bytes.
+    pub fn new(tuning: Tuning, cache: u64) -> Self {
+        Self { tuning, cache }
+    }
+
+    /// Returns the bytes that the kernel is to read ahead, a multiple of a KiB.
+    pub fn window(&self) -> u64 {
+        let (least, most) = (*self.tuning.window.start(), *self.tuning.window.end());
+        let bytes = self.cache / self.tuning.window_share / least * least;
+        bytes.clamp(least, most)
+    }
+
+    /// Returns the most bytes of a file that one reader has under way.
+    pub fn under_way(&self) -> u64 {
+        4 * self.window()
+    }
+
+    /// Returns the number of blocks by which requests may be out of order.
+    fn slack(&self, blocks: Extents) -> u64 {
+        (self.under_way() / blocks.bytes.max(1))
+            .max(2)
+            .max(blocks.row)
+    }
+
+    /// Returns the number of steps from block to block that a single sample may take: its own, and what the kernel
+    /// reads ahead of it. A program that takes samples does not say that it reads in order.
+    fn patience(&self, blocks: Extents) -> u32 {
+        let steps = (2 * self.window() / blocks.bytes.max(1)).max(2);
+        u32::try_from(steps).unwrap_or(u32::MAX).saturating_add(2)
+    }
+
+    /// Returns the most blocks to fetch ahead to begin with, and at all.
+    fn depth(&self, blocks: Extents) -> (u64, u64) {
+        let bytes = blocks.bytes.max(1);
+        let room = (self.cache / bytes).saturating_sub(blocks.reading) / 2;
+        let (least, many) = (
+            *self.tuning.ahead_blocks.start(),
+            *self.tuning.ahead_blocks.end(),
+        );
+        let depth = (self.tuning.ahead / bytes).clamp(least, many);
+        let growth = (self.tuning.most_ahead / self.tuning.ahead.max(1)).max(1);
+        (depth.min(room), depth.saturating_mul(growth).min(room))
+    }
+
+    /// Notes that a block is read, and returns those to fetch now. `is_awaited` is asked of a reader in order: whether the
+    /// block is on its way still, while there is nothing else to do.
+    pub fn reads(
+        &self,
+        pattern: &AccessPattern,
+        blocks: Extents,
+        block: u64,
+        is_awaited: impl FnOnce() -> bool,
+    ) -> Range<u64> {
+        if pattern.is_settled() && is_awaited() {
+            pattern.waits();
+        }
+        let (depth, most) = self.depth(blocks);
+        pattern.reads(Step {
+            block,
+            depth,
+            most,
+            end: blocks.count,
+            patience: self.patience(blocks),
+            slack: self.slack(blocks),
+        })
+    }
+
+    /// Returns the first blocks, to be fetched for a reader who is about to begin.
+    pub fn first(&self, blocks: Extents) -> Range<u64> {
+        0..self.depth(blocks).0.min(blocks.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefetcher(cache: u64) -> Prefetcher {
+        Prefetcher::new(Tuning::default(), cache)
+    }
+
+    fn blocks(bytes: u64) -> Extents {
+        Extents {
+            bytes,
+            count: 1000,
+            row: 1,
+            reading: 4,
+        }
+    }
+
+    #[test]
+    fn a_quarter_of_a_small_cache_is_under_way() {
+        let under_way = |cache| prefetcher(cache).under_way();
+        assert_eq!(under_way(256 << 20), 8 << 20);
+        assert_eq!(under_way(32 << 20), 8 << 20);
+        assert_eq!(under_way(8 << 20), 2 << 20);
+        assert_eq!(under_way(5_000_000), 1 << 20);
+        assert_eq!(under_way(1 << 20), 512 << 10);
+        assert_eq!(under_way(0), 512 << 10);
+    }
+
+    #[test]
+    fn small_blocks_may_be_further_out_of_order() {
+        let prefetcher = prefetcher(256 << 20);
+        let numbers = |bytes| {
+            let blocks = blocks(bytes);
+            (prefetcher.slack(blocks), prefetcher.patience(blocks))
+        };
+        assert_eq!(numbers(1 << 20), (8, 6));
+        assert_eq!(numbers(64 << 10), (128, 66));
+        assert_eq!(numbers(1 << 30), (2, 4));
+        assert_eq!(numbers(0), (8 << 20, (4 << 20) + 2));
+        let rows = Extents {
+            row: 50,
+            ..blocks(1 << 20)
+        };
+        assert_eq!(prefetcher.slack(rows), 50);
+    }
+
+    #[test]
+    fn no_more_is_fetched_than_there_is_room_for() {
+        assert_eq!(prefetcher(256 << 20).depth(blocks(1 << 20)), (8, 64));
+        assert_eq!(prefetcher(256 << 20).depth(blocks(8 << 20)), (2, 14));
+        assert_eq!(prefetcher(8 << 20).depth(blocks(1 << 20)), (2, 2));
+        assert_eq!(prefetcher(8 << 20).depth(blocks(4 << 20)), (0, 0));
+        assert_eq!(prefetcher(256 << 20).first(blocks(1 << 10)), 0..32);
+    }
+}
