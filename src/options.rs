@@ -51,6 +51,8 @@ pub struct FsOptions {
     /// Largest array of fixed-width text that is made from text of variable length, in bytes; past it the arrays that it
     /// is stored as are shown. `None`: the defaults of [`FsOptions::text_limit`] and [`FsOptions::strings_limit`].
     pub text_limit: Option<u64>,
+    /// Serve a program that asks alone where it runs, and look out for its next request.
+    pub scheduling: bool,
     /// The name of the format that stores are shown by, whatever they say of themselves.
     pub kind: Option<String>,
 }
@@ -66,6 +68,7 @@ impl Default for FsOptions {
             cache_size: 256 << 20,
             external: External::Deny,
             text_limit: None,
+            scheduling: true,
             kind: None,
         }
     }

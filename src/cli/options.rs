@@ -130,6 +130,18 @@ const KNOWN: &[MountOption] = &[
         help: "largest fixed-width form of text [4G; of packed text no more than 64 times what is stored]",
     },
     MountOption {
+        name: "scheduling",
+        set: Setter::Value("WHICH", |to, text| {
+            to.fs.scheduling = match text {
+                "auto" => true,
+                "off" => false,
+                _ => return Err("expected auto or off"),
+            };
+            Ok(())
+        }),
+        help: "off: never look out for requests, nor serve a program on the processor it runs on [auto]",
+    },
+    MountOption {
         name: "kind",
         set: Setter::Value("KIND", |to, text| {
             to.fs.kind = (text != "auto").then(|| text.to_owned());

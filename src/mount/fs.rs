@@ -229,6 +229,11 @@ impl Fs {
         let _ = self.context.serving.set(report);
     }
 
+    /// Returns true if the threads that serve the mount may be placed.
+    pub fn schedules(&self) -> bool {
+        self.context.options.scheduling
+    }
+
     /// Returns the bytes that the kernel is to read ahead.
     pub fn window(&self) -> u64 {
         self.context.prefetch.window()

@@ -5,10 +5,8 @@
 //! for FUSE_OVER_IO_URING: fuser accepts it but serves no such queue, and the mount hangs.
 
 mod adapter;
-mod awake;
-mod crew;
-mod near;
 mod reply;
+mod scheduling;
 pub mod session;
 pub mod table;
 pub mod unmount;

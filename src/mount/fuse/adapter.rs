@@ -7,9 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use fuser::{Errno, FopenFlags, INodeNo, Notifier, OpenAccMode, Request};
 
-use super::awake::Awake;
-use super::crew::Crew;
-use super::near::{NOT_NEAR, Near};
+use super::scheduling::{Length, Scheduling};
 use crate::mount::fs::{Fs, FsError};
 
 /// A view of a store as `fuser` wants to see it.
@@ -17,79 +15,74 @@ pub struct Adapter {
     pub(super) fs: Fs,
     /// The kernel lets files be mapped that are opened for direct reads (Linux 6.6).
     pub(super) maps_direct: bool,
-    link: Arc<OnceLock<Link>>,
-    crew: Option<Arc<Crew>>,
+    link: Arc<Link>,
 }
 
-/// A request that a thread of the crew has, until it is answered.
+/// What leads to the kernel beside answers, and to the threads of the session.
+pub struct Link {
+    notifier: OnceLock<Notifier>,
+    scheduling: Scheduling,
+}
+
+impl Link {
+    /// Connects with the session.
+    pub fn set(&self, session: &fuser::Session<Adapter>) -> io::Result<()> {
+        let _ = self.notifier.set(session.notifier());
+        let device = session.as_fd().try_clone_to_owned();
+        self.scheduling.set_device(device)
+    }
+}
+
+/// A request that a thread of the session has, until it is answered.
 pub(super) struct Work<'a>(&'a Adapter);
 
 impl Drop for Work<'_> {
     fn drop(&mut self) {
-        if let Some(crew) = &self.0.crew
-            && crew.rest()
-        {
-            self.0.stay_awake();
-        }
-    }
-}
-
-/// What leads to the kernel beside answers.
-pub struct Link {
-    notifier: Notifier,
-    awake: Awake,
-}
-
-impl Link {
-    pub fn new(session: &fuser::Session<Adapter>) -> io::Result<Self> {
-        Ok(Self {
-            notifier: session.notifier(),
-            awake: Awake::new(session.as_fd().try_clone_to_owned()?),
-        })
+        self.0.scheduling().end(|| self.0.fs.is_decoding());
     }
 }
 
 impl Adapter {
     pub fn new(fs: Fs) -> Self {
-        // It is only about speed.
-        let near = Near::new();
-        let quick = fs.stores_quickly();
-        let crew = (quick || near.is_some()).then(|| Crew::new(quick, near).ok());
-        let crew = crew.flatten();
-        let about = crew.clone();
-        let report = move || about.as_ref().map_or(NOT_NEAR.into(), |crew| crew.report());
-        fs.report_serving(Box::new(report));
+        let scheduling = Scheduling::new(fs.stores_quickly(), fs.schedules());
+        let link = Arc::new(Link {
+            notifier: OnceLock::new(),
+            scheduling,
+        });
+        let about = link.clone();
+        fs.report_serving(Box::new(move || about.scheduling.report()));
         Self {
             fs,
-            crew,
             maps_direct: false,
-            link: Arc::default(),
+            link,
         }
     }
 
-    /// Where the session puts its link.
-    pub fn link(&self) -> &Arc<OnceLock<Link>> {
+    /// Returns what the session is linked by, once it is there.
+    pub fn link(&self) -> &Arc<Link> {
         &self.link
+    }
+
+    fn scheduling(&self) -> &Scheduling {
+        &self.link.scheduling
+    }
+
+    fn begin(&self, request: &Request, length: Length) -> Work<'_> {
+        self.scheduling().begin(request.pid(), length);
+        Work(self)
     }
 
     /// A request begins; to be held until it is answered.
     pub(super) fn work(&self, request: &Request) -> Work<'_> {
-        if let Some(crew) = &self.crew {
-            crew.begin(request.pid());
-        }
-        Work(self)
+        self.begin(request, Length::Moment)
     }
 
-    /// The same of one that may take more than a moment.
+    /// A request begins that may take more than a moment.
     pub(super) fn longer_work(&self, request: &Request) -> Work<'_> {
-        let work = self.work(request);
-        if let Some(crew) = &self.crew {
-            crew.step_up();
-        }
-        work
+        self.begin(request, Length::Longer)
     }
 
-    /// The same of one that closes a file, which may be stored now: quickly, or not.
+    /// A request begins that closes a file, which may be stored now: quickly, or not.
     pub(super) fn last_work(&self, request: &Request) -> Work<'_> {
         if self.fs.stores_quickly() || !self.fs.is_writable() {
             self.work(request)
@@ -98,53 +91,29 @@ impl Adapter {
         }
     }
 
-    /// The same of one that may take long.
+    /// A request begins that may take long.
     pub(super) fn long_work(&self, request: &Request) -> Work<'_> {
-        let work = self.work(request);
-        if let Some(crew) = &self.crew {
-            crew.call_another();
-        }
-        work
+        self.begin(request, Length::Long)
     }
 
     /// What this thread does next is work for several.
     pub(super) fn spread(&self) {
-        if let Some(crew) = &self.crew {
-            crew.spread();
-        }
+        self.scheduling().spread();
     }
 
     /// Gives an answer that is waited for.
     pub(super) fn answer<T>(&self, reply: impl FnOnce() -> T) -> T {
-        match &self.crew {
-            Some(crew) => crew.answer(reply),
-            None => reply(),
-        }
+        self.scheduling().answer(reply)
     }
 
     /// Several answers are wanted at once.
     pub(super) fn apart(&self) {
-        if let Some(crew) = &self.crew {
-            crew.apart();
-        }
+        self.scheduling().apart();
     }
 
-    /// After an answer: stays awake for the next request.
+    /// After an answer: looks out for the next request, unless decoders need the processor.
     pub(super) fn look_out(&self) {
-        // A crew of which one waits sees to that for all requests.
-        if !self.fs.stores_quickly() {
-            self.stay_awake();
-        }
-    }
-
-    /// Unless decoders need the processor.
-    fn stay_awake(&self) {
-        if let Some(link) = self.link.get()
-            && !self.crew.as_ref().is_some_and(|crew| crew.is_here())
-            && !self.fs.is_decoding()
-        {
-            link.awake.look_out();
-        }
+        self.scheduling().answered(|| self.fs.is_decoding());
     }
 
     /// Puts the bytes of a file that was just opened into the page cache, which spares the kernel a request.
@@ -152,11 +121,11 @@ impl Adapter {
     /// It waits for pages that somebody is reading. Nobody is: this handle is the first, and others may follow only
     /// while this thread works; of the threads that are here at the same time the last to come waits for nobody.
     pub(super) fn give(&self, ino: INodeNo, handle: u64) {
-        if let Some(link) = self.link.get()
+        if let Some(notifier) = self.link.notifier.get()
             && let Ok(Some(bytes)) = self.ask(|fs| Ok(fs.whole(handle)))
         {
             // Without it the kernel asks.
-            let _ = link.notifier.store(ino, 0, &bytes);
+            let _ = notifier.store(ino, 0, &bytes);
         }
     }
 

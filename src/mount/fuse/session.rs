@@ -19,7 +19,7 @@ use signal_hook::consts::{
 use signal_hook::iterator::Signals;
 
 use crate::mount::fs::Fs;
-use crate::mount::fuse::adapter::{Adapter, Link};
+use crate::mount::fuse::adapter::Adapter;
 use crate::mount::fuse::table;
 use crate::mount::fuse::unmount::unmount;
 
@@ -75,7 +75,7 @@ impl Session {
         let adapter = Adapter::new(fs);
         let link = adapter.link().clone();
         let serving = fuser::Session::new(adapter, mount_point, &config(appearance))?;
-        let _ = link.set(Link::new(&serving)?);
+        link.set(&serving)?;
         let mounted = table::at(mount_point)?
             .filter(table::Mounted::is_ours)
             .ok_or_else(|| io::Error::other("the new mount is not in the mount table"))?;

@@ -1,6 +1,6 @@
 //! Staying awake for the next request.
 //!
-//! Who opens one small file after another sends each request as soon as the one before is answered. Waking a
+//! A program that opens one small file after another sends each request as soon as the one before is answered. Waking a
 //! thread for it takes longer than answering it, in a virtual machine several times as long. So after an answer
 //! one thread looks out for the next request for a moment before it sleeps. It does not while that proves useless,
 //! or while others want the processor.
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// What became of looking out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(super) enum Outcome {
     /// There is a request, or the mount has ended.
     Request,
     Nothing,
@@ -36,7 +36,7 @@ pub enum Outcome {
 }
 
 /// Looks out for requests of one mount.
-pub struct Awake {
+pub(super) struct BusyPoll {
     device: OwnedFd,
     taken: AtomicBool,
     in_vain: AtomicU32,
@@ -45,9 +45,9 @@ pub struct Awake {
     pause_end: AtomicU64,
 }
 
-impl Awake {
+impl BusyPoll {
     /// `device` can be polled for requests.
-    pub fn new(device: OwnedFd) -> Self {
+    pub(super) fn new(device: OwnedFd) -> Self {
         Self {
             device,
             taken: AtomicBool::new(false),
@@ -62,7 +62,7 @@ impl Awake {
     }
 
     /// Returns when there is a request, or after a moment.
-    pub fn look_out(&self) -> Outcome {
+    pub(super) fn look_out(&self) -> Outcome {
         let start = Instant::now();
         if self.micros(start) < self.pause_end.load(Ordering::Relaxed)
             || self.taken.swap(true, Ordering::Acquire)
@@ -113,18 +113,18 @@ mod tests {
     fn a_request_is_seen_and_nobody_looks_out_for_ever() {
         let (requests, mut kernel) = std::io::pipe().unwrap();
         let mut asked = requests.try_clone().unwrap();
-        let awake = Awake::new(requests.into());
+        let poll = BusyPoll::new(requests.into());
         kernel.write_all(b"r").unwrap();
         for _ in 0..10 {
-            assert_eq!(awake.look_out(), Outcome::Request);
+            assert_eq!(poll.look_out(), Outcome::Request);
         }
         asked.read_exact(&mut [0]).unwrap();
-        let mut outcomes = std::iter::repeat_with(|| awake.look_out());
+        let mut outcomes = std::iter::repeat_with(|| poll.look_out());
         assert_eq!(outcomes.next(), Some(Outcome::Nothing));
         assert!(outcomes.take(1000).any(|outcome| outcome == Outcome::Left));
         // A mount that has ended can be polled as well.
         let (requests, kernel) = std::io::pipe().unwrap();
         drop(kernel);
-        assert_eq!(Awake::new(requests.into()).look_out(), Outcome::Request);
+        assert_eq!(BusyPoll::new(requests.into()).look_out(), Outcome::Request);
     }
 }

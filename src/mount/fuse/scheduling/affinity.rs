@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
-use crate::io::thread;
+use super::processor;
 use crate::io::thread::times_preempted;
 
 /// Requests in a row from one thread that are worth moving.
@@ -40,7 +40,8 @@ const PAUSES: RangeInclusive<u64> = 1000..=1_000_000;
 const WELL: u32 = 256;
 
 /// Why a session does without.
-pub const NOT_NEAR: &str = "not permitted: needs CAP_SYS_NICE and the usual scheduling policy";
+pub(super) const NOT_PERMITTED: &str =
+    "not permitted: needs CAP_SYS_NICE and the usual scheduling policy";
 
 /// No processor.
 const NOWHERE: i32 = -1;
@@ -54,7 +55,7 @@ thread_local! {
 
 /// Where the threads of one session are to run. It is a guess about speed: races only make it worse.
 #[derive(Debug)]
-pub struct Near {
+pub(super) struct CpuAffinity {
     /// The thread that the last request came from, and requests in a row from it.
     caller: AtomicU32,
     row: AtomicU32,
@@ -71,10 +72,10 @@ pub struct Near {
     pauses: AtomicU64,
 }
 
-impl Near {
+impl CpuAffinity {
     /// `None` if this process may not.
-    pub fn new() -> Option<Self> {
-        thread::allow_moves().then(|| Self {
+    pub(super) fn new() -> Option<Self> {
+        processor::allow_moves().then(|| Self {
             caller: AtomicU32::new(0),
             row: AtomicU32::new(0),
             in_vain: AtomicU32::new(0),
@@ -93,8 +94,8 @@ impl Near {
 
     /// This thread has a request of the thread `caller`; 0: nobody waits for the answer. Whether one program is to be
     /// served where it runs.
-    pub fn request(&self, caller: u32) -> bool {
-        if thread::is_idle() {
+    pub(super) fn request(&self, caller: u32) -> bool {
+        if processor::is_idle() {
             SINCE.set(Some(Instant::now()));
         }
         if caller != 0 {
@@ -123,7 +124,7 @@ impl Near {
     }
 
     /// Answers may be given anywhere: several are wanted at once.
-    pub fn apart(&self) {
+    pub(super) fn apart(&self) {
         self.row.store(0, Ordering::Relaxed);
         self.place.store(NOWHERE, Ordering::Relaxed);
     }
@@ -140,7 +141,7 @@ impl Near {
     }
 
     /// What became of it so far.
-    pub fn report(&self) -> Json {
+    pub(super) fn report(&self) -> Json {
         json!({
             "answers": self.here.load(Ordering::Relaxed),
             "pauses": self.pauses.load(Ordering::Relaxed),
@@ -148,37 +149,37 @@ impl Near {
     }
 
     /// Moves this thread to where it is to run. Whether that is where a program runs.
-    pub fn follow(&self) -> bool {
+    pub(super) fn follow(&self) -> bool {
         let place = self.place.load(Ordering::Relaxed);
         if place == NOWHERE {
             self.step_up();
         }
         // A program may have processors of its own.
-        if !thread::move_to(usize::try_from(place).ok()) {
+        if !processor::move_to(usize::try_from(place).ok()) {
             self.apart();
             return false;
         }
         place != NOWHERE
     }
 
-    /// Whether this thread serves a program where it runs.
-    pub fn is_here(&self) -> bool {
+    /// Returns true if this thread serves a program where it runs.
+    pub(super) fn is_here(&self) -> bool {
         let place = usize::try_from(self.place.load(Ordering::Relaxed)).ok();
-        place.is_some() && place == thread::place()
+        place.is_some() && place == processor::place()
     }
 
     /// What this thread does next may take more than a moment, or it will not serve for a while.
-    pub fn step_up(&self) {
+    pub(super) fn step_up(&self) {
         SINCE.set(None);
         // That it may was tried before.
-        let _ = thread::set_idle(false);
+        let _ = processor::set_idle(false);
     }
 
     /// What this thread does next is work for several.
-    pub fn spread(&self) {
+    pub(super) fn spread(&self) {
         self.step_up();
         // As before.
-        let _ = thread::move_to(None);
+        let _ = processor::move_to(None);
     }
 
     /// The processor belongs to who waits for an answer. Whether this thread has the idle policy now.
@@ -186,12 +187,12 @@ impl Near {
         if !self.follow() {
             return false;
         }
-        let since = match thread::is_idle() {
+        let since = match processor::is_idle() {
             true => SINCE.get(),
             false => None,
         };
         let since = since.unwrap_or_else(Instant::now);
-        if !thread::set_idle(true) {
+        if !processor::set_idle(true) {
             return false;
         }
         if since.elapsed() > LONG {
@@ -202,7 +203,7 @@ impl Near {
     }
 
     /// Gives an answer, and the processor to who waits for it.
-    pub fn answer<T>(&self, reply: impl FnOnce() -> T) -> T {
+    pub(super) fn answer<T>(&self, reply: impl FnOnce() -> T) -> T {
         if !self.step_back() {
             self.step_up();
             return reply();
@@ -236,75 +237,75 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    fn near() -> Option<Arc<Near>> {
-        let near = Near::new();
-        if near.is_none() {
+    fn affinity() -> Option<Arc<CpuAffinity>> {
+        let affinity = CpuAffinity::new();
+        if affinity.is_none() {
             eprintln!("NOT TESTED: needs root: this process may not leave the idle policy");
         }
-        near.map(Arc::new)
+        affinity.map(Arc::new)
     }
 
     /// In a thread of its own: it moves.
-    fn session(work: impl FnOnce(Arc<Near>) + Send + 'static) {
-        if let Some(near) = near() {
-            std::thread::spawn(move || work(near)).join().unwrap();
+    fn session(work: impl FnOnce(Arc<CpuAffinity>) + Send + 'static) {
+        if let Some(affinity) = affinity() {
+            std::thread::spawn(move || work(affinity)).join().unwrap();
         }
     }
 
     #[test]
     fn one_caller_in_a_row_is_followed_and_a_second_ends_it() {
-        session(|near| {
+        session(|affinity| {
             let here = std::process::id();
-            assert!((0..SETTLED).all(|_| !near.request(here)));
-            assert!(near.request(here) && near.is_here());
-            assert!(thread::place().is_some());
+            assert!((0..SETTLED).all(|_| !affinity.request(here)));
+            assert!(affinity.request(here) && affinity.is_here());
+            assert!(processor::place().is_some());
             // Nobody waits for this one.
-            assert!(near.request(0));
-            near.answer(|| assert!(thread::is_idle()));
+            assert!(affinity.request(0));
+            affinity.answer(|| assert!(processor::is_idle()));
             // Nor for the end of this, which several work on.
-            near.spread();
-            assert!(!near.is_here() && !thread::is_idle());
-            near.answer(|| assert!(near.is_here() && thread::is_idle()));
-            assert!(!near.request(1) && !near.is_here());
-            assert_eq!((thread::is_idle(), thread::place()), (false, None));
-            near.answer(|| assert!(!thread::is_idle()));
+            affinity.spread();
+            assert!(!affinity.is_here() && !processor::is_idle());
+            affinity.answer(|| assert!(affinity.is_here() && processor::is_idle()));
+            assert!(!affinity.request(1) && !affinity.is_here());
+            assert_eq!((processor::is_idle(), processor::place()), (false, None));
+            affinity.answer(|| assert!(!processor::is_idle()));
         });
     }
 
     #[test]
     fn a_caller_that_is_gone_is_not_followed() {
-        session(|near| {
+        session(|affinity| {
             // Above what the kernel numbers.
-            assert!((0..100).all(|_| !near.request(u32::MAX)));
+            assert!((0..100).all(|_| !affinity.request(u32::MAX)));
         });
     }
 
     #[test]
     fn answers_in_vain_end_in_a_pause_and_pauses_grow() {
-        session(|near| {
+        session(|affinity| {
             let here = std::process::id();
-            while near.pauses.load(Ordering::Relaxed) == 0 {
-                near.request(here);
-                near.answer(|| ());
+            while affinity.pauses.load(Ordering::Relaxed) == 0 {
+                affinity.request(here);
+                affinity.answer(|| ());
             }
-            assert!(!thread::is_idle() && !near.is_here());
+            assert!(!processor::is_idle() && !affinity.is_here());
             for _ in 0..30 {
-                near.make_pause();
+                affinity.make_pause();
             }
-            assert_eq!(near.pause.load(Ordering::Relaxed), *PAUSES.end());
-            assert!((0..SETTLED * 2).all(|_| !near.request(here)));
+            assert_eq!(affinity.pause.load(Ordering::Relaxed), *PAUSES.end());
+            assert!((0..SETTLED * 2).all(|_| !affinity.request(here)));
         });
     }
 
     #[test]
     fn who_takes_long_under_the_idle_policy_leaves_it() {
-        session(|near| {
+        session(|affinity| {
             let here = std::process::id();
-            while !near.request(here) || !near.step_back() {}
-            assert!(near.request(here));
+            while !affinity.request(here) || !affinity.step_back() {}
+            assert!(affinity.request(here));
             std::thread::sleep(LONG * 2);
-            near.answer(|| assert!(!thread::is_idle()));
-            assert!(near.pauses.load(Ordering::Relaxed) > 0);
+            affinity.answer(|| assert!(!processor::is_idle()));
+            assert!(affinity.pauses.load(Ordering::Relaxed) > 0);
         });
     }
 }

@@ -1,8 +1,8 @@
-//! Who waits for the kernel's next request.
+//! The threads that wait for the kernel's next request.
 //!
 //! Every request wakes a thread that sleeps in read(2). A program that writes one small file after another makes
 //! several requests for each, and waking threads takes longer than answering. So where operations are short, or one
-//! program is served where it runs (`near`), one thread waits for requests, awake between two of them (`awake`), and the
+//! program is served where it runs (`affinity`), one thread waits for requests, awake between two of them (`busy_poll`), and the
 //! others are in reserve. One of those is called for an operation that may take long, and for one that turns out to:
 //! while there are requests, a steward looks every millisecond.
 //!
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use super::near::{NOT_NEAR, Near};
+use super::affinity::{CpuAffinity, NOT_PERMITTED};
 
 /// How often the steward looks. What takes longer holds up others for that long.
 const TICK: Duration = Duration::from_millis(1);
@@ -28,10 +28,10 @@ const NEAR_TICK: Duration = Duration::from_millis(5);
 const QUIET: u32 = 50;
 
 /// The threads of a session. All methods may be called from any of them.
-pub struct Crew {
+pub(super) struct RequestThreads {
     /// Operations are short: one thread waits for requests whoever they come from.
     quick: bool,
-    near: Option<Near>,
+    affinity: Option<CpuAffinity>,
     state: Mutex<State>,
     /// Somebody in reserve is to wait for requests.
     called: Condvar,
@@ -41,7 +41,7 @@ pub struct Crew {
 
 #[derive(Default)]
 struct State {
-    /// Threads of the crew that wait for a request, or will in a moment.
+    /// Threads of the threads that wait for a request, or will in a moment.
     waiting: usize,
     /// Threads in reserve, and how many of them are called.
     reserve: usize,
@@ -57,7 +57,7 @@ struct State {
 }
 
 /// Tells the others when its thread, and so the mount, ends.
-struct End(Arc<Crew>);
+struct End(Arc<RequestThreads>);
 
 impl Drop for End {
     fn drop(&mut self) {
@@ -71,20 +71,20 @@ thread_local! {
     static END: RefCell<Option<End>> = const { RefCell::new(None) };
 }
 
-impl Crew {
-    pub fn new(quick: bool, near: Option<Near>) -> io::Result<Arc<Self>> {
-        let crew = Arc::new(Self {
+impl RequestThreads {
+    pub(super) fn new(quick: bool, affinity: Option<CpuAffinity>) -> io::Result<Arc<Self>> {
+        let threads = Arc::new(Self {
             quick,
-            near,
+            affinity,
             state: Mutex::default(),
             called: Condvar::new(),
             begun: Condvar::new(),
         });
-        let steward = crew.clone();
+        let steward = threads.clone();
         thread::Builder::new()
             .name("steward".to_owned())
             .spawn(move || steward.watch())?;
-        Ok(crew)
+        Ok(threads)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -92,9 +92,9 @@ impl Crew {
     }
 
     /// This thread has a request of the thread `caller`.
-    pub fn begin(&self, caller: u32) {
-        let near = self.near.as_ref();
-        let alone = near.is_some_and(|near| near.request(caller)) || self.quick;
+    pub(super) fn begin(&self, caller: u32) {
+        let affinity = self.affinity.as_ref();
+        let alone = affinity.is_some_and(|affinity| affinity.request(caller)) || self.quick;
         let has_joined = END.with_borrow(Option::is_some);
         let mut state = self.state();
         if state.alone && !alone {
@@ -114,50 +114,50 @@ impl Crew {
     }
 
     /// Gives an answer that is waited for.
-    pub fn answer<T>(&self, reply: impl FnOnce() -> T) -> T {
-        match &self.near {
-            Some(near) => near.answer(reply),
+    pub(super) fn answer<T>(&self, reply: impl FnOnce() -> T) -> T {
+        match &self.affinity {
+            Some(affinity) => affinity.answer(reply),
             None => reply(),
         }
     }
 
     /// How often a program was served where it runs, or why it is not.
-    pub fn report(&self) -> Json {
-        match &self.near {
-            Some(near) => near.report(),
-            None => NOT_NEAR.into(),
+    pub(super) fn report(&self) -> Json {
+        match &self.affinity {
+            Some(affinity) => affinity.report(),
+            None => NOT_PERMITTED.into(),
         }
     }
 
     /// Several answers are wanted at once.
-    pub fn apart(&self) {
-        if let Some(near) = &self.near {
-            near.apart();
+    pub(super) fn apart(&self) {
+        if let Some(affinity) = &self.affinity {
+            affinity.apart();
         }
     }
 
     /// Whether this thread serves a program where it runs.
-    pub fn is_here(&self) -> bool {
-        self.near.as_ref().is_some_and(Near::is_here)
+    pub(super) fn is_here(&self) -> bool {
+        self.affinity.as_ref().is_some_and(CpuAffinity::is_here)
     }
 
     /// Its answer may take long.
-    pub fn call_another(&self) {
+    pub(super) fn call_another(&self) {
         self.spread();
         self.call(&mut self.state());
     }
 
     /// Its answer may take more than a moment.
-    pub fn step_up(&self) {
-        if let Some(near) = &self.near {
-            near.step_up();
+    pub(super) fn step_up(&self) {
+        if let Some(affinity) = &self.affinity {
+            affinity.step_up();
         }
     }
 
     /// Its answer is work for several.
-    pub fn spread(&self) {
-        if let Some(near) = &self.near {
-            near.spread();
+    pub(super) fn spread(&self) {
+        if let Some(affinity) = &self.affinity {
+            affinity.spread();
         }
     }
 
@@ -171,7 +171,7 @@ impl Crew {
 
     /// The request of this thread is answered: waits until it is needed. Whether it is the one that waits for requests
     /// all the time.
-    pub fn rest(self: &Arc<Self>) -> bool {
+    pub(super) fn rest(self: &Arc<Self>) -> bool {
         END.with_borrow_mut(|end| {
             end.get_or_insert_with(|| End(self.clone()));
         });
@@ -208,8 +208,8 @@ impl Crew {
                 let woken = self.begun.wait_timeout(state, tick);
                 (state, _) = woken.unwrap_or_else(PoisonError::into_inner);
                 // Another processor that wakes up for a moment takes the program there.
-                let near = self.near.as_ref().is_some_and(Near::follow);
-                tick = if near { NEAR_TICK } else { TICK };
+                let affinity = self.affinity.as_ref().is_some_and(CpuAffinity::follow);
+                tick = if affinity { NEAR_TICK } else { TICK };
                 if state.requests == seen {
                     self.call(&mut state);
                     quiet += 1;
@@ -228,24 +228,27 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     /// A session: threads that take requests, each a sender of the answer and whether to take long.
-    fn session(crew: &Arc<Crew>, threads: usize) -> (Sender<Request>, Vec<thread::JoinHandle<()>>) {
+    fn session(
+        own: &Arc<RequestThreads>,
+        threads: usize,
+    ) -> (Sender<Request>, Vec<thread::JoinHandle<()>>) {
         let (sender, receiver) = channel::<Request>();
         let receiver = Arc::new(Mutex::new(receiver));
-        let work = move |crew: &Arc<Crew>, requests: &Mutex<Receiver<Request>>| {
+        let work = move |own: &Arc<RequestThreads>, requests: &Mutex<Receiver<Request>>| {
             loop {
                 let next = requests.lock().unwrap().recv();
                 let Ok((answer, wait)) = next else { return };
-                crew.begin(0);
+                own.begin(0);
                 if let Some(wait) = wait {
                     let _ = wait.recv();
                 }
                 answer.send(thread::current().id()).unwrap();
-                crew.rest();
+                own.rest();
             }
         };
         let threads = (0..threads).map(|_| {
-            let (crew, receiver) = (crew.clone(), receiver.clone());
-            thread::spawn(move || work(&crew, &receiver))
+            let (own, receiver) = (own.clone(), receiver.clone());
+            thread::spawn(move || work(&own, &receiver))
         });
         (sender, threads.collect())
     }
@@ -254,15 +257,15 @@ mod tests {
 
     #[test]
     fn one_thread_waits_and_another_takes_over_when_it_is_held_up() {
-        let crew = Crew::new(true, None).unwrap();
-        let (requests, threads) = session(&crew, 3);
+        let own = RequestThreads::new(true, None).unwrap();
+        let (requests, threads) = session(&own, 3);
         let ask = || {
             let (answer, answered) = channel();
             requests.send((answer, None)).unwrap();
             answered.recv().unwrap()
         };
         // Once each has had a request, all but one are in reserve.
-        while crew.state().reserve < 2 {
+        while own.state().reserve < 2 {
             ask();
         }
         let (go, wait) = channel();
@@ -278,11 +281,11 @@ mod tests {
 
     #[test]
     fn one_in_reserve_is_called_once() {
-        let crew = Crew::new(true, None).unwrap();
-        crew.state().reserve = 2;
-        crew.call_another();
-        crew.call_another();
-        let state = crew.state();
+        let own = RequestThreads::new(true, None).unwrap();
+        own.state().reserve = 2;
+        own.call_another();
+        own.call_another();
+        let state = own.state();
         assert_eq!((state.waiting, state.called), (1, 1));
     }
 }
