@@ -105,6 +105,13 @@ def test_without_the_right_it_is_served_the_usual_way(session_store):
         assert "not permitted" in mount.status()["same_processor"]
 
 
+def test_scheduling_is_switched_off_by_an_option(session_store):
+    with Mount(session_store, options="scheduling=off") as mount:
+        for _ in range(100):
+            read_all(mount.path)
+        assert mount.status()["same_processor"] == "switched off"
+
+
 @pytest.mark.parametrize("prefix", [[], UNPRIVILEGED], ids=["root", "unprivileged"])
 def test_many_small_samples_are_staged_either_way(tmp_path, prefix):
     arrays = {str(i): np.full((4, 3), i, "i4") for i in range(1000)}
