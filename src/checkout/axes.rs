@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// All of them, by the keys of the axes. Any thread may use it.
 #[derive(Default)]
-pub struct Axes {
+pub(super) struct Axes {
     held: Mutex<BTreeMap<String, AxisHold>>,
     freed: Condvar,
 }
@@ -21,7 +21,7 @@ enum AxisHold {
 }
 
 /// Some axes are held as long as it lives.
-pub struct Holding<'a> {
+pub(super) struct Holding<'a> {
     axes: &'a Axes,
     keys: Vec<String>,
 }
@@ -32,7 +32,7 @@ impl Axes {
     }
 
     /// Waits until nobody takes one of these axes away, and keeps everybody from it.
-    pub fn share(&self, mut keys: Vec<String>) -> Holding<'_> {
+    pub(super) fn share(&self, mut keys: Vec<String>) -> Holding<'_> {
         keys.sort_unstable();
         keys.dedup();
         if !keys.is_empty() {
@@ -54,7 +54,7 @@ impl Axes {
     }
 
     /// Waits until nobody uses an axis, and keeps everybody from doing so.
-    pub fn take(&self, key: &str) -> Holding<'_> {
+    pub(super) fn take(&self, key: &str) -> Holding<'_> {
         let is_held = |held: &mut BTreeMap<String, AxisHold>| held.contains_key(key);
         let held = self.freed.wait_while(self.held(), is_held);
         let mut held = held.unwrap_or_else(|e| e.into_inner());

@@ -47,7 +47,7 @@ impl fmt::Display for Extent {
 }
 
 /// Returns the shape of the array that a directory shows by a name.
-pub fn shape(dir: &dyn Directory, shown: &[u8]) -> Result<Option<Vec<u64>>> {
+pub(crate) fn shape(dir: &dyn Directory, shown: &[u8]) -> Result<Option<Vec<u64>>> {
     match dir.lookup(&[shown, &b".npy"[..]].concat())? {
         Some(Node::File(file)) => Ok(Some(header(&*file.open()?)?.shape)),
         _ => Ok(None),

@@ -11,7 +11,7 @@ use crate::hdf5::{NewDataset, NewElement};
 use crate::npy::dtype::{DType, Kind};
 
 /// Adds an array as a dataset of its own type; text becomes UTF-8.
-pub fn add(new: &mut NewFile, path: &[String], array: &NpyArray) -> Result<()> {
+pub(crate) fn add(new: &mut NewFile, path: &[String], array: &NpyArray) -> Result<()> {
     let mut dataset = NewDataset::new(path, array.dtype.clone(), &array.shape);
     let mut data = array.data.clone();
     match array.scalar() {

@@ -7,7 +7,7 @@ use crate::io::content::Content;
 use crate::io::rows::in_rows;
 
 /// Elements of another content, each made into one of another size, or refused.
-pub struct Mapped<F> {
+pub(crate) struct Mapped<F> {
     inner: Arc<dyn Content>,
     /// Bytes of an element before and after.
     from: usize,
@@ -21,7 +21,12 @@ where
     F: Fn(u64, &[u8], &mut [u8]) -> Result<()> + Send + Sync + 'static,
 {
     /// Sizes below 1 count as 1.
-    pub fn content(inner: Arc<dyn Content>, from: usize, to: usize, make: F) -> Arc<dyn Content> {
+    pub(crate) fn content(
+        inner: Arc<dyn Content>,
+        from: usize,
+        to: usize,
+        make: F,
+    ) -> Arc<dyn Content> {
         Arc::new(Self {
             inner,
             from: from.max(1),

@@ -12,14 +12,14 @@ use crate::io::scratch::Scratch;
 const BLOCK: usize = 1 << 20;
 
 /// A scratch file that is written from its start on, then read.
-pub struct SpooledFile {
+pub(crate) struct SpooledFile {
     scratch: Scratch,
     waiting: Vec<u8>,
     written: u64,
 }
 
 impl SpooledFile {
-    pub fn new(base: &dyn Base) -> Self {
+    pub(crate) fn new(base: &dyn Base) -> Self {
         Self {
             scratch: base.scratch(),
             waiting: Vec::new(),
@@ -28,11 +28,11 @@ impl SpooledFile {
     }
 
     /// Bytes so far.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.written + self.waiting.len() as u64
     }
 
-    pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<()> {
         self.waiting.extend_from_slice(bytes);
         if self.waiting.len() >= BLOCK {
             self.flush()?;
@@ -47,7 +47,7 @@ impl SpooledFile {
         Ok(())
     }
 
-    pub fn finish(mut self) -> Result<Arc<dyn Content>> {
+    pub(crate) fn finish(mut self) -> Result<Arc<dyn Content>> {
         self.flush()?;
         let len = self.written;
         Ok(Arc::new(ScratchContent::new(self.scratch, len)))
@@ -89,7 +89,7 @@ impl Content for ScratchContent {
 }
 
 /// Zeros, which nobody has to write.
-pub struct Zeros(pub u64);
+pub(crate) struct Zeros(pub u64);
 
 impl Content for Zeros {
     fn len(&self) -> u64 {

@@ -18,7 +18,7 @@ const STEP: usize = 1 << 20;
 const WIDEST: usize = 64 << 20;
 
 /// One element of `<U` in UTF-8, without its padding, appended.
-pub fn encode(element: &[u8], order: Order, out: &mut Vec<u8>) -> Result<()> {
+pub(crate) fn encode(element: &[u8], order: Order, out: &mut Vec<u8>) -> Result<()> {
     let mut end = out.len();
     let mut bytes = [0; 4];
     for code in element.as_chunks::<4>().0 {
@@ -38,12 +38,12 @@ pub fn encode(element: &[u8], order: Order, out: &mut Vec<u8>) -> Result<()> {
 }
 
 /// Whether elements are `|S` or `<U`.
-pub fn is_text(array: &NpyArray) -> bool {
+pub(crate) fn is_text(array: &NpyArray) -> bool {
     matches!(array.kind(), Some(Kind::Bytes | Kind::Text))
 }
 
 /// Shows each element of a text array in UTF-8, or its bytes, without padding; the number comes with it.
-pub fn each(array: &NpyArray, mut see: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+pub(crate) fn each(array: &NpyArray, mut see: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
     let Some((kind @ (Kind::Bytes | Kind::Text), size, order)) = array.scalar() else {
         return Err(invalid(format!("{} is no text", array.dtype.name())));
     };
@@ -79,7 +79,7 @@ fn check_width(size: usize) -> Result<()> {
 }
 
 /// Hands on an array in windows of whole elements of `size` bytes.
-pub fn windows(
+pub(crate) fn windows(
     array: &NpyArray,
     size: usize,
     mut see: impl FnMut(&[u8]) -> Result<()>,
@@ -98,7 +98,7 @@ pub fn windows(
 }
 
 /// Says of a dataset that it was written as `<U`, if it was, so that it reads back as such.
-pub fn mark(dataset: &mut NewDataset, array: &NpyArray) {
+pub(crate) fn mark(dataset: &mut NewDataset, array: &NpyArray) {
     if let Some((Kind::Text, size @ 4.., _)) = array.scalar() {
         let chars = i64::try_from(size / 4).unwrap_or(i64::MAX);
         dataset.attributes.push(NewAttribute::int(CHARS, chars));
@@ -107,7 +107,7 @@ pub fn mark(dataset: &mut NewDataset, array: &NpyArray) {
 
 /// Text as UTF-8 of fixed width, and the elements. The width in bytes is that of the array in characters, or more if
 /// a pass over all of it finds such text.
-pub fn utf8(array: &NpyArray) -> Result<(usize, Arc<dyn Content>)> {
+pub(crate) fn utf8(array: &NpyArray) -> Result<(usize, Arc<dyn Content>)> {
     let mut width = match array.scalar() {
         Some((Kind::Text, size, _)) => (size / 4).max(1),
         _ => 1,
@@ -121,7 +121,7 @@ pub fn utf8(array: &NpyArray) -> Result<(usize, Arc<dyn Content>)> {
 
 /// Returns text as ASCII of fixed width, which is that of the array, and the width. Other text is refused while it is
 /// copied, as `reader` has no form for it.
-pub fn ascii(array: &NpyArray, reader: &'static str) -> Result<(usize, Arc<dyn Content>)> {
+pub(crate) fn ascii(array: &NpyArray, reader: &'static str) -> Result<(usize, Arc<dyn Content>)> {
     let width = match array.scalar() {
         Some((Kind::Text, size, _)) => size / 4,
         Some((_, size, _)) => size,

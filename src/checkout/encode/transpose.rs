@@ -14,7 +14,7 @@ use crate::io::content::{Content, Literal};
 const BOX: usize = 16 << 20;
 
 /// The payload of an array whose first axis varies fastest, in C order. At least one element.
-pub fn to_c_order(base: &dyn Base, array: &NpyArray) -> Result<Arc<dyn Content>> {
+pub(crate) fn to_c_order(base: &dyn Base, array: &NpyArray) -> Result<Arc<dyn Content>> {
     let whole = array.data.len() <= BOX as u64;
     let turn = Transpose::new(array, BOX)?;
     if whole {

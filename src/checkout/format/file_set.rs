@@ -91,7 +91,7 @@ pub struct FileSet {
 }
 
 /// A file of a set: its path, or why it may not be read.
-pub type SetFile = Result<PathBuf, String>;
+pub(super) type SetFile = Result<PathBuf, String>;
 
 impl FileSet {
     fn name(&self, middle: &[u8]) -> Vec<u8> {

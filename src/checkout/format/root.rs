@@ -15,7 +15,7 @@ use crate::io::file::{Ownership, StoreFile};
 use crate::tree::{Directory, Listing};
 
 /// Opens a file.
-pub type Opener = dyn Fn() -> Result<File> + Send + Sync;
+pub(super) type Opener = dyn Fn() -> Result<File> + Send + Sync;
 
 /// The files that a store is on disk, one version of them after the other.
 pub trait Versions: Send + Sync {

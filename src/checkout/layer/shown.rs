@@ -8,7 +8,7 @@ use super::Layer;
 
 /// What waits to be removed.
 #[derive(Default)]
-pub struct Replaced {
+pub(super) struct Replaced {
     /// Paths of objects of which the view may show an old version.
     showing: Vec<String>,
     files: Vec<(String, StoredObject)>,

@@ -16,7 +16,7 @@ use crate::tree::name::visible_with;
 use crate::tree::{Directory, Node};
 
 /// The group that an object is to be stored in.
-pub struct Group<'a> {
+pub(super) struct Group<'a> {
     pub target: &'a LayerTarget,
     pub dir: Option<Arc<dyn Directory>>,
 }
@@ -57,7 +57,7 @@ impl Base for Group<'_> {
 }
 
 /// The size in the mount of the only dataset, where its elements are shown as they are stored.
-pub fn shown_size(new: &NewFile) -> Option<u64> {
+pub(super) fn shown_size(new: &NewFile) -> Option<u64> {
     let [dataset] = new.outline.datasets.as_slice() else {
         return None;
     };

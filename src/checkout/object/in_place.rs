@@ -25,7 +25,7 @@ const LONGEST_TAIL: u64 = 1 << 20;
 const PAGE: usize = 4096;
 
 /// Makes the file `to`, which is not synced yet; `None` if this is not the way.
-pub fn write(
+pub(super) fn write(
     (dir, to): (&Dir, &str),
     new: &NewFile,
     creator: &Creator,

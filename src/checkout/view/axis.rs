@@ -15,7 +15,7 @@ use crate::tree::name::visible_with;
 const MOST_BEFORE: usize = 64;
 
 /// An axis as a view shows it.
-pub struct Axis {
+pub(super) struct Axis {
     pub entries: AxisEntries,
     /// What it took the place of, the latest first.
     before: Vec<AxisEntries>,
@@ -31,7 +31,7 @@ impl Axis {
     }
 
     /// What an axis of other entries takes the place of together with this one.
-    pub fn with_all_before(self, new: &AxisEntries) -> Vec<AxisEntries> {
+    pub(super) fn with_all_before(self, new: &AxisEntries) -> Vec<AxisEntries> {
         let mut all = self.before;
         all.insert(0, self.entries);
         all.retain(|entries| entries != new);

@@ -13,7 +13,7 @@ use crate::io::file::Ownership;
 use crate::tree::{Directory, Listing, Node, StoreHandle};
 
 /// A directory at one path.
-pub struct ViewDirectory {
+pub(super) struct ViewDirectory {
     view: Arc<View>,
     /// Its key; empty for the root.
     key: Vec<u8>,
@@ -27,7 +27,7 @@ pub struct ViewDirectory {
 
 impl ViewDirectory {
     /// The root.
-    pub fn root(view: Arc<View>) -> Self {
+    pub(super) fn root(view: Arc<View>) -> Self {
         Self {
             key: Vec::new(),
             below: Some(view.base.clone()),

@@ -24,7 +24,7 @@ use crate::tree::{Directory, Node, VirtualFile};
 
 /// The layers of a view, lowest first, and what was asked of the store for them.
 #[derive(Default)]
-pub struct Pile {
+pub(super) struct Pile {
     pub layers: Vec<LayerFiles>,
     pub misfits: Vec<Misfit>,
     pub known: StoreAnswers,
@@ -32,7 +32,7 @@ pub struct Pile {
 
 /// What was asked of the store.
 #[derive(Default)]
-pub struct StoreAnswers {
+pub(super) struct StoreAnswers {
     /// By key and version of the file.
     pub(super) entries: HashMap<String, (u64, AxisEntries)>,
     /// What a later version of the store does not have.
@@ -43,7 +43,7 @@ pub struct StoreAnswers {
 
 impl Pile {
     /// Whether what was asked of the store that a directory is in may have another answer now.
-    pub fn is_outdated(&self, dir: &str) -> bool {
+    pub(super) fn is_outdated(&self, dir: &str) -> bool {
         let mut stores = self.known.stores.iter();
         let changed = |(store, (root, time)): (&String, &(Arc<dyn Directory>, SystemTime))| {
             is_in_or_at(dir, store) && root.ownership().mtime != *time
@@ -57,7 +57,7 @@ impl Pile {
     }
 
     /// The layer that is written to, and its place.
-    pub fn uppermost(&mut self) -> Option<(usize, &mut LayerFiles)> {
+    pub(super) fn uppermost(&mut self) -> Option<(usize, &mut LayerFiles)> {
         let at = self.layers.len().checked_sub(1)?;
         Some((at, self.layers.last_mut()?))
     }

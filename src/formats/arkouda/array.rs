@@ -18,7 +18,7 @@ use crate::tree::VirtualFile;
 use crate::tree::info;
 
 /// What an array is made of.
-pub trait ArraySource: Send + Sync {
+pub(super) trait ArraySource: Send + Sync {
     /// Element type and shape; may need a look at the data, which is taken once.
     fn form(&self) -> Result<(DType, Vec<u64>)>;
 
@@ -36,7 +36,7 @@ pub trait ArraySource: Send + Sync {
 
 /// Where an object stands, for files and directories alike.
 #[derive(Clone)]
-pub struct Origin {
+pub(super) struct Origin {
     pub set: Arc<LocaleSet>,
     pub joined: Joined,
     /// Arkouda's name for the type of the object.
@@ -45,7 +45,7 @@ pub struct Origin {
 
 impl Origin {
     /// What `info` says of every object.
-    pub fn info(&self) -> serde_json::Map<String, Json> {
+    pub(super) fn info(&self) -> serde_json::Map<String, Json> {
         let mut map = serde_json::Map::new();
         map.insert("kind".into(), json!("arkouda"));
         map.insert("type".into(), json!(self.object_type));
@@ -55,7 +55,7 @@ impl Origin {
     }
 
     /// The attributes of the object in the first file that has it.
-    pub fn attributes(&self) -> Result<Vec<Attribute>> {
+    pub(super) fn attributes(&self) -> Result<Vec<Attribute>> {
         let mut parts = self.set.parts.iter().zip(&self.joined.parts);
         let Some((part, addr)) =
             parts.find_map(|(part, object)| Some((part, object.as_ref()?.addr()?)))
@@ -67,7 +67,7 @@ impl Origin {
     }
 
     /// Owner, permissions and time. The time is the object's own where the files say it; of a set the latest.
-    pub fn ownership(&self) -> Ownership {
+    pub(super) fn ownership(&self) -> Ownership {
         let parts = self.set.parts.iter().zip(&self.joined.parts);
         Ownership::joined(parts.map(|(part, object)| {
             match object.as_ref().and_then(|object| object.addr()) {
@@ -78,7 +78,12 @@ impl Origin {
     }
 
     /// A dataset of one part.
-    pub fn dataset(&self, part: usize, object: &Object, joined: &Joined) -> Option<ArrayFile> {
+    pub(super) fn dataset(
+        &self,
+        part: usize,
+        object: &Object,
+        joined: &Joined,
+    ) -> Option<ArrayFile> {
         let group = &joined.path[..joined.path.len().saturating_sub(1)];
         let names = group.iter().map(|name| String::from_utf8_lossy(name));
         Some(ArrayFile {
@@ -95,7 +100,7 @@ impl Origin {
 }
 
 /// An array of an Arkouda object.
-pub struct ArrayNode {
+pub(super) struct ArrayNode {
     pub origin: Arc<Origin>,
     pub array: Arc<dyn ArraySource>,
 }
@@ -183,7 +188,7 @@ impl VirtualFile for ArrayNode {
 }
 
 /// An object that has a name but no bytes.
-pub struct BrokenArray {
+pub(super) struct BrokenArray {
     pub origin: Arc<Origin>,
     pub error: Error,
 }

@@ -15,7 +15,7 @@ const DEEPEST: usize = 3;
 
 /// Returns that of the object which a directory shows by a name (without suffix); `None` if there is none, or it has no
 /// dimensions, as a group.
-pub fn extent(dir: &dyn Directory, shown: &[u8]) -> Result<Option<Extent>> {
+pub(super) fn extent(dir: &dyn Directory, shown: &[u8]) -> Result<Option<Extent>> {
     let Some(Node::Directory(object)) = dir.lookup(shown)? else {
         return Extent::of_array(dir, shown);
     };

@@ -25,14 +25,14 @@ const PIECE: u64 = 1 << 20;
 const FORM: u32 = 16;
 
 /// The labels of all parts.
-pub struct Labels {
+pub(super) struct Labels {
     set: Arc<LocaleSet>,
     codes: Vec<Option<ArrayFile>>,
     categories: Arc<Strings>,
 }
 
 impl Labels {
-    pub fn new(origin: &Origin, codes: &Joined, categories: Arc<Strings>) -> Result<Self> {
+    pub(super) fn new(origin: &Origin, codes: &Joined, categories: Arc<Strings>) -> Result<Self> {
         let parts = datasets(origin, codes)?;
         for (number, part) in parts.iter().enumerate() {
             if part
@@ -62,7 +62,7 @@ impl Labels {
     }
 
     /// Why the labels are not shown; `None` if they are.
-    pub fn too_wide(&self) -> Result<Option<String>> {
+    pub(super) fn too_wide(&self) -> Result<Option<String>> {
         let rows = self.all_rows();
         let stored = total([rows.saturating_mul(8), self.categories.stored()]);
         let limit = self.set.context.options.strings_limit(stored);

@@ -19,7 +19,7 @@ use crate::npy::dtype::{DType, Kind, Order};
 const MOST: usize = 4096;
 
 /// A joined array of large numbers.
-pub struct Limbs {
+pub(super) struct Limbs {
     /// By part, by limb.
     parts: Vec<Vec<ArrayFile>>,
     width: usize,
@@ -28,7 +28,7 @@ pub struct Limbs {
 }
 
 /// Whether a group stands for no numbers: it holds the empty limb that Arkouda calls `values`.
-pub fn is_empty(group: &Object) -> bool {
+pub(super) fn is_empty(group: &Object) -> bool {
     match group.members() {
         [(name, member)] => name == b"values" && member.is_empty_dataset(),
         _ => false,
@@ -36,12 +36,12 @@ pub fn is_empty(group: &Object) -> bool {
 }
 
 /// Whether an object of one file is made of limbs.
-pub fn has_limbs(object: &Object) -> bool {
+pub(super) fn has_limbs(object: &Object) -> bool {
     object.is_group() && (object.marks.is_bigint || object.member("Limb_0").is_some())
 }
 
 impl Limbs {
-    pub fn new(origin: &Origin, joined: &Joined) -> Result<Self> {
+    pub(super) fn new(origin: &Origin, joined: &Joined) -> Result<Self> {
         let set = &origin.set;
         let mut parts = Vec::new();
         let mut bits: Option<(usize, Option<u64>)> = None;
@@ -94,7 +94,7 @@ impl Limbs {
     }
 
     /// Limbs of each number.
-    pub fn width(&self) -> usize {
+    pub(super) fn width(&self) -> usize {
         self.width
     }
 
@@ -105,7 +105,7 @@ impl Limbs {
 }
 
 /// The number of elements that an object of limbs has in one part.
-pub fn rows(object: &Object) -> u64 {
+pub(super) fn rows(object: &Object) -> u64 {
     let first = object.member("Limb_0").and_then(|limb| limb.dataset());
     first
         .and_then(|limb| limb.shape.first())
@@ -186,7 +186,7 @@ impl ArraySource for Limbs {
 }
 
 /// One limb of all numbers, as it is stored: bits above `MaxBits`, which are no part of the numbers, are in it.
-pub struct Limb {
+pub(super) struct Limb {
     pub limbs: Arc<Limbs>,
     pub number: usize,
 }
@@ -228,7 +228,7 @@ impl Content for ZeroLimb {
 }
 
 /// The bits of each number, where they are limited.
-pub struct MaxBits(pub i64);
+pub(super) struct MaxBits(pub i64);
 
 impl ArraySource for MaxBits {
     fn form(&self) -> Result<(DType, Vec<u64>)> {

@@ -18,7 +18,7 @@ use crate::npy::dtype::{DType, Kind, Order};
 
 /// How the numbers of an array are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NumberKind {
+pub(super) enum NumberKind {
     AsStored,
     /// Zero is false, anything else true.
     Bool,
@@ -29,7 +29,7 @@ pub enum NumberKind {
 }
 
 /// A joined array.
-pub struct Numbers {
+pub(super) struct Numbers {
     /// By part; `None` where a locale has nothing.
     parts: Vec<Option<ArrayFile>>,
     stored: DType,
@@ -40,7 +40,7 @@ pub struct Numbers {
 
 impl Numbers {
     /// Joins the datasets of an object. What tells the type is the first part that has data.
-    pub fn new(origin: &Origin, joined: &Joined, meaning: NumberKind) -> Result<Self> {
+    pub(super) fn new(origin: &Origin, joined: &Joined, meaning: NumberKind) -> Result<Self> {
         let set = &origin.set;
         let parts = datasets(origin, joined)?;
         let typed = parts
@@ -87,7 +87,7 @@ impl Numbers {
 }
 
 /// The dataset of each part; an error where a part holds anything else.
-pub fn datasets(origin: &Origin, joined: &Joined) -> Result<Vec<Option<ArrayFile>>> {
+pub(super) fn datasets(origin: &Origin, joined: &Joined) -> Result<Vec<Option<ArrayFile>>> {
     let parts = joined.parts.iter().enumerate();
     parts
         .map(|(number, part)| {
@@ -221,7 +221,7 @@ impl ArraySource for Numbers {
 }
 
 /// The numbers of an object, joined anew each time somebody looks: a file may hold very many objects.
-pub struct NumbersOf(pub Arc<Origin>, pub NumberKind);
+pub(super) struct NumbersOf(pub Arc<Origin>, pub NumberKind);
 
 impl NumbersOf {
     fn joined(&self) -> Result<Numbers> {
@@ -249,7 +249,7 @@ impl ArraySource for NumbersOf {
 }
 
 /// What each part's segments point into.
-pub enum Values {
+pub(super) enum Values {
     /// Values that begin anew in each part; how many each has is known, or found out.
     ByPart(Box<dyn Fn() -> Result<Vec<u64>> + Send + Sync>),
     /// All values together, as many as these.
@@ -257,7 +257,7 @@ pub enum Values {
 }
 
 /// Segments, joined and rebased, and checked when they are first opened.
-pub struct Segments {
+pub(super) struct Segments {
     set: Arc<LocaleSet>,
     parts: Vec<Option<ArrayFile>>,
     values: Values,
@@ -266,7 +266,7 @@ pub struct Segments {
 }
 
 impl Segments {
-    pub fn new(origin: &Origin, joined: &Joined, values: Values) -> Result<Self> {
+    pub(super) fn new(origin: &Origin, joined: &Joined, values: Values) -> Result<Self> {
         let parts = datasets(origin, joined)?;
         let mut rows = 0_u64;
         for (number, part) in parts.iter().enumerate() {

@@ -30,13 +30,13 @@ pub enum What {
 }
 
 /// How many elements a dataset claims to have.
-pub fn elements(dataset: &Dataset) -> u64 {
+pub(super) fn elements(dataset: &Dataset) -> u64 {
     let dims = dataset.shape.iter();
     dims.fold(1, |n, &d| n.saturating_mul(d))
 }
 
 /// The sum of counts that come from files.
-pub fn total(counts: impl IntoIterator<Item = u64>) -> u64 {
+pub(super) fn total(counts: impl IntoIterator<Item = u64>) -> u64 {
     counts.into_iter().fold(0, u64::saturating_add)
 }
 

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use crate::error::{ErrorKind, Result};
 
 /// The outcome of a pass; whoever comes while it runs waits.
-pub struct Once<T>(Mutex<Option<Result<T>>>);
+pub(super) struct Once<T>(Mutex<Option<Result<T>>>);
 
 impl<T> Default for Once<T> {
     fn default() -> Self {
@@ -15,7 +15,7 @@ impl<T> Default for Once<T> {
 
 impl<T: Clone> Once<T> {
     /// The outcome, taken now if nobody has. That files changed meanwhile is not remembered.
-    pub fn get(&self, take: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(super) fn get(&self, take: impl FnOnce() -> Result<T>) -> Result<T> {
         let mut known = self.0.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(outcome) = &*known {
             return outcome.clone();

@@ -7,7 +7,7 @@ use crate::io::content::Content;
 use crate::io::rows::words;
 
 /// Strings in rows of `width` bytes, zeros behind each.
-pub struct Padded {
+pub(super) struct Padded {
     /// One 64-bit integer per row.
     pub starts: Arc<dyn Content>,
     pub values: Arc<dyn Content>,

@@ -22,7 +22,7 @@ use crate::npy::dtype::{DType, Kind};
 const LOOKED_AT: usize = 256;
 
 /// Name of the group that marks files of version 1.0.
-pub const METADATA: &[u8] = b"_arkouda_metadata";
+pub(super) const METADATA: &[u8] = b"_arkouda_metadata";
 
 /// Whether a file is shown as Arkouda's.
 pub fn is_arkouda(store: &OpenStore) -> Result<bool> {
@@ -74,7 +74,7 @@ pub fn is_arkouda(store: &OpenStore) -> Result<bool> {
 const NUMBERS: [Kind; 4] = [Kind::Int, Kind::Uint, Kind::Float, Kind::Bool];
 
 /// Whether a group looks like text: `values`, 1-D, bytes, and nothing else but `segments`, 1-D, integers.
-pub fn is_text(group: &Object) -> bool {
+pub(super) fn is_text(group: &Object) -> bool {
     let bytes = |object: &Object| object.dataset().is_some_and(is_bytes);
     group.member("values").is_some_and(|values| bytes(values))
         && group
@@ -93,7 +93,7 @@ fn is_vector(dataset: &Dataset, kinds: &[Kind]) -> bool {
 }
 
 /// The kind and size of elements that are plain scalars.
-pub fn scalar(dataset: &Dataset) -> Option<(Kind, usize)> {
+pub(super) fn scalar(dataset: &Dataset) -> Option<(Kind, usize)> {
     match &dataset.element {
         ElementType::Fixed {
             dtype: DType::Scalar { kind, size, .. },
@@ -105,11 +105,11 @@ pub fn scalar(dataset: &Dataset) -> Option<(Kind, usize)> {
 }
 
 /// A vector of single bytes.
-pub fn is_bytes(dataset: &Dataset) -> bool {
+pub(super) fn is_bytes(dataset: &Dataset) -> bool {
     dataset.shape.len() == 1 && scalar(dataset) == Some((Kind::Uint, 1))
 }
 
 /// A vector of integers.
-pub fn is_integers(dataset: &Dataset) -> bool {
+pub(super) fn is_integers(dataset: &Dataset) -> bool {
     is_vector(dataset, &[Kind::Int, Kind::Uint])
 }

@@ -10,7 +10,7 @@ use crate::io::rows::{STEP, in_rows, read_window};
 const KEPT: usize = 1 << 16;
 
 /// What one look at all values found.
-pub struct Scan {
+pub(super) struct Scan {
     pub rows: u64,
     /// The most bytes of a string, its end included.
     pub widest: u64,
@@ -23,7 +23,7 @@ pub struct Scan {
 
 impl Scan {
     /// Looks at all values.
-    pub fn of(values: &dyn Content) -> Result<Self> {
+    pub(super) fn of(values: &dyn Content) -> Result<Self> {
         Self::keeping(values, KEPT)
     }
 
@@ -70,7 +70,7 @@ impl Scan {
 }
 
 /// The starts that a scan found, as if they were stored.
-pub struct ScannedStarts {
+pub(super) struct ScannedStarts {
     pub scan: Arc<Scan>,
     pub values: Arc<dyn Content>,
 }

@@ -20,7 +20,7 @@ use crate::npy::dtype::{DType, Kind, Order};
 const LARGEST: u64 = 1 << 16;
 
 /// Refuses a dataset of `bytes` that is too large to be looked at.
-pub fn bounded(array: &ArrayFile, bytes: u64) -> Result<()> {
+pub(super) fn bounded(array: &ArrayFile, bytes: u64) -> Result<()> {
     let file = array.store.file.identity.size;
     if bytes / LARGEST > file {
         let why = format!("{bytes} bytes in a file of {file}: not looked at");
@@ -31,7 +31,7 @@ pub fn bounded(array: &ArrayFile, bytes: u64) -> Result<()> {
 
 /// The elements of an integer dataset as little-endian 64-bit integers. Unsigned ones beyond 2^63 - 1 become
 /// negative, and are refused as such.
-pub fn int64(array: &ArrayFile) -> Result<Arc<dyn Content>> {
+pub(super) fn int64(array: &ArrayFile) -> Result<Arc<dyn Content>> {
     let payload: Arc<dyn Content> = Arc::new(array.payload()?);
     bounded(array, payload.len())?;
     let ElementType::Fixed {
@@ -67,7 +67,7 @@ pub fn int64(array: &ArrayFile) -> Result<Arc<dyn Content>> {
 }
 
 /// The same numbers with something added to each.
-pub fn rebased(starts: Arc<dyn Content>, base: u64) -> Arc<dyn Content> {
+pub(super) fn rebased(starts: Arc<dyn Content>, base: u64) -> Arc<dyn Content> {
     if base == 0 {
         return starts;
     }
@@ -81,7 +81,7 @@ pub fn rebased(starts: Arc<dyn Content>, base: u64) -> Arc<dyn Content> {
 
 /// What starts must obey.
 #[derive(Clone, Copy, Debug)]
-pub struct Rule {
+pub(super) struct Rule {
     /// How many values there are to point at.
     pub values: u64,
     /// Every entry has at least one value: the zero byte behind a string.
@@ -89,7 +89,7 @@ pub struct Rule {
 }
 
 /// Checks starts in one pass; the largest number of values that an entry has.
-pub fn check(starts: &dyn Content, rule: Rule) -> Result<u64> {
+pub(super) fn check(starts: &dyn Content, rule: Rule) -> Result<u64> {
     let limit = i64::try_from(rule.values).map_err(|_| Error::damaged("too many values"))?;
     let rows = starts.len() / 8;
     let least_gap = i64::from(rule.strict);

@@ -7,7 +7,7 @@ use super::set::LocaleSet;
 use crate::tree::info;
 
 /// The datasets of one part's object, with layout, chunks, filters and stored size.
-pub fn datasets(set: &LocaleSet, joined: &Joined, number: usize) -> Vec<Json> {
+pub(super) fn datasets(set: &LocaleSet, joined: &Joined, number: usize) -> Vec<Json> {
     let Some(Some(object)) = joined.parts.get(number) else {
         return Vec::new();
     };
@@ -37,7 +37,7 @@ fn dataset(set: &LocaleSet, number: usize, path: String, object: &Object) -> Opt
 }
 
 /// Says of an object as a whole what is the same in all its datasets, and how much they take together.
-pub fn summary(locales: &[Vec<Json>], into: &mut Map<String, Json>) {
+pub(super) fn summary(locales: &[Vec<Json>], into: &mut Map<String, Json>) {
     let all: Vec<&Json> = locales.iter().flatten().collect();
     for key in ["layout", "chunks", "filters"] {
         let mut values = all.iter().map(|dataset| &dataset[key]);

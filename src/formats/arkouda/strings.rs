@@ -22,7 +22,7 @@ use crate::io::content::{Concat, Content};
 use crate::npy::dtype::{DType, Kind, Order};
 
 /// The strings of all parts.
-pub struct Strings {
+pub(super) struct Strings {
     set: Arc<LocaleSet>,
     parts: Vec<LocaleStrings>,
     measured: Once<Arc<Measure>>,
@@ -35,7 +35,7 @@ struct LocaleStrings {
 }
 
 /// What one pass found.
-pub struct Measure {
+pub(super) struct Measure {
     /// The most bytes of a string, at least 1.
     pub width: u64,
     /// Strings of each part.
@@ -62,7 +62,7 @@ impl LocaleStrings {
 
 impl Strings {
     /// The strings of an object whose parts are groups, or empty datasets where a locale has none.
-    pub fn new(origin: &Origin, joined: &Joined) -> Result<Self> {
+    pub(super) fn new(origin: &Origin, joined: &Joined) -> Result<Self> {
         let parts = joined.parts.iter().enumerate().map(|(number, object)| {
             let name = origin.set.name(number);
             let object = object.as_ref().filter(|object| object.is_group());
@@ -106,7 +106,7 @@ impl Strings {
     }
 
     /// Strings in each part: known from the segments, or measured.
-    pub fn rows(&self) -> Result<Vec<u64>> {
+    pub(super) fn rows(&self) -> Result<Vec<u64>> {
         match self.parts.iter().map(LocaleStrings::stored_rows).collect() {
             Some(rows) => Ok(rows),
             None => Ok(self.measure()?.rows.clone()),
@@ -114,24 +114,24 @@ impl Strings {
     }
 
     /// Bytes of each part, those behind the strings included.
-    pub fn bytes(&self) -> Vec<u64> {
+    pub(super) fn bytes(&self) -> Vec<u64> {
         self.parts.iter().map(LocaleStrings::bytes).collect()
     }
 
     /// The datasets of bytes.
-    pub fn values(&self) -> impl Iterator<Item = &ArrayFile> {
+    pub(super) fn values(&self) -> impl Iterator<Item = &ArrayFile> {
         self.parts.iter().filter_map(|part| part.values.as_ref())
     }
 
     /// What is stored, in bytes.
-    pub fn stored(&self) -> u64 {
+    pub(super) fn stored(&self) -> u64 {
         let segments = self.parts.iter().filter_map(LocaleStrings::stored_rows);
         let bytes = total(self.bytes());
         segments.fold(bytes, |n, rows| n.saturating_add(rows.saturating_mul(8)))
     }
 
     /// Looks at all segments, or where there are none at all values.
-    pub fn measure(&self) -> Result<Arc<Measure>> {
+    pub(super) fn measure(&self) -> Result<Arc<Measure>> {
         self.measured.get(|| {
             let (mut widest, mut rows, mut scans) = (0, Vec::new(), Vec::new());
             for (number, part) in self.parts.iter().enumerate() {
@@ -153,7 +153,7 @@ impl Strings {
     /// Why there is no form of fixed width; `None` if there is one.
     ///
     /// Does not measure what cannot be too large: no string is longer than the bytes of its part.
-    pub fn too_wide(&self) -> Result<Option<String>> {
+    pub(super) fn too_wide(&self) -> Result<Option<String>> {
         let stored = self.stored();
         let limit = self.set.context.options.strings_limit(stored);
         if let Some(rows) = self.rows_if_stored() {
@@ -207,12 +207,12 @@ impl Strings {
     }
 
     /// The strings at fixed width.
-    pub fn fixed_width(self: &Arc<Self>) -> Arc<dyn ArraySource> {
+    pub(super) fn fixed_width(self: &Arc<Self>) -> Arc<dyn ArraySource> {
         Arc::new(FixedWidth(self.clone()))
     }
 
     /// Where they begin in all values together.
-    pub fn segments(self: &Arc<Self>) -> Arc<dyn ArraySource> {
+    pub(super) fn segments(self: &Arc<Self>) -> Arc<dyn ArraySource> {
         Arc::new(JoinedStarts(self.clone()))
     }
 }
@@ -313,6 +313,6 @@ impl ArraySource for JoinedStarts {
 }
 
 /// The bytes of all strings, `|u1`.
-pub fn values_dtype() -> DType {
+pub(super) fn values_dtype() -> DType {
     DType::scalar(Kind::Uint, 1, Order::None)
 }

@@ -35,7 +35,7 @@ impl From<ZipError> for Error {
 
 /// Those members that are among `wanted`, by name without `.npy`. Stored ones are parts of the file, others are
 /// inflated to scratch files.
-pub fn members(
+pub(crate) fn members(
     base: &dyn Base,
     file: &Arc<dyn Content>,
     wanted: &[&str],

@@ -20,7 +20,7 @@ use crate::npy::dtype::{DType, Kind};
 /// Bytes of the largest item: as many as are read of an attribute. Text takes four a character on its way there.
 const LARGEST_ITEM: u64 = 16 << 20;
 
-pub fn plan(base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan> {
+pub(crate) fn plan(base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan> {
     let mut new = NewFile::default();
     let name = key.name();
     match meaning(name) {
@@ -97,7 +97,7 @@ fn check_axis(base: &dyn Base, name: &str, array: &NpyArray) -> Result<()> {
 }
 
 /// Each entry is there once.
-pub fn check_entries(array: &NpyArray) -> Result<()> {
+pub(crate) fn check_entries(array: &NpyArray) -> Result<()> {
     let mut seen: Vec<u128> = Vec::new();
     text::each(array, |number, entry| {
         let hash = xxh3_128(entry);
@@ -191,7 +191,7 @@ fn add_axes(
     })
 }
 
-pub fn check_shape(array: &NpyArray, lengths: &[u64]) -> Result<()> {
+pub(crate) fn check_shape(array: &NpyArray, lengths: &[u64]) -> Result<()> {
     if array.shape == lengths {
         return Ok(());
     }
@@ -220,7 +220,7 @@ fn add(new: &mut NewFile, path: &[String], array: &NpyArray) -> Result<()> {
 }
 
 /// `typing/dtypes.py`: booleans, integers, and floats of 16, 32 and 64 bits, little end first; others are turned.
-pub fn numbers(array: &NpyArray) -> Result<NpyArray> {
+pub(crate) fn numbers(array: &NpyArray) -> Result<NpyArray> {
     match array.scalar() {
         Some((Kind::Bool | Kind::Int | Kind::Uint, ..) | (Kind::Float, 2 | 4 | 8, _)) => {
             Ok(array.little())
@@ -275,7 +275,7 @@ fn item(name: &str, array: &NpyArray) -> Result<NewAttribute> {
 }
 
 /// Bytes as content.
-pub fn bytes(bytes: Vec<u8>) -> std::sync::Arc<dyn crate::io::content::Content> {
+pub(crate) fn bytes(bytes: Vec<u8>) -> std::sync::Arc<dyn crate::io::content::Content> {
     std::sync::Arc::new(crate::io::content::Literal(bytes))
 }
 

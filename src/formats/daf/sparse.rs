@@ -15,16 +15,16 @@ use crate::formats::daf::encode::numbers;
 use crate::hdf5::{NewAttribute, NewDataset};
 use crate::npy::dtype::DType;
 
-pub const MEMBERS: [&str; 4] = ["data", "indices", "indptr", "shape"];
+pub(crate) const MEMBERS: [&str; 4] = ["data", "indices", "indptr", "shape"];
 
 /// What is looked at in an `.npz`.
 const FILES: [&str; 5] = ["data", "indices", "indptr", "shape", "format"];
 
 /// The members of a matrix: data, indices, indptr and shape.
-pub struct SparseMembers(pub [NpyArray; 4]);
+pub(crate) struct SparseMembers(pub [NpyArray; 4]);
 
 /// Finds the members, or says which are missing.
-pub fn members(
+pub(crate) fn members(
     base: &dyn Base,
     parts: &[Part],
 ) -> Result<std::result::Result<SparseMembers, Vec<String>>> {
@@ -76,7 +76,7 @@ pub fn members(
 }
 
 /// Adds a matrix over two axes.
-pub fn add(
+pub(crate) fn add(
     new: &mut NewFile,
     base: &dyn Base,
     key: &ObjectKey,
@@ -123,7 +123,7 @@ pub fn add(
 }
 
 /// A matrix whose members fit each other.
-pub struct Checked {
+pub(crate) struct Checked {
     data: NpyArray,
     indices: Integers,
     indptr: Integers,
@@ -132,7 +132,7 @@ pub struct Checked {
 }
 
 /// Checks the members of a matrix against each other and its axes. The error names the member that does not fit.
-pub fn check(members: SparseMembers, (rows, columns): (u64, u64)) -> Result<Checked> {
+pub(crate) fn check(members: SparseMembers, (rows, columns): (u64, u64)) -> Result<Checked> {
     let [data, indices, indptr, shape] = members.0;
     let data = numbers(&data).map_err(|e| e.about("data"))?;
     if data.shape.len() != 1 {
@@ -171,7 +171,7 @@ pub fn check(members: SparseMembers, (rows, columns): (u64, u64)) -> Result<Chec
 }
 
 /// Checks that a matrix says the lengths of its axes.
-pub fn check_dims(shape: NpyArray, (rows, columns): (u64, u64)) -> Result<()> {
+pub(crate) fn check_dims(shape: NpyArray, (rows, columns): (u64, u64)) -> Result<()> {
     check_shape(&Integers::new("shape", shape)?, rows, columns)
 }
 

@@ -45,7 +45,7 @@ const SPARE: u64 = 8 << 20;
 const PREPARED: usize = 4 * WIDE;
 
 /// A stacked column for one open file.
-pub struct StackBlocks {
+pub(super) struct StackBlocks {
     pub view: Arc<ColumnView>,
     pub dtype: DType,
     /// Shape and bytes of a sample.
@@ -85,7 +85,7 @@ struct Before {
 
 impl StackBlocks {
     /// `len` bytes in rows of `shape` and `row` bytes each.
-    pub fn new(
+    pub(super) fn new(
         view: &Arc<ColumnView>,
         dtype: DType,
         shape: Vec<u64>,
@@ -110,7 +110,7 @@ impl StackBlocks {
         self.view.column.len() as u64
     }
 
-    pub fn blocks(&self) -> u64 {
+    pub(super) fn blocks(&self) -> u64 {
         self.count().div_ceil(self.per_block)
     }
 
@@ -136,7 +136,7 @@ impl StackBlocks {
     }
 
     /// A row by itself. Not while a block is decoded: it comes from the cache, too.
-    pub fn single(&self, at: usize) -> Result<Whole> {
+    pub(super) fn single(&self, at: usize) -> Result<Whole> {
         let record = self.record(at)?;
         let repository = self.view.repository();
         repository
@@ -159,7 +159,7 @@ impl StackBlocks {
     }
 
     /// Whether decoding a block takes more than the cache may hold.
-    pub fn is_large(&self) -> bool {
+    pub(super) fn is_large(&self) -> bool {
         let limit = self.view.repository().context.cache.limit();
         self.block_len().saturating_mul(2) > limit
     }
@@ -325,7 +325,7 @@ impl StackBlocks {
     }
 
     /// Does that for the blocks of samples that nobody has begun, in order.
-    pub fn prepare_next(&self) {
+    pub(super) fn prepare_next(&self) {
         let blocks = self.view.column.prepared.len().min(PREPARED);
         loop {
             let block = self.next.fetch_add(1, Ordering::Relaxed);
@@ -358,7 +358,7 @@ impl StackBlocks {
         }
     }
 
-    pub fn cached(&self, number: u64) -> Result<Piece> {
+    pub(super) fn cached(&self, number: u64) -> Result<Piece> {
         let cache = &self.view.repository().context.cache;
         let fill = |out: &mut [u8]| self.block(number, out);
         cache.read(self.key(number), self.need(number), fill)
@@ -366,7 +366,7 @@ impl StackBlocks {
 
     /// Notes that `read` bytes of a block were read. One that a reader in order has read to its end is given up:
     /// the kernel has its bytes now, and the next block its memory. Not if others have the column open.
-    pub fn note_read(&self, number: u64, read: usize) {
+    pub(super) fn note_read(&self, number: u64, read: usize) {
         let cache = &self.view.repository().context.cache;
         let len = self.need(number).len as u64;
         let shared = Arc::strong_count(&self.readers) > 2;
@@ -378,7 +378,7 @@ impl StackBlocks {
         }
     }
 
-    pub fn ahead(&self, number: u64) {
+    pub(super) fn ahead(&self, number: u64) {
         let cache = &self.view.repository().context.cache;
         let fill = |out: &mut [u8]| self.block(number, out);
         let wanted = || !self.pattern.has_reached(number);

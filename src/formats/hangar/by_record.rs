@@ -16,13 +16,13 @@ use crate::npy;
 use crate::tree::VirtualFile;
 
 /// A sample below `records/`. Its type is that of its data file.
-pub struct SampleByRecord {
+pub(super) struct SampleByRecord {
     repository: Arc<Repository>,
     record: Record,
 }
 
 impl SampleByRecord {
-    pub fn new(repository: &Arc<Repository>, record: Record) -> Self {
+    pub(super) fn new(repository: &Arc<Repository>, record: Record) -> Self {
         Self {
             repository: repository.clone(),
             record,
@@ -30,7 +30,7 @@ impl SampleByRecord {
     }
 
     /// The suffix of the file; `None` for a record without data.
-    pub fn suffix(record: &Record) -> Option<&'static str> {
+    pub(super) fn suffix(record: &Record) -> Option<&'static str> {
         match record {
             Record::Hdf5 { .. } | Record::Numpy { .. } => Some(".npy"),
             Record::Lmdb { backend: "30", .. } => Some(".txt"),

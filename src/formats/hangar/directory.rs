@@ -112,7 +112,7 @@ impl Directory for SnapshotDirectory {
 }
 
 /// The samples of a column, or the subsamples of one of its samples.
-pub struct ColumnDirectory {
+pub(super) struct ColumnDirectory {
     view: Arc<ColumnView>,
     /// The number of the sample, in a nested column.
     group: Option<usize>,
@@ -214,7 +214,7 @@ impl LazyEntries for Many {
 }
 
 impl ColumnDirectory {
-    pub fn new(view: Arc<ColumnView>) -> Self {
+    pub(super) fn new(view: Arc<ColumnView>) -> Self {
         Self {
             view,
             group: None,

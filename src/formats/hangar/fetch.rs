@@ -26,7 +26,7 @@ const SAMPLE: u32 = 32;
 const HELD: u64 = 1 << 20;
 
 /// Refuses bytes that are not those that were written.
-pub fn check(bytes: &[u8], checksum: Option<u64>) -> Result<()> {
+pub(super) fn check(bytes: &[u8], checksum: Option<u64>) -> Result<()> {
     match checksum {
         Some(sum) if xxh64(bytes, 0) != sum => {
             Err(Error::damaged("the checksum of the sample does not match"))

@@ -71,7 +71,7 @@ impl ColumnTimes {
 }
 
 /// Times of all columns of a commit, by name.
-pub type Times = BTreeMap<Vec<u8>, Arc<ColumnTimes>>;
+pub(super) type Times = BTreeMap<Vec<u8>, Arc<ColumnTimes>>;
 
 /// What is known of the times of a repository.
 pub struct History {

@@ -16,7 +16,7 @@ use crate::tree::VirtualFile;
 
 /// The keys of a stacked column, row by row: `<i8` if all are numbers, else text as files are named. Of a
 /// nested column pairs.
-pub struct StackKeys(pub Arc<Stack>);
+pub(super) struct StackKeys(pub Arc<Stack>);
 
 impl StackKeys {
     /// Type and shape.

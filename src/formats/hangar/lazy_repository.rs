@@ -14,7 +14,7 @@ use crate::io::file::Ownership;
 use crate::tree::{Directory, Listing, Node, StoreHandle};
 
 /// The root of a repository that may not be open yet.
-pub struct LazyRepository {
+pub(super) struct LazyRepository {
     folder: PathBuf,
     context: Arc<Context>,
     root: Mutex<Option<Arc<RootDirectory>>>,
@@ -22,7 +22,7 @@ pub struct LazyRepository {
 
 impl LazyRepository {
     /// `folder` is the directory of the tables.
-    pub fn new(folder: &Path, context: &Arc<Context>) -> Self {
+    pub(super) fn new(folder: &Path, context: &Arc<Context>) -> Self {
         Self {
             folder: folder.to_owned(),
             context: context.clone(),

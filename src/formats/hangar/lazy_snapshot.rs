@@ -12,7 +12,7 @@ use crate::io::file::Ownership;
 use crate::tree::{Directory, Listing, Node};
 
 /// The directory of a commit, a branch or the staging area.
-pub struct LazySnapshot {
+pub(super) struct LazySnapshot {
     shared: Arc<SharedRepository>,
     place: SnapshotPlace,
     /// Digest of the commit; `None` for the staging area and for a branch without commits.
@@ -21,7 +21,11 @@ pub struct LazySnapshot {
 }
 
 impl LazySnapshot {
-    pub fn new(shared: &Arc<SharedRepository>, place: SnapshotPlace, head: Option<String>) -> Self {
+    pub(super) fn new(
+        shared: &Arc<SharedRepository>,
+        place: SnapshotPlace,
+        head: Option<String>,
+    ) -> Self {
         Self {
             shared: shared.clone(),
             place,

@@ -83,7 +83,7 @@ const APART: usize = 16;
 type Datasets = BTreeMap<(&'static str, String), BTreeSet<u32>>;
 
 /// Blocks that are looked up together when all of a column is wanted.
-pub const WIDE: usize = 16;
+pub(super) const WIDE: usize = 16;
 
 impl Repository {
     /// The records of the samples of a block.

@@ -17,7 +17,7 @@ const PART: usize = 1 << 20;
 
 /// What the header of an `.npy` file says.
 #[derive(Debug)]
-pub struct NumpyHeader {
+pub(super) struct NumpyHeader {
     pub dtype: DType,
     pub shape: Vec<u64>,
     /// Where the data begin.
@@ -25,7 +25,7 @@ pub struct NumpyHeader {
 }
 
 impl NumpyHeader {
-    pub fn read(file: &StoreFile) -> Result<Self> {
+    pub(super) fn read(file: &StoreFile) -> Result<Self> {
         let about = |why: &str| Error::damaged(format!("{}: {why}", file.path.display()));
         let short = |_| about("not an .npy file");
         let mut head = vec![0; 10];
@@ -51,7 +51,7 @@ impl NumpyHeader {
     }
 
     /// Where the row with a sample begins, and its bytes; the sample is the first elements along each axis.
-    pub fn place(&self, file: &StoreFile, row: u64, shape: &[u64]) -> Result<(u64, u64)> {
+    pub(super) fn place(&self, file: &StoreFile, row: u64, shape: &[u64]) -> Result<(u64, u64)> {
         let outside = || self.outside(file, row, shape);
         let inner = &self.shape[1..];
         let fits = shape.len() == inner.len() && shape.iter().zip(inner).all(|(s, d)| s <= d);
@@ -77,7 +77,7 @@ impl NumpyHeader {
     }
 
     /// Hands on the bytes of a sample that is not all of its row, in parts.
-    pub fn crop(
+    pub(super) fn crop(
         &self,
         file: &StoreFile,
         row: u64,
@@ -117,12 +117,12 @@ impl NumpyHeader {
     }
 
     /// Whether a sample of `shape` is all of its row.
-    pub fn is_whole(&self, shape: &[u64]) -> bool {
+    pub(super) fn is_whole(&self, shape: &[u64]) -> bool {
         *shape == self.shape[1..]
     }
 
     /// The bytes of a sample: row `row`, the first elements along each axis.
-    pub fn sample(&self, file: &StoreFile, row: u64, shape: &[u64]) -> Result<Vec<u8>> {
+    pub(super) fn sample(&self, file: &StoreFile, row: u64, shape: &[u64]) -> Result<Vec<u8>> {
         let outside = || self.outside(file, row, shape);
         let (at, whole) = self.place(file, row, shape)?;
         let inner = &self.shape[1..];

@@ -18,7 +18,7 @@ use crate::io::file::{Identity, StoreFile};
 use crate::npy::dtype::DType;
 
 /// Most bytes of one sample, and of one chunk.
-pub const LARGEST: u64 = 1 << 30;
+pub(super) const LARGEST: u64 = 1 << 30;
 
 /// A dataset of a collection file.
 pub struct Rows {

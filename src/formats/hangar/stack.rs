@@ -25,13 +25,13 @@ const READING: u64 = 4;
 const RECENT: usize = 2;
 
 /// A column as one array of shape `(samples, *shape)`.
-pub struct Stack {
+pub(super) struct Stack {
     pub view: Arc<ColumnView>,
 }
 
 impl Stack {
     /// `view` is of a column in which all samples are alike.
-    pub fn new(view: Arc<ColumnView>) -> Self {
+    pub(super) fn new(view: Arc<ColumnView>) -> Self {
         Self { view }
     }
 

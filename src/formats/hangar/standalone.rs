@@ -38,7 +38,7 @@ struct StandaloneFile {
 }
 
 /// The root of an HDF5 file, if it is a collection of Hangar.
-pub fn root(store: &Arc<OpenStore>) -> Result<Option<Arc<dyn Directory>>> {
+pub(super) fn root(store: &Arc<OpenStore>) -> Result<Option<Arc<dyn Directory>>> {
     let h5 = &store.context.h5;
     let attributes = match h5.attributes(&store.file, store.root) {
         Ok(attributes) => attributes,

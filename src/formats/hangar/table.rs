@@ -22,11 +22,11 @@ const PAGE: usize = 1 << 16;
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A key and its value.
-pub type Row = (ByteBuf, ByteBuf);
+pub(super) type Row = (ByteBuf, ByteBuf);
 
 /// Opens a file of a repository. One that a symbolic link puts outside the repository's directory is refused
 /// unless the mount allows it.
-pub fn open_inside(path: &Path, folder: &Path, context: &Context) -> Result<StoreFile> {
+pub(super) fn open_inside(path: &Path, folder: &Path, context: &Context) -> Result<StoreFile> {
     let about = |e: Error| e.about(path.display());
     let real = path.canonicalize().map_err(|e| about(e.into()))?;
     let top = folder.canonicalize().map_err(|e| about(e.into()))?;

@@ -18,13 +18,13 @@ const MAGIC: &[u8; 8] = b"npyfsT01";
 const LARGEST: usize = 1 << 30;
 
 /// The files of one repository.
-pub struct TimeCache {
+pub(super) struct TimeCache {
     folder: Option<PathBuf>,
 }
 
 impl TimeCache {
     /// `repository` is the directory of the tables.
-    pub fn new(repository: &Path) -> Self {
+    pub(super) fn new(repository: &Path) -> Self {
         let absolute = |name| {
             let path = std::env::var_os(name).map(PathBuf::from);
             path.filter(|path| path.is_absolute())
@@ -45,11 +45,11 @@ impl TimeCache {
         Some(self.folder.as_ref()?.join(name))
     }
 
-    pub fn has(&self, commit: &str) -> bool {
+    pub(super) fn has(&self, commit: &str) -> bool {
         self.path(commit).is_some_and(|path| path.is_file())
     }
 
-    pub fn load(&self, commit: &str) -> Option<Times> {
+    pub(super) fn load(&self, commit: &str) -> Option<Times> {
         let path = self.path(commit)?;
         let len = std::fs::metadata(&path).ok()?.len();
         let file = (len <= LARGEST as u64).then(|| std::fs::read(path).ok())??;
@@ -57,7 +57,7 @@ impl TimeCache {
     }
 
     /// Remembers times; a disk that takes nothing costs only the next mount's time.
-    pub fn save(&self, commit: &str, times: &Times) {
+    pub(super) fn save(&self, commit: &str, times: &Times) {
         let Some(path) = self.path(commit) else {
             return;
         };

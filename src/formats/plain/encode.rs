@@ -7,7 +7,7 @@ use crate::checkout::object::NewFile;
 use crate::checkout::target::Part;
 use crate::error::Result;
 
-pub fn plan(base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan> {
+pub(crate) fn plan(base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan> {
     if parts.iter().any(|part| !part.place.member.is_empty()) {
         return Err(unsupported(
             "text that is shown in parts cannot be written in parts",

@@ -20,7 +20,7 @@ use crate::hdf5::{NewAttribute, NewDataset};
 use crate::npy::dtype::{DType, Kind};
 
 /// Adds the object that its members make.
-pub fn add(
+pub(super) fn add(
     new: &mut NewFile,
     base: &dyn Base,
     key: &ObjectKey,
@@ -60,7 +60,7 @@ pub fn add(
 }
 
 /// Adds the object that is one file, of the kind of what stands there if its elements leave that open.
-pub fn add_file(
+pub(super) fn add_file(
     new: &mut NewFile,
     base: &dyn Base,
     key: &ObjectKey,
@@ -71,7 +71,7 @@ pub fn add_file(
     CompositeWriter { new, base, above }.add(key.path(), array, &was)
 }
 
-pub struct CompositeWriter<'a> {
+pub(super) struct CompositeWriter<'a> {
     pub new: &'a mut NewFile,
     base: &'a dyn Base,
     /// How many names lead to the group of the object.
@@ -134,7 +134,7 @@ impl CompositeWriter<'_> {
         Ok(Ok(()))
     }
 
-    pub fn array(&self, members: &WrittenMembers<'_>, name: &str) -> Result<NpyArray> {
+    pub(super) fn array(&self, members: &WrittenMembers<'_>, name: &str) -> Result<NpyArray> {
         match members.get(name) {
             Some(member) => self.open(member, name),
             None => Err(invalid(format!("{name} is missing"))),
@@ -142,7 +142,12 @@ impl CompositeWriter<'_> {
     }
 
     /// Only these members.
-    pub fn only(&self, members: &WrittenMembers<'_>, names: &[&str], prefix: &str) -> Result<()> {
+    pub(super) fn only(
+        &self,
+        members: &WrittenMembers<'_>,
+        names: &[&str],
+        prefix: &str,
+    ) -> Result<()> {
         let other = members
             .keys()
             .find(|name| !names.contains(name) && (prefix.is_empty() || !name.starts_with(prefix)));
@@ -192,7 +197,7 @@ impl CompositeWriter<'_> {
     }
 
     /// An array, of the kind of what stands there if its elements leave that open.
-    pub fn add(&mut self, path: &[String], array: &NpyArray, was: &Was) -> Result<()> {
+    pub(super) fn add(&mut self, path: &[String], array: &NpyArray, was: &Was) -> Result<()> {
         if let Some(object) = type_over(was, array) {
             let array = array.little();
             return numbers(self.new, path, &array, object, array.data.clone());
@@ -287,14 +292,14 @@ impl CompositeWriter<'_> {
     }
 }
 
-pub fn below(path: &[String], name: &str) -> Vec<String> {
+pub(super) fn below(path: &[String], name: &str) -> Vec<String> {
     let mut path = path.to_vec();
     path.push(name.to_owned());
     path
 }
 
 /// Starts never fall, and stay within what they point into.
-pub fn check_starts(segments: &Integers, len: u64) -> Result<()> {
+pub(super) fn check_starts(segments: &Integers, len: u64) -> Result<()> {
     let mut before = 0;
     segments.each(|number, start| {
         if start < before || u64::try_from(start).is_ok_and(|start| start > len) {

@@ -19,7 +19,7 @@ const MOST: u64 = 8 << 20;
 const LONGEST: u64 = 64 << 20;
 
 /// All keys together, row by row.
-pub struct RowKeys {
+pub(super) struct RowKeys {
     /// Rows of equal keys have equal numbers; zeros of both signs are equal, and so are all NaN.
     equal: Vec<u64>,
     /// Rows of different keys have different numbers; every NaN is different.
@@ -28,7 +28,7 @@ pub struct RowKeys {
 
 impl RowKeys {
     /// Those of an object that were just added, of so many rows; `None` if they are too many.
-    pub fn of(new: &NewFile, path: &[String], keys: u64, rows: u64) -> Result<Option<Self>> {
+    pub(super) fn of(new: &NewFile, path: &[String], keys: u64, rows: u64) -> Result<Option<Self>> {
         let Some(count) = usize::try_from(rows).ok().filter(|_| rows <= MOST) else {
             return Ok(None);
         };
@@ -113,7 +113,7 @@ impl RowKeys {
 
     /// Checks that rows are grouped as their keys say: every row stands once in the order, all rows of a group are equal, no
     /// two groups are, and each has one of its own rows as its unique key.
-    pub fn check(
+    pub(super) fn check(
         &self,
         permutation: &Integers,
         segments: &Integers,

@@ -15,10 +15,10 @@ use crate::npy::dtype::{DType, Kind, Order};
 const MOST: usize = 1024;
 
 /// The member that says how many bits each number has.
-pub const MAX_BITS: &str = "MaxBits";
+pub(super) const MAX_BITS: &str = "MaxBits";
 
 /// The type of a limb.
-pub fn limb() -> DType {
+pub(super) fn limb() -> DType {
     DType::scalar(Kind::Uint, 8, Order::Little)
 }
 

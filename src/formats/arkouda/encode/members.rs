@@ -20,10 +20,11 @@ const NAMES: [&str; 10] = [
 ];
 
 /// The members of a Categorical; the last two are there both or not at all.
-pub const CATEGORICAL: [&str; 5] = ["codes", "categories", "NA_Codes", "permutation", "segments"];
+pub(super) const CATEGORICAL: [&str; 5] =
+    ["codes", "categories", "NA_Codes", "permutation", "segments"];
 
 /// What a GroupBy has besides its keys.
-pub const GROUPED: [&str; 3] = ["segments", "permutation", "unique_key_idx"];
+pub(super) const GROUPED: [&str; 3] = ["segments", "permutation", "unique_key_idx"];
 
 /// The member that only a DataFrame has.
 pub(super) const INDEX: &str = "Index";
@@ -32,7 +33,7 @@ pub(super) const INDEX: &str = "Index";
 const NUMBERED: [&str; 3] = ["KEY_", "IDX_", "Limb_"];
 
 /// Whether a file of this name in a directory is a member of the object that the directory is.
-pub fn is_member(name: &str) -> bool {
+pub(super) fn is_member(name: &str) -> bool {
     let number = |prefix: &&str| {
         name.strip_prefix(*prefix)
             .and_then(|n| n.parse::<u32>().ok())
@@ -42,7 +43,7 @@ pub fn is_member(name: &str) -> bool {
 
 /// A member: an array, or an object that has members itself. It may come in both forms.
 #[derive(Default)]
-pub struct WrittenMember<'a> {
+pub(super) struct WrittenMember<'a> {
     pub(super) file: Option<&'a Part>,
     pub(super) below: WrittenMembers<'a>,
 }
@@ -62,10 +63,10 @@ impl WrittenMember<'_> {
     }
 }
 
-pub type WrittenMembers<'a> = BTreeMap<&'a str, WrittenMember<'a>>;
+pub(super) type WrittenMembers<'a> = BTreeMap<&'a str, WrittenMember<'a>>;
 
 /// What is missing, if anything is.
-pub type Complete = std::result::Result<(), Vec<String>>;
+pub(super) type Complete = std::result::Result<(), Vec<String>>;
 
 /// Splits the first name off the path of a member.
 pub(super) fn names(member: &str) -> Option<(&str, impl Iterator<Item = &str>)> {
@@ -86,7 +87,7 @@ pub(super) fn missing(members: &WrittenMembers<'_>, names: &[&str]) -> Complete 
 }
 
 /// `PREFIX_0` to the last, without a gap. At least one.
-pub fn numbered(
+pub(super) fn numbered(
     members: &WrittenMembers<'_>,
     prefix: &str,
 ) -> std::result::Result<u64, Vec<String>> {

@@ -10,12 +10,17 @@ use crate::error::Result;
 use crate::hdf5::NewDataset;
 use crate::npy::dtype::{DType, Kind, Order};
 
-pub fn bytes() -> DType {
+pub(super) fn bytes() -> DType {
     DType::scalar(Kind::Uint, 1, Order::None)
 }
 
 /// Adds `|S` or `<U`; `<U` becomes UTF-8. How many strings there are.
-pub fn add(new: &mut NewFile, base: &dyn Base, path: &[String], array: &NpyArray) -> Result<()> {
+pub(super) fn add(
+    new: &mut NewFile,
+    base: &dyn Base,
+    path: &[String],
+    array: &NpyArray,
+) -> Result<()> {
     let (mut values, mut segments) = (SpooledFile::new(base), SpooledFile::new(base));
     text::each(array, |number, text| {
         if text.contains(&0) {
@@ -35,10 +40,10 @@ pub fn add(new: &mut NewFile, base: &dyn Base, path: &[String], array: &NpyArray
     Ok(())
 }
 
-pub type MemberDataset = (u64, std::sync::Arc<dyn crate::io::content::Content>, DType);
+pub(super) type MemberDataset = (u64, std::sync::Arc<dyn crate::io::content::Content>, DType);
 
 /// Adds the group of strings with its two members.
-pub fn put(new: &mut NewFile, path: &[String], [values, segments]: [MemberDataset; 2]) {
+pub(super) fn put(new: &mut NewFile, path: &[String], [values, segments]: [MemberDataset; 2]) {
     for (name, (len, data, dtype)) in [("values", values), ("segments", segments)] {
         let mut path = path.to_vec();
         path.push(name.to_owned());
@@ -50,7 +55,7 @@ pub fn put(new: &mut NewFile, path: &[String], [values, segments]: [MemberDatase
 }
 
 /// Adds strings that come as their two members.
-pub fn add_members(
+pub(super) fn add_members(
     new: &mut NewFile,
     path: &[String],
     values: &NpyArray,

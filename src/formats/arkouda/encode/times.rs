@@ -25,7 +25,7 @@ enum Unit {
 }
 
 /// The elements as nanoseconds, little end first. What does not fit is refused while they are copied.
-pub fn nanoseconds(array: &NpyArray) -> Result<Arc<dyn Content>> {
+pub(super) fn nanoseconds(array: &NpyArray) -> Result<Arc<dyn Content>> {
     let DType::Scalar {
         kind, order, unit, ..
     } = &array.dtype

@@ -24,7 +24,7 @@ const MOST: usize = 64 << 20;
 
 /// The object at a path, as far as it decides what is stored there next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Was {
+pub(super) struct Was {
     /// `ObjType`, if something is there that has one.
     pub object_type: Option<i64>,
     pub is_bigint: bool,
@@ -34,7 +34,7 @@ pub struct Was {
 
 impl Was {
     /// What stands at own names from the group on.
-    pub fn of(base: &dyn Base, path: &[String]) -> Result<Self> {
+    pub(super) fn of(base: &dyn Base, path: &[String]) -> Result<Self> {
         let attributes = match base.node(path, ".npy")? {
             Some(Node::File(file)) => file.attributes()?,
             _ => match base.node(path, "")? {
@@ -53,12 +53,12 @@ impl Was {
         })
     }
 
-    pub fn is(&self, object: Type) -> bool {
+    pub(super) fn is(&self, object: Type) -> bool {
         self.object_type == Some(object as i64) && !self.is_bigint
     }
 
     /// Whether a member of this name can be one of the object, so that others of its members still count.
-    pub fn may_have(&self, name: &str) -> bool {
+    pub(super) fn may_have(&self, name: &str) -> bool {
         let numbered = |prefix: &str| name.starts_with(prefix);
         match self.object_type {
             _ if self.is_bigint => numbered("Limb_") || name == "MaxBits",
@@ -75,7 +75,7 @@ impl Was {
 
 /// Adds labels as a Categorical with the categories of the one that stands there, and those that are new behind them.
 /// How the labels were grouped is not known of the new ones.
-pub fn recode(
+pub(super) fn recode(
     new: &mut NewFile,
     base: &dyn Base,
     (path, inside): (&[String], &[String]),
@@ -152,7 +152,7 @@ pub fn recode(
 }
 
 /// The type as which numbers are stored where such an object stands; `None`: as their dtype says.
-pub fn type_over(was: &Was, array: &NpyArray) -> Option<Type> {
+pub(super) fn type_over(was: &Was, array: &NpyArray) -> Option<Type> {
     let (kind, size, _) = array.scalar()?;
     let flat = array.shape.len() == 1;
     match (kind, size) {

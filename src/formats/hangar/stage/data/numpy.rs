@@ -9,14 +9,14 @@ use crate::npy;
 use crate::npy::dtype::DType;
 
 /// Rows of a file.
-pub const ROWS: u64 = 1000;
+pub(super) const ROWS: u64 = 1000;
 
 fn too_large() -> Error {
     Error::new(ErrorKind::TooLarge, "larger than a row can be")
 }
 
 /// Writes a sample into its row; one that is smaller than the row takes the first elements along each axis.
-pub fn write_row(
+pub(super) fn write_row(
     file: &File,
     row_shape: &[u64],
     row: u64,
