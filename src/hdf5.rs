@@ -100,6 +100,9 @@ pub type Sink<'a> = dyn FnMut(u64, &[u8]) -> std::io::Result<()> + 'a;
 /// Members of a group in the first part of a listing.
 const FIRST: usize = 10_000;
 
+/// Most members of a group; more do not fit into the memory of a worker.
+const MOST_MEMBERS: usize = 1 << 27;
+
 /// Asks for the members in a range in parts, by several workers at a time.
 fn in_parts<T: Send>(
     range: std::ops::Range<usize>,
@@ -110,9 +113,16 @@ fn in_parts<T: Send>(
     if range.is_empty() {
         return Ok(Vec::new());
     }
+    if range.end > MOST_MEMBERS {
+        return Err(H5Error::TooLarge(format!(
+            "a group of {} members",
+            range.end
+        )));
+    }
     anywhere(|| parts(range, PART, ask))
 }
 
+/// Asks for parts of these sizes, as many at a time as there are processors.
 fn parts<T: Send>(
     range: std::ops::Range<usize>,
     size: std::ops::RangeInclusive<usize>,
@@ -129,13 +139,16 @@ fn parts<T: Send>(
         let answers: Vec<Result<T, H5Error>> = std::thread::scope(|scope| {
             let running: Vec<_> = starts
                 .iter()
-                .map(|&from| scope.spawn(move || ask(from, size)))
+                .map(|&from| {
+                    let thread = std::thread::Builder::new();
+                    thread.spawn_scoped(scope, move || ask(from, size))
+                })
                 .collect();
             running
                 .into_iter()
                 .map(|thread| {
                     let failed = |_| Err(H5Error::Damaged("listing failed unexpectedly".into()));
-                    thread.join().unwrap_or_else(failed)
+                    thread?.join().unwrap_or_else(failed)
                 })
                 .collect()
         });

@@ -1,12 +1,15 @@
 """Filters that libhdf5 has only as plug-ins and npyfs decodes itself: lz4, zstd, bitshuffle.
 Judge: h5py with hdf5plugin, which wrote and reads them, and np.save of that."""
 
+import struct
+
 import h5py
 import hdf5plugin
 import numpy as np
 import pytest
 
 from support.mount import Mount
+from support.process import run
 from support.truth import assert_all, visible_array
 
 pytestmark = pytest.mark.fast
@@ -77,3 +80,25 @@ def test_a_damaged_chunk_is_an_error(store, tmp_path):
                 (mount / f"{name}.npy").read_bytes()
         with h5py.File(store, "r") as file:
             assert np.array_equal(np.load(mount / "zstd/le_i4_1.npy"), file["zstd/le_i4_1"][()])
+
+
+def test_a_name_that_looks_like_an_errno_is_no_answer_to_the_kernel(tmp_path):
+    """libhdf5 tells errnos in words, and names of a file stand among them. The kernel takes no errno from 512 on, and would
+    leave the reader waiting. The filter is missing in the source of a virtual dataset, where libhdf5 says it in its words."""
+    path, data = tmp_path / "forged.h5", np.arange(64, dtype="<i4").reshape(8, 8)
+    with h5py.File(path, "w", libver=("earliest", "v110")) as file:
+        file.create_dataset("source", data=data, chunks=(4, 4), **FILTERS["bitshuffle_none"])
+        layout = h5py.VirtualLayout((8, 8), "<i4")
+        layout[:] = h5py.VirtualSource(".", "source", (8, 8))
+        file.create_virtual_dataset("virtual", layout)
+    stored = bytearray(path.read_bytes())
+    name = stored.index(b"bitshuffle; see")
+    end = stored.index(b"\0", name)
+    stored[name:end] = b"x, errno = 4000, error message = 'y".ljust(end - name, b"\0")
+    number = stored.rindex(struct.pack("<H", hdf5plugin.BSHUF_ID), 0, name)
+    stored[number : number + 2] = struct.pack("<H", 40000)
+    path.write_bytes(stored)
+    with Mount(path) as mount:
+        done = run(["cat", mount / "virtual.npy"], timeout=30)
+        assert done.returncode == 1 and "Input/output error" in done.stderr
+        assert any("errno = 4000" in line for line in mount.errors())

@@ -57,7 +57,7 @@ impl Bits<'_> {
 
     /// Returns the number of zeros before the next one.
     fn zeros(&mut self) -> Result<u32, Damaged> {
-        let mut count = 0;
+        let mut count = 0_u32;
         loop {
             self.refill();
             if self.held == 0 {
@@ -67,9 +67,9 @@ impl Bits<'_> {
             if run < self.held {
                 self.window = self.window << run << 1;
                 self.held -= run + 1;
-                return Ok(count + run);
+                return count.checked_add(run).ok_or(Damaged);
             }
-            count += self.held;
+            count = count.checked_add(self.held).ok_or(Damaged)?;
             self.window = 0;
             self.held = 0;
         }
@@ -143,7 +143,7 @@ fn blocks(
             Ok(1)
         }
         Some(0) => {
-            let run = match bits.zeros()? + 1 {
+            let run = match bits.zeros()?.saturating_add(1) {
                 REST_OF_SEGMENT => (coding.interval - at).min(SEGMENT - at % SEGMENT),
                 n if n > REST_OF_SEGMENT => n as usize - 1,
                 n => n as usize,

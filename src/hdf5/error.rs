@@ -25,14 +25,20 @@ pub enum H5Error {
     Machine(i32, String),
 }
 
+/// The errnos that a reply to the kernel may have: FUSE refuses others, and the program would wait for ever. Names in a
+/// file stand in libhdf5's messages, so any number may.
+const ERRNOS: std::ops::Range<i32> = 1..512;
+
 impl From<H5Error> for Error {
     fn from(error: H5Error) -> Self {
         let kind = match &error {
             H5Error::Stale => ErrorKind::Stale,
-            H5Error::Machine(errno, _) => ErrorKind::Os(*errno),
+            H5Error::Machine(errno, _) if ERRNOS.contains(errno) => ErrorKind::Os(*errno),
             // A size that a file cannot be served at is a fault of the object, like any other.
             H5Error::Damaged(why) => errno_of_system(why).map_or(ErrorKind::Damaged, ErrorKind::Os),
-            H5Error::Unsupported(_) | H5Error::TooLarge(_) => ErrorKind::Damaged,
+            H5Error::Unsupported(_) | H5Error::TooLarge(_) | H5Error::Machine(..) => {
+                ErrorKind::Damaged
+            }
         };
         Self::new(kind, error.to_string())
     }
@@ -42,7 +48,7 @@ impl From<H5Error> for Error {
 fn errno_of_system(why: &str) -> Option<i32> {
     let (_, answer) = why.split_once(", errno = ")?;
     let (errno, _) = answer.split_once(", error message = '")?;
-    errno.parse().ok().filter(|&errno| errno > 0)
+    errno.parse().ok().filter(|errno| ERRNOS.contains(errno))
 }
 
 impl H5Error {
@@ -82,5 +88,14 @@ mod tests {
         assert_eq!(errno(full), libc::ENOSPC);
         assert_eq!(errno("wrong B-tree signature, errno = 28, "), libc::EIO);
         assert_eq!(errno("failed, errno = x, error message = ''"), libc::EIO);
+        for forged in ["0", "-5", "512", "2147483647"] {
+            let forged = format!("failed, errno = {forged}, error message = ''");
+            assert_eq!(errno(&forged), libc::EIO);
+        }
+        let machine = |errno| Error::from(H5Error::Machine(errno, String::new())).errno();
+        assert_eq!(
+            (machine(libc::EMFILE), machine(4000)),
+            (libc::EMFILE, libc::EIO)
+        );
     }
 }

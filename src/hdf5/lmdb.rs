@@ -281,9 +281,10 @@ impl H5 {
         file: &StoreFile,
         keys: Vec<Vec<u8>>,
     ) -> Result<Vec<Option<ByteBuf>>, H5Error> {
+        let wanted = keys.len();
         let keys = keys.into_iter().map(ByteBuf::from).collect();
         match self.call(file, Request::Lmdb(LmdbRequest::Get { keys }))? {
-            Answer::Values(values) => Ok(values),
+            Answer::Values(values) if values.len() == wanted => Ok(values),
             _ => Err(another()),
         }
     }
@@ -323,10 +324,11 @@ impl H5 {
         file: &StoreFile,
         keys: Vec<Vec<u8>>,
     ) -> Result<Vec<Option<u64>>, H5Error> {
+        let wanted = keys.len();
         let keys = keys.into_iter().map(ByteBuf::from).collect();
         let request = LmdbRequest::Lengths { keys };
         match self.call(file, Request::Lmdb(request))? {
-            Answer::Lengths(lengths) => Ok(lengths),
+            Answer::Lengths(lengths) if lengths.len() == wanted => Ok(lengths),
             _ => Err(another()),
         }
     }

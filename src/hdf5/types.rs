@@ -250,6 +250,9 @@ fn single(ty: &Id, depth: usize) -> Result<ShownType, TypeError> {
 }
 
 fn scalar(ty: &Id, depth: usize) -> Result<(DType, bool), TypeError> {
+    if depth > DEEPEST {
+        return unsupported("datatype nested too deeply");
+    }
     let size = ffi::size(ty);
     match ffi::class(ty) {
         Class::H5T_INTEGER => integer(ty, size),

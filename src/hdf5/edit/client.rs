@@ -92,8 +92,9 @@ impl Editor {
                     let mut path = above.clone();
                     path.push(name);
                     let own = shape.len().saturating_sub(inner.len());
-                    let inner: u64 = shape.drain(own..).product();
-                    let element = (size as u64).saturating_mul(inner);
+                    let element = shape
+                        .drain(own..)
+                        .fold(size as u64, |bytes, n| bytes.saturating_mul(n));
                     found.push(Recodable {
                         path,
                         shape,

@@ -33,6 +33,9 @@ pub(crate) fn chunk_shape(plist: &Id, rank: usize) -> Result<Vec<u64>> {
     if got != rank {
         return Err(failure("H5Pget_chunk"));
     }
+    if dims.contains(&0) {
+        return Err(Failure("chunks without elements".into()));
+    }
     Ok(dims)
 }
 
