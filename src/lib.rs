@@ -36,14 +36,12 @@
 )]
 
 mod api;
-#[allow(missing_docs, unreachable_pub)]
 mod checkout;
 mod cli;
 mod codec;
 mod command;
 mod dataset;
 mod error;
-#[allow(missing_docs, unreachable_pub)]
 mod formats;
 mod hdf5;
 mod io;

@@ -1,4 +1,4 @@
-//! What an object was written against: the axes that it lies along, and what it took the place of.
+//! The surroundings that an object was written against: the axes that it lies along, and what it took the place of.
 
 use std::collections::BTreeMap;
 
@@ -35,10 +35,12 @@ impl Default for Digest {
 }
 
 impl Digest {
+    /// Adds bytes.
     pub fn add(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
+    /// Returns the digest of all bytes, in hexadecimal digits.
     pub fn done(self) -> String {
         hex(self.0.finalize().as_bytes())
     }
@@ -53,7 +55,7 @@ impl Digest {
 pub struct AxisEntries(String);
 
 impl AxisEntries {
-    /// Of what `each` shows its argument, one entry after the other.
+    /// Makes the digest of what `each` shows its argument, one entry after the other.
     pub fn of<E>(
         each: impl FnOnce(&mut dyn FnMut(&[u8])) -> std::result::Result<(), E>,
     ) -> std::result::Result<Self, E> {
@@ -67,13 +69,13 @@ impl AxisEntries {
         Ok(Self(format!("{count}:{}", hasher.done())))
     }
 
-    /// How many there are, as it is written.
+    /// Returns how many there are, as it is written.
     pub fn count(&self) -> &str {
         self.0.split(':').next().unwrap_or_default()
     }
 }
 
-/// What an object was written against.
+/// The surroundings that an object was written against.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Against {
     /// The axes that its data lie along, by the names they have beside it.

@@ -33,6 +33,7 @@ pub use crate::checkout::names::{base_files, check_name, is_checkouts, name_of};
 /// The files of a layer and what they are.
 #[derive(Clone, Debug)]
 pub struct LayerFiles {
+    /// The layer's directory.
     pub dir: Dir,
     /// Every object that was changed; `None`: it was deleted.
     pub entries: BTreeMap<String, Option<StoredObject>>,
@@ -70,7 +71,9 @@ impl LayerFiles {
 
 /// A checkout that this process writes in, and the committed layers below it, lowest first.
 pub struct OpenCheckout {
+    /// The layer of the checkout.
     pub layer: Layer,
+    /// The committed layers, lowest first.
     pub below: Vec<LayerFiles>,
 }
 
@@ -85,12 +88,15 @@ pub struct ReadCheckout {
 /// A checkout as `npyfs checkout ls` shows it.
 #[derive(Clone, Debug)]
 pub struct Summary {
+    /// Its name.
     pub name: String,
+    /// The layer's directory.
     pub dir: Dir,
+    /// What its index says.
     pub changes: IndexChanges,
     /// The commit it became, and its number from 1 on.
     pub commit: Option<(usize, LayerCommit)>,
-    /// Who writes in it now.
+    /// The process that writes in it now.
     pub holder: Option<String>,
 }
 
@@ -106,7 +112,7 @@ pub struct Checkouts {
 }
 
 impl Checkouts {
-    /// Those of `store`, in `dir` or, if that is not said, beside the store.
+    /// Returns the checkouts of `store`, in `dir` or, if that is not said, beside the store.
     pub fn of(store: &Path, dir: Option<&Path>, formats: &Registry) -> Self {
         let place = match dir {
             Some(dir) => CheckoutsPlace::at(dir),
@@ -115,7 +121,7 @@ impl Checkouts {
         Self::in_place(store, place)
     }
 
-    /// Those of `store` below `dir`, which may have those of other stores, too; or beside the store.
+    /// Returns the checkouts of `store` below `dir`, which may have those of other stores, too; or beside the store.
     pub fn below(store: &Path, dir: Option<&Path>, formats: &Registry) -> Result<Self> {
         let place = match dir {
             Some(dir) => CheckoutsPlace::below(store, dir, formats, &Rights::of(store))?,
@@ -132,14 +138,17 @@ impl Checkouts {
         }
     }
 
+    /// Returns the path of the store.
     pub fn store(&self) -> &Path {
         &self.store
     }
 
+    /// Returns the path of the directory.
     pub fn dir(&self) -> &Path {
         self.place.dir()
     }
 
+    /// Returns the owner, group and permissions that new files get.
     pub fn rights(&self) -> &Rights {
         &self.rights
     }
@@ -227,7 +236,7 @@ impl Checkouts {
         act(&dir.make(name)?.0)
     }
 
-    /// What of the checkout `name` is not there yet.
+    /// Returns what of the checkout `name` is not there yet.
     pub fn missing(&self, name: &str) -> Result<MissingBefore> {
         let Some(dir) = self.opened()? else {
             let above = self.dir().parent();
@@ -334,7 +343,7 @@ impl Checkouts {
     }
 }
 
-/// What was not there before a checkout was opened.
+/// Files that were not there before a checkout was opened, to be removed again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MissingBefore {
     /// The directory that it is in.

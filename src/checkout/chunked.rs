@@ -26,10 +26,13 @@ pub fn size(element: usize, chunk: &[u64]) -> usize {
 
 /// The elements of a dataset, and the chunks that they are cut into.
 pub struct ChunkedElements<'a> {
+    /// Shape of the dataset.
     pub shape: &'a [u64],
+    /// Shape of a chunk.
     pub chunk: &'a [u64],
     /// Bytes of an element.
     pub element: usize,
+    /// How chunks are encoded; `None`: they are stored as they are.
     pub encoding: Option<Encoding>,
     /// In C order.
     pub data: &'a dyn Content,

@@ -20,22 +20,24 @@ const DISCARDED: &str = ".discarded-";
 /// Whose object stays where two commits changed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Those of the layer that is committed now.
+    /// Changes of the layer that is committed now.
     Ours,
-    /// Those of the commits that came before it.
+    /// Changes of the commits that came before it.
     Theirs,
 }
 
-/// What is to be committed, and how.
+/// The wishes of who commits.
 #[derive(Clone, Debug, Default)]
 pub struct Wish {
+    /// Which side counts where two commits changed the same object; `None`: such a commit is refused.
     pub side: Option<Side>,
     /// Objects that are not complete are forgotten, and those that do not fit the store any more do not count.
     pub leave_out: bool,
+    /// The message.
     pub message: String,
 }
 
-/// What a commit did.
+/// The result of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
     /// Which commit it is, from 1 on; `None` if there was nothing to commit.
@@ -44,28 +46,33 @@ pub struct Committed {
     pub objects: usize,
     /// Objects of the layer that do not, since those of other commits were kept.
     pub dropped: Vec<String>,
-    /// Those that were not complete.
+    /// Objects that were not complete.
     pub incomplete: Vec<KeptObject>,
-    /// Those that do not fit the store any more, and do not count either.
+    /// Objects that do not fit the store any more, and do not count either.
     pub misfits: Vec<Misfit>,
 }
 
-/// Why nothing was committed.
+/// A reason why nothing was committed.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
+    /// Other commits changed the same objects since.
     #[error("{} objects were changed by other commits since", .0.len())]
     Conflicts(Vec<Conflict>),
+    /// Members are missing, or do not fit each other.
     #[error("{} objects are not complete", .0.len())]
     Incomplete(Vec<KeptObject>),
+    /// The result would break these rules.
     #[error("the store would break the rules of its format: {}", .0.join("; "))]
     Broken(Vec<String>),
+    /// Objects were written against what is not there any more.
     #[error("{} objects do not fit the store", .0.len())]
     Misfits(Vec<Misfit>),
+    /// It could not be tried.
     #[error(transparent)]
     Failed(#[from] Error),
 }
 
-/// Whether the object of a layer is an empty group: two of the same name are no conflict.
+/// Tells whether the object of a layer is an empty group: two of the same name are no conflict.
 pub type IsGroup<'a> = &'a dyn Fn(&LayerFiles, &str) -> bool;
 
 /// What would break the rules of the store's format if these layers were all that is on top of it, the last of them new;

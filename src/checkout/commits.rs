@@ -53,6 +53,7 @@ pub struct LayerCommit {
     /// The user's name and the host's.
     #[serde(default)]
     pub author: String,
+    /// The message.
     #[serde(default)]
     pub message: String,
     /// The program that wrote it, with its version.
@@ -117,7 +118,7 @@ pub fn read(dir: &Dir) -> Result<Vec<LayerCommit>> {
     checked(dir, record_log::read(dir, NAME, FORM)?)
 }
 
-/// What a line says is believed only if it names a directory beside it.
+/// Checks what lines say: a layer is believed only if it is a directory beside the list.
 fn checked(dir: &Dir, commits: Vec<LayerCommit>) -> Result<Vec<LayerCommit>> {
     let plain = |name: &str| !(name.is_empty() || name.starts_with('.') || name.contains('/'));
     match commits.iter().find(|commit| !plain(&commit.layer)) {
@@ -149,6 +150,7 @@ impl Commits {
         })
     }
 
+    /// Returns all commits, the first first.
     pub fn all(&self) -> &[LayerCommit] {
         &self.all
     }
@@ -182,7 +184,7 @@ fn write_id() -> Result<String> {
     Ok(hex(&bytes))
 }
 
-/// Who runs this program, and where: `alice@host`.
+/// Returns the user of this program, and the host: `alice@host`.
 fn author() -> String {
     let named = ["LOGNAME", "USER"].into_iter().find_map(|name| {
         std::env::var(name)

@@ -23,9 +23,17 @@ const KNOWN: [&str; 5] = ["blosclz", "lz4", "lz4hc", "zlib", "zstd"];
 /// A method and its level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
+    /// Deflate, with its level.
     Gzip(u32),
+    /// LZF.
     Lzf,
-    Blosc { codec: u32, level: u32 },
+    /// Blosc.
+    Blosc {
+        /// Number of the codec.
+        codec: u32,
+        /// 0 to 9.
+        level: u32,
+    },
 }
 
 impl FromStr for Compression {

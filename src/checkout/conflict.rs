@@ -1,4 +1,4 @@
-//! Which objects of a layer other commits changed since: what `commit` refuses until somebody decides.
+//! Conflicts: objects of a layer that other commits changed since, which `commit` refuses until somebody decides.
 //!
 //! Two changes meet if they are of one object, if one is of a group that the other is in (whatever stands at a
 //! key hides what was below it), or if one is of an axis that the other's object lies along.
@@ -10,11 +10,13 @@ use super::index::StoredObject;
 /// An object of the layer and one of a committed layer that cannot both be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
+    /// What the checkout did.
     pub ours: String,
+    /// What the other commit did.
     pub theirs: String,
     /// Place of the committed layer, from 0 on.
     pub commit: usize,
-    /// Whether the object was deleted, in the layer and in the committed one.
+    /// True where the object was deleted: in the layer, in the committed one.
     pub deleted: (bool, bool),
 }
 

@@ -1,4 +1,4 @@
-//! What the formats make HDF5 objects from: arrays as they were written, text, integers, contents that are made on the way.
+//! The parts that the formats make HDF5 objects from: arrays as they were written, text, integers, contents that are made on the way.
 //!
 //! A layer's file is a small store of the same kind as the one below, with one object in it and what that
 //! needs to be valid; [`Format::plan`](super::format::Format::plan) says what it holds. Nothing is written here but scratch files, for arrays whose
@@ -29,12 +29,12 @@ pub use key::ObjectKey;
 #[cfg(feature = "internals")]
 pub use spooled_file::ScratchContent;
 
-/// What a plan needs to know of the store below, as the mount shows it now.
+/// The store below, as the mount shows it now, for a plan.
 pub trait Base {
     /// The `.npy` file of an object of that group, by its own name (`cell#`); `None` if there is none.
     fn npy(&self, name: &str) -> Result<Option<Arc<dyn Content>>>;
 
-    /// What the mount shows at own names from that group on, the last with this suffix; nothing where there is no store.
+    /// Returns what the mount shows at own names from that group on, the last with this suffix; nothing where there is no store.
     fn node(&self, _path: &[String], _suffix: &str) -> Result<Option<Node>> {
         Ok(None)
     }
@@ -43,8 +43,9 @@ pub trait Base {
     fn scratch(&self) -> Scratch;
 }
 
-/// What becomes of an object.
+/// The outcome of a plan.
 pub enum Plan {
+    /// The file of a complete object.
     Complete(NewFile),
     /// Members without which it is no object.
     Incomplete(Vec<String>),

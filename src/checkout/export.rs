@@ -32,7 +32,7 @@ const STEPS: usize = 64;
 /// Bytes of the store that are copied at a time.
 const BLOCK: u64 = 8 << 20;
 
-/// Who follows the work.
+/// A listener to the work.
 pub trait Progress {
     /// Bytes in all.
     fn begin(&self, bytes: u64);
@@ -41,12 +41,13 @@ pub trait Progress {
     fn advance(&self, bytes: u64);
 }
 
-/// What is to be made.
+/// An export: a file of a store with layers on top, as a new file.
 pub struct Export<'a> {
     /// The file of the store.
     pub base: &'a Path,
     /// Lowest first.
     pub layers: &'a [LayerFiles],
+    /// The new file.
     pub out: &'a Path,
     /// Objects of the store that are left out.
     pub without: &'a [ObjectPath],
@@ -56,6 +57,7 @@ pub struct Export<'a> {
     pub compression: Option<Compression>,
     /// The program that becomes a worker.
     pub program: &'a Path,
+    /// All formats.
     pub formats: &'a Registry,
 }
 

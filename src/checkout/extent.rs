@@ -20,7 +20,7 @@ const ARRAY: &str = "array";
 pub struct Extent {
     /// `array`, or what the format calls it.
     pub kind: String,
-    /// Of an object that is no array: its elements, or rows.
+    /// Size of an object that is no array: its elements, or rows.
     pub shape: Vec<u64>,
 }
 

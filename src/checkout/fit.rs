@@ -1,4 +1,4 @@
-//! What the objects of a layer were written against, and how it is told when that is not there any more.
+//! The surroundings of a layer's objects, and the words in which it is told when they are not there any more.
 //!
 //! An object that lies along axes means nothing without their entries, and none means anything
 //! in another store. So the index remembers both: the entries as a digest that depends on nothing but them,
@@ -22,9 +22,11 @@ pub struct Misfit {
     pub checkout: String,
     /// The place of its layer, from 0 on; the committed ones come first.
     pub layer: usize,
+    /// The key of the object.
     pub key: String,
     /// It deletes what has the key.
     pub is_deletion: bool,
+    /// Why, for people.
     pub why: String,
 }
 
@@ -40,7 +42,7 @@ impl fmt::Display for Misfit {
     }
 }
 
-/// Why an object along an axis is not shown. `now`: the entries that the axis has.
+/// Returns why an object along an axis is not shown. `now`: the entries that the axis has.
 pub fn other_entries(axis: &str, before: &AxisEntries, now: Option<&AxisEntries>) -> String {
     let count = before.count();
     match now {

@@ -216,6 +216,7 @@ pub mod bare {
         }
     }
 
+    /// Returns the registry of this format alone.
     pub fn registry() -> Registry {
         Registry::new([], Arc::new(Bare))
     }

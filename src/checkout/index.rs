@@ -1,4 +1,4 @@
-//! Which object each file of a layer is, and what the layer was begun on: a file of records (`lines`).
+//! The index of a layer: which object each file is, and what the layer was begun on, as a record log.
 //!
 //! Of several records of an object the last counts. Members of an object that is not complete are forgotten
 //! with the next change of the object. A file most of whose lines say nothing any more is written anew.
@@ -44,12 +44,13 @@ pub struct StoredObject {
 /// Lines that are never too many, however little they say.
 const FEW: usize = if cfg!(test) { 16 } else { 1000 };
 
-/// What became of an object: a file, or nothing when it was deleted.
+/// A change of an object: a new file, or none when it was deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectChange {
     /// The path of the object as the mount shows it.
     pub path: String,
     // Never left out: a record without it is of another kind.
+    /// The new file; `None`: the object was deleted.
     #[serde(deserialize_with = "Option::deserialize")]
     pub stored: Option<StoredObject>,
 }
@@ -70,8 +71,9 @@ pub struct KeptMember {
 pub struct KeptObject {
     /// The path that the object is to have.
     pub object: String,
-    /// Those that are there; if none, the object is forgotten.
+    /// The members that are there; if none, the object is forgotten.
     pub members: Vec<KeptMember>,
+    /// Names of the members that are missing.
     pub missing: Vec<String>,
     /// Why the members that are there make no object together with what is stored of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,7 +91,7 @@ pub struct BaseFile {
     pub modified: i64,
 }
 
-/// What the changes that follow in the index were made on.
+/// The state of a store that the changes that follow in the index were made on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerBase {
     /// Committed layers below.
@@ -103,11 +105,12 @@ pub struct LayerBase {
     pub base: Option<Vec<BaseFile>>,
 }
 
-/// What a store was when the first object was written over it.
+/// The identity of a store when the first object was written over it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreEntry {
     /// The key of the store; empty if the mount shows nothing else.
     pub store: String,
+    /// What it is known again by.
     pub identity: StoreIdentity,
 }
 
@@ -131,7 +134,7 @@ impl record_log::LogRecord for Line {
     }
 }
 
-/// What an index says.
+/// The contents of an index.
 #[derive(Clone, Debug, Default)]
 pub struct IndexChanges {
     /// Every object that was changed; `None`: it was deleted.
@@ -151,7 +154,7 @@ pub struct IndexChanges {
 }
 
 impl IndexChanges {
-    /// What the index of the layer in `dir` says now.
+    /// Returns what the index of the layer in `dir` says now.
     pub fn read(dir: &Dir) -> Result<Self> {
         let lines: Vec<Line> = record_log::read(dir, NAME, FORM)?;
         Ok(Self::of(lines))
@@ -261,7 +264,7 @@ impl IndexChanges {
         lines
     }
 
-    /// How many committed layers were below when the object at `path` was first changed here: what later
+    /// Returns how many committed layers were below when the object at `path` was first changed here: what later
     /// ones made of it, nobody who wrote here has seen.
     pub fn seen(&self, path: &str) -> u64 {
         self.seen.get(path).copied().unwrap_or(self.commits)
@@ -349,7 +352,7 @@ impl Index {
         self.add(vec![Line::Store(store)]).map(drop)
     }
 
-    /// What the stores were that objects were written over, by key.
+    /// Returns what the stores were that objects were written over, by key.
     pub fn stores(&self) -> &BTreeMap<String, StoreIdentity> {
         &self.changes.stores
     }
@@ -371,7 +374,7 @@ impl Index {
         self.add(vec![Line::Incomplete(object)])
     }
 
-    /// Whether nothing can be added any more, because a failure could not be taken back.
+    /// Returns whether nothing can be added any more, because a failure could not be taken back.
     pub fn is_lost(&self) -> bool {
         self.lines.is_lost()
     }

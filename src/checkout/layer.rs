@@ -62,7 +62,7 @@ pub struct Layer {
     syncing: Mutex<()>,
     /// Changes wait to be synced.
     deferred: AtomicBool,
-    /// Who syncs sleeps until there is a change; it is set while the pending is locked.
+    /// Wakes the thread that syncs when there is a change; it is set while `pending` is locked.
     sleeps: AtomicBool,
     next: AtomicU64,
     replaced: Mutex<Replaced>,
@@ -117,6 +117,7 @@ impl Layer {
         Scratch::new(&self.dir, self.storage.clone())
     }
 
+    /// Returns the layer's directory.
     pub fn dir(&self) -> &Dir {
         &self.dir
     }

@@ -20,7 +20,7 @@ pub const NAME: &str = "holder";
 /// Longest text that is shown of who holds a layer.
 const LONGEST: u64 = 200;
 
-/// Who only looks (`LayerLock::look`) has the lock for a moment: long enough ago by then.
+/// Pause before a second try: a process that only looks (`LayerLock::look`) has the lock for a moment.
 const MOMENT: Duration = Duration::from_millis(50);
 
 /// The right to write in a layer, as long as it lives.
@@ -84,7 +84,7 @@ fn shared(dir: &Dir) -> Result<Option<(File, bool)>> {
     Ok(Some((file, is_locked)))
 }
 
-/// Why a layer cannot be had.
+/// Returns the error of a layer that others have.
 fn busy(dir: &Dir, file: &File) -> Error {
     // Those who only read are many, and leave no name.
     let is_read = lock(file, FlockOperation::NonBlockingLockShared);
@@ -95,7 +95,7 @@ fn busy(dir: &Dir, file: &File) -> Error {
     Error::new(ErrorKind::Os(libc::EBUSY), message).about(dir.path().display())
 }
 
-/// Whether the lock was to be had.
+/// Returns whether the lock was to be had.
 fn lock(file: &File, operation: FlockOperation) -> io::Result<bool> {
     match flock(file, operation) {
         Ok(()) => Ok(true),
@@ -104,7 +104,7 @@ fn lock(file: &File, operation: FlockOperation) -> io::Result<bool> {
     }
 }
 
-/// What the file says of who has it.
+/// Returns what the file says of who has it.
 fn who(file: &File) -> String {
     let mut who = String::new();
     match file.take(LONGEST).read_to_string(&mut who) {

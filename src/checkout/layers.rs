@@ -47,7 +47,7 @@ pub struct LayerTarget {
     /// The checkout's name.
     name: String,
     context: Arc<Context>,
-    /// Each held alone by who takes it away, shared by who stores what may lie along it.
+    /// Axes in use: each is held alone by a deletion, shared by what is stored along it.
     axes: Axes,
 }
 
@@ -147,7 +147,7 @@ impl LayerTarget {
         })
     }
 
-    /// What becomes of an object's parts.
+    /// Returns what becomes of an object's parts.
     fn plan(&self, object: &str, parts: &[Part]) -> Result<Planned> {
         let (key, above) = self.place(object)?;
         let dir = self.directory(&above)?;
@@ -168,14 +168,14 @@ impl LayerTarget {
     }
 }
 
-/// What parts make.
+/// The outcome of planning parts.
 enum Planned {
     Complete {
         new: NewFile,
         /// It may be shown as a directory.
         is_directory: bool,
     },
-    /// Of what these members are missing.
+    /// Members are missing: these.
     Incomplete(Vec<String>),
 }
 

@@ -45,7 +45,7 @@ pub fn name_of(dir: &str) -> Option<&str> {
     is_name(name).then_some(name)
 }
 
-/// Whether a directory is one of checkouts: no part of a directory of stores that is mounted.
+/// Returns whether a directory is one of checkouts: no part of a directory of stores that is mounted.
 pub fn is_checkouts(dir: &Path) -> bool {
     dir.as_os_str()
         .as_encoded_bytes()

@@ -31,6 +31,7 @@ const BLOCK: usize = 1 << 20;
 /// A file that is to be written: its outline, and the elements of each dataset, in the same order.
 #[derive(Clone, Default)]
 pub struct NewFile {
+    /// Groups, datasets and attributes.
     pub outline: Outline,
     /// As `.npy` has them, in C order; as many bytes as the dataset has.
     pub data: Vec<Arc<dyn Content>>,
@@ -41,6 +42,7 @@ pub struct NewFile {
 }
 
 impl NewFile {
+    /// Adds a dataset, and the content of its elements.
     pub fn add(&mut self, dataset: NewDataset, data: Arc<dyn Content>) {
         self.outline.datasets.push(dataset);
         self.data.push(data);

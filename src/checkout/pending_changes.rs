@@ -1,4 +1,4 @@
-//! What a layer holds, and what of that its index does not say yet.
+//! The objects of a layer, and the changes that its index does not say yet.
 //!
 //! A change counts for whoever asks from the moment it is noted. It happened for good when its line is in the
 //! index, and lines are added in the order of the changes, many at a time.
@@ -27,6 +27,7 @@ pub struct PendingChanges {
 
 /// A change that has no line in the index yet.
 pub struct PendingChange {
+    /// The change as the index will say it.
     pub record: ObjectChange,
     /// The new file, which is not synced.
     pub file: Option<File>,
@@ -37,17 +38,19 @@ pub struct PendingChange {
     settled: Settled,
 }
 
-/// Whether a change happened for good, for who made it.
+/// A flag for who made a change: it happened for good.
 #[derive(Clone, Debug, Default)]
 pub struct Settled(Arc<AtomicBool>);
 
 impl Settled {
+    /// Returns true if it happened for good.
     pub fn is(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }
 
 impl PendingChanges {
+    /// Begins with what an index says.
     pub fn new(index: Index) -> Self {
         Self {
             now: index.entries().clone(),
@@ -67,16 +70,18 @@ impl PendingChanges {
         self.waiting.len()
     }
 
+    /// Adds to the index what the changes from now on are made on.
     pub fn begin(&mut self, begun: LayerBase) -> Result<()> {
         self.index.begin(begun)
     }
 
+    /// Adds to the index what a store is.
     pub fn know(&mut self, store: StoreEntry) -> Result<()> {
         self.check()?;
         self.index.know(store)
     }
 
-    /// What the stores were that objects were written over, by key.
+    /// Returns what the stores were that objects were written over, by key.
     pub fn stores(&self) -> &BTreeMap<String, StoreIdentity> {
         self.index.stores()
     }
@@ -132,7 +137,7 @@ impl PendingChanges {
         Ok(unused)
     }
 
-    /// What could not be settled waits again, before all that came later.
+    /// Has what could not be settled wait again, before all that came later.
     pub fn put_back(&mut self, mut batch: Vec<PendingChange>) {
         batch.append(&mut self.waiting);
         self.waiting = batch;
@@ -159,7 +164,7 @@ impl PendingChanges {
         self.now = self.index.entries().clone();
     }
 
-    /// What the disk holds of these changes is not known, so none that waits can be made either, and there will be no
+    /// Gives up all that waits: what the disk holds of these changes is not known, so none can be made, and there will be no
     /// others. Answers the reason, which names the objects.
     pub fn lose(&mut self, mut changes: Vec<PendingChange>, why: Error) -> Error {
         changes.append(&mut self.waiting);
@@ -182,7 +187,7 @@ impl PendingChanges {
         lost
     }
 
-    /// Whether not even the index can be added to any more.
+    /// Returns whether not even the index can be added to any more.
     pub fn is_index_lost(&self) -> bool {
         self.index.is_lost()
     }

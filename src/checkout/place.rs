@@ -1,4 +1,4 @@
-//! Where the checkouts of a store are: beside it, or in a directory of their own below one that is given.
+//! The place of a store's checkouts: beside it, or in a directory of their own below one that is given.
 //!
 //! A given directory may have checkouts of many stores. Each store has a directory there, and a file in it says of
 //! which store it is. Before that was so, checkouts lay in the given directory itself: such a one is the store's
@@ -132,6 +132,7 @@ impl CheckoutsPlace {
         Ok(this(Some(own.to_vec())))
     }
 
+    /// Returns the path of the directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -245,7 +246,7 @@ fn owner(dir: &Dir) -> Result<Option<Vec<u8>>> {
     Ok(path.strip_suffix(b"\n").map(<[u8]>::to_vec).or(Some(path)))
 }
 
-/// Whether a checkout in a directory was begun on the files of a store, or nothing tells.
+/// Returns whether a checkout in a directory was begun on the files of a store, or nothing tells.
 fn begun_on(dir: &Dir, store: &Path) -> Result<bool> {
     let now = base_files(store);
     let mut told = false;

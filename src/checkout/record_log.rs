@@ -30,6 +30,7 @@ pub const REWRITTEN: &str = ".new";
 /// What a file of records is called in its first line, and the newest form that is known.
 #[derive(Clone, Copy, Debug)]
 pub struct LogForm {
+    /// Name of the form, in the first line of a file.
     pub name: &'static str,
     /// One digit, so that a first line can be replaced in place.
     pub version: u8,
@@ -76,6 +77,7 @@ pub trait LogRecord: Sized {
     /// Reads the JSON of a line whose checksum is right.
     fn parse(json: &str) -> std::result::Result<Self, serde_json::Error>;
 
+    /// Returns the record as JSON.
     fn print(&self) -> std::result::Result<String, serde_json::Error>;
 }
 
@@ -215,7 +217,7 @@ impl<T: LogRecord> RecordLog<T> {
         done
     }
 
-    /// Whether a failure has left what nobody knows, and nothing can be added any more.
+    /// Returns whether a failure has left what nobody knows, and nothing can be added any more.
     pub fn is_lost(&self) -> bool {
         self.lost
     }

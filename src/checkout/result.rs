@@ -1,4 +1,4 @@
-//! Whether what layers make of a store keeps the rules of its format.
+//! The rules of a format, checked on what layers make of a store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::tree::name::unescape;
 use crate::tree::{Directory, Node};
 
-/// What breaks the rules of the store that a view shows, of all that the changes of these keys concern; a line for each
+/// Returns what breaks the rules of the store that a view shows, of all that the changes of these keys concern; a line for each
 /// object.
 pub fn broken<'a>(
     view: &Arc<View>,

@@ -99,7 +99,7 @@ mod tests {
         entries.map(|(path, s)| (path, s.and_then(value))).collect()
     }
 
-    /// What a failure after `close` has answered that all is well leaves behind: every call that changes the disk
+    /// Leaves what a failure may leave behind after `close` has answered that all is well: every call that changes the disk
     /// fails once, or from then on; a program syncs at once, or the thread does.
     #[test]
     fn what_could_not_be_synced_is_named_and_nothing_else_is_lost() {

@@ -31,7 +31,7 @@ pub fn check_name(stem: &[u8], suffix: &str, as_shown: Vec<u8>) -> Result<()> {
     })
 }
 
-/// Which part of which object a file is.
+/// The part of an object that a file is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PartPlace {
     /// The object's key: its path in the mount, without the suffix of the last name.
@@ -72,6 +72,7 @@ pub enum Deletion {
 /// A file that is to be stored.
 #[derive(Clone)]
 pub struct Part {
+    /// Which part of which object it is.
     pub place: PartPlace,
     /// Whole and unchanged for as long as the call takes.
     pub content: Arc<dyn Content>,
@@ -81,7 +82,9 @@ pub struct Part {
 
 /// A part of an object that is not complete.
 pub struct Unstored {
+    /// The file.
     pub part: Part,
+    /// When it was modified.
     pub time: SystemTime,
     /// As what it was kept, if it was and is the same still.
     pub kept: Option<u64>,
@@ -91,7 +94,9 @@ pub struct Unstored {
 pub struct Restored {
     /// In the mount.
     pub path: Vec<Vec<u8>>,
+    /// Its bytes.
     pub content: Scratch,
+    /// When it was modified.
     pub time: SystemTime,
     /// As what it was kept.
     pub kept: u64,
@@ -99,13 +104,17 @@ pub struct Restored {
 
 /// An object that is not complete, and that an earlier mount kept.
 pub struct IncompleteObject {
+    /// Key of the object.
     pub object: String,
+    /// The members that were kept.
     pub parts: Vec<Restored>,
+    /// Names of the members that are missing.
     pub missing: Vec<String>,
+    /// Why it cannot be stored, if no member is missing.
     pub why: Option<String>,
 }
 
-/// What became of parts.
+/// The outcome of storing parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreOutcome {
     /// The object is stored, durably from the next `sync` on, and the tree shows it.
@@ -123,18 +132,18 @@ pub fn describe_incomplete(object: &str, missing: &[String], why: Option<&str>) 
     }
 }
 
-/// Where a writable mount stores what is finished. All methods may be called from any thread. A call that
+/// The store of a writable mount for what is finished. All methods may be called from any thread. A call that
 /// fails changes nothing.
 pub trait Target: Send + Sync {
     /// The tree of what is stored: the store below with all changes.
     fn root(&self) -> Arc<dyn Directory>;
 
-    /// Whether anything can be changed in a directory or below it.
+    /// Returns whether anything can be changed in a directory or below it.
     fn is_writable(&self, _path: &PathNames) -> bool {
         true
     }
 
-    /// What a file of that path would be; an error where no file can be made.
+    /// Returns what a file of that path would be; an error where no file can be made.
     fn role(&self, path: &PathNames) -> Result<Role>;
 
     /// An empty scratch file on the disk that things are stored on.
@@ -157,12 +166,12 @@ pub trait Target: Send + Sync {
         gone: &[String],
     ) -> Result<StoreOutcome>;
 
-    /// Whether `store` takes no longer than reading what is stored.
+    /// Returns whether `store` takes no longer than reading what is stored.
     fn stores_quickly(&self) -> bool {
         false
     }
 
-    /// What the deletion of a stored file means for its object. An error, ENOTEMPTY for what others need, if it may not
+    /// Returns what the deletion of a stored file means for its object. An error, ENOTEMPTY for what others need, if it may not
     /// be deleted.
     fn deletion(&self, _place: &PartPlace) -> Result<Deletion> {
         Ok(Deletion::Object)
@@ -204,7 +213,7 @@ pub trait Target: Send + Sync {
         }
     }
 
-    /// What earlier mounts kept.
+    /// Returns what earlier mounts kept.
     fn kept(&self) -> Vec<IncompleteObject> {
         Vec::new()
     }
@@ -215,6 +224,6 @@ pub trait Target: Send + Sync {
     /// Writes a line to the log of the mount: what nobody waits to be told.
     fn note(&self, _line: &str) {}
 
-    /// What `status.json` says of the checkout.
+    /// Returns what `status.json` says of the checkout.
     fn status(&self) -> Json;
 }

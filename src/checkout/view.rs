@@ -46,7 +46,7 @@ pub struct View {
     objects: RwLock<Objects>,
 }
 
-/// What all layers together say.
+/// The objects of all layers together.
 #[derive(Clone, Default)]
 struct Objects {
     /// By key; `None`: what the store has there is deleted.
@@ -151,7 +151,7 @@ impl View {
         Ok(against)
     }
 
-    /// An object stands at a key from now on, and nothing of what was below it. `is_directory`: it may be shown
+    /// Puts an object at a key, in the place of all below it. `is_directory`: it may be shown
     /// as a directory.
     pub fn put(&self, key: &str, stored: &StoredObject, is_directory: bool) {
         let mut pile = self.pile();
@@ -166,7 +166,7 @@ impl View {
         objects.set(key.as_bytes(), Some(Arc::new(object)), time, is_directory);
     }
 
-    /// Nothing stands at a key from now on, nor below it.
+    /// Removes what stands at a key, and all below it.
     pub fn remove(&self, key: &str) {
         let mut pile = self.pile();
         pile.misfits.retain(|misfit| misfit.key != key);
@@ -216,12 +216,12 @@ impl View {
         }
     }
 
-    /// What the layers say of a key: `None` if nothing.
+    /// Returns what the layers say of a key: `None` if nothing.
     fn object(&self, key: &[u8]) -> Option<Option<Arc<LayerObject>>> {
         self.objects().by_key.get(key).cloned()
     }
 
-    /// Whether a layer's object stands below a key.
+    /// Returns whether a layer's object stands below a key.
     fn has_below(&self, key: &[u8]) -> bool {
         let start = join(key, b"");
         let objects = self.objects();
@@ -266,7 +266,7 @@ impl View {
         self.context.options.sep
     }
 
-    /// How many names of a path lead to the store that it is in; `None` if it is in none.
+    /// Returns how many names of a path lead to the store that it is in; `None` if it is in none.
     pub fn store_depth(&self, names: &[Vec<u8>]) -> Option<usize> {
         let mut dir = self.base.clone();
         for (depth, name) in names.iter().enumerate() {
@@ -283,7 +283,7 @@ impl View {
 }
 
 impl Objects {
-    /// What the layers say of a key: `None` if nothing.
+    /// Returns what the layers say of a key: `None` if nothing.
     fn said(&self, key: &str) -> Option<Option<Arc<LayerObject>>> {
         self.by_key.get(key.as_bytes()).cloned()
     }

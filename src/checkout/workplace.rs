@@ -31,7 +31,7 @@ const NAMING: &str = "naming";
 /// How long a worker may go on making files after a signal came.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Those of this process.
+/// Workplaces of this process.
 static OPEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 fn open_ones() -> MutexGuard<'static, Vec<PathBuf>> {
@@ -75,6 +75,7 @@ impl Workplace {
         }
     }
 
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -1,4 +1,4 @@
-//! What makes a group a daf store, and which of its objects keep daf's rules.
+//! daf stores: the mark of a group that is one, and the objects that keep daf's rules.
 //!
 //! Source: tanaylab daf 0.2.0-dev.1, `storage/h5fs.py`: a group is a store if it holds a dataset `__daf__` of
 //! two integers, the first of them 1; `axis#` is an axis, `axis#name` a vector, `rows,columns#name` a matrix,

@@ -26,7 +26,7 @@ use crate::tree::{Directory, Listing, Node, Symlink};
 /// Directories below each other that are searched for a first store before mounting.
 const SEARCH_DEPTH: usize = 64;
 
-/// Whether there is a store in a directory or below it. Symbolic links to directories are not followed.
+/// Returns whether there is a store in a directory or below it. Symbolic links to directories are not followed.
 pub fn holds_a_store(dir: &Path, formats: &Registry) -> io::Result<bool> {
     fn search(dir: &Path, formats: &Registry, depth: usize) -> io::Result<bool> {
         if formats.iter().any(|format| format.is_store(dir)) {
@@ -58,7 +58,7 @@ fn is_store(path: &Path) -> io::Result<bool> {
     Ok(std::fs::metadata(path)?.is_file() && has_hdf5_signature(&File::open(path)?)?)
 }
 
-/// What a name of a real directory may be shown as.
+/// The kinds of nodes in a mirrored directory.
 #[derive(Clone, Copy)]
 enum Sort {
     Store,
@@ -102,6 +102,7 @@ pub struct Folder {
 }
 
 impl Folder {
+    /// Mirrors the directory `path` of the mounted directory `top`.
     pub fn new(top: &Path, path: &Path, context: &Arc<Context>, formats: &Registry) -> Self {
         Self {
             top: top.to_owned(),
@@ -114,7 +115,7 @@ impl Folder {
         }
     }
 
-    /// What a name of the real directory is shown as; `None`: not at all, with a reason worth telling.
+    /// Returns what a name of the real directory is shown as; `None`: not at all, with a reason worth telling.
     fn node(&self, name: &[u8]) -> io::Result<std::result::Result<Node, Option<String>>> {
         let path = self.path.join(OsStr::from_bytes(name));
         let meta = std::fs::symlink_metadata(&path)?;

@@ -12,7 +12,9 @@ use crate::npy::parse::{self, Header, LONGEST_HEADER, NpyError};
 /// An array, its elements not yet read.
 #[derive(Clone)]
 pub struct NpyArray {
+    /// Type of the elements.
     pub dtype: DType,
+    /// Shape in C order.
     pub shape: Vec<u64>,
     /// The payload in C order.
     pub data: Arc<dyn Content>,
@@ -29,7 +31,7 @@ impl From<NpyError> for Error {
     }
 }
 
-/// What an `.npy` file says it is; an error unless it is whole.
+/// Returns what an `.npy` file says it is; an error unless it is whole.
 pub fn header(file: &dyn Content) -> Result<Header> {
     let most = usize::try_from(file.len()).unwrap_or(usize::MAX);
     // Most headers end within a page.
@@ -91,7 +93,7 @@ impl NpyArray {
         }
     }
 
-    /// The same with the little end of each number first.
+    /// Returns the array with the little end of each number first.
     pub fn little(&self) -> Self {
         let Some((kind @ (Kind::Int | Kind::Uint | Kind::Float), size, Order::Big)) = self.scalar()
         else {

@@ -42,15 +42,17 @@ impl Integers {
         }
     }
 
+    /// Returns how many there are.
     pub fn len(&self) -> u64 {
         self.array.elements()
     }
 
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether it is stored in this type already.
+    /// Returns whether it is stored in this type already.
     pub fn is(&self, dtype: &DType) -> bool {
         self.array.dtype == *dtype
     }

@@ -1,4 +1,4 @@
-//! Where an object is: the own names that lead to it in its HDF5 file.
+//! Keys of objects: the own names that lead to one in its HDF5 file.
 
 use super::invalid;
 use crate::error::Result;
@@ -9,7 +9,7 @@ use crate::tree::name::unescape;
 pub struct ObjectKey(Vec<String>);
 
 impl ObjectKey {
-    /// Of the shown names behind the store's own path, with `#` in the place of another separator.
+    /// Makes the key of shown names behind the store's own path, with `#` in the place of another separator.
     pub fn of_shown<'a>(names: impl IntoIterator<Item = &'a [u8]>) -> Result<Self> {
         let names = names.into_iter().map(|name| {
             String::from_utf8(unescape(name)).map_err(|_| invalid("a name that is not UTF-8"))
@@ -21,11 +21,12 @@ impl ObjectKey {
         Ok(Self(names))
     }
 
-    /// The same for a path.
+    /// Makes the key of a path.
     pub fn of_path(path: &str) -> Result<Self> {
         Self::of_shown(path.split('/').map(str::as_bytes))
     }
 
+    /// Returns the names, from the root group on.
     pub fn path(&self) -> &[String] {
         &self.0
     }

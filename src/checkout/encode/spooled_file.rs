@@ -61,6 +61,7 @@ pub struct ScratchContent {
 }
 
 impl ScratchContent {
+    /// Makes the content of a scratch file of `len` bytes.
     pub fn new(scratch: Scratch, len: u64) -> Self {
         Self { scratch, len }
     }

@@ -16,7 +16,9 @@ use crate::io::storage::Disk;
 use crate::npy;
 use crate::npy::dtype::DType;
 
+/// Arrays by name.
 pub struct MemoryBase {
+    /// Bytes of `.npy` files by name.
     pub npy: HashMap<String, Vec<u8>>,
     dir: tempfile::TempDir,
 }

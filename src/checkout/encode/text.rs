@@ -37,7 +37,7 @@ pub(crate) fn encode(element: &[u8], order: Order, out: &mut Vec<u8>) -> Result<
     Ok(())
 }
 
-/// Whether elements are `|S` or `<U`.
+/// Returns whether elements are `|S` or `<U`.
 pub(crate) fn is_text(array: &NpyArray) -> bool {
     matches!(array.kind(), Some(Kind::Bytes | Kind::Text))
 }

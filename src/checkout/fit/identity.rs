@@ -32,18 +32,22 @@ const ONE_OF: usize = 4;
 
 /// How names are spelled in keys, and how the store shows them.
 pub trait KeySpelling {
+    /// Returns a shown name as keys spell it.
     fn key(&self, shown: &[u8]) -> Vec<u8>;
 
+    /// Returns a name of a key as the store shows it.
     fn shown(&self, key: &[u8]) -> Vec<u8>;
 }
 
-/// What a store is known again by.
+/// The identity of a store: what it is known again by.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreIdentity {
     /// Name of the format by whose rules it is shown. For people.
     pub kind: String,
+    /// The axes of the store.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub axes: Vec<KnownAxis>,
+    /// Some arrays of the store.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arrays: Vec<KnownArray>,
     /// What newer versions say of it.
@@ -142,7 +146,7 @@ impl StoreIdentity {
         Ok(identity)
     }
 
-    /// Whether the store in `dir` is this one, as far as can be told: arrays that `is_hidden` below layers, and what
+    /// Returns whether the store in `dir` is this one, as far as can be told: arrays that `is_hidden` below layers, and what
     /// cannot be read now, say nothing.
     pub fn is_still(
         &self,
@@ -209,7 +213,7 @@ impl KnownArray {
         })
     }
 
-    /// Whether a file has these elements; there may be more of them behind along the first dimension.
+    /// Returns whether a file has these elements; there may be more of them behind along the first dimension.
     fn is_start_of(&self, file: &dyn VirtualFile) -> Result<bool> {
         let file = file.open()?;
         let header = header(&*file)?;

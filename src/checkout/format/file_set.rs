@@ -84,7 +84,9 @@ impl PartNames {
 /// A set by its name: the directory, and what all parts have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileSet {
+    /// How its files are called.
     pub names: PartNames,
+    /// The directory of the files.
     pub dir: PathBuf,
     prefix: Vec<u8>,
     extension: Vec<u8>,

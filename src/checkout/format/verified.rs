@@ -1,4 +1,4 @@
-//! What comes of checking a store by the means of its format.
+//! Results of checking a store by the means of its format.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub trait VerifyReport: Send + Sync {
     fn wrong(&self, why: &str);
 }
 
-/// What was checked, and what could not be.
+/// Counts of what was checked, and of what could not be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// How many objects of each kind, by its plural.

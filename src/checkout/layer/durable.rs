@@ -143,13 +143,13 @@ impl Layer {
         self.pending().check().err()
     }
 
-    /// Whether changes are not durable yet.
+    /// Returns whether changes are not durable yet.
     #[cfg(test)]
     pub(in crate::checkout) fn is_waiting(&self) -> bool {
         self.pending().waiting() > 0
     }
 
-    /// Whether changes wait to be synced from now on.
+    /// Returns whether changes wait to be synced from now on.
     pub(in crate::checkout) fn defer(&self, deferred: bool) {
         let _pending = self.pending();
         self.deferred.store(deferred, Ordering::Release);

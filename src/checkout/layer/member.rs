@@ -21,7 +21,9 @@ use crate::io::storage::Storage;
 pub struct NewMember {
     /// Its path inside the object, with suffix.
     pub name: String,
+    /// Its bytes.
     pub content: Arc<dyn Content>,
+    /// When it was modified.
     pub time: SystemTime,
     /// The number of its file, if this content was kept before.
     pub kept: Option<u64>,
@@ -179,7 +181,7 @@ mod tests {
         })
     }
 
-    /// What the layer holds: members by object, and `None` for objects that are stored.
+    /// Returns what the layer holds: members by object, and `None` for objects that are stored.
     fn content(layer: &Layer) -> BTreeMap<String, Option<Vec<String>>> {
         let read = |kept: &KeptMember| {
             let scratch = layer.open_member(kept).unwrap();

@@ -54,7 +54,7 @@ fn values(layer: &Layer, stored: &StoredObject) -> Vec<i32> {
         .collect()
 }
 
-/// What the layer holds, each object read back.
+/// Returns what the layer holds, each object read back.
 fn content(layer: &Layer) -> BTreeMap<String, Option<Vec<i32>>> {
     let read = |stored: StoredObject| values(layer, &stored);
     let entries = layer.entries().into_iter();

@@ -1,4 +1,4 @@
-//! What the paths of a mount stand for: in which store and format they lie, and which object of it they lead to.
+//! Paths of a mount: the store and format that they lie in, and the object that they lead to.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ impl LayerTarget {
         depth.ok_or_else(|| refused(libc::EPERM, "no store: nothing can be made here"))
     }
 
-    /// Where an object is in the file of a layer, and the path of its directory in the mount.
+    /// Returns where an object is in the file of a layer, and the path of its directory in the mount.
     pub(super) fn place(&self, object: &str) -> Result<(ObjectKey, Vec<Vec<u8>>)> {
         let names: Vec<&str> = object.split('/').collect();
         let mut shown = self.view.shown(object);

@@ -24,13 +24,13 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Whether an object of the layer at a place, which was written along some entries, lies along these.
+    /// Returns whether an object of the layer at a place, which was written along some entries, lies along these.
     fn takes(&self, entries: &AxisEntries, at: usize) -> bool {
         let seen = self.layer.is_some_and(|(own, seen)| at == own || at < seen);
         *entries == self.entries || (seen && self.before.contains(entries))
     }
 
-    /// What an axis of other entries takes the place of together with this one.
+    /// Returns what an axis of other entries takes the place of together with this one.
     pub(super) fn with_all_before(self, new: &AxisEntries) -> Vec<AxisEntries> {
         let mut all = self.before;
         all.insert(0, self.entries);
@@ -193,7 +193,7 @@ impl View {
     }
 }
 
-/// How many layers who wrote in the layer at a place saw below, if the commit `on` was the uppermost.
+/// Returns how many layers who wrote in the layer at a place saw below, if the commit `on` was the uppermost.
 fn seen(layers: &[LayerFiles], at: usize, on: Option<&str>) -> usize {
     let below = layers.get(..at).unwrap_or_default();
     let of = below

@@ -61,7 +61,7 @@ impl ViewDirectory {
         }))
     }
 
-    /// What is below the layers; empty if nothing is.
+    /// Returns what is below the layers; empty if nothing is.
     fn listing(&self) -> Result<Arc<Listing>> {
         match &self.below {
             Some(below) => below.list(),
@@ -99,7 +99,7 @@ impl ViewDirectory {
             .collect()
     }
 
-    /// What the keys of everything in this directory begin with.
+    /// Returns what the keys of everything in this directory begin with.
     fn start(&self) -> Vec<u8> {
         match self.key.is_empty() {
             true => Vec::new(),
@@ -114,7 +114,7 @@ impl ViewDirectory {
         }
     }
 
-    /// What has a name here, by what the layers say at the moment.
+    /// Returns what has a name here, by what the layers say at the moment.
     fn find(&self, name: &[u8]) -> Result<Option<Node>> {
         let whole = join(&self.key, &self.view.key_name(name));
         let stem = join(&self.key, stem(&self.view.key_name(name)));

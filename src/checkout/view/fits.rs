@@ -1,4 +1,4 @@
-//! Which objects of layers fit the store as it is now.
+//! The comparison of layers with the store as it is now: which objects fit it.
 //!
 //! An object does not fit if its store was replaced by another one, or if an axis that it lies along has other entries
 //! than it had, or has them in another order. An axis that a layer puts in the place of another one is different: what its
@@ -30,7 +30,7 @@ pub(super) struct Pile {
     pub known: StoreAnswers,
 }
 
-/// What was asked of the store.
+/// Answers that the store gave.
 #[derive(Default)]
 pub(super) struct StoreAnswers {
     /// By key and version of the file.
@@ -42,7 +42,7 @@ pub(super) struct StoreAnswers {
 }
 
 impl Pile {
-    /// Whether what was asked of the store that a directory is in may have another answer now.
+    /// Returns whether what was asked of the store that a directory is in may have another answer now.
     pub(super) fn is_outdated(&self, dir: &str) -> bool {
         let mut stores = self.known.stores.iter();
         let changed = |(store, (root, time)): (&String, &(Arc<dyn Directory>, SystemTime))| {
@@ -250,7 +250,7 @@ impl View {
         dir.is_store().then_some(dir)
     }
 
-    /// What the store without layers has at a key, if that has dimensions.
+    /// Returns what the store without layers has at a key, if that has dimensions.
     pub(super) fn extent(&self, key: &str) -> Result<Option<Extent>> {
         let shown = self.shown(key);
         let Some((name, above)) = shown.split_last() else {
@@ -310,7 +310,7 @@ struct Stores {
 }
 
 impl Stores {
-    /// Whether an object was written over the store that is there.
+    /// Returns whether an object was written over the store that is there.
     fn takes(&self, key: &str) -> bool {
         !self
             .others
@@ -327,7 +327,7 @@ fn below(store: &str, path: &str) -> String {
     }
 }
 
-/// Whether a directory is that one or below it.
+/// Returns whether a directory is that one or below it.
 fn is_in_or_at(dir: &str, above: &str) -> bool {
     dir == above || is_in(dir, above)
 }
@@ -336,7 +336,7 @@ fn is_in(key: &str, store: &str) -> bool {
     key.starts_with(&below(store, ""))
 }
 
-/// Whether a later layer replaced or deleted a group that a key is in.
+/// Returns whether a later layer replaced or deleted a group that a key is in.
 fn is_below(key: &str, later: &[LayerFiles], stores: &[Stores]) -> bool {
     let mut above = key.match_indices('/').map(|(at, _)| &key[..at]);
     above.any(|above| {

@@ -64,7 +64,9 @@ impl OpenFiles {
 pub struct LayerObject {
     /// The directory of the layer, and the name of the file in it.
     pub dir: Dir,
+    /// Name of its file in the layer.
     pub file: String,
+    /// The files of layers that are open.
     pub files: Arc<OpenFiles>,
     /// The names that lead to it in that file.
     pub inside: Vec<Vec<u8>>,
@@ -179,7 +181,7 @@ impl LayerObject {
         }))
     }
 
-    /// What it adds to the report on an entry.
+    /// Adds what is known of it to the report on an entry.
     pub fn report(&self, mut info: Json) -> Json {
         if let Json::Object(map) = &mut info {
             map.insert("checkout".to_owned(), json!(&*self.layer));

@@ -151,7 +151,7 @@ fn own(found: &Selected) -> Result<(Option<LayerFiles>, Vec<KeptObject>), CliErr
     Ok((Some(layer), incomplete))
 }
 
-/// What `--compress` says.
+/// Returns what `--compress` says.
 pub fn compression(text: &str) -> Result<Option<Compression>, String> {
     match text {
         "none" => Ok(None),
@@ -159,7 +159,7 @@ pub fn compression(text: &str) -> Result<Option<Compression>, String> {
     }
 }
 
-/// Of the words behind the options: the checkout, if it is named, and the file.
+/// Takes the words behind the options apart: the checkout, if it is named, and the file.
 pub fn words(mut words: Vec<String>) -> Result<(Option<String>, PathBuf), CliError> {
     match (words.pop(), words.pop()) {
         (Some(out), name) => Ok((name, PathBuf::from(out))),

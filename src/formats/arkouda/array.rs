@@ -17,7 +17,7 @@ use crate::npy::dtype::DType;
 use crate::tree::VirtualFile;
 use crate::tree::info;
 
-/// What an array is made of.
+/// A source of an array's elements.
 pub(super) trait ArraySource: Send + Sync {
     /// Element type and shape; may need a look at the data, which is taken once.
     fn form(&self) -> Result<(DType, Vec<u64>)>;
@@ -25,16 +25,16 @@ pub(super) trait ArraySource: Send + Sync {
     /// The elements in C order.
     fn payload(&self) -> Result<Arc<dyn Content>>;
 
-    /// What `info` says of one part.
+    /// Returns what `info` says of one part.
     fn part(&self, number: usize) -> Json;
 
-    /// What is unusual about it.
+    /// Returns what is unusual about it.
     fn note(&self) -> Option<String> {
         None
     }
 }
 
-/// Where an object stands, for files and directories alike.
+/// The place of an object, for files and directories alike.
 #[derive(Clone)]
 pub(super) struct Origin {
     pub set: Arc<LocaleSet>,
@@ -44,7 +44,7 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// What `info` says of every object.
+    /// Returns what `info` says of every object.
     pub(super) fn info(&self) -> serde_json::Map<String, Json> {
         let mut map = serde_json::Map::new();
         map.insert("kind".into(), json!("arkouda"));

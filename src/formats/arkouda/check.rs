@@ -37,13 +37,13 @@ struct Check {
     broken: Vec<String>,
 }
 
-/// What breaks Arkouda's rules in a group and all below, a line for each object. `sep` stands for `#` in the names of the
+/// Returns what breaks Arkouda's rules in a group and all below, a line for each object. `sep` stands for `#` in the names of the
 /// directory.
 pub fn broken(dir: &dyn Directory, sep: u8, depth: Depth) -> Result<Vec<String>> {
     Check::of(sep, depth).all(&ShownObjects::of(dir, sep)?)
 }
 
-/// The same of these objects of the group, by their names without suffix as the directory shows them: only they are
+/// Returns what breaks the rules of some objects of the group, by their names without suffix as the directory shows them: only they are
 /// looked up. No object of a group depends on another by Arkouda's rules.
 pub fn broken_of(
     dir: &dyn Directory,
@@ -271,7 +271,7 @@ impl ShownObjects {
         Ok(members)
     }
 
-    /// Those of these names without suffix.
+    /// Returns the objects of these names without suffix.
     fn found(dir: &dyn Directory, sep: u8, stems: &BTreeSet<Vec<u8>>) -> Result<Self> {
         let mut members = Self(BTreeMap::new());
         for stem in stems {
@@ -313,7 +313,7 @@ impl ShownObjects {
         Integers::new(name, self.array(name)?)
     }
 
-    /// How many elements a member has that may be an object itself.
+    /// Returns how many elements a member has that may be an object itself.
     fn rows(&self, name: &str, sep: u8) -> Result<u64> {
         let Some(member) = self.0.get(name) else {
             return Err(invalid(format!("{name} is missing")));

@@ -25,7 +25,7 @@ const DATETIME: i64 = 7;
 /// A locale of so many; `None`: everything in one file.
 type Locale = Option<(usize, usize)>;
 
-/// Which of `n` elements a locale owns: Chapel's rule for blocks.
+/// Returns which of `n` elements a locale owns: Chapel's rule for blocks.
 fn own(n: usize, locale: Locale) -> Range<usize> {
     let (i, count) = locale.unwrap_or((0, 1));
     (n * i).div_ceil(count)..(n * (i + 1)).div_ceil(count)

@@ -63,12 +63,12 @@ fn marks(object: Type) -> Vec<NewAttribute> {
     ]
 }
 
-/// What marks a file as Arkouda's: it is the only one of its set.
+/// Marks a file as Arkouda's: it is the only one of its set.
 pub fn mark_file(new: &mut NewFile) {
     new.mark_root(NewAttribute::int("File_Format", 0));
 }
 
-/// Whether a file of an Arkouda store has one array that is shown as it is stored: neither times, nor booleans, nor what
+/// Returns whether a file of an Arkouda store has one array that is shown as it is stored: neither times, nor booleans, nor what
 /// has another shape than its dataset.
 pub fn is_flat_pdarray(new: &NewFile) -> bool {
     let [dataset] = new.outline.datasets.as_slice() else {
@@ -83,6 +83,7 @@ pub fn is_flat_pdarray(new: &NewFile) -> bool {
     marks_alone && groups.iter().all(|group| group.path.is_empty())
 }
 
+/// Says how an object is stored; see [`Format::plan`](crate::checkout::format::Format::plan).
 pub fn plan(base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan> {
     let mut new = NewFile::default();
     if let Ok(part) = single(parts) {

@@ -32,7 +32,7 @@ pub(super) fn extent(dir: &dyn Directory, shown: &[u8]) -> Result<Option<Extent>
     Ok(Some(Extent { kind, shape }))
 }
 
-/// How many elements an object has whose members a directory shows.
+/// Returns how many elements an object has whose members a directory shows.
 fn count(object: &Arc<dyn Directory>, deepest: usize) -> Result<Option<u64>> {
     for name in COUNTED {
         if let Some(shape) = shape(&**object, name.as_bytes())? {

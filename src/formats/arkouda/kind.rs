@@ -14,18 +14,31 @@ use crate::error::{Error, Result};
 /// The kinds that are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArkoudaKind {
+    /// Numbers with a shape.
     ArrayView,
+    /// Numbers.
     Pdarray,
+    /// Numbers of any size, in limbs of 64 bits.
     Bigint,
+    /// Text of any length.
     Strings,
+    /// Arrays of any length.
     SegArray,
+    /// Text out of few categories.
     Categorical,
+    /// Which rows of some keys are alike.
     GroupBy,
+    /// Columns and an index.
     DataFrame,
+    /// Times in nanoseconds since 1970.
     Datetime,
+    /// Spans of time in nanoseconds.
     Timedelta,
+    /// Addresses.
     IPv4,
+    /// The labels of rows.
     Index,
+    /// The labels of rows in several levels.
     MultiIndex,
     /// A group that Arkouda gives no meaning.
     Group,
@@ -116,7 +129,7 @@ fn is_segarray(group: &Object) -> bool {
     members.len() == 2 && group.member("segments").is_some() && group.member("values").is_some()
 }
 
-/// What an object is, if all files agree on it.
+/// Returns what an object is, if all files agree on it.
 pub fn kind(set: &LocaleSet, joined: &Joined) -> Result<ArkoudaKind> {
     let mut objects = Vec::new();
     for (number, object) in joined.parts.iter().enumerate() {

@@ -61,7 +61,7 @@ impl Labels {
         total((0..self.codes.len()).map(|part| self.rows(part)))
     }
 
-    /// Why the labels are not shown; `None` if they are.
+    /// Returns why the labels are not shown; `None` if they are.
     pub(super) fn too_wide(&self) -> Result<Option<String>> {
         let rows = self.all_rows();
         let stored = total([rows.saturating_mul(8), self.categories.stored()]);

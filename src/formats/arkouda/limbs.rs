@@ -27,7 +27,7 @@ pub(super) struct Limbs {
     masks: Vec<u64>,
 }
 
-/// Whether a group stands for no numbers: it holds the empty limb that Arkouda calls `values`.
+/// Returns whether a group stands for no numbers: it holds the empty limb that Arkouda calls `values`.
 pub(super) fn is_empty(group: &Object) -> bool {
     match group.members() {
         [(name, member)] => name == b"values" && member.is_empty_dataset(),
@@ -35,7 +35,7 @@ pub(super) fn is_empty(group: &Object) -> bool {
     }
 }
 
-/// Whether an object of one file is made of limbs.
+/// Returns whether an object of one file is made of limbs.
 pub(super) fn has_limbs(object: &Object) -> bool {
     object.is_group() && (object.marks.is_bigint || object.member("Limb_0").is_some())
 }

@@ -22,12 +22,14 @@ pub const NAMES: [&str; 12] = [
     "arkouda_version",
 ];
 
-/// What is known of one object from its attributes.
+/// The attributes of an object that say what it is.
 #[derive(Clone, Debug, Default)]
 pub struct Marks {
     /// What kind of object it claims to be, or why that cannot be told.
     pub object_type: Option<Result<i64, String>>,
+    /// Bytes are meant as booleans.
     pub is_bool: bool,
+    /// A group holds limbs.
     pub is_bigint: bool,
     /// Bits of each number; `None` where it has no limit.
     pub max_bits: Option<u64>,
@@ -37,10 +39,12 @@ pub struct Marks {
     pub shape: Option<Vec<u64>>,
     /// `File_Format` of a root group.
     pub file_format: Option<i64>,
+    /// The version of Arkouda that wrote it.
     pub version: Option<String>,
 }
 
 impl Marks {
+    /// Reads the marks among the attributes of an object.
     pub fn of(attributes: &[Attribute]) -> Self {
         let find = |name: &str| attributes.iter().find(|a| a.name == name.as_bytes());
         let value = |name: &str| find(name).and_then(|a| a.value.as_ref().ok());

@@ -29,7 +29,7 @@ pub enum What {
     Damaged(String),
 }
 
-/// How many elements a dataset claims to have.
+/// Returns how many elements a dataset claims to have.
 pub(super) fn elements(dataset: &Dataset) -> u64 {
     let dims = dataset.shape.iter();
     dims.fold(1, |n, &d| n.saturating_mul(d))
@@ -95,7 +95,7 @@ impl Object {
         matches!(self.what, What::Group { .. })
     }
 
-    /// What an empty locale holds in the place of anything: a dataset of shape (0,).
+    /// Returns what an empty locale holds in the place of anything: a dataset of shape (0,).
     pub fn is_empty_dataset(&self) -> bool {
         self.dataset().is_some_and(|d| d.shape == [0])
     }

@@ -22,7 +22,7 @@ const ROWS: u64 = 16 << 10;
 const SPAN: u64 = 1 << 20;
 
 impl Padded {
-    /// Where each row from `first` on begins, and where the last of them ends.
+    /// Returns where each row from `first` on begins, and where the last of them ends.
     fn starts(&self, first: u64, count: u64) -> Result<Vec<u64>> {
         let with_end = (count + 1).min(self.rows - first);
         let mut bytes = vec![0; usize::try_from(8 * with_end).unwrap_or(0)];

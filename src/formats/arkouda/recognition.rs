@@ -24,7 +24,7 @@ const LOOKED_AT: usize = 256;
 /// Name of the group that marks files of version 1.0.
 pub(super) const METADATA: &[u8] = b"_arkouda_metadata";
 
-/// Whether a file is shown as Arkouda's.
+/// Returns whether a file is shown as Arkouda's.
 pub fn is_arkouda(store: &OpenStore) -> Result<bool> {
     if let Some(kind) = &store.context.options.kind {
         return Ok(kind == NAME);
@@ -73,7 +73,7 @@ pub fn is_arkouda(store: &OpenStore) -> Result<bool> {
 
 const NUMBERS: [Kind; 4] = [Kind::Int, Kind::Uint, Kind::Float, Kind::Bool];
 
-/// Whether a group looks like text: `values`, 1-D, bytes, and nothing else but `segments`, 1-D, integers.
+/// Returns whether a group looks like text: `values`, 1-D, bytes, and nothing else but `segments`, 1-D, integers.
 pub(super) fn is_text(group: &Object) -> bool {
     let bytes = |object: &Object| object.dataset().is_some_and(is_bytes);
     group.member("values").is_some_and(|values| bytes(values))
@@ -87,7 +87,7 @@ pub(super) fn is_text(group: &Object) -> bool {
             })
 }
 
-/// Whether a dataset is 1-D with scalars of one of some kinds.
+/// Returns whether a dataset is 1-D with scalars of one of some kinds.
 fn is_vector(dataset: &Dataset, kinds: &[Kind]) -> bool {
     dataset.shape.len() == 1 && scalar(dataset).is_some_and(|(kind, _)| kinds.contains(&kind))
 }

@@ -9,16 +9,18 @@ use crate::npy::dtype::Kind as Element;
 /// The index of a DataFrame.
 pub const INDEX: &str = "Index";
 
-/// What is numbered in an object, and the attribute that counts it.
+/// Members of an object that have numbers, and the attribute that counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberedMembers {
+    /// What stands in front of the number.
     pub prefix: &'static str,
+    /// Name of the attribute.
     pub count: &'static str,
     /// Arkouda asks for the attribute when it reads.
     pub needed: bool,
 }
 
-/// What is numbered in objects of a kind.
+/// Returns what is numbered in objects of a kind.
 pub fn numbered(kind: ArkoudaKind) -> Option<NumberedMembers> {
     let (prefix, count, needed) = match kind {
         ArkoudaKind::GroupBy => ("KEY_", "NumKeys", true),
@@ -39,13 +41,13 @@ impl NumberedMembers {
     }
 }
 
-/// Whether an array may have such elements: Arkouda reads integers and floats, which times and booleans are, too.
+/// Returns whether an array may have such elements: Arkouda reads integers and floats, which times and booleans are, too.
 pub fn is_element(kind: Option<Element>) -> bool {
     use Element::{Bool, Datetime, Float, Int, Timedelta, Uint};
     matches!(kind, Some(Bool | Int | Uint | Float | Datetime | Timedelta))
 }
 
-/// Whether the index of a DataFrame may have such elements: `HDF5Msg.chpl` lines 1911 to 1946.
+/// Returns whether the index of a DataFrame may have such elements: `HDF5Msg.chpl` lines 1911 to 1946.
 pub fn is_index(kind: Option<Element>) -> bool {
     use Element::{Bytes, Float, Int, Uint};
     matches!(kind, Some(Int | Uint | Float | Bytes))

@@ -27,7 +27,7 @@ impl Scan {
         Self::keeping(values, KEPT)
     }
 
-    /// The same; `kept` is even.
+    /// Scans with room for `kept` starts, an even number.
     fn keeping(values: &dyn Content, kept: usize) -> Result<Self> {
         let mut scan = Self {
             kept,

@@ -1,4 +1,4 @@
-//! Where each string or segment begins, as it is stored.
+//! Starts of strings and segments, as they are stored.
 //!
 //! Arkouda writes one start per entry and no end behind the last (`src/HDF5Msg.chpl` lines 1014 to 1408); in
 //! every file of a set they begin anew. They are never held in memory: one pass checks them and finds the
@@ -66,7 +66,7 @@ pub(super) fn int64(array: &ArrayFile) -> Result<Arc<dyn Content>> {
     )))
 }
 
-/// The same numbers with something added to each.
+/// Returns numbers with something added to each.
 pub(super) fn rebased(starts: Arc<dyn Content>, base: u64) -> Arc<dyn Content> {
     if base == 0 {
         return starts;

@@ -21,10 +21,13 @@ use crate::io::file::Identity;
 
 /// One version of a set.
 pub struct LocaleSet {
+    /// What reading needs.
     pub context: Arc<Context>,
     /// The file, or a pattern for all of them.
     pub path: PathBuf,
+    /// The files that could be opened, in the order of their locales.
     pub parts: Vec<LocaleFile>,
+    /// Faults of the set as a whole.
     pub faults: Vec<String>,
     /// Where the parts were found; `None` for a single file.
     found: Option<FoundFiles>,
@@ -39,7 +42,7 @@ pub struct LocaleFile {
 }
 
 impl LocaleFile {
-    /// What messages call it.
+    /// Returns what messages call it.
     pub fn name(&self) -> String {
         let path = &self.store.file.path;
         path.file_name()
@@ -53,7 +56,7 @@ struct FoundFiles {
     set: FileSet,
     top: PathBuf,
     files: Vec<PathBuf>,
-    /// Those that could not be opened, as they were then.
+    /// Files that could not be opened, as they were then.
     unopened: Vec<(PathBuf, Option<Identity>)>,
     /// The directory's time when these were all its files.
     checked: Mutex<Option<SystemTime>>,
@@ -74,7 +77,7 @@ impl FoundFiles {
         Ok(parts.into_values().flatten().flatten().collect())
     }
 
-    /// Whether no part was added or removed, and none that could not be opened has changed.
+    /// Returns whether no part was added or removed, and none that could not be opened has changed.
     fn is_current(&self, context: &Context) -> bool {
         if self
             .unopened
@@ -190,19 +193,19 @@ impl LocaleSet {
         self.version
     }
 
-    /// Whether the files on disk are still these.
+    /// Returns whether the files on disk are still these.
     pub fn is_current(&self) -> bool {
         let found = self.found.as_ref();
         found.is_none_or(|found| found.is_current(&self.context))
             && self.parts.iter().all(|part| part.store.file.is_current())
     }
 
-    /// What is wrong with the set as a whole.
+    /// Returns the faults of the set as a whole.
     pub fn fault(&self) -> Option<String> {
         (!self.faults.is_empty()).then(|| self.faults.join("; "))
     }
 
-    /// What the part of this number is called.
+    /// Returns what the part of this number is called.
     pub fn name(&self, part: usize) -> String {
         self.parts
             .get(part)

@@ -40,7 +40,7 @@ pub(super) struct Measure {
     pub width: u64,
     /// Strings of each part.
     pub rows: Vec<u64>,
-    /// Where the strings of a part without segments are.
+    /// Places of the strings of a part without segments.
     scans: Vec<Option<Arc<Scan>>>,
 }
 
@@ -123,7 +123,7 @@ impl Strings {
         self.parts.iter().filter_map(|part| part.values.as_ref())
     }
 
-    /// What is stored, in bytes.
+    /// Returns what is stored, in bytes.
     pub(super) fn stored(&self) -> u64 {
         let segments = self.parts.iter().filter_map(LocaleStrings::stored_rows);
         let bytes = total(self.bytes());
@@ -150,7 +150,7 @@ impl Strings {
         })
     }
 
-    /// Why there is no form of fixed width; `None` if there is one.
+    /// Returns why there is no form of fixed width; `None` if there is one.
     ///
     /// Does not measure what cannot be too large: no string is longer than the bytes of its part.
     pub(super) fn too_wide(&self) -> Result<Option<String>> {
@@ -178,7 +178,7 @@ impl Strings {
         rows.map(total)
     }
 
-    /// Where the strings of one part begin.
+    /// Returns where the strings of one part begin.
     fn starts(&self, measure: &Measure, number: usize) -> Result<Arc<dyn Content>> {
         let part = &self.parts[number];
         if let Some(segments) = &part.segments {
@@ -211,7 +211,7 @@ impl Strings {
         Arc::new(FixedWidth(self.clone()))
     }
 
-    /// Where they begin in all values together.
+    /// Returns where they begin in all values together.
     pub(super) fn segments(self: &Arc<Self>) -> Arc<dyn ArraySource> {
         Arc::new(JoinedStarts(self.clone()))
     }

@@ -33,7 +33,7 @@ impl From<ZipError> for Error {
     }
 }
 
-/// Those members that are among `wanted`, by name without `.npy`. Stored ones are parts of the file, others are
+/// Returns the members that are among `wanted`, by name without `.npy`. Stored ones are parts of the file, others are
 /// inflated to scratch files.
 pub(crate) fn members(
     base: &dyn Base,

@@ -17,7 +17,7 @@ struct DafObjects {
     depth: Depth,
 }
 
-/// What breaks daf's rules in a store, a line for each object, of those objects that are `concerned` or lie along an
+/// Returns what breaks daf's rules in a store, a line for each object, of those objects that are `concerned` or lie along an
 /// axis that is. `sep` stands for `#` in the names of the directory.
 pub fn broken(
     dir: &dyn Directory,

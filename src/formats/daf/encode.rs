@@ -127,7 +127,7 @@ fn twice_there(number: u64, entry: &[u8]) -> Error {
     ))
 }
 
-/// What an object waits for whose axes are not all there. What can be said against it without them is said now.
+/// Returns the axes that an object waits for. What can be said against it without them is said now.
 fn without_axes(
     base: &dyn Base,
     parts: &[Part],
@@ -287,7 +287,7 @@ mod tests {
     use crate::formats::daf::format::Daf;
     use crate::io::content::Literal;
 
-    /// What becomes of one `.npy` file.
+    /// Returns what becomes of one `.npy` file.
     fn plan_one(base: &MemoryBase, key: &str, file: &[u8]) -> Result<NewFile> {
         let part = part("", ".npy", std::sync::Arc::new(Literal(file.to_vec())));
         match format::plan(&Daf, base, &ObjectKey::of_path(key)?, &[part])? {

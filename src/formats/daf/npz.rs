@@ -15,7 +15,7 @@ use crate::io::file::Ownership;
 use crate::npy::dtype::DType;
 use crate::tree::{Directory, Node, VirtualFile};
 
-/// What is read at a time for a checksum.
+/// Bytes that are read at a time for a checksum.
 const STEP: usize = 1 << 20;
 
 /// Where sizes and offsets move to a zip64 field.
@@ -24,12 +24,15 @@ const LIMIT32: u64 = u32::MAX as u64;
 /// One member: its name in the archive and its file.
 #[derive(Clone)]
 pub struct NpzMember {
+    /// Name in the archive, without suffix.
     pub name: &'static str,
+    /// The `.npy` file.
     pub file: Arc<dyn VirtualFile>,
 }
 
 /// The archive of a matrix.
 pub struct NpzFile {
+    /// The files in their order.
     pub members: Vec<NpzMember>,
     /// Path of the group, for `info`.
     pub path: String,

@@ -9,7 +9,7 @@ pub const MARK: &str = "__daf__";
 /// Attributes of the mark that are no items: what npyfs notes in files that it exports, as it once did here, too.
 const NOTES: [&str; 2] = ["npyfs_time", "npyfs_times"];
 
-/// Whether an attribute of the mark is no item.
+/// Returns whether an attribute of the mark is no item.
 pub fn is_note(name: &[u8]) -> bool {
     NOTES.iter().any(|note| note.as_bytes() == name)
 }
@@ -17,15 +17,17 @@ pub fn is_note(name: &[u8]) -> bool {
 /// What a name means.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Meaning<'a> {
+    /// An axis: its entries.
     Axis,
     /// One or two axes.
     Property(Vec<&'a str>),
+    /// A 0-D item.
     Item,
     /// daf does not look at it.
     Other,
 }
 
-/// What an object of this name is to daf.
+/// Returns what an object of this name is to daf.
 pub fn meaning(name: &str) -> Meaning<'_> {
     let Some((left, property)) = name.split_once('#') else {
         return Meaning::Item;
@@ -41,7 +43,7 @@ pub fn meaning(name: &str) -> Meaning<'_> {
     }
 }
 
-/// Whether a directory of this name holds the parts of a sparse matrix.
+/// Returns whether a directory of this name holds the parts of a sparse matrix.
 pub fn is_matrix(name: &str) -> bool {
     matches!(meaning(name), Meaning::Property(axes) if axes.len() == 2)
 }

@@ -17,7 +17,7 @@ use crate::npy::dtype::DType;
 
 pub(crate) const MEMBERS: [&str; 4] = ["data", "indices", "indptr", "shape"];
 
-/// What is looked at in an `.npz`.
+/// Members of an `.npz` that are looked at.
 const FILES: [&str; 5] = ["data", "indices", "indptr", "shape", "format"];
 
 /// The members of a matrix: data, indices, indptr and shape.
@@ -208,7 +208,7 @@ fn check_pointers(indptr: &Integers) -> Result<u64> {
     u64::try_from(before).map_err(|_| invalid("indptr is wrong"))
 }
 
-/// Whether the columns of every row are sorted and there once; all are within the matrix.
+/// Returns whether the columns of every row are sorted and there once; all are within the matrix.
 fn check_columns(indptr: &Integers, indices: &Integers, columns: u64) -> Result<bool> {
     let mut ends = Pointers::new(indptr);
     let mut end = ends.next()?;

@@ -158,13 +158,13 @@ impl StackBlocks {
         self.per_block.saturating_mul(self.row)
     }
 
-    /// Whether decoding a block takes more than the cache may hold.
+    /// Returns whether decoding a block takes more than the cache may hold.
     pub(super) fn is_large(&self) -> bool {
         let limit = self.view.repository().context.cache.limit();
         self.block_len().saturating_mul(2) > limit
     }
 
-    /// Where a row is, if it is a chunk of its own.
+    /// Returns where a row is, if it is a chunk of its own.
     fn near(&self, row: usize, at: usize, before: &mut Before) -> Result<Option<ChunkRow>> {
         let repository = self.view.repository();
         let records = match &before.records {
@@ -336,7 +336,7 @@ impl StackBlocks {
         }
     }
 
-    pub fn key(&self, number: u64) -> Key {
+    pub(crate) fn key(&self, number: u64) -> Key {
         let content = self.view.column.content;
         Key {
             // Both halves of the hash: a block follows from the column's content.
@@ -410,7 +410,7 @@ fn stored<'b>(
     Ok(bytes)
 }
 
-/// How many of the chunks, sorted by file and address, are read together; `None` of none.
+/// Returns how many of the chunks, sorted by file and address, are read together; `None` of none.
 fn together(near: &[ChunkRow]) -> Option<usize> {
     let first = near.first()?;
     let start = first.stored.slot.addr;

@@ -146,7 +146,7 @@ impl DataFiles {
         self.newer(of, dataset)
     }
 
-    /// The same, from the file as it is now.
+    /// Returns a map of the file as it is now.
     pub fn newer(&self, of: &Collection, dataset: u32) -> Result<Arc<Rows>> {
         let about = |e: Error| e.about(format!("{}: dataset {dataset}", of.file.path.display()));
         self.map(of, vec![dataset.to_string().into_bytes()])
@@ -217,7 +217,7 @@ impl Collection {
         }
     }
 
-    /// Whether the path leads to another file now.
+    /// Returns whether the path leads to another file now.
     pub fn is_moved(&self) -> bool {
         let known = &self.file.identity;
         std::fs::metadata(&self.file.path).is_ok_and(|meta| {
@@ -226,7 +226,7 @@ impl Collection {
         })
     }
 
-    /// Whether the file was written to since a map was made.
+    /// Returns whether the file was written to since a map was made.
     pub fn is_newer(&self, rows: &Rows) -> bool {
         let now = self.file.file().and_then(|file| file.metadata());
         now.is_ok_and(|meta| Identity::of(&meta) != rows.version)

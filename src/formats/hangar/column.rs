@@ -11,15 +11,18 @@ use super::digest::{self, Hash};
 use super::key;
 use super::locate::{Lengths, Located};
 
-/// Whether samples have samples of their own.
+/// The two ways in which keys lead to samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
+    /// Samples by key.
     Flat,
+    /// Samples that are sets of samples by key.
     Nested,
 }
 
 /// The samples of a column.
 pub struct Column {
+    /// How keys lead to samples.
     pub layout: Layout,
     /// Digest of the schema.
     pub schema: String,
@@ -52,6 +55,7 @@ pub struct Column {
 pub const BLOCK: usize = 1024;
 
 impl Column {
+    /// Returns how many samples there are.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -62,10 +66,12 @@ impl Column {
         &self.keys[start as usize..self.ends[at] as usize]
     }
 
+    /// Returns the digest of a sample.
     pub fn hash(&self, at: usize) -> &Hash {
         &self.hashes[at]
     }
 
+    /// Returns the digests of some samples.
     pub fn hashes(&self, places: Range<usize>) -> &[Hash] {
         &self.hashes[places]
     }
@@ -119,7 +125,7 @@ impl Column {
         (at < self.groups() && self.group_key(at) == stored).then_some(at)
     }
 
-    /// Where in `self` each sample of `other` stands with the same content, in order of `other`.
+    /// Returns where in `self` each sample of `other` stands with the same content, in order of `other`.
     pub fn same_in<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = Option<usize>> + 'a {
         let mut at = 0;
         let alike = self.layout == other.layout && self.kind == other.kind;
@@ -167,6 +173,7 @@ pub struct Builder {
 }
 
 impl Builder {
+    /// Begins a column without samples.
     pub fn new(layout: Layout) -> Self {
         Self {
             layout,

@@ -15,13 +15,16 @@ use crate::error::{Error, ErrorKind, Result};
 /// Most bytes of all records of a commit.
 const LARGEST: usize = 1 << 30;
 
-/// Who made a commit, when and why.
+/// The description of a commit: its author, time and message.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spec {
     /// Nanoseconds since 1970.
     pub time: i64,
+    /// The message.
     pub message: String,
+    /// Name of the author.
     pub user: String,
+    /// Address of the author.
     pub email: String,
 }
 
@@ -42,6 +45,7 @@ impl Spec {
         })
     }
 
+    /// Returns the description as `info` shows it.
     pub fn json(&self) -> Json {
         json!({
             "message": self.message,
@@ -82,7 +86,7 @@ pub fn unpack(frame: &[u8]) -> Result<Vec<u8>> {
     blosc::decode(frame, unpacked_len(frame)?).map_err(no_frame)
 }
 
-/// The same in parts, each of whole records.
+/// Unpacks in parts, each of whole records.
 pub fn unpack_parts(frame: &[u8], mut each: impl FnMut(Vec<u8>)) -> Result<()> {
     unpacked_len(frame)?;
     let mut part = Vec::new();
@@ -117,7 +121,9 @@ pub fn records(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 pub struct Commit {
     /// `a=…`; of the staging area empty.
     pub digest: String,
+    /// Digests of the commits that it follows.
     pub parents: Vec<String>,
+    /// Its author, time and message.
     pub spec: Spec,
     /// By name, unescaped.
     pub columns: BTreeMap<Vec<u8>, Arc<Column>>,

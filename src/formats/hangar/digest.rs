@@ -61,7 +61,7 @@ fn hex(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Whether a text has the form of a commit's digest.
+/// Returns whether a text has the form of a commit's digest.
 pub fn is_commit(text: &str) -> bool {
     text.strip_prefix("a=").is_some_and(|hex| {
         hex.len() == 2 * LEN && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
@@ -150,6 +150,7 @@ impl Default for CommitHash {
 }
 
 impl CommitHash {
+    /// Adds records, in their order.
     pub fn add<'a>(&mut self, records: impl Iterator<Item = &'a [u8]>) {
         let mut records = records.peekable();
         // Several at a time take little longer than one.

@@ -127,7 +127,7 @@ struct Many {
 }
 
 impl Many {
-    /// Whether the entries are directories of subsamples.
+    /// Returns whether the entries are directories of subsamples.
     fn of_groups(&self) -> bool {
         self.view.column.layout == Layout::Nested && self.group.is_none()
     }

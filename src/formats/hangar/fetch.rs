@@ -59,7 +59,7 @@ fn same_type(found: &DType, expected: Option<&DType>) -> Result<()> {
     }
 }
 
-/// What an open of a sample that is not here says.
+/// Returns what an open of a sample that is not here says.
 fn not_fetched(record: &Record) -> Error {
     Error::new(
         ErrorKind::Os(libc::ENODATA),
@@ -75,7 +75,7 @@ impl Repository {
         self.files.table(backend, uid)
     }
 
-    /// Whether a sample can be opened: its data file is there.
+    /// Returns whether a sample can be opened: its data file is there.
     pub fn is_present(&self, record: &Record) -> Result<()> {
         match record {
             Record::Hdf5(row) => self.files.collection(row.backend, &row.uid).map(drop),
@@ -147,7 +147,7 @@ impl Repository {
         })
     }
 
-    /// What `read` makes of a collection's dataset; with a newer map of it if the first was too old. It is told
+    /// Returns what `read` makes of a collection's dataset; with a newer map of it if the first was too old. It is told
     /// whether the file was written to since.
     fn in_collection<T>(
         &self,

@@ -1,4 +1,4 @@
-//! When samples and columns changed last, on the history of first parents.
+//! Times: when samples and columns changed last, on the history of first parents.
 //!
 //! A sample has the time of the commit since which it has been what it is; a column that of the last commit
 //! that changed anything in it. Times follow from a commit's digest and never change.
@@ -63,7 +63,7 @@ impl ColumnTimes {
             .unwrap_or(self.changed)
     }
 
-    /// Whether these can be the times of a column.
+    /// Returns whether these can be the times of a column.
     fn fit(&self, column: &Column) -> bool {
         let which = self.which.is_empty() || self.which.len() == self.samples;
         self.samples == column.len() && which
@@ -73,7 +73,7 @@ impl ColumnTimes {
 /// Times of all columns of a commit, by name.
 pub(super) type Times = BTreeMap<Vec<u8>, Arc<ColumnTimes>>;
 
-/// What is known of the times of a repository.
+/// The times of a repository, as far as they are known.
 pub struct History {
     kept: Mutex<LruCache<String, Arc<Times>>>,
     time_cache: TimeCache,
@@ -194,7 +194,7 @@ impl Repository {
 }
 
 impl History {
-    /// Whether the times of a commit may be known without its history.
+    /// Returns whether the times of a commit may be known without its history.
     fn remembers(&self, digest: &str) -> bool {
         let kept = self.kept.lock().unwrap_or_else(|e| e.into_inner());
         kept.contains(digest) || self.time_cache.has(digest)

@@ -13,7 +13,7 @@ pub fn digits(stored: &[u8]) -> Option<&[u8]> {
     stored.strip_prefix(b"#").filter(|d| is_decimal(d))
 }
 
-/// Whether Hangar itself can read the key: `#True` is what it makes of a bool, and cannot read again.
+/// Returns whether Hangar itself can read the key: `#True` is what it makes of a bool, and cannot read again.
 pub fn is_readable(stored: &[u8]) -> bool {
     match stored.first() {
         None => false,

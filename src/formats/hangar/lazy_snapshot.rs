@@ -42,7 +42,7 @@ impl LazySnapshot {
         Ok(self.directory.get_or_init(|| directory).clone())
     }
 
-    /// When what is shown came to be, in nanoseconds since 1970.
+    /// Returns when what is shown came to be, in nanoseconds since 1970.
     fn time(&self) -> i64 {
         let repository = &self.shared.repository;
         match (&self.head, &self.place) {

@@ -1,4 +1,4 @@
-//! Where the samples of a column live: their records, looked up in `hash.lmdb` a block at a time.
+//! Records of the samples of a column, looked up in `hash.lmdb` a block at a time.
 //!
 //! A record that says "not fetched yet", or is missing, may be another one after the next transaction.
 
@@ -94,7 +94,7 @@ impl Repository {
         }
     }
 
-    /// The same for a reader who will want the blocks around it as well.
+    /// Looks up a block for a reader that will want the blocks around it as well.
     pub fn records_around(&self, column: &Column, block: usize) -> Result<Arc<LocatedRecords>> {
         if let Some(records) = self.known_records(column, block)? {
             return Ok(records);
@@ -152,7 +152,7 @@ impl Repository {
         named
     }
 
-    /// Whether it is known where all samples of a column are.
+    /// Returns whether it is known where all samples of a column are.
     pub fn has_located(&self, column: &Column) -> bool {
         let known = |block| self.known_records(column, block);
         (0..column.located.len()).all(|block| known(block).is_ok_and(|known| known.is_some()))

@@ -15,7 +15,7 @@ use crate::npy::{self, dtype::DType};
 /// Bytes that are handed on at a time, unless one run is more.
 const PART: usize = 1 << 20;
 
-/// What the header of an `.npy` file says.
+/// The header of an `.npy` file.
 #[derive(Debug)]
 pub(super) struct NumpyHeader {
     pub dtype: DType,
@@ -50,7 +50,7 @@ impl NumpyHeader {
         })
     }
 
-    /// Where the row with a sample begins, and its bytes; the sample is the first elements along each axis.
+    /// Returns where the row with a sample begins, and its bytes; the sample is the first elements along each axis.
     pub(super) fn place(&self, file: &StoreFile, row: u64, shape: &[u64]) -> Result<(u64, u64)> {
         let outside = || self.outside(file, row, shape);
         let inner = &self.shape[1..];
@@ -116,7 +116,7 @@ impl NumpyHeader {
         }
     }
 
-    /// Whether a sample of `shape` is all of its row.
+    /// Returns whether a sample of `shape` is all of its row.
     pub(super) fn is_whole(&self, shape: &[u64]) -> bool {
         *shape == self.shape[1..]
     }

@@ -27,38 +27,52 @@ pub enum Spelling {
 pub struct RowRecord {
     /// `"00"` or `"01"`.
     pub backend: &'static str,
+    /// How the record was spelt.
     pub spelling: Spelling,
+    /// Name of the collection file.
     pub uid: String,
     /// xxh64 of the sample's bytes in C order; `None` in the first spelling.
     pub checksum: Option<u64>,
+    /// Number of the dataset in the file.
     pub dataset: u32,
+    /// Number of the row in the dataset.
     pub row: u64,
     /// Shape of the sample; the dataset's rows may be larger.
     pub shape: Vec<u64>,
 }
 
-/// Where a sample lives.
+/// The place where a sample lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// Backends `00` and `01`.
     Hdf5(RowRecord),
     /// A row of an `.npy` file: backend `10`.
     Numpy {
+        /// Name of the file.
         uid: String,
+        /// xxh64 of the sample's bytes.
         checksum: u64,
+        /// Number of the row in the file.
         row: u64,
+        /// Shape of the sample; the file's rows may be larger.
         shape: Vec<u64>,
     },
     /// A value of an LMDB file: backends `30` (text) and `31` (bytes).
     Lmdb {
         /// `"30"` or `"31"`.
         backend: &'static str,
+        /// Name of the file.
         uid: String,
+        /// Key of the value.
         key: String,
+        /// xxh64 of the sample's bytes.
         checksum: u64,
     },
-    /// Not fetched from the remote yet: backend `50`, with the digest of the schema.
-    Remote { schema: String },
+    /// Not fetched from the remote yet: backend `50`.
+    Remote {
+        /// Digest of the schema.
+        schema: String,
+    },
 }
 
 /// A text that is no record.

@@ -34,7 +34,7 @@ const PARTS: usize = 4;
 /// Longest value of `branch.lmdb` and of a commit's parents.
 const LONGEST: usize = 4096;
 
-/// Where the branches stand.
+/// The branches, and the commits they are at.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Heads {
     /// Local branches, and `<remote>/<branch>`; no digest where there is no commit yet.
@@ -47,16 +47,23 @@ pub struct Heads {
 
 /// An open repository.
 pub struct Repository {
+    /// What reading needs.
     pub context: Arc<Context>,
     /// The directory with the tables.
     pub folder: PathBuf,
+    /// `branch.lmdb`: the commit of each branch.
     pub branches: Table,
+    /// `ref.lmdb`: parents, descriptions and records of commits.
     pub refs: Table,
+    /// `hash.lmdb`: where each sample lives, and schemas.
     pub hashes: Table,
+    /// `stage_ref.lmdb`: the records that the next commit will have.
     pub stage: Table,
     /// Samples that were added since the last commit, by digest.
     pub stage_hashes: Table,
+    /// The data files.
     pub files: DataFiles,
+    /// When samples and columns changed.
     pub history: History,
     heads: Mutex<Option<(Identity, Arc<Heads>)>>,
     staged: Mutex<Option<(Identity, Arc<Commit>)>>,
@@ -339,7 +346,7 @@ fn unpacked(frame: &[u8], parents: &[u8], spec: &[u8]) -> Result<(String, Sorted
     })
 }
 
-/// Whether Hangar 0.5.2 refuses a repository of this version (`vcompat.py`).
+/// Returns whether Hangar 0.5.2 refuses a repository of this version (`vcompat.py`).
 fn is_refused(version: &str) -> bool {
     let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
     match (parts.next().flatten(), parts.next().flatten()) {

@@ -33,13 +33,15 @@ const LOCATED: usize = 64;
 /// Directories of snapshots by place and state; the staging area is known by its version.
 type KeptDirectories = LruCache<(SnapshotPlace, String), Arc<SnapshotDirectory>>;
 
-/// What the directories of one repository share.
+/// The state that the directories of one repository share.
 pub struct SharedRepository {
+    /// The repository.
     pub repository: Arc<Repository>,
     kept: Mutex<KeptDirectories>,
 }
 
 impl SharedRepository {
+    /// Shares a repository.
     pub fn new(repository: Arc<Repository>) -> Arc<Self> {
         Arc::new(Self {
             repository,
@@ -108,12 +110,17 @@ impl SharedRepository {
 /// A directory of directories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Level {
+    /// The root of the repository.
     Root,
+    /// The local branches.
     Branches,
+    /// All commits.
     Commits,
+    /// The remotes.
     Remotes,
     /// The branches of a remote.
     Remote(String),
+    /// All samples by their records.
     Records,
 }
 
@@ -124,6 +131,7 @@ pub struct RootDirectory {
 }
 
 impl RootDirectory {
+    /// Makes the root of a repository.
     pub fn new(repository: Arc<Repository>) -> Self {
         Self {
             shared: SharedRepository::new(repository),

@@ -133,7 +133,7 @@ impl Rows {
         fits.then_some(count).ok_or_else(outside)
     }
 
-    /// Where a sample is stored that is a chunk of its own.
+    /// Returns where a sample is stored that is a chunk of its own.
     pub fn stored(&self, row: u64, count: &[u64]) -> Option<Stored> {
         let RowStorage::Chunked {
             chunk, len, direct, ..
@@ -174,7 +174,7 @@ impl Rows {
         len.saturating_add(more)
     }
 
-    /// Whether anything of a row is stored, as far as this map knows.
+    /// Returns whether anything of a row is stored, as far as this map knows.
     pub fn has(&self, row: u64) -> bool {
         match &self.source {
             RowStorage::Nothing => false,
@@ -198,7 +198,7 @@ impl Rows {
         slots.is_some_and(|slots| slots.iter().any(|slot| slot.size > 0))
     }
 
-    /// What another process is asked for the bytes of a sample.
+    /// Returns what another process is asked for the bytes of a sample.
     pub fn request(&self, row: u64, count: &[u64]) -> Request {
         if let (Some(stored), RowStorage::Chunked { chunk, direct, .. }) =
             (self.stored(row, count), &self.source)

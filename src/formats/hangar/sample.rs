@@ -22,9 +22,13 @@ use crate::tree::info;
 
 /// The bytes of a sample, decoded when they are read.
 pub struct SampleContent {
+    /// The repository.
     pub repository: Arc<Repository>,
+    /// Where the sample is.
     pub record: Record,
+    /// Type of the elements; `None` for text and bytes.
     pub dtype: Option<DType>,
+    /// Bytes of the sample.
     pub len: u64,
     /// The column that the record was looked up for, and the place in it.
     pub origin: Option<(Arc<Column>, usize)>,
@@ -33,6 +37,7 @@ pub struct SampleContent {
 }
 
 impl SampleContent {
+    /// Makes the content of a sample that nobody has read yet.
     pub fn new(
         repository: &Arc<Repository>,
         record: Record,
@@ -103,6 +108,7 @@ impl Content for SampleContent {
 
 /// A sample of a column.
 pub struct SampleFile {
+    /// The column.
     pub view: Arc<ColumnView>,
     /// Its place in the column.
     pub at: u32,
@@ -226,7 +232,7 @@ impl VirtualFile for SampleFile {
     }
 }
 
-/// What a record says, for people.
+/// Adds what a record says, for people.
 pub fn describe(repository: &Repository, record: &Record, map: &mut Map<String, Json>) {
     map.insert("record".into(), json!(record.to_string()));
     map.insert("backend".into(), json!(record.backend()));

@@ -6,22 +6,28 @@ use crate::npy;
 use crate::npy::dtype::{DType, Kind, Order};
 use crate::npy::literal::{self, Literal};
 
-/// What the samples of a column are.
+/// The kind of the samples of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SampleKind {
     /// Arrays of one type; `shape` is that of each, or the largest per axis.
     Arrays {
+        /// Type of the elements.
         dtype: DType,
+        /// Shape of each, or the largest per axis.
         shape: Vec<u64>,
+        /// All have this shape.
         fixed: bool,
     },
+    /// Text.
     Text,
+    /// Bytes.
     Bytes,
 }
 
 /// The schema of a column.
 #[derive(Clone, Debug)]
 pub struct Schema {
+    /// What the samples are.
     pub samples: SampleKind,
     literal: Literal,
 }
@@ -105,6 +111,7 @@ impl Schema {
         Some((backend, self.literal.get("backend_options")?))
     }
 
+    /// Returns the schema as `info` shows it.
     pub fn json(&self) -> serde_json::Value {
         self.literal.json()
     }

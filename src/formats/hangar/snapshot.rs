@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::io::file::Ownership;
 use crate::npy;
 
-/// Where a state is shown, and so when it is out of date.
+/// The place where a state is shown, which says when it is out of date.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SnapshotPlace {
     /// Follows a branch; `<remote>/<branch>` for one of a remote.
@@ -55,7 +55,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether the place still shows this state.
+    /// Returns whether the place still shows this state.
     pub fn is_current(&self) -> bool {
         match &self.place {
             SnapshotPlace::Commit => true,
@@ -148,13 +148,13 @@ impl ColumnView {
         Some(self.times.get_or_init(|| times))
     }
 
-    /// When a sample became what it is.
+    /// Returns when a sample became what it is.
     pub fn time(&self, at: usize) -> i64 {
         let commit = self.snapshot.commit.spec.time;
         self.times().map_or(commit, |times| times.of(at))
     }
 
-    /// When anything in the column changed last.
+    /// Returns when anything in the column changed last.
     pub fn changed(&self) -> i64 {
         let commit = self.snapshot.commit.spec.time;
         self.times().map_or(commit, |times| times.changed)

@@ -37,11 +37,12 @@ use schema::NewColumn;
 
 /// A repository whose staging area can be changed.
 pub struct Stage {
+    /// The repository.
     pub repository: Arc<Repository>,
     writer: LmdbWriter,
 }
 
-/// What is staged, and on what.
+/// A state of the staging area, and the commit that it is based on.
 pub struct StageState {
     /// The branch that the next commit goes to.
     pub branch: String,
@@ -49,6 +50,7 @@ pub struct StageState {
     pub head: Option<String>,
     /// The records of that commit.
     pub base: CommitRecords,
+    /// The records of the staging area.
     pub staged: CommitRecords,
 }
 
@@ -123,7 +125,7 @@ impl Stage {
         Ok((head["branch:".len()..].to_owned(), digest))
     }
 
-    /// Who has the writer lock, in words; `None` if nobody has it.
+    /// Returns the process that has the writer lock, in words; `None` if none has.
     pub fn holder(&self) -> Result<Option<String>> {
         let value = self.repository.branches.value(LOCK)?;
         let held = value.filter(|value| value != FREE);
@@ -182,7 +184,7 @@ impl Stage {
     }
 }
 
-/// Who has the writer lock, in words. Hangar's writers are known by a random number only.
+/// Returns the owner of the writer lock, in words. Hangar's writers are known by a random number only.
 fn busy(who: &str) -> Error {
     let ours: Vec<&str> = who.split(':').collect();
     let message = match ours[..] {

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 /// Longest record or schema.
 const LONGEST: usize = 1 << 16;
 
-/// What is said of samples whose data are still at the remote.
+/// Said of samples whose data are still at the remote.
 const NOT_FETCHED: &str = "samples are not here: they were not fetched from the remote yet";
 
 /// What was checked of some samples.

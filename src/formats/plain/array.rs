@@ -26,7 +26,9 @@ const SMALL_PIECE: u64 = 256 << 10;
 
 /// A dataset of an open store.
 pub struct ArrayFile {
+    /// The store.
     pub store: Arc<OpenStore>,
+    /// The dataset.
     pub dataset: Dataset,
     /// Path of the group that holds it.
     pub group: Arc<str>,

@@ -370,7 +370,7 @@ impl GroupDirectory {
         }
     }
 
-    /// What the policy denies among the datasets here.
+    /// Returns what the policy denies among the datasets here.
     fn denied(&self, members: &GroupMembers) -> Vec<(Vec<u8>, String)> {
         members
             .members

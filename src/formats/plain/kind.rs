@@ -30,7 +30,7 @@ pub trait GroupKind: Send + Sync {
     fn archive(&self, composite: &GroupDirectory) -> Result<(&'static str, Arc<dyn VirtualFile>)>;
 }
 
-/// What is shown of a group beside what plain HDF5 shows.
+/// The part of a group that a format shows beside what plain HDF5 shows.
 #[derive(Default)]
 pub struct GroupView {
     /// Attributes of the mark that are shown as files.
@@ -45,6 +45,8 @@ pub type Kinds = &'static [&'static dyn GroupKind];
 /// A group that is one object of a kind of group, with the attributes that are shown as files in it.
 #[derive(Clone)]
 pub struct Composite {
+    /// The kind of group.
     pub kind: &'static dyn GroupKind,
+    /// Small arrays, with their names.
     pub values: Vec<(&'static str, Value)>,
 }

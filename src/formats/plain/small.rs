@@ -17,12 +17,15 @@ use crate::tree::info;
 pub struct ValueFile {
     /// The format by whose rules it is shown.
     pub kind: &'static str,
+    /// The store.
     pub store: Arc<OpenStore>,
     /// Address of the group that it is shown in.
     pub group: u64,
+    /// The array.
     pub value: Value,
     /// Where it is in the file, for `info`: an object's path and the attribute's name.
     pub path: String,
+    /// Name of the attribute.
     pub attribute: String,
 }
 
@@ -67,8 +70,11 @@ impl VirtualFile for ValueFile {
 
 /// An object that has a name but no bytes: damaged, or denied.
 pub struct BrokenFile {
+    /// The store.
     pub store: Arc<OpenStore>,
+    /// Path of the object in the file.
     pub path: String,
+    /// Why there are no bytes.
     pub error: Error,
 }
 

@@ -21,6 +21,7 @@ use crate::tree::{Directory, Listing, Node, VirtualFile};
 /// A directory `values.npy` (bytes, `|u1`) and `offsets.npy` (`<i8`, one more than elements) in place of
 /// one array.
 pub struct TextDirectory {
+    /// The array.
     pub file: Arc<ArrayFile>,
 }
 
@@ -185,7 +186,7 @@ impl TextBytes {
         }
     }
 
-    /// Where a block begins in the values.
+    /// Returns where a block begins in the values.
     fn start_of(&self, block: u64) -> u64 {
         let ends = &self.measured.measure.ends;
         usize::try_from(block)

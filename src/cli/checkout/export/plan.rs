@@ -1,4 +1,4 @@
-//! What is exported: which files the stores have, which changes are theirs, and what cannot come along.
+//! The plan of an export: the files of the stores, the changes that are theirs, and what cannot come along.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -68,7 +68,7 @@ pub struct ExportPlan {
     pub seen: BaseStore,
 }
 
-/// What is to be done to write a store with layers to `out`.
+/// Plans how a store with layers is written to `out`.
 pub fn plan(found: &Selected, layers: &[LayerFiles], out: &Path) -> Result<ExportPlan, CliError> {
     let base = found.checkouts.store();
     let mut planner = Planner {
@@ -187,7 +187,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Whether a directory or store was deleted with all that was in it.
+    /// Returns whether a directory or store was deleted with all that was in it.
     fn is_deleted(&self, key: &str) -> bool {
         let mut layers = self.layers.iter();
         layers.any(|layer| matches!(layer.entries.get(key), Some(None)))

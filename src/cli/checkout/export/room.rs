@@ -1,4 +1,4 @@
-//! Where the new files of an export are made, and how they get their names once all of them are there.
+//! The place where the new files of an export are made, and get their names once all of them are there.
 
 use std::fs::File;
 use std::io;
@@ -73,7 +73,7 @@ impl Room {
         Ok(())
     }
 
-    /// Where a file is made.
+    /// Returns where a file is made.
     pub fn of(&self, name: &Path) -> PathBuf {
         match self.workplace {
             Some(_) => self.dir.join(name),

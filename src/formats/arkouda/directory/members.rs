@@ -54,7 +54,7 @@ impl ObjectDirectory {
         }
     }
 
-    /// What a member called `segments` points into; `None` if it is no such thing.
+    /// Returns what a member called `segments` points into; `None` if it is no such thing.
     pub(super) fn points_into(&self, group: &Joined, member: &Joined) -> Option<Values> {
         let of = match self.kind {
             ArkoudaKind::GroupBy | ArkoudaKind::Categorical if member.name() == b"segments" => {
@@ -157,7 +157,7 @@ impl ObjectDirectory {
         to.entries.push((name, Node::File(Arc::new(node))));
     }
 
-    /// How many values of a SegArray each part has.
+    /// Returns how many values of a SegArray each part has.
     fn counts(&self, group: &Joined) -> Result<Box<dyn Fn() -> Result<Vec<u64>> + Send + Sync>> {
         let set = &self.origin.set;
         let values = group

@@ -253,7 +253,7 @@ pub(super) fn numbers(origin: &Arc<Origin>, meaning: NumberKind) -> Result<Arc<d
     Ok(Arc::new(NumbersOf(origin.clone(), meaning)))
 }
 
-/// Why something is left out that no Arkouda object can be; `None` if any part has an object of its name.
+/// Returns why something is left out that no Arkouda object can be; `None` if any part has an object of its name.
 fn foreign(member: &Joined) -> Option<String> {
     let mut whys = member.objects().map(|object| match &object.what {
         What::Foreign(why) => Some(why.clone()),
@@ -263,7 +263,7 @@ fn foreign(member: &Joined) -> Option<String> {
     whys.all(|why| why.is_some()).then_some(first)
 }
 
-/// Whether numbers are meant as booleans: any part says so, of the array or of the SegArray it belongs to.
+/// Returns whether numbers are meant as booleans: any part says so, of the array or of the SegArray it belongs to.
 fn meaning(group: &Joined, member: &Joined) -> NumberKind {
     let says = |joined: &Joined| joined.objects().any(|object| object.marks.is_bool);
     if says(member) || (member.name() == b"values" && says(group)) {

@@ -191,7 +191,7 @@ impl CompositeWriter<'_> {
         }))
     }
 
-    /// What stands at a path.
+    /// Returns what stands at a path.
     fn was(&self, path: &[String]) -> Result<Was> {
         Was::of(self.base, path.get(self.above..).unwrap_or_default())
     }
@@ -262,7 +262,7 @@ impl CompositeWriter<'_> {
         Ok(Ok(()))
     }
 
-    /// How many elements an object has that was just added, and whether they are booleans.
+    /// Returns how many elements an object has that was just added, and whether they are booleans.
     fn stored(&self, path: &[String]) -> (u64, bool) {
         let find = |path: &[String]| {
             let mut datasets = self.new.outline.datasets.iter();
@@ -280,7 +280,7 @@ impl CompositeWriter<'_> {
         (dataset.shape.first().copied().unwrap_or(0), is_bool)
     }
 
-    /// How many rows a column has that was just added.
+    /// Returns how many rows a column has that was just added.
     fn rows(&self, path: &[String]) -> Option<u64> {
         let find = |path: &[String]| {
             let mut datasets = self.new.outline.datasets.iter();

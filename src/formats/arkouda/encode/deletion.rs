@@ -36,7 +36,7 @@ pub fn deletion(base: &dyn Base, key: &ObjectKey, member: &str) -> Result<Deleti
     Ok(column.map_or(Deletion::Object, Deletion::Member))
 }
 
-/// What Arkouda calls the object that is shown as a directory at a path; `None` if none is.
+/// Returns what Arkouda calls the object that is shown as a directory at a path; `None` if none is.
 fn kind(base: &dyn Base, path: &[String]) -> Result<Option<String>> {
     let Some(Node::Directory(dir)) = base.node(path, "")? else {
         return Ok(None);

@@ -31,7 +31,7 @@ pub fn within(name: &str, array: &Integers, len: u64) -> Result<()> {
     })
 }
 
-/// Whether elements are grouped like this: each stands once in the order, and all of a group are equal. `false` where
+/// Returns whether elements are grouped like this: each stands once in the order, and all of a group are equal. `false` where
 /// there are too many of them to know.
 pub fn fits(elements: &Integers, permutation: &Integers, segments: &Integers) -> Result<bool> {
     let Some(len) = usize::try_from(elements.len())

@@ -27,7 +27,7 @@ pub(super) struct RowKeys {
 }
 
 impl RowKeys {
-    /// Those of an object that were just added, of so many rows; `None` if they are too many.
+    /// Returns the keys of an object that were just added, of so many rows; `None` if they are too many.
     pub(super) fn of(new: &NewFile, path: &[String], keys: u64, rows: u64) -> Result<Option<Self>> {
         let Some(count) = usize::try_from(rows).ok().filter(|_| rows <= MOST) else {
             return Ok(None);

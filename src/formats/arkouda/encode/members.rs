@@ -32,7 +32,7 @@ pub(super) const INDEX: &str = "Index";
 /// What comes before a number.
 const NUMBERED: [&str; 3] = ["KEY_", "IDX_", "Limb_"];
 
-/// Whether a file of this name in a directory is a member of the object that the directory is.
+/// Returns whether a file of this name in a directory is a member of the object that the directory is.
 pub(super) fn is_member(name: &str) -> bool {
     let number = |prefix: &&str| {
         name.strip_prefix(*prefix)
@@ -49,12 +49,12 @@ pub(super) struct WrittenMember<'a> {
 }
 
 impl WrittenMember<'_> {
-    /// Whether it is what is stored, with nothing that was written since.
+    /// Returns whether it is what is stored, with nothing that was written since.
     pub(super) fn is_stored(&self) -> bool {
         self.file.is_none_or(|file| file.stored) && self.below.values().all(Self::is_stored)
     }
 
-    /// Whether the members say more of it than the file that stands for all of them.
+    /// Returns whether the members say more of it than the file that stands for all of them.
     pub(super) fn is_more_than_its_file(&self) -> bool {
         let mut names = self.below.keys();
         names.any(|name| {
@@ -65,7 +65,7 @@ impl WrittenMember<'_> {
 
 pub(super) type WrittenMembers<'a> = BTreeMap<&'a str, WrittenMember<'a>>;
 
-/// What is missing, if anything is.
+/// The names of what is missing, if anything is.
 pub(super) type Complete = std::result::Result<(), Vec<String>>;
 
 /// Splits the first name off the path of a member.

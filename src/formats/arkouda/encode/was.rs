@@ -33,7 +33,7 @@ pub(super) struct Was {
 }
 
 impl Was {
-    /// What stands at own names from the group on.
+    /// Returns what stands at own names from the group on.
     pub(super) fn of(base: &dyn Base, path: &[String]) -> Result<Self> {
         let attributes = match base.node(path, ".npy")? {
             Some(Node::File(file)) => file.attributes()?,
@@ -57,7 +57,7 @@ impl Was {
         self.object_type == Some(object as i64) && !self.is_bigint
     }
 
-    /// Whether a member of this name can be one of the object, so that others of its members still count.
+    /// Returns whether a member of this name can be one of the object, so that others of its members still count.
     pub(super) fn may_have(&self, name: &str) -> bool {
         let numbered = |prefix: &str| name.starts_with(prefix);
         match self.object_type {

@@ -1,4 +1,4 @@
-//! Who commits: `config_user.ini` of a repository, which Hangar reads with Python's `configparser`.
+//! The author of commits: `config_user.ini` of a repository, which Hangar reads with Python's `configparser`.
 
 use std::path::Path;
 
@@ -12,7 +12,9 @@ const LONGEST: u64 = 1 << 16;
 /// Name and address that a commit carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Author {
+    /// The name.
     pub name: String,
+    /// The address.
     pub email: String,
 }
 

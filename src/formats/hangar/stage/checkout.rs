@@ -35,8 +35,11 @@ const MOST_HELD: u64 = 16 << 20;
 
 /// A writable checkout. All methods may be called from any thread.
 pub struct Checkout {
+    /// The staging area.
     pub stage: Stage,
+    /// Name of the checkout.
     pub name: String,
+    /// Directory of the checkout.
     pub dir: Dir,
     /// The branch whose staging area this is.
     branch: String,
@@ -52,7 +55,7 @@ pub struct Checkout {
 /// By the name of the column.
 type Schemas = HashMap<Vec<u8>, Arc<ColumnSchema>>;
 
-/// What is not staged yet, and a bell.
+/// Changes that are not staged yet, and a bell.
 #[derive(Default)]
 struct UnstagedQueue {
     changes: Mutex<UnstagedChanges>,
@@ -67,7 +70,7 @@ impl UnstagedQueue {
     }
 }
 
-/// What is not staged yet.
+/// Changes that are not staged yet.
 #[derive(Default)]
 struct UnstagedChanges {
     columns: BTreeMap<Vec<u8>, ColumnChange>,
@@ -87,14 +90,17 @@ struct StageData {
 /// The schema of a column.
 #[derive(Debug)]
 pub struct ColumnSchema {
+    /// How keys lead to samples.
     pub layout: Layout,
+    /// Digest of the schema.
     pub digest: String,
+    /// The schema.
     pub schema: Schema,
     /// Its record, for a column that is not staged yet.
     record: Option<String>,
 }
 
-/// What is to happen to a column.
+/// A change of a column that is not staged yet.
 #[derive(Clone, Default)]
 pub struct ColumnChange {
     /// It is new, or takes the place of one that is removed.
@@ -110,7 +116,9 @@ pub struct ColumnChange {
 /// A sample in its place.
 #[derive(Clone)]
 pub struct UnstagedSample {
+    /// The sample.
     pub sample: Arc<NewSample>,
+    /// When it was modified.
     pub time: SystemTime,
 }
 
@@ -157,6 +165,7 @@ impl Checkout {
         Ok(checkout)
     }
 
+    /// Returns the repository.
     pub fn repository(&self) -> &Arc<Repository> {
         &self.stage.repository
     }
@@ -174,17 +183,17 @@ impl Checkout {
         at(self.changes().columns.get(column))
     }
 
-    /// Whether what the tables have of a column goes.
+    /// Returns whether what the tables have of a column goes.
     pub fn is_removed(&self, column: &[u8]) -> bool {
         self.look(column, |change| change.is_some_and(|c| c.removed))
     }
 
-    /// Whether anything is to happen to a column.
+    /// Returns whether anything is to happen to a column.
     pub fn is_changed(&self, column: &[u8]) -> bool {
         self.look(column, |change| change.is_some())
     }
 
-    /// What is to happen to a sample: `None` if nothing, `Some(None)` if it goes.
+    /// Returns what is to happen to a sample: `None` if nothing, `Some(None)` if it goes.
     pub fn row(&self, column: &[u8], key: &[u8]) -> Option<Option<UnstagedSample>> {
         self.changes().columns.get(column)?.rows.get(key).cloned()
     }

@@ -19,6 +19,7 @@ use crate::hdf5::lmdb::tables::{BRANCHES, TableOp, TableTransaction};
 /// What the caller takes the staging area to be based on.
 #[derive(Clone, Debug, Default)]
 pub struct Expected {
+    /// The branch that the staging area belongs to.
     pub branch: Option<String>,
     /// The commit the branch was at.
     pub head: Option<Option<String>>,

@@ -44,7 +44,9 @@ pub const MADE: &str = "files";
 
 /// A sample, and its bytes.
 pub struct HeldSample {
+    /// The sample.
     pub sample: Arc<NewSample>,
+    /// Its bytes.
     pub bytes: Arc<Vec<u8>>,
 }
 
@@ -202,7 +204,7 @@ impl DataWriter {
         }
     }
 
-    /// Whether no file has to be looked for by the next one who opens the checkout: all are Hangar's, or gone.
+    /// Returns whether no file has to be looked for by the next one who opens the checkout: all are Hangar's, or gone.
     pub fn leaves_nothing(&self) -> bool {
         self.unstaged.iter().all(|file| {
             file.is_staged(&self.folder)

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::records::CommitRecords;
 
-/// What became of a record.
+/// A change of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordChange<'a> {
     /// The new value.

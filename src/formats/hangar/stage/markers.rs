@@ -24,6 +24,7 @@ pub struct DataFile {
 }
 
 impl DataFile {
+    /// Names a data file.
     pub fn new(backend: &str, uid: &str) -> Self {
         let ending = match backend {
             "10" => "npy",
@@ -36,7 +37,7 @@ impl DataFile {
         }
     }
 
-    /// Where the data are; of text and bytes samples a directory.
+    /// Returns where the data are; of text and bytes samples a directory.
     pub fn path(&self, folder: &Path) -> PathBuf {
         let name = self.marker.strip_suffix(".lmdbdir").unwrap_or(&self.marker);
         folder.join("data").join(&self.backend).join(name)
@@ -59,10 +60,12 @@ impl DataFile {
         folder.join(kind).join(&self.backend).join(&self.marker)
     }
 
+    /// Returns true if the file has rows of the staging area only.
     pub fn is_staged(&self, folder: &Path) -> bool {
         self.place(folder, STAGED).is_file()
     }
 
+    /// Returns true if a commit has rows of the file.
     pub fn is_stored(&self, folder: &Path) -> bool {
         self.place(folder, STORED).is_file()
     }

@@ -10,9 +10,11 @@ const LONGEST: usize = 64;
 
 /// A sample's place in the repository.
 pub struct At {
+    /// Name of the column.
     pub column: Vec<u8>,
     /// As it is stored; of a subsample with that of its sample in front.
     pub key: Vec<u8>,
+    /// Samples are sets of samples.
     pub nested: bool,
 }
 

@@ -37,7 +37,7 @@ impl CommitRecords {
         Ok(())
     }
 
-    /// Those of a commit.
+    /// Returns the records of a commit.
     pub fn of_commit(repository: &Repository, digest: &str) -> Result<Self> {
         let about = |e: Error| e.about(format!("commit {digest}"));
         let frame = repository.refs.value(format!("{digest}:ref").as_bytes())?;
@@ -46,7 +46,7 @@ impl CommitRecords {
         Ok(Self { text })
     }
 
-    /// Those of the staging area.
+    /// Returns the records of the staging area.
     pub fn staged(repository: &Repository) -> Result<Self> {
         let mut staged = Self::default();
         repository.stage.rows(b"", LONGEST, |rows| {

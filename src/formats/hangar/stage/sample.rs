@@ -34,9 +34,11 @@ pub enum SamplePlace {
 pub struct NewSample {
     /// `None`: text or bytes.
     pub dtype: Option<DType>,
+    /// Shape of an array; empty for text and bytes.
     pub shape: Vec<u64>,
     /// The letter in front of the digest.
     pub kind: u8,
+    /// Digest of the content.
     pub hash: Hash,
     /// Bytes without header.
     pub len: u64,
@@ -94,7 +96,7 @@ impl NewSample {
         })
     }
 
-    /// The same sample for another place; `None` while it is in memory only.
+    /// Returns the sample for another place; `None` while it is in memory only.
     pub fn again(&self) -> Option<Self> {
         let place = self.place();
         if matches!(place, SamplePlace::Held(_)) {
@@ -195,6 +197,7 @@ impl NewSample {
         }
     }
 
+    /// Returns the digest as Hangar prints it.
     pub fn digest(&self) -> String {
         digest::print(self.kind, &self.hash)
     }
@@ -207,11 +210,12 @@ impl NewSample {
         }
     }
 
-    /// It lies somewhere else from now on.
+    /// Notes that it lies somewhere else from now on.
     pub fn moved(&self, place: SamplePlace) {
         *self.place.lock().unwrap_or_else(|e| e.into_inner()) = place;
     }
 
+    /// Returns where the bytes are now.
     pub fn place(&self) -> SamplePlace {
         self.place.lock().unwrap_or_else(|e| e.into_inner()).clone()
     }

@@ -11,16 +11,23 @@ use crate::npy::literal::Literal;
 pub enum ColumnCompression {
     /// `blosc:<codec>`, a level of 0 to 9, and `none`, `byte` or `bit`.
     Blosc {
+        /// Name of the codec.
         codec: &'static str,
+        /// 0 to 9.
         level: u32,
+        /// `none`, `byte` or `bit`.
         shuffle: &'static str,
     },
+    /// LZF.
     Lzf {
+        /// Bytes are sorted by their place in elements.
         shuffle: bool,
     },
     /// A level of 0 to 9.
     Gzip {
+        /// 0 to 9.
         level: u32,
+        /// Bytes are sorted by their place in elements.
         shuffle: bool,
     },
 }
@@ -44,25 +51,34 @@ const FILTER_BLOSC: i32 = 32001;
 /// Samples of at most so many bytes are too small for Blosc.
 const TOO_SMALL_FOR_BLOSC: u64 = 16;
 
-/// What a new column is to be.
+/// A column that is to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewColumn {
+    /// Samples are sets of samples.
     pub nested: bool,
+    /// What the samples are.
     pub samples: NewSamples,
 }
 
+/// What the samples of a new column are to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NewSamples {
+    /// Arrays of one type.
     Arrays {
+        /// Type of the elements.
         dtype: DType,
         /// Of each sample, or the largest per axis.
         shape: Vec<u64>,
+        /// All have this shape.
         fixed: bool,
         /// Two digits; `None` leaves it to Hangar's rule.
         backend: Option<String>,
+        /// How its collections are compressed; `None` leaves it to Hangar's rule.
         compression: Option<ColumnCompression>,
     },
+    /// Text.
     Text,
+    /// Bytes.
     Bytes,
 }
 

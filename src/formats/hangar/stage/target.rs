@@ -20,7 +20,7 @@ use crate::tree::Directory;
 /// Suffixes of samples.
 const SUFFIXES: [&str; 3] = [".npy", ".txt", ".bin"];
 
-/// Where a writable mount of a repository stores what is finished.
+/// The target of a writable mount of a repository.
 pub struct StageTarget {
     checkout: Arc<Checkout>,
     root: Arc<dyn Directory>,
@@ -47,6 +47,7 @@ fn of_object(object: &str) -> Result<At> {
 }
 
 impl StageTarget {
+    /// Makes the target of a checkout of the repository that `base` shows.
     pub fn new(checkout: Arc<Checkout>, base: Arc<dyn Directory>) -> Self {
         let root = Arc::new(Root::new(checkout.clone(), base));
         Self { checkout, root }

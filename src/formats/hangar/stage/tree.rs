@@ -282,7 +282,7 @@ impl StagedColumn {
         }
     }
 
-    /// What the tables have of it now, and what of that stays.
+    /// Returns what the tables have of it now, and what of that stays.
     fn base(&self) -> Result<Option<Arc<dyn Directory>>> {
         if self.checkout.is_removed(&self.column) {
             return Ok(None);

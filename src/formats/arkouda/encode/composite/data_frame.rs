@@ -72,7 +72,7 @@ impl CompositeWriter<'_> {
         Ok(Ok(()))
     }
 
-    /// Whether the index of a DataFrame is of a kind that Arkouda reads there: `HDF5Msg.chpl` lines 1911 to 1946.
+    /// Returns whether the index of a DataFrame is of a kind that Arkouda reads there: `HDF5Msg.chpl` lines 1911 to 1946.
     fn is_index(&self, members: &WrittenMembers<'_>) -> Result<bool> {
         let Some(index) = members.get(INDEX) else {
             return Ok(false);

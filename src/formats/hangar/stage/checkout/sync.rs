@@ -297,7 +297,7 @@ impl Checkout {
     }
 }
 
-/// Whether a record of `hash.lmdb` says where the bytes are in this repository, and not that a remote has them.
+/// Returns whether a record of `hash.lmdb` says where the bytes are in this repository, and not that a remote has them.
 fn is_here(record: &[u8]) -> bool {
     let record = Record::parse(&String::from_utf8_lossy(record));
     !matches!(record, Ok(Record::Remote { .. }))

@@ -26,7 +26,7 @@ const WORTH: u64 = 512 << 10;
 pub struct Lanes(Vec<DataWriter>);
 
 impl Lanes {
-    /// As `DataWriter::open`, which says what the arguments are.
+    /// Opens a writer for each lane; [`DataWriter::open`] says what the arguments are.
     pub fn open(folder: &Path, dir: &Dir, program: &Path, owner: Owner) -> Result<Self> {
         let first = DataWriter::open(folder, dir, program, owner)?;
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
@@ -36,7 +36,7 @@ impl Lanes {
         Ok(Self(std::iter::once(first).chain(others).collect()))
     }
 
-    /// As `DataWriter::write`.
+    /// Writes samples, divided among the lanes; see [`DataWriter::write`].
     pub fn write(
         &mut self,
         stage: &Stage,
@@ -70,20 +70,22 @@ impl Lanes {
         anywhere(side_by_side)
     }
 
+    /// Syncs the files of all lanes.
     pub fn sync(&mut self) -> Result<()> {
         self.0.iter_mut().try_for_each(DataWriter::sync)
     }
 
-    /// As `DataWriter::leaves_nothing`.
+    /// Returns whether all lanes leave nothing; see [`DataWriter::leaves_nothing`].
     pub fn leaves_nothing(&self) -> bool {
         self.0.iter().all(DataWriter::leaves_nothing)
     }
 
-    /// As `DataWriter::mark`.
+    /// Marks the files of all lanes; see [`DataWriter::mark`].
     pub fn mark(&mut self, committed: &BTreeSet<DataFile>) -> Result<()> {
         self.0.iter_mut().try_for_each(|lane| lane.mark(committed))
     }
 
+    /// Closes the files of all lanes.
     pub fn close(&mut self) {
         self.0.iter_mut().for_each(DataWriter::close);
     }
