@@ -29,7 +29,7 @@ pub mod reader;
 mod record;
 mod references;
 mod request;
-pub mod sandbox;
+mod sandbox;
 mod scan;
 mod serve;
 mod service;

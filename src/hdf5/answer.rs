@@ -1,6 +1,6 @@
 //! The answers of workers: one variant for each request.
 //!
-//! All of it was read from a file that nobody trusts: lengths, addresses and counts are what the file says. The code that
+//! All of it was read from an untrusted file: lengths, addresses and counts are what the file says. The code that
 //! uses one checks it against the file's size or a limit first.
 
 use std::sync::Arc;

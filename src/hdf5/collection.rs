@@ -89,7 +89,7 @@ pub enum CollectionRequest {
 
 /// The collections that a worker has open, by the serial number of the file.
 #[derive(Default)]
-pub struct Collections {
+pub(super) struct Collections {
     open: HashMap<u64, OpenCollection>,
 }
 
@@ -103,12 +103,12 @@ struct OpenCollection {
 
 impl Collections {
     /// Returns whether the file of this number is open here.
-    pub fn has(&self, serial: u64) -> bool {
+    pub(super) fn has(&self, serial: u64) -> bool {
         self.open.contains_key(&serial)
     }
 
     /// Answers one request about the file of this number; `file` is needed to make it.
-    pub fn answer(
+    pub(super) fn answer(
         &mut self,
         serial: u64,
         file: Option<&StoreFile>,

@@ -1,8 +1,8 @@
 //! New files of a checkout, without the elements: groups, attributes, and datasets with room for their elements.
 //!
 //! The daemon fills the room, at the addresses in the answer. So libhdf5 never holds the data, and
-//! memory does not depend on the size of an array. Chunks come encoded, a few at a time. Nothing that somebody
-//! else made is ever opened here.
+//! memory does not depend on the size of an array. Chunks come encoded, a few at a time. No file that another
+//! program made is ever opened here.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

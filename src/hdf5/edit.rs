@@ -1,7 +1,7 @@
 //! Changes to a new file: a copy of a store file, with objects of a checkout put in and others taken out.
 //!
 //! Objects are copied as they are stored: chunks are not decoded, types and attributes stay what they are. The
-//! file that is changed is nobody's yet; the files that are copied from are only read.
+//! file that is changed has no reader yet; the files that are copied from are only read.
 
 mod client;
 
@@ -23,13 +23,13 @@ pub use client::Editor;
 pub const TIME: &[u8] = b"npyfs_time";
 
 /// Attribute of the root group: the time of all objects that have none of their own, as above.
-pub const TIMES: &[u8] = b"npyfs_times";
+pub(super) const TIMES: &[u8] = b"npyfs_times";
 
 /// The dataset whose attributes are the 0-D items of a daf store.
 const ITEMS: &[u8] = b"__daf__";
 
 /// Bytes of an attribute that every object has room for: its header holds 64 KiB.
-pub const SMALL_ATTRIBUTE: usize = 60_000;
+pub(super) const SMALL_ATTRIBUTE: usize = 60_000;
 
 /// The name of a new object in the root group until it takes the place of the one it is made from.
 const WORKPLACE: &[u8] = b"npyfs_export";
@@ -152,7 +152,10 @@ impl Recodable {
 }
 
 /// Changes `file` in this process; returns for each step the reason why it was refused, if it was.
-pub fn edit(file: &StoreFile, steps: &[EditStep]) -> Result<Vec<Result<(), String>>, H5Error> {
+pub(super) fn edit(
+    file: &StoreFile,
+    steps: &[EditStep],
+) -> Result<Vec<Result<(), String>>, H5Error> {
     ffi::locked(|| {
         let held = file.file().map_err(H5Error::from)?;
         let path = held.path();

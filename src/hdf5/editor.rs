@@ -1,6 +1,6 @@
 //! The editing worker: a process that makes one new file out of others, and does nothing else.
 //!
-//! It opens files that somebody else made, so it may change nothing but the new file: if one of them leads
+//! It opens files that other programs made, so it may change nothing but the new file: if one of them leads
 //! libhdf5 astray, that file is bad, and no other.
 
 use std::io::{self, ErrorKind};

@@ -53,7 +53,7 @@ fn errno_of_system(why: &str) -> Option<i32> {
 
 impl H5Error {
     /// Makes an error of one of the system that was met on the way to an answer.
-    pub fn of_system(what: &str, error: &std::io::Error) -> Self {
+    pub(super) fn of_system(what: &str, error: &std::io::Error) -> Self {
         let said = if what.is_empty() {
             error.to_string()
         } else {

@@ -93,7 +93,7 @@ const LARGEST: usize = 1 << 30;
 const ROOM: u64 = 256 << 20;
 
 /// The open environments, by path, each with the device and inode that the path led to.
-pub struct Environments {
+pub(super) struct Environments {
     open: LruCache<PathBuf, ((u64, u64), Env<WithoutTls>)>,
 }
 
@@ -113,7 +113,11 @@ impl From<heed::Error> for H5Error {
 
 impl Environments {
     /// Answers one request about one file.
-    pub fn answer(&mut self, file: &StoreFile, request: &LmdbRequest) -> Result<Answer, H5Error> {
+    pub(super) fn answer(
+        &mut self,
+        file: &StoreFile,
+        request: &LmdbRequest,
+    ) -> Result<Answer, H5Error> {
         let inode = (file.identity.dev, file.identity.ino);
         // heed opens a path once: a file that took the place of another one has to wait for its end.
         if self

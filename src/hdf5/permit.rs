@@ -54,7 +54,7 @@ impl Reach {
     }
 
     /// Returns whether other stores in the directory of this file may be opened, too.
-    pub fn takes_neighbours(&self, file: &Path) -> bool {
+    pub(super) fn takes_neighbours(&self, file: &Path) -> bool {
         match self {
             Self::Anywhere => true,
             Self::Stores(dirs) => dirs.iter().any(|dir| file.starts_with(dir)),
@@ -64,14 +64,14 @@ impl Reach {
 
 /// A file by its path, with the inode that the daemon found there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NamedFile {
+pub(super) struct NamedFile {
     path: Vec<u8>,
     inode: Inode,
 }
 
 impl NamedFile {
     /// Names a file.
-    pub fn new(path: &Path, inode: Inode) -> Self {
+    pub(super) fn new(path: &Path, inode: Inode) -> Self {
         let path = path.as_os_str().as_bytes().to_vec();
         Self { path, inode }
     }
@@ -99,7 +99,7 @@ impl NamedFile {
 /// The first message to a reading worker; it comes with the descriptor of the first file it will be asked about, if
 /// that is known.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Permit {
+pub(super) struct Permit {
     /// Every file may be read.
     pub anywhere: bool,
     /// Files that were asked about lately.
@@ -112,7 +112,7 @@ pub struct Permit {
 
 /// The files that a worker may open, open themselves.
 #[derive(Default)]
-pub struct Admitted {
+pub(super) struct Admitted {
     /// `None`: all.
     pub files: Option<Vec<OwnedFd>>,
     /// Their inodes.
@@ -121,7 +121,7 @@ pub struct Admitted {
 
 impl Permit {
     /// Opens the files that it names, while the process still can.
-    pub fn admit(&self, first: Option<&File>) -> Admitted {
+    pub(super) fn admit(&self, first: Option<&File>) -> Admitted {
         if self.anywhere {
             return Admitted::default();
         }
@@ -146,7 +146,7 @@ impl Permit {
     }
 
     /// Returns whether the path of a source leads to a file that cannot be opened: it was replaced after it was checked.
-    pub fn misses_sources(&self, admitted: &[Inode]) -> bool {
+    pub(super) fn misses_sources(&self, admitted: &[Inode]) -> bool {
         let mut now = self.sources.iter().filter_map(NamedFile::inode_now);
         !self.anywhere && now.any(|inode| !admitted.contains(&inode))
     }

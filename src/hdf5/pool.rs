@@ -25,7 +25,7 @@ use bad::BadObjects;
 /// Failures of new workers on one request until the object is marked bad.
 const MOST_FAILURES: usize = 2;
 
-/// Workers that somebody kills at one request until it is given up: that need not be the object's fault.
+/// Workers killed from outside at one request until it is given up: that need not be the object's fault.
 const MOST_KILLS: usize = 10;
 
 /// How many times, and how long apart, starting a worker is tried while the machine is short of something.

@@ -49,7 +49,7 @@ pub(super) struct Access {
 pub(super) enum WorkerExit {
     /// It outlasted the deadline, or its limit of CPU time.
     Slow,
-    /// A signal of its own, or an exit that nobody asked for.
+    /// An exit without being asked, or a signal such as SIGSEGV.
     Crashed,
     /// SIGKILL: the kernel for want of memory, or an administrator.
     Killed,

@@ -164,7 +164,7 @@ impl Request {
 
     /// Returns whether the answer holds although the file is written to: what is asked for is only ever added to
     /// (collections under SWMR), or the answer is taken from one transaction (LMDB).
-    pub fn bears_writers(&self) -> bool {
+    pub(super) fn bears_writers(&self) -> bool {
         matches!(self, Self::Maps { .. } | Self::Lmdb(_))
     }
 

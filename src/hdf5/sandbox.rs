@@ -39,12 +39,12 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// Returns whether a part is in force.
-    pub fn has(&self, what: &str) -> bool {
+    pub(super) fn has(&self, what: &str) -> bool {
         self.enforced.iter().any(|held| held == what)
     }
 
     /// Notes a part as in force, or as missing.
-    pub fn note(&mut self, what: &str, done: Result<(), String>) {
+    pub(super) fn note(&mut self, what: &str, done: Result<(), String>) {
         match done {
             Ok(()) => self.enforced.push(what.into()),
             Err(why) => self.missing.push(format!("{what}: {why}")),
@@ -52,14 +52,14 @@ impl Sandbox {
     }
 
     /// Notes the outcome of becoming the owner of the files, if there is one to become.
-    pub fn note_owner(&mut self, done: Option<Result<(), String>>) {
+    pub(super) fn note_owner(&mut self, done: Option<Result<(), String>>) {
         if let Some(done) = done {
             self.note(OWNER, done);
         }
     }
 
     /// Returns the reason why the process could not become the owner of the files, if so.
-    pub fn is_not_owner(&self) -> Option<&str> {
+    pub(super) fn is_not_owner(&self) -> Option<&str> {
         let why = |missing: &'_ String| missing.starts_with(OWNER);
         let missing = self.missing.iter().find(|missing| why(missing))?;
         missing.strip_prefix(OWNER)?.strip_prefix(": ")
@@ -67,7 +67,7 @@ impl Sandbox {
 }
 
 /// Enters the sandbox of a reading worker: these files can be read; `None`: any.
-pub fn enter(files: Option<Vec<OwnedFd>>) -> Sandbox {
+pub(super) fn enter(files: Option<Vec<OwnedFd>>) -> Sandbox {
     let read = |file| (file, AccessFs::ReadFile.into());
     let rights = files.map(|files| files.into_iter().map(read).collect());
     confine(WorkerRole::Read, Ok(rights))
@@ -75,17 +75,17 @@ pub fn enter(files: Option<Vec<OwnedFd>>) -> Sandbox {
 
 /// Enters the sandbox of a writing worker: files that exist below `dir` can be read and written; none can be made,
 /// renamed or removed. Landlock alone keeps it from other files.
-pub fn enter_to_write(dir: &Path) -> Sandbox {
+pub(super) fn enter_to_write(dir: &Path) -> Sandbox {
     confine(WorkerRole::Write, rights(dir, &[]))
 }
 
 /// Enters the sandbox of an editing worker: as that of a writing one, and files below `readable` can be read.
-pub fn enter_to_edit(dir: &Path, readable: &[PathBuf]) -> Sandbox {
+pub(super) fn enter_to_edit(dir: &Path, readable: &[PathBuf]) -> Sandbox {
     confine(WorkerRole::Write, rights(dir, readable))
 }
 
 /// Enters the sandbox of the worker that writes tables: as that of a writing one, and files can be locked.
-pub fn enter_to_write_tables(dir: &Path) -> Sandbox {
+pub(super) fn enter_to_write_tables(dir: &Path) -> Sandbox {
     confine(WorkerRole::Tables, rights(dir, &[]))
 }
 
@@ -127,7 +127,7 @@ fn limit(n: u64) -> Rlimit {
 }
 
 /// Lets the process open as many files as it may.
-pub fn raise_descriptors() {
+pub(super) fn raise_descriptors() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let current = Some(maximum.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS)));
     // It cannot fail: the soft limit is within the hard one.
@@ -152,7 +152,7 @@ fn set_limits(read_only: bool) -> Result<(), String> {
 /// Lets the process use this much more CPU time, to whole seconds; past it the kernel kills it (SIGXCPU).
 ///
 /// Called for each request: the limit is on the life of a process, and a worker may live for months.
-pub fn limit_cpu(more: Duration) {
+pub(super) fn limit_cpu(more: Duration) {
     let used = clock_gettime(ClockId::ProcessCPUTime).tv_sec;
     let until = u64::try_from(used).unwrap_or(0) + more.as_secs() + 1;
     let maximum = getrlimit(Resource::Cpu).maximum;

@@ -1,6 +1,6 @@
 //! The writing worker: a process that makes new files of one checkout, and does nothing else.
 //!
-//! It may write files that exist below the directory of the checkout, and reads no file that somebody else
+//! It may write files that exist below the directory of the checkout, and reads no file that another program
 //! made: that is left to the other workers, which cannot write.
 
 use std::io::{self, ErrorKind};

@@ -147,7 +147,7 @@ impl Directory for Control {
 
     fn list(&self) -> Result<Arc<Listing>> {
         let mut own = self.ownership();
-        // Whoever may read the store may read what is said of it; its owner in any case.
+        // Readers of the store may read the reports on it; its owner may in any case.
         own.mode = own.mode & 0o444 | 0o400;
         let (context, store) = (self.context.clone(), self.store.clone());
         let checkout = self.checkout.clone();

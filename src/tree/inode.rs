@@ -220,7 +220,7 @@ impl InodeTable {
     }
 }
 
-/// The number that is tried if one is taken: by another path with the same hash, or by a directory that was removed.
+/// Returns the number that is tried if one is taken: by another path with the same hash, or by a directory that was removed.
 fn after(ino: u64) -> u64 {
     ino.wrapping_add(1).max(2)
 }

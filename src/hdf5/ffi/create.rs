@@ -84,7 +84,8 @@ pub(crate) fn open_to_write(path: &[u8]) -> Result<Id> {
     )
 }
 
-/// Returns the properties with which a file is opened that nobody else writes: no lock is taken, the layer has one.
+/// Returns the properties with which a file is opened that only this process writes: no lock is taken, the layer has
+/// one.
 pub(super) fn access_to_write() -> Result<FileAccess> {
     Ok(FileAccess::build().file_locking(false).finish()?)
 }

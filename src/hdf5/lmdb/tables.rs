@@ -3,8 +3,8 @@
 //! liblmdb trusts the pages it maps, so writing is kept out of the daemon as reading is. Hangar opens its tables
 //! without lock files: what keeps writers apart is one row, `writerlock:` in `branch.lmdb` (`records/heads.py`).
 //! That row is set and read in transactions that nothing guards between processes, so it is read again
-//! a moment after it was set. Writers of ours exclude each other by flock(2) on `branch.lmdb` before that.
-//! A table keeps the map size that Hangar gave it: a smaller map of ours is not stored.
+//! a moment after it was set. Writers of npyfs exclude each other by flock(2) on `branch.lmdb` before that.
+//! A table keeps the map size that Hangar gave it: a smaller map here is not stored.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ const TABLES: [&str; 5] = [
 
 /// The key of the writer lock.
 pub const LOCK: &[u8] = b"writerlock:";
-/// The value of the writer lock while nobody has it.
+/// The value of the writer lock while it is free.
 pub const FREE: &[u8] = b"LOCK_AVAILABLE";
 
 /// The prefix of the lock's value while a process of npyfs has it; its host follows.
@@ -123,7 +123,7 @@ pub enum TablesOutcome {
 }
 
 /// The tables of one repository, and the lock while it is ours.
-pub struct Tables {
+pub(super) struct Tables {
     folder: PathBuf,
     host: String,
     /// The value that this process gives the lock.
@@ -137,7 +137,7 @@ fn damaged(error: impl std::fmt::Display) -> H5Error {
 
 impl Tables {
     /// The tables in `folder`; the lock is not taken yet.
-    pub fn new(folder: &Path) -> Self {
+    pub(super) fn new(folder: &Path) -> Self {
         let host = host();
         let nonce = std::collections::hash_map::RandomState::new();
         let nonce = std::hash::BuildHasher::hash_one(&nonce, std::process::id());
@@ -151,7 +151,7 @@ impl Tables {
     }
 
     /// Answers one request.
-    pub fn answer(&mut self, request: &TablesRequest) -> Result<TablesOutcome, H5Error> {
+    pub(super) fn answer(&mut self, request: &TablesRequest) -> Result<TablesOutcome, H5Error> {
         match request {
             TablesRequest::Take => self.take(),
             TablesRequest::Write(steps)
@@ -207,8 +207,8 @@ impl Tables {
         }
     }
 
-    /// Gives the lock back; one that is somebody else's by now is left to him.
-    pub fn release(&mut self) -> Result<TablesOutcome, H5Error> {
+    /// Gives the lock back. If another process has taken it by force, it is left as it is.
+    pub(super) fn release(&mut self) -> Result<TablesOutcome, H5Error> {
         let Some(file) = self.lock.take() else {
             return Ok(TablesOutcome::Done);
         };
@@ -304,8 +304,7 @@ fn open_to_write(
     table: bool,
 ) -> heed::Result<Env<WithoutTls>> {
     let mut options = options.clone();
-    // SAFETY: whoever holds the writer lock is the only one that changes the file, as far as Hangar's own writers
-    // are. A fault of a damaged file ends this worker process, and no transaction that was not committed counts.
+    // SAFETY: only the holder of the writer lock changes the file; Hangar's own writers keep to that. A fault of a damaged file ends this worker process, and no transaction that was not committed counts.
     unsafe {
         if table {
             options.flags(EnvFlags::NO_LOCK | EnvFlags::NO_SUB_DIR);

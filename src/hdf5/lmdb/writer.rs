@@ -45,7 +45,7 @@ pub fn run() -> io::Result<()> {
             )),
         })
     });
-    // Nobody is left who could be told of a failure.
+    // The daemon is gone, so a failure cannot be reported.
     let _ = tables.release();
     ended
 }
@@ -184,7 +184,7 @@ impl WriterLock<'_> {
 impl Drop for WriterLock<'_> {
     fn drop(&mut self) {
         let request = Request::Tables(TablesRequest::Release);
-        // A worker that is gone gave the lock back, or left what the next of ours takes away.
+        // A worker that is gone gave the lock back, or left the row, which the next worker recognises.
         if let Some(mut worker) = self.worker.take()
             && worker.ask(&self.file, &request, &mut None).is_ok()
         {
