@@ -9,6 +9,7 @@ use super::spooled_file::ScratchContent;
 use super::{Base, NpyArray};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::content::{Content, Literal};
+use crate::npy::order;
 
 /// Most bytes of a box.
 const BOX: usize = 16 << 20;
@@ -83,7 +84,8 @@ impl Transpose {
                 done += size;
                 from.read_at(at, place)
             })?;
-            self.transpose(&part, &source, &mut transposed);
+            order::to_c_order(&part, self.element, &source, &mut transposed)
+                .ok_or_else(too_large)?;
             let mut done = 0;
             self.runs(&start, &part, &forward, |at, size| {
                 let bytes = transposed.get(done..done + size).unwrap_or_default();
@@ -132,34 +134,6 @@ impl Transpose {
             }
             if !more {
                 return Ok(());
-            }
-        }
-    }
-
-    /// Turns one box in memory.
-    fn transpose(&self, part: &[u64], source: &[u8], transposed: &mut [u8]) {
-        let element = self.element;
-        // Bytes from one element to the next along each axis in the source.
-        let mut axes = Vec::with_capacity(part.len());
-        let mut stride = element;
-        for &n in part {
-            let n = usize::try_from(n).unwrap_or(usize::MAX);
-            axes.push((n, stride));
-            stride = stride.saturating_mul(n);
-        }
-        let mut index = vec![0_usize; axes.len()];
-        let mut from = 0;
-        for place in transposed.chunks_exact_mut(element.max(1)) {
-            place.copy_from_slice(source.get(from..from + element).unwrap_or_default());
-            // The next element in C order: the last axis first.
-            for (at, &(n, stride)) in index.iter_mut().zip(&axes).rev() {
-                *at += 1;
-                from += stride;
-                if *at < n {
-                    break;
-                }
-                from -= stride * n;
-                *at = 0;
             }
         }
     }

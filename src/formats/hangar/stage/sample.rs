@@ -10,6 +10,7 @@ use crate::formats::hangar::schema::{SampleKind, Schema};
 use crate::io::content::Content;
 use crate::npy;
 use crate::npy::dtype::DType;
+use crate::npy::order::to_c_order;
 use crate::npy::parse::{self, LONGEST_HEADER};
 
 /// Most bytes of a sample: as many as are read of one.
@@ -135,11 +136,15 @@ impl NewSample {
                 let header = parse::parse(&head)?;
                 header.check_len(len)?;
                 let payload = read(header.start, header.len)?;
-                let payload = if header.fortran_order && header.shape.len() > 1 {
-                    transposed(&payload, &header.shape, header.dtype.size())
-                } else {
-                    payload
-                };
+                let payload =
+                    if header.fortran_order && header.shape.len() > 1 && !payload.is_empty() {
+                        let mut turned = vec![0; payload.len()];
+                        to_c_order(&header.shape, header.dtype.size(), &payload, &mut turned)
+                            .ok_or_else(|| invalid("its length is not that of its shape"))?;
+                        turned
+                    } else {
+                        payload
+                    };
                 Self::array(header.dtype, header.shape, payload)
             }
             ".txt" => {
@@ -221,36 +226,6 @@ impl NewSample {
     }
 }
 
-/// An array in Fortran order, in C order. At least two dimensions; `size` is that of an element.
-fn transposed(payload: &[u8], shape: &[u64], size: usize) -> Vec<u8> {
-    let dims: Vec<usize> = shape
-        .iter()
-        .map(|&d| usize::try_from(d).unwrap_or(0))
-        .collect();
-    let mut strides = vec![size; dims.len()];
-    for axis in 1..dims.len() {
-        // No overflow where there are elements: the payload is in memory.
-        strides[axis] = strides[axis - 1].saturating_mul(dims[axis - 1]);
-    }
-    let mut out = Vec::with_capacity(payload.len());
-    if payload.is_empty() {
-        return out;
-    }
-    let mut index = vec![0; dims.len()];
-    while out.len() < payload.len() {
-        let at: usize = index.iter().zip(&strides).map(|(i, s)| i * s).sum();
-        out.extend_from_slice(&payload[at..at + size]);
-        for axis in (0..dims.len()).rev() {
-            index[axis] += 1;
-            if index[axis] < dims[axis] {
-                break;
-            }
-            index[axis] = 0;
-        }
-    }
-    out
-}
-
 /// Bytes in memory that others hold as well.
 pub struct SharedBytes(pub Arc<Vec<u8>>);
 
@@ -314,16 +289,5 @@ mod tests {
         assert!(NewSample::read(".txt", &Literal(vec![0xff])).is_err());
         assert!(NewSample::read(".bin", &Literal(vec![0xff])).is_ok());
         assert!(NewSample::read(".npy", &Literal(b"text".to_vec())).is_err());
-    }
-
-    #[test]
-    fn fortran_order_is_turned() {
-        let bytes: Vec<u8> = [0, 3, 1, 4, 2, 5]
-            .into_iter()
-            .flat_map(|n| [n, 0])
-            .collect();
-        let want: Vec<u8> = (0..6).flat_map(|n| [n, 0]).collect();
-        assert_eq!(transposed(&bytes, &[2, 3], 2), want);
-        assert_eq!(transposed(&[], &[0, 3], 2), Vec::<u8>::new());
     }
 }
