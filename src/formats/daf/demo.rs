@@ -1,7 +1,8 @@
 //! A daf store of cells and genes, as daf itself would write it.
 
 use hdf5::types::{FixedAscii, VarLenUnicode};
-use hdf5::{File, Group, Result};
+use hdf5::{File, Result};
+use ndarray::Array2;
 
 use crate::formats::demo::{noise, vector};
 
@@ -13,13 +14,11 @@ fn text<const N: usize>(value: &str) -> FixedAscii<N> {
     FixedAscii::from_ascii(value).unwrap_or_default()
 }
 
-fn matrix<T: hdf5::H5Type>(group: &Group, name: &str, rows: usize, data: Vec<T>) -> Result<()> {
-    let columns = data.len() / rows.max(1);
-    let dataset = group
-        .new_dataset::<T>()
-        .shape((rows, columns))
-        .create(name)?;
-    dataset.write_raw(&data)
+/// Returns a matrix of numbers from 0 to 1, cells by genes.
+fn matrix(seed: usize) -> Array2<f64> {
+    Array2::from_shape_fn((CELLS, GENES), |(cell, gene)| {
+        noise(cell * GENES + gene + seed)
+    })
 }
 
 /// Fills a file.
@@ -55,13 +54,14 @@ pub(super) fn fill(file: &File) -> Result<()> {
     vector(file, "cell#batch", &batch)?;
     let marked: Vec<bool> = (0..GENES).map(|i| i % 7 == 0).collect();
     vector(file, "gene#is_marker", &marked)?;
-    let score: Vec<f32> = (0..CELLS * GENES).map(|i| noise(i) as f32).collect();
-    matrix(file, "cell,gene#score", CELLS, score)?;
+    let score = matrix(0).mapv(|value| value as f32);
+    file.new_dataset_builder()
+        .with_data(&score)
+        .create("cell,gene#score")?;
 
     let (mut data, mut indices, mut indptr) = (Vec::new(), Vec::new(), vec![0_i32]);
-    for cell in 0..CELLS {
-        for gene in 0..GENES {
-            let value = noise(cell * GENES + gene + 7_777_777);
+    for row in matrix(7_777_777).rows() {
+        for (gene, &value) in row.iter().enumerate() {
             if value > 0.9 {
                 data.push((1.0 + 100.0 * (value - 0.9)) as u16);
                 indices.push(gene as i32);

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use ndarray::Array2;
+
 use crate::dataset::context::Context;
 use crate::error::Result;
 use crate::formats::hangar::repository::Repository;
@@ -74,11 +76,11 @@ fn fill(top: &Path, program: &Path) -> Result<()> {
 fn picture(number: u64) -> Vec<u8> {
     let middle = (SIDE as f64 - 1.0) / 2.0;
     let radius = 2.0 + 11.0 * number as f64 / COUNT as f64;
-    let points = (0..SIDE * SIDE).map(|at| ((at / SIDE) as f64, (at % SIDE) as f64));
-    let dark = points.map(|(y, x)| {
-        let away = ((y - middle).hypot(x - middle) - radius).abs();
+    let side = SIDE as usize;
+    let dark = Array2::from_shape_fn((side, side), |(y, x)| {
+        let away = ((y as f64 - middle).hypot(x as f64 - middle) - radius).abs();
         // A cast from a float saturates.
         (255.0 * (1.0 - away / 2.0)) as u8
     });
-    dark.collect()
+    dark.into_raw_vec_and_offset().0
 }

@@ -2,6 +2,7 @@
 
 use hdf5::types::VarLenUnicode;
 use hdf5::{File, Result};
+use ndarray::Array3;
 
 use crate::formats::demo::vector;
 
@@ -15,10 +16,8 @@ pub(super) fn fill(file: &File) -> Result<()> {
         .shuffle()
         .deflate(4)
         .create("stack")?;
-    let pixels: Vec<u8> = (0..64 * 128 * 128)
-        .map(|i| ((i % 128) + (i / 128 % 128) + i / (128 * 128)) as u8)
-        .collect();
-    stack.write_raw(&pixels)?;
+    let pixels = Array3::from_shape_fn((64, 128, 128), |(z, y, x)| (z + y + x) as u8);
+    stack.write(&pixels)?;
     let units: VarLenUnicode = "counts".parse().unwrap_or_default();
     stack
         .new_attr::<VarLenUnicode>()
