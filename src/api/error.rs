@@ -3,6 +3,23 @@
 use crate::error::ErrorKind;
 
 /// The reason why a store, an array or a part of one cannot be read. The message names what it is about.
+///
+/// ```standalone_crate
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # npyfs::worker_hook();
+/// # let _directory = npyfs::internals::enter_demonstration()?;
+/// use ndarray::Array1;
+/// use npyfs::Error;
+///
+/// let ages = npyfs::Store::open("cells.h5df")?.array("cell#age")?;
+/// let ages: Array1<i64> = match ages.read() {
+///     Err(Error::WrongType { .. }) => ages.read::<i32, _>()?.mapv(i64::from),
+///     read => read?,
+/// };
+/// assert_eq!(ages.len(), 1000);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

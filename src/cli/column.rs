@@ -61,8 +61,11 @@ struct Create {
     #[arg(long)]
     backend: Option<String>,
 
-    /// blosc:CODEC[:LEVEL[:SHUFFLE]], lzf[:shuffle] or gzip[:LEVEL[:shuffle]]; needs a backend
-    #[arg(long)]
+    // As a doc comment the brackets would be links.
+    #[arg(
+        long,
+        help = "blosc:CODEC[:LEVEL[:SHUFFLE]], lzf[:shuffle] or gzip[:LEVEL[:shuffle]]; needs a backend"
+    )]
     compress: Option<String>,
 
     /// A Hangar repository
