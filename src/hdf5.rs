@@ -89,7 +89,7 @@ macro_rules! ask {
     ($self:ident, $file:ident, $request:expr, $variant:ident) => {
         match $self.call($file, $request)? {
             Answer::$variant(value) => Ok(value),
-            _ => Err(H5Error::Damaged("answer to another request".into())),
+            _ => Err(H5Error::unexpected_answer()),
         }
     };
 }

@@ -253,7 +253,7 @@ impl CollectionWriter {
         *place = Some(running);
         match answer? {
             Answer::Written => Ok(()),
-            _ => Err(H5Error::Damaged("answer to another request".into())),
+            _ => Err(H5Error::unexpected_answer()),
         }
     }
 
@@ -266,7 +266,7 @@ impl CollectionWriter {
         let starting = move || {
             let dirs = [Some(dir.as_path()), owner.as_deref()];
             let arguments = (writer::ARGUMENT, dirs.into_iter().flatten());
-            let worker = WorkerProcess::start(&program, arguments, &Default::default());
+            let worker = WorkerProcess::start(&program, arguments);
             if sender.send(worker).is_ok() {
                 let _ = end.recv();
             }

@@ -5,14 +5,13 @@
 //! program made is ever opened here.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use super::budget::Budget;
 use super::ffi::{self, FilterSpec, Id};
-use super::process::WorkerProcess;
+use super::process::{WorkerProcess, ask_kept};
 use super::types::TypeError;
 use super::{Answer, H5Error, Request, Value, text, writer};
 use crate::codec::Encoding;
@@ -233,27 +232,16 @@ impl CreatorWorker {
         let failed =
             |e: std::io::Error| H5Error::Damaged(format!("the writing worker failed: {e}"));
         let idle = || self.idle.lock().unwrap_or_else(|e| e.into_inner());
-        let kept = idle().take();
-        // One that was kept may have died since.
-        let answered = kept.and_then(|mut worker| {
-            let answer = worker.ask(file, request, &mut None).ok()?;
-            Some((worker, answer))
-        });
-        let (worker, answer) = match answered {
-            Some(answered) => answered,
-            None => {
-                let arguments = (writer::ARGUMENT, Some(self.dir.as_path()));
-                let tables = Arc::new(Budget::default());
-                let mut worker =
-                    WorkerProcess::start(&self.program, arguments, &tables).map_err(failed)?;
-                let answer = worker.ask(file, request, &mut None).map_err(failed)?;
-                (worker, answer)
-            }
+        let start = || {
+            let arguments = (writer::ARGUMENT, Some(self.dir.as_path()));
+            WorkerProcess::start(&self.program, arguments)
         };
+        let kept = idle().take();
+        let (worker, answer) = ask_kept(kept, start, file, request).map_err(failed)?;
         *idle() = Some(worker);
         match answer? {
             Answer::Created(addresses) => Ok(addresses),
-            _ => Err(H5Error::Damaged("answer to another request".into())),
+            _ => Err(H5Error::unexpected_answer()),
         }
     }
 }

@@ -52,6 +52,11 @@ fn errno_of_system(why: &str) -> Option<i32> {
 }
 
 impl H5Error {
+    /// Makes the error of a worker that gave the answer to another request.
+    pub(super) fn unexpected_answer() -> Self {
+        Self::Damaged("answer to another request".into())
+    }
+
     /// Makes an error of one of the system that was met on the way to an answer.
     pub(super) fn of_system(what: &str, error: &std::io::Error) -> Self {
         let said = if what.is_empty() {

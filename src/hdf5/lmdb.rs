@@ -274,10 +274,6 @@ fn answer(
     })
 }
 
-fn another() -> H5Error {
-    H5Error::Damaged("answer to another request".into())
-}
-
 impl H5 {
     /// Returns the values of keys of an LMDB file, in their order.
     pub fn values(
@@ -289,7 +285,7 @@ impl H5 {
         let keys = keys.into_iter().map(ByteBuf::from).collect();
         match self.call(file, Request::Lmdb(LmdbRequest::Get { keys }))? {
             Answer::Values(values) if values.len() == wanted => Ok(values),
-            _ => Err(another()),
+            _ => Err(H5Error::unexpected_answer()),
         }
     }
 
@@ -318,7 +314,7 @@ impl H5 {
         };
         match self.call(file, Request::Lmdb(request))? {
             Answer::Packed(packed) if packed.is_valid(hashes.len()) => Ok(packed),
-            _ => Err(another()),
+            _ => Err(H5Error::unexpected_answer()),
         }
     }
 
@@ -333,7 +329,7 @@ impl H5 {
         let request = LmdbRequest::Lengths { keys };
         match self.call(file, Request::Lmdb(request))? {
             Answer::Lengths(lengths) if lengths.len() == wanted => Ok(lengths),
-            _ => Err(another()),
+            _ => Err(H5Error::unexpected_answer()),
         }
     }
 
@@ -354,7 +350,7 @@ impl H5 {
         };
         match self.call(file, Request::Lmdb(request))? {
             Answer::Rows(rows) => Ok(rows),
-            _ => Err(another()),
+            _ => Err(H5Error::unexpected_answer()),
         }
     }
 }

@@ -124,7 +124,8 @@ impl WorkerPool {
     /// Starts a worker that may open what a request needs.
     fn start(&self, needs: Option<RequiredAccess<'_>>) -> io::Result<WorkerProcess> {
         let arguments = (reader::ARGUMENT, None);
-        let mut worker = WorkerProcess::start(program::program(), arguments, &self.tables)?;
+        let mut worker = WorkerProcess::start(program::program(), arguments)?;
+        worker.share_budget(&self.tables);
         let first = needs.map(|needs| needs.file);
         let state = self.state();
         let path = first.map(|file| file.path.as_path());

@@ -60,7 +60,6 @@ impl WorkerProcess {
     pub(super) fn start<'a>(
         program: &Path,
         (argument, dirs): (&str, impl IntoIterator<Item = &'a Path>),
-        tables: &Arc<Budget>,
     ) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new(program);
@@ -73,14 +72,17 @@ impl WorkerProcess {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let child = anywhere(|| command.spawn())?;
-        let mut wire = Wire::new(ours);
-        wire.tables = tables.clone();
         Ok(Self {
             child,
-            wire,
+            wire: Wire::new(ours),
             sandbox: None,
             access: Access::default(),
         })
+    }
+
+    /// Counts the chunk tables of its answers against this budget.
+    pub(super) fn share_budget(&mut self, tables: &Arc<Budget>) {
+        self.wire.tables = tables.clone();
     }
 
     /// Tells a new reading worker what it may open, and hands it the first file, if there is one. A failure shows in
@@ -202,6 +204,23 @@ impl WorkerProcess {
         }
         WorkerExit::Crashed
     }
+}
+
+/// Asks a worker that was kept or, if there is none or it has died since, a new one; returns it with the answer.
+pub(super) fn ask_kept(
+    kept: Option<WorkerProcess>,
+    start: impl FnOnce() -> io::Result<WorkerProcess>,
+    file: &StoreFile,
+    request: &Request,
+) -> io::Result<(WorkerProcess, Result<Answer, H5Error>)> {
+    if let Some(mut worker) = kept
+        && let Ok(answer) = worker.ask(file, request, &mut None)
+    {
+        return Ok((worker, answer));
+    }
+    let mut worker = start()?;
+    let answer = worker.ask(file, request, &mut None)?;
+    Ok((worker, answer))
 }
 
 impl Drop for WorkerProcess {

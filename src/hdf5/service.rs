@@ -37,7 +37,7 @@ pub(super) fn open_files() -> NonZeroUsize {
 pub(super) const LARGEST_BLOCK: u64 = 1 << 30;
 
 /// A file in libhdf5's hands. Identifiers are released in the order of the fields.
-struct OpenFile {
+struct ServedFile {
     last: Option<OpenDataset>,
     file: Id,
     /// It is open with SWMR, so that libhdf5 does not mind what lies behind the end of the file.
@@ -62,7 +62,7 @@ pub(super) type ChunkDecoder = fn(&StoreFile, &EncodedChunk) -> crate::error::Re
 /// The open files of a worker, by the serial number of the store file and whether virtual sources may be followed.
 pub struct Service {
     decode: Option<ChunkDecoder>,
-    open: LruCache<(u64, bool), OpenFile>,
+    open: LruCache<(u64, bool), ServedFile>,
     lmdb: Environments,
 }
 
@@ -283,7 +283,7 @@ impl Service {
         })
     }
 
-    fn open(&mut self, file: &StoreFile, follow: bool) -> Result<&mut OpenFile, H5Error> {
+    fn open(&mut self, file: &StoreFile, follow: bool) -> Result<&mut ServedFile, H5Error> {
         let key = (file.serial, follow);
         if !self.open.contains(&key) {
             let stale: Vec<_> = self
@@ -314,7 +314,7 @@ impl Service {
             }
             self.open.put(
                 key,
-                OpenFile {
+                ServedFile {
                     last: None,
                     file: id,
                     endless,
@@ -368,7 +368,7 @@ impl OpenDataset {
     }
 }
 
-impl OpenFile {
+impl ServedFile {
     fn dataset(&mut self, addr: u64) -> Result<&OpenDataset, H5Error> {
         if self.last.as_ref().is_none_or(|last| last.addr != addr) {
             self.last = None;

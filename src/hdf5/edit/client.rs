@@ -1,10 +1,8 @@
 //! The daemon's end of an editing worker.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use super::{EditStep, ObjectPath, Recodable, WORKPLACE};
-use crate::hdf5::budget::Budget;
 use crate::hdf5::editor;
 use crate::hdf5::process::WorkerProcess;
 use crate::hdf5::{
@@ -23,8 +21,7 @@ impl Editor {
     /// becomes one when it is started with [`editor::ARGUMENT`].
     pub fn start(program: &Path, dir: &Path, readable: &[PathBuf]) -> std::io::Result<Self> {
         let dirs = std::iter::once(dir).chain(readable.iter().map(PathBuf::as_path));
-        let tables = Arc::new(Budget::default());
-        let worker = WorkerProcess::start(program, (editor::ARGUMENT, dirs), &tables)?;
+        let worker = WorkerProcess::start(program, (editor::ARGUMENT, dirs))?;
         Ok(Self { worker })
     }
 
@@ -34,27 +31,17 @@ impl Editor {
         file: &StoreFile,
         steps: Vec<EditStep>,
     ) -> Result<Vec<Result<(), String>>, H5Error> {
-        let failed =
-            |e: std::io::Error| H5Error::Damaged(format!("the editing worker failed: {e}"));
-        let request = Request::Edit(steps);
-        match self
-            .worker
-            .ask(file, &request, &mut None)
-            .map_err(failed)??
-        {
+        match self.ask(file, &Request::Edit(steps))? {
             Answer::Edited(done) => Ok(done),
-            _ => Err(H5Error::Damaged("answer to another request".into())),
+            _ => Err(H5Error::unexpected_answer()),
         }
     }
-}
 
-impl Editor {
     /// Returns the datasets of elements of fixed size whose data are in the file.
     pub fn datasets(&mut self, file: &StoreFile) -> Result<Vec<Recodable>, H5Error> {
-        let wrong = || H5Error::Damaged("answer to another request".into());
         let mut found = Vec::new();
         let Answer::Groups(groups) = self.ask(file, &Request::Groups)? else {
-            return Err(wrong());
+            return Err(H5Error::unexpected_answer());
         };
         for (group, above) in groups {
             let request = Request::List {
@@ -64,7 +51,7 @@ impl Editor {
                 most: usize::MAX,
             };
             let Answer::Members(members) = self.ask(file, &request)? else {
-                return Err(wrong());
+                return Err(H5Error::unexpected_answer());
             };
             for (name, member) in members.members {
                 if let GroupMember::Dataset(Dataset {
@@ -111,7 +98,7 @@ impl Editor {
     fn leaves_out(&mut self, file: &StoreFile, object: u64) -> Result<bool, H5Error> {
         match self.ask(file, &Request::Describe { object })? {
             Answer::Details(details) => Ok(!details.left_out.is_empty()),
-            _ => Err(H5Error::Damaged("answer to another request".into())),
+            _ => Err(H5Error::unexpected_answer()),
         }
     }
 
@@ -122,7 +109,7 @@ impl Editor {
                 DataSource::Contiguous { addr } => Some(addr),
                 _ => None,
             }),
-            _ => Err(H5Error::Damaged("answer to another request".into())),
+            _ => Err(H5Error::unexpected_answer()),
         }
     }
 
@@ -131,7 +118,7 @@ impl Editor {
     pub fn references(&mut self, file: &StoreFile) -> Result<Vec<ObjectPath>, H5Error> {
         match self.ask(file, &Request::References)? {
             Answer::References(found) => Ok(found),
-            _ => Err(H5Error::Damaged("answer to another request".into())),
+            _ => Err(H5Error::unexpected_answer()),
         }
     }
 

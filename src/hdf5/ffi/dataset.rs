@@ -212,7 +212,7 @@ pub(crate) fn stored_chunks(
     rank: usize,
     most: usize,
 ) -> Result<Option<Vec<StoredChunk>>> {
-    struct Seen {
+    struct FoundChunks {
         rank: usize,
         most: usize,
         chunks: Vec<StoredChunk>,
@@ -227,13 +227,13 @@ pub(crate) fn stored_chunks(
     ) -> c_int {
         // SAFETY: `data` is the record below; libhdf5 passes as many coordinates as the rank.
         unsafe {
-            let seen = &mut *data.cast::<Seen>();
-            if seen.chunks.len() == seen.most {
-                seen.full = true;
+            let found = &mut *data.cast::<FoundChunks>();
+            if found.chunks.len() == found.most {
+                found.full = true;
                 return 1;
             }
-            seen.chunks.push(StoredChunk {
-                start: std::slice::from_raw_parts(start, seen.rank).to_vec(),
+            found.chunks.push(StoredChunk {
+                start: std::slice::from_raw_parts(start, found.rank).to_vec(),
                 addr,
                 size,
                 mask,
@@ -241,7 +241,7 @@ pub(crate) fn stored_chunks(
         }
         0
     }
-    let mut seen = Seen {
+    let mut found = FoundChunks {
         rank,
         most,
         chunks: Vec::new(),
@@ -254,10 +254,10 @@ pub(crate) fn stored_chunks(
                 dataset.0,
                 h5p::H5P_DEFAULT,
                 Some(visit),
-                (&raw mut seen).cast(),
+                (&raw mut found).cast(),
             )
         },
         "H5Dchunk_iter",
     )?;
-    Ok((!seen.full).then_some(seen.chunks))
+    Ok((!found.full).then_some(found.chunks))
 }

@@ -14,7 +14,7 @@ pub(crate) enum RawLink {
 
 /// Returns the links of a group in order of name; of a damaged one those that can be read, and the error.
 pub(crate) fn links(group: &Id) -> (Vec<(Vec<u8>, RawLink)>, Option<Failure>) {
-    type Seen = Vec<(Vec<u8>, h5l::H5L_type_t, u64)>;
+    type FoundLinks = Vec<(Vec<u8>, h5l::H5L_type_t, u64)>;
     unsafe extern "C" fn visit(
         _group: hid_t,
         name: *const c_char,
@@ -29,12 +29,12 @@ pub(crate) fn links(group: &Id) -> (Vec<(Vec<u8>, RawLink)>, Option<Failure>) {
             } else {
                 *info.u.val_size() as u64
             };
-            let seen = &mut *data.cast::<Seen>();
-            seen.push((CStr::from_ptr(name).to_bytes().to_vec(), info.type_, value));
+            let found = &mut *data.cast::<FoundLinks>();
+            found.push((CStr::from_ptr(name).to_bytes().to_vec(), info.type_, value));
         }
         0
     }
-    let mut seen: Seen = Vec::new();
+    let mut found: FoundLinks = Vec::new();
     let mut at: hsize_t = 0;
     // SAFETY: callback and data match; both outlive the call.
     let status = unsafe {
@@ -44,11 +44,11 @@ pub(crate) fn links(group: &Id) -> (Vec<(Vec<u8>, RawLink)>, Option<Failure>) {
             H5_iter_order_t::H5_ITER_INC,
             &raw mut at,
             Some(visit),
-            (&raw mut seen).cast(),
+            (&raw mut found).cast(),
         )
     };
     let error = done(status, "H5Literate2").err();
-    let links = seen
+    let links = found
         .into_iter()
         .map(|(name, kind, value)| {
             let link = match kind {

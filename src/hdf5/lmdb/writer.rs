@@ -7,11 +7,10 @@
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 
 use super::tables::{BRANCHES, TableTransaction, Tables, TablesOutcome, TablesRequest};
-use crate::hdf5::budget::Budget;
-use crate::hdf5::process::WorkerProcess;
+use crate::hdf5::process::{WorkerProcess, ask_kept};
 use crate::hdf5::serve::{daemon, serve};
 use crate::hdf5::wire::Reply;
 use crate::hdf5::{Answer, H5Error, Request, descriptors, sandbox};
@@ -106,20 +105,12 @@ impl LmdbWriter {
         file: &StoreFile,
         request: TablesRequest,
     ) -> Result<(WorkerProcess, Result<Answer, H5Error>), H5Error> {
-        let request = Request::Tables(request);
-        // One that was kept may have died since.
-        if let Some(mut worker) = idle.take()
-            && let Ok(answer) = worker.ask(file, &request, &mut None)
-        {
-            return Ok((worker, answer));
-        }
-        let owner = self.owner.argument();
-        let dirs = [Some(self.folder.as_path()), owner.as_deref()];
-        let arguments = (ARGUMENT, dirs.into_iter().flatten());
-        let tables = Arc::new(Budget::default());
-        let mut worker = WorkerProcess::start(&self.program, arguments, &tables).map_err(failed)?;
-        let answer = worker.ask(file, &request, &mut None).map_err(failed)?;
-        Ok((worker, answer))
+        let start = || {
+            let owner = self.owner.argument();
+            let dirs = [Some(self.folder.as_path()), owner.as_deref()];
+            WorkerProcess::start(&self.program, (ARGUMENT, dirs.into_iter().flatten()))
+        };
+        ask_kept(idle.take(), start, file, &Request::Tables(request)).map_err(failed)
     }
 
     fn file(&self) -> Result<StoreFile, H5Error> {
@@ -141,7 +132,7 @@ impl LmdbWriter {
                 *idle = Some(worker);
                 Err(LockError::Held(who))
             }
-            _ => Err(another().into()),
+            _ => Err(H5Error::unexpected_answer().into()),
         }
     }
 
@@ -153,13 +144,9 @@ impl LmdbWriter {
         *idle = Some(worker);
         match answer? {
             Answer::Tables(outcome) => Ok(outcome),
-            _ => Err(another()),
+            _ => Err(H5Error::unexpected_answer()),
         }
     }
-}
-
-fn another() -> H5Error {
-    H5Error::Damaged("answer to another request".into())
 }
 
 impl WriterLock<'_> {
@@ -171,7 +158,7 @@ impl WriterLock<'_> {
         };
         match worker.ask(&self.file, &request, &mut None) {
             Ok(Ok(Answer::Tables(outcome))) => Ok(outcome),
-            Ok(Ok(_)) => Err(another()),
+            Ok(Ok(_)) => Err(H5Error::unexpected_answer()),
             Ok(Err(e)) => Err(e),
             Err(e) => {
                 self.worker = None;
