@@ -3,7 +3,6 @@
 mod base;
 mod changes;
 mod diff;
-#[allow(missing_docs, unreachable_pub)]
 mod export;
 pub mod hangar;
 mod layers;

@@ -38,7 +38,7 @@ impl Progress for Bar {
     }
 }
 
-pub fn export(
+pub(super) fn export(
     which: &CheckoutArgs,
     name: Option<&str>,
     out: &Path,
@@ -152,7 +152,7 @@ fn own(found: &Selected) -> Result<(Option<LayerFiles>, Vec<KeptObject>), CliErr
 }
 
 /// Returns what `--compress` says.
-pub fn compression(text: &str) -> Result<Option<Compression>, String> {
+pub(super) fn compression(text: &str) -> Result<Option<Compression>, String> {
     match text {
         "none" => Ok(None),
         text => text.parse().map(Some),
@@ -160,7 +160,7 @@ pub fn compression(text: &str) -> Result<Option<Compression>, String> {
 }
 
 /// Takes the words behind the options apart: the checkout, if it is named, and the file.
-pub fn words(mut words: Vec<String>) -> Result<(Option<String>, PathBuf), CliError> {
+pub(super) fn words(mut words: Vec<String>) -> Result<(Option<String>, PathBuf), CliError> {
     match (words.pop(), words.pop()) {
         (Some(out), name) => Ok((name, PathBuf::from(out))),
         (None, _) => Err(CliError::usage(

@@ -18,7 +18,7 @@ use crate::io::file::StoreFile;
 use crate::tree::{Directory, Node};
 
 /// What the new files make together.
-pub enum ExportShape {
+pub(super) enum ExportShape {
     File,
     /// The files of a set, in one directory with others.
     Set(FileSet),
@@ -26,26 +26,26 @@ pub enum ExportShape {
 }
 
 /// A file of a store.
-pub struct OldFile {
-    pub path: PathBuf,
+pub(super) struct OldFile {
+    pub(super) path: PathBuf,
     /// The new one's, below the directory where it is to be.
-    pub name: PathBuf,
+    pub(super) name: PathBuf,
     /// Objects that are left out.
-    pub without: Vec<ObjectPath>,
+    pub(super) without: Vec<ObjectPath>,
 }
 
 /// A store, and the changes that are its own.
-pub struct ExportedStore {
+pub(super) struct ExportedStore {
     /// Its key; empty if it is all that is exported.
     key: String,
     /// More than one for a set, in order of their locales.
-    pub files: Vec<OldFile>,
-    pub layers: Vec<LayerFiles>,
+    pub(super) files: Vec<OldFile>,
+    pub(super) layers: Vec<LayerFiles>,
 }
 
 impl ExportedStore {
     /// The key of an object of this store in the mount.
-    pub fn named(&self, key: &str) -> String {
+    pub(super) fn named(&self, key: &str) -> String {
         match self.key.as_str() {
             "" => key.to_owned(),
             own => format!("{own}/{key}"),
@@ -54,22 +54,26 @@ impl ExportedStore {
 }
 
 /// All of it.
-pub struct ExportPlan {
-    pub shape: ExportShape,
-    pub stores: Vec<ExportedStore>,
+pub(super) struct ExportPlan {
+    pub(super) shape: ExportShape,
+    pub(super) stores: Vec<ExportedStore>,
     /// The directory that is exported, if it is one.
-    pub top: Option<PathBuf>,
+    pub(super) top: Option<PathBuf>,
     /// Directories to be made, in order, and symbolic links with their targets.
-    pub folders: Vec<PathBuf>,
-    pub links: Vec<(PathBuf, PathBuf)>,
+    pub(super) folders: Vec<PathBuf>,
+    pub(super) links: Vec<(PathBuf, PathBuf)>,
     /// What cannot be carried over, and why.
-    pub lost: Vec<(String, String)>,
+    pub(super) lost: Vec<(String, String)>,
     /// The store, opened.
-    pub seen: BaseStore,
+    pub(super) seen: BaseStore,
 }
 
 /// Plans how a store with layers is written to `out`.
-pub fn plan(found: &Selected, layers: &[LayerFiles], out: &Path) -> Result<ExportPlan, CliError> {
+pub(super) fn plan(
+    found: &Selected,
+    layers: &[LayerFiles],
+    out: &Path,
+) -> Result<ExportPlan, CliError> {
     let base = found.checkouts.store();
     let mut planner = Planner {
         formats: formats::registry(),
@@ -113,13 +117,13 @@ pub fn plan(found: &Selected, layers: &[LayerFiles], out: &Path) -> Result<Expor
 }
 
 /// The directory that a path is in.
-pub fn directory(path: &Path) -> Option<PathBuf> {
+pub(super) fn directory(path: &Path) -> Option<PathBuf> {
     let absolute = std::path::absolute(path).ok()?;
     absolute.parent()?.canonicalize().ok()
 }
 
 /// Returns the directory that a path is in, as the path spells it.
-pub fn above(path: &Path) -> PathBuf {
+pub(super) fn above(path: &Path) -> PathBuf {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         _ => PathBuf::from("."),

@@ -12,7 +12,7 @@ use crate::io::rights::Rights;
 use crate::options::External;
 
 /// A place for new files. What is left in it goes with it.
-pub struct Room {
+pub(super) struct Room {
     out: PathBuf,
     /// The directory that the result is to be in.
     parent: PathBuf,
@@ -28,7 +28,7 @@ fn failed(path: &Path, e: &dyn std::fmt::Display) -> CliError {
 
 impl Room {
     /// An error if the name is taken, or inside of what is exported.
-    pub fn open(plan: &ExportPlan, out: &Path) -> Result<Self, CliError> {
+    pub(super) fn open(plan: &ExportPlan, out: &Path) -> Result<Self, CliError> {
         let parent = above(out);
         let mut room = Self {
             out: out.to_owned(),
@@ -74,7 +74,7 @@ impl Room {
     }
 
     /// Returns where a file is made.
-    pub fn of(&self, name: &Path) -> PathBuf {
+    pub(super) fn of(&self, name: &Path) -> PathBuf {
         match self.workplace {
             Some(_) => self.dir.join(name),
             None => self.out.clone(),
@@ -82,7 +82,7 @@ impl Room {
     }
 
     /// Gives everything its name, durably.
-    pub fn finish(self, plan: &ExportPlan) -> Result<(), CliError> {
+    pub(super) fn finish(self, plan: &ExportPlan) -> Result<(), CliError> {
         let done = match plan.shape {
             ExportShape::File => Ok(()),
             ExportShape::Directory => self.finish_directory(plan),
