@@ -6,7 +6,7 @@
 
 /// The parameters of a stream.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Coding {
+pub struct Coding {
     /// Bits of a sample, 1 to 32.
     pub bits: u32,
     /// Samples of a block.
@@ -19,7 +19,7 @@ pub(super) struct Coding {
 
 /// The error of a stream that ends early or is invalid.
 #[derive(Debug)]
-pub(super) struct Damaged;
+pub struct Damaged;
 
 /// The bits of a stream, most significant first.
 struct Bits<'a> {
@@ -82,7 +82,7 @@ const REST_OF_SEGMENT: u32 = 5;
 const SEGMENT: usize = 64;
 
 /// Decodes `count` samples.
-pub(super) fn decode(stream: &[u8], coding: Coding, count: usize) -> Result<Vec<u32>, Damaged> {
+pub fn decode(stream: &[u8], coding: Coding, count: usize) -> Result<Vec<u32>, Damaged> {
     let mut bits = Bits {
         bytes: stream,
         window: 0,
