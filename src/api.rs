@@ -1,7 +1,7 @@
 //! The Rust API: arrays of a store as `ndarray`s, without a mount.
 //!
-//! Everything goes the way it goes in a mount, from the tree of virtual files down to the decoders. So what a mount refuses is
-//! refused here with the same reason. Nothing is ever written to a store.
+//! Everything goes the way it goes in a mount, from the tree of virtual files down to the decoders. So what a mount
+//! refuses is refused here with the same reason. Nothing is ever written to a store.
 
 mod array;
 mod element;

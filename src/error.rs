@@ -109,7 +109,8 @@ impl From<io::Error> for Error {
     }
 }
 
-/// Returns true for an errno that says that the machine, or this process, is short of something, and nothing about a file.
+/// Returns true for an errno that says that the machine, or this process, is short of something, and nothing about a
+/// file.
 pub fn is_shortage(errno: i32) -> bool {
     matches!(
         errno,

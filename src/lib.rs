@@ -1,7 +1,8 @@
-//! Arrays of HDF5 stores for Rust programs: the same names and the same bytes as in a mount of `npyfs`, without a mount.
+//! Arrays of HDF5 stores for Rust programs: the same names and the same bytes as in a mount of `npyfs`, without a
+//! mount.
 //!
-//! A [`Store`] is an HDF5 file, a daf or Arkouda store, a Hangar repository, or a directory of such. It lists its arrays, and
-//! reads them whole or in part into `ndarray`s. Nothing is ever written to it.
+//! A [`Store`] is an HDF5 file, a daf or Arkouda store, a Hangar repository, or a directory of such. It lists its
+//! arrays, and reads them whole or in part into `ndarray`s. Nothing is ever written to it.
 //!
 //! ```standalone_crate
 //! use ndarray::{Array2, Ix2, s};
@@ -23,8 +24,9 @@
 //!
 //! # Worker processes
 //!
-//! HDF5 runs in sandboxed worker processes, never in the program: a damaged file costs a worker. [`worker_hook`] makes the program
-//! start them of itself. A program that does not call it needs the installed `npyfs` of the same version.
+//! HDF5 runs in sandboxed worker processes, never in the program: a damaged file costs a worker. [`worker_hook`]
+//! makes the program start them of itself. A program that does not call it needs the installed `npyfs` of the same
+//! version.
 
 #![deny(unsafe_code)]
 #![warn(missing_docs)]

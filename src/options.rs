@@ -48,8 +48,8 @@ pub struct FsOptions {
     pub cache_size: u64,
     /// Policy for references that lead out of a file.
     pub external: External,
-    /// Largest array of fixed-width text that is made from text of variable length, in bytes; past it the arrays that it
-    /// is stored as are shown. `None`: the defaults of [`FsOptions::text_limit`] and [`FsOptions::strings_limit`].
+    /// Largest array of fixed-width text that is made from text of variable length, in bytes; past it the arrays that
+    /// it is stored as are shown. `None`: the defaults of [`FsOptions::text_limit`] and [`FsOptions::strings_limit`].
     pub text_limit: Option<u64>,
     /// Serve a program that asks alone where it runs, and look out for its next request.
     pub scheduling: bool,

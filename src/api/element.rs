@@ -57,8 +57,8 @@ pub(super) fn lies_as_served(dtype: &DType) -> bool {
     }
 }
 
-/// Returns the bytes of an element in the order of this machine. `unit` bytes are turned round at a time: of a complex number
-/// each half.
+/// Returns the bytes of an element in the order of this machine. `unit` bytes are turned round at a time: of a
+/// complex number each half.
 fn native<const N: usize>(bytes: &[u8], dtype: &DType, unit: usize) -> Result<[u8; N], String> {
     let mut own: [u8; N] = bytes
         .try_into()

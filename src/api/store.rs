@@ -40,8 +40,8 @@ impl OpenOptions {
         self
     }
 
-    /// Allows external raw data, external links and sources of virtual datasets in the directory of the file that names them,
-    /// and below it.
+    /// Allows external raw data, external links and sources of virtual datasets in the directory of the file that
+    /// names them, and below it.
     ///
     /// By default nothing outside a file is read because the file says so.
     pub fn external_same_dir(mut self) -> Self {

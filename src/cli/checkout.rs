@@ -44,9 +44,9 @@ enum Command {
     /// List what a checkout changes, or what is staged in a Hangar repository: A added, M modified,
     /// D deleted
     ///
-    /// -0 gives the letter, a blank and the name. JSON is {"changes": [{"change": "added", "modified" or "deleted", "name",
-    /// "description"}], "incomplete": [...], "changed_below": [...]}: objects of which members are missing, and files of the
-    /// store that are not what they were when the checkout was begun.
+    /// -0 gives the letter, a blank and the name. JSON is {"changes": [{"change": "added", "modified" or "deleted",
+    /// "name", "description"}], "incomplete": [...], "changed_below": [...]}: objects of which members are missing,
+    /// and files of the store that are not what they were when the checkout was begun.
     Diff {
         #[command(flatten)]
         format: Format,

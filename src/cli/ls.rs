@@ -18,8 +18,9 @@ use crate::tree::{Directory, Node};
 /// List a store, without mounting.
 ///
 /// Letters that a terminal would act upon, or not show, are spelled \u{NNNN}, bytes that are no UTF-8 \xNN, and a
-/// backslash is doubled; -0 and --json give names as they are. JSON is a list of {"name", "kind": "file", "directory" or
-/// "link", "size", "time", "target" of links}, and "name_hex" for names that are no UTF-8. With -R the names in both are paths.
+/// backslash is doubled; -0 and --json give names as they are. JSON is a list of {"name", "kind": "file", "directory"
+/// or "link", "size", "time", "target" of links}, and "name_hex" for names that are no UTF-8. With -R the names in
+/// both are paths.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Kind, size in bytes, time, name

@@ -35,7 +35,8 @@ struct MountOption {
 enum Setter {
     /// An option without a value.
     Flag(fn(&mut MountOptions)),
-    /// An option with a value: the name of the value in the help, and a function that returns what it expected if it refuses.
+    /// An option with a value: the name of the value in the help, and a function that returns what it expected if it
+    /// refuses.
     Value(
         &'static str,
         fn(&mut MountOptions, &str) -> Result<(), &'static str>,

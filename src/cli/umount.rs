@@ -1,7 +1,8 @@
 //! `npyfs umount`: takes away a mount of npyfs, alive or dead.
 //!
-//! Asks the mount itself for two things only, and for a limited time: to make durable what was written there, and what of
-//! it would be lost or waits for another mount. A dead mount answers only with errors, a stuck one not at all.
+//! Asks the mount itself for two things only, and for a limited time: to make durable what was written there, and
+//! what of it would be lost or waits for another mount. A dead mount answers only with errors, a stuck one not at
+//! all.
 
 use std::fs::File;
 use std::io;

@@ -48,7 +48,8 @@ pub(super) fn diff(
     }
 }
 
-/// Returns what a checkout changes, what of it does not fit the store, and of how many objects something cannot be read.
+/// Returns what a checkout changes, what of it does not fit the store, and of how many objects something cannot be
+/// read.
 fn list(
     found: &Selected,
     summary: &Summary,

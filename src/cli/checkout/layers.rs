@@ -229,7 +229,8 @@ struct Unfit {
 }
 
 impl Unfit {
-    /// Returns those of a checkout, out of those of all. A layer that is not committed comes behind the `committed` ones.
+    /// Returns those of a checkout, out of those of all. A layer that is not committed comes behind the `committed`
+    /// ones.
     fn of(summary: &Summary, misfits: &[Misfit], committed: usize) -> Vec<Self> {
         let number = summary.commit.as_ref().map(|(number, _)| *number);
         let own = misfits.iter().filter(|misfit| match number {

@@ -160,8 +160,9 @@ fn stop(child: &mut Child, mount_point: &Path) {
 
 /// Takes this process, and what it will start, away from the caller's terminal.
 ///
-/// The process that serves calls it before anything else. At an automount point it does nothing yet: that lets in only the
-/// process group that is to mount there, and any other process would wait for the very mount that it is about to make.
+/// The process that serves calls it before anything else. At an automount point it does nothing yet: that lets in
+/// only the process group that is to mount there, and any other process would wait for the very mount that it is
+/// about to make.
 pub(super) fn leave_terminal(mount_point: &Path) {
     let top = table::resolve(mount_point).and_then(|path| table::at(&path));
     if !matches!(top, Ok(Some(top)) if top.is_automount()) {
