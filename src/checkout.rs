@@ -27,6 +27,7 @@ pub mod pending_changes;
 pub mod place;
 pub mod record_log;
 pub mod result;
+pub mod staging;
 pub mod syncer;
 pub mod target;
 pub mod view;

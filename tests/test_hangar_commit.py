@@ -238,7 +238,7 @@ def test_refusals(tmp_path):
     assert "message" in refused("commit", "-m", "", path)
     assert "no Hangar repository" in refused("status", tmp_path, code=2)
     for flag in ("--ours", "--theirs", "--leave-out"):
-        assert "not for Hangar" in refused("commit", "-m", "x", flag, path, code=1)
+        assert "not for a Hangar" in refused("commit", "-m", "x", flag, path, code=1)
     config = path / ".hangar/config_user.ini"
     text = config.read_text()
     config.write_text("[USER]\nname = x\n")

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::checkouts::Checkouts;
-use super::encode::{Base, ObjectKey, Plan};
+use super::encode::{Base, ObjectKey, Plan, unsupported};
 use super::object::NewFile;
+use super::staging::Staging;
 use super::target::{Deletion, Part, Target};
 use crate::checkout::extent::Extent;
 use crate::dataset::context::Context;
@@ -162,6 +163,16 @@ pub trait Format: Send + Sync {
     /// `program`: what workers that write are started from; without it, what needs one is not written.
     fn demonstrate(&self, _dir: &Path, _program: Option<&Path>) -> Result<Vec<(PathBuf, bool)>> {
         Ok(Vec::new())
+    }
+
+    /// Returns what people call a store of this format that has a staging area; `None`: none has.
+    fn staged(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Opens the staging area of the store at a path.
+    fn staging(&self, _store: &Path) -> Result<Box<dyn Staging>> {
+        Err(unsupported("it has no staging area"))
     }
 
     /// Opens the checkout `name` of a store that keeps its changes itself; `None` if this is none of its stores.

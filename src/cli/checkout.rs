@@ -4,16 +4,16 @@ mod base;
 mod changes;
 mod diff;
 mod export;
-pub mod hangar;
 mod layers;
+mod staging;
 
 use std::path::PathBuf;
 
 use super::output::Format;
 use super::{CliError, umount};
 use crate::checkout::commit::{Side, Wish};
-use crate::formats::hangar::repository;
-use crate::formats::hangar::stage::commit::Expected;
+use crate::checkout::staging::Expected;
+use crate::formats;
 use layers::CheckoutArgs;
 
 /// Show what was written, and commit it or take it back.
@@ -36,12 +36,12 @@ enum Command {
         #[command(flatten)]
         which: CheckoutArgs,
     },
-    /// Say what is staged in a Hangar repository, and who writes in it
+    /// Say what is staged in a store that has a staging area, and who writes in it
     Status {
-        /// A Hangar repository
+        /// A store with a staging area
         store: PathBuf,
     },
-    /// List what a checkout changes, or what is staged in a Hangar repository: A added, M modified,
+    /// List what a checkout changes, or what is staged in a store: A added, M modified,
     /// D deleted
     ///
     /// -0 gives the letter, a blank and the name. JSON is {"changes": [{"change": "added", "modified" or "deleted",
@@ -54,20 +54,20 @@ enum Command {
         #[command(flatten)]
         which: CheckoutArgs,
 
-        /// The checkout; not for Hangar
+        /// The checkout; not for a store with a staging area
         name: Option<String>,
     },
-    /// Commit a checkout, for all later mounts, or what is staged in a Hangar repository
+    /// Commit a checkout, for all later mounts, or what is staged in a store
     Commit {
-        /// Why; a commit in a Hangar repository needs it
+        /// Why; a commit of what is staged needs it
         #[arg(short, long)]
         message: Option<String>,
 
-        /// Refuse unless the staging area belongs to this branch (Hangar)
+        /// Refuse unless the staging area belongs to this branch
         #[arg(long)]
         branch: Option<String>,
 
-        /// Refuse unless the branch is still at this commit, as `status` said it (Hangar)
+        /// Refuse unless the branch is still at this commit, as `status` said it
         #[arg(long, value_name = "DIGEST")]
         head: Option<String>,
 
@@ -87,7 +87,7 @@ enum Command {
         #[command(flatten)]
         which: CheckoutArgs,
 
-        /// The checkout; not for Hangar
+        /// The checkout; not for a store with a staging area
         name: Option<String>,
     },
     /// Forget a checkout and everything that was written in it
@@ -131,29 +131,29 @@ enum Command {
         /// The mount point of the checkout
         mount_point: PathBuf,
     },
-    /// Take back all that is staged in a Hangar repository
+    /// Take back all that is staged in a store
     Reset {
-        /// A Hangar repository
+        /// A store with a staging area
         store: PathBuf,
     },
 }
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<(), CliError> {
-    let is_hangar = |which: &CheckoutArgs| repository::folder(&which.store).is_some();
+    let is_staged = |which: &CheckoutArgs| staged(which).is_some();
     match args.command {
         Command::Ls { format, which } => {
             for_layers(&which)?;
             layers::ls(&which, format)
         }
-        Command::Status { store } => hangar::status(&store),
+        Command::Status { store } => staging::status(&store),
         Command::Diff {
             format,
             which,
             name,
-        } if is_hangar(&which) => {
+        } if is_staged(&which) => {
             no_name(name)?;
-            hangar::diff(&which.store, format)
+            staging::diff(&which.store, format)
         }
         Command::Diff {
             format,
@@ -169,19 +169,21 @@ pub fn run(args: Args) -> Result<(), CliError> {
             leave_out,
             which,
             name,
-        } if is_hangar(&which) => {
+        } if is_staged(&which) => {
             no_name(name)?;
             if ours || theirs || leave_out {
-                return Err(CliError::usage(
-                    "--ours, --theirs and --leave-out are not for Hangar repositories",
-                ));
+                return Err(CliError::usage(format!(
+                    "--ours, --theirs and --leave-out are not for a {}",
+                    staging::stores()
+                )));
             }
-            let needed = || CliError::usage("a commit in a Hangar repository needs -m");
+            let needed =
+                || CliError::usage(format!("a commit in a {} needs -m", staging::stores()));
             let expected = Expected {
                 branch,
                 head: head.map(Some),
             };
-            hangar::commit(&which.store, &message.ok_or_else(needed)?, &expected)
+            staging::commit(&which.store, &message.ok_or_else(needed)?, &expected)
         }
         Command::Commit {
             message,
@@ -194,9 +196,10 @@ pub fn run(args: Args) -> Result<(), CliError> {
             name,
         } => {
             if branch.is_some() || head.is_some() {
-                return Err(CliError::usage(
-                    "--branch and --head are for Hangar repositories",
-                ));
+                return Err(CliError::usage(format!(
+                    "--branch and --head are for a {}",
+                    staging::stores()
+                )));
             }
             let side = match (ours, theirs) {
                 (true, _) => Some(Side::Ours),
@@ -228,25 +231,33 @@ pub fn run(args: Args) -> Result<(), CliError> {
         }
         Command::Sync { mount_point } => umount::sync(&mount_point)
             .map_err(|e| CliError::object(format!("{}: {e}", mount_point.display()))),
-        Command::Reset { store } => hangar::reset(&store),
+        Command::Reset { store } => staging::reset(&store),
     }
 }
 
-/// Refuses a name, which is not for Hangar.
+/// Refuses a name, which is not for a staging area.
 fn no_name(name: Option<String>) -> Result<(), CliError> {
     match name {
         Some(name) => Err(CliError::usage(format!(
-            "{name}: a Hangar repository has one staging area, and no checkouts by name"
+            "{name}: a {} has one staging area, and no checkouts by name",
+            staging::stores()
         ))),
         None => Ok(()),
     }
 }
 
-/// Some commands make no sense of a Hangar repository.
+/// Returns what people call a store that has a staging area.
+fn staged(which: &CheckoutArgs) -> Option<&'static str> {
+    formats::registry()
+        .staged(&which.store)
+        .map(|(_, name)| name)
+}
+
+/// Refuses a store with a staging area, of which some commands make no sense.
 fn for_layers(which: &CheckoutArgs) -> Result<(), CliError> {
-    match repository::folder(&which.store) {
-        Some(_) => Err(CliError::usage(format!(
-            "{} is a Hangar repository: see npyfs checkout status and reset",
+    match staged(which) {
+        Some(name) => Err(CliError::usage(format!(
+            "{} is a {name}: see npyfs checkout status and reset",
             which.store.display()
         ))),
         None => Ok(()),

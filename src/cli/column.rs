@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::checkout::hangar::open;
 use super::{CliError, EXIT_OBJECT};
 use crate::error::Error;
+use crate::formats::hangar::stage::Stage;
 use crate::formats::hangar::stage::schema::{
     ColumnCompression, NewColumn, NewSamples, dtype_named,
 };
@@ -94,7 +94,7 @@ fn run_create(args: &Create) -> Result<(), CliError> {
         nested: args.nested,
         samples: samples(args)?,
     };
-    let stage = open(Path::new(&args.store))?;
+    let stage = Stage::at(Path::new(&args.store)).map_err(|e| CliError::store(e.message))?;
     stage.create_column(&args.name, &new).map_err(refused)
 }
 

@@ -99,6 +99,20 @@ impl Registry {
         self.iter().any(|format| format.comes_first(name))
     }
 
+    /// Returns the format of a store that has a staging area, and what people call it; `None`: the store has none.
+    pub fn staged(&self, store: &Path) -> Option<(&Arc<dyn Format>, &'static str)> {
+        let mut with = self
+            .iter()
+            .filter_map(|format| Some((format, format.staged()?)));
+        with.find(|(format, _)| format.is_store(store))
+    }
+
+    /// Returns what people call stores that have a staging area.
+    pub fn staged_names(&self) -> String {
+        let names: Vec<_> = self.iter().filter_map(|format| format.staged()).collect();
+        names.join(" or ")
+    }
+
     /// Returns the set that a file would be part of by its name, for the first of the formats that `kind` leaves whose
     /// files are called so.
     pub fn set_of(&self, kind: Option<&str>, dir: &Path, file: &[u8]) -> Option<FileSet> {

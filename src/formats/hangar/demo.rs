@@ -6,12 +6,12 @@ use std::time::SystemTime;
 
 use ndarray::Array2;
 
+use crate::checkout::staging::Expected;
 use crate::dataset::context::Context;
 use crate::error::Result;
 use crate::formats::hangar::repository::Repository;
 use crate::formats::hangar::stage::author::Author;
 use crate::formats::hangar::stage::checkout::Checkout;
-use crate::formats::hangar::stage::commit::Expected;
 use crate::formats::hangar::stage::create::create;
 use crate::formats::hangar::stage::sample::NewSample;
 use crate::hdf5::H5;

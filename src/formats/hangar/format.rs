@@ -6,12 +6,14 @@ use std::sync::Arc;
 use super::lazy_repository::LazyRepository;
 use super::repository::{self, Repository};
 use super::root::RootDirectory;
+use super::stage::Stage;
 use super::stage::checkout::Checkout;
 use super::stage::target::StageTarget;
 use super::{demo, repository_of, standalone, verify};
 use crate::checkout::checkouts::Checkouts;
 use crate::checkout::encode::{Base, ObjectKey, Plan, unsupported};
 use crate::checkout::format::{Format, Verified, VerifyReport};
+use crate::checkout::staging::Staging;
 use crate::checkout::target::{Part, Target};
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
@@ -63,6 +65,14 @@ impl Format for Hangar {
     fn demonstrate(&self, dir: &Path, program: Option<&Path>) -> Result<Vec<(PathBuf, bool)>> {
         let written = program.map(|program| demo::write(dir, program));
         Ok(written.transpose()?.into_iter().collect())
+    }
+
+    fn staged(&self) -> Option<&'static str> {
+        Some("Hangar repository")
+    }
+
+    fn staging(&self, store: &Path) -> Result<Box<dyn Staging>> {
+        Ok(Box::new(Stage::at(store)?))
     }
 
     fn plan(&self, _base: &dyn Base, _key: &ObjectKey, _parts: &[Part]) -> Result<Plan> {

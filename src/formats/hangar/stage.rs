@@ -19,18 +19,23 @@ pub mod records;
 pub mod reset;
 pub mod sample;
 pub mod schema;
+mod staging;
 pub mod target;
 pub mod tree;
 
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
-use crate::formats::hangar::repository::Repository;
-use crate::hdf5::H5Error;
+use crate::formats::hangar::repository::{self, Repository};
 use crate::hdf5::lmdb::tables::{FREE, LOCK, TableOp, TableTransaction, TablesOutcome};
 use crate::hdf5::lmdb::writer::{LmdbWriter, LockError, WriterLock};
+use crate::hdf5::permit::Reach;
+use crate::hdf5::program::program;
+use crate::hdf5::{H5, H5Error};
 use crate::io::owner::Owner;
+use crate::options::FsOptions;
 use names::check_name;
 use records::CommitRecords;
 use schema::NewColumn;
@@ -62,6 +67,18 @@ impl StageState {
 }
 
 impl Stage {
+    /// Opens the staging area of the repository at a path.
+    pub fn at(store: &Path) -> Result<Self> {
+        let about = |e: Error| e.about(store.display());
+        let store = &store.canonicalize().map_err(|e| about(e.into()))?;
+        let no_repository = || about(Error::damaged("no Hangar repository"));
+        let folder = repository::folder(store).ok_or_else(no_repository)?;
+        let options = FsOptions::default();
+        let h5 = H5::workers(Reach::of(store, options.external));
+        let context = Arc::new(Context::new(h5, options));
+        Self::open(&Repository::open(&folder, &context)?, program())
+    }
+
     /// `program` becomes the worker that writes tables; see `hdf5::lmdb::writer`. A server's repository has no stage.
     pub fn open(repository: &Arc<Repository>, program: &Path) -> Result<Self> {
         if !repository.stage.path.is_file() {

@@ -12,34 +12,28 @@ use serde_bytes::ByteBuf;
 use super::author::Author;
 use super::frame::pack;
 use super::{Stage, StageState, markers};
+use crate::checkout::staging::Expected;
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::hangar::digest::CommitHash;
 use crate::hdf5::lmdb::tables::{BRANCHES, TableOp, TableTransaction};
 
-/// What the caller takes the staging area to be based on.
-#[derive(Clone, Debug, Default)]
-pub struct Expected {
-    /// The branch that the staging area belongs to.
-    pub branch: Option<String>,
-    /// The commit the branch was at.
-    pub head: Option<Option<String>>,
-}
-
-impl Expected {
-    /// Refuses a staging area of another branch, and a branch that moved.
-    pub fn check(&self, state: &StageState) -> Result<()> {
-        let refused = |why: String| Err(Error::new(ErrorKind::Os(libc::EBUSY), why));
-        if let Some(branch) = self.branch.as_ref().filter(|b| **b != state.branch) {
-            return refused(format!(
-                "the staging area belongs to branch {}, not to {branch}",
-                state.branch
-            ));
-        }
-        if self.head.as_ref().is_some_and(|head| *head != state.head) {
-            return refused(format!("branch {} moved meanwhile", state.branch));
-        }
-        Ok(())
+/// Refuses a staging area of another branch, and a branch that moved.
+fn check(expected: &Expected, state: &StageState) -> Result<()> {
+    let refused = |why: String| Err(Error::new(ErrorKind::Os(libc::EBUSY), why));
+    if let Some(branch) = expected.branch.as_ref().filter(|b| **b != state.branch) {
+        return refused(format!(
+            "the staging area belongs to branch {}, not to {branch}",
+            state.branch
+        ));
     }
+    if expected
+        .head
+        .as_ref()
+        .is_some_and(|head| *head != state.head)
+    {
+        return refused(format!("branch {} moved meanwhile", state.branch));
+    }
+    Ok(())
 }
 
 impl Stage {
@@ -53,7 +47,7 @@ impl Stage {
         let author = Author::of(folder)?;
         let mut locked = self.lock()?;
         let state = self.state()?;
-        expected.check(&state)?;
+        check(expected, &state)?;
         if !state.is_changed() {
             let why = format!("nothing is staged on branch {}", state.branch);
             return Err(invalid(&why));

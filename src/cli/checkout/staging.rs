@@ -1,0 +1,63 @@
+//! The checkout commands on a store that has a staging area.
+
+use std::path::Path;
+
+use super::changes::{Changes, Kind};
+use crate::checkout::staging::{Expected, StagedKind, Staging};
+use crate::cli::CliError;
+use crate::cli::output::{Format, print};
+use crate::error::Error;
+use crate::formats;
+
+fn refused(e: Error) -> CliError {
+    CliError::object(e.message)
+}
+
+/// Returns what people call stores that have a staging area.
+pub(super) fn stores() -> String {
+    formats::registry().staged_names()
+}
+
+/// Opens the staging area of a store.
+fn open(store: &Path) -> Result<Box<dyn Staging>, CliError> {
+    let fail = |e: &dyn std::fmt::Display| CliError::store(format!("{}: {e}", store.display()));
+    let store = store.canonicalize().map_err(|e| fail(&e))?;
+    let formats = formats::registry();
+    let Some((format, _)) = formats.staged(&store) else {
+        return Err(fail(&format!("no {}", stores())));
+    };
+    format
+        .staging(&store)
+        .map_err(|e| CliError::store(e.message))
+}
+
+/// Runs `status`.
+pub(super) fn status(store: &Path) -> Result<(), CliError> {
+    print(open(store)?.status().map_err(refused)?.as_bytes())
+}
+
+/// Runs `diff`.
+pub(super) fn diff(store: &Path, format: Format) -> Result<(), CliError> {
+    let mut changes = Changes::new(format);
+    let mut see = |kind, name: &[u8]| {
+        let kind = match kind {
+            StagedKind::Added => Kind::Added,
+            StagedKind::Modified => Kind::Modified,
+            StagedKind::Deleted => Kind::Deleted,
+        };
+        changes.add(kind, name, None);
+    };
+    open(store)?.each(&mut see).map_err(refused)?;
+    changes.print()
+}
+
+/// Runs `commit`.
+pub(super) fn commit(store: &Path, message: &str, expected: &Expected) -> Result<(), CliError> {
+    let name = open(store)?.commit(message, expected).map_err(refused)?;
+    print(format!("{name}\n").as_bytes())
+}
+
+/// Runs `reset`.
+pub(super) fn reset(store: &Path) -> Result<(), CliError> {
+    print(open(store)?.reset().map_err(refused)?.as_bytes())
+}
