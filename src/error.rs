@@ -80,11 +80,11 @@ impl Error {
 }
 
 /// How many times something is tried that meets a file while it is being replaced.
-const TRIES: u32 = 100;
+const MAX_TRIES: u32 = 100;
 
 /// Repeats `act` while it fails with [`ErrorKind::Stale`], as it does on a file that is being replaced.
 pub fn retry_stale<T>(mut act: impl FnMut() -> Result<T>) -> Result<T> {
-    for _ in 0..TRIES {
+    for _ in 0..MAX_TRIES {
         match act() {
             Err(e) if e.kind == ErrorKind::Stale => std::thread::yield_now(),
             done => return done,

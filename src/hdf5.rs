@@ -99,10 +99,10 @@ macro_rules! ask {
 pub type Sink<'a> = dyn FnMut(u64, &[u8]) -> std::io::Result<()> + 'a;
 
 /// Members of a group in the first part of a listing.
-const FIRST: usize = 10_000;
+const FIRST_PART: usize = 10_000;
 
 /// Most members of a group; more do not fit into the memory of a worker.
-const MOST_MEMBERS: usize = 1 << 27;
+const MAX_MEMBERS: usize = 1 << 27;
 
 /// Asks for the members in a range in parts, by several workers at a time.
 fn in_parts<T: Send>(
@@ -110,17 +110,17 @@ fn in_parts<T: Send>(
     ask: &(impl Fn(usize, usize) -> Result<T, H5Error> + Sync),
 ) -> Result<Vec<T>, H5Error> {
     /// Members of each part at the least and at the most.
-    const PART: std::ops::RangeInclusive<usize> = 10_000..=100_000;
+    const PART_SIZES: std::ops::RangeInclusive<usize> = 10_000..=100_000;
     if range.is_empty() {
         return Ok(Vec::new());
     }
-    if range.end > MOST_MEMBERS {
+    if range.end > MAX_MEMBERS {
         return Err(H5Error::TooLarge(format!(
             "a group of {} members",
             range.end
         )));
     }
-    anywhere(|| parts(range, PART, ask))
+    anywhere(|| parts(range, PART_SIZES, ask))
 }
 
 /// Asks for parts of these sizes, as many at a time as there are processors.
@@ -275,8 +275,8 @@ impl H5 {
             };
             ask!(self, file, request, Members)
         };
-        let mut all = part(0, FIRST)?;
-        for part in in_parts(FIRST..all.total, &part)? {
+        let mut all = part(0, FIRST_PART)?;
+        for part in in_parts(FIRST_PART..all.total, &part)? {
             all.members.extend(part.members);
         }
         Ok(all)
@@ -309,8 +309,8 @@ impl H5 {
                 damage: scan.damage,
             })
         };
-        let mut all = part(0, FIRST.min(most))?;
-        for part in in_parts(FIRST..all.total.min(most), &part)? {
+        let mut all = part(0, FIRST_PART.min(most))?;
+        for part in in_parts(FIRST_PART..all.total.min(most), &part)? {
             all.members.extend(part.members);
         }
         Ok(all)

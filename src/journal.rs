@@ -12,10 +12,10 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::printable;
 
 /// Lines that are kept.
-const LINES: usize = 4096;
+const MAX_LINES: usize = 4096;
 
 /// Most characters of a line: names and types of files can be long, and so can what is said of them.
-const LONGEST: usize = 2000;
+const MAX_LINE: usize = 2000;
 
 /// The lines that are kept, and the hashes of their messages.
 #[derive(Default)]
@@ -34,7 +34,7 @@ pub struct Journal {
 impl Journal {
     /// Adds a line, with the time in front, unless one with this message is kept.
     pub fn add(&self, message: &str) {
-        let message: String = printable::line(message).chars().take(LONGEST).collect();
+        let message: String = printable::line(message).chars().take(MAX_LINE).collect();
         let hash = xxh3_64(message.as_bytes());
         let mut log = self.lines.lock().unwrap_or_else(|e| e.into_inner());
         log.total += 1;
@@ -43,7 +43,7 @@ impl Journal {
         }
         log.lines
             .push_back((hash, format!("{} {message}\n", now())));
-        if log.lines.len() > LINES
+        if log.lines.len() > MAX_LINES
             && let Some((old, _)) = log.lines.pop_front()
         {
             log.seen.remove(&old);
@@ -88,12 +88,12 @@ mod tests {
         assert_eq!(journal.text().lines().count(), 1);
         assert!(journal.text().ends_with(" a b\n"));
         assert_eq!(journal.total(), 2);
-        journal.add(&"long ".repeat(LONGEST));
-        assert!(journal.text().len() < 2 * LONGEST);
-        for i in 0..2 * LINES {
+        journal.add(&"long ".repeat(MAX_LINE));
+        assert!(journal.text().len() < 2 * MAX_LINE);
+        for i in 0..2 * MAX_LINES {
             journal.add(&format!("line {i}"));
         }
-        assert_eq!(journal.text().lines().count(), LINES);
+        assert_eq!(journal.text().lines().count(), MAX_LINES);
     }
     #[test]
     fn times_are_told_in_utc() {

@@ -8,7 +8,7 @@ use super::{Attribute, H5Error, TextForm, Value, record, text};
 use crate::npy::dtype::DType;
 
 /// Bytes of the largest attribute that is shown.
-const LARGEST_ATTRIBUTE: u64 = 16 << 20;
+const MAX_ATTRIBUTE: u64 = 16 << 20;
 
 /// Returns the attributes of an object in order of name, each with its value or the reason why it cannot be shown.
 pub(super) fn attributes(id: &Id) -> Result<Vec<Attribute>, H5Error> {
@@ -38,7 +38,7 @@ fn value(attr: &Id) -> Result<Value, H5Error> {
     };
     let size = ffi::size(&stored);
     let elements = shape_bytes(&shape, 1)
-        .filter(|n| n.saturating_mul(size as u64) <= LARGEST_ATTRIBUTE)
+        .filter(|n| n.saturating_mul(size as u64) <= MAX_ATTRIBUTE)
         .and_then(|n| usize::try_from(n).ok())
         .ok_or_else(|| H5Error::TooLarge("attribute too large to show".into()))?;
     match element {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes for all tables together.
-const MOST: u64 = 32 << 20;
+const MAX_BYTES: u64 = 32 << 20;
 
 /// The bytes that are reserved.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub struct Reservation {
 impl Budget {
     /// Reserves this many bytes, if there are as many.
     pub(super) fn take(self: &Arc<Self>, bytes: u64) -> Option<Reservation> {
-        let more = |taken: u64| taken.checked_add(bytes).filter(|&n| n <= MOST);
+        let more = |taken: u64| taken.checked_add(bytes).filter(|&n| n <= MAX_BYTES);
         self.0.fetch_update(Relaxed, Relaxed, more).ok()?;
         Some(Reservation {
             budget: self.clone(),
@@ -42,11 +42,11 @@ mod tests {
     #[test]
     fn room_is_bounded_and_given_back() {
         let budget = Arc::<Budget>::default();
-        let half = budget.take(MOST / 2).unwrap();
-        assert!(budget.take(MOST / 2 + 1).is_none() && budget.take(u64::MAX).is_none());
-        let rest = budget.take(MOST / 2).unwrap();
+        let half = budget.take(MAX_BYTES / 2).unwrap();
+        assert!(budget.take(MAX_BYTES / 2 + 1).is_none() && budget.take(u64::MAX).is_none());
+        let rest = budget.take(MAX_BYTES / 2).unwrap();
         assert!(budget.take(1).is_none());
         drop((half, rest));
-        assert!(budget.take(MOST).is_some());
+        assert!(budget.take(MAX_BYTES).is_some());
     }
 }

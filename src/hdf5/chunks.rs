@@ -10,15 +10,15 @@ use super::ffi::{self, ChunkIndex, Id, LayoutKind, StoredChunk};
 use super::{ChunkTable, H5Error, Slot};
 
 /// Most places of a table, 32 MiB of memory; a dataset with more is read through libhdf5.
-pub(super) const MOST: usize = 1 << 21;
+pub(super) const MAX_SLOTS: usize = 1 << 21;
 
 /// Bytes of a slot as it crosses to another process: address, size and mask, little-endian.
-pub(super) const SLOT: usize = 16;
+pub(super) const SLOT_BYTES: usize = 16;
 
 impl Slot {
     /// Returns the slot as it crosses to another process.
-    pub fn to_bytes(self) -> [u8; SLOT] {
-        let mut bytes = [0; SLOT];
+    pub fn to_bytes(self) -> [u8; SLOT_BYTES] {
+        let mut bytes = [0; SLOT_BYTES];
         bytes[..8].copy_from_slice(&self.addr.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.size.to_le_bytes());
         bytes[12..].copy_from_slice(&self.mask.to_le_bytes());
@@ -26,7 +26,7 @@ impl Slot {
     }
 
     /// Reads a slot as [`Slot::to_bytes`] makes it.
-    pub fn from_bytes(bytes: &[u8; SLOT]) -> Self {
+    pub fn from_bytes(bytes: &[u8; SLOT_BYTES]) -> Self {
         let [a, b, c, d, e, f, g, h, size @ .., m, n, o, p] = *bytes;
         Self {
             addr: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
@@ -49,7 +49,7 @@ pub(super) struct Bounds {
 
 /// Bytes that no superblock is shorter than (version 2 with the smallest addresses; format
 /// specification, section II.A).
-pub(super) const SUPERBLOCK: u64 = 24;
+pub(super) const MIN_SUPERBLOCK: u64 = 24;
 
 impl Bounds {
     /// Checks place, size and mask of a chunk.
@@ -120,7 +120,7 @@ pub(super) fn table(
         }
         let place: Vec<u64> = start.iter().zip(chunk).map(|(s, c)| s / c).collect();
         match turned {
-            Some(unlimited) => turn_back(&place, unlimited, max, chunk),
+            Some(unlimited) => true_place(&place, unlimited, max, chunk),
             None => Ok(place),
         }
     };
@@ -149,8 +149,10 @@ pub(super) fn check_ends(dataset: &Id, file_size: u64) -> Result<(), H5Error> {
     let space = ffi::extent(&ffi::dataset_space(dataset)?)?;
     let inside = |addr: u64, size| addr.checked_add(size).is_some_and(|end| end <= file_size);
     let complete = match (ffi::layout(&plist)?, space) {
-        (LayoutKind::Chunked, Some((shape, _))) => ffi::stored_chunks(dataset, shape.len(), MOST)?
-            .is_none_or(|stored| stored.iter().all(|chunk| inside(chunk.addr, chunk.size))),
+        (LayoutKind::Chunked, Some((shape, _))) => {
+            ffi::stored_chunks(dataset, shape.len(), MAX_SLOTS)?
+                .is_none_or(|stored| stored.iter().all(|chunk| inside(chunk.addr, chunk.size)))
+        }
         (LayoutKind::Contiguous, _) => match ffi::contiguous_addr(dataset)? {
             Some(addr) => inside(addr, ffi::storage_size(dataset)?),
             None => true,
@@ -178,7 +180,7 @@ fn grid(shape: &[u64], chunk: &[u64]) -> Vec<u64> {
 /// Returns the number of places of a grid, unless a table of them is too large.
 fn places(grid: &[u64]) -> Option<usize> {
     let places = grid.iter().try_fold(1_u64, |n, &d| n.checked_mul(d))?;
-    usize::try_from(places).ok().filter(|&n| n <= MOST)
+    usize::try_from(places).ok().filter(|&n| n <= MAX_SLOTS)
 }
 
 /// Checks that every chunk keeps the bounds, and that no two share a byte.
@@ -230,7 +232,7 @@ fn fill(
 /// libhdf5 numbers the chunks with the unlimited dimension slowest, but counts its coordinates up as if
 /// it were where it is. The number is therefore the row-major one over the maximum grid, in which only the
 /// unlimited dimension and those behind it ever move.
-fn turn_back(
+fn true_place(
     place: &[u64],
     unlimited: usize,
     max: &[u64],
@@ -268,18 +270,18 @@ mod tests {
         // Maximum grid 3 × unlimited: number 0, 1, 2 is the first column, 3 the top of the second.
         let max = [30, u64::MAX];
         let chunk = [10, 10];
-        let turned = |n| turn_back(&[0, n], 1, &max, &chunk).unwrap();
+        let turned = |n| true_place(&[0, n], 1, &max, &chunk).unwrap();
         assert_eq!(turned(0), [0, 0]);
         assert_eq!(turned(2), [2, 0]);
         assert_eq!(turned(3), [0, 1]);
         // 2 × unlimited × 4: libhdf5 counts the last dimension and carries into the middle one.
         let max = [2, u64::MAX, 4];
         let chunk = [1, 1, 1];
-        let turned = |m, n| turn_back(&[0, m, n], 1, &max, &chunk).unwrap();
+        let turned = |m, n| true_place(&[0, m, n], 1, &max, &chunk).unwrap();
         assert_eq!(turned(0, 3), [0, 0, 3]);
         assert_eq!(turned(1, 0), [1, 0, 0]);
         assert_eq!(turned(2, 1), [0, 1, 1]);
-        assert!(turn_back(&[1, 0, 0], 1, &max, &chunk).is_err());
+        assert!(true_place(&[1, 0, 0], 1, &max, &chunk).is_err());
     }
 
     const DEFLATE: i32 = 1;
@@ -300,7 +302,7 @@ mod tests {
         Bounds {
             chunk: 1000,
             filters: filters.to_vec(),
-            file: SUPERBLOCK..10_000,
+            file: MIN_SUPERBLOCK..10_000,
         }
     }
 
@@ -325,8 +327,15 @@ mod tests {
     #[test]
     fn chunks_outside_the_file_are_refused() {
         let at = |addr| refusal(&[chunk(0, addr, 1000, 0)], &[]);
-        assert_eq!((at(SUPERBLOCK), at(9000)), (None, None));
-        for addr in [0, SUPERBLOCK - 1, 9001, 10_000, u64::MAX - 1000, u64::MAX] {
+        assert_eq!((at(MIN_SUPERBLOCK), at(9000)), (None, None));
+        for addr in [
+            0,
+            MIN_SUPERBLOCK - 1,
+            9001,
+            10_000,
+            u64::MAX - 1000,
+            u64::MAX,
+        ] {
             assert_eq!(at(addr), Some("a chunk lies outside the file".into()));
         }
     }

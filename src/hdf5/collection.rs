@@ -22,7 +22,7 @@ use crate::io::thread::anywhere;
 use crate::npy::dtype::DType;
 
 /// Most datasets of a file.
-const MOST: u32 = 1000;
+const MAX_DATASETS: u32 = 1000;
 
 /// A collection to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,8 +138,10 @@ impl Collections {
 
 impl OpenCollection {
     fn create(path: &[u8], new: &NewCollection) -> Result<Self, H5Error> {
-        if new.datasets > MOST {
-            return Err(H5Error::TooLarge(format!("more than {MOST} datasets")));
+        if new.datasets > MAX_DATASETS {
+            return Err(H5Error::TooLarge(format!(
+                "more than {MAX_DATASETS} datasets"
+            )));
         }
         let ty = stored_type(&new.dtype)?;
         let file = ffi::create_collection(path)?;

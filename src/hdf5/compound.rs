@@ -25,7 +25,7 @@ struct CompoundMember {
 }
 
 /// Most gaps of an element that are filled with zeros; more are left as they are stored.
-const MOST_GAPS: usize = 1 << 12;
+const MAX_GAPS: usize = 1 << 12;
 
 /// Returns the form in which a compound is shown.
 pub(super) fn shown(ty: &Id, depth: usize) -> Result<ShownType, TypeError> {
@@ -87,7 +87,7 @@ pub(super) fn shown(ty: &Id, depth: usize) -> Result<ShownType, TypeError> {
         }
         inner_gaps(fields, &inner, &mut gaps);
     }
-    gaps.truncate(MOST_GAPS);
+    gaps.truncate(MAX_GAPS);
     Ok(ShownType {
         part: RecordPart::Plain(dtype),
         convert: convert || !gaps.is_empty(),
@@ -116,7 +116,7 @@ fn inner_gaps(fields: &[Field], inner: &[Vec<Range<usize>>], gaps: &mut Vec<Rang
             continue;
         }
         for at in (0..field.size().unwrap_or(0)).step_by(len) {
-            if gaps.len() > MOST_GAPS {
+            if gaps.len() > MAX_GAPS {
                 return;
             }
             let at = field.offset + at;

@@ -23,10 +23,10 @@ use crate::npy::dtype::{DType, Kind, Order};
 const PAGE: u64 = 4096;
 
 /// Longest datatype, in bytes: `H5O_MESG_MAX_SIZE`, without what may stand around it.
-const LONGEST_TYPE: usize = (64 << 10) - 64;
+const MAX_TYPE_LEN: usize = (64 << 10) - 64;
 
 /// Most dimensions of a dataset: `H5S_MAX_RANK`.
-const MOST_DIMS: usize = 32;
+const MAX_RANK: usize = 32;
 
 /// A file to be made, without the elements of its datasets. Paths are names from the root group on.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -150,7 +150,7 @@ impl NewAttribute {
             } => count(&self.value.shape).saturating_mul(REFERENCE),
             _ => self.value.data.len(),
         };
-        bytes > super::edit::SMALL_ATTRIBUTE
+        bytes > super::edit::MAX_SMALL_ATTRIBUTE
     }
 
     /// Makes an attribute that is one integer of 64 bits.
@@ -250,9 +250,9 @@ impl CreatorWorker {
 pub(super) fn create(file: &StoreFile, new: &Outline) -> Result<Vec<u64>, H5Error> {
     for dataset in &new.datasets {
         check_path(&dataset.path)?;
-        if dataset.shape.len() > MOST_DIMS {
+        if dataset.shape.len() > MAX_RANK {
             return Err(H5Error::Unsupported(format!(
-                "HDF5 cannot hold more than {MOST_DIMS} dimensions"
+                "HDF5 cannot hold more than {MAX_RANK} dimensions"
             )));
         }
     }
@@ -322,8 +322,8 @@ fn dataset(file: &Id, name: &[u8], new: &NewDataset) -> Result<(Id, u64), H5Erro
         NewElement::Utf8(size) => ffi::bytes_type(*size, true)?,
     };
     dataset_of(file, name, new, &ty).map_err(|e| match (&e, ffi::encoded_len(&ty)) {
-        (H5Error::Damaged(_), Ok(len)) if len > LONGEST_TYPE => H5Error::TooLarge(format!(
-            "a type of so many members: it takes up to {len} bytes, and HDF5 keeps a type in {LONGEST_TYPE}"
+        (H5Error::Damaged(_), Ok(len)) if len > MAX_TYPE_LEN => H5Error::TooLarge(format!(
+            "a type of so many members: it takes up to {len} bytes, and HDF5 keeps a type in {MAX_TYPE_LEN}"
         )),
         _ => e,
     })

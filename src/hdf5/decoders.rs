@@ -14,7 +14,7 @@ use super::szip;
 use crate::codec::{BITSHUFFLE, LZ4, ZSTD, alone};
 
 /// Most bytes that a chunk may decode to; HDF5 chunks end at 4 GiB.
-pub(super) const LARGEST: usize = 1 << 30;
+pub(super) const MAX_CHUNK: usize = 1 << 30;
 
 unsafe extern "C" {
     /// Registers a filter: the inside of `H5Zregister`, which itself refuses the numbers below 256 that are HDF5's own. It is
@@ -48,9 +48,9 @@ fn register_one(id: i32, name: &'static CStr, filter: H5Z_func_t) {
 
 fn decode(id: i32, stored: &[u8], parameters: &[u32]) -> Option<Vec<u8>> {
     if id == szip::ID {
-        return szip::chunk(stored, parameters.get(..4)?, LARGEST);
+        return szip::chunk(stored, parameters.get(..4)?, MAX_CHUNK);
     }
-    alone(id, parameters, stored, LARGEST).ok()
+    alone(id, parameters, stored, MAX_CHUNK).ok()
 }
 
 unsafe extern "C" fn filter<const ID: i32>(

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
 use super::attributes::attributes;
-use super::chunks::{self, Bounds, SUPERBLOCK};
+use super::chunks::{self, Bounds, MIN_SUPERBLOCK};
 use super::ffi::{self, Failure, Id, LayoutKind, ObjectKind, RawLink};
 use super::service::{OpenDataset, bounded};
 use super::types::{self, ElementType, TypeCache, TypeError};
@@ -16,7 +16,7 @@ use crate::codec;
 use crate::codec::Pipeline;
 
 /// Soft links that a path may lead through.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// Returns a part of the members of a group, in order of name.
 pub(super) fn members(
@@ -58,11 +58,11 @@ fn object(
     outside: bool,
     memo: &mut TypeCache,
 ) -> Result<GroupMember, Failure> {
-    opened(&ffi::open_object(file, addr)?, addr, outside, memo)
+    open_member(&ffi::open_object(file, addr)?, addr, outside, memo)
 }
 
 /// Returns the form of an open object that a listing has.
-pub(super) fn opened(
+pub(super) fn open_member(
     id: &Id,
     addr: u64,
     outside: bool,
@@ -184,7 +184,7 @@ pub(super) fn resolve(file: &Id, group: u64, path: &[u8]) -> Result<Resolved, H5
             Some(RawLink::Damaged(reason)) => return Err(H5Error::Damaged(reason)),
             Some(RawLink::Soft(target)) => {
                 soft += 1;
-                if soft > MOST_LINKS {
+                if soft > MAX_LINKS {
                     return Ok(Resolved::Missing);
                 }
                 if target.starts_with(b"/") {
@@ -324,7 +324,7 @@ fn direct(
     let bounds = Bounds {
         chunk: len,
         filters: filters.into_iter().map(|(id, _)| id).collect(),
-        file: ffi::user_block(&dataset.id)?.saturating_add(SUPERBLOCK)..file_size,
+        file: ffi::user_block(&dataset.id)?.saturating_add(MIN_SUPERBLOCK)..file_size,
     };
     let Some(table) = chunks::table(&dataset.id, &shape, &max, chunk, &bounds)? else {
         return Ok(None);

@@ -29,13 +29,13 @@ pub(super) const TIMES: &[u8] = b"npyfs_times";
 const ITEMS: &[u8] = b"__daf__";
 
 /// Bytes of an attribute that every object has room for: its header holds 64 KiB.
-pub(super) const SMALL_ATTRIBUTE: usize = 60_000;
+pub(super) const MAX_SMALL_ATTRIBUTE: usize = 60_000;
 
 /// The name of a new object in the root group until it takes the place of the one it is made from.
 const WORKPLACE: &[u8] = b"npyfs_export";
 
 /// Groups below each other in an object that is copied, at most.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 /// Names from the root group to an object.
 pub type ObjectPath = Vec<Vec<u8>>;
@@ -216,7 +216,7 @@ fn apply(target: &Id, step: &EditStep) -> Result<Result<(), String>, Failure> {
                 return Ok(Err("not in a daf store".into()));
             }
             remove(target, path)?;
-            if ffi::attribute_bytes(&items, name)? > SMALL_ATTRIBUTE {
+            if ffi::attribute_bytes(&items, name)? > MAX_SMALL_ATTRIBUTE {
                 make_room(target, &home)?;
             }
             let home = ffi::open_at(target, &home)?;
@@ -235,7 +235,7 @@ fn apply(target: &Id, step: &EditStep) -> Result<Result<(), String>, Failure> {
                 return Ok(Err("the file of the checkout does not have it".into()));
             }
             remove(target, path)?;
-            copy_empty(&source, target, path, DEEPEST)?;
+            copy_empty(&source, target, path, MAX_DEPTH)?;
             ffi::set_int_attribute(&ffi::open_at(target, path)?, TIME, *time).map(Ok)
         }
         EditStep::Times(time) => {
@@ -288,7 +288,7 @@ fn copy_empty(from: &Id, to: &Id, path: &ObjectPath, deeper: usize) -> Result<()
 /// Makes the small dataset at a path anew, so that it has room for large attributes.
 fn make_room(target: &Id, path: &ObjectPath) -> Result<(), Failure> {
     /// Bytes of the dataset.
-    const LARGEST: usize = 1 << 16;
+    const MAX_BYTES: usize = 1 << 16;
     let old = ffi::open_at(target, path)?;
     let place = free_workplace(target)?;
     let ty = ffi::dataset_type(&old)?;
@@ -298,7 +298,7 @@ fn make_room(target: &Id, path: &ObjectPath) -> Result<(), Failure> {
     let start = vec![0; shape.len()];
     let elements = shape.iter().try_fold(1_u64, |n, &d| n.checked_mul(d));
     let bytes = elements.and_then(|n| n.checked_mul(ffi::size(&ty) as u64));
-    if bytes.is_none_or(|bytes| bytes > LARGEST as u64) {
+    if bytes.is_none_or(|bytes| bytes > MAX_BYTES as u64) {
         return Err(Failure("it is no mark of a daf store".into()));
     }
     let data = ffi::read_block(&old, &ty, &start, &shape, ffi::size(&ty))?;

@@ -81,16 +81,16 @@ impl PackedValues {
 }
 
 /// Environments that are kept open at most.
-const OPEN: usize = 32;
+const MAX_OPEN: usize = 32;
 
 /// How many times a read is repeated because a writer came in between.
-const TRIES: usize = 100;
+const MAX_TRIES: usize = 100;
 
 /// Most bytes of values in one answer.
-const LARGEST: usize = 1 << 30;
+const MAX_BYTES: usize = 1 << 30;
 
 /// Room for a file to grow while it is open, in bytes; past it the file is opened again.
-const ROOM: u64 = 256 << 20;
+const MAP_ROOM: u64 = 256 << 20;
 
 /// The open environments, by path, each with the device and inode that the path led to.
 pub(super) struct Environments {
@@ -100,7 +100,7 @@ pub(super) struct Environments {
 impl Default for Environments {
     fn default() -> Self {
         Self {
-            open: LruCache::new(NonZeroUsize::new(OPEN).unwrap_or(NonZeroUsize::MIN)),
+            open: LruCache::new(NonZeroUsize::new(MAX_OPEN).unwrap_or(NonZeroUsize::MIN)),
         }
     }
 }
@@ -128,7 +128,7 @@ impl Environments {
             self.open.pop(&file.path);
         }
         let mut failure = None;
-        for attempt in 0..TRIES {
+        for attempt in 0..MAX_TRIES {
             if attempt > 0 {
                 // The writer has just committed; its next commit is some milliseconds away.
                 std::thread::sleep(std::time::Duration::from_millis(1));
@@ -176,7 +176,7 @@ fn open(path: &Path) -> Result<Env<WithoutTls>, H5Error> {
         .map_err(|e| H5Error::Damaged(e.to_string()))?
         .len();
     let page = rustix::param::page_size() as u64;
-    let map = usize::try_from((len + ROOM).next_multiple_of(page))
+    let map = usize::try_from((len + MAP_ROOM).next_multiple_of(page))
         .map_err(|_| H5Error::TooLarge("LMDB file too large to map".into()))?;
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
     options.map_size(map);
@@ -218,7 +218,7 @@ fn answer(
     txn: &RoTxn<'_, WithoutTls>,
     request: &LmdbRequest,
 ) -> Result<Answer, H5Error> {
-    let mut room = LARGEST;
+    let mut room = MAX_BYTES;
     let mut take = |value: &[u8]| {
         room = room
             .checked_sub(value.len())
@@ -356,7 +356,7 @@ impl H5 {
 }
 
 /// How many rows are stepped over before the next one is looked up anew.
-const STEPS: usize = 16;
+const MAX_STEPS: usize = 16;
 
 /// A key and its value.
 type KeyValue<'t> = (&'t [u8], &'t [u8]);
@@ -397,7 +397,7 @@ impl<'t> KeyWalk<'t> {
         };
         let mut steps = 0;
         while row.is_some_and(|(found, _)| found < key) {
-            if steps == STEPS {
+            if steps == MAX_STEPS {
                 rows = self.seek(key)?;
             }
             row = rows.next().transpose()?;
@@ -446,14 +446,14 @@ fn packed(
         found[i] = walk.value(&key)?.unwrap_or_default();
     }
     let len: usize = found.iter().map(|value| value.len()).sum();
-    if len > LARGEST {
+    if len > MAX_BYTES {
         return Err(H5Error::TooLarge("LMDB: values of more than 1 GiB".into()));
     }
     let mut packed = PackedValues::default();
     packed.text.reserve_exact(len);
     for value in found {
         packed.text.extend_from_slice(value);
-        // No more than `LARGEST`.
+        // No more than `MAX_BYTES`.
         packed.ends.push(packed.text.len() as u32);
     }
     Ok(packed)

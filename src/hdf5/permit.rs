@@ -18,7 +18,7 @@ use crate::io::file::has_hdf5_signature;
 use crate::options::External;
 
 /// Most files beside the first that may be opened.
-const MOST_BESIDE: usize = 1024;
+const MAX_BESIDE: usize = 1024;
 
 /// Device and inode.
 pub type Inode = (u64, u64);
@@ -171,7 +171,7 @@ fn beside(first: &Path) -> Vec<OwnedFd> {
     };
     names
         .into_iter()
-        .take(MOST_BESIDE)
+        .take(MAX_BESIDE)
         .filter_map(open)
         .collect()
 }

@@ -23,21 +23,21 @@ use access::{KnownFiles, RequiredAccess};
 use bad::BadObjects;
 
 /// Failures of new workers on one request until the object is marked bad.
-const MOST_FAILURES: usize = 2;
+const MAX_FAILURES: usize = 2;
 
 /// Workers killed from outside at one request until it is given up: that need not be the object's fault.
-const MOST_KILLS: usize = 10;
+const MAX_KILLS: usize = 10;
 
 /// How many times, and how long apart, starting a worker is tried while the machine is short of something.
-const STARTS: u32 = 20;
-const BETWEEN: Duration = Duration::from_millis(50);
+const START_ATTEMPTS: u32 = 20;
+const START_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long a request waits for a worker while there is one for each core: most answer sooner than another starts.
-const MOMENT: Duration = Duration::from_millis(5);
+const IDLE_WAIT: Duration = Duration::from_millis(5);
 
 /// libhdf5 leaves some 4 KiB behind for each dataset it has opened: a worker that occupies more bytes than
 /// this after a large listing is replaced.
-const LARGEST_WORKER: u64 = 192 << 20;
+const MAX_RESIDENT: u64 = 192 << 20;
 
 struct PoolState {
     /// The one used last is the last.
@@ -191,7 +191,7 @@ impl WorkerPool {
             }
             if state.running >= self.cores && !waited {
                 waited = true;
-                let freed = self.freed.wait_timeout(state, MOMENT);
+                let freed = self.freed.wait_timeout(state, IDLE_WAIT);
                 state = freed.unwrap_or_else(|e| e.into_inner()).0;
                 continue;
             }
@@ -208,13 +208,13 @@ impl WorkerPool {
                 state = self.state();
                 state.running -= 1;
                 starts += 1;
-                if starts == STARTS || !is_short(&failed) {
+                if starts == START_ATTEMPTS || !is_short(&failed) {
                     drop(state);
                     self.freed.notify_one();
                     return Err(failed);
                 }
                 // Another worker may be free before this one can be started.
-                let freed = self.freed.wait_timeout(state, BETWEEN);
+                let freed = self.freed.wait_timeout(state, START_INTERVAL);
                 state = freed.unwrap_or_else(|e| e.into_inner()).0;
                 continue;
             }
@@ -276,7 +276,7 @@ impl WorkerPool {
                     if fresh {
                         self.state().sandbox = worker.sandbox().cloned();
                     }
-                    let large = request.opens_many() && worker.resident() > LARGEST_WORKER;
+                    let large = request.opens_many() && worker.resident() > MAX_RESIDENT;
                     self.give_back((!large).then_some(worker));
                     return answer;
                 }
@@ -291,7 +291,7 @@ impl WorkerPool {
                         WorkerExit::Crashed | WorkerExit::Slow => failures += 1,
                     }
                     self.give_back(None);
-                    if failures == MOST_FAILURES || kills == MOST_KILLS {
+                    if failures == MAX_FAILURES || kills == MAX_KILLS {
                         break exit;
                     }
                 }

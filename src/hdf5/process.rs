@@ -23,7 +23,7 @@ use crate::io::file::StoreFile;
 use crate::io::thread::anywhere;
 
 /// How long a new worker may take to receive what it may open.
-const GREETING: Duration = Duration::from_secs(10);
+const GREETING_LIMIT: Duration = Duration::from_secs(10);
 
 /// A worker process and the connection to it; dropping it kills the process.
 pub(super) struct WorkerProcess {
@@ -89,7 +89,7 @@ impl WorkerProcess {
     /// the first answer.
     pub(super) fn permit(&mut self, permit: &Permit, first: Option<&StoreFile>) -> io::Result<()> {
         self.access.everything = permit.anywhere;
-        self.wire.deadline = Some(Instant::now() + GREETING);
+        self.wire.deadline = Some(Instant::now() + GREETING_LIMIT);
         let first = first.map(StoreFile::file).transpose()?;
         let _ = self
             .wire

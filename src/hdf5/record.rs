@@ -14,7 +14,7 @@ use super::{H5Error, TextForm, TextMeasure, text};
 use crate::npy::dtype::{DType, Field};
 
 /// Texts that one element may hold.
-pub(super) const MOST_TEXTS: usize = 1 << 16;
+pub(super) const MAX_TEXTS: usize = 1 << 16;
 
 /// The type of an element, or of a member of one, that may have text inside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,7 +136,7 @@ impl RecordPart {
             *at = end;
             return Some(());
         }
-        if count > MOST_TEXTS {
+        if count > MAX_TEXTS {
             return None;
         }
         let first = *text;
@@ -155,7 +155,7 @@ impl RecordPart {
                     }
                 }
             }
-            if steps.len() > 2 * MOST_TEXTS {
+            if steps.len() > 2 * MAX_TEXTS {
                 return None;
             }
         }
@@ -314,7 +314,7 @@ fn widths(forms: &[TextForm]) -> Vec<DType> {
 fn read(dataset: &OpenDataset, start: &[u64], shape: &[u64]) -> Result<VlenElements, H5Error> {
     bounded(shape, ffi::size(&dataset.mem_type))?;
     let (id, ty) = (&dataset.id, &dataset.mem_type);
-    ffi::read_vlen(id, ty, start, shape, MOST_TEXTS).map_err(|e| dataset.failed(e))
+    ffi::read_vlen(id, ty, start, shape, MAX_TEXTS).map_err(|e| dataset.failed(e))
 }
 
 /// Reads an attribute; returns the type and the bytes of its elements.
@@ -327,7 +327,7 @@ pub(super) fn of_attribute(
     let element = RecordPlan::new(part, inner)?;
     let ty = memory_type(part, stored)?;
     bounded(&[elements as u64], ffi::size(&ty))?;
-    let records = ffi::read_attribute_vlen(attr, &ty, elements, MOST_TEXTS)?;
+    let records = ffi::read_attribute_vlen(attr, &ty, elements, MAX_TEXTS)?;
     let mut found = element.empty();
     element.see(&records, &mut found)?;
     let shown = shown_as(part, &found);

@@ -23,7 +23,7 @@ use super::syscalls::{self, WorkerRole};
 const ADDRESS_SPACE: u64 = 6 << 30;
 
 /// Files a worker may have open: its store files, and the sources of virtual datasets.
-const DESCRIPTORS: u64 = 4096;
+const MAX_DESCRIPTORS: u64 = 4096;
 
 /// The name in the report of becoming the owner of the files.
 const OWNER: &str = "owner";
@@ -129,7 +129,7 @@ fn limit(n: u64) -> Rlimit {
 /// Lets the process open as many files as it may.
 pub(super) fn raise_descriptors() {
     let maximum = getrlimit(Resource::Nofile).maximum;
-    let current = Some(maximum.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS)));
+    let current = Some(maximum.map_or(MAX_DESCRIPTORS, |most| most.min(MAX_DESCRIPTORS)));
     // It cannot fail: the soft limit is within the hard one.
     let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum });
 }
@@ -142,7 +142,7 @@ fn set_limits(read_only: bool) -> Result<(), String> {
     for (resource, n) in [
         (Resource::As, ADDRESS_SPACE),
         (Resource::Core, 0),
-        (Resource::Nofile, DESCRIPTORS.min(most)),
+        (Resource::Nofile, MAX_DESCRIPTORS.min(most)),
     ] {
         setrlimit(resource, limit(n)).map_err(|e| format!("{resource:?}: {e}"))?;
     }

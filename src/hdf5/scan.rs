@@ -11,13 +11,13 @@ use super::{Attribute, GroupMember, GroupScan, H5Error, ScannedMember, describe}
 use crate::hdf5::types::TypeCache;
 
 /// Groups below each other that one answer covers at most.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// A group without any of the attributes asked for is entered if it has no more members than this.
-const FEW: usize = 16;
+const SMALL_GROUP: usize = 16;
 
 /// Objects in one answer below the members asked for; groups met after that are not entered.
-const MOST_BELOW: usize = 100_000;
+const MAX_BELOW: usize = 100_000;
 
 /// A scan of one group.
 struct Scanner<'a> {
@@ -45,7 +45,7 @@ pub(super) fn scan(
         names,
         memo: TypeCache::default(),
         entered: HashSet::from([group]),
-        left: MOST_BELOW,
+        left: MAX_BELOW,
     };
     Ok(GroupScan {
         attributes: scanner.attributes(&id)?,
@@ -54,7 +54,7 @@ pub(super) fn scan(
             .into_iter()
             .skip(part.start)
             .take(part.len())
-            .map(|(name, link)| scanner.member(name, link, depth.min(DEEPEST)))
+            .map(|(name, link)| scanner.member(name, link, depth.min(MAX_DEPTH)))
             .collect(),
         damage: damage.map(|failure| failure.0),
     })
@@ -82,11 +82,11 @@ impl Scanner<'_> {
     fn object(&mut self, name: Vec<u8>, addr: u64, depth: usize) -> Result<ScannedMember, H5Error> {
         let id = ffi::open_object(self.file, addr)?;
         let attributes = self.attributes(&id)?;
-        let member = describe::opened(&id, addr, false, &mut self.memo)?;
+        let member = describe::open_member(&id, addr, false, &mut self.memo)?;
         let mut members = None;
         if ffi::kind(&id) == ObjectKind::Group && depth > 0 && self.left > 0 {
             let (links, damage) = ffi::links(&id);
-            let wanted = !attributes.is_empty() || links.len() <= FEW;
+            let wanted = !attributes.is_empty() || links.len() <= SMALL_GROUP;
             if damage.is_none() && wanted && links.len() <= self.left && self.entered.insert(addr) {
                 self.left -= links.len();
                 let below = links.into_iter();

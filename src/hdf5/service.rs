@@ -20,21 +20,21 @@ use crate::io::file::handle::{Handle, allowance, is_short};
 use crate::io::file::{Identity, StoreFile};
 
 /// Most files that are kept open.
-const OPEN_FILES: u64 = 64;
+const MAX_OPEN_FILES: u64 = 64;
 
 /// Descriptors of this process that are not store files: the way to the daemon, LMDB, sources of virtual datasets.
-const OTHERS: u64 = 16;
+const OTHER_DESCRIPTORS: u64 = 16;
 
 /// Returns how many files are kept open: for each there are the descriptor that came with the request, and libhdf5's own two, with
 /// and without virtual sources.
 pub(super) fn open_files() -> NonZeroUsize {
-    let files = allowance().saturating_sub(OTHERS) / 3;
-    let files = usize::try_from(files.clamp(2, OPEN_FILES)).unwrap_or(2);
+    let files = allowance().saturating_sub(OTHER_DESCRIPTORS) / 3;
+    let files = usize::try_from(files.clamp(2, MAX_OPEN_FILES)).unwrap_or(2);
     NonZeroUsize::new(files).unwrap_or(NonZeroUsize::MIN)
 }
 
 /// Most bytes that one answer may hold.
-pub(super) const LARGEST_BLOCK: u64 = 1 << 30;
+pub(super) const MAX_BLOCK: u64 = 1 << 30;
 
 /// A file in libhdf5's hands. Identifiers are released in the order of the fields.
 struct ServedFile {
@@ -411,10 +411,10 @@ pub(super) fn bounded(shape: &[u64], size: usize) -> Result<u64, H5Error> {
     shape
         .iter()
         .try_fold(size as u64, |n, &d| n.checked_mul(d))
-        .filter(|&n| n <= LARGEST_BLOCK)
+        .filter(|&n| n <= MAX_BLOCK)
         .ok_or_else(|| {
             H5Error::TooLarge(format!(
-                "a block of shape {shape:?} with {size} bytes an element is larger than {LARGEST_BLOCK} bytes"
+                "a block of shape {shape:?} with {size} bytes an element is larger than {MAX_BLOCK} bytes"
             ))
         })
 }

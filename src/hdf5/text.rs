@@ -7,7 +7,7 @@ use super::{H5Error, TextForm, TextMeasure};
 use crate::npy::dtype::{DType, Kind};
 
 /// Elements of a text dataset that may be measured; the pass holds the library for as long as it takes.
-const MOST_ELEMENTS: u64 = 1 << 32;
+const MAX_ELEMENTS: u64 = 1 << 32;
 
 /// Measures all elements, in blocks of `rows` along the first dimension.
 pub(super) fn measure(dataset: &OpenDataset, rows: u64) -> Result<TextMeasure, H5Error> {
@@ -33,9 +33,9 @@ pub(super) fn in_blocks(
     mut look: impl FnMut(&[u64], &[u64]) -> Result<(), H5Error>,
 ) -> Result<(), H5Error> {
     let elements = shape.iter().try_fold(1_u64, |n, &d| n.checked_mul(d));
-    if elements.is_none_or(|n| n > MOST_ELEMENTS) && !shape.contains(&0) {
+    if elements.is_none_or(|n| n > MAX_ELEMENTS) && !shape.contains(&0) {
         return Err(H5Error::TooLarge(format!(
-            "text dataset of shape {shape:?}: more than {MOST_ELEMENTS} elements"
+            "text dataset of shape {shape:?}: more than {MAX_ELEMENTS} elements"
         )));
     }
     let Some(&first) = shape.first() else {

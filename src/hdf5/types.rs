@@ -71,7 +71,7 @@ pub(super) fn unsupported<T>(reason: impl Into<String>) -> Result<T, TypeError> 
 }
 
 /// Nesting of compound and array types that is followed.
-const DEEPEST: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 /// Returns the form in which elements of a datatype are shown.
 pub(super) fn element(ty: &Id) -> Result<ElementType, TypeError> {
@@ -215,7 +215,7 @@ pub(super) fn gaps(ty: &Id) -> Vec<Range<usize>> {
 
 /// Returns the form of a type without its array dimensions, and the dimensions.
 pub(super) fn with_dims(ty: &Id, depth: usize) -> Result<(ShownType, Vec<u64>), TypeError> {
-    if depth > DEEPEST {
+    if depth > MAX_DEPTH {
         return unsupported("datatype nested too deeply");
     }
     if ffi::class(ty) == Class::H5T_ARRAY {
@@ -250,7 +250,7 @@ fn single(ty: &Id, depth: usize) -> Result<ShownType, TypeError> {
 }
 
 fn scalar(ty: &Id, depth: usize) -> Result<(DType, bool), TypeError> {
-    if depth > DEEPEST {
+    if depth > MAX_DEPTH {
         return unsupported("datatype nested too deeply");
     }
     let size = ffi::size(ty);

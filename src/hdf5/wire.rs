@@ -25,12 +25,12 @@ use serde::{Deserialize, Serialize};
 use super::budget::Budget;
 use super::permit::{Inode, Permit};
 use super::sandbox::Sandbox;
-use super::service::LARGEST_BLOCK;
+use super::service::MAX_BLOCK;
 use super::{Answer, ChunkTable, DataSource, DatasetMap, H5Error, Request, Sink, Slot, chunks};
 use crate::io::file::StoreFile;
 
 /// Longest frame of plain data: the index of a group with millions of members fits.
-const LARGEST_FRAME: u64 = 2 << 30;
+const MAX_FRAME: u64 = 2 << 30;
 
 /// Raw bytes are handled in parts of this many.
 const PART: usize = 1 << 20;
@@ -203,7 +203,7 @@ impl Wire {
         let mut len = [0; 8];
         self.read_exact(&mut len, &mut file)?;
         let len = u64::from_le_bytes(len);
-        if len > LARGEST_FRAME {
+        if len > MAX_FRAME {
             return Err(invalid("frame too long"));
         }
         let mut frame = vec![0; usize::try_from(len).map_err(invalid)?];
@@ -243,7 +243,7 @@ impl Wire {
             Reply::Done(Ok(Answer::Map(mut map))) => {
                 let table = map.table_mut().map(std::mem::take).unwrap_or_default();
                 self.send(&Reply::Map(map, table.slots.len() as u64), None)?;
-                for slots in table.slots.chunks(PART / chunks::SLOT) {
+                for slots in table.slots.chunks(PART / chunks::SLOT_BYTES) {
                     let bytes: Vec<u8> = slots.iter().flat_map(|slot| slot.to_bytes()).collect();
                     self.write_all(&bytes, None)?;
                 }
@@ -264,7 +264,7 @@ impl Wire {
             }
             reply => return Ok(reply),
         };
-        if len > LARGEST_BLOCK {
+        if len > MAX_BLOCK {
             return Err(invalid("block too long"));
         }
         if let Some(sink) = sink {
@@ -281,10 +281,10 @@ impl Wire {
 
     /// Completes a map by its chunk table, or drops the table if there is no room for it.
     fn receive_table(&self, mut map: DatasetMap, slots: u64) -> io::Result<DatasetMap> {
-        if slots > chunks::MOST as u64 {
+        if slots > chunks::MAX_SLOTS as u64 {
             return Err(invalid("chunk table too long"));
         }
-        let len = slots * chunks::SLOT as u64;
+        let len = slots * chunks::SLOT_BYTES as u64;
         let room = self.tables.take(len).map(Arc::new);
         let mut table = Vec::new();
         if room.is_some() {

@@ -6,7 +6,7 @@ use crate::hdf5::{Attribute, Details, Value};
 use crate::npy::dtype::{DType, Kind, Order};
 
 /// Elements of an array that are printed.
-const MOST: usize = 1000;
+const MAX_ELEMENTS: usize = 1000;
 
 /// Lists what a directory leaves out, with the reasons.
 pub fn left_out<'a>(entries: impl IntoIterator<Item = &'a (Vec<u8>, String)>) -> Json {
@@ -20,8 +20,8 @@ pub fn left_out<'a>(entries: impl IntoIterator<Item = &'a (Vec<u8>, String)>) ->
 pub fn value(value: &Value) -> Json {
     let size = value.dtype.size().max(1);
     let count = value.data.len() / size;
-    if count > MOST {
-        return json!({ "first": elements(value, size, MOST), "elements": count });
+    if count > MAX_ELEMENTS {
+        return json!({ "first": elements(value, size, MAX_ELEMENTS), "elements": count });
     }
     let mut flat = elements(value, size, count);
     for &n in value.shape.iter().skip(1).rev() {

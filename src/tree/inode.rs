@@ -71,12 +71,12 @@ pub fn number_of_name(parent: u64, name: &[u8], last: bool) -> u64 {
 }
 
 /// Set in the numbers that are higher than all others.
-const LAST: u64 = 1 << 62;
+const LAST_BIT: u64 = 1 << 62;
 
 /// Makes an inode number of a hash: 0 means "no entry" to the kernel, 1 is the root; some programs read numbers as
 /// signed.
 fn placed(hash: u64, last: bool) -> u64 {
-    (hash >> 2).max(2) | if last { LAST } else { 0 }
+    (hash >> 2).max(2) | if last { LAST_BIT } else { 0 }
 }
 
 impl InodeTable {

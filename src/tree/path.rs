@@ -7,7 +7,7 @@ use super::{Directory, Node};
 use crate::error::{Error, ErrorKind};
 
 /// Symbolic links that a path may lead through.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// The reason why a path leads nowhere.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ pub fn find(
             Some(Node::Directory(dir)) => above.push(dir),
             Some(Node::Symlink(link)) if !left.is_empty() || follow_last => {
                 links += 1;
-                if links > MOST_LINKS {
+                if links > MAX_LINKS {
                     let e = Error::new(ErrorKind::Os(libc::ELOOP), "too many links");
                     return Err(PathError::Failed(e));
                 }

@@ -194,7 +194,7 @@ pub(crate) fn attribute_bytes(object: &Id, name: &[u8]) -> Result<usize> {
 /// Copies an attribute from one object to another, in the place of one of that name.
 pub(crate) fn copy_attribute(from: &Id, to: &Id, name: &[u8]) -> Result<()> {
     /// Most lie in object headers of 64 KiB. Larger ones are items of daf.
-    const LARGEST: usize = 64 << 20;
+    const MAX_BYTES: usize = 64 << 20;
     if has_attribute(to, name)? {
         remove_attribute(to, name)?;
     }
@@ -214,7 +214,7 @@ pub(crate) fn copy_attribute(from: &Id, to: &Id, name: &[u8]) -> Result<()> {
             "H5Sget_simple_extent_npoints",
         )?;
         let size = elements.checked_mul(h5t::H5Tget_size(ty.0));
-        let Some(size) = size.filter(|&size| size <= LARGEST) else {
+        let Some(size) = size.filter(|&size| size <= MAX_BYTES) else {
             return Err(Failure("attribute too large".into()));
         };
         let mut buf = vec![0_u64; size.div_ceil(8)];

@@ -94,8 +94,8 @@ pub(crate) fn link(group: &Id, name: &[u8]) -> Result<Option<RawLink>> {
 }
 
 fn link_value(group: &Id, name: &[u8], kind: h5l::H5L_type_t, size: u64) -> Result<RawLink> {
-    const LONGEST: u64 = 1 << 16;
-    if size > LONGEST {
+    const MAX_BYTES: u64 = 1 << 16;
+    if size > MAX_BYTES {
         return Err(Failure(format!("link value of {size} bytes")));
     }
     let name = cstring(name)?;

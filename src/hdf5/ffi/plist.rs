@@ -41,15 +41,15 @@ pub(crate) fn chunk_shape(plist: &Id, rank: usize) -> Result<Vec<u64>> {
 
 /// Returns the filters of a pipeline: number, name, parameters.
 pub(crate) fn filters(plist: &Id) -> Result<Vec<(i32, String, Vec<u32>)>> {
-    const PARAMETERS: usize = 64;
+    const MAX_PARAMETERS: usize = 64;
     // SAFETY: the buffers have the sizes that are passed.
     unsafe {
         let n = count(h5p::H5Pget_nfilters(plist.0), "H5Pget_nfilters")?;
         let mut out = Vec::with_capacity(n);
         for i in 0..n {
             let (mut flags, mut config) = (0, 0);
-            let mut len = PARAMETERS;
-            let mut values = [0_u32; PARAMETERS];
+            let mut len = MAX_PARAMETERS;
+            let mut values = [0_u32; MAX_PARAMETERS];
             let mut name = [0_u8; 128];
             let filter = h5p::H5Pget_filter2(
                 plist.0,
@@ -68,7 +68,7 @@ pub(crate) fn filters(plist: &Id) -> Result<Vec<(i32, String, Vec<u32>)>> {
             out.push((
                 filter,
                 String::from_utf8_lossy(&name[..end]).into_owned(),
-                values[..len.min(PARAMETERS)].to_vec(),
+                values[..len.min(MAX_PARAMETERS)].to_vec(),
             ));
         }
         Ok(out)

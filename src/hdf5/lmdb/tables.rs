@@ -36,17 +36,17 @@ pub const LOCK: &[u8] = b"writerlock:";
 pub const FREE: &[u8] = b"LOCK_AVAILABLE";
 
 /// The prefix of the lock's value while a process of npyfs has it; its host follows.
-const OURS: &str = "npyfs:";
+const LOCK_PREFIX: &str = "npyfs:";
 
 /// How long a process that looked at the lock before it was taken may need to write its own value.
-const SETTLED: Duration = Duration::from_millis(10);
+const SETTLE_TIME: Duration = Duration::from_millis(10);
 
 /// Room for a table to grow while it is open, in bytes; four times as much whenever that was too little.
-const ROOM: u64 = 256 << 20;
-const MOST_ROOM: u64 = 4 << 30;
+const MAP_ROOM: u64 = 256 << 20;
+const MAX_MAP_ROOM: u64 = 4 << 30;
 
 /// Hangar's map size of a file of samples: past it a new file begins (`backends/lmdb_30.py`).
-const SAMPLES_MAP: u64 = 300_000_000;
+const SAMPLES_MAP_SIZE: u64 = 300_000_000;
 
 /// One change to a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,7 +141,7 @@ impl Tables {
         let host = host();
         let nonce = std::collections::hash_map::RandomState::new();
         let nonce = std::hash::BuildHasher::hash_one(&nonce, std::process::id());
-        let holder = format!("{OURS}{host}:{}:{nonce:016x}", std::process::id());
+        let holder = format!("{LOCK_PREFIX}{host}:{}:{nonce:016x}", std::process::id());
         Self {
             folder: folder.to_owned(),
             host,
@@ -182,12 +182,12 @@ impl Tables {
         let file = File::open(&path).map_err(damaged)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Ok(TablesOutcome::Held(match self.value()? {
-                Some(value) if value.starts_with(OURS.as_bytes()) => text(&value),
-                _ => format!("{OURS}{}", self.host),
+                Some(value) if value.starts_with(LOCK_PREFIX.as_bytes()) => text(&value),
+                _ => format!("{LOCK_PREFIX}{}", self.host),
             }));
         }
-        let here = format!("{OURS}{}:", self.host).into_bytes();
-        let env = open(&path, ROOM, true)?;
+        let here = format!("{LOCK_PREFIX}{}:", self.host).into_bytes();
+        let env = open(&path, MAP_ROOM, true)?;
         let mut txn = env.write_txn()?;
         let table: Database<Bytes, Bytes> = env.create_database(&mut txn, None)?;
         let held = table.get(&txn, LOCK)?.map(<[u8]>::to_vec);
@@ -197,7 +197,7 @@ impl Tables {
         table.put(&mut txn, LOCK, &self.holder)?;
         txn.commit()?;
         drop(env);
-        std::thread::sleep(SETTLED);
+        std::thread::sleep(SETTLE_TIME);
         match self.value()? {
             Some(value) if value == self.holder => {
                 self.lock = Some(file);
@@ -224,7 +224,7 @@ impl Tables {
 
     /// Returns the value of the lock.
     fn value(&self) -> Result<Option<Vec<u8>>, H5Error> {
-        let env = open(&self.folder.join(BRANCHES), ROOM, true)?;
+        let env = open(&self.folder.join(BRANCHES), MAP_ROOM, true)?;
         let txn = env.read_txn()?;
         let Some(table) = env.open_database::<Bytes, Bytes>(&txn, None)? else {
             return Ok(None);
@@ -236,7 +236,7 @@ impl Tables {
     fn commit(&self, step: &TableTransaction) -> Result<TablesOutcome, H5Error> {
         if let Some(uid) = samples(&step.table) {
             let dir = self.folder.join(&step.table[..8]).join(uid);
-            let env = open(&dir, SAMPLES_MAP, false)?;
+            let env = open(&dir, SAMPLES_MAP_SIZE, false)?;
             return match change(&env, &step.ops) {
                 Err(heed::Error::Mdb(MdbError::MapFull)) => Ok(TablesOutcome::Full),
                 outcome => Ok(outcome?),
@@ -246,11 +246,11 @@ impl Tables {
             let why = format!("{:?} is no table of Hangar", step.table);
             return Err(H5Error::Unsupported(why));
         }
-        let mut room = ROOM;
+        let mut room = MAP_ROOM;
         loop {
             let env = open(&self.folder.join(&step.table), room, true)?;
             match change(&env, &step.ops) {
-                Err(heed::Error::Mdb(MdbError::MapFull)) if room < MOST_ROOM => room *= 4,
+                Err(heed::Error::Mdb(MdbError::MapFull)) if room < MAX_MAP_ROOM => room *= 4,
                 outcome => return Ok(outcome?),
             }
         }
@@ -365,14 +365,14 @@ mod tests {
     }
 
     fn get(dir: &Path, table: &str, key: &[u8]) -> Option<Vec<u8>> {
-        let env = open(&dir.join(table), ROOM, true).unwrap();
+        let env = open(&dir.join(table), MAP_ROOM, true).unwrap();
         let txn = env.read_txn().unwrap();
         let table = env.open_database::<Bytes, Bytes>(&txn, None).unwrap()?;
         table.get(&txn, key).unwrap().map(<[u8]>::to_vec)
     }
 
     fn set_lock(dir: &Path, value: &str) {
-        let env = open(&dir.join(BRANCHES), ROOM, true).unwrap();
+        let env = open(&dir.join(BRANCHES), MAP_ROOM, true).unwrap();
         change(&env, &[TableOp::put(LOCK, value)]).unwrap();
     }
 
@@ -473,7 +473,7 @@ mod tests {
         let dir = repository();
         let mut tables = Tables::new(dir.path());
         tables.answer(&TablesRequest::Take).unwrap();
-        let value = usize::try_from(ROOM).unwrap() + (1 << 20);
+        let value = usize::try_from(MAP_ROOM).unwrap() + (1 << 20);
         let step = TableTransaction::new("ref.lmdb", vec![TableOp::put("large", vec![7; value])]);
         let outcome = tables.answer(&TablesRequest::Write(vec![step])).unwrap();
         assert_eq!(outcome, TablesOutcome::Done);

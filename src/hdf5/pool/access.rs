@@ -15,10 +15,10 @@ use crate::hdf5::process::Access;
 use crate::io::file::StoreFile;
 
 /// Files that were asked about lately and that a new worker may open, too.
-const LATELY: NonZeroUsize = NonZeroUsize::new(256).unwrap();
+const MAX_RECENT: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 
 /// Most sources of virtual datasets that are known at a time.
-const MOST_SOURCES: usize = 1 << 14;
+const MAX_SOURCES: usize = 1 << 14;
 
 /// The files that a worker must be able to open to answer a request.
 #[derive(Clone, Copy)]
@@ -58,7 +58,7 @@ impl<'a> RequiredAccess<'a> {
 /// The files that new workers may open.
 pub(super) struct KnownFiles {
     /// Files that were asked about, the latest first.
-    lately: LruCache<Inode, PathBuf>,
+    recent: LruCache<Inode, PathBuf>,
     /// Sources of virtual datasets that were checked.
     sources: HashMap<PathBuf, Inode>,
     /// How many times a source was added.
@@ -69,7 +69,7 @@ impl KnownFiles {
     /// Knows no file.
     pub(super) fn new() -> Self {
         Self {
-            lately: LruCache::new(LATELY),
+            recent: LruCache::new(MAX_RECENT),
             sources: HashMap::new(),
             added: 0,
         }
@@ -77,7 +77,7 @@ impl KnownFiles {
 
     /// Returns whether no file was asked about yet.
     pub(super) fn is_empty(&self) -> bool {
-        self.lately.is_empty()
+        self.recent.is_empty()
     }
 
     /// Returns how many times a source was added.
@@ -87,8 +87,8 @@ impl KnownFiles {
 
     /// Remembers a file that is asked about.
     pub(super) fn remember(&mut self, needs: RequiredAccess<'_>) {
-        if self.lately.get(&needs.inode).is_none() {
-            self.lately.put(needs.inode, needs.file.path.clone());
+        if self.recent.get(&needs.inode).is_none() {
+            self.recent.put(needs.inode, needs.file.path.clone());
         }
     }
 
@@ -97,7 +97,7 @@ impl KnownFiles {
         if self.sources.get(path) == Some(&inode) {
             return;
         }
-        if self.sources.len() >= MOST_SOURCES {
+        if self.sources.len() >= MAX_SOURCES {
             // Those that are still wanted are checked, and added, again.
             self.sources.clear();
         }
@@ -113,11 +113,11 @@ impl KnownFiles {
                 ..Permit::default()
             };
         }
-        let lately = self.lately.iter();
+        let recent = self.recent.iter();
         let sources = self.sources.iter();
         Permit {
             anywhere: false,
-            known: lately.map(|(i, path)| NamedFile::new(path, *i)).collect(),
+            known: recent.map(|(i, path)| NamedFile::new(path, *i)).collect(),
             sources: sources.map(|(path, i)| NamedFile::new(path, *i)).collect(),
             beside: first
                 .filter(|path| reach.takes_neighbours(path))

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use crate::hdf5::{H5Error, Request};
 
 /// Objects of one file that may kill a worker before the whole file is marked bad.
-const MOST: usize = 4;
+const MAX_BAD: usize = 4;
 
 /// How long an object stays marked: what crashed a worker, or stalled it, may have been the machine's want of something.
-const MARKED: Duration = Duration::from_secs(600);
+const MARK_LIFETIME: Duration = Duration::from_secs(600);
 
 /// The objects that are marked bad, and when: by the serial number of their file, which a new version does not share,
 /// and their address in it.
@@ -24,8 +24,8 @@ impl BadObjects {
         let Some(objects) = self.files.get_mut(&file) else {
             return Ok(());
         };
-        objects.retain(|_, marked| marked.elapsed() < MARKED);
-        let (what, library) = if objects.len() >= MOST {
+        objects.retain(|_, marked| marked.elapsed() < MARK_LIFETIME);
+        let (what, library) = if objects.len() >= MAX_BAD {
             ("several objects of this file", request.library())
         } else if objects.contains_key(&request.object()) {
             ("this object", request.library())
@@ -52,7 +52,7 @@ mod tests {
     fn a_few_bad_objects_make_a_bad_file() {
         let mut bad = BadObjects::default();
         let map = |dataset| Request::Map { dataset };
-        for dataset in 1..=MOST as u64 {
+        for dataset in 1..=MAX_BAD as u64 {
             assert!(bad.check(7, &map(99)).is_ok());
             assert!(bad.check(7, &map(dataset)).is_ok());
             bad.mark(7, &map(dataset));
