@@ -6,10 +6,10 @@
 
 mod lanes;
 mod numpy;
+mod row_key;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
-use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ use super::markers::DataFile;
 use super::sample::NewSample;
 
 pub use lanes::Lanes;
+use row_key::{random_name, row_key};
 
 use super::Stage;
 use super::schema::ColumnCompression;
@@ -35,9 +36,6 @@ use crate::io::dir::Dir;
 use crate::io::file::StoreFile;
 use crate::io::owner::Owner;
 use crate::npy;
-
-/// Characters of the row keys of backends `30` and `31`; no key has one of them twice.
-const ROW_KEY: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// The list of files that were made, in the directory of the checkout.
 pub const MADE: &str = "files";
@@ -456,51 +454,5 @@ impl Open {
             OpenKind::Values => 1_000_000,
         };
         most.saturating_sub(self.samples)
-    }
-}
-
-/// Eight letters and digits.
-fn random_name() -> String {
-    const LETTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
-    let mut left = RandomState::new().hash_one(std::process::id());
-    let letters = (0..8).map(|_| {
-        let letter = LETTERS[usize::try_from(left % 36).unwrap_or(0)];
-        left /= 36;
-        char::from(letter)
-    });
-    letters.collect()
-}
-
-/// Key number `at` of a file of values: four different characters, in order (`lmdb_30.py`, `_lexicographic_keys`).
-fn row_key(at: u64) -> String {
-    let mut left: Vec<u8> = ROW_KEY.to_vec();
-    let mut at = usize::try_from(at).unwrap_or(usize::MAX);
-    let mut key = String::with_capacity(4);
-    for following in [61 * 60 * 59, 60 * 59, 59, 1] {
-        let digit = (at / following).min(left.len() - 1);
-        at %= following;
-        key.push(char::from(left.remove(digit)));
-    }
-    key
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    #[test]
-    fn keys_of_rows_are_those_of_hangar() {
-        for (at, key) in [
-            (0, "0123"),
-            (1, "0124"),
-            (2, "0125"),
-            (58, "012z"),
-            (59, "0132"),
-        ] {
-            assert_eq!(row_key(at), key);
-        }
-        assert_eq!(row_key(499), "01AU");
-        assert_eq!(row_key(62 * 61 * 60 * 59 - 1), "zyxw");
-        assert_eq!(random_name().len(), 8);
-        assert_ne!(random_name(), random_name());
     }
 }
