@@ -20,12 +20,6 @@ pub fn write_all(dir: &Path, program: Option<&Path>) -> Result<Vec<(PathBuf, boo
     Ok(written)
 }
 
-/// Writes the demonstration stores that need no workers.
-#[cfg(feature = "internals")]
-pub fn write(dir: &Path) -> Result<()> {
-    write_all(dir, None).map(drop)
-}
-
 /// Writes an HDF5 file unless it is there; its path, and whether it was written.
 pub(super) fn write_file(
     path: PathBuf,
