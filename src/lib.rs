@@ -48,7 +48,6 @@ mod formats;
 mod hdf5;
 mod io;
 mod journal;
-#[allow(missing_docs, unreachable_pub)]
 mod mount;
 mod npy;
 mod options;

@@ -60,10 +60,10 @@ pub struct Fs {
     _held: Option<LayerLock>,
 }
 
-/// What a mount shows.
+/// The files of a mount, and the operations on them.
 struct Shown {
     root: Arc<dyn Directory>,
-    /// What makes it writable.
+    /// The state of a writable mount.
     writer: Option<Arc<Writer>>,
     /// Keeps a checkout that is only read as it is.
     held: Option<LayerLock>,
@@ -110,7 +110,7 @@ impl Fs {
         })
     }
 
-    /// The same with the checkout `name` on top, which nobody can write meanwhile. A repository shows what is staged
+    /// Opens a store as `open` does, with the checkout `name` on top, which nobody can write meanwhile. A repository shows what is staged
     /// in any case.
     pub fn open_checkout_to_read(
         store: &Path,
@@ -134,7 +134,7 @@ impl Fs {
         })
     }
 
-    /// The same in a checkout: what is written goes to the layer `name`.
+    /// Opens a store as `open` does, in a checkout: what is written goes to the layer `name`.
     pub fn open_checkout(
         store: &Path,
         h5: H5,
@@ -207,7 +207,7 @@ impl Fs {
         &self.root
     }
 
-    /// What is shown in the place of `#`.
+    /// Returns the character that is shown in the place of `#`.
     pub fn sep(&self) -> u8 {
         self.context.options.sep
     }
@@ -244,7 +244,7 @@ impl Fs {
         &self.context.read_ahead
     }
 
-    /// Whether directories may be so large that only their names are to be listed unless more is wanted: in the
+    /// Returns true if directories may be so large that only their names are to be listed unless more is wanted: in the
     /// kernel an entry with attributes costs some 5 µs and 1 KiB, a name a tenth of a microsecond.
     pub fn lists_names(&self) -> bool {
         self.root.handle().is_some()
@@ -415,6 +415,7 @@ impl Fs {
         self.inodes().forget(ino, count);
     }
 
+    /// Returns the attributes of an inode.
     pub fn getattr(&self, ino: u64) -> FsResult<Attr> {
         let node = match self.node(ino)? {
             // A directory shows the time of the version on disk; a file keeps that of its own.
@@ -424,6 +425,7 @@ impl Fs {
         Ok(self.attr(ino, &node))
     }
 
+    /// Returns the target of a symbolic link; EINVAL for anything else.
     pub fn readlink(&self, ino: u64) -> FsResult<Vec<u8>> {
         match self.node(ino)? {
             Node::Symlink(link) => Ok(link.target.clone()),
@@ -431,6 +433,7 @@ impl Fs {
         }
     }
 
+    /// Returns the state of the volume that the store is on, or what is written.
     pub fn statfs(&self) -> FsResult<Statfs> {
         // What is written goes there.
         let disk = self

@@ -5,6 +5,8 @@
 //! for FUSE_OVER_IO_URING: fuser accepts it but serves no such queue, and the mount hangs.
 
 mod adapter;
+mod files;
+mod listing;
 mod reply;
 mod scheduling;
 pub mod session;
@@ -13,26 +15,26 @@ pub mod unmount;
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
-use crate::mount::fs::{Attr, Change, Flags, Fs, Maker, Replace};
+use crate::mount::fs::{Change, Flags, Fs, Replace};
 
 use adapter::Adapter;
-use reply::{NO_ENTRY, done, file_attr, file_type, shown_attr, sized, ttl};
+use files::maker;
+use reply::{NO_ENTRY, done, entry, file_attr, shown_attr, ttl};
 
 /// How long the kernel may believe a name, a missing name, or attributes.
 const TTL: Duration = Duration::from_secs(1);
 
-/// The same for what never changes.
+/// How long the kernel may believe what never changes.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// Requests that the kernel may have under way in the background, read-ahead above all.
@@ -51,7 +53,7 @@ const DIRECTORY_BLOCK: u32 = 256 << 10;
 /// Numbers are never used twice within a mount.
 const GENERATION: Generation = Generation(0);
 
-/// What the kernel is asked for, each where it has it. Not that it drop pages when a time changes: the
+/// The capabilities that the kernel is asked for, each where it has it. Not that it drop pages when a time changes: the
 /// content of an inode never does.
 const WANTED: [InitFlags; 4] = [
     InitFlags::FUSE_ASYNC_READ,
@@ -144,34 +146,7 @@ impl Filesystem for Adapter {
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let _work = self.longer_work(request);
-        if flags.acc_mode() != OpenAccMode::O_RDONLY {
-            return match self.ask(|fs| fs.open_to_write(ino.0, open_flags(request, flags.0))) {
-                Ok(opened) => {
-                    reply.opened(
-                        FileHandle(opened.handle),
-                        self.written_pages(flags.acc_mode()),
-                    );
-                }
-                Err(errno) => reply.error(errno),
-            };
-        }
-        match self.ask(|fs| fs.open_file(ino.0, self.maps_direct, request.pid())) {
-            Ok(opened) => {
-                if opened.fresh {
-                    self.give(ino, opened.handle);
-                }
-                let pages = if opened.direct_io {
-                    FopenFlags::FOPEN_DIRECT_IO
-                } else {
-                    FopenFlags::FOPEN_KEEP_CACHE
-                };
-                let flags = pages | FopenFlags::FOPEN_NOFLUSH;
-                self.answer(|| reply.opened(FileHandle(opened.handle), flags));
-            }
-            Err(errno) => reply.error(errno),
-        }
-        self.look_out();
+        self.open_file(request, ino, flags, reply);
     }
 
     fn read(
@@ -185,26 +160,7 @@ impl Filesystem for Adapter {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let direct = self.fs.is_direct(handle.0);
-        let _work = if direct || size <= SHORT_READ {
-            self.longer_work(request)
-        } else {
-            self.apart();
-            self.long_work(request)
-        };
-        if direct {
-            // A chunk that is wanted alone is decoded by several threads.
-            self.spread();
-        }
-        let bytes = self.ask(|fs| fs.read(handle.0, offset, size));
-        self.answer(|| match &bytes {
-            Ok(bytes) => reply.data(bytes.as_ref()),
-            Err(errno) => reply.error(*errno),
-        });
-        // Who reads in order through the page cache asks for the next window right away.
-        if direct || size > SHORT_READ {
-            self.look_out();
-        }
+        self.read_file(request, handle, offset, size, reply);
     }
 
     fn release(
@@ -236,23 +192,9 @@ impl Filesystem for Adapter {
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectory,
+        reply: ReplyDirectory,
     ) {
-        let _work = self.long_work(request);
-        let answer = self.ask(|fs| {
-            fs.read_dir(handle.0, offset, &mut |entry| {
-                !reply.add(
-                    INodeNo(entry.ino),
-                    entry.next,
-                    file_type(entry.kind),
-                    OsStr::from_bytes(&entry.name),
-                )
-            })
-        });
-        match answer {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
+        self.list(request, handle, offset, reply);
     }
 
     fn readdirplus(
@@ -261,26 +203,9 @@ impl Filesystem for Adapter {
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
-        mut reply: ReplyDirectoryPlus,
+        reply: ReplyDirectoryPlus,
     ) {
-        let _work = self.long_work(request);
-        let answer = self.ask(|fs| {
-            fs.read_dir_plus(handle.0, offset, &mut |entry, attr| {
-                let name = OsStr::from_bytes(&entry.name);
-                !reply.add(
-                    INodeNo(entry.ino),
-                    entry.next,
-                    name,
-                    &ttl(attr),
-                    &file_attr(attr),
-                    GENERATION,
-                )
-            })
-        });
-        match answer {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
+        self.list_with_attributes(request, handle, offset, reply);
     }
 
     fn releasedir(
@@ -313,32 +238,11 @@ impl Filesystem for Adapter {
         size: u32,
         reply: ReplyXattr,
     ) {
-        let _work = self.work(request);
-        if !self.fs.xattrs_enabled() {
-            return reply.error(Errno::ENOSYS);
-        }
-        match self.ask(|fs| fs.get_xattr(ino.0, name)) {
-            Ok(Some(value)) => sized(&value, size, reply),
-            Ok(None) => reply.error(Errno::ENODATA),
-            Err(errno) => reply.error(errno),
-        }
+        self.attribute(request, ino, name, size, reply);
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let _work = self.work(request);
-        if !self.fs.xattrs_enabled() {
-            return reply.error(Errno::ENOSYS);
-        }
-        match self.ask(|fs| fs.list_xattr(ino.0)) {
-            Ok(names) => {
-                let list: Vec<u8> = names
-                    .into_iter()
-                    .flat_map(|name| name.into_iter().chain([0]))
-                    .collect();
-                sized(&list, size, reply);
-            }
-            Err(errno) => reply.error(errno),
-        }
+        self.attributes(request, ino, size, reply);
     }
 
     fn create(
@@ -351,20 +255,7 @@ impl Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let _work = self.work(request);
-        let maker = maker(request, mode & !umask);
-        let made = self.ask(|fs| fs.create(parent.0, name, maker, open_flags(request, flags)));
-        self.answer(|| match made {
-            Ok((attr, opened)) => reply.created(
-                &ttl(&attr),
-                &file_attr(&attr),
-                GENERATION,
-                FileHandle(opened.handle),
-                self.written_pages(OpenFlags(flags).acc_mode()),
-            ),
-            Err(errno) => reply.error(errno),
-        });
-        self.look_out();
+        self.create_file(request, (parent, name), mode & !umask, flags, reply);
     }
 
     fn mknod(
@@ -564,29 +455,5 @@ impl Filesystem for Adapter {
         // What `cp -p` takes for: there are no access control lists here.
         EOPNOTSUPP: setxattr(INodeNo, &OsStr, &[u8], i32, u32) -> ReplyEmpty;
         EOPNOTSUPP: removexattr(INodeNo, &OsStr) -> ReplyEmpty;
-    }
-}
-
-fn maker(request: &Request, mode: u32) -> Maker {
-    Maker {
-        uid: request.uid(),
-        gid: request.gid(),
-        mode: mode & 0o777,
-    }
-}
-
-fn open_flags(request: &Request, flags: i32) -> Flags {
-    Flags {
-        thread: request.pid(),
-        truncate: flags & libc::O_TRUNC != 0,
-        exclusive: flags & libc::O_EXCL != 0,
-        reads: OpenFlags(flags).acc_mode() == OpenAccMode::O_RDWR,
-    }
-}
-
-fn entry(answer: Result<Attr, Errno>, reply: ReplyEntry) {
-    match answer {
-        Ok(attr) => reply.entry(&ttl(&attr), &file_attr(&attr), GENERATION),
-        Err(errno) => reply.error(errno),
     }
 }

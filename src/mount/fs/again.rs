@@ -18,17 +18,17 @@ use crate::io::content::Content;
 use crate::tree::Node;
 
 /// How long something is kept for a thread.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The number of a thread that the kernel does not know: of another namespace.
 const UNKNOWN: u32 = 0;
 
-/// What a thread is to find.
+/// The thing that a thread is to find.
 #[derive(Clone)]
-pub enum Kept {
+pub(super) enum Kept {
     /// Nothing yet.
     No,
-    /// What is read under a number.
+    /// A content that is read under a number.
     Content(u64, Arc<dyn Content>),
     /// A file that is written.
     Body(Found),
@@ -36,7 +36,7 @@ pub enum Kept {
 
 /// The opens that will be tried again. Any thread may use it.
 #[derive(Default)]
-pub struct Again {
+pub(super) struct Again {
     awaited: Mutex<Vec<Awaited>>,
     /// How many these are: hardly ever is there one.
     count: AtomicUsize,
@@ -84,7 +84,7 @@ impl Again {
         });
     }
 
-    /// Whether a thread was told to look a name up again, and if so, whether it will write.
+    /// Returns true if a thread that was told to look a name up again will write; `None` if it was told nothing.
     fn writes(&self, thread: u32, parent: u64, name: &[u8]) -> Option<bool> {
         if self.is_idle() {
             return None;
@@ -106,8 +106,8 @@ impl Again {
         });
     }
 
-    /// What is kept for a thread under a number. It is kept no longer, nor is anything else for that thread.
-    pub fn take(&self, thread: u32, ino: u64) -> Kept {
+    /// Returns what is kept for a thread under a number. It is kept no longer, nor is anything else for that thread.
+    pub(super) fn take(&self, thread: u32, ino: u64) -> Kept {
         if self.is_idle() {
             return Kept::No;
         }
@@ -140,12 +140,12 @@ impl Fs {
         Error::new(ErrorKind::Stale, "it has another inode now")
     }
 
-    /// Whether a thread looks something up again: that may take more than a moment.
+    /// Returns true if a thread looks something up again: that may take more than a moment.
     pub fn looks_again(&self, thread: u32) -> bool {
         !self.again.is_idle() && self.again.awaited().iter().any(|one| one.thread == thread)
     }
 
-    /// What has a name for a thread; what it will open is kept for it if it was told to look again.
+    /// Returns what has a name for a thread; what it will open is kept for it if it was told to look again.
     pub(super) fn found(
         &self,
         parent: u64,

@@ -33,6 +33,7 @@ enum Entry<'a> {
 }
 
 impl Fs {
+    /// Opens a directory: returns a handle that lists it as it is now.
     pub fn open_dir(&self, ino: u64) -> FsResult<u64> {
         let listing = self
             .directory(ino)
@@ -133,7 +134,7 @@ impl Fs {
         Ok(())
     }
 
-    /// The same with attributes. Each entry that `add` took, except `.` and `..`, gained one kernel reference.
+    /// Lists as `read_dir` does, with attributes. Each entry that `add` took, except `.` and `..`, gained one kernel reference.
     pub fn read_dir_plus(
         &self,
         handle: u64,
@@ -175,6 +176,7 @@ impl Fs {
         Ok(())
     }
 
+    /// Closes a handle of a directory.
     pub fn release_dir(&self, handle: u64) {
         let mut dirs = self.dirs.write().unwrap_or_else(|e| e.into_inner());
         let closed = dirs.remove(&handle);

@@ -1,33 +1,43 @@
-//! What operations answer: plain values, nearly those of `stat`, `readdir` and `statvfs`.
+//! The answers of operations: plain values, nearly those of `stat`, `readdir` and `statvfs`.
 
 use std::time::SystemTime;
 
 use crate::error::Error;
 
-/// What kind of directory entry something is.
+/// The kind of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
+    /// A directory.
     Directory,
+    /// A regular file.
     File,
+    /// A symbolic link.
     Symlink,
 }
 
-/// What `stat` shows of an entry.
+/// The attributes of an entry, as `stat` shows them.
 #[derive(Clone, Debug)]
 pub struct Attr {
+    /// The number of the inode.
     pub ino: u64,
     /// The number that programs see. Where files are written it stays the same while versions of a file have
     /// numbers of their own for the kernel: editors compare it before and after they open a file.
     pub shown: u64,
+    /// The kind.
     pub kind: FileKind,
+    /// The size in bytes.
     pub size: u64,
-    /// In units of 512 bytes.
+    /// The size in units of 512 bytes.
     pub blocks: u64,
+    /// The time of the last change.
     pub mtime: SystemTime,
     /// Permission bits, without the file type.
     pub perm: u16,
+    /// The number of links.
     pub nlink: u32,
+    /// The owner.
     pub uid: u32,
+    /// The group.
     pub gid: u32,
     /// The size may change at any time (status files): the kernel must not remember this answer.
     pub volatile: bool,
@@ -38,6 +48,7 @@ pub struct Attr {
 /// An open file.
 #[derive(Clone, Copy, Debug)]
 pub struct Opened {
+    /// The number of the handle.
     pub handle: u64,
     /// The kernel must not keep pages of it (status files), or need not (samples).
     pub direct_io: bool,
@@ -48,8 +59,11 @@ pub struct Opened {
 /// One name in a directory.
 #[derive(Clone, Debug)]
 pub struct DirEntry {
+    /// The number of the inode, as programs see it.
     pub ino: u64,
+    /// The kind.
     pub kind: FileKind,
+    /// The name.
     pub name: Vec<u8>,
     /// The offset that continues after this entry.
     pub next: u64,
@@ -58,13 +72,21 @@ pub struct DirEntry {
 /// The volume below the store, as `statvfs` describes it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Statfs {
+    /// All blocks, of `frsize` bytes.
     pub blocks: u64,
+    /// Free blocks.
     pub bfree: u64,
+    /// Blocks that are free for everybody.
     pub bavail: u64,
+    /// All inodes.
     pub files: u64,
+    /// Free inodes.
     pub ffree: u64,
+    /// The preferred size of requests, in bytes.
     pub bsize: u32,
+    /// Bytes of a block.
     pub frsize: u32,
+    /// Bytes of the longest name.
     pub namelen: u32,
 }
 
@@ -72,7 +94,9 @@ pub struct Statfs {
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct FsError {
+    /// The errno.
     pub errno: i32,
+    /// The line, which names what it is about.
     pub message: String,
 }
 

@@ -105,12 +105,12 @@ impl Fs {
         files.get(&handle).cloned()
     }
 
-    /// Whether threads are busy with decoding.
+    /// Returns true if threads are busy with decoding.
     pub fn is_decoding(&self) -> bool {
         self.context.cache.decoding() > 0
     }
 
-    /// Whether the handle is read past the page cache: by requests that somebody waits for.
+    /// Returns true if the handle is read past the page cache: by requests that somebody waits for.
     pub fn is_direct(&self, handle: u64) -> bool {
         self.handle(handle).is_some_and(|file| file.direct_io)
     }
@@ -131,6 +131,7 @@ impl Fs {
         .map_err(|e| self.note(file.ino, "read", e))
     }
 
+    /// Closes a handle of a file.
     pub fn release(&self, handle: u64) {
         self.release_writer(handle);
         let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());

@@ -17,7 +17,7 @@ use crate::dataset::access_pattern::AccessPattern;
 use crate::tuning::Tuning;
 
 /// The files of a mount that samples are taken out of, by inode.
-pub struct SampledFiles {
+pub(super) struct SampledFiles {
     known: Mutex<Known>,
     /// Bytes by which requests of one reader are apart at most.
     under_way: u64,
@@ -28,7 +28,7 @@ pub struct SampledFiles {
 struct Known {
     /// Files that a sample was taken from.
     samples: LruCache<u64, ()>,
-    /// What handles have read that were opened lately, the last one last.
+    /// The patterns of handles that were opened lately, the last one last.
     open: LruCache<u64, Vec<Weak<AccessPattern>>>,
 }
 
@@ -60,7 +60,7 @@ impl Known {
 
 impl SampledFiles {
     /// Remembers nothing yet. Requests of one reader are at most `under_way` bytes apart.
-    pub fn new(tuning: &Tuning, under_way: u64) -> Self {
+    pub(super) fn new(tuning: &Tuning, under_way: u64) -> Self {
         let size = NonZeroUsize::new(tuning.sampled_files).unwrap_or(NonZeroUsize::MIN);
         let known = Mutex::new(Known {
             samples: LruCache::new(size),
@@ -75,7 +75,7 @@ impl SampledFiles {
 
     /// A file of `len` bytes is opened, what is read goes to `pattern`. Returns true if that will probably be a sample: the last
     /// handle took one, and may not be closed yet, as the kernel tells of that late.
-    pub fn opened(&self, ino: u64, len: u64, pattern: &Arc<AccessPattern>) -> bool {
+    pub(super) fn opened(&self, ino: u64, len: u64, pattern: &Arc<AccessPattern>) -> bool {
         let mut known = self.known();
         let last = known
             .open
@@ -92,7 +92,13 @@ impl SampledFiles {
     }
 
     /// A handle of a file of `len` bytes is read.
-    pub fn read(&self, ino: u64, len: u64, pattern: &AccessPattern, (offset, size): (u64, u64)) {
+    pub(super) fn read(
+        &self,
+        ino: u64,
+        len: u64,
+        pattern: &AccessPattern,
+        (offset, size): (u64, u64),
+    ) {
         if pattern.note(offset, size) && offset > 0 {
             let led = self
                 .known()
@@ -105,7 +111,7 @@ impl SampledFiles {
 
     /// A handle of a file of `len` bytes is closed. Its own reads are not judged before: the first read of a reader in order
     /// is somewhere inside, too, when others have read the start.
-    pub fn closed(&self, ino: u64, len: u64, pattern: &AccessPattern) {
+    pub(super) fn closed(&self, ino: u64, len: u64, pattern: &AccessPattern) {
         let mut known = self.known();
         match known.is_sample(ino, len, pattern, self.under_way) {
             Some(true) => {

@@ -40,7 +40,7 @@ const LOCKS: usize = 64;
 /// How long the number of a thread stands for the same process: less than it takes to use up all numbers.
 const SAME_THREAD: Duration = Duration::from_millis(100);
 
-/// What a writable mount has beside a read-only one.
+/// The state that a writable mount has beside a read-only one.
 pub struct Writer {
     target: Arc<dyn Target>,
     pending: Arc<Pending>,
@@ -52,7 +52,7 @@ pub struct Writer {
     opener: Mutex<Option<(u32, u32, Instant)>>,
     /// Objects that are not complete.
     waiting: Mutex<BTreeMap<String, Waiting>>,
-    /// What is left of objects that went for those who have its directory open.
+    /// Files of objects that went, for programs that have its directory open.
     remnants: Mutex<Vec<remnants::Remnant>>,
     /// Why what has happened is not durable, for whoever syncs next.
     owed: Mutex<Option<Error>>,
@@ -83,25 +83,30 @@ struct Handle {
 
 /// A file that a thread is about to open for writing.
 #[derive(Clone)]
-pub struct Found(Arc<Body>);
+pub(super) struct Found(Arc<Body>);
 
 impl Found {
-    pub fn number(&self) -> u64 {
+    pub(super) fn number(&self) -> u64 {
         self.0.number
     }
 
-    pub fn node(&self) -> Node {
+    pub(super) fn node(&self) -> Node {
         Node::File(Arc::new(ScratchFile(self.0.clone())))
     }
 }
 
-/// What `setattr` is to change.
+/// The changes that `setattr` is to make.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Change {
+    /// The new size in bytes.
     pub size: Option<u64>,
+    /// The new time.
     pub mtime: Option<SystemTime>,
+    /// The new permissions.
     pub mode: Option<u32>,
+    /// The new owner.
     pub uid: Option<u32>,
+    /// The new group.
     pub gid: Option<u32>,
 }
 
@@ -110,13 +115,16 @@ pub struct Change {
 pub struct Flags {
     /// Number of the thread that opens it.
     pub thread: u32,
+    /// It is cut to nothing.
     pub truncate: bool,
+    /// It must be made by this call.
     pub exclusive: bool,
     /// It is open to read, too.
     pub reads: bool,
 }
 
 impl Writer {
+    /// Creates the state, with what earlier mounts kept.
     pub fn new(target: Arc<dyn Target>) -> Self {
         let writer = Self {
             target,
@@ -139,11 +147,12 @@ impl Writer {
         Arc::new(root)
     }
 
+    /// Returns what stores the files that are finished.
     pub fn target(&self) -> &Arc<dyn Target> {
         &self.target
     }
 
-    /// What `status.json` says.
+    /// Returns what `status.json` says.
     pub fn status(&self) -> serde_json::Value {
         let mut status = self.target.status();
         if let serde_json::Value::Object(map) = &mut status {
@@ -174,17 +183,17 @@ impl Writer {
         self.waiting.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// What stands at a path in the tree that is stored.
+    /// Returns what stands at a path in the tree that is stored.
     fn stored(&self, path: &[Vec<u8>]) -> Result<Option<Node>> {
         walk(self.target.root(), path)
     }
 
-    /// What stands at a path in the tree that is shown; directories have scratch files in them.
+    /// Returns what stands at a path in the tree that is shown; directories have scratch files in them.
     fn merged(&self, path: &[Vec<u8>]) -> Result<Option<Node>> {
         walk(self.root(), path)
     }
 
-    /// What stands at a path for whoever looks.
+    /// Returns what stands at a path for whoever looks.
     fn shown(&self, path: &[Vec<u8>]) -> Result<Option<Node>> {
         match self.pending.get(path) {
             Some(Entry::File(body)) => Ok(Some(Node::File(Arc::new(ScratchFile(body))))),
@@ -289,7 +298,7 @@ impl Writer {
     }
 }
 
-/// What stands at a path of a tree.
+/// Returns what stands at a path of a tree.
 fn walk(root: Arc<dyn Directory>, path: &[Vec<u8>]) -> Result<Option<Node>> {
     let mut node = Node::Directory(root);
     for name in path {

@@ -10,7 +10,7 @@ use crate::tree::Node;
 use crate::tree::info;
 
 impl Fs {
-    /// Whether HDF5 attributes are offered as extended attributes.
+    /// Returns true if HDF5 attributes are offered as extended attributes.
     pub fn xattrs_enabled(&self) -> bool {
         self.context.options.xattrs
     }
@@ -24,6 +24,7 @@ impl Fs {
         attributes.map_err(|e| self.note(ino, "attributes", e))
     }
 
+    /// Returns the value of an extended attribute; `None` if there is none of that name.
     pub fn list_xattr(&self, ino: u64) -> FsResult<Vec<Vec<u8>>> {
         Ok(self
             .attributes(ino)?

@@ -1,32 +1,32 @@
-//! What stands between a request and [`Fs`]: who works on it, what a panic in it becomes, and how its answer is given.
+//! The way of a request to [`Fs`] and of its answer back: which thread works on it, and what a panic in it becomes.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
-use fuser::{Errno, FopenFlags, INodeNo, Notifier, OpenAccMode, Request};
+use fuser::{Errno, Notifier, Request};
 
 use super::scheduling::{Length, Scheduling};
 use crate::mount::fs::{Fs, FsError};
 
 /// A view of a store as `fuser` wants to see it.
-pub struct Adapter {
+pub(super) struct Adapter {
     pub(super) fs: Fs,
     /// The kernel lets files be mapped that are opened for direct reads (Linux 6.6).
     pub(super) maps_direct: bool,
     link: Arc<Link>,
 }
 
-/// What leads to the kernel beside answers, and to the threads of the session.
-pub struct Link {
+/// The ways to the kernel beside answers, and to the threads of the session.
+pub(super) struct Link {
     notifier: OnceLock<Notifier>,
     scheduling: Scheduling,
 }
 
 impl Link {
     /// Connects with the session.
-    pub fn set(&self, session: &fuser::Session<Adapter>) -> io::Result<()> {
+    pub(super) fn set(&self, session: &fuser::Session<Adapter>) -> io::Result<()> {
         let _ = self.notifier.set(session.notifier());
         let device = session.as_fd().try_clone_to_owned();
         self.scheduling.set_device(device)
@@ -43,7 +43,7 @@ impl Drop for Work<'_> {
 }
 
 impl Adapter {
-    pub fn new(fs: Fs) -> Self {
+    pub(super) fn new(fs: Fs) -> Self {
         let scheduling = Scheduling::new(fs.stores_quickly(), fs.schedules());
         let link = Arc::new(Link {
             notifier: OnceLock::new(),
@@ -59,8 +59,13 @@ impl Adapter {
     }
 
     /// Returns what the session is linked by, once it is there.
-    pub fn link(&self) -> &Arc<Link> {
+    pub(super) fn link(&self) -> &Arc<Link> {
         &self.link
+    }
+
+    /// Returns what the kernel is told by beside answers, once the session is there.
+    pub(super) fn notifier(&self) -> Option<&Notifier> {
+        self.link.notifier.get()
     }
 
     fn scheduling(&self) -> &Scheduling {
@@ -96,7 +101,7 @@ impl Adapter {
         self.begin(request, Length::Long)
     }
 
-    /// What this thread does next is work for several.
+    /// Prepares for work of this thread that several share.
     pub(super) fn spread(&self) {
         self.scheduling().spread();
     }
@@ -116,19 +121,6 @@ impl Adapter {
         self.scheduling().answered(|| self.fs.is_decoding());
     }
 
-    /// Puts the bytes of a file that was just opened into the page cache, which spares the kernel a request.
-    ///
-    /// It waits for pages that somebody is reading. Nobody is: this handle is the first, and others may follow only
-    /// while this thread works; of the threads that are here at the same time the last to come waits for nobody.
-    pub(super) fn give(&self, ino: INodeNo, handle: u64) {
-        if let Some(notifier) = self.link.notifier.get()
-            && let Ok(Some(bytes)) = self.ask(|fs| Ok(fs.whole(handle)))
-        {
-            // Without it the kernel asks.
-            let _ = notifier.store(ino, 0, &bytes);
-        }
-    }
-
     /// The one door to `Fs`.
     pub(super) fn ask<'a, T>(
         &'a self,
@@ -138,16 +130,6 @@ impl Adapter {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(refusal)) => Err(Errno::from_i32(refusal.errno)),
             Err(_panic) => Err(Errno::EIO),
-        }
-    }
-
-    /// Who only writes needs no pages of the kernel's: what is written is not copied there on its way. Kernels that
-    /// let such files be mapped keep the pages of others right as well.
-    pub(super) fn written_pages(&self, mode: OpenAccMode) -> FopenFlags {
-        if mode == OpenAccMode::O_WRONLY && self.maps_direct {
-            FopenFlags::FOPEN_DIRECT_IO
-        } else {
-            FopenFlags::FOPEN_KEEP_CACHE
         }
     }
 

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use fuser::{Errno, FileAttr, FileType, INodeNo, ReplyEmpty, ReplyXattr};
+use fuser::{Errno, FileAttr, FileType, INodeNo, ReplyEmpty, ReplyEntry, ReplyXattr};
 
-use super::{DIRECTORY_BLOCK, FOR_EVER, TTL};
+use super::{DIRECTORY_BLOCK, FOR_EVER, GENERATION, TTL};
 use crate::mount::fs::{Attr, FileKind};
 
 /// Inode number 0 in an entry says: no such name, and that may be remembered.
-pub const NO_ENTRY: FileAttr = FileAttr {
+pub(super) const NO_ENTRY: FileAttr = FileAttr {
     ino: INodeNo(0),
     size: 0,
     blocks: 0,
@@ -26,7 +26,7 @@ pub const NO_ENTRY: FileAttr = FileAttr {
     flags: 0,
 };
 
-pub fn file_attr(attr: &Attr) -> FileAttr {
+pub(super) fn file_attr(attr: &Attr) -> FileAttr {
     FileAttr {
         ino: INodeNo(attr.ino),
         size: attr.size,
@@ -48,14 +48,14 @@ pub fn file_attr(attr: &Attr) -> FileAttr {
 }
 
 /// Attributes as programs see them; in replies that name an inode its number must stand instead.
-pub fn shown_attr(attr: &Attr) -> FileAttr {
+pub(super) fn shown_attr(attr: &Attr) -> FileAttr {
     FileAttr {
         ino: INodeNo(attr.shown),
         ..file_attr(attr)
     }
 }
 
-pub fn file_type(kind: FileKind) -> FileType {
+pub(super) fn file_type(kind: FileKind) -> FileType {
     match kind {
         FileKind::Directory => FileType::Directory,
         FileKind::File => FileType::RegularFile,
@@ -63,7 +63,7 @@ pub fn file_type(kind: FileKind) -> FileType {
     }
 }
 
-pub fn ttl(attr: &Attr) -> Duration {
+pub(super) fn ttl(attr: &Attr) -> Duration {
     match (attr.volatile, attr.lasting) {
         (true, _) => Duration::ZERO,
         (false, true) => FOR_EVER,
@@ -71,7 +71,7 @@ pub fn ttl(attr: &Attr) -> Duration {
     }
 }
 
-pub fn done(answer: Result<(), Errno>, reply: ReplyEmpty) {
+pub(super) fn done(answer: Result<(), Errno>, reply: ReplyEmpty) {
     match answer {
         Ok(()) => reply.ok(),
         Err(errno) => reply.error(errno),
@@ -79,11 +79,19 @@ pub fn done(answer: Result<(), Errno>, reply: ReplyEmpty) {
 }
 
 /// The size protocol of extended attributes: `limit` 0 asks for the length only.
-pub fn sized(value: &[u8], limit: u32, reply: ReplyXattr) {
+pub(super) fn sized(value: &[u8], limit: u32, reply: ReplyXattr) {
     match u32::try_from(value.len()) {
         Ok(length) if limit == 0 => reply.size(length),
         Ok(length) if length <= limit => reply.data(value),
         _ if limit == 0 => reply.error(Errno::E2BIG),
         _ => reply.error(Errno::ERANGE),
+    }
+}
+
+/// Answers with a name's inode.
+pub(super) fn entry(answer: Result<Attr, Errno>, reply: ReplyEntry) {
+    match answer {
+        Ok(attr) => reply.entry(&ttl(&attr), &file_attr(&attr), GENERATION),
+        Err(errno) => reply.error(errno),
     }
 }

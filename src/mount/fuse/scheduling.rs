@@ -108,7 +108,7 @@ impl Scheduling {
         }
     }
 
-    /// What the calling thread does next is work for several.
+    /// Prepares for work of the calling thread that several share.
     pub(super) fn spread(&self) {
         if let Some(threads) = &self.threads {
             threads.spread();

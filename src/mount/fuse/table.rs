@@ -16,15 +16,22 @@ pub const FSTYPE: &str = "fuse.npyfs";
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {
+    /// The id of the mount.
     pub id: u64,
+    /// The device number of what is mounted.
     pub device: Dev,
+    /// Its absolute path.
     pub mount_point: PathBuf,
+    /// The type of file system.
     pub fstype: String,
+    /// The source that it names.
     pub source: OsString,
+    /// Nothing can be written.
     pub read_only: bool,
 }
 
 impl Mounted {
+    /// Returns true for a mount of npyfs.
     pub fn is_ours(&self) -> bool {
         self.fstype == FSTYPE
     }

@@ -25,7 +25,7 @@ pub struct Body {
     pub number: u64,
     /// `None` once nobody can write it any more: who has it open to read has it still.
     scratch: Mutex<Option<Arc<Scratch>>>,
-    /// What it still is, as long as nobody has changed it.
+    /// The content that it was made of, as long as nobody has changed it.
     source: RwLock<Option<Arc<dyn Content>>>,
     /// Whoever changes the content holds it shared; who needs it to stay as it is, alone.
     still: RwLock<()>,
@@ -88,7 +88,7 @@ impl State {
     }
 }
 
-/// What later mounts have of a file.
+/// The state of a file that later mounts have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// As what the target keeps it.
@@ -98,11 +98,14 @@ pub struct Kept {
     pub changes: u64,
 }
 
-/// Who makes a file, and with which permissions.
+/// The owner of a new file, and its permissions.
 #[derive(Clone, Copy, Debug)]
 pub struct Maker {
+    /// The owner.
     pub uid: u32,
+    /// The group.
     pub gid: u32,
+    /// The permissions.
     pub mode: u32,
 }
 
@@ -208,7 +211,7 @@ impl Body {
         state.timed = state.timed && state.mtime != mtime;
     }
 
-    /// Who closed it after `changes` changes was told that it is refused.
+    /// Notes that the program that closed it after `changes` changes was told that it is refused.
     pub fn is_refused(&self, changes: u64) {
         self.state().refused = Some(changes);
     }
@@ -237,7 +240,7 @@ impl Body {
         });
     }
 
-    /// What was kept of it is there no more.
+    /// Notes that what was kept of it is there no more.
     pub fn forget_kept(&self) {
         self.state().kept = None;
     }
@@ -247,7 +250,7 @@ impl Body {
         self.state().kept
     }
 
-    /// What is stored of it, if anything, is at another path.
+    /// Notes that what is stored of it, if anything, is at another path.
     pub fn forget_stored(&self) {
         self.state().stored = None;
     }
@@ -353,14 +356,14 @@ impl Body {
 }
 
 /// A body as content. Its length is that of the moment.
-pub struct Written {
+pub(super) struct Written {
     body: Arc<Body>,
     scratch: Arc<Scratch>,
 }
 
 impl Written {
     /// Of a body that has its space still.
-    pub fn new(body: &Arc<Body>) -> Result<Self> {
+    pub(super) fn new(body: &Arc<Body>) -> Result<Self> {
         Ok(Self {
             scratch: body.scratch()?,
             body: body.clone(),
@@ -402,7 +405,7 @@ impl Content for Written {
 }
 
 /// A body as a file of the tree.
-pub struct ScratchFile(pub Arc<Body>);
+pub(super) struct ScratchFile(pub Arc<Body>);
 
 impl VirtualFile for ScratchFile {
     fn ownership(&self) -> Ownership {

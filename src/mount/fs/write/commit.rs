@@ -16,7 +16,7 @@ use crate::io::content::Content;
 use crate::npy::parse::{self, Header, LONGEST_HEADER, NpyError};
 use crate::tree::{Directory, Node};
 
-/// What a file is at the moment.
+/// The state of a file at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It is stored as it is now.
@@ -295,7 +295,7 @@ impl Writer {
         Ok(Gathered { parts, bodies })
     }
 
-    /// Whether a scratch file is only left of a member that was deleted, of which nothing was written since: it is no
+    /// Returns true if a scratch file is only left of a member that was deleted, of which nothing was written since: it is no
     /// part of the object, which goes on without the member.
     fn is_left_over(
         &self,
@@ -318,7 +318,7 @@ impl Writer {
         Ok(!written)
     }
 
-    /// What is stored of an object in the directory at a path.
+    /// Returns what is stored of an object in the directory at a path.
     fn parts_of(&self, top: &[Vec<u8>], place: &PartPlace) -> Result<Vec<Part>> {
         let mut parts = Vec::new();
         if let Some(Node::Directory(dir)) = self.stored(top)? {
@@ -413,12 +413,12 @@ impl Writer {
     }
 }
 
-/// Whether a file of nothing is a value: a sample of text or bytes. No array is.
+/// Returns true if a file of nothing is a value: a sample of text or bytes. No array is.
 fn may_be_empty(place: &PartPlace) -> bool {
     matches!(place.suffix, ".txt" | ".bin")
 }
 
-/// Whether a file is empty, or a header without its elements that whoever wrote it can still map (as `open_memmap` leaves it
+/// Returns true if a file is empty, or a header without its elements that whoever wrote it can still map (as `open_memmap` leaves it
 /// before it opens it again). Who could only write has ended with the header: that is a truncated file.
 fn is_begun(body: &Arc<Body>, place: &PartPlace) -> Result<bool> {
     let len = body.len()?;

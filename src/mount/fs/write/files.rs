@@ -18,18 +18,18 @@ use crate::tree::Node;
 use crate::tree::control;
 
 impl Fs {
-    /// What makes the mount writable; EROFS if it is not.
+    /// Returns the state of a writable mount; EROFS if it is not writable.
     pub(super) fn writer(&self) -> Result<&Writer> {
         let read_only = || refused(libc::EROFS, "the mount is read-only (see --checkout)");
         self.writer.as_deref().ok_or_else(read_only)
     }
 
-    /// Whether anything can be written.
+    /// Returns true if anything can be written.
     pub fn is_writable(&self) -> bool {
         self.writer.is_some()
     }
 
-    /// Whether files are written and stored without waiting for a disk or a worker.
+    /// Returns true if files are written and stored without waiting for a disk or a worker.
     pub fn stores_quickly(&self) -> bool {
         let writer = self.writer.as_deref();
         writer.is_some_and(|writer| writer.target.stores_quickly())
@@ -225,7 +225,7 @@ impl Fs {
         }
     }
 
-    /// What a thread that looks a name up again will open to write.
+    /// Returns what a thread that looks a name up again will open to write.
     pub(in crate::mount::fs) fn find_to_write(
         &self,
         parent: u64,

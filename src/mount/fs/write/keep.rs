@@ -118,7 +118,7 @@ impl Writer {
         }
     }
 
-    /// What the file at a path is of an object that is not complete, with the members of that; it stays locked.
+    /// Returns the place of a file in an object that is not complete, with the members of that; it stays locked.
     fn incomplete(&self, path: &[Vec<u8>]) -> Result<Option<Incomplete<'_>>> {
         let Role::Stored(place) = self.target.role(path)? else {
             return Ok(None);

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::mount::fs::{Attr, Fs, FsResult};
 use crate::tree::{Directory, Node};
 
-/// What is still shown of an object that is deleted, or of a member.
+/// The files that are still shown of an object that is deleted, or of a member.
 #[derive(Default)]
 struct Leftovers {
     files: Vec<(Path, PartPlace, Arc<Body>)>,
@@ -209,7 +209,7 @@ impl Writer {
         self.pending.renew();
     }
 
-    /// What was renamed away from a path is deleted or stored elsewhere now: it goes from its old place.
+    /// Takes what was renamed away from a path from its old place: it is deleted, or stored elsewhere now.
     fn settle_origin(&self, origin: &[Vec<u8>]) -> Result<()> {
         let hidden = matches!(self.pending.get(origin), Some(Entry::Hidden));
         if hidden && self.stored(origin)?.is_some() {
@@ -400,7 +400,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether something is stored at a path that was renamed away from there.
+    /// Returns true if something is stored at a path that was renamed away from there.
     fn is_hidden(&self, path: &[Vec<u8>]) -> Result<bool> {
         let hidden = matches!(self.pending.get(path), Some(Entry::Hidden));
         Ok(hidden && self.stored(path)?.is_some())
@@ -410,7 +410,9 @@ impl Writer {
 /// How `rename` treats what has the new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replace {
+    /// It goes.
     Yes,
+    /// The call is refused: EEXIST.
     No,
 }
 
@@ -427,6 +429,7 @@ impl Fs {
         self.lookup(parent, name, 0)
     }
 
+    /// Removes an empty directory; ENOTEMPTY for others.
     pub fn remove_directory(&self, parent: u64, name: &OsStr) -> FsResult<()> {
         let remove = || {
             let writer = self.writer()?;
@@ -444,6 +447,7 @@ impl Fs {
         remove().map_err(|e| self.note_name(parent, name, "rmdir", e))
     }
 
+    /// Deletes a file, and of its object what goes with it.
     pub fn unlink(&self, parent: u64, name: &OsStr) -> FsResult<()> {
         let unlink = || {
             let writer = self.writer()?;
@@ -459,6 +463,7 @@ impl Fs {
         unlink().map_err(|e| self.note_name(parent, name, "unlink", e))
     }
 
+    /// Renames a file. What it becomes is durable when this returns.
     pub fn rename(
         &self,
         (parent, name): (u64, &OsStr),

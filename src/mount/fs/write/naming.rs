@@ -8,13 +8,13 @@ use super::pending::Path;
 
 /// The names that are being changed. Any thread may use it.
 #[derive(Default)]
-pub struct Naming {
+pub(super) struct Naming {
     busy: Mutex<Vec<Path>>,
     freed: Condvar,
 }
 
 /// The right to change some names, as long as it lives.
-pub struct Changing<'a> {
+pub(super) struct Changing<'a> {
     naming: &'a Naming,
     paths: Vec<Path>,
 }
@@ -25,7 +25,7 @@ impl Naming {
     }
 
     /// Waits until nobody changes any of these paths, nor anything above or below them.
-    pub fn change(&self, paths: Vec<Path>) -> Changing<'_> {
+    pub(super) fn change(&self, paths: Vec<Path>) -> Changing<'_> {
         let meets = |busy: &Path| {
             let mut paths = paths.iter();
             paths.any(|path| path.starts_with(busy) || busy.starts_with(path))

@@ -1,4 +1,4 @@
-//! What a writable mount shows before it is stored: scratch files and directories, over the tree of what is.
+//! The part of a writable mount that is not stored yet: scratch files and directories, over the tree of what is.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,11 +16,11 @@ use crate::io::file::Ownership;
 use crate::tree::{Directory, Listing, Node, StoreHandle};
 
 /// The names that lead to something.
-pub type Path = Vec<Vec<u8>>;
+pub(super) type Path = Vec<Vec<u8>>;
 
-/// What stands at a path, whatever is stored there.
+/// An entry that stands at a path, whatever is stored there.
 #[derive(Clone)]
-pub enum Entry {
+pub(super) enum Entry {
     File(Arc<Body>),
     Directory(SystemTime),
     /// Nothing: a part of an object was deleted, or renamed to a name that nobody stores.
@@ -31,7 +31,7 @@ pub enum Entry {
 
 /// All of them. Any thread may use it.
 #[derive(Default)]
-pub struct Pending {
+pub(super) struct Pending {
     entries: Mutex<BTreeMap<Path, Entry>>,
     /// When names in a directory last changed through this mount.
     times: Mutex<HashMap<Path, SystemTime>>,
@@ -41,16 +41,16 @@ pub struct Pending {
 
 impl Pending {
     /// The table itself, to change more than one entry at once.
-    pub fn entries(&self) -> MutexGuard<'_, BTreeMap<Path, Entry>> {
+    pub(super) fn entries(&self) -> MutexGuard<'_, BTreeMap<Path, Entry>> {
         self.entries.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    pub fn get(&self, path: &[Vec<u8>]) -> Option<Entry> {
+    pub(super) fn get(&self, path: &[Vec<u8>]) -> Option<Entry> {
         self.entries().get(path).cloned()
     }
 
     /// The file at a path.
-    pub fn body(&self, path: &[Vec<u8>]) -> Option<Arc<Body>> {
+    pub(super) fn body(&self, path: &[Vec<u8>]) -> Option<Arc<Body>> {
         match self.get(path) {
             Some(Entry::File(body)) => Some(body),
             _ => None,
@@ -59,7 +59,7 @@ impl Pending {
 
     /// Counts one more writer of a file, in a thread; `None` if it has no name by now. A thread that it is kept for opened
     /// it when it still had one.
-    pub fn add_writer(&self, body: &Body, flags: Flags) -> Option<()> {
+    pub(super) fn add_writer(&self, body: &Body, flags: Flags) -> Option<()> {
         let _entries = self.entries();
         let mut state = body.state();
         if state.path.is_none() && !state.is_kept_for(flags.thread) {
@@ -72,7 +72,7 @@ impl Pending {
     }
 
     /// Keeps the file at a path for a thread that looks it up again; `None` if it is there no more.
-    pub fn await_writer(&self, body: &Body, thread: u32) -> Option<()> {
+    pub(super) fn await_writer(&self, body: &Body, thread: u32) -> Option<()> {
         let _entries = self.entries();
         let mut state = body.state();
         state.path.as_ref()?;
@@ -82,17 +82,17 @@ impl Pending {
     }
 
     /// Takes a file off its path, if it is still there.
-    pub fn drop_body(&self, body: &Body) {
+    pub(super) fn drop_body(&self, body: &Body) {
         self.drop_if(body, |_| true);
     }
 
-    /// The same unless somebody opened it to write meanwhile.
-    pub fn drop_idle(&self, body: &Body) {
+    /// Takes a file off its path unless somebody opened it to write meanwhile.
+    pub(super) fn drop_idle(&self, body: &Body) {
         self.drop_if(body, |state| state.writers == 0 && !state.is_awaited());
     }
 
-    /// The same of a file that was stored, unless it was changed since.
-    pub fn drop_stored(&self, body: &Body) {
+    /// Takes a file that was stored off its path, unless it was changed since.
+    pub(super) fn drop_stored(&self, body: &Body) {
         let is_idle = |state: &State| state.writers == 0 && !state.is_awaited();
         self.drop_if(body, |state| {
             is_idle(state) && !state.is_dirty(body.changes())
@@ -118,7 +118,7 @@ impl Pending {
     }
 
     /// A scratch file that another takes the place of has no name any more.
-    pub fn displace(&self, path: &[Vec<u8>]) {
+    pub(super) fn displace(&self, path: &[Vec<u8>]) {
         if let Some(Entry::File(old)) = self.entries().remove(path) {
             old.state().path = None;
             old.retire();
@@ -126,7 +126,7 @@ impl Pending {
     }
 
     /// Gives a file another path. Answers what stood there.
-    pub fn put(&self, body: &Arc<Body>, from: &[Vec<u8>], to: &[Vec<u8>]) -> Option<Entry> {
+    pub(super) fn put(&self, body: &Arc<Body>, from: &[Vec<u8>], to: &[Vec<u8>]) -> Option<Entry> {
         let mut entries = self.entries();
         let mut state = body.state();
         match state.hides {
@@ -144,7 +144,7 @@ impl Pending {
     }
 
     /// Takes that back: `was` stood there, and `hid` says whether the file hid something where it was.
-    pub fn put_back(
+    pub(super) fn put_back(
         &self,
         body: &Arc<Body>,
         from: &[Vec<u8>],
@@ -168,9 +168,9 @@ impl Pending {
         }
     }
 
-    /// What is stored at a path has no name but that of `body` from now on, and goes with it. What was renamed away from
+    /// Lets what is stored at a path have no name but that of `body` from now on, and go with it. What was renamed away from
     /// there before is of something else that was stored there.
-    pub fn hide(&self, path: &[Vec<u8>], body: &Body) {
+    pub(super) fn hide(&self, path: &[Vec<u8>], body: &Body) {
         let mut entries = self.entries();
         for entry in entries.values() {
             if let Entry::File(other) = entry {
@@ -185,15 +185,15 @@ impl Pending {
     }
 
     /// Forgets what is hidden, and directories, at a path and below it.
-    pub fn settle(&self, path: &[Vec<u8>]) {
+    pub(super) fn settle(&self, path: &[Vec<u8>]) {
         let gone =
             |at: &Path, entry: &Entry| at.starts_with(path) && !matches!(entry, Entry::File(_));
         self.entries().retain(|at, entry| !gone(at, entry));
         self.renew();
     }
 
-    /// The same where something is stored now: forms of it that nobody wrote stay as they are.
-    pub fn settle_stored(&self, path: &[Vec<u8>]) {
+    /// Forgets as `settle` does, where something is stored now: forms of it that nobody wrote stay as they are.
+    pub(super) fn settle_stored(&self, path: &[Vec<u8>]) {
         let gone = |at: &Path, entry: &Entry| {
             at.starts_with(path) && matches!(entry, Entry::Hidden | Entry::Directory(_))
         };
@@ -202,7 +202,7 @@ impl Pending {
     }
 
     /// Everything at a path and below it.
-    pub fn below(&self, path: &[Vec<u8>]) -> Vec<(Path, Entry)> {
+    pub(super) fn below(&self, path: &[Vec<u8>]) -> Vec<(Path, Entry)> {
         let entries = self.entries();
         let from = entries.range(path.to_vec()..);
         from.take_while(|(at, _)| at.starts_with(path))
@@ -215,24 +215,24 @@ impl Pending {
     }
 
     /// The names in the directory of a path change now.
-    pub fn touch_above(&self, path: &[Vec<u8>]) {
+    pub(super) fn touch_above(&self, path: &[Vec<u8>]) {
         if let Some((_, above)) = path.split_last() {
             self.times().insert(above.to_vec(), SystemTime::now());
         }
     }
 
     /// A directory is gone, or its time was set.
-    pub fn forget_time(&self, path: &[Vec<u8>]) {
+    pub(super) fn forget_time(&self, path: &[Vec<u8>]) {
         self.times().remove(path);
     }
 
     /// Directories that were looked up before are looked up again.
-    pub fn renew(&self) {
+    pub(super) fn renew(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
     /// How many files there are.
-    pub fn files(&self) -> usize {
+    pub(super) fn files(&self) -> usize {
         let entries = self.entries();
         let files = entries
             .values()
@@ -242,18 +242,18 @@ impl Pending {
 }
 
 /// A directory of a writable mount.
-pub struct PendingDirectory {
+pub(super) struct PendingDirectory {
     pending: Arc<Pending>,
     target: Arc<dyn Target>,
     path: Path,
-    /// What is stored there, if anything.
+    /// The directory that is stored there, if any.
     below: Option<Arc<dyn Directory>>,
     generation: u64,
 }
 
 impl PendingDirectory {
     /// The root.
-    pub fn root(pending: Arc<Pending>, target: Arc<dyn Target>) -> Self {
+    pub(super) fn root(pending: Arc<Pending>, target: Arc<dyn Target>) -> Self {
         Self {
             pending,
             path: Vec::new(),
@@ -284,7 +284,7 @@ impl PendingDirectory {
         }))
     }
 
-    /// What is shown where `entry` stands over `stored`.
+    /// Returns what is shown where `entry` stands over `stored`.
     fn shown(&self, path: Path, entry: Option<Entry>, stored: Option<Node>) -> Option<Node> {
         match (entry, stored) {
             (Some(Entry::File(body)), _) => Some(Node::File(Arc::new(ScratchFile(body)))),

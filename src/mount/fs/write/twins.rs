@@ -1,6 +1,6 @@
 //! Members that are shown in two forms: `name.npy`, and a directory `name/` of what it is made of.
 //!
-//! Who writes one form means the member. What is stored of the other form is then no part of the object any more. And a
+//! A program that writes one form means the member. What is stored of the other form is then no part of the object any more. And a
 //! program that copies both (`cp -r`) would find the second one where it is about to make it: so what an object has that
 //! was not there before and that nobody wrote is not shown in this mount until somebody writes it, too.
 
@@ -21,7 +21,7 @@ const STEP: usize = 1 << 20;
 const FILE: &[u8] = b".npy";
 
 /// The other forms of what a path leads to, and of the members on the way, below the first `depth` names.
-pub fn twins(path: &[Vec<u8>], depth: usize) -> impl Iterator<Item = Path> {
+pub(super) fn twins(path: &[Vec<u8>], depth: usize) -> impl Iterator<Item = Path> {
     (depth..path.len()).filter_map(move |at| {
         let mut twin = path.get(..=at)?.to_vec();
         let last = twin.last_mut()?;
@@ -35,8 +35,8 @@ pub fn twins(path: &[Vec<u8>], depth: usize) -> impl Iterator<Item = Path> {
     })
 }
 
-/// Whether a stored file is none of its object any more because the other form was written, at `written`.
-pub fn is_replaced(path: &[Vec<u8>], depth: usize, written: &BTreeSet<Path>) -> bool {
+/// Returns true if a stored file is none of its object any more because the other form was written, at `written`.
+pub(super) fn is_replaced(path: &[Vec<u8>], depth: usize, written: &BTreeSet<Path>) -> bool {
     twins(path, depth).any(|twin| {
         let mut from = written.range(twin.clone()..);
         from.next().is_some_and(|other| other.starts_with(&twin))
@@ -44,7 +44,7 @@ pub fn is_replaced(path: &[Vec<u8>], depth: usize, written: &BTreeSet<Path>) -> 
 }
 
 impl Writer {
-    /// Whether a scratch file is byte for byte what is stored at its path.
+    /// Returns true if a scratch file is byte for byte what is stored at its path.
     pub(super) fn is_unchanged(&self, path: &[Vec<u8>], body: &Arc<Body>) -> Result<bool> {
         let Some(Node::File(file)) = self.stored(path)? else {
             return Ok(false);

@@ -20,7 +20,7 @@ impl Writer {
         refused(libc::EINVAL, why(body))
     }
 
-    /// Whether a file is empty where something is stored that has a content.
+    /// Returns true if a file is empty where something is stored that has a content.
     pub(super) fn is_emptied(&self, body: &Body) -> Result<bool> {
         Ok(match body.path() {
             Some(path) if body.len()? == 0 => !body.state().hides && self.stored(&path)?.is_some(),
@@ -28,7 +28,7 @@ impl Writer {
         })
     }
 
-    /// What `status.json` says of files that would be lost now, but for those of which all who wrote them know.
+    /// Returns what `status.json` says of files that would be lost now, but for those of which all who wrote them know.
     /// `is_array`: by its name it was to become one. `is_open`: somebody may write it.
     pub(super) fn unfinished(&self) -> Json {
         let mut found = Vec::new();
@@ -52,7 +52,7 @@ impl Writer {
         found.into()
     }
 
-    /// Whether a file was refused when its descriptors were closed: it goes as soon as the kernel says that those were
+    /// Returns true if a file was refused when its descriptors were closed: it goes as soon as the kernel says that those were
     /// the last.
     fn is_told(&self, body: &Arc<Body>) -> bool {
         let handles = self.handles.read().unwrap_or_else(|e| e.into_inner());
@@ -61,7 +61,7 @@ impl Writer {
     }
 }
 
-/// Whether a file is stored as it is, or waits for others of its object.
+/// Returns true if a file is stored as it is, or waits for others of its object.
 fn is_settled(body: &Arc<Body>) -> bool {
     body.is_untouched() || !body.is_dirty() || body.stays_whole()
 }

@@ -6,8 +6,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::io::content::Content;
 use crate::tree::VirtualFile;
 
-/// What stands at a path, as content that fails when it is read and not when it is opened.
-pub struct Unreadable(pub Arc<dyn VirtualFile>);
+/// A file as content that fails when it is read and not when it is opened.
+pub(super) struct Unreadable(pub Arc<dyn VirtualFile>);
 
 impl Content for Unreadable {
     /// At least one byte, so that nobody copies it without meeting the error.

@@ -1,6 +1,6 @@
 //! Serving a program on the processor that it runs on.
 //!
-//! Who opens one small file after another waits for each answer, and the thread that answers waits for each request.
+//! A program that opens one small file after another waits for each answer, and the thread that answers waits for each request.
 //! The scheduler does not know that the two never run at once and puts them on two processors, where each has to wake
 //! the other's from its sleep: in a virtual machine that takes 50 us and more, on one processor changing places takes 3.
 //! So when requests have come from one thread for a while, the thread of the session that waits for requests moves to
@@ -31,7 +31,7 @@ const LOOK_AGAIN: u32 = 64;
 /// Answers in a row that did not lead to the program going on here, after which there is a pause.
 const IN_VAIN: u32 = 8;
 
-/// What an idle thread does takes longer: somebody else wanted the processor.
+/// Work of an idle thread that takes longer: somebody else wanted the processor.
 const LONG: Duration = Duration::from_micros(300);
 
 /// How long the session is served the usual way then, in microseconds: twice as long each time, and the shortest time again
@@ -140,7 +140,7 @@ impl CpuAffinity {
         self.step_up();
     }
 
-    /// What became of it so far.
+    /// Returns what became of it so far.
     pub(super) fn report(&self) -> Json {
         json!({
             "answers": self.here.load(Ordering::Relaxed),
@@ -168,14 +168,14 @@ impl CpuAffinity {
         place.is_some() && place == processor::place()
     }
 
-    /// What this thread does next may take more than a moment, or it will not serve for a while.
+    /// Prepares for work of this thread that may take more than a moment, or for its not serving for a while.
     pub(super) fn step_up(&self) {
         SINCE.set(None);
         // That it may was tried before.
         let _ = processor::set_idle(false);
     }
 
-    /// What this thread does next is work for several.
+    /// Prepares for work of this thread that several share.
     pub(super) fn spread(&self) {
         self.step_up();
         // As before.

@@ -25,7 +25,7 @@ const IN_VAIN: u32 = 4;
 /// How long nobody looks out.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What became of looking out.
+/// The outcome of looking out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// There is a request, or the mount has ended.

@@ -21,7 +21,7 @@ use super::affinity::{CpuAffinity, NOT_PERMITTED};
 /// How often the steward looks. What takes longer holds up others for that long.
 const TICK: Duration = Duration::from_millis(1);
 
-/// The same while one program is served where it runs: whoever wakes up disturbs that, and others are rarely there.
+/// `TICK` while one program is served where it runs: whoever wakes up disturbs that, and others are rarely there.
 const NEAR_TICK: Duration = Duration::from_millis(5);
 
 /// Looks without a new request, after which the steward sleeps.
@@ -136,7 +136,7 @@ impl RequestThreads {
         }
     }
 
-    /// Whether this thread serves a program where it runs.
+    /// Returns true if this thread serves a program where it runs.
     pub(super) fn is_here(&self) -> bool {
         self.affinity.as_ref().is_some_and(CpuAffinity::is_here)
     }

@@ -1,0 +1,148 @@
+//! Opening, making and reading files: which pages the kernel keeps, and who is served how.
+
+use std::ffi::OsStr;
+
+use fuser::{
+    FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyCreate, ReplyData, ReplyOpen,
+    Request,
+};
+
+use super::adapter::Adapter;
+use super::reply::{file_attr, ttl};
+use super::{GENERATION, SHORT_READ};
+use crate::mount::fs::{Flags, Maker};
+
+impl Adapter {
+    pub(super) fn open_file(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        flags: OpenFlags,
+        reply: ReplyOpen,
+    ) {
+        let _work = self.longer_work(request);
+        if flags.acc_mode() != OpenAccMode::O_RDONLY {
+            return match self.ask(|fs| fs.open_to_write(ino.0, open_flags(request, flags.0))) {
+                Ok(opened) => {
+                    reply.opened(
+                        FileHandle(opened.handle),
+                        self.written_pages(flags.acc_mode()),
+                    );
+                }
+                Err(errno) => reply.error(errno),
+            };
+        }
+        match self.ask(|fs| fs.open_file(ino.0, self.maps_direct, request.pid())) {
+            Ok(opened) => {
+                if opened.fresh {
+                    self.give(ino, opened.handle);
+                }
+                let pages = if opened.direct_io {
+                    FopenFlags::FOPEN_DIRECT_IO
+                } else {
+                    FopenFlags::FOPEN_KEEP_CACHE
+                };
+                let flags = pages | FopenFlags::FOPEN_NOFLUSH;
+                self.answer(|| reply.opened(FileHandle(opened.handle), flags));
+            }
+            Err(errno) => reply.error(errno),
+        }
+        self.look_out();
+    }
+
+    pub(super) fn create_file(
+        &self,
+        request: &Request,
+        (parent, name): (INodeNo, &OsStr),
+        mode: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let _work = self.work(request);
+        let maker = maker(request, mode);
+        let made = self.ask(|fs| fs.create(parent.0, name, maker, open_flags(request, flags)));
+        self.answer(|| match made {
+            Ok((attr, opened)) => reply.created(
+                &ttl(&attr),
+                &file_attr(&attr),
+                GENERATION,
+                FileHandle(opened.handle),
+                self.written_pages(OpenFlags(flags).acc_mode()),
+            ),
+            Err(errno) => reply.error(errno),
+        });
+        self.look_out();
+    }
+
+    pub(super) fn read_file(
+        &self,
+        request: &Request,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        reply: ReplyData,
+    ) {
+        let direct = self.fs.is_direct(handle.0);
+        let _work = if direct || size <= SHORT_READ {
+            self.longer_work(request)
+        } else {
+            self.apart();
+            self.long_work(request)
+        };
+        if direct {
+            // A chunk that is wanted alone is decoded by several threads.
+            self.spread();
+        }
+        let bytes = self.ask(|fs| fs.read(handle.0, offset, size));
+        self.answer(|| match &bytes {
+            Ok(bytes) => reply.data(bytes.as_ref()),
+            Err(errno) => reply.error(*errno),
+        });
+        // Who reads in order through the page cache asks for the next window right away.
+        if direct || size > SHORT_READ {
+            self.look_out();
+        }
+    }
+
+    /// Puts the bytes of a file that was just opened into the page cache, which spares the kernel a request.
+    ///
+    /// It waits for pages that somebody is reading. Nobody is: this handle is the first, and others may follow only
+    /// while this thread works; of the threads that are here at the same time the last to come waits for nobody.
+    pub(super) fn give(&self, ino: INodeNo, handle: u64) {
+        if let Some(notifier) = self.notifier()
+            && let Ok(Some(bytes)) = self.ask(|fs| Ok(fs.whole(handle)))
+        {
+            // Without it the kernel asks.
+            let _ = notifier.store(ino, 0, &bytes);
+        }
+    }
+
+    /// Returns the flags of a file that is written. A program that only writes needs no pages of the kernel's: what is written is not copied there on its way. Kernels that
+    /// let such files be mapped keep the pages of others right as well.
+    pub(super) fn written_pages(&self, mode: OpenAccMode) -> FopenFlags {
+        if mode == OpenAccMode::O_WRONLY && self.maps_direct {
+            FopenFlags::FOPEN_DIRECT_IO
+        } else {
+            FopenFlags::FOPEN_KEEP_CACHE
+        }
+    }
+}
+
+/// Returns the owner and the permissions of what a request makes.
+pub(super) fn maker(request: &Request, mode: u32) -> Maker {
+    Maker {
+        uid: request.uid(),
+        gid: request.gid(),
+        mode: mode & 0o777,
+    }
+}
+
+/// Returns how a request opens a file.
+pub(super) fn open_flags(request: &Request, flags: i32) -> Flags {
+    Flags {
+        thread: request.pid(),
+        truncate: flags & libc::O_TRUNC != 0,
+        exclusive: flags & libc::O_EXCL != 0,
+        reads: OpenFlags(flags).acc_mode() == OpenAccMode::O_RDWR,
+    }
+}
