@@ -5,6 +5,7 @@ mod changes;
 mod diff;
 mod export;
 mod layers;
+mod ls;
 mod staging;
 
 use std::path::PathBuf;
@@ -144,7 +145,7 @@ pub fn run(args: Args) -> Result<(), CliError> {
     match args.command {
         Command::Ls { format, which } => {
             for_layers(&which)?;
-            layers::ls(&which, format)
+            ls::ls(&which, format)
         }
         Command::Status { store } => staging::status(&store),
         Command::Diff {

@@ -62,7 +62,7 @@ impl Inner {
         self.reserved.saturating_add(self.gathering)
     }
 
-    /// Whether so much more can be decoded within the budget.
+    /// Returns true if so much more can be decoded within the budget.
     fn has_room(&self, bytes: u64, limit: u64) -> bool {
         self.taken_by_all().saturating_add(bytes) <= limit
     }

@@ -4,7 +4,7 @@
 //! one, the kernel asks for the next. For a program that said that it reads in order (`posix_fadvise`, as `cat`, `cp` and
 //! `sha256sum` do) windows are twice as large. All requests of a reader may be served at the same time, in any order.
 //!
-//! What is fetched follows from the blocks of the dataset; how much begins with a fixed number of bytes and grows while the
+//! The blocks to fetch follow from those of the dataset; their number begins with a fixed number of bytes and grows while the
 //! reader has to wait for blocks that are on their way. Never more than the cache has room for beside what is being read.
 
 use std::ops::Range;

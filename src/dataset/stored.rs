@@ -1,6 +1,6 @@
 //! Bytes that lie in the store file as they are served.
 //!
-//! What is in memory is copied from there. What is not, and is read in order, is read past the kernel's page
+//! Bytes in memory are copied from there. Others that are read in order are read past the kernel's page
 //! cache in blocks, ahead of the reader: the virtual file will be in that cache, and once is enough. Blocks begin where
 //! the reader's requests do, so that a request is answered from one, without another copy.
 

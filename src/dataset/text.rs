@@ -16,7 +16,7 @@ use crate::npy::dtype::DType;
 /// Elements per block that text is measured and read in.
 const BLOCK_ELEMENTS: u64 = 8192;
 
-/// What is known of a dataset with text after one look at all of it.
+/// The facts about a dataset with text that one look at all of it finds.
 #[derive(Default)]
 pub struct Measured {
     /// Lengths and encodings of the text, as a worker measured them.
@@ -150,7 +150,7 @@ pub fn shown_as(element: &ElementType, measured: &Measured) -> (DType, TextForm)
     (DType::bytes(width), TextForm::Bytes(width))
 }
 
-/// Whether the text is too large to be shown at a fixed width.
+/// Returns true if the text is too large to be shown at a fixed width.
 pub fn is_over_limit(store: &Arc<OpenStore>, dataset: &Dataset) -> Result<bool> {
     let ElementType::Text { fixed, .. } = dataset.element else {
         return Ok(false);

@@ -1,6 +1,6 @@
 //! The owners that are trusted in directories of checkouts, and the permissions of what is made there.
 //!
-//! What is found there counts if it belongs to the caller, to root, to the store's owner or, where only a group may
+//! A file that is found there counts if it belongs to the caller, to root, to the store's owner or, where only a group may
 //! write in the store's own directory, to that group. What is made there is as private as the store: its permissions
 //! without those of others to write, its group, and its owner if root makes it.
 

@@ -24,7 +24,7 @@ impl Fs {
         attributes.map_err(|e| self.note(ino, "attributes", e))
     }
 
-    /// Returns the value of an extended attribute; `None` if there is none of that name.
+    /// Returns the names of the extended attributes of an inode.
     pub fn list_xattr(&self, ino: u64) -> FsResult<Vec<Vec<u8>>> {
         Ok(self
             .attributes(ino)?
