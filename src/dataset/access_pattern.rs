@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn requests_of_one_reader_may_be_served_at_the_same_time() {
         let s = AccessPattern::default();
-        // Two of 16 blocks each, in turn; then rows of a band come back to its first block.
+        // Two of 16 blocks each, in turn; then rows of a chunk row come back to its first block.
         for block in 0..16 {
             reads(&s, block, 100, 20);
             reads(&s, 16 + block, 100, 20);

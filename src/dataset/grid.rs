@@ -143,7 +143,7 @@ impl Grid {
         bytes
     }
 
-    /// Returns the dimension along which bands follow each other: the first along which a piece is thicker than one,
+    /// Returns the dimension along which chunk rows follow each other: the first along which a piece is thicker than one,
     /// or the one that is cut.
     fn banded(&self) -> Option<usize> {
         let cut = self.cut?;
@@ -151,10 +151,10 @@ impl Grid {
         Some(thick.unwrap_or(cut))
     }
 
-    /// Returns the way in which the pieces make bands.
-    pub fn band(&self) -> Band {
+    /// Returns the way in which the pieces make chunk rows.
+    pub fn chunk_row(&self) -> ChunkRow {
         let Some(k) = self.banded() else {
-            return Band {
+            return ChunkRow {
                 pieces: 1,
                 bytes: self.payload,
                 row: self.payload,
@@ -164,7 +164,7 @@ impl Grid {
         let behind = || self.shape[k + 1..].iter().zip(&self.piece[k + 1..]);
         let fold = |n: u64, d: u64| n.saturating_mul(d);
         let row = behind().map(|(d, _)| *d).fold(self.element, fold);
-        Band {
+        ChunkRow {
             pieces: behind().map(|(d, p)| d.div_ceil(*p)).fold(1, fold),
             bytes: row.saturating_mul(self.piece[k].min(self.shape[k])),
             row,
@@ -172,46 +172,46 @@ impl Grid {
         }
     }
 
-    /// Returns the largest number of bands that a range of `bytes` bytes of the payload touches.
-    pub fn bands_within(&self, bytes: u64) -> u64 {
+    /// Returns the largest number of chunk rows that a range of `bytes` bytes of the payload touches.
+    pub fn chunk_rows_within(&self, bytes: u64) -> u64 {
         let Some(k) = self.banded() else {
             return 1;
         };
-        let band = self.band();
-        // Where a piece of the dimension is cut off, a shorter band comes in each of its passes.
+        let chunk_row = self.chunk_row();
+        // Where a piece of the dimension is cut off, a shorter chunk row comes in each of its passes.
         let shorter = match self.shape[k] % self.piece[k].max(1) {
             0 => 0,
-            _ => bytes / band.row.saturating_mul(self.shape[k]).max(1) + 1,
+            _ => bytes / chunk_row.row.saturating_mul(self.shape[k]).max(1) + 1,
         };
-        let all = (self.pieces() / band.pieces.max(1)).max(1);
-        (bytes.div_ceil(band.bytes.max(1)) + 1 + shorter).min(all)
+        let all = (self.pieces() / chunk_row.pieces.max(1)).max(1);
+        (bytes.div_ceil(chunk_row.bytes.max(1)) + 1 + shorter).min(all)
     }
 
-    /// Returns the band that byte `offset` of the payload lies in, and the range of the payload that it holds.
-    pub fn band_at(&self, offset: u64) -> (u64, Range<u64>) {
+    /// Returns the chunk row that byte `offset` of the payload lies in, and the range of the payload that it holds.
+    pub fn chunk_row_at(&self, offset: u64) -> (u64, Range<u64>) {
         let Some(k) = self.banded() else {
             return (0, 0..self.payload);
         };
-        let row = self.band().row;
+        let row = self.chunk_row().row;
         let (outer, along) = (offset / row / self.shape[k], offset / row % self.shape[k]);
         let number = along / self.piece[k];
         let first = number * self.piece[k];
         let start = (outer * self.shape[k] + first) * row;
         let rows = self.piece[k].min(self.shape[k] - first);
-        let bands = self.shape[k].div_ceil(self.piece[k]);
-        (outer * bands + number, start..start + rows * row)
+        let chunk_rows = self.shape[k].div_ceil(self.piece[k]);
+        (outer * chunk_rows + number, start..start + rows * row)
     }
 }
 
 /// Pieces with consecutive numbers that together hold a range of the payload, which a reader in order reads
 /// in turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Band {
+pub struct ChunkRow {
     /// The number of pieces.
     pub pieces: u64,
-    /// Bytes of a whole band.
+    /// Bytes of a whole chunk row.
     pub bytes: u64,
-    /// Bytes from one row of a band to the next in the payload.
+    /// Bytes from one row of a chunk row to the next in the payload.
     pub row: u64,
     /// Bytes from one row to the next in a piece.
     pub piece_row: u64,
@@ -275,27 +275,27 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_band_holds_a_range_of_the_payload(
+        fn a_chunk_row_holds_a_range_of_the_payload(
             dims in proptest::collection::vec((1_u64..7, 1_u64..9), 0..4),
             element in 1_u64..4,
         ) {
             let shape: Vec<_> = dims.iter().map(|d| d.0).collect();
             let piece: Vec<_> = dims.iter().map(|d| d.1).collect();
             let grid = Grid::new(&shape, &piece, element).unwrap();
-            let band = grid.band();
+            let chunk_row = grid.chunk_row();
             let mut at = 0;
             while at < grid.payload {
                 let run = grid.run_at(at);
-                let (number, range) = grid.band_at(at);
-                prop_assert_eq!(run.piece / band.pieces, number);
-                prop_assert!(range.contains(&at) && range.end - range.start <= band.bytes);
-                prop_assert!(at != range.start || grid.band_at(at.saturating_sub(1)).0 + 1 == number || at == 0);
+                let (number, range) = grid.chunk_row_at(at);
+                prop_assert_eq!(run.piece / chunk_row.pieces, number);
+                prop_assert!(range.contains(&at) && range.end - range.start <= chunk_row.bytes);
+                prop_assert!(at != range.start || grid.chunk_row_at(at.saturating_sub(1)).0 + 1 == number || at == 0);
                 at += run.len;
             }
             for (at, len) in (0..grid.payload).flat_map(|at| [1, 5, 30].map(|len| (at, len))) {
                 let last = (at + len - 1).min(grid.payload - 1);
-                let touched = grid.band_at(last).0 - grid.band_at(at).0 + 1;
-                prop_assert!(touched <= grid.bands_within(len), "{} from {}", len, at);
+                let touched = grid.chunk_row_at(last).0 - grid.chunk_row_at(at).0 + 1;
+                prop_assert!(touched <= grid.chunk_rows_within(len), "{} from {}", len, at);
             }
             for piece in 0..grid.pieces() {
                 let (_, shape) = grid.block(piece);
@@ -305,25 +305,25 @@ mod tests {
     }
 
     #[test]
-    fn bands_of_chunks_across_rows() {
+    fn chunk_rows_of_chunks_across_rows() {
         let grid = Grid::new(&[100, 60], &[10, 20], 4).unwrap();
-        let band = Band {
+        let chunk_row = ChunkRow {
             pieces: 3,
             bytes: 10 * 240,
             row: 240,
             piece_row: 80,
         };
-        assert_eq!(grid.band(), band);
+        assert_eq!(grid.chunk_row(), chunk_row);
         assert_eq!(
-            [1, 2400, 2401, 1 << 40].map(|n| grid.bands_within(n)),
+            [1, 2400, 2401, 1 << 40].map(|n| grid.chunk_rows_within(n)),
             [2, 2, 3, 10]
         );
-        // Whole rows: each piece is a band.
+        // Whole rows: each piece is a chunk row.
         let grid = Grid::new(&[100, 60], &[10, 60], 4).unwrap();
-        assert_eq!(grid.band().pieces, 1);
+        assert_eq!(grid.chunk_row().pieces, 1);
         let grid = Grid::new(&[100, 60], &[1, 20], 4).unwrap();
-        assert_eq!(grid.band().pieces, 1);
-        assert_eq!(grid.band_at(250), (3, 240..320));
+        assert_eq!(grid.chunk_row().pieces, 1);
+        assert_eq!(grid.chunk_row_at(250), (3, 240..320));
     }
 
     #[test]

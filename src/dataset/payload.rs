@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::dataset::backing::{Backing, Form, read_raw};
 use crate::dataset::cache::Piece;
-use crate::dataset::grid::{Band, Grid};
+use crate::dataset::grid::{ChunkRow, Grid};
 use crate::dataset::opened::OpenStore;
 use crate::dataset::pieces::{Pieces, Reader, SHARE};
 use crate::dataset::prefetch::Extents;
@@ -46,20 +46,22 @@ impl Payload {
     }
 
     /// Asks for the pieces that a sequential reader of `number` will want next.
-    fn look_ahead(&self, grid: &Grid, band: Band, form: Form, number: u64) {
+    fn look_ahead(&self, grid: &Grid, chunk_row: ChunkRow, form: Form, number: u64) {
         let context = &self.0.store.context;
         let under_way = context.prefetch.under_way();
-        // What is fetched ahead must not push out what is being read: all bands of which requests are under way, or,
-        // where bands are on disk, the pieces on their way there.
+        // What is fetched ahead must not push out what is being read: all chunk rows of which requests are under way, or,
+        // where chunk rows are on disk, the pieces on their way there.
         let piece = grid.piece_bytes().max(1);
-        let reading = match self.0.is_wide(band) {
+        let reading = match self.0.is_wide(chunk_row) {
             true => 2 + under_way.div_ceil(piece),
-            false => grid.bands_within(under_way).saturating_mul(band.pieces),
+            false => grid
+                .chunk_rows_within(under_way)
+                .saturating_mul(chunk_row.pieces),
         };
         let blocks = Extents {
             bytes: piece,
             count: grid.pieces(),
-            row: band.pieces,
+            row: chunk_row.pieces,
             reading,
         };
         let key = self.0.key(form.number(), number);
@@ -113,16 +115,16 @@ struct Held {
 
 impl Payload {
     fn read_pieces(&self, pieces: Pieces<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let band = pieces.grid.band();
+        let chunk_row = pieces.grid.chunk_row();
         let end = offset + buf.len() as u64;
         // Rows of a chunk that cuts across them come back to the same pieces: they stand where their
-        // number in the band says.
+        // number in the chunk row says.
         let mut held: Vec<Option<Held>> = Vec::new();
         let mut bytes = 0;
         let mut done = 0;
         // A piece that cannot be decoded whole: the rest of it is read chunk by chunk, too.
         let mut broken = None;
-        let _begun = (band.pieces == 1 && !buf.is_empty()).then(|| {
+        let _begun = (chunk_row.pieces == 1 && !buf.is_empty()).then(|| {
             let first = pieces.grid.run_at(offset).piece;
             self.begin(pieces, first + 1..pieces.grid.run_at(end - 1).piece + 1)
         });
@@ -133,7 +135,7 @@ impl Payload {
                 .unwrap_or(usize::MAX)
                 .min(buf.len() - done);
             let out = &mut buf[done..done + n];
-            let slot = usize::try_from(run.piece % band.pieces).unwrap_or(usize::MAX);
+            let slot = usize::try_from(run.piece % chunk_row.pieces).unwrap_or(usize::MAX);
             if let Some(Some(part)) = held.get(slot)
                 && part.piece == run.piece
                 && let Some(at) = run.at.checked_sub(part.from)
@@ -143,10 +145,10 @@ impl Payload {
                 done += n;
                 continue;
             }
-            // Of a band the request wants at most these rows, and never more than it still lacks itself.
-            let rows = (end - at) / band.row.max(1) + 2;
+            // Of a chunk row the request wants at most these rows, and never more than it still lacks itself.
+            let rows = (end - at) / chunk_row.row.max(1) + 2;
             let wanted = rows
-                .saturating_mul(band.piece_row)
+                .saturating_mul(chunk_row.piece_row)
                 .clamp(n as u64, end - at);
             if let Some(chunks) = pieces.chunks
                 && broken == Some(run.piece)
@@ -156,7 +158,7 @@ impl Payload {
                     .read_chunk(chunks, pieces.form, at, &mut buf[done..])?;
                 continue;
             }
-            let part = match self.part(pieces, band, run.piece, run.at, wanted) {
+            let part = match self.part(pieces, chunk_row, run.piece, run.at, wanted) {
                 Err(e) if e.kind == ErrorKind::Damaged && pieces.chunks.is_some() => {
                     broken = Some(run.piece);
                     continue;
@@ -165,7 +167,7 @@ impl Payload {
             };
             out.copy_from_slice(slice(&part.bytes, run.at - part.from, n)?);
             done += n;
-            if band.pieces > 1 && slot < 1 << 16 {
+            if chunk_row.pieces > 1 && slot < 1 << 16 {
                 bytes += part.bytes.len();
                 if bytes > self.0.store.context.tuning.held {
                     held.clear();
@@ -202,14 +204,14 @@ impl Payload {
     fn part(
         &self,
         pieces: Pieces<'_>,
-        band: Band,
+        chunk_row: ChunkRow,
         number: u64,
         at: u64,
         wanted: u64,
     ) -> Result<Held> {
         let inner = &self.0;
-        self.look_ahead(pieces.grid, band, pieces.form, number);
-        if let Some(spill) = inner.spill(pieces.grid, band, number)? {
+        self.look_ahead(pieces.grid, chunk_row, pieces.form, number);
+        if let Some(spill) = inner.spill(pieces.grid, chunk_row, number)? {
             let left = pieces.grid.bytes_of(number) - at;
             let len = usize::try_from(left.min(wanted)).map_err(|_| short())?;
             let mut bytes = inner.store.context.cache.pool().take(len);
@@ -235,7 +237,7 @@ impl Payload {
         })
     }
 
-    /// Gives up bands that this reader has read to their end: the kernel has their bytes now, or somebody
+    /// Gives up chunk rows that this reader has read to their end: the kernel has their bytes now, or somebody
     /// who takes samples at random from more than there is room for.
     fn note_read(&self, pieces: Pieces<'_>, offset: u64, len: usize) {
         let inner = &self.0;
@@ -244,17 +246,17 @@ impl Payload {
         if inner.len <= cache.limit() / SHARE || inner.is_shared() {
             return;
         }
-        let band = pieces.grid.band();
+        let chunk_row = pieces.grid.chunk_row();
         let end = offset + len as u64;
         let mut at = offset;
         while at < end {
-            let (number, range) = pieces.grid.band_at(at);
+            let (number, range) = pieces.grid.chunk_row_at(at);
             let here = range.end.min(end) - at;
             if inner
                 .pattern
                 .is_consumed(number, here, range.end - range.start)
             {
-                for piece in number * band.pieces..(number + 1) * band.pieces {
+                for piece in number * chunk_row.pieces..(number + 1) * chunk_row.pieces {
                     let key = inner.key(pieces.form.number(), piece);
                     cache.consumed(&key);
                 }
@@ -310,11 +312,11 @@ impl Content for Payload {
                 direct: Some(chunks),
                 ..
             } => {
-                // A band is all that lies between two offsets of the payload.
+                // A chunk row is all that lies between two offsets of the payload.
                 let mut at = from;
                 while at < self.0.len {
-                    let (number, range) = grid.band_at(at);
-                    let pieces = grid.band().pieces;
+                    let (number, range) = grid.chunk_row_at(at);
+                    let pieces = grid.chunk_row().pieces;
                     let has = |piece| {
                         let (start, shape) = grid.block(piece);
                         chunks.has_any(&start, &shape)
@@ -354,8 +356,8 @@ impl Content for Payload {
         if run.len < len as u64 {
             return Ok(None);
         }
-        let band = grid.band();
-        let part = match self.part(pieces, band, run.piece, run.at, len as u64) {
+        let chunk_row = grid.chunk_row();
+        let part = match self.part(pieces, chunk_row, run.piece, run.at, len as u64) {
             // `read_at` finds out which of the chunks is damaged.
             Err(e) if chunks.is_some() && e.kind == ErrorKind::Damaged => return Ok(None),
             part => part?,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use super::backing::{Backing, Form, SINGLE};
 use super::chunked::{Chunks, LARGEST, Source};
-use super::grid::{Band, Grid};
+use super::grid::{ChunkRow, Grid};
 use super::payload::{short, slice};
 use super::spill::Spill;
 use crate::codec::Means;
@@ -15,11 +15,11 @@ use crate::dataset::opened::OpenStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::{Request, Sink};
 
-/// The share of the cache that the pieces of one band, or the making of one piece, may take.
+/// The share of the cache that the pieces of one chunk row, or the making of one piece, may take.
 pub(super) const SHARE: u64 = 4;
 
-/// Bands that there is room for on disk; more than large ones need.
-const MOST_BANDS: u64 = 16;
+/// Chunk rows that there is room for on disk; more than large ones need.
+const MOST_CHUNK_ROWS: u64 = 16;
 
 /// The state of a payload; jobs that read ahead share it with the open file.
 pub(super) struct Reader {
@@ -214,22 +214,31 @@ impl Reader {
         bytes > self.store.context.cache.limit() / SHARE
     }
 
-    /// Returns true if the pieces of a band take more of the cache than they may.
-    pub(super) fn is_wide(&self, band: Band) -> bool {
-        band.pieces > 1 && band.bytes > self.store.context.cache.limit() / SHARE
+    /// Returns true if the pieces of a chunk row take more of the cache than they may.
+    pub(super) fn is_wide(&self, chunk_row: ChunkRow) -> bool {
+        chunk_row.pieces > 1 && chunk_row.bytes > self.store.context.cache.limit() / SHARE
     }
 
-    /// Returns the file for the pieces that a reader comes back to, if the cache cannot hold a band of them.
-    pub(super) fn spill(&self, grid: &Grid, band: Band, number: u64) -> Result<Option<&Spill>> {
+    /// Returns the file for the pieces that a reader comes back to, if the cache cannot hold a chunk row of them.
+    pub(super) fn spill(
+        &self,
+        grid: &Grid,
+        chunk_row: ChunkRow,
+        number: u64,
+    ) -> Result<Option<&Spill>> {
         let large = self.is_large(self.need(grid, number)?);
-        if !large && !self.is_wide(band) {
+        if !large && !self.is_wide(chunk_row) {
             return Ok(None);
         }
         if let Some(spill) = self.spill.get() {
             return Ok(Some(spill));
         }
-        let bands = grid.bands_within(self.store.context.prefetch.under_way());
-        match Spill::new(grid.piece_bytes(), band.pieces, bands.min(MOST_BANDS)) {
+        let chunk_rows = grid.chunk_rows_within(self.store.context.prefetch.under_way());
+        match Spill::new(
+            grid.piece_bytes(),
+            chunk_row.pieces,
+            chunk_rows.min(MOST_CHUNK_ROWS),
+        ) {
             Ok(spill) => Ok(Some(self.spill.get_or_init(|| spill))),
             // Tried again for the next piece.
             Err(e) => {

@@ -2,7 +2,7 @@
 //!
 //! A reader of rows whose chunks cut across them comes back to each chunk once a row: what the cache cannot
 //! hold meanwhile would be decoded again and again. The file has no name and ends with the handle it belongs
-//! to; it holds the pieces of as many bands as requests under way may touch.
+//! to; it holds the pieces of as many chunk rows as requests under way may touch.
 
 use std::fs::File;
 use std::io;
@@ -16,21 +16,21 @@ use crate::io::file::handle::make_room;
 /// Room that a spill leaves to others on the disk, in bytes.
 const LEAVE: u64 = 256 << 20;
 
-/// The pieces of one band that are here.
+/// The pieces of one chunk row that are here.
 struct Kept {
-    band: Option<u64>,
+    chunk_row: Option<u64>,
     /// One bit a piece.
     present: Vec<AtomicU64>,
 }
 
-/// Room for the pieces of some bands on disk; a further one takes the place of another.
+/// Room for the pieces of some chunk rows on disk; a further one takes the place of another.
 pub struct Spill {
     file: File,
     /// Bytes of a piece.
     slot: u64,
-    /// Pieces of a band.
+    /// Pieces of a chunk row.
     pieces: u64,
-    bands: Vec<RwLock<Kept>>,
+    chunk_rows: Vec<RwLock<Kept>>,
 }
 
 /// Returns the directory for temporary files of any size: not in memory, if that can be helped.
@@ -60,18 +60,18 @@ pub fn nameless(need: u64) -> io::Result<File> {
 }
 
 impl Spill {
-    /// Makes room for `bands` bands of `pieces` pieces of at most `slot` bytes; an error says where there is none.
-    pub fn new(slot: u64, pieces: u64, bands: u64) -> io::Result<Self> {
+    /// Makes room for `chunk_rows` chunk rows of `pieces` pieces of at most `slot` bytes; an error says where there is none.
+    pub fn new(slot: u64, pieces: u64, chunk_rows: u64) -> io::Result<Self> {
         let need = slot
             .checked_mul(pieces)
-            .and_then(|band| band.checked_mul(bands.max(1)))
+            .and_then(|chunk_row| chunk_row.checked_mul(chunk_rows.max(1)))
             .filter(|&n| i64::try_from(n).is_ok())
             .ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge))?;
         let file = nameless(need)?;
         let words = usize::try_from(pieces.div_ceil(64)).map_err(io::Error::other)?;
         let kept = |_| {
             RwLock::new(Kept {
-                band: None,
+                chunk_row: None,
                 present: (0..words).map(|_| AtomicU64::new(0)).collect(),
             })
         };
@@ -79,38 +79,39 @@ impl Spill {
             file,
             slot,
             pieces,
-            bands: (0..bands.max(1)).map(kept).collect(),
+            chunk_rows: (0..chunk_rows.max(1)).map(kept).collect(),
         })
     }
 
     fn place(&self, piece: u64) -> (&RwLock<Kept>, u64, u64, u64) {
-        let (band, number) = (piece / self.pieces, piece % self.pieces);
-        let place = band % self.bands.len() as u64;
+        let (chunk_row, number) = (piece / self.pieces, piece % self.pieces);
+        let place = chunk_row % self.chunk_rows.len() as u64;
         // Less than the length, which is a usize.
-        let kept = &self.bands[place as usize];
+        let kept = &self.chunk_rows[place as usize];
         let offset = (place * self.pieces + number) * self.slot;
-        (kept, band, number, offset)
+        (kept, chunk_row, number, offset)
     }
 
     /// Returns true if a piece is here.
     pub fn has(&self, piece: u64) -> bool {
-        let (kept, band, number, _) = self.place(piece);
+        let (kept, chunk_row, number, _) = self.place(piece);
         kept.read()
             .unwrap_or_else(|e| e.into_inner())
-            .has(band, number)
+            .has(chunk_row, number)
     }
 
-    /// Returns true if a piece is here, without waiting: false also while the band is about to change.
+    /// Returns true if a piece is here, without waiting: false also while the chunk row is about to change.
     pub fn has_for_sure(&self, piece: u64) -> bool {
-        let (kept, band, number, _) = self.place(piece);
-        kept.try_read().is_ok_and(|kept| kept.has(band, number))
+        let (kept, chunk_row, number, _) = self.place(piece);
+        kept.try_read()
+            .is_ok_and(|kept| kept.has(chunk_row, number))
     }
 
     /// Fills `buf` from byte `at` of a piece; false if the piece is not here.
     pub fn read(&self, piece: u64, at: u64, buf: &mut [u8]) -> io::Result<bool> {
-        let (kept, band, number, offset) = self.place(piece);
+        let (kept, chunk_row, number, offset) = self.place(piece);
         let kept = kept.read().unwrap_or_else(|e| e.into_inner());
-        if !kept.has(band, number) {
+        if !kept.has(chunk_row, number) {
             return Ok(false);
         }
         self.file.read_exact_at(buf, offset + at)?;
@@ -123,16 +124,16 @@ impl Spill {
         piece: u64,
         write: impl FnOnce(&mut dyn FnMut(u64, &[u8]) -> io::Result<()>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let (lock, band, number, offset) = self.place(piece);
+        let (lock, chunk_row, number, offset) = self.place(piece);
         let kept = loop {
             let kept = lock.read().unwrap_or_else(|e| e.into_inner());
-            if kept.band == Some(band) {
+            if kept.chunk_row == Some(chunk_row) {
                 break kept;
             }
             drop(kept);
             let mut kept = lock.write().unwrap_or_else(|e| e.into_inner());
-            if kept.band != Some(band) {
-                kept.band = Some(band);
+            if kept.chunk_row != Some(chunk_row) {
+                kept.chunk_row = Some(chunk_row);
                 kept.present
                     .iter()
                     .for_each(|word| word.store(0, Ordering::Relaxed));
@@ -157,8 +158,8 @@ impl Kept {
         self.present.get(usize::try_from(number / 64).ok()?)
     }
 
-    fn has(&self, band: u64, number: u64) -> bool {
-        self.band == Some(band)
+    fn has(&self, chunk_row: u64, number: u64) -> bool {
+        self.chunk_row == Some(chunk_row)
             && self
                 .word(number)
                 .is_some_and(|word| word.load(Ordering::Acquire) >> (number % 64) & 1 == 1)
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_two_bands_are_kept() {
+    fn pieces_of_two_chunk_rows_are_kept() {
         let spill = Spill::new(150, 70, 2).unwrap();
         let mut buf = [0; 20];
         assert!(!spill.read(69, 0, &mut buf).unwrap());
@@ -187,7 +188,7 @@ mod tests {
         assert!(spill.has(69) && spill.has(70) && !spill.has(71));
         assert!(spill.read(69, 90, &mut buf).unwrap());
         assert_eq!(buf, [1; 20]);
-        // The third band takes the place of the first.
+        // The third chunk row takes the place of the first.
         put(&spill, 140, 3);
         assert!(!spill.has(69) && spill.has(70));
         assert!(spill.read(140, 0, &mut buf).unwrap());

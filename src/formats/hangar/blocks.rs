@@ -64,7 +64,7 @@ pub(super) struct StackBlocks {
 }
 
 /// A row that is a chunk of its own, to be read together with its neighbours.
-struct ChunkRow {
+struct RowChunk {
     row: usize,
     file: Arc<Collection>,
     rows: Arc<Rows>,
@@ -165,7 +165,7 @@ impl StackBlocks {
     }
 
     /// Returns where a row is, if it is a chunk of its own.
-    fn near(&self, row: usize, at: usize, before: &mut Before) -> Result<Option<ChunkRow>> {
+    fn near(&self, row: usize, at: usize, before: &mut Before) -> Result<Option<RowChunk>> {
         let repository = self.view.repository();
         let records = match &before.records {
             Some((block, records)) if *block == at / BLOCK => records.clone(),
@@ -202,7 +202,7 @@ impl StackBlocks {
         let stored = rows
             .stored(place, &count)
             .filter(|stored| rows.dtype == self.dtype && stored.is_plausible());
-        Ok(stored.map(|stored| ChunkRow {
+        Ok(stored.map(|stored| RowChunk {
             row,
             file,
             rows,
@@ -229,7 +229,7 @@ impl StackBlocks {
         if out.len() != row * (last - first) {
             return Err(Error::damaged("a block of another size"));
         }
-        let mut near: Vec<ChunkRow> = Vec::with_capacity(last - first);
+        let mut near: Vec<RowChunk> = Vec::with_capacity(last - first);
         let mut before = Before::default();
         for at in first..last {
             match self.near(at - first, at, &mut before)? {
@@ -257,7 +257,7 @@ impl StackBlocks {
     }
 
     /// Rows whose chunks lie near each other in one file.
-    fn read(&self, span: &[ChunkRow], row: usize, out: &mut [u8]) -> Result<()> {
+    fn read(&self, span: &[RowChunk], row: usize, out: &mut [u8]) -> Result<()> {
         let (Some(first), Some(last)) = (span.first(), span.last()) else {
             return Ok(());
         };
@@ -411,11 +411,11 @@ fn stored<'b>(
 }
 
 /// Returns how many of the chunks, sorted by file and address, are read together; `None` of none.
-fn together(near: &[ChunkRow]) -> Option<usize> {
+fn together(near: &[RowChunk]) -> Option<usize> {
     let first = near.first()?;
     let start = first.stored.slot.addr;
     let mut end = start;
-    let fits = |n: &ChunkRow| {
+    let fits = |n: &RowChunk| {
         let slot = n.stored.slot;
         let next = slot.addr.saturating_add(u64::from(slot.size));
         let near = slot.addr.saturating_sub(end) <= GAP && slot.addr >= start;

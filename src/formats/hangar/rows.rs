@@ -179,19 +179,19 @@ impl Rows {
         match &self.source {
             RowStorage::Nothing => false,
             RowStorage::Chunked { chunk, direct, .. } => {
-                self.has_band(chunk, direct, row / chunk[0])
+                self.has_chunk_row(chunk, direct, row / chunk[0])
             }
             _ => row < self.shape[0],
         }
     }
 
-    fn has_band(&self, chunk: &[u64], direct: &DirectChunks, band: u64) -> bool {
+    fn has_chunk_row(&self, chunk: &[u64], direct: &DirectChunks, chunk_row: u64) -> bool {
         let per: usize = self.shape[1..]
             .iter()
             .zip(&chunk[1..])
             .map(|(d, c)| usize::try_from(d.div_ceil(*c)).unwrap_or(usize::MAX))
             .fold(1, usize::saturating_mul);
-        let from = usize::try_from(band)
+        let from = usize::try_from(chunk_row)
             .unwrap_or(usize::MAX)
             .saturating_mul(per);
         let slots = direct.table.slots.get(from..from.saturating_add(per));
@@ -249,7 +249,7 @@ impl Rows {
         match &self.source {
             RowStorage::Nothing => Vec::new(),
             RowStorage::Chunked { chunk, direct, .. } => (0..self.shape[0])
-                .filter(|row| self.has_band(chunk, direct, row / chunk[0]))
+                .filter(|row| self.has_chunk_row(chunk, direct, row / chunk[0]))
                 .collect(),
             _ => (0..self.shape[0]).collect(),
         }

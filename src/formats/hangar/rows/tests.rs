@@ -73,12 +73,12 @@ proptest! {
     #[test]
     fn samples_are_put_together_from_any_chunks(
         rows in 1_u64..5,
-        band in 1_u64..3,
+        chunk_row in 1_u64..3,
         dims in proptest::collection::vec((1_u64..7, 1_u64..7, 1_u64..7), 1..4),
         row in 0_u64..5,
     ) {
         let shape: Vec<u64> = std::iter::once(rows).chain(dims.iter().map(|d| d.0)).collect();
-        let chunk: Vec<u64> = std::iter::once(band).chain(dims.iter().map(|d| d.1.min(d.0))).collect();
+        let chunk: Vec<u64> = std::iter::once(chunk_row).chain(dims.iter().map(|d| d.1.min(d.0))).collect();
         let count: Vec<u64> = dims.iter().map(|d| d.2.min(d.0)).collect();
         let (_dir, file, dataset) = dataset(&shape, &chunk);
         let Ok(part) = dataset.part(row, &count) else {
