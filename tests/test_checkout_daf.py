@@ -2,6 +2,7 @@
 made anew, and h5py on the files of the layer by the rules of daf's own reader (an object's file holds the axes that it uses)."""
 
 import errno
+import io
 import os
 import shutil
 
@@ -102,6 +103,54 @@ def test_a_sparse_matrix_as_a_directory_and_as_one_file(store, tmp_path):
         assert sorted(os.listdir(m.path)) == ["cell#.npy", "cell#age.npy", "cell,gene#npz", "cell,gene#npz.npz", "gene#.npy"]
     with h5py.File(newest(store, "cell,gene#npz")) as file:
         assert list(file["cell,gene#npz"].attrs["shape"]) == [3, 4]
+
+
+def test_a_closed_file_reads_as_what_is_stored(store):
+    """Even while a copy of its descriptor is open, as after any close for a moment: the kernel tells of the last one later."""
+    def written(matrix):
+        """An archive whose "format" is not said, and that has a member which is not stored."""
+        out = io.BytesIO()
+        np.savez(out, data=matrix.data, indices=matrix.indices, indptr=matrix.indptr, shape=matrix.shape, extra=np.arange(5))
+        return out.getvalue()
+
+    first = scipy.sparse.csr_matrix(np.array([[1, 0, 2, 0], [0, 0, 0, 0], [0, 3, 0, 4.5]]))
+    second = scipy.sparse.csr_matrix(np.array([[0, 9, 0, 0], [0, 0, 8, 0], [7, 0, 0, 6.5]]))
+    for flags in (os.O_WRONLY, os.O_RDWR):
+        with open_checkout(store) as m:
+            path = m / "cell,gene#s.npz"
+            handle = os.open(path, flags | os.O_CREAT | os.O_TRUNC)
+            copy = os.dup(handle)
+            try:
+                os.write(handle, written(first))
+                os.close(handle)
+                np.testing.assert_array_equal(loaded(m, "cell,gene#s"), first.toarray())
+                assert "cell,gene#s.npz" in os.listdir(m.path)
+                # Whoever goes on with the copy is seen by all until that is closed.
+                os.ftruncate(copy, 0)
+                os.pwrite(copy, written(second)[:100], 0)
+                assert path.read_bytes() == written(second)[:100]
+                os.pwrite(copy, written(second)[100:], 100)
+            finally:
+                os.close(copy)
+            np.testing.assert_array_equal(loaded(m, "cell,gene#s"), second.toarray())
+            assert m.errors() == []
+        with open_checkout(store) as m:
+            np.testing.assert_array_equal(loaded(m, "cell,gene#s"), second.toarray())
+
+
+def test_an_array_that_is_mapped_is_read_as_it_is_written(store):
+    """The descriptor of a map is closed long before the map is."""
+    with open_checkout(store) as m:
+        path = m / "cell#score.npy"
+        array = np.lib.format.open_memmap(path, "w+", np.float64, (3,))
+        array[:] = [1, 2, 3]
+        np.testing.assert_array_equal(np.load(path), [1, 2, 3])
+        array[:] = [4, 5, 6]
+        np.testing.assert_array_equal(np.load(path), [4, 5, 6])
+        array.flush()
+        del array
+        until(lambda: m.status()["checkout"]["scratch_files"] == 0, "the last close")
+        np.testing.assert_array_equal(np.load(path), [4, 5, 6])
 
 
 def test_parts_wait_for_each_other(store, tmp_path):

@@ -81,6 +81,22 @@ struct Handle {
     is_closed: AtomicBool,
 }
 
+impl Handle {
+    /// Notes that a descriptor was closed, or that something is written.
+    fn mark(&self, is_closed: bool) {
+        if self.is_closed.load(Ordering::Acquire) == is_closed {
+            return;
+        }
+        let mut state = self.body.state();
+        if self.is_closed.swap(is_closed, Ordering::AcqRel) != is_closed {
+            state.unclosed = match is_closed {
+                true => state.unclosed.saturating_sub(1),
+                false => state.unclosed + 1,
+            };
+        }
+    }
+}
+
 /// A file that a thread is about to open for writing.
 #[derive(Clone)]
 pub(super) struct Found(Arc<Body>);
@@ -287,7 +303,7 @@ impl Writer {
     fn mark(&self, handle: u64, is_closed: bool) -> Option<Arc<Body>> {
         let handles = self.handles.read().unwrap_or_else(|e| e.into_inner());
         handles.get(&handle).map(|handle| {
-            handle.is_closed.store(is_closed, Ordering::Release);
+            handle.mark(is_closed);
             handle.body.clone()
         })
     }

@@ -44,6 +44,8 @@ pub struct State {
     pub origin: Option<Vec<Vec<u8>>>,
     /// Handles that may write.
     pub writers: u32,
+    /// Those of them of which no descriptor was closed since something was written through them.
+    pub unclosed: u32,
     /// Threads that were told to look it up again, and when. The kernel does so within the same call.
     pub awaited: Vec<(u32, Instant)>,
     pub mode: u32,
@@ -132,6 +134,7 @@ impl Body {
                 path: Some(path),
                 origin: None,
                 writers: 0,
+                unclosed: 0,
                 awaited: Vec::new(),
                 mode: maker.mode,
                 uid: maker.uid,
@@ -201,6 +204,18 @@ impl Body {
     /// It differs from what is stored.
     pub fn is_dirty(&self) -> bool {
         self.state().is_dirty(self.changes())
+    }
+
+    /// Returns true if it is stored as it is and was closed, though the kernel has not said yet that this was the last
+    /// descriptor: from then on programs read what was stored, which may be another form of what they wrote. Who could map
+    /// an array may go on in memory after closing it, so that is read as it is written.
+    pub fn reads_as_stored(&self) -> bool {
+        let changes = self.changes();
+        let state = self.state();
+        let is_array = |path: &Vec<Vec<u8>>| path.last().is_some_and(|n| n.ends_with(b".npy"));
+        let may_be_mapped = state.is_mappable && state.path.as_ref().is_some_and(is_array);
+        let is_closed = state.writers > 0 && state.unclosed == 0;
+        is_closed && !may_be_mapped && !state.is_dirty(changes)
     }
 
     /// Its state after `changes` changes is stored, with time `mtime`.
@@ -435,7 +450,7 @@ impl VirtualFile for ScratchFile {
     }
 
     fn is_current(&self) -> bool {
-        true
+        !self.0.reads_as_stored()
     }
 
     fn mode(&self) -> u32 {

@@ -94,7 +94,9 @@ impl Fs {
         if flags.truncate
             && let Err(e) = body.set_len(0)
         {
-            body.state().writers -= 1;
+            let mut state = body.state();
+            (state.writers, state.unclosed) = (state.writers - 1, state.unclosed - 1);
+            drop(state);
             if body.is_untouched() {
                 writer.pending.drop_idle(body);
             }
@@ -352,9 +354,9 @@ impl Fs {
         let mut handles = writer.handles.write().unwrap_or_else(|e| e.into_inner());
         let closed = handles.remove(&handle);
         drop(handles);
-        let Some(Handle { body, .. }) = closed else {
-            return;
-        };
+        let Some(closed) = closed else { return };
+        closed.mark(true);
+        let body = closed.body;
         let last = {
             let mut state = body.state();
             state.writers = state.writers.saturating_sub(1);

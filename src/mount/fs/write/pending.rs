@@ -29,6 +29,13 @@ pub(super) enum Entry {
     Unwritten,
 }
 
+impl Entry {
+    /// Returns true for a file of which what is stored is shown already.
+    fn reads_as_stored(&self) -> bool {
+        matches!(self, Self::File(body) if body.reads_as_stored())
+    }
+}
+
 /// All of them. Any thread may use it.
 #[derive(Default)]
 pub(super) struct Pending {
@@ -67,6 +74,7 @@ impl Pending {
         }
         state.is_mappable = flags.reads || (state.is_mappable && !flags.truncate);
         state.writers += 1;
+        state.unclosed += 1;
         state.awaited.retain(|(other, _)| *other != flags.thread);
         Some(())
     }
@@ -320,7 +328,7 @@ impl Directory for PendingDirectory {
             .pending
             .below(&self.path)
             .into_iter()
-            .filter(|(at, _)| at.len() == self.path.len() + 1)
+            .filter(|(at, entry)| at.len() == self.path.len() + 1 && !entry.reads_as_stored())
             .filter_map(|(mut at, entry)| Some((at.pop()?, entry)))
             .collect();
         let listing = match &self.below {
@@ -347,7 +355,10 @@ impl Directory for PendingDirectory {
 
     fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
         let path = self.child(name);
-        let entry = self.pending.get(&path);
+        let entry = self
+            .pending
+            .get(&path)
+            .filter(|entry| !entry.reads_as_stored());
         let stored = match (&entry, &self.below) {
             (None | Some(Entry::Directory(_)), Some(below)) => below.lookup(name)?,
             _ => None,
