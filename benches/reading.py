@@ -1,4 +1,4 @@
-"""Reading one large array: `cat`, NumPy, random pieces."""
+"""Reading one large array: `cat`, NumPy, random ranges."""
 
 from report import Row, measure
 from system import COLD, BenchError, Npyfs, drop, run, timed
@@ -11,7 +11,7 @@ class Reading:
 
     def __init__(self, arrays, point, worker, pairs, limit):
         self.arrays, self.point, self.worker, self.pairs, self.limit = arrays, point, worker, pairs, limit
-        self.decoded = []  # of every cold cat of the gzip dataset: bytes, pieces
+        self.decoded = []  # of every cold cat of the gzip dataset: bytes, blocks
         self.read_ahead = None
 
     def check(self):
@@ -142,6 +142,6 @@ class Reading:
             return {"condition": "a cat of a gzip dataset decodes each chunk once", "met": None, "data": "not measured"}
         met = all(bytes_ == want[0] for bytes_, _ in self.decoded)
         seen = sorted(set(self.decoded))
-        shown = ", ".join(f"{b} bytes decoded in {p} pieces" for b, p in seen)
+        shown = ", ".join(f"{b} bytes decoded in {n} blocks" for b, n in seen)
         return {"condition": "a cat of a gzip dataset decodes each chunk once", "met": met,
                 "data": f"{len(self.decoded)} cold runs: {shown}; the dataset has {want[0]} bytes in {want[1]} chunks"}

@@ -1,17 +1,17 @@
-//! The path from a byte range of an array's payload to the pieces that hold it.
+//! The path from a byte range of an array's payload to the blocks that hold it.
 
 pub mod access_pattern;
 pub mod backing;
-pub mod block;
-pub mod blocks;
+mod blocks;
 pub mod cache;
 pub mod chunked;
 pub mod context;
 pub mod external;
 pub mod grid;
+pub mod hyperslab;
+pub mod measured_blocks;
 pub mod opened;
 pub mod payload;
-mod pieces;
 pub mod prefetch;
 pub(crate) mod record;
 pub mod spill;

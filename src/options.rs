@@ -44,7 +44,7 @@ pub struct FsOptions {
     pub sep: u8,
     /// Show HDF5 attributes as extended attributes.
     pub xattrs: bool,
-    /// Budget of the cache of decoded pieces, in bytes.
+    /// Budget of the cache of decoded blocks, in bytes.
     pub cache_size: u64,
     /// Policy for references that lead out of a file.
     pub external: External,

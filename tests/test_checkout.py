@@ -265,9 +265,9 @@ def test_dd_truncate_and_append_change_a_part(store, arrays):
     with open_checkout(store) as m:
         raw = np.arange(10.0)
         raw[4:6] = [40, 50]
-        piece = arrays / "piece"
-        piece.write_bytes(raw[4:6].tobytes())
-        run(["dd", f"if={piece}", f"of={m / 'x.npy'}", "bs=8", "seek=20", "conv=notrunc"], check=True)
+        part = arrays / "part"
+        part.write_bytes(raw[4:6].tobytes())
+        run(["dd", f"if={part}", f"of={m / 'x.npy'}", "bs=8", "seek=20", "conv=notrunc"], check=True)
         same(m / "x.npy", raw)
         with open(m / "x.npy", "r+b") as file:
             file.seek(128)

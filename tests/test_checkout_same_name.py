@@ -113,9 +113,9 @@ def test_a_name_that_exists_is_never_stale(store, ways, name, size):
         assert not unexpected, refused
         until(lambda: m.status()["checkout"]["unfinished"] == [], "the end of writing")
         array = np.load(m / name)
-        # Who overwrites does so in two pieces, and between them another may write his.
-        pieces = array[:9], array[9:]
-        assert array.shape == (size,) and all((piece == piece[0]).all() for piece in pieces if len(piece)), array
+        # Who overwrites does so in two writes, and between them another may write his.
+        parts = array[:9], array[9:]
+        assert array.shape == (size,) and all((part == part[0]).all() for part in parts if len(part)), array
 
 
 def test_a_new_name_that_is_refused_again_and_again(store):

@@ -29,8 +29,8 @@ def virtual(group, name, *sources, fill=0):
     group.create_virtual_dataset(name, layout, fillvalue=fill)
 
 
-def raw(group, name, *pieces):
-    group.create_dataset(name, (sum(size for _, _, size in pieces),), "u1", external=list(pieces))
+def raw(group, name, *parts):
+    group.create_dataset(name, (sum(size for _, _, size in parts),), "u1", external=list(parts))
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +58,13 @@ def place(tmp_path_factory):
         file["own"] = INSIDE
         file["sub/own"] = INSIDE
         raw(file, "raw_same", ("raw.bin", 0, 256))
-        raw(file, "raw_same_pieces", ("raw.bin", HALF, HALF), ("raw.bin", 0, HALF))
+        raw(file, "raw_same_parts", ("raw.bin", HALF, HALF), ("raw.bin", 0, HALF))
         raw(file, "raw_parent", ("../out/secret.bin", 0, 256))
         raw(file, "raw_absolute", (os.fspath(outside / "secret.bin"), 0, 256))
         raw(file, "raw_dots", ("./../in/../out/secret.bin", 0, 256))
         raw(file, "raw_symlink", ("link.bin", 0, 256))
         raw(file, "raw_symlinked_folder", ("linkdir/secret.bin", 0, 256))
-        raw(file, "raw_second_piece", ("raw.bin", 0, HALF), ("../out/secret.bin", 0, HALF))
+        raw(file, "raw_second_part", ("raw.bin", 0, HALF), ("../out/secret.bin", 0, HALF))
         raw(file, "sub/raw_parent", ("../out/secret.bin", 0, 256))
         virtual(file, "vds_same", ("peer.h5", "d"), ("peer.h5", "g/d"))
         virtual(file, "vds_own_file", ("store.h5", "own"), (".", "sub/own"))
@@ -93,7 +93,7 @@ def place(tmp_path_factory):
 
 
 SAME = {  # names that stay in the directory -> their arrays
-    "raw_same": INSIDE, "raw_same_pieces": np.concatenate([INSIDE[HALF:], INSIDE[:HALF]]), "vds_same": np.stack([INSIDE, INSIDE]),
+    "raw_same": INSIDE, "raw_same_parts": np.concatenate([INSIDE[HALF:], INSIDE[:HALF]]), "vds_same": np.stack([INSIDE, INSIDE]),
     "vds_missing": np.full((1, 256), 9, "u1"), "link_same": INSIDE,
 }
 OUTSIDE = {  # names that lead out -> their arrays where everything is allowed
@@ -101,7 +101,7 @@ OUTSIDE = {  # names that lead out -> their arrays where everything is allowed
                      "link_symlink", "link_symlinked_folder", "link_nested", "link_nested_group", "link_to_raw"], SECRET),
     **dict.fromkeys(["vds_parent", "vds_absolute", "vds_symlink", "vds_symlinked_folder", "vds_nested_raw", "vds_nested_vds", "vds_nested_link",
                      "vds_own_link", "vds_own_raw", "link_to_vds"], SECRET.reshape(1, 256)),
-    "raw_second_piece": np.concatenate([INSIDE[:HALF], SECRET[:HALF]]), "vds_mixed": np.stack([INSIDE, SECRET]),
+    "raw_second_part": np.concatenate([INSIDE[:HALF], SECRET[:HALF]]), "vds_mixed": np.stack([INSIDE, SECRET]),
 }
 OWN = {"own": INSIDE, "sub/own": INSIDE, "vds_own_file": np.stack([INSIDE, INSIDE])}
 SAME_GROUPS, OUTSIDE_GROUPS = ["link_same_group"], ["link_out_group"]

@@ -209,11 +209,11 @@ def assert_old_or_stale(handle, old):
     """Whatever an open handle still delivers is the old content."""
     for start in range(0, len(old), 100_000):
         try:
-            piece = os.pread(handle, 100_000, start)
+            part = os.pread(handle, 100_000, start)
         except OSError as problem:
             assert problem.errno == errno.ESTALE
         else:
-            assert piece == old[start:start + len(piece)] and piece, f"at {start}: neither old content nor ESTALE"
+            assert part == old[start:start + len(part)] and part, f"at {start}: neither old content nor ESTALE"
 
 
 def test_objects_that_come_and_go(store):

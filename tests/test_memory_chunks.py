@@ -81,10 +81,10 @@ def test_a_chunk_of_512_mib(tmp_path):
 
 
 def test_several_readers_of_large_chunks(tmp_path):
-    """Of one array and of two, with chunks in bands and in a row, all at the same time."""
+    """Of one array and of two, in chunk rows of one chunk, of several, and cut along two dimensions, all at the same time."""
     cache, path = 8 * MIB, tmp_path / "x.h5"
     values = numbers(48 * MIB)
-    shapes = {"row": ((48 * MIB,), (24 * MIB,)), "band": ((4, 12 * MIB), (4, 6 * MIB)), "deep": ((3, 4, 4 * MIB), (3, 2, 3 * MIB))}
+    shapes = {"row": ((48 * MIB,), (24 * MIB,)), "several": ((4, 12 * MIB), (4, 6 * MIB)), "deep": ((3, 4, 4 * MIB), (3, 2, 3 * MIB))}
     with h5py.File(path, "w") as file:
         for name, (shape, chunk) in shapes.items():
             file.create_dataset(name, data=values.reshape(shape), chunks=chunk, compression="lzf")

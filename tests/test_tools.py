@@ -156,9 +156,9 @@ def test_cat_by_eight_processes_at_once(mount, truth):
         waiting = set(range(len(readers)))
         while waiting:  # all of them advance together
             for i in list(waiting):
-                piece = readers[i].stdout.read(1 << 16)
-                sums[i].update(piece)
-                if not piece:
+                part = readers[i].stdout.read(1 << 16)
+                sums[i].update(part)
+                if not part:
                     waiting.discard(i)
         for reader, digest, path in zip(readers, sums, paths):
             assert (reader.wait(60), reader.stderr.read()) == (0, b"")

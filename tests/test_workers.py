@@ -85,7 +85,7 @@ def test_a_hanging_worker_costs_time_and_no_data(store):
         read_somewhere(mount, values)
         stopped = workers(mount.pid)
         assert signal_all(stopped, signal.SIGSTOP) >= 1
-        for _ in range(8):  # at least one is no piece that is still in memory
+        for _ in range(8):  # at least one is no block that is still in memory
             read_somewhere(mount, values)
         assert np.array_equal(np.load(mount / "x.npy"), values)
         assert mount.status()["worker_restarts"] >= 1

@@ -17,7 +17,7 @@ use super::compression::{CHUNK, Compression, SMALLEST};
 use super::format::Registry;
 use super::index::StoredObject;
 use super::workplace::Workplace;
-use crate::dataset::grid::row_piece;
+use crate::dataset::grid::row_block;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::edit::{EditStep, Editor, ObjectPath, Recodable, SourceFile, source};
 use crate::io::content::Content;
@@ -232,7 +232,7 @@ fn compress(
     }
     for dataset in found {
         let bytes = size(&dataset);
-        let chunk = row_piece(&dataset.shape, dataset.element, CHUNK);
+        let chunk = row_block(&dataset.shape, dataset.element, CHUNK);
         let file = StoreFile::open(part)?;
         let encoding = compression.encoding();
         let start = editor.contiguous(&file, &dataset)?;

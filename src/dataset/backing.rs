@@ -11,8 +11,8 @@ use crate::error::Result;
 use crate::hdf5::TextForm;
 use crate::io::lru::WeightedLru;
 
-/// Pieces that libhdf5 reads where the file names no chunks, in bytes.
-pub const ROW_PIECE: u64 = 1 << 20;
+/// Blocks that libhdf5 reads where the file names no chunks, in bytes.
+pub const ROW_BLOCK: u64 = 1 << 20;
 
 /// The source of a dataset's bytes.
 pub enum Backing {
@@ -29,16 +29,16 @@ pub enum Backing {
         /// One element, repeated behind the parts.
         fill: Vec<u8>,
     },
-    /// Pieces that are decoded.
-    Pieces {
-        /// The pieces.
+    /// Blocks that are decoded.
+    Blocks {
+        /// The blocks.
         grid: Grid,
-        /// The chunks themselves, where a piece gathers several: one that is damaged must not cost the
+        /// The chunks themselves, where a block gathers several: one that is damaged must not cost the
         /// others.
         chunks: Option<Grid>,
-        /// The form in which pieces are asked for.
+        /// The form in which blocks are asked for.
         form: Form,
-        /// Reads pieces here; otherwise libhdf5 does.
+        /// Reads blocks here; otherwise libhdf5 does.
         direct: Option<Box<Chunks>>,
     },
 }
@@ -51,7 +51,7 @@ impl Backing {
             Self::Memory(bytes) => bytes.len(),
             Self::Contiguous(_) => 0,
             Self::Raw { parts, .. } => parts.len() * size_of::<RawFile>(),
-            Self::Pieces { direct, .. } => direct.as_ref().map_or(0, |chunks| chunks.weight()),
+            Self::Blocks { direct, .. } => direct.as_ref().map_or(0, |chunks| chunks.weight()),
         };
         own + 256
     }
@@ -61,7 +61,7 @@ impl Backing {
         matches!(
             self,
             Self::Raw { .. }
-                | Self::Pieces {
+                | Self::Blocks {
                     form: Form::Virtual,
                     ..
                 }
@@ -110,7 +110,7 @@ pub struct RawFile {
     pub end: u64,
 }
 
-/// The form in which a piece is asked for.
+/// The form in which a block is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Elements as NumPy has them.

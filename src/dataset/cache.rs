@@ -1,14 +1,14 @@
-//! Decoded pieces of datasets, least recently used first out, bounded in bytes.
+//! Decoded blocks of datasets, least recently used first out, bounded in bytes.
 //!
-//! A piece is decoded once however many readers wait for it. A failure is handed to everyone who waits
+//! A block is decoded once however many readers wait for it. A failure is handed to everyone who waits
 //! and is not remembered. What is being decoded counts from its beginning: room is made first, and who finds
-//! none waits for others to finish. A piece larger than the whole budget is decoded when nothing else is,
-//! handed out, and not kept. Loading a piece must not ask for another one, unless it says so (`Need::gathers`): such
-//! pieces have a share of the budget that they wait for among themselves, and all others go on in what is left.
+//! none waits for others to finish. A block larger than the whole budget is decoded when nothing else is,
+//! handed out, and not kept. Loading a block must not ask for another one, unless it says so (`Need::gathers`): such
+//! blocks have a share of the budget that they wait for among themselves, and all others go on in what is left.
 
+mod block;
 mod counters;
 mod flight;
-mod piece;
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -20,37 +20,37 @@ use lru::LruCache;
 use crate::error::Result;
 use crate::io::buffer::{Buffer, Pool};
 use crate::io::lru::WeightedLru;
+pub use block::{Block, Key, Need};
+use block::{OVERHEAD, cost};
 pub use counters::CacheStatus;
 use counters::Counters;
 use flight::{Flight, Landing};
-pub use piece::{Key, Need, Piece};
-use piece::{OVERHEAD, cost};
 
 struct Entry {
-    piece: Piece,
+    block: Block,
     /// Decoded ahead of a reader who has not come yet.
     ahead: bool,
 }
 
 struct Inner {
-    /// The pieces kept; each weighs its cost.
-    pieces: WeightedLru<Key, Entry>,
-    /// Bytes of the pieces being decoded.
+    /// The blocks kept; each weighs its cost.
+    blocks: WeightedLru<Key, Entry>,
+    /// Bytes of the blocks being decoded.
     reserved: u64,
-    /// Of the pieces that are being made of others.
+    /// Of the blocks that are being made of others.
     gathering: u64,
     flights: HashMap<Key, Arc<Flight>>,
-    /// Pieces that some reader has read to their end lately: another one, behind him, gets their bytes from the
+    /// Blocks that some reader has read to their end lately: another one, behind him, gets their bytes from the
     /// kernel, and they are not worth decoding ahead. Forgotten when one of them is asked for after all.
     consumed: LruCache<Key, ()>,
 }
 
 impl Inner {
     fn has(&self, key: &Key) -> bool {
-        self.pieces.contains(key) || self.flights.contains_key(key)
+        self.blocks.contains(key) || self.flights.contains_key(key)
     }
 
-    /// The count that the room for a piece is taken from.
+    /// The count that the room for a block is taken from.
     fn taken(&mut self, need: Need) -> &mut u64 {
         match need.gathers {
             true => &mut self.gathering,
@@ -68,13 +68,13 @@ impl Inner {
     }
 }
 
-/// The share of the budget that pieces may take while they are made of others.
+/// The share of the budget that blocks may take while they are made of others.
 const GATHERING: u64 = 4;
 
-/// Pieces of which is remembered that they were read.
+/// Blocks of which is remembered that they were read.
 const MOST_CONSUMED: usize = 4096;
 
-/// The cache of decoded pieces, shared by all stores of a mount.
+/// The cache of decoded blocks, shared by all stores of a mount.
 pub struct Cache {
     limit: u64,
     pool: Arc<Pool>,
@@ -96,7 +96,7 @@ impl Cache {
             limit,
             pool: Arc::new(Pool::lasting()),
             inner: Mutex::new(Inner {
-                pieces: WeightedLru::new(limit),
+                blocks: WeightedLru::new(limit),
                 reserved: 0,
                 gathering: 0,
                 flights: HashMap::new(),
@@ -119,47 +119,47 @@ impl Cache {
         self.limit
     }
 
-    /// Returns true if a piece of this size can be kept.
+    /// Returns true if a block of this size can be kept.
     pub fn holds(&self, len: usize) -> bool {
         len as u64 + OVERHEAD <= self.limit
     }
 
-    /// Returns true if a piece is here, or will be soon.
+    /// Returns true if a block is here, or will be soon.
     pub fn has(&self, key: &Key) -> bool {
         lock(&self.inner).has(key)
     }
 
-    /// Returns true if a piece is being decoded: a reader would have to wait for it.
+    /// Returns true if a block is being decoded: a reader would have to wait for it.
     pub fn is_under_way(&self, key: &Key) -> bool {
         lock(&self.inner).flights.contains_key(key)
     }
 
-    /// Returns the number of pieces that are being decoded now.
+    /// Returns the number of blocks that are being decoded now.
     pub fn decoding(&self) -> usize {
         let inner = lock(&self.inner);
         inner.flights.values().filter(|f| f.decodes).count()
     }
 
-    /// Returns the piece, from memory or from `fill`, which fills a buffer of old bytes; whoever comes second waits
+    /// Returns the block, from memory or from `fill`, which fills a buffer of old bytes; whoever comes second waits
     /// for the first.
     pub fn read(
         &self,
         key: Key,
         need: Need,
         fill: impl FnOnce(&mut [u8]) -> Result<()>,
-    ) -> Result<Piece> {
+    ) -> Result<Block> {
         self.reader(lock(&self.inner), key, need, || self.filled(need, fill))
     }
 
-    /// Returns the piece as `read` does; `None` if it is not here and `elsewhere()`, which is asked when nobody can
-    /// give the piece up in between.
+    /// Returns the block as `read` does; `None` if it is not here and `elsewhere()`, which is asked when nobody can
+    /// give the block up in between.
     pub fn read_unless(
         &self,
         key: Key,
         need: Need,
         elsewhere: impl FnOnce() -> bool,
         fill: impl FnOnce(&mut [u8]) -> Result<()>,
-    ) -> Result<Option<Piece>> {
+    ) -> Result<Option<Block>> {
         let inner = lock(&self.inner);
         if !inner.has(&key) && elsewhere() {
             return Ok(None);
@@ -168,7 +168,7 @@ impl Cache {
             .map(Some)
     }
 
-    /// Decodes a piece for a reader who will come, unless it is here, there is no room, or it is not `wanted`
+    /// Decodes a block for a reader who will come, unless it is here, there is no room, or it is not `wanted`
     /// any more: that is asked when no reader can slip in between.
     pub fn ahead(
         &self,
@@ -191,18 +191,18 @@ impl Cache {
         let _ = self.load(inner, key, flight, need, true, || self.filled(need, fill));
     }
 
-    /// Counts a piece that was decoded for somebody who keeps it himself.
+    /// Counts a block that was decoded for somebody who keeps it himself.
     pub fn passed_on(&self, len: usize) {
         self.counters.misses.fetch_add(1, Relaxed);
         let decoded = &self.counters.decoded_bytes;
         decoded.fetch_add(len as u64, Relaxed);
     }
 
-    /// Gives up a piece that nobody will want again.
+    /// Gives up a block that nobody will want again.
     pub fn consumed(&self, key: &Key) {
         let mut inner = lock(&self.inner);
         inner.consumed.put(*key, ());
-        if inner.pieces.pop(key).is_some() {
+        if inner.blocks.pop(key).is_some() {
             self.counters.consumed.fetch_add(1, Relaxed);
         }
     }
@@ -222,13 +222,13 @@ impl Cache {
         key: Key,
         need: Need,
         load: impl FnOnce() -> Result<Buffer>,
-    ) -> Result<Piece> {
-        if let Some(entry) = inner.pieces.get(&key) {
+    ) -> Result<Block> {
+        if let Some(entry) = inner.blocks.get(&key) {
             self.counters.hits.fetch_add(1, Relaxed);
             if std::mem::take(&mut entry.ahead) {
                 self.counters.ahead_used.fetch_add(1, Relaxed);
             }
-            return Ok(entry.piece.clone());
+            return Ok(entry.block.clone());
         }
         if let Some(flight) = inner.flights.get(&key).cloned() {
             drop(inner);
@@ -252,7 +252,7 @@ impl Cache {
         need: Need,
         ahead: bool,
         load: impl FnOnce() -> Result<Buffer>,
-    ) -> Result<Piece> {
+    ) -> Result<Block> {
         self.counters.misses.fetch_add(1, Relaxed);
         self.reserve(inner, need);
         let mut landing = Landing::new(self, key, flight, need, ahead);
@@ -265,8 +265,8 @@ impl Cache {
         landing.outcome.clone()
     }
 
-    /// Ends the decoding of a piece, and keeps the piece if there is one.
-    fn land(&self, key: Key, need: Need, ahead: bool, flight: &Flight, outcome: &Result<Piece>) {
+    /// Ends the decoding of a block, and keeps the block if there is one.
+    fn land(&self, key: Key, need: Need, ahead: bool, flight: &Flight, outcome: &Result<Block>) {
         let mut inner = lock(&self.inner);
         inner.flights.remove(&key);
         *inner.taken(need) -= need.bytes();
@@ -274,14 +274,14 @@ impl Cache {
         if ahead && met {
             self.counters.ahead_used.fetch_add(1, Relaxed);
         }
-        if let Ok(piece) = outcome {
-            self.keep(&mut inner, key, piece, ahead && !met);
+        if let Ok(block) = outcome {
+            self.keep(&mut inner, key, block, ahead && !met);
         }
         drop(inner);
         self.room.notify_all();
     }
 
-    /// Takes room for a piece out of the budget; waits while others use it.
+    /// Takes room for a block out of the budget; waits while others use it.
     fn reserve(&self, mut inner: MutexGuard<'_, Inner>, need: Need) {
         let limit = self.limit;
         let waits = |inner: &mut Inner| match need.gathers {
@@ -298,20 +298,20 @@ impl Cache {
         self.evict(&mut inner);
     }
 
-    fn keep(&self, inner: &mut Inner, key: Key, piece: &Piece, ahead: bool) {
-        if cost(piece) > self.limit {
+    fn keep(&self, inner: &mut Inner, key: Key, block: &Block, ahead: bool) {
+        if cost(block) > self.limit {
             return;
         }
         let entry = Entry {
-            piece: piece.clone(),
+            block: block.clone(),
             ahead,
         };
-        inner.pieces.put(key, entry, cost(piece));
+        inner.blocks.put(key, entry, cost(block));
         self.evict(inner);
     }
 
     fn evict(&self, inner: &mut Inner) {
-        while let Some(old) = inner.pieces.pop_excess(inner.taken_by_all()) {
+        while let Some(old) = inner.blocks.pop_excess(inner.taken_by_all()) {
             self.counters.evictions.fetch_add(1, Relaxed);
             if old.ahead {
                 self.counters.ahead_wasted.fetch_add(1, Relaxed);
@@ -322,11 +322,11 @@ impl Cache {
     /// Returns the counters, and what the cache holds now.
     pub fn status(&self) -> CacheStatus {
         let inner = lock(&self.inner);
-        let held = inner.pieces.values().map(|entry| entry.piece.len() as u64);
+        let held = inner.blocks.values().map(|entry| entry.block.len() as u64);
         CacheStatus {
             limit: self.limit,
             bytes: held.sum(),
-            pieces: inner.pieces.len(),
+            blocks: inner.blocks.len(),
             ..self.counters.status()
         }
     }

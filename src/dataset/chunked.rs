@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::block::{Place, copy};
+use super::hyperslab::{Place, copy};
 use super::payload::repeat;
 use crate::codec::pool::{DecodePool, Effort};
 use crate::codec::{Means, PartsError};

@@ -16,7 +16,7 @@ use crate::tuning::Tuning;
 pub struct Context {
     /// The workers that run libhdf5.
     pub h5: H5,
-    /// The cache of decoded pieces.
+    /// The cache of decoded blocks.
     pub cache: Cache,
     /// The log of failures.
     pub journal: Journal,

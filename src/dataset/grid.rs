@@ -1,16 +1,16 @@
 //! An array cut into equal blocks, and which block holds which bytes of the C-order payload.
 //!
-//! Pure arithmetic: no I/O. A piece at the edge is clipped to the array, and its bytes are those of the
-//! clipped block in C order.
+//! Pure arithmetic: no I/O. A block at the edge is clipped to the array, and its bytes are those of what is
+//! left of it, in C order.
 
 use std::ops::Range;
 
-/// An array of `shape` cut into pieces of `piece`, numbered in C order.
+/// An array of `shape` cut into blocks of the shape `block`, numbered in C order.
 #[derive(Clone, Debug)]
 pub struct Grid {
     shape: Vec<u64>,
-    piece: Vec<u64>,
-    /// The last dimension that is cut; behind it pieces span the array. `None`: one piece is all.
+    block: Vec<u64>,
+    /// The last dimension that is cut; behind it blocks span the array. `None`: one block is all.
     cut: Option<usize>,
     /// Bytes of one step along the cut dimension.
     step: u64,
@@ -18,28 +18,28 @@ pub struct Grid {
     element: u64,
 }
 
-/// Bytes that lie together both in the payload and in a piece.
+/// Bytes that lie together both in the payload and in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The number of the piece.
-    pub piece: u64,
-    /// Offset in the piece, in bytes.
+    /// The number of the block.
+    pub block: u64,
+    /// Offset in the block, in bytes.
     pub at: u64,
     /// Bytes until the run ends.
     pub len: u64,
 }
 
 impl Grid {
-    /// Creates the grid of an array of elements of `element` bytes; `None` if the ranks differ, a piece is empty, or
+    /// Creates the grid of an array of elements of `element` bytes; `None` if the ranks differ, a block is empty, or
     /// the payload is larger than a file can be.
-    pub fn new(shape: &[u64], piece: &[u64], element: u64) -> Option<Self> {
-        if shape.len() != piece.len() || piece.contains(&0) {
+    pub fn new(shape: &[u64], block: &[u64], element: u64) -> Option<Self> {
+        if shape.len() != block.len() || block.contains(&0) {
             return None;
         }
         if shape.contains(&0) {
             return Some(Self {
                 shape: shape.to_vec(),
-                piece: piece.to_vec(),
+                block: block.to_vec(),
                 cut: None,
                 step: 0,
                 payload: 0,
@@ -47,13 +47,13 @@ impl Grid {
             });
         }
         let payload = shape.iter().try_fold(element, |n, &d| n.checked_mul(d))?;
-        let cut = (0..shape.len()).rev().find(|&k| piece[k] < shape[k]);
+        let cut = (0..shape.len()).rev().find(|&k| block[k] < shape[k]);
         let step = cut.map_or(payload, |k| {
             shape[k + 1..].iter().product::<u64>() * element
         });
         Some(Self {
             shape: shape.to_vec(),
-            piece: piece.to_vec(),
+            block: block.to_vec(),
             cut,
             step,
             payload,
@@ -61,34 +61,34 @@ impl Grid {
         })
     }
 
-    /// Returns the number of pieces.
-    pub fn pieces(&self) -> u64 {
+    /// Returns the number of blocks.
+    pub fn blocks(&self) -> u64 {
         if self.payload == 0 {
             return 0;
         }
-        let counts = self.shape.iter().zip(&self.piece);
+        let counts = self.shape.iter().zip(&self.block);
         counts.map(|(d, p)| d.div_ceil(*p)).product()
     }
 
-    /// Returns the number of bytes of a piece that is not at an edge.
-    pub fn piece_bytes(&self) -> u64 {
-        let counts = self.shape.iter().zip(&self.piece);
+    /// Returns the number of bytes of a block that is not at an edge.
+    pub fn block_bytes(&self) -> u64 {
+        let counts = self.shape.iter().zip(&self.block);
         counts
             .map(|(d, p)| d.min(p))
             .fold(self.element, |n, &d| n.saturating_mul(d))
     }
 
-    /// Returns the start and the clipped shape of a piece.
-    pub fn block(&self, number: u64) -> (Vec<u64>, Vec<u64>) {
+    /// Returns the start and the clipped shape of a block.
+    pub fn bounds(&self, number: u64) -> (Vec<u64>, Vec<u64>) {
         let mut left = number;
         let mut start = vec![0; self.shape.len()];
         for k in (0..self.shape.len()).rev() {
-            let pieces = self.shape[k].div_ceil(self.piece[k]).max(1);
-            start[k] = left % pieces * self.piece[k];
-            left /= pieces;
+            let blocks = self.shape[k].div_ceil(self.block[k]).max(1);
+            start[k] = left % blocks * self.block[k];
+            left /= blocks;
         }
         let shape = (0..self.shape.len())
-            .map(|k| self.piece[k].min(self.shape[k].saturating_sub(start[k])))
+            .map(|k| self.block[k].min(self.shape[k].saturating_sub(start[k])))
             .collect();
         (start, shape)
     }
@@ -99,136 +99,136 @@ impl Grid {
     pub fn run_at(&self, offset: u64) -> Run {
         let Some(cut) = self.cut else {
             return Run {
-                piece: 0,
+                block: 0,
                 at: offset,
                 len: self.payload - offset,
             };
         };
         let row_bytes = self.shape[cut] * self.step;
         let (mut row, col) = (offset / row_bytes, offset % row_bytes);
-        let along = col / self.step / self.piece[cut];
-        let first = along * self.piece[cut];
-        let count = self.piece[cut].min(self.shape[cut] - first);
+        let along = col / self.step / self.block[cut];
+        let first = along * self.block[cut];
+        let count = self.block[cut].min(self.shape[cut] - first);
         let inside = col - first * self.step;
-        // Row-major numbers of the piece, and of the row inside it, from the last dimension on. Dimensions
-        // behind the cut one are spanned by one piece each.
-        let (mut piece, mut local) = (along, 0);
-        let (mut pieces, mut rows) = (self.shape[cut].div_ceil(self.piece[cut]), 1);
+        // Row-major numbers of the block, and of the row inside it, from the last dimension on. Dimensions
+        // behind the cut one are spanned by one block each.
+        let (mut block, mut local) = (along, 0);
+        let (mut blocks, mut rows) = (self.shape[cut].div_ceil(self.block[cut]), 1);
         for k in (0..cut).rev() {
             let index = row % self.shape[k];
             row /= self.shape[k];
-            let number = index / self.piece[k];
-            piece += number * pieces;
-            pieces *= self.shape[k].div_ceil(self.piece[k]);
-            local += index % self.piece[k] * rows;
-            rows *= self.piece[k].min(self.shape[k] - number * self.piece[k]);
+            let number = index / self.block[k];
+            block += number * blocks;
+            blocks *= self.shape[k].div_ceil(self.block[k]);
+            local += index % self.block[k] * rows;
+            rows *= self.block[k].min(self.shape[k] - number * self.block[k]);
         }
         Run {
-            piece,
+            block,
             at: local * count * self.step + inside,
             len: count * self.step - inside,
         }
     }
 
-    /// Returns the number of bytes of a piece, clipped to the array.
+    /// Returns the number of bytes of a block, clipped to the array.
     pub fn bytes_of(&self, number: u64) -> u64 {
         let mut left = number;
         let mut bytes = self.element;
         for k in (0..self.shape.len()).rev() {
-            let pieces = self.shape[k].div_ceil(self.piece[k]).max(1);
-            let start = left % pieces * self.piece[k];
-            bytes *= self.piece[k].min(self.shape[k].saturating_sub(start));
-            left /= pieces;
+            let blocks = self.shape[k].div_ceil(self.block[k]).max(1);
+            let start = left % blocks * self.block[k];
+            bytes *= self.block[k].min(self.shape[k].saturating_sub(start));
+            left /= blocks;
         }
         bytes
     }
 
-    /// Returns the dimension along which chunk rows follow each other: the first along which a piece is thicker than one,
+    /// Returns the dimension along which chunk rows follow each other: the first along which a block is thicker than one,
     /// or the one that is cut.
-    fn banded(&self) -> Option<usize> {
+    fn row_axis(&self) -> Option<usize> {
         let cut = self.cut?;
-        let thick = (0..cut).find(|&k| self.piece[k].min(self.shape[k]) > 1);
+        let thick = (0..cut).find(|&k| self.block[k].min(self.shape[k]) > 1);
         Some(thick.unwrap_or(cut))
     }
 
-    /// Returns the way in which the pieces make chunk rows.
+    /// Returns the way in which the blocks make chunk rows.
     pub fn chunk_row(&self) -> ChunkRow {
-        let Some(k) = self.banded() else {
+        let Some(k) = self.row_axis() else {
             return ChunkRow {
-                pieces: 1,
+                blocks: 1,
                 bytes: self.payload,
                 row: self.payload,
-                piece_row: self.payload,
+                block_row: self.payload,
             };
         };
-        let behind = || self.shape[k + 1..].iter().zip(&self.piece[k + 1..]);
+        let behind = || self.shape[k + 1..].iter().zip(&self.block[k + 1..]);
         let fold = |n: u64, d: u64| n.saturating_mul(d);
         let row = behind().map(|(d, _)| *d).fold(self.element, fold);
         ChunkRow {
-            pieces: behind().map(|(d, p)| d.div_ceil(*p)).fold(1, fold),
-            bytes: row.saturating_mul(self.piece[k].min(self.shape[k])),
+            blocks: behind().map(|(d, p)| d.div_ceil(*p)).fold(1, fold),
+            bytes: row.saturating_mul(self.block[k].min(self.shape[k])),
             row,
-            piece_row: behind().map(|(d, p)| *d.min(p)).fold(self.element, fold),
+            block_row: behind().map(|(d, p)| *d.min(p)).fold(self.element, fold),
         }
     }
 
     /// Returns the largest number of chunk rows that a range of `bytes` bytes of the payload touches.
     pub fn chunk_rows_within(&self, bytes: u64) -> u64 {
-        let Some(k) = self.banded() else {
+        let Some(k) = self.row_axis() else {
             return 1;
         };
         let chunk_row = self.chunk_row();
-        // Where a piece of the dimension is cut off, a shorter chunk row comes in each of its passes.
-        let shorter = match self.shape[k] % self.piece[k].max(1) {
+        // Where the last block along the axis is clipped, each pass along it ends with a shorter chunk row.
+        let shorter = match self.shape[k] % self.block[k].max(1) {
             0 => 0,
             _ => bytes / chunk_row.row.saturating_mul(self.shape[k]).max(1) + 1,
         };
-        let all = (self.pieces() / chunk_row.pieces.max(1)).max(1);
+        let all = (self.blocks() / chunk_row.blocks.max(1)).max(1);
         (bytes.div_ceil(chunk_row.bytes.max(1)) + 1 + shorter).min(all)
     }
 
     /// Returns the chunk row that byte `offset` of the payload lies in, and the range of the payload that it holds.
     pub fn chunk_row_at(&self, offset: u64) -> (u64, Range<u64>) {
-        let Some(k) = self.banded() else {
+        let Some(k) = self.row_axis() else {
             return (0, 0..self.payload);
         };
         let row = self.chunk_row().row;
         let (outer, along) = (offset / row / self.shape[k], offset / row % self.shape[k]);
-        let number = along / self.piece[k];
-        let first = number * self.piece[k];
+        let number = along / self.block[k];
+        let first = number * self.block[k];
         let start = (outer * self.shape[k] + first) * row;
-        let rows = self.piece[k].min(self.shape[k] - first);
-        let chunk_rows = self.shape[k].div_ceil(self.piece[k]);
+        let rows = self.block[k].min(self.shape[k] - first);
+        let chunk_rows = self.shape[k].div_ceil(self.block[k]);
         (outer * chunk_rows + number, start..start + rows * row)
     }
 }
 
-/// Pieces with consecutive numbers that together hold a range of the payload, which a reader in order reads
+/// Blocks with consecutive numbers that together hold a range of the payload, which a reader in order reads
 /// in turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkRow {
-    /// The number of pieces.
-    pub pieces: u64,
+    /// The number of blocks.
+    pub blocks: u64,
     /// Bytes of a whole chunk row.
     pub bytes: u64,
     /// Bytes from one row of a chunk row to the next in the payload.
     pub row: u64,
-    /// Bytes from one row to the next in a piece.
-    pub piece_row: u64,
+    /// Bytes from one row to the next in a block.
+    pub block_row: u64,
 }
 
-/// Returns a piece of whole rows, `target` bytes or a little less: cuts the first dimension that is too long.
-pub fn row_piece(shape: &[u64], element: u64, target: u64) -> Vec<u64> {
+/// Returns a block of whole rows, `target` bytes or a little less: cuts the first dimension that is too long.
+pub fn row_block(shape: &[u64], element: u64, target: u64) -> Vec<u64> {
     let mut room = (target / element.max(1)).max(1);
-    let mut piece = vec![1; shape.len()];
+    let mut block = vec![1; shape.len()];
     for k in (0..shape.len()).rev() {
-        piece[k] = shape[k].clamp(1, room);
-        room /= piece[k];
-        if piece[k] < shape[k] {
+        block[k] = shape[k].clamp(1, room);
+        room /= block[k];
+        if block[k] < shape[k] {
             break;
         }
     }
-    piece
+    block
 }
 
 #[cfg(test)]
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The payload offsets of a piece's bytes, by brute force.
+    /// The payload offsets of a block's bytes, by brute force.
     fn offsets(shape: &[u64], start: &[u64], count: &[u64], element: u64) -> Vec<u64> {
         let mut rows = vec![0];
         for k in 0..shape.len() {
@@ -257,13 +257,13 @@ mod tests {
             element in 1_u64..4,
         ) {
             let shape: Vec<_> = dims.iter().map(|d| d.0).collect();
-            let piece: Vec<_> = dims.iter().map(|d| d.1).collect();
-            let grid = Grid::new(&shape, &piece, element).unwrap();
+            let block: Vec<_> = dims.iter().map(|d| d.1).collect();
+            let grid = Grid::new(&shape, &block, element).unwrap();
             let mut at = 0;
             while at < grid.payload {
                 let run = grid.run_at(at);
                 prop_assert!(run.len > 0);
-                let (start, count) = grid.block(run.piece);
+                let (start, count) = grid.bounds(run.block);
                 let bytes = offsets(&shape, &start, &count, element);
                 for i in 0..run.len {
                     prop_assert_eq!(bytes[(run.at + i) as usize], at + i);
@@ -280,14 +280,14 @@ mod tests {
             element in 1_u64..4,
         ) {
             let shape: Vec<_> = dims.iter().map(|d| d.0).collect();
-            let piece: Vec<_> = dims.iter().map(|d| d.1).collect();
-            let grid = Grid::new(&shape, &piece, element).unwrap();
+            let block: Vec<_> = dims.iter().map(|d| d.1).collect();
+            let grid = Grid::new(&shape, &block, element).unwrap();
             let chunk_row = grid.chunk_row();
             let mut at = 0;
             while at < grid.payload {
                 let run = grid.run_at(at);
                 let (number, range) = grid.chunk_row_at(at);
-                prop_assert_eq!(run.piece / chunk_row.pieces, number);
+                prop_assert_eq!(run.block / chunk_row.blocks, number);
                 prop_assert!(range.contains(&at) && range.end - range.start <= chunk_row.bytes);
                 prop_assert!(at != range.start || grid.chunk_row_at(at.saturating_sub(1)).0 + 1 == number || at == 0);
                 at += run.len;
@@ -297,9 +297,9 @@ mod tests {
                 let touched = grid.chunk_row_at(last).0 - grid.chunk_row_at(at).0 + 1;
                 prop_assert!(touched <= grid.chunk_rows_within(len), "{} from {}", len, at);
             }
-            for piece in 0..grid.pieces() {
-                let (_, shape) = grid.block(piece);
-                prop_assert_eq!(grid.bytes_of(piece), shape.iter().product::<u64>() * element);
+            for block in 0..grid.blocks() {
+                let (_, shape) = grid.bounds(block);
+                prop_assert_eq!(grid.bytes_of(block), shape.iter().product::<u64>() * element);
             }
         }
     }
@@ -308,32 +308,32 @@ mod tests {
     fn chunk_rows_of_chunks_across_rows() {
         let grid = Grid::new(&[100, 60], &[10, 20], 4).unwrap();
         let chunk_row = ChunkRow {
-            pieces: 3,
+            blocks: 3,
             bytes: 10 * 240,
             row: 240,
-            piece_row: 80,
+            block_row: 80,
         };
         assert_eq!(grid.chunk_row(), chunk_row);
         assert_eq!(
             [1, 2400, 2401, 1 << 40].map(|n| grid.chunk_rows_within(n)),
             [2, 2, 3, 10]
         );
-        // Whole rows: each piece is a chunk row.
+        // Whole rows: each block is a chunk row.
         let grid = Grid::new(&[100, 60], &[10, 60], 4).unwrap();
-        assert_eq!(grid.chunk_row().pieces, 1);
+        assert_eq!(grid.chunk_row().blocks, 1);
         let grid = Grid::new(&[100, 60], &[1, 20], 4).unwrap();
-        assert_eq!(grid.chunk_row().pieces, 1);
+        assert_eq!(grid.chunk_row().blocks, 1);
         assert_eq!(grid.chunk_row_at(250), (3, 240..320));
     }
 
     #[test]
-    fn row_pieces_stay_near_their_target() {
-        assert_eq!(row_piece(&[100, 10], 8, 800), [10, 10]);
-        assert_eq!(row_piece(&[100, 1000], 8, 800), [1, 100]);
-        assert_eq!(row_piece(&[3], 8, 800), [3]);
-        assert_eq!(row_piece(&[5, 5], 1000, 8), [1, 1]);
-        assert!(row_piece(&[], 8, 8).is_empty());
-        assert_eq!(row_piece(&[1 << 60], 8, 1 << 20), [1 << 17]);
+    fn row_blocks_stay_near_their_target() {
+        assert_eq!(row_block(&[100, 10], 8, 800), [10, 10]);
+        assert_eq!(row_block(&[100, 1000], 8, 800), [1, 100]);
+        assert_eq!(row_block(&[3], 8, 800), [3]);
+        assert_eq!(row_block(&[5, 5], 1000, 8), [1, 1]);
+        assert!(row_block(&[], 8, 8).is_empty());
+        assert_eq!(row_block(&[1 << 60], 8, 1 << 20), [1 << 17]);
     }
 
     #[test]

@@ -1,18 +1,18 @@
 //! The payload of one dataset: its elements in C order, as `np.save` writes them.
 //!
-//! Bytes come from the file itself where they lie there as they are served, else from decoded pieces in
-//! the cache, or, where the pieces that a reader of rows comes back to are too many for it, in a temporary
-//! file. A read never decodes more than the pieces it touches.
+//! Bytes come from the file itself where they lie there as they are served, else from decoded blocks in
+//! the cache, or, where the blocks that a reader of rows comes back to are too many for it, in a temporary
+//! file. A read never decodes more than the blocks it touches.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::dataset::backing::{Backing, Form, read_raw};
-use crate::dataset::cache::Piece;
+use crate::dataset::blocks::{Blocks, Reader, SHARE};
+use crate::dataset::cache::Block;
 use crate::dataset::grid::{ChunkRow, Grid};
 use crate::dataset::opened::OpenStore;
-use crate::dataset::pieces::{Pieces, Reader, SHARE};
 use crate::dataset::prefetch::Extents;
 use crate::dataset::stored;
 use crate::error::{Error, ErrorKind, Result};
@@ -45,23 +45,23 @@ impl Payload {
         }))
     }
 
-    /// Asks for the pieces that a sequential reader of `number` will want next.
+    /// Asks for the blocks that a sequential reader of `number` will want next.
     fn look_ahead(&self, grid: &Grid, chunk_row: ChunkRow, form: Form, number: u64) {
         let context = &self.0.store.context;
         let under_way = context.prefetch.under_way();
         // What is fetched ahead must not push out what is being read: all chunk rows of which requests are under way, or,
-        // where chunk rows are on disk, the pieces on their way there.
-        let piece = grid.piece_bytes().max(1);
+        // where chunk rows are on disk, the blocks on their way there.
+        let block = grid.block_bytes().max(1);
         let reading = match self.0.is_wide(chunk_row) {
-            true => 2 + under_way.div_ceil(piece),
+            true => 2 + under_way.div_ceil(block),
             false => grid
                 .chunk_rows_within(under_way)
-                .saturating_mul(chunk_row.pieces),
+                .saturating_mul(chunk_row.blocks),
         };
         let blocks = Extents {
-            bytes: piece,
-            count: grid.pieces(),
-            row: chunk_row.pieces,
+            bytes: block,
+            count: grid.blocks(),
+            row: chunk_row.blocks,
             reading,
         };
         let key = self.0.key(form.number(), number);
@@ -73,7 +73,7 @@ impl Payload {
             }
             let inner = self.0.clone();
             context.decoders.submit(move || {
-                if let Backing::Pieces { grid, .. } = &*inner.backing {
+                if let Backing::Blocks { grid, .. } = &*inner.backing {
                     inner.fetch_ahead(grid, form, next, || !inner.pattern.has_reached(next));
                 }
             });
@@ -95,7 +95,7 @@ pub fn repeat(pattern: &[u8], offset: u64, buf: &mut [u8]) {
     }
 }
 
-/// Pieces that are decoded for a request; when it is over nobody waits for those not begun yet.
+/// Blocks that are decoded for a request; when it is over nobody waits for those not begun yet.
 #[derive(Default)]
 struct Begun(Arc<AtomicBool>);
 
@@ -105,39 +105,39 @@ impl Drop for Begun {
     }
 }
 
-/// A part of a piece that a request has at hand.
+/// A part of a block that a request has at hand.
 struct Held {
-    piece: u64,
-    /// Offset in the piece.
+    block: u64,
+    /// Offset in the block.
     from: u64,
-    bytes: Piece,
+    bytes: Block,
 }
 
 impl Payload {
-    fn read_pieces(&self, pieces: Pieces<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let chunk_row = pieces.grid.chunk_row();
+    fn read_blocks(&self, blocks: Blocks<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let chunk_row = blocks.grid.chunk_row();
         let end = offset + buf.len() as u64;
-        // Rows of a chunk that cuts across them come back to the same pieces: they stand where their
+        // Rows of a chunk that cuts across them come back to the same blocks: they stand where their
         // number in the chunk row says.
         let mut held: Vec<Option<Held>> = Vec::new();
         let mut bytes = 0;
         let mut done = 0;
-        // A piece that cannot be decoded whole: the rest of it is read chunk by chunk, too.
+        // A block that cannot be decoded whole: the rest of it is read chunk by chunk, too.
         let mut broken = None;
-        let _begun = (chunk_row.pieces == 1 && !buf.is_empty()).then(|| {
-            let first = pieces.grid.run_at(offset).piece;
-            self.begin(pieces, first + 1..pieces.grid.run_at(end - 1).piece + 1)
+        let _begun = (chunk_row.blocks == 1 && !buf.is_empty()).then(|| {
+            let first = blocks.grid.run_at(offset).block;
+            self.begin(blocks, first + 1..blocks.grid.run_at(end - 1).block + 1)
         });
         while done < buf.len() {
             let at = offset + done as u64;
-            let run = pieces.grid.run_at(at);
+            let run = blocks.grid.run_at(at);
             let n = usize::try_from(run.len)
                 .unwrap_or(usize::MAX)
                 .min(buf.len() - done);
             let out = &mut buf[done..done + n];
-            let slot = usize::try_from(run.piece % chunk_row.pieces).unwrap_or(usize::MAX);
+            let slot = usize::try_from(run.block % chunk_row.blocks).unwrap_or(usize::MAX);
             if let Some(Some(part)) = held.get(slot)
-                && part.piece == run.piece
+                && part.block == run.block
                 && let Some(at) = run.at.checked_sub(part.from)
                 && let Ok(found) = slice(&part.bytes, at, n)
             {
@@ -148,26 +148,26 @@ impl Payload {
             // Of a chunk row the request wants at most these rows, and never more than it still lacks itself.
             let rows = (end - at) / chunk_row.row.max(1) + 2;
             let wanted = rows
-                .saturating_mul(chunk_row.piece_row)
+                .saturating_mul(chunk_row.block_row)
                 .clamp(n as u64, end - at);
-            if let Some(chunks) = pieces.chunks
-                && broken == Some(run.piece)
+            if let Some(chunks) = blocks.chunks
+                && broken == Some(run.block)
             {
                 done += self
                     .0
-                    .read_chunk(chunks, pieces.form, at, &mut buf[done..])?;
+                    .read_chunk(chunks, blocks.form, at, &mut buf[done..])?;
                 continue;
             }
-            let part = match self.part(pieces, chunk_row, run.piece, run.at, wanted) {
-                Err(e) if e.kind == ErrorKind::Damaged && pieces.chunks.is_some() => {
-                    broken = Some(run.piece);
+            let part = match self.part(blocks, chunk_row, run.block, run.at, wanted) {
+                Err(e) if e.kind == ErrorKind::Damaged && blocks.chunks.is_some() => {
+                    broken = Some(run.block);
                     continue;
                 }
                 part => part?,
             };
             out.copy_from_slice(slice(&part.bytes, run.at - part.from, n)?);
             done += n;
-            if chunk_row.pieces > 1 && slot < 1 << 16 {
+            if chunk_row.blocks > 1 && slot < 1 << 16 {
                 bytes += part.bytes.len();
                 if bytes > self.0.store.context.tuning.held {
                     held.clear();
@@ -182,17 +182,17 @@ impl Payload {
         Ok(())
     }
 
-    /// Starts the decoding of pieces that this request will come to, while it decodes the first itself.
-    fn begin(&self, pieces: Pieces<'_>, wanted: std::ops::Range<u64>) -> Begun {
+    /// Starts the decoding of blocks that this request will come to, while it decodes the first itself.
+    fn begin(&self, blocks: Blocks<'_>, wanted: std::ops::Range<u64>) -> Begun {
         let context = &self.0.store.context;
         let begun = Begun::default();
         for next in wanted.take(context.tuning.begun) {
-            if context.cache.has(&self.0.key(pieces.form.number(), next)) {
+            if context.cache.has(&self.0.key(blocks.form.number(), next)) {
                 continue;
             }
-            let (inner, form, over) = (self.0.clone(), pieces.form, begun.0.clone());
+            let (inner, form, over) = (self.0.clone(), blocks.form, begun.0.clone());
             context.decoders.submit_first(move || {
-                if let Backing::Pieces { grid, .. } = &*inner.backing {
+                if let Backing::Blocks { grid, .. } = &*inner.backing {
                     inner.fetch_ahead(grid, form, next, || !over.load(Ordering::Acquire));
                 }
             });
@@ -200,29 +200,29 @@ impl Payload {
         begun
     }
 
-    /// Returns a piece, or of one in the spill the `wanted` bytes from `at` on: it may be larger than all memory.
+    /// Returns a block, or of one in the spill the `wanted` bytes from `at` on: it may be larger than all memory.
     fn part(
         &self,
-        pieces: Pieces<'_>,
+        blocks: Blocks<'_>,
         chunk_row: ChunkRow,
         number: u64,
         at: u64,
         wanted: u64,
     ) -> Result<Held> {
         let inner = &self.0;
-        self.look_ahead(pieces.grid, chunk_row, pieces.form, number);
-        if let Some(spill) = inner.spill(pieces.grid, chunk_row, number)? {
-            let left = pieces.grid.bytes_of(number) - at;
+        self.look_ahead(blocks.grid, chunk_row, blocks.form, number);
+        if let Some(spill) = inner.spill(blocks.grid, chunk_row, number)? {
+            let left = blocks.grid.bytes_of(number) - at;
             let len = usize::try_from(left.min(wanted)).map_err(|_| short())?;
             let mut bytes = inner.store.context.cache.pool().take(len);
-            inner.read_spilled(spill, pieces, number, at, &mut bytes)?;
+            inner.read_spilled(spill, blocks, number, at, &mut bytes)?;
             return Ok(Held {
-                piece: number,
+                block: number,
                 from: at,
                 bytes: Arc::new(bytes),
             });
         }
-        let need = inner.need(pieces.grid, number)?;
+        let need = inner.need(blocks.grid, number)?;
         let bytes = (need.len as u64).saturating_add(need.beside as u64);
         if bytes > inner.store.context.cache.limit() {
             let why = format!(
@@ -231,33 +231,33 @@ impl Payload {
             return Err(Error::new(ErrorKind::Os(libc::ENOSPC), why));
         }
         Ok(Held {
-            piece: number,
+            block: number,
             from: 0,
-            bytes: inner.decoded(pieces.grid, pieces.form, pieces.form.number(), number)?,
+            bytes: inner.decoded(blocks.grid, blocks.form, blocks.form.number(), number)?,
         })
     }
 
     /// Gives up chunk rows that this reader has read to their end: the kernel has their bytes now, or somebody
     /// who takes samples at random from more than there is room for.
-    fn note_read(&self, pieces: Pieces<'_>, offset: u64, len: usize) {
+    fn note_read(&self, blocks: Blocks<'_>, offset: u64, len: usize) {
         let inner = &self.0;
         let cache = &inner.store.context.cache;
         // Small arrays may stay: there is room for others beside them.
         if inner.len <= cache.limit() / SHARE || inner.is_shared() {
             return;
         }
-        let chunk_row = pieces.grid.chunk_row();
+        let chunk_row = blocks.grid.chunk_row();
         let end = offset + len as u64;
         let mut at = offset;
         while at < end {
-            let (number, range) = pieces.grid.chunk_row_at(at);
+            let (number, range) = blocks.grid.chunk_row_at(at);
             let here = range.end.min(end) - at;
             if inner
                 .pattern
                 .is_consumed(number, here, range.end - range.start)
             {
-                for piece in number * chunk_row.pieces..(number + 1) * chunk_row.pieces {
-                    let key = inner.key(pieces.form.number(), piece);
+                for block in number * chunk_row.blocks..(number + 1) * chunk_row.blocks {
+                    let key = inner.key(blocks.form.number(), block);
                     cache.consumed(&key);
                 }
             }
@@ -288,16 +288,16 @@ impl Content for Payload {
                 stored::read(store, &self.0.pattern, at, buf)?;
             }
             Backing::Raw { parts, fill } => read_raw(parts, fill, offset, buf)?,
-            Backing::Pieces {
+            Backing::Blocks {
                 grid, chunks, form, ..
             } => {
-                let pieces = Pieces {
+                let blocks = Blocks {
                     grid,
                     chunks: chunks.as_ref(),
                     form: *form,
                 };
-                self.read_pieces(pieces, offset, buf)?;
-                self.note_read(pieces, offset, buf.len());
+                self.read_blocks(blocks, offset, buf)?;
+                self.note_read(blocks, offset, buf.len());
             }
         }
         Ok(())
@@ -307,7 +307,7 @@ impl Content for Payload {
         let all = from..self.0.len;
         match &*self.0.backing {
             Backing::Fill(_) => None,
-            Backing::Pieces {
+            Backing::Blocks {
                 grid,
                 direct: Some(chunks),
                 ..
@@ -316,12 +316,12 @@ impl Content for Payload {
                 let mut at = from;
                 while at < self.0.len {
                     let (number, range) = grid.chunk_row_at(at);
-                    let pieces = grid.chunk_row().pieces;
-                    let has = |piece| {
-                        let (start, shape) = grid.block(piece);
+                    let blocks = grid.chunk_row().blocks;
+                    let has = |block| {
+                        let (start, shape) = grid.bounds(block);
                         chunks.has_any(&start, &shape)
                     };
-                    if (number * pieces..(number + 1) * pieces).any(has) {
+                    if (number * blocks..(number + 1) * blocks).any(has) {
                         return Some(at..range.end);
                     }
                     at = range.end;
@@ -333,7 +333,7 @@ impl Content for Payload {
     }
 
     fn is_costly(&self) -> bool {
-        matches!(&*self.0.backing, Backing::Pieces { .. })
+        matches!(&*self.0.backing, Backing::Blocks { .. })
     }
 
     fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {
@@ -341,13 +341,13 @@ impl Content for Payload {
             let at = addr.checked_add(offset).ok_or_else(short)?;
             return stored::share(&self.0.store, &self.0.pattern, at, len);
         }
-        let Backing::Pieces {
+        let Backing::Blocks {
             grid, chunks, form, ..
         } = &*self.0.backing
         else {
             return Ok(None);
         };
-        let pieces = Pieces {
+        let blocks = Blocks {
             grid,
             chunks: chunks.as_ref(),
             form: *form,
@@ -357,23 +357,23 @@ impl Content for Payload {
             return Ok(None);
         }
         let chunk_row = grid.chunk_row();
-        let part = match self.part(pieces, chunk_row, run.piece, run.at, len as u64) {
+        let part = match self.part(blocks, chunk_row, run.block, run.at, len as u64) {
             // `read_at` finds out which of the chunks is damaged.
             Err(e) if chunks.is_some() && e.kind == ErrorKind::Damaged => return Ok(None),
             part => part?,
         };
         let from = run.at - part.from;
         slice(&part.bytes, from, len)?;
-        self.note_read(pieces, offset, len);
+        self.note_read(blocks, offset, len);
         let at = usize::try_from(from).map_err(|_| short())?;
         Ok(Some(Data::Shared(part.bytes, at..at + len)))
     }
 }
 
-pub(super) fn slice(piece: &Buffer, at: u64, len: usize) -> Result<&[u8]> {
+pub(super) fn slice(block: &Buffer, at: u64, len: usize) -> Result<&[u8]> {
     let at = usize::try_from(at).map_err(|_| short())?;
     at.checked_add(len)
-        .and_then(|end| piece.get(at..end))
+        .and_then(|end| block.get(at..end))
         .ok_or_else(short)
 }
 

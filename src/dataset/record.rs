@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::opened::OpenStore;
 use super::text::{self, Measured};
 use crate::dataset::backing::RECORD;
-use crate::dataset::blocks::Blocks;
+use crate::dataset::measured_blocks::MeasuredBlocks;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5;
 use crate::hdf5::{DataSource, Dataset, ElementType, RecordPart, Request, Sink, TextForm};
@@ -115,7 +115,7 @@ pub(crate) struct RecordBytes {
     rows: u64,
     row: u64,
     len: u64,
-    blocks: Blocks,
+    blocks: MeasuredBlocks,
 }
 
 impl RecordBytes {
@@ -129,7 +129,7 @@ impl RecordBytes {
         let (rows, row) = (rows(&own, size, inner), row.max(1));
         let largest = rows.saturating_mul(row).min(len);
         Ok(Self {
-            blocks: Blocks::new(store, dataset.addr, RECORD, largest),
+            blocks: MeasuredBlocks::new(store, dataset.addr, RECORD, largest),
             store: store.clone(),
             object: dataset.addr,
             rows,

@@ -1,8 +1,8 @@
-//! Decoded pieces in a temporary file, where they do not fit into the cache.
+//! Decoded blocks in a temporary file, where they do not fit into the cache.
 //!
 //! A reader of rows whose chunks cut across them comes back to each chunk once a row: what the cache cannot
 //! hold meanwhile would be decoded again and again. The file has no name and ends with the handle it belongs
-//! to; it holds the pieces of as many chunk rows as requests under way may touch.
+//! to; it holds the blocks of as many chunk rows as requests under way may touch.
 
 use std::fs::File;
 use std::io;
@@ -16,20 +16,20 @@ use crate::io::file::handle::make_room;
 /// Room that a spill leaves to others on the disk, in bytes.
 const LEAVE: u64 = 256 << 20;
 
-/// The pieces of one chunk row that are here.
+/// The blocks of one chunk row that are here.
 struct Kept {
     chunk_row: Option<u64>,
-    /// One bit a piece.
+    /// One bit a block.
     present: Vec<AtomicU64>,
 }
 
-/// Room for the pieces of some chunk rows on disk; a further one takes the place of another.
+/// Room for the blocks of some chunk rows on disk; a further one takes the place of another.
 pub struct Spill {
     file: File,
-    /// Bytes of a piece.
+    /// Bytes of a block.
     slot: u64,
-    /// Pieces of a chunk row.
-    pieces: u64,
+    /// Blocks of a chunk row.
+    blocks: u64,
     chunk_rows: Vec<RwLock<Kept>>,
 }
 
@@ -60,15 +60,15 @@ pub fn nameless(need: u64) -> io::Result<File> {
 }
 
 impl Spill {
-    /// Makes room for `chunk_rows` chunk rows of `pieces` pieces of at most `slot` bytes; an error says where there is none.
-    pub fn new(slot: u64, pieces: u64, chunk_rows: u64) -> io::Result<Self> {
+    /// Makes room for `chunk_rows` chunk rows of `blocks` blocks of at most `slot` bytes; an error says where there is none.
+    pub fn new(slot: u64, blocks: u64, chunk_rows: u64) -> io::Result<Self> {
         let need = slot
-            .checked_mul(pieces)
+            .checked_mul(blocks)
             .and_then(|chunk_row| chunk_row.checked_mul(chunk_rows.max(1)))
             .filter(|&n| i64::try_from(n).is_ok())
             .ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge))?;
         let file = nameless(need)?;
-        let words = usize::try_from(pieces.div_ceil(64)).map_err(io::Error::other)?;
+        let words = usize::try_from(blocks.div_ceil(64)).map_err(io::Error::other)?;
         let kept = |_| {
             RwLock::new(Kept {
                 chunk_row: None,
@@ -78,38 +78,38 @@ impl Spill {
         Ok(Self {
             file,
             slot,
-            pieces,
+            blocks,
             chunk_rows: (0..chunk_rows.max(1)).map(kept).collect(),
         })
     }
 
-    fn place(&self, piece: u64) -> (&RwLock<Kept>, u64, u64, u64) {
-        let (chunk_row, number) = (piece / self.pieces, piece % self.pieces);
+    fn place(&self, block: u64) -> (&RwLock<Kept>, u64, u64, u64) {
+        let (chunk_row, number) = (block / self.blocks, block % self.blocks);
         let place = chunk_row % self.chunk_rows.len() as u64;
         // Less than the length, which is a usize.
         let kept = &self.chunk_rows[place as usize];
-        let offset = (place * self.pieces + number) * self.slot;
+        let offset = (place * self.blocks + number) * self.slot;
         (kept, chunk_row, number, offset)
     }
 
-    /// Returns true if a piece is here.
-    pub fn has(&self, piece: u64) -> bool {
-        let (kept, chunk_row, number, _) = self.place(piece);
+    /// Returns true if a block is here.
+    pub fn has(&self, block: u64) -> bool {
+        let (kept, chunk_row, number, _) = self.place(block);
         kept.read()
             .unwrap_or_else(|e| e.into_inner())
             .has(chunk_row, number)
     }
 
-    /// Returns true if a piece is here, without waiting: false also while the chunk row is about to change.
-    pub fn has_for_sure(&self, piece: u64) -> bool {
-        let (kept, chunk_row, number, _) = self.place(piece);
+    /// Returns true if a block is here, without waiting: false also while the chunk row is about to change.
+    pub fn has_for_sure(&self, block: u64) -> bool {
+        let (kept, chunk_row, number, _) = self.place(block);
         kept.try_read()
             .is_ok_and(|kept| kept.has(chunk_row, number))
     }
 
-    /// Fills `buf` from byte `at` of a piece; false if the piece is not here.
-    pub fn read(&self, piece: u64, at: u64, buf: &mut [u8]) -> io::Result<bool> {
-        let (kept, chunk_row, number, offset) = self.place(piece);
+    /// Fills `buf` from byte `at` of a block; false if the block is not here.
+    pub fn read(&self, block: u64, at: u64, buf: &mut [u8]) -> io::Result<bool> {
+        let (kept, chunk_row, number, offset) = self.place(block);
         let kept = kept.read().unwrap_or_else(|e| e.into_inner());
         if !kept.has(chunk_row, number) {
             return Ok(false);
@@ -118,13 +118,13 @@ impl Spill {
         Ok(true)
     }
 
-    /// Takes a piece in; `write` is given a function that stores bytes at an offset in it.
+    /// Takes a block in; `write` is given a function that stores bytes at an offset in it.
     pub fn put<E: From<io::Error>>(
         &self,
-        piece: u64,
+        block: u64,
         write: impl FnOnce(&mut dyn FnMut(u64, &[u8]) -> io::Result<()>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let (lock, chunk_row, number, offset) = self.place(piece);
+        let (lock, chunk_row, number, offset) = self.place(block);
         let kept = loop {
             let kept = lock.read().unwrap_or_else(|e| e.into_inner());
             if kept.chunk_row == Some(chunk_row) {
@@ -170,16 +170,16 @@ impl Kept {
 mod tests {
     use super::*;
 
-    fn put(spill: &Spill, piece: u64, value: u8) {
+    fn put(spill: &Spill, block: u64, value: u8) {
         spill
-            .put(piece, |write| {
+            .put(block, |write| {
                 write(0, &[value; 100]).and_then(|()| write(100, &[value; 50]))
             })
             .unwrap();
     }
 
     #[test]
-    fn pieces_of_two_chunk_rows_are_kept() {
+    fn blocks_of_two_chunk_rows_are_kept() {
         let spill = Spill::new(150, 70, 2).unwrap();
         let mut buf = [0; 20];
         assert!(!spill.read(69, 0, &mut buf).unwrap());
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_piece_is_refused_and_what_failed_is_not_there() {
+    fn more_than_a_block_is_refused_and_what_failed_is_not_there() {
         let spill = Spill::new(150, 2, 2).unwrap();
         let refused = spill.put(0, |write| write(100, &[0; 51]));
         assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::InvalidInput);

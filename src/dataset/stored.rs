@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::backing::STORED;
 use crate::dataset::access_pattern::AccessPattern;
-use crate::dataset::cache::{Key, Need, Piece};
+use crate::dataset::cache::{Block, Key, Need};
 use crate::dataset::opened::OpenStore;
 use crate::dataset::prefetch::Extents;
 use crate::error::{Error, Result};
@@ -26,14 +26,14 @@ const LEAST: usize = Tuning::STORED_LEAST;
 
 /// The blocks that a file is cut into: the first is shorter, or empty.
 #[derive(Clone, Copy)]
-struct Blocks {
+struct FileBlocks {
     /// The offset at which the second begins, below `BLOCK`.
     phase: u64,
     /// Bytes of the file.
     size: u64,
 }
 
-impl Blocks {
+impl FileBlocks {
     fn number(self, at: u64) -> u64 {
         // A file is far below 16 EiB.
         at.saturating_add(BLOCK - self.phase) / BLOCK
@@ -50,7 +50,7 @@ impl Blocks {
 
 /// Bytes from `at` on that are in a block.
 struct Found {
-    block: Piece,
+    block: Block,
     /// Of the block's buffer.
     range: Range<usize>,
 }
@@ -62,7 +62,7 @@ fn begin(
     pattern: &Arc<AccessPattern>,
     at: u64,
     len: usize,
-) -> Option<Blocks> {
+) -> Option<FileBlocks> {
     let size = store.file.identity.size;
     let len = len as u64;
     let end = at.checked_add(len).filter(|&end| end <= size)?;
@@ -73,7 +73,7 @@ fn begin(
         true => pattern.phase(at, len, BLOCK),
         false => at % BLOCK,
     };
-    let blocks = Blocks { phase, size };
+    let blocks = FileBlocks { phase, size };
     let last = blocks.number(size.saturating_sub(1));
     let context = &store.context;
     let extents = Extents {
@@ -120,7 +120,7 @@ pub fn read(
 }
 
 /// Copies from blocks, or from the kernel's memory.
-fn copy(store: &Arc<OpenStore>, blocks: Blocks, at: u64, buf: &mut [u8]) -> Result<()> {
+fn copy(store: &Arc<OpenStore>, blocks: FileBlocks, at: u64, buf: &mut [u8]) -> Result<()> {
     let mut done = 0;
     while done < buf.len() {
         let from = at + done as u64;
@@ -234,7 +234,7 @@ fn key(file: &StoreFile, range: &Range<u64>) -> Key {
         file: file.serial,
         object: u64::MAX,
         form: STORED,
-        piece: range.start,
+        block: range.start,
     }
 }
 
@@ -252,7 +252,7 @@ mod tests {
                 3 * BLOCK + phase,
                 3 * BLOCK + phase + 5,
             ] {
-                let blocks = Blocks { phase, size };
+                let blocks = FileBlocks { phase, size };
                 let last = blocks.number(size - 1);
                 let ranges: Vec<_> = (0..=last).map(|n| blocks.range(n)).collect();
                 assert_eq!((ranges[0].start, ranges[ranges.len() - 1].end), (0, size));

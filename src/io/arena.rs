@@ -1,6 +1,6 @@
 //! Memory in huge pages, lent in ranges: what large buffers are made of first.
 //!
-//! For a direct read the disk is handed the memory piece by piece, small pages one by one: here it takes twice as long as into
+//! For a direct read the disk is handed the memory page by page: into small pages it takes twice as long as into
 //! huge ones. Memory that was touched stays until the arena goes. Where there are no huge pages it is memory like any
 //! other.
 

@@ -1,4 +1,4 @@
-//! Byte buffers that are used again: what decoded pieces and replies are held in.
+//! Byte buffers that are used again: what decoded blocks and replies are held in.
 //!
 //! A fresh megabyte costs the kernel hundreds of page faults, more than decoding some filters takes; a used
 //! one is still in the processor's caches. Large buffers start at a page, so that direct reads may fill them.

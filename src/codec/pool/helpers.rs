@@ -28,7 +28,7 @@ const SHORT_REST: Duration = Duration::from_millis(5);
 /// The time for which the caller looks out for helpers to be done, before it sleeps until they are.
 const MOMENT: Duration = Duration::from_micros(500);
 
-/// The expected length of a piece of work.
+/// The expected length of a share of the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
     /// Not much more than waking a helper: for those who look out already.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::Serialize;
 
-/// Counters since the start, as in [`CacheStatus`]; all in pieces but for `decoded_bytes`.
+/// Counters since the start, as in [`CacheStatus`]; all in blocks but for `decoded_bytes`.
 #[derive(Default)]
 pub(super) struct Counters {
     pub hits: AtomicU64,
@@ -40,20 +40,20 @@ pub struct CacheStatus {
     pub limit: u64,
     /// Decoded bytes held; the limit counts what an entry costs beside them as well.
     pub bytes: u64,
-    /// Pieces held.
-    pub pieces: usize,
-    /// Reads of a piece that was here, or was being decoded.
+    /// Blocks held.
+    pub blocks: usize,
+    /// Reads of a block that was here, or was being decoded.
     pub hits: u64,
-    /// Pieces that were decoded because a reader asked for them, or was going to.
+    /// Blocks that were decoded because a reader asked for them, or was going to.
     pub misses: u64,
-    /// Pieces given up for want of room.
+    /// Blocks given up for want of room.
     pub evictions: u64,
-    /// Pieces given up because a reader had read all of them.
+    /// Blocks given up because a reader had read all of them.
     pub consumed: u64,
     /// Bytes that were decoded.
     pub decoded_bytes: u64,
-    /// Pieces decoded ahead that a reader came for, and that were given up before one did.
+    /// Blocks decoded ahead that a reader came for, and that were given up before one did.
     pub ahead_used: u64,
-    /// Pieces decoded ahead that were given up before a reader came for them.
+    /// Blocks decoded ahead that were given up before a reader came for them.
     pub ahead_wasted: u64,
 }

@@ -1,16 +1,16 @@
-//! A piece that is being decoded, and those who wait for it.
+//! A block that is being decoded, and those who wait for it.
 //!
 //! It lands exactly once, also if the decoder panics: nobody waits for ever.
 
 use std::sync::{Arc, Condvar, Mutex};
 
-use super::{Cache, Key, Need, Piece, lock};
+use super::{Block, Cache, Key, Need, lock};
 use crate::error::{Error, Result};
 
-/// The decoding of one piece.
+/// The decoding of one block.
 #[derive(Default)]
 pub(super) struct Flight {
-    outcome: Mutex<Option<Result<Piece>>>,
+    outcome: Mutex<Option<Result<Block>>>,
     landed: Condvar,
     /// Begun ahead of a reader; one has come for it since.
     met: Mutex<bool>,
@@ -27,18 +27,18 @@ impl Flight {
         })
     }
 
-    /// Notes that a reader has come for the piece.
+    /// Notes that a reader has come for the block.
     pub(super) fn meet(&self) {
         *lock(&self.met) = true;
     }
 
-    /// Returns true if a reader has come for the piece.
+    /// Returns true if a reader has come for the block.
     pub(super) fn is_met(&self) -> bool {
         *lock(&self.met)
     }
 
-    /// Waits for the piece; fails as its decoding failed.
-    pub(super) fn wait(&self) -> Result<Piece> {
+    /// Waits for the block; fails as its decoding failed.
+    pub(super) fn wait(&self) -> Result<Block> {
         let mut outcome = lock(&self.outcome);
         loop {
             if let Some(outcome) = &*outcome {
@@ -57,7 +57,7 @@ pub(super) struct Landing<'a> {
     need: Need,
     ahead: bool,
     /// The outcome that all who wait are given.
-    pub outcome: Result<Piece>,
+    pub outcome: Result<Block>,
 }
 
 impl<'a> Landing<'a> {
@@ -75,7 +75,7 @@ impl<'a> Landing<'a> {
             flight,
             need,
             ahead,
-            outcome: Err(Error::damaged("reading a piece failed unexpectedly")),
+            outcome: Err(Error::damaged("reading a block failed unexpectedly")),
         }
     }
 }

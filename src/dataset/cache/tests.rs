@@ -6,24 +6,24 @@ use std::sync::Barrier;
 use std::sync::atomic::AtomicUsize;
 
 impl Cache {
-    /// A piece for which no room is made.
-    fn get(&self, key: Key, load: impl FnOnce() -> Result<Vec<u8>>) -> Result<Piece> {
+    /// A block for which no room is made.
+    fn get(&self, key: Key, load: impl FnOnce() -> Result<Vec<u8>>) -> Result<Block> {
         let inner = lock(&self.inner);
         self.reader(inner, key, Need::default(), || load().map(Buffer::from))
     }
 }
 
-fn key(piece: u64) -> Key {
+fn key(block: u64) -> Key {
     Key {
         file: 1,
         object: 2,
         form: 0,
-        piece,
+        block,
     }
 }
 
 #[test]
-fn a_piece_is_decoded_once_for_all_who_wait() {
+fn a_block_is_decoded_once_for_all_who_wait() {
     let cache = Cache::new(1 << 20);
     let loads = AtomicUsize::new(0);
     let start = Barrier::new(8);
@@ -31,12 +31,12 @@ fn a_piece_is_decoded_once_for_all_who_wait() {
         for _ in 0..8 {
             scope.spawn(|| {
                 start.wait();
-                let piece = cache.get(key(0), || {
+                let block = cache.get(key(0), || {
                     loads.fetch_add(1, Relaxed);
                     std::thread::sleep(std::time::Duration::from_millis(50));
                     Ok(vec![7; 10])
                 });
-                assert_eq!(piece.unwrap()[..], [7; 10]);
+                assert_eq!(block.unwrap()[..], [7; 10]);
             });
         }
     });
@@ -64,8 +64,8 @@ fn who_only_waits_for_the_disk_does_not_decode() {
 #[test]
 fn the_budget_holds_and_the_oldest_goes_first() {
     let cache = Cache::new(3 * (1000 + OVERHEAD));
-    for piece in 0..3 {
-        cache.get(key(piece), || Ok(vec![0; 1000])).unwrap();
+    for block in 0..3 {
+        cache.get(key(block), || Ok(vec![0; 1000])).unwrap();
     }
     cache.get(key(0), || panic!("still there")).unwrap();
     cache.get(key(3), || Ok(vec![0; 1000])).unwrap();
@@ -84,7 +84,7 @@ fn the_budget_holds_and_the_oldest_goes_first() {
 }
 
 #[test]
-fn pieces_made_of_others_wait_for_each_other_and_never_for_ever() {
+fn blocks_made_of_others_wait_for_each_other_and_never_for_ever() {
     let cache = Cache::new(10_000);
     let (making, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let gathered = |n: u64| {
@@ -93,7 +93,7 @@ fn pieces_made_of_others_wait_for_each_other_and_never_for_ever() {
             gathers: true,
             ..Need::default()
         };
-        let piece = cache.read(key(n), need, |out| {
+        let block = cache.read(key(n), need, |out| {
             most.fetch_max(making.fetch_add(1, Relaxed) + 1, Relaxed);
             let need = Need {
                 len: 4000,
@@ -112,7 +112,7 @@ fn pieces_made_of_others_wait_for_each_other_and_never_for_ever() {
             making.fetch_sub(1, Relaxed);
             Ok(())
         });
-        assert_eq!(piece.unwrap()[..], [7; 1000]);
+        assert_eq!(block.unwrap()[..], [7; 1000]);
     };
     std::thread::scope(|scope| {
         for thread in 0..8 {
@@ -138,10 +138,10 @@ fn failures_and_panics_reach_the_caller_and_are_not_kept() {
 }
 
 #[test]
-fn a_piece_beyond_the_budget_is_served_but_not_kept() {
+fn a_block_beyond_the_budget_is_served_but_not_kept() {
     let cache = Cache::new(100);
     assert_eq!(cache.get(key(0), || Ok(vec![1; 1000])).unwrap().len(), 1000);
-    assert_eq!(cache.status().pieces, 0);
+    assert_eq!(cache.status().blocks, 0);
 }
 
 #[test]
@@ -157,8 +157,8 @@ fn what_is_elsewhere_is_not_decoded_unless_it_is_here() {
             buf.fill(7);
             Ok(())
         };
-        let piece = cache.read_unless(key(1), need, || elsewhere, fill);
-        piece.unwrap().map(|piece| piece.to_vec())
+        let block = cache.read_unless(key(1), need, || elsewhere, fill);
+        block.unwrap().map(|block| block.to_vec())
     };
     assert_eq!(read(true), None);
     assert_eq!(read(false), Some(vec![7; 10]));
@@ -176,18 +176,18 @@ fn what_is_being_decoded_counts() {
     let cache = Cache::new(2000);
     let busy = AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        for piece in 0..6 {
+        for block in 0..6 {
             let (cache, busy) = (&cache, &busy);
             scope.spawn(move || {
                 let load = |buf: &mut [u8]| {
                     assert_eq!(busy.fetch_add(1, Relaxed), 0, "two in a budget for one");
                     std::thread::sleep(std::time::Duration::from_millis(5));
                     busy.fetch_sub(1, Relaxed);
-                    buf.fill(piece as u8);
+                    buf.fill(block as u8);
                     Ok(())
                 };
-                let got = cache.read(key(piece), need, load).unwrap();
-                assert!(got.iter().all(|&byte| byte == piece as u8));
+                let got = cache.read(key(block), need, load).unwrap();
+                assert!(got.iter().all(|&byte| byte == block as u8));
             });
         }
     });
@@ -223,8 +223,8 @@ fn reading_ahead_is_counted_by_what_became_of_it() {
     cache.ahead(key(9), need, || false, |_| panic!("not wanted"));
     cache.ahead(key(1), need, || true, fill);
     cache.read(key(1), need, |_| panic!("it is here")).unwrap();
-    for piece in 2..5 {
-        cache.read(key(piece), need, fill).unwrap();
+    for block in 2..5 {
+        cache.read(key(block), need, fill).unwrap();
     }
     let status = cache.status();
     assert_eq!((status.ahead_used, status.ahead_wasted), (1, 1));

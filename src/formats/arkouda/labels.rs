@@ -11,7 +11,7 @@ use super::recognition::is_integers;
 use super::segments::int64;
 use super::set::LocaleSet;
 use super::strings::Strings;
-use crate::dataset::cache::{Key, Need, Piece};
+use crate::dataset::cache::{Block, Key, Need};
 use crate::error::{Error, Result};
 use crate::formats::plain::array::ArrayFile;
 use crate::io::content::{Concat, Content};
@@ -19,9 +19,9 @@ use crate::io::rows::{in_rows, words};
 use crate::npy::dtype::DType;
 
 /// Bytes of categories that are kept together in the cache.
-const PIECE: u64 = 1 << 20;
+const BLOCK: u64 = 1 << 20;
 
-/// Keeps pieces of categories apart from other pieces of the same object in the cache.
+/// Keeps blocks of categories apart from other blocks of the same object in the cache.
 const FORM: u32 = 16;
 
 /// The labels of all parts.
@@ -113,7 +113,7 @@ impl ArraySource for Labels {
 /// Codes looked up in categories.
 struct Looked {
     set: Arc<LocaleSet>,
-    /// File and object that the pieces in the cache belong to.
+    /// File and object that the blocks in the cache belong to.
     key: (u64, u64),
     codes: Concat,
     categories: Arc<dyn Content>,
@@ -122,19 +122,19 @@ struct Looked {
 }
 
 impl Looked {
-    fn per_piece(&self) -> u64 {
-        (PIECE / self.width).max(1)
+    fn per_block(&self) -> u64 {
+        (BLOCK / self.width).max(1)
     }
 
-    fn piece(&self, number: u64) -> Result<Piece> {
+    fn block(&self, number: u64) -> Result<Block> {
         let key = Key {
             file: self.key.0,
             object: self.key.1,
             form: FORM,
-            piece: number,
+            block: number,
         };
-        let first = number * self.per_piece();
-        let rows = self.per_piece().min(self.count - first);
+        let first = number * self.per_block();
+        let rows = self.per_block().min(self.count - first);
         let need = Need {
             len: usize::try_from(rows.saturating_mul(self.width))
                 .map_err(|_| Error::damaged("a category too long to be held"))?,
@@ -175,24 +175,24 @@ impl Content for Looked {
                 };
                 wanted.push((code, row));
             }
-            // Each piece is asked for once: the cache need not keep it, and no more than one is held beside it.
-            if self.count > self.per_piece() {
+            // Each block is asked for once: the cache need not keep it, and no more than one is held beside it.
+            if self.count > self.per_block() {
                 wanted.sort_unstable();
             }
-            let mut held: Option<(u64, Piece)> = None;
+            let mut held: Option<(u64, Block)> = None;
             for &(code, row) in &wanted {
-                let number = code / self.per_piece();
-                let piece = match held.take().filter(|(held, _)| *held == number) {
-                    Some((_, piece)) => piece,
-                    None => self.piece(number)?,
+                let number = code / self.per_block();
+                let block = match held.take().filter(|(held, _)| *held == number) {
+                    Some((_, block)) => block,
+                    None => self.block(number)?,
                 };
-                // Inside a piece, which is in memory.
-                let at = (code % self.per_piece()) as usize * width;
-                let label = piece
+                // Inside a block, which is in memory.
+                let at = (code % self.per_block()) as usize * width;
+                let label = block
                     .get(at..at + width)
                     .ok_or_else(|| Error::damaged("categories are not what they were"))?;
                 rows[row * width..(row + 1) * width].copy_from_slice(label);
-                held = Some((number, piece));
+                held = Some((number, block));
             }
             Ok(())
         })

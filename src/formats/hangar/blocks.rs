@@ -17,7 +17,7 @@ use super::rows::{Rows, Stored};
 use super::snapshot::ColumnView;
 use super::whole::Whole;
 use crate::dataset::access_pattern::AccessPattern;
-use crate::dataset::cache::{Key, Need, Piece};
+use crate::dataset::cache::{Block, Key, Need};
 use crate::error::{Error, Result};
 use crate::io::buffer::ALIGNMENT;
 use crate::io::file::StoreFile;
@@ -343,7 +343,7 @@ impl StackBlocks {
             file: (content >> 64) as u64,
             object: content as u64,
             form: ROWS,
-            piece: number,
+            block: number,
         }
     }
 
@@ -358,7 +358,7 @@ impl StackBlocks {
         }
     }
 
-    pub(super) fn cached(&self, number: u64) -> Result<Piece> {
+    pub(super) fn cached(&self, number: u64) -> Result<Block> {
         let cache = &self.view.repository().context.cache;
         let fill = |out: &mut [u8]| self.block(number, out);
         cache.read(self.key(number), self.need(number), fill)

@@ -195,7 +195,7 @@ impl Repository {
             object: (u64::from(row.dataset) << 32) ^ row.row,
             form: SAMPLE,
             // Records that differ at all are different samples.
-            piece: xxh3_64(record.to_string().as_bytes()),
+            block: xxh3_64(record.to_string().as_bytes()),
         };
         let beside = self.beside(record, len);
         if len.saturating_add(beside) > self.context.cache.limit() {

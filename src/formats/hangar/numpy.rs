@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use super::rows::LARGEST;
 use super::schema::described;
-use crate::dataset::block::{Place, copy};
+use crate::dataset::hyperslab::{Place, copy};
 use crate::error::{Error, Result};
 use crate::hdf5::Sink;
 use crate::io::file::StoreFile;

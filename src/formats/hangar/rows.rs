@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use crate::codec::Means;
-use crate::dataset::block::{Place, copy};
+use crate::dataset::hyperslab::{Place, copy};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::{
     DataSource, DatasetMap, DirectChunks, ElementType, EncodedChunk, H5, Request, Slot,

@@ -71,9 +71,9 @@ impl SampleContent {
             return Err(Error::damaged(why).about(&self.record));
         }
         let kept = match &bytes {
-            Whole::Memory(piece) => {
+            Whole::Memory(block) => {
                 matches!(self.record, Record::Hdf5 { .. })
-                    && repository.context.cache.holds(piece.len())
+                    && repository.context.cache.holds(block.len())
             }
             Whole::File(_) => false,
         };

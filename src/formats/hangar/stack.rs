@@ -227,10 +227,10 @@ impl Content for StackedRows {
         }
         self.look_ahead(number);
         // `read_at` finds out which of the samples is damaged.
-        Ok(self.blocks.cached(number).ok().and_then(|piece| {
-            let end = from.checked_add(len).filter(|&end| end <= piece.len())?;
+        Ok(self.blocks.cached(number).ok().and_then(|block| {
+            let end = from.checked_add(len).filter(|&end| end <= block.len())?;
             self.blocks.note_read(number, len);
-            Some(Data::Shared(piece, from..end))
+            Some(Data::Shared(block, from..end))
         }))
     }
 }

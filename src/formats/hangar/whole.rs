@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh64::Xxh64;
 
-use crate::dataset::cache::Piece;
+use crate::dataset::cache::Block;
 use crate::dataset::spill::nameless;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::Sink;
@@ -23,7 +23,7 @@ const PART: usize = 1 << 20;
 /// The bytes of a sample.
 #[derive(Clone)]
 pub enum Whole {
-    Memory(Piece),
+    Memory(Block),
     File(Arc<FilePart>),
 }
 

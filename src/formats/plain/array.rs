@@ -4,9 +4,9 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value as Json, json};
 
-use crate::dataset::backing::{Backing, Form, ROW_PIECE};
+use crate::dataset::backing::{Backing, Form, ROW_BLOCK};
 use crate::dataset::chunked::Chunks;
-use crate::dataset::grid::{Grid, row_piece};
+use crate::dataset::grid::{Grid, row_block};
 use crate::dataset::opened::OpenStore;
 use crate::dataset::payload::Payload;
 use crate::dataset::record;
@@ -21,8 +21,8 @@ use crate::npy::dtype::DType;
 use crate::tree::VirtualFile;
 use crate::tree::info;
 
-/// Small chunks are read together until they make a piece of this many bytes.
-const SMALL_PIECE: u64 = 256 << 10;
+/// Small chunks are read together until they make a block of this many bytes.
+const SMALL_BLOCK: u64 = 256 << 10;
 
 /// A dataset of an open store.
 pub struct ArrayFile {
@@ -104,12 +104,12 @@ impl ArrayFile {
 
     fn backing(&self, map: DatasetMap, dtype: &DType) -> Result<Backing> {
         let element = dtype.size() as u64;
-        let grid = |piece: &[u64]| {
-            Grid::new(&map.shape, piece, element)
-                .ok_or_else(|| Error::damaged(format!("impossible chunks {piece:?}")))
+        let grid = |block: &[u64]| {
+            Grid::new(&map.shape, block, element)
+                .ok_or_else(|| Error::damaged(format!("impossible chunks {block:?}")))
         };
-        let pieces = |piece: Vec<u64>, form| {
-            grid(&piece).map(|grid| Backing::Pieces {
+        let blocks = |block: Vec<u64>, form| {
+            grid(&block).map(|grid| Backing::Blocks {
                 grid,
                 chunks: None,
                 form,
@@ -145,14 +145,14 @@ impl ArrayFile {
                         self.path()
                     ));
                 }
-                let mut piece = chunk;
-                piece.extend(map.shape[map.rank..].iter().map(|&d| d.max(1)));
-                let chunks = grid(&piece)?;
+                let mut block = chunk;
+                block.extend(map.shape[map.rank..].iter().map(|&d| d.max(1)));
+                let chunks = grid(&block)?;
                 let direct =
-                    direct.and_then(|d| Chunks::new(&map.shape, &piece, element, d).map(Box::new));
-                let gathered = gather_small(&mut piece, &map.shape, element);
-                Ok(Backing::Pieces {
-                    grid: grid(&piece)?,
+                    direct.and_then(|d| Chunks::new(&map.shape, &block, element, d).map(Box::new));
+                let gathered = gather_small(&mut block, &map.shape, element);
+                Ok(Backing::Blocks {
+                    grid: grid(&block)?,
                     chunks: gathered.then_some(chunks),
                     form: Form::Elements,
                     direct,
@@ -165,18 +165,18 @@ impl ArrayFile {
                 } else {
                     Form::Elements
                 };
-                pieces(self.row_piece(map.rank, element), form)
+                blocks(self.row_block(map.rank, element), form)
             }
-            DataSource::Library => pieces(self.row_piece(map.rank, element), Form::Elements),
+            DataSource::Library => blocks(self.row_block(map.rank, element), Form::Elements),
         }
     }
 
-    fn row_piece(&self, rank: usize, element: u64) -> Vec<u64> {
+    fn row_block(&self, rank: usize, element: u64) -> Vec<u64> {
         let (own, inner) = self.dataset.shape.split_at(rank);
         let step = inner.iter().fold(element, |n, &d| n.saturating_mul(d));
-        let mut piece = row_piece(own, step, ROW_PIECE);
-        piece.extend(inner.iter().map(|&d| d.max(1)));
-        piece
+        let mut block = row_block(own, step, ROW_BLOCK);
+        block.extend(inner.iter().map(|&d| d.max(1)));
+        block
     }
 
     fn text_backing(&self, map: &DatasetMap, dtype: &DType, form: TextForm) -> Result<Backing> {
@@ -186,12 +186,12 @@ impl ArrayFile {
             crate::hdf5::encode_text(constant, form, &mut element)?;
             return Ok(Backing::Fill(element));
         }
-        let mut piece = map.shape.clone();
-        if let Some(first) = piece.first_mut() {
+        let mut block = map.shape.clone();
+        if let Some(first) = block.first_mut() {
             *first = text::rows(&map.shape);
         }
-        Grid::new(&map.shape, &piece, dtype.size() as u64)
-            .map(|grid| Backing::Pieces {
+        Grid::new(&map.shape, &block, dtype.size() as u64)
+            .map(|grid| Backing::Blocks {
                 grid,
                 chunks: None,
                 direct: None,
@@ -201,18 +201,18 @@ impl ArrayFile {
     }
 }
 
-/// Multiplies a small chunk, last dimension first, so that a piece is worth a call; true if it did.
-fn gather_small(piece: &mut [u64], shape: &[u64], element: u64) -> bool {
+/// Multiplies a small chunk, last dimension first, so that a block is worth a call; true if it did.
+fn gather_small(block: &mut [u64], shape: &[u64], element: u64) -> bool {
     let mut gathered = false;
-    for k in (0..piece.len()).rev() {
-        let bytes = piece.iter().fold(element, |n, &d| n.saturating_mul(d));
-        if bytes == 0 || bytes >= SMALL_PIECE {
+    for k in (0..block.len()).rev() {
+        let bytes = block.iter().fold(element, |n, &d| n.saturating_mul(d));
+        if bytes == 0 || bytes >= SMALL_BLOCK {
             break;
         }
-        let times = (SMALL_PIECE / bytes)
-            .min(shape[k].div_ceil(piece[k]))
+        let times = (SMALL_BLOCK / bytes)
+            .min(shape[k].div_ceil(block[k]))
             .max(1);
-        piece[k] = piece[k].saturating_mul(times);
+        block[k] = block[k].saturating_mul(times);
         gathered |= times > 1;
     }
     gathered

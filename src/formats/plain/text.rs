@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::array::ArrayFile;
 use crate::dataset::backing::Form;
-use crate::dataset::blocks::Blocks;
+use crate::dataset::measured_blocks::MeasuredBlocks;
 use crate::dataset::opened::OpenStore;
 use crate::dataset::text::{Measured, measure, rows};
 use crate::error::{Error, Result};
@@ -148,11 +148,11 @@ struct TextBytes {
     measured: Arc<Measured>,
     part: TextMember,
     len: u64,
-    blocks: Blocks,
+    blocks: MeasuredBlocks,
 }
 
 /// A block of one part, in bytes.
-struct Block {
+struct BlockRange {
     number: u64,
     start: u64,
     len: u64,
@@ -178,7 +178,7 @@ impl TextBytes {
         };
         let (addr, form) = (file.dataset.addr, Form::Text(part.form()).number());
         Self {
-            blocks: Blocks::new(&file.store, addr, form, largest),
+            blocks: MeasuredBlocks::new(&file.store, addr, form, largest),
             file: file.clone(),
             measured,
             part,
@@ -198,14 +198,14 @@ impl TextBytes {
     }
 
     /// The block that byte `at` is in.
-    fn block_at(&self, at: u64) -> Block {
+    fn block_at(&self, at: u64) -> BlockRange {
         match self.part {
             TextMember::Values => {
                 let ends = &self.measured.measure.ends;
                 let number = ends.partition_point(|&end| end <= at);
                 let start = self.start_of(number as u64);
                 let end = ends.get(number).copied().unwrap_or(start);
-                Block {
+                BlockRange {
                     number: number as u64,
                     start,
                     len: end.saturating_sub(start),
@@ -217,7 +217,7 @@ impl TextBytes {
                 // Behind the offsets of all elements comes the length of all values.
                 let len = bytes.min(self.len.saturating_sub(8).saturating_sub(start));
                 let number = at / bytes;
-                Block { number, start, len }
+                BlockRange { number, start, len }
             }
         }
     }
@@ -294,7 +294,7 @@ impl Content for TextBytes {
                 done += n;
                 continue;
             }
-            let Block { number, start, len } = self.block_at(at);
+            let BlockRange { number, start, len } = self.block_at(at);
             let inside = at - start;
             let n = len.saturating_sub(inside);
             if n == 0 {

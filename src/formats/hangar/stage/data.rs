@@ -297,7 +297,7 @@ impl DataWriter {
                 break uid;
             }
         };
-        // In one piece: others write to it as well.
+        // In one write: others write to it as well.
         let line = format!("{backend} {uid}\n");
         self.made.write_all(line.as_bytes())?;
         Ok(uid)

@@ -223,7 +223,7 @@ impl CpuAffinity {
 
 /// Where a thread runs or ran last (proc_pid_stat(5), field 39).
 fn processor_of(thread: u32) -> Option<i32> {
-    // It fits, and comes in one piece.
+    // It fits, and comes whole.
     let mut stat = [0; 1024];
     let mut file = File::open(format!("/proc/{thread}/stat")).ok()?;
     let len = file.read(&mut stat).ok()?;

@@ -1,17 +1,17 @@
-//! Copies a block of an N-dimensional array into another; pure arithmetic on bytes.
+//! Copies a hyperslab, a box of an N-dimensional array, into another array; pure arithmetic on bytes.
 
 /// An array in C order: its bytes are elsewhere.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     /// The dimensions of the array.
     pub shape: &'a [u64],
-    /// The coordinates of the block's first element.
+    /// The coordinates of the hyperslab's first element.
     pub start: &'a [u64],
 }
 
-/// Copies a block of `count` elements of `element` bytes from one array to another.
+/// Copies a hyperslab of `count` elements of `element` bytes from one array to another.
 ///
-/// The block lies inside both; `None` if it does not, and then nothing is copied beyond it.
+/// The hyperslab lies inside both; `None` if it does not, and then nothing is copied beyond it.
 pub fn copy(
     source: &[u8],
     from: Place<'_>,
@@ -20,7 +20,7 @@ pub fn copy(
     count: &[u64],
     element: u64,
 ) -> Option<()> {
-    // Dimensions that the block spans in both arrays join the run.
+    // Dimensions that the hyperslab spans in both arrays join the run.
     let mut run = element;
     let mut outer = count.len();
     while let Some(k) = outer.checked_sub(1) {

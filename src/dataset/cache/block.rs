@@ -1,10 +1,10 @@
-//! Decoded pieces: their keys, and what they cost.
+//! Decoded blocks: their keys, and what they cost.
 
 use std::sync::Arc;
 
 use crate::io::buffer::Buffer;
 
-/// The key of a piece.
+/// The key of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The store file's serial number.
@@ -13,26 +13,26 @@ pub struct Key {
     pub object: u64,
     /// The number of the form in which it is read.
     pub form: u32,
-    /// The number of the piece in its form.
-    pub piece: u64,
+    /// The number of the block in its form.
+    pub block: u64,
 }
 
-/// The bytes of a piece, shared with the readers that still hold them.
-pub type Piece = Arc<Buffer>;
+/// The bytes of a block, shared with the readers that still hold them.
+pub type Block = Arc<Buffer>;
 
 /// Bytes that an entry costs beside its content.
 pub(super) const OVERHEAD: u64 = 200;
 
-/// The memory that decoding a piece takes.
+/// The memory that decoding a block takes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Need {
-    /// Bytes of the piece.
+    /// Bytes of the block.
     pub len: usize,
     /// Further bytes while it is decoded.
     pub beside: usize,
     /// True if it is only read from the disk, not decoded, and given up soon.
     pub passes: bool,
-    /// True if it is made of other pieces, which are asked for meanwhile.
+    /// True if it is made of other blocks, which are asked for meanwhile.
     pub gathers: bool,
 }
 
@@ -44,7 +44,7 @@ impl Need {
     }
 }
 
-/// Returns the bytes that a piece takes of the budget while it is kept.
-pub(super) fn cost(piece: &Piece) -> u64 {
-    piece.capacity() as u64 + OVERHEAD
+/// Returns the bytes that a block takes of the budget while it is kept.
+pub(super) fn cost(block: &Block) -> u64 {
+    block.capacity() as u64 + OVERHEAD
 }

@@ -17,7 +17,7 @@ from support.truth import np_save, sha256
 MIB = 1 << 20
 RNG = np.random.default_rng(12)
 
-# name: shape, chunk. With 8 MiB of cache a band of more than 2 MiB does not stay in memory.
+# name: shape, chunk. With 8 MiB of cache a chunk row of more than 2 MiB does not stay in memory.
 ACROSS = {
     "columns": ((40_000, 100), (40_000, 5)),
     "tiles": ((3000, 1500), (1000, 100)),
@@ -28,7 +28,7 @@ ACROSS = {
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    path = tmp_path_factory.mktemp("bands") / "store.h5"
+    path = tmp_path_factory.mktemp("chunk_rows") / "store.h5"
     with h5py.File(path, "w") as file:
         for name, (shape, chunk) in ACROSS.items():
             values = RNG.integers(0, 99, shape).astype("<i4")
