@@ -27,7 +27,7 @@ pub enum ErrorKind {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
-    /// What the errno follows from.
+    /// The kind, from which the errno follows.
     pub kind: ErrorKind,
     /// One line that names what it is about.
     pub message: String,
@@ -79,7 +79,7 @@ impl Error {
     }
 }
 
-/// How many times something is tried that meets a file while it is being replaced.
+/// The most attempts at something that meets a file while it is being replaced.
 const MAX_TRIES: u32 = 100;
 
 /// Repeats `act` while it fails with [`ErrorKind::Stale`], as it does on a file that is being replaced.

@@ -187,7 +187,7 @@ pub trait Directory: Send + Sync {
     }
 }
 
-/// What a format keeps of an open store. Only the format knows its type.
+/// The state that a format keeps of an open store. Only the format knows its type.
 pub type StoreHandle = Arc<dyn Any + Send + Sync>;
 
 /// A regular file.

@@ -20,7 +20,7 @@ pub struct Array {
     content: Arc<dyn Content>,
     dtype: DType,
     shape: Vec<usize>,
-    /// Where the elements begin.
+    /// The offset in the file at which the elements begin.
     start: u64,
 }
 

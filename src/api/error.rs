@@ -97,7 +97,7 @@ pub enum Error {
     /// No program is known to start the sandboxed worker processes from.
     #[error("no worker program: {reason}; call npyfs::worker_hook() first thing in main, or install npyfs {} in PATH", env!("CARGO_PKG_VERSION"))]
     NoWorker {
-        /// What was looked for, and what is wrong with it.
+        /// The program that was looked for, and what is wrong with it.
         reason: String,
     },
 }

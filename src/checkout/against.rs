@@ -91,10 +91,10 @@ pub struct Against {
     /// The id of the uppermost commit that was seen when it took their place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<String>,
-    /// What the store without layers had in its place, if that has dimensions and lies along no axis.
+    /// The object that the store without layers had in its place, if that has dimensions and lies along no axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<Extent>,
-    /// What newer versions say of it.
+    /// Fields of newer versions, kept as they are.
     #[serde(flatten)]
     pub other: serde_json::Map<String, serde_json::Value>,
 }

@@ -13,7 +13,7 @@ pub(super) struct Axes {
     freed: Condvar,
 }
 
-/// How an axis is held.
+/// The way in which an axis is held.
 #[derive(Clone, Copy, Debug)]
 enum AxisHold {
     Alone,

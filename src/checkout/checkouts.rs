@@ -37,7 +37,7 @@ pub struct LayerFiles {
     pub dir: Dir,
     /// Every object that was changed; `None`: it was deleted.
     pub entries: BTreeMap<String, Option<StoredObject>>,
-    /// What the stores were that objects were written over, by key.
+    /// The identities of the stores that objects were written over, by key.
     pub stores: BTreeMap<String, StoreIdentity>,
     /// The id of the commit that it became.
     pub commit: Option<String>,
@@ -92,7 +92,7 @@ pub struct Summary {
     pub name: String,
     /// The layer's directory.
     pub dir: Dir,
-    /// What its index says.
+    /// The changes that its index names.
     pub changes: IndexChanges,
     /// The commit it became, and its number from 1 on.
     pub commit: Option<(usize, LayerCommit)>,

@@ -32,7 +32,7 @@ pub struct ChunkedElements<'a> {
     pub chunk: &'a [u64],
     /// Bytes of an element.
     pub element: usize,
-    /// How chunks are encoded; `None`: they are stored as they are.
+    /// The encoding of chunks; `None`: they are stored as they are.
     pub encoding: Option<Encoding>,
     /// In C order.
     pub data: &'a dyn Content,

@@ -29,7 +29,7 @@ pub enum Side {
 /// The wishes of who commits.
 #[derive(Clone, Debug, Default)]
 pub struct Wish {
-    /// Which side counts where two commits changed the same object; `None`: such a commit is refused.
+    /// The side that counts where two commits changed the same object; `None`: such a commit is refused.
     pub side: Option<Side>,
     /// Objects that are not complete are forgotten, and those that do not fit the store any more do not count.
     pub leave_out: bool,
@@ -40,7 +40,7 @@ pub struct Wish {
 /// The result of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// Which commit it is, from 1 on; `None` if there was nothing to commit.
+    /// The number of the commit, from 1 on; `None` if there was nothing to commit.
     pub number: Option<usize>,
     /// Objects of the layer that count.
     pub objects: usize,
@@ -75,10 +75,10 @@ pub enum Refusal {
 /// Tells whether the object of a layer is an empty group: two of the same name are no conflict.
 pub type IsGroup<'a> = &'a dyn Fn(&LayerFiles, &str) -> bool;
 
-/// What would break the rules of the store's format if these layers were all that is on top of it, the last of them new;
-/// a line for each object.
+/// A check of the rules of the store's format: given all layers on top of the store, the last of them new, it returns a line
+/// for each object that breaks them.
 pub type RuleCheck<'a> = &'a dyn Fn(&[LayerFiles]) -> Result<Vec<String>>;
-/// Which objects of layers, the lowest first, do not fit the store as it is now.
+/// A check of layers, the lowest first, which returns the objects that do not fit the store as it is now.
 pub type Fitting<'a> = &'a dyn Fn(&[LayerFiles]) -> Result<Vec<Misfit>>;
 
 impl Checkouts {

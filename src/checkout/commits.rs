@@ -48,7 +48,7 @@ pub struct LayerCommit {
     pub write: String,
     /// The directory of the layer, beside this file.
     pub layer: String,
-    /// When, in nanoseconds since 1970; later than the commit before it.
+    /// The time of the commit, in nanoseconds since 1970; later than that of the commit before it.
     pub time: i64,
     /// The user's name and the host's.
     #[serde(default)]
@@ -62,13 +62,13 @@ pub struct LayerCommit {
     /// Objects of the layer that do not count: another commit's were kept, or they fitted the store no more.
     #[serde(default)]
     pub without: BTreeSet<String>,
-    /// What the stores were that objects were written over, by key.
+    /// The identities of the stores that objects were written over, by key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub base: BTreeMap<String, StoreIdentity>,
     /// The axes that objects lie along, by key: every state of each that an object was written against.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub axes: BTreeMap<String, BTreeSet<AxisEntries>>,
-    /// What newer versions say of it.
+    /// Fields of newer versions, kept as they are.
     #[serde(flatten)]
     pub other: serde_json::Map<String, serde_json::Value>,
 }

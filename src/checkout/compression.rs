@@ -1,4 +1,4 @@
-//! How an exported file is compressed: `gzip`, `lzf` or `blosc:CODEC`, and from that a pipeline of filters.
+//! The compression of an exported file: `gzip`, `lzf` or `blosc:CODEC`, and the pipeline of filters that follows from it.
 //!
 //! Filters have the numbers that the HDF Group registered; parameters are those of h5py and hdf5plugin.
 
@@ -78,7 +78,7 @@ impl FromStr for Compression {
 }
 
 impl Compression {
-    /// How chunks are encoded here; `None` where only a library does it.
+    /// Returns the encoding of chunks here; `None` where only a library does it.
     pub fn encoding(self) -> Option<Encoding> {
         let small = |level: u32| u8::try_from(level).ok();
         Some(match self {

@@ -10,9 +10,9 @@ use super::index::StoredObject;
 /// An object of the layer and one of a committed layer that cannot both be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// What the checkout did.
+    /// The change that the checkout made, for people.
     pub ours: String,
-    /// What the other commit did.
+    /// The change that the other commit made, for people.
     pub theirs: String,
     /// Place of the committed layer, from 0 on.
     pub commit: usize,

@@ -61,7 +61,7 @@ pub struct Export<'a> {
     pub formats: &'a Registry,
 }
 
-/// What all layers together make of the store: by key, the layer and the file of an object; `None`: deleted.
+/// The changes of all layers together: by key, the layer and the file of an object; `None`: deleted.
 type ExportedChanges = BTreeMap<String, Option<(Dir, StoredObject)>>;
 
 impl Export<'_> {

@@ -12,10 +12,10 @@ use crate::checkout::encode::header;
 use crate::error::Result;
 use crate::tree::{Directory, Node};
 
-/// What an array is called that no format gives a kind.
+/// The kind of an array to which no format gives one.
 const ARRAY: &str = "array";
 
-/// What an object is, and its dimensions.
+/// The kind of an object, and its dimensions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extent {
     /// `array`, or what the format calls it.

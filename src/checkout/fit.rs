@@ -26,7 +26,7 @@ pub struct Misfit {
     pub key: String,
     /// It deletes what has the key.
     pub is_deletion: bool,
-    /// Why, for people.
+    /// The reason, for people.
     pub why: String,
 }
 

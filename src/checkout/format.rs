@@ -28,7 +28,7 @@ pub use registry::Registry;
 pub use root::{StoreRoot, Versions};
 pub use verified::{Verified, VerifyReport};
 
-/// How closely a store is looked at.
+/// The depth to which a store is verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// Names, types and shapes, and what opening finds out.

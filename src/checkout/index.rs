@@ -28,15 +28,15 @@ const FORM: LogForm = LogForm {
 pub struct StoredObject {
     /// Its number, which is its name.
     pub file: u64,
-    /// When the object was written, in nanoseconds since 1970.
+    /// The time at which the object was written, in nanoseconds since 1970.
     pub time: i64,
     /// Its size in the mount, if it is shown as one `.npy` file and that is known: a listing need not open it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// What it was written against; `None`: by a version that did not remember it.
+    /// The state of the store that it was written against; `None`: by a version that did not remember it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<Box<Against>>,
-    /// What newer versions say of it.
+    /// Fields of newer versions, kept as they are.
     #[serde(flatten)]
     pub other: serde_json::Map<String, serde_json::Value>,
 }
@@ -62,7 +62,7 @@ pub struct KeptMember {
     pub name: String,
     /// The number of its file, which is as it was written.
     pub file: u64,
-    /// When it was written, in nanoseconds since 1970.
+    /// The time at which it was written, in nanoseconds since 1970.
     pub time: i64,
 }
 
@@ -75,7 +75,7 @@ pub struct KeptObject {
     pub members: Vec<KeptMember>,
     /// Names of the members that are missing.
     pub missing: Vec<String>,
-    /// Why the members that are there make no object together with what is stored of it.
+    /// The reason why the members that are there make no object together with what is stored of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
@@ -99,7 +99,7 @@ pub struct LayerBase {
     /// The id of the uppermost of them; `None` if there is none, or a version that knew no ids wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<String>,
-    /// When, in nanoseconds since 1970.
+    /// The time, in nanoseconds since 1970.
     pub time: i64,
     /// The files of the base; `None` if they were too many to be remembered.
     pub base: Option<Vec<BaseFile>>,
@@ -110,7 +110,7 @@ pub struct LayerBase {
 pub struct StoreEntry {
     /// The key of the store; empty if the mount shows nothing else.
     pub store: String,
-    /// What it is known again by.
+    /// The identity by which it is recognised.
     pub identity: StoreIdentity,
 }
 
@@ -139,11 +139,11 @@ impl record_log::LogRecord for Line {
 pub struct IndexChanges {
     /// Every object that was changed; `None`: it was deleted.
     pub entries: BTreeMap<String, Option<StoredObject>>,
-    /// What the layer was begun on first.
+    /// The store and the commits that the layer was begun on first.
     pub begun: Option<LayerBase>,
     /// Objects that are not complete, by their path.
     pub incomplete: BTreeMap<String, KeptObject>,
-    /// What the stores were, by key.
+    /// The identities of the stores, by key.
     pub stores: BTreeMap<String, StoreIdentity>,
     /// On how many commits each object was changed first.
     seen: BTreeMap<String, u64>,
@@ -168,7 +168,7 @@ impl IndexChanges {
         changes
     }
 
-    /// Answers the numbers of members' files that nobody needs from then on.
+    /// Returns the numbers of members' files that nobody needs from then on.
     fn take(&mut self, line: Line) -> Vec<u64> {
         let files = |incomplete: Option<KeptObject>| {
             let members = incomplete.into_iter().flat_map(|object| object.members);

@@ -37,7 +37,7 @@ pub struct NewFile {
     pub data: Vec<Arc<dyn Content>>,
     /// Its size in the mount, if it is shown as one `.npy` file and that is known.
     pub size: Option<u64>,
-    /// What it is written against.
+    /// The state of the store that it is written against.
     pub against: Option<Box<Against>>,
 }
 

@@ -18,10 +18,10 @@ const NAMED: usize = 20;
 /// The objects of a layer.
 pub struct PendingChanges {
     index: Index,
-    /// What the index says with all that waits.
+    /// The entries of the index with all changes that wait.
     now: BTreeMap<String, Option<StoredObject>>,
     waiting: Vec<PendingChange>,
-    /// Why there will be no other changes.
+    /// The failure after which there are no other changes.
     lost: Option<Error>,
 }
 
@@ -31,9 +31,9 @@ pub struct PendingChange {
     pub record: ObjectChange,
     /// The new file, which is not synced.
     pub file: Option<File>,
-    /// What nobody needs once the change has happened.
+    /// The object whose file nobody needs once the change has happened.
     pub old: Option<StoredObject>,
-    /// What stood there before, if the layer said anything of it.
+    /// The entry that stood there before, if the layer had any.
     before: Option<Option<StoredObject>>,
     settled: Settled,
 }

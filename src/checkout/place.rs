@@ -38,7 +38,7 @@ pub struct CheckoutsPlace {
     dir: PathBuf,
     /// The last name may be a link: the caller has said it.
     follow: bool,
-    /// What its file is to say of the store, if it does not yet.
+    /// The line that its file is to get about the store, if it lacks it.
     mark: Option<Vec<u8>>,
 }
 

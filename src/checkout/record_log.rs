@@ -27,7 +27,7 @@ const LONGEST: u64 = 1 << 30;
 /// Ending of the file that is to take the place of another.
 pub const REWRITTEN: &str = ".new";
 
-/// What a file of records is called in its first line, and the newest form that is known.
+/// The name of a form of record log, as in the first line of a file, and the newest version that is known.
 #[derive(Clone, Copy, Debug)]
 pub struct LogForm {
     /// Name of the form, in the first line of a file.
@@ -81,7 +81,7 @@ pub trait LogRecord: Sized {
     fn print(&self) -> std::result::Result<String, serde_json::Error>;
 }
 
-/// What any record may say: names of what a reader must know to make sense of it. This version knows none.
+/// A field that any record may have: names of the features that a reader must know to understand it. This version knows none.
 #[derive(Deserialize)]
 struct LogNeeds {
     #[serde(default)]

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 
-/// What the caller of a commit takes the staging area to be based on.
+/// The branch and commit that the caller of a commit expects the staging area to be based on.
 #[derive(Clone, Debug, Default)]
 pub struct Expected {
     /// The branch that the staging area belongs to.

@@ -8,7 +8,7 @@ use super::layer::Layer;
 use crate::error::{Error, Result};
 use crate::io::thread::anywhere;
 
-/// How long changes may wait for others, and how long after a failure it is tried again.
+/// The time for which changes may wait for others, and after which a failure is tried again.
 const DELAY: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_secs(5);
 

@@ -42,7 +42,7 @@ pub struct PartPlace {
     pub suffix: &'static str,
 }
 
-/// What a name may be used for.
+/// The use that a name may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A file of that name is stored, as soon as its object is complete.
@@ -51,7 +51,7 @@ pub enum Role {
     Scratch,
 }
 
-/// What became of a new directory.
+/// The outcome of making a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Made {
     /// It is stored, empty.
@@ -60,7 +60,7 @@ pub enum Made {
     Scratch,
 }
 
-/// What becomes of an object when one of its files is deleted.
+/// The effect on an object when one of its files is deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deletion {
     /// It is deleted, too, with all its files.
@@ -72,7 +72,7 @@ pub enum Deletion {
 /// A file that is to be stored.
 #[derive(Clone)]
 pub struct Part {
-    /// Which part of which object it is.
+    /// The object that it belongs to, and its part of that.
     pub place: PartPlace,
     /// Whole and unchanged for as long as the call takes.
     pub content: Arc<dyn Content>,
@@ -84,7 +84,7 @@ pub struct Part {
 pub struct Unstored {
     /// The file.
     pub part: Part,
-    /// When it was modified.
+    /// The time of its last modification.
     pub time: SystemTime,
     /// As what it was kept, if it was and is the same still.
     pub kept: Option<u64>,
@@ -96,7 +96,7 @@ pub struct Restored {
     pub path: Vec<Vec<u8>>,
     /// Its bytes.
     pub content: Scratch,
-    /// When it was modified.
+    /// The time of its last modification.
     pub time: SystemTime,
     /// As what it was kept.
     pub kept: u64,
@@ -110,7 +110,7 @@ pub struct IncompleteObject {
     pub parts: Vec<Restored>,
     /// Names of the members that are missing.
     pub missing: Vec<String>,
-    /// Why it cannot be stored, if no member is missing.
+    /// The reason why it cannot be stored, if no member is missing.
     pub why: Option<String>,
 }
 

@@ -49,9 +49,9 @@ pub struct View {
 /// The objects of all layers together.
 #[derive(Clone, Default)]
 struct Objects {
-    /// By key; `None`: what the store has there is deleted.
+    /// The objects by key; `None`: what the store has there is deleted.
     by_key: BTreeMap<Vec<u8>, Option<Arc<LayerObject>>>,
-    /// When a directory last changed through a layer.
+    /// The time of the last change of a directory through a layer.
     times: HashMap<Vec<u8>, SystemTime>,
     /// Counts changes of what directories stand for.
     generation: u64,

@@ -28,7 +28,7 @@ pub const WHOLE: &str = "whole";
 /// Says which files of `WHOLE` are getting names beside the workplace.
 const NAMING: &str = "naming";
 
-/// How long a worker may go on making files after a signal came.
+/// The time for which a worker may go on making files after a signal came.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Workplaces of this process.

@@ -60,7 +60,7 @@ enum Command {
     },
     /// Commit a checkout, for all later mounts, or what is staged in a store
     Commit {
-        /// Why; a commit of what is staged needs it
+        /// Message of the commit; a commit of what is staged needs one
         #[arg(short, long)]
         message: Option<String>,
 

@@ -1,4 +1,4 @@
-//! How one open file is read: in order, at random, or one sample of it.
+//! The access pattern of one open file: it is read in order, at random, or one sample of it.
 //!
 //! There is one for each handle, fed with byte ranges, and one for each dataset below it, fed with its blocks: what a
 //! request of the kernel is to a handle, a block is to a dataset. It is a guess, and only about speed. It never fetches
@@ -13,7 +13,7 @@ use crate::tuning::Tuning;
 /// Blocks of which is remembered how much was read.
 const MOST_PARTLY: usize = 1 << 14;
 
-/// How often the blocks that are fetched ahead are doubled at most: there are fewer bytes in any machine.
+/// The most times that the number of blocks fetched ahead is doubled: there are fewer bytes in any machine.
 const MOST_DOUBLED: u32 = 16;
 
 /// The detector of access patterns. Any thread may use it.
@@ -34,7 +34,7 @@ struct State {
     steps: u32,
     /// True if the steps began with the first block.
     from_start: bool,
-    /// How often what is fetched ahead was doubled since the last jump.
+    /// The number of times that it was doubled since the last jump.
     doubled: u32,
     /// Bytes read of blocks that were read in part.
     partly: HashMap<u64, u64>,

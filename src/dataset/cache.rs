@@ -37,7 +37,7 @@ struct Inner {
     blocks: WeightedLru<Key, Entry>,
     /// Bytes of the blocks being decoded.
     reserved: u64,
-    /// Of the blocks that are being made of others.
+    /// Bytes of the blocks that are being made of others.
     gathering: u64,
     flights: HashMap<Key, Arc<Flight>>,
     /// Blocks that some reader has read to their end lately: another one, behind him, gets their bytes from the

@@ -22,7 +22,7 @@ pub struct Context {
     pub journal: Journal,
     /// The options of the mount.
     pub options: FsOptions,
-    /// How readers are served.
+    /// The parameters by which readers are served.
     pub tuning: Tuning,
     /// The rule for what is fetched ahead of them.
     pub prefetch: Prefetcher,

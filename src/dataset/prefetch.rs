@@ -1,4 +1,4 @@
-//! Which blocks are fetched before their reader asks for them, for all that is read in blocks.
+//! Chooses the blocks to fetch before their reader asks for them, for all that is read in blocks.
 //!
 //! The kernel reads ahead, too. A reader in order has two of its windows under way: when he gets to the first byte of
 //! one, the kernel asks for the next. For a program that said that it reads in order (`posix_fadvise`, as `cat`, `cp` and

@@ -27,7 +27,7 @@ pub struct Shown {
     constant: Option<Vec<u8>>,
 }
 
-/// What the texts of a dataset show as, after one look at all of them.
+/// Measures the texts inside the elements of a dataset, all of them once.
 pub(crate) fn measure(store: &Arc<OpenStore>, dataset: &Dataset) -> Result<Arc<Measured>> {
     let (part, inner) = parts(dataset)?;
     store.measured(dataset.addr, || {

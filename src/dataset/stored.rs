@@ -51,7 +51,7 @@ impl FileBlocks {
 /// Bytes from `at` on that are in a block.
 struct Found {
     block: Block,
-    /// Of the block's buffer.
+    /// The range of the block's buffer.
     range: Range<usize>,
 }
 

@@ -21,7 +21,7 @@ const BLOCK_ELEMENTS: u64 = 8192;
 pub struct Measured {
     /// Lengths and encodings of the text, as a worker measured them.
     pub measure: TextMeasure,
-    /// How elements with text inside are shown.
+    /// The form in which elements with text inside are shown.
     record: Option<record::Shown>,
     /// The characters that it says it was written with.
     pub chars: Option<usize>,

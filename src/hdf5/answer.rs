@@ -74,7 +74,7 @@ pub type Maps = Vec<(Vec<u8>, Result<DatasetMap, String>)>;
 pub struct GroupMembers {
     /// In order of name; of a large group a part.
     pub members: Vec<(Vec<u8>, GroupMember)>,
-    /// How many members the group has in all.
+    /// The number of members of the group in all.
     pub total: usize,
     /// Set when the group is damaged and some members are missing.
     pub damage: Option<String>,
@@ -87,7 +87,7 @@ pub struct GroupScan<T> {
     pub attributes: Vec<Attribute>,
     /// In order of name; of a large group a part.
     pub members: Vec<T>,
-    /// How many members the group has in all.
+    /// The number of members of the group in all.
     pub total: usize,
     /// Set when the group is damaged and some members are missing.
     pub damage: Option<String>,
@@ -164,7 +164,7 @@ pub struct Dataset {
     pub outside: bool,
 }
 
-/// Where the elements of a dataset lie, so that they are read without libhdf5, or that libhdf5 must be asked.
+/// A map of a dataset: where its elements lie, so that they are read without libhdf5, or that libhdf5 must be asked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DatasetMap {
     /// The address of the dataset.
@@ -173,13 +173,13 @@ pub struct DatasetMap {
     pub element: ElementType,
     /// Dimensions of the dataset, then those of an array datatype.
     pub shape: Vec<u64>,
-    /// How many of these dimensions are the dataset's own.
+    /// The number of these dimensions that are the dataset's own.
     pub rank: usize,
-    /// Where the bytes are.
+    /// The place of the bytes.
     pub source: DataSource,
 }
 
-/// Where the bytes of a dataset are.
+/// The place of the bytes of a dataset.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum DataSource {
     /// Nowhere, as none was ever written: the element that stands for all.
@@ -224,13 +224,13 @@ pub enum DataSource {
 pub struct DirectChunks {
     /// The filters.
     pub pipeline: Pipeline,
-    /// Where the chunks are.
+    /// The places of the chunks.
     pub table: ChunkTable,
     /// The element that stands where no chunk is stored.
     pub fill: Vec<u8>,
 }
 
-/// Where the chunks of a dataset are stored.
+/// The places of the stored chunks of a dataset.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ChunkTable {
     /// The chunks of the grid over the current shape, in C order.
@@ -240,7 +240,7 @@ pub struct ChunkTable {
     pub room: Option<Arc<Reservation>>,
 }
 
-/// Where the chunk of one place of the grid is stored; size 0: there is none.
+/// The place of a stored chunk in the file; size 0: there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slot {
     /// Address in the file, with the user block counted in.
@@ -256,13 +256,13 @@ pub struct Slot {
 pub struct RawPart {
     /// The name of the file, as the dataset has it.
     pub name: Vec<u8>,
-    /// Where the part begins in it, in bytes.
+    /// The offset in it at which the part begins, in bytes.
     pub offset: u64,
     /// Bytes of the part; `u64::MAX`: as much as is needed.
     pub len: u64,
 }
 
-/// What a path leads to.
+/// The object that a path leads to.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Resolved {
     /// An object of the file.

@@ -43,7 +43,7 @@ pub(super) struct Bounds {
     pub chunk: u64,
     /// Numbers of the filters in HDF5's registry, in the order of writing.
     pub filters: Vec<i32>,
-    /// Where the file may hold chunks: behind its superblock, before its end.
+    /// The range of the file that may hold chunks: behind its superblock, before its end.
     pub file: Range<u64>,
 }
 

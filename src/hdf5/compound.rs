@@ -13,7 +13,7 @@ use crate::npy::dtype::{DType, Field, Kind};
 /// A member as it is shown.
 struct CompoundMember {
     name: String,
-    /// Where the file has it.
+    /// Its offset in an element of the file.
     offset: usize,
     /// Shape of a subarray.
     shape: Vec<u64>,

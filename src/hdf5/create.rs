@@ -68,7 +68,7 @@ pub struct NewDataset {
     pub element: NewElement,
     /// Its shape, which is the maximum shape as well.
     pub shape: Vec<u64>,
-    /// How its elements are stored.
+    /// The layout of its elements.
     pub layout: NewLayout,
     /// Its attributes.
     pub attributes: Vec<NewAttribute>,

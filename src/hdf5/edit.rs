@@ -87,7 +87,7 @@ pub enum EditStep {
         from: SourceFile,
         /// The path in both files.
         path: ObjectPath,
-        /// When the object was written, in nanoseconds since 1970.
+        /// The time at which the object was written, in nanoseconds since 1970.
         time: i64,
     },
     /// Copies the object at a path of another file to the same path, with all groups and attributes, but without
@@ -97,7 +97,7 @@ pub enum EditStep {
         from: SourceFile,
         /// The path in both files.
         path: ObjectPath,
-        /// When the object was written, in nanoseconds since 1970.
+        /// The time at which the object was written, in nanoseconds since 1970.
         time: i64,
     },
     /// Sets the time of all objects that have none of their own, in nanoseconds since 1970, unless the file has one.

@@ -37,7 +37,7 @@ pub enum LmdbRequest {
     },
     /// Asks for the values of keys that end in a hash.
     Hashed {
-        /// What the keys begin with.
+        /// The prefix of the keys.
         prefix: ByteBuf,
         /// Bytes of a hash.
         width: usize,
@@ -51,7 +51,7 @@ pub enum LmdbRequest {
     },
     /// Asks for rows in order of key.
     Rows {
-        /// What the keys begin with.
+        /// The prefix of the keys.
         prefix: Vec<u8>,
         /// The key behind which the rows begin; `None`: at the first.
         after: Option<Vec<u8>>,
@@ -67,7 +67,7 @@ pub enum LmdbRequest {
 pub struct PackedValues {
     /// The bytes of all values.
     pub text: ByteBuf,
-    /// Where each value ends.
+    /// The offset at which each value ends.
     pub ends: Vec<u32>,
 }
 
@@ -83,7 +83,7 @@ impl PackedValues {
 /// Environments that are kept open at most.
 const MAX_OPEN: usize = 32;
 
-/// How many times a read is repeated because a writer came in between.
+/// The most times that a read is repeated because a writer came in between.
 const MAX_TRIES: usize = 100;
 
 /// Most bytes of values in one answer.
@@ -355,7 +355,7 @@ impl H5 {
     }
 }
 
-/// How many rows are stepped over before the next one is looked up anew.
+/// The most rows that are stepped over before the next one is looked up anew.
 const MAX_STEPS: usize = 16;
 
 /// A key and its value.

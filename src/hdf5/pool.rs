@@ -28,11 +28,12 @@ const MAX_FAILURES: usize = 2;
 /// Workers killed from outside at one request until it is given up: that need not be the object's fault.
 const MAX_KILLS: usize = 10;
 
-/// How many times, and how long apart, starting a worker is tried while the machine is short of something.
+/// The number of attempts to start a worker while the machine is short of something.
 const START_ATTEMPTS: u32 = 20;
+/// The time between two of them.
 const START_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long a request waits for a worker while there is one for each core: most answer sooner than another starts.
+/// The time for which a request waits for a worker while there is one for each core: most answer sooner than another starts.
 const IDLE_WAIT: Duration = Duration::from_millis(5);
 
 /// libhdf5 leaves some 4 KiB behind for each dataset it has opened: a worker that occupies more bytes than

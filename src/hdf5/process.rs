@@ -22,7 +22,7 @@ use super::{Answer, H5Error, Request, Sink};
 use crate::io::file::StoreFile;
 use crate::io::thread::anywhere;
 
-/// How long a new worker may take to receive what it may open.
+/// The time that a new worker may take to receive what it may open.
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
 
 /// A worker process and the connection to it; dropping it kills the process.
@@ -40,7 +40,7 @@ pub(super) struct Access {
     /// Every file, as without Landlock.
     pub(super) everything: bool,
     pub(super) inodes: HashSet<Inode>,
-    /// How many sources of virtual datasets had been permitted when the worker was started.
+    /// The number of sources of virtual datasets that had been permitted when the worker was started.
     pub(super) sources: u64,
 }
 

@@ -38,7 +38,7 @@ pub enum Request {
         group: u64,
         /// Names of the attributes wanted.
         names: Vec<Vec<u8>>,
-        /// How many levels below the members are looked at.
+        /// The number of levels below the members that are looked at.
         depth: usize,
         /// Number of the first member wanted.
         from: usize,
@@ -217,7 +217,7 @@ impl Request {
 /// A chunk as it is stored, and all that is needed to decode it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EncodedChunk {
-    /// Where it is stored.
+    /// The place in the file at which it is stored.
     pub slot: Slot,
     /// Its filters.
     pub pipeline: Pipeline,

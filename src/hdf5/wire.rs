@@ -65,7 +65,7 @@ pub(super) struct Envelope {
     pub serial: u64,
     /// Its path, for messages and for virtual sources beside it.
     pub path: Vec<u8>,
-    /// How long the answer may take, in whole seconds.
+    /// The time that the answer may take, in whole seconds.
     pub seconds: u64,
     /// The request.
     pub request: Request,
@@ -107,7 +107,7 @@ fn invalid(error: impl std::fmt::Display) -> io::Error {
 /// One end of the connection.
 pub(super) struct Wire {
     socket: UnixStream,
-    /// When to give up waiting for bytes; `None` waits for ever.
+    /// The time at which waiting for bytes is given up; `None` waits for ever.
     pub deadline: Option<Instant>,
     /// The memory that received chunk tables may take.
     pub tables: Arc<Budget>,

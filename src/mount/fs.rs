@@ -239,7 +239,7 @@ impl Fs {
         self.context.prefetch.window()
     }
 
-    /// Where the mount notes what became of raising the kernel's read-ahead.
+    /// Returns the cell in which the mount notes what became of raising the kernel's read-ahead.
     pub fn read_ahead(&self) -> &Arc<OnceLock<std::result::Result<u64, String>>> {
         &self.context.read_ahead
     }

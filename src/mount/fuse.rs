@@ -31,10 +31,10 @@ use adapter::Adapter;
 use files::maker;
 use reply::{NO_ENTRY, done, entry, file_attr, shown_attr, ttl};
 
-/// How long the kernel may believe a name, a missing name, or attributes.
+/// The time for which the kernel may believe a name, a missing name, or attributes.
 const TTL: Duration = Duration::from_secs(1);
 
-/// How long the kernel may believe what never changes.
+/// The time for which the kernel may believe what never changes.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// Requests that the kernel may have under way in the background, read-ahead above all.

@@ -93,7 +93,7 @@ mod tests {
             }
         }
 
-        /// What ndarray-npy writes of an array in Fortran order.
+        /// Holds of what ndarray-npy writes of an array in Fortran order.
         #[test]
         fn files_of_others_are_turned(shape in vec(2_usize..12, 2..4)) {
             let count = shape.iter().product::<usize>();

@@ -96,7 +96,7 @@ pub fn render(info: &Result<Json>) -> Vec<u8> {
 pub struct Control {
     /// The root of the mount.
     pub root: Arc<dyn Directory>,
-    /// What the parts of the mount share.
+    /// The state that the parts of the mount share.
     pub context: Arc<Context>,
     /// The path of the store, for people.
     pub store: String,

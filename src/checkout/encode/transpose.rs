@@ -39,7 +39,7 @@ fn too_large() -> Error {
     Error::new(ErrorKind::TooLarge, "the array does not fit in memory")
 }
 
-/// How an array is cut into boxes.
+/// An array cut into boxes.
 struct Transpose {
     shape: Vec<u64>,
     /// Extent of a box along each axis.

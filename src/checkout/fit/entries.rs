@@ -1,4 +1,4 @@
-//! What the entries of an axis are, by its `.npy` file.
+//! Reads the entries of an axis from its `.npy` file.
 
 use std::sync::Arc;
 

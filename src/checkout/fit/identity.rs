@@ -1,4 +1,4 @@
-//! What a store was when the first object was written over it, and whether the one that is there now is that store.
+//! The identity of a store: what it was when the first object was written over it, to tell whether it is still that store.
 //!
 //! Stores are copied, moved, and extended by the programs that own them, so neither name, inode, time nor length say
 //! anything. A store is known again by what is in it: by the entries of its axes if it has any, else by type,
@@ -30,7 +30,7 @@ const START: u64 = 4096;
 /// Of so many arrays that a store had, one must be what it was.
 const ONE_OF: usize = 4;
 
-/// How names are spelled in keys, and how the store shows them.
+/// The spelling of names: in keys, and as the store shows them.
 pub trait KeySpelling {
     /// Returns a shown name as keys spell it.
     fn key(&self, shown: &[u8]) -> Vec<u8>;
@@ -50,7 +50,7 @@ pub struct StoreIdentity {
     /// Some arrays of the store.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arrays: Vec<KnownArray>,
-    /// What newer versions say of it.
+    /// Fields of newer versions, kept as they are.
     #[serde(flatten)]
     pub other: serde_json::Map<String, serde_json::Value>,
 }
@@ -70,7 +70,7 @@ pub struct KnownArray {
     pub path: String,
     pub dtype: String,
     pub shape: Vec<u64>,
-    /// How many bytes of its elements, in C order, were looked at, and their digest.
+    /// The number of bytes of its elements, in C order, that were looked at; `start` is their digest.
     pub bytes: u64,
     pub start: String,
 }

@@ -13,7 +13,7 @@ use crate::options::External;
 pub struct PartNames {
     /// Name of the format.
     pub format: &'static str,
-    /// What stands in front of the number.
+    /// The text in front of the number.
     pub mark: &'static str,
     /// Digits that a number is written with; it is read with any number of them.
     pub digits: usize,
@@ -84,7 +84,7 @@ impl PartNames {
 /// A set by its name: the directory, and what all parts have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileSet {
-    /// How its files are called.
+    /// The names of its files.
     pub names: PartNames,
     /// The directory of the files.
     pub dir: PathBuf,

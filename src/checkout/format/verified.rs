@@ -17,11 +17,11 @@ pub trait VerifyReport: Send + Sync {
 /// Counts of what was checked, and of what could not be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// How many objects of each kind, by its plural.
+    /// The number of objects of each kind, by its plural.
     pub counts: Vec<(&'static str, u64)>,
     /// Bytes of all of them.
     pub bytes: u64,
-    /// How many were not here, by what is said of them behind the number.
+    /// The number of objects that were not here, by what is said of them behind the number.
     pub absent: BTreeMap<&'static str, u64>,
 }
 

@@ -1,4 +1,4 @@
-//! How the changes of a layer reach the disk: many together, and each kind of sync once.
+//! Makes the changes of a layer durable: many together, with each kind of sync once.
 //!
 //! Only lines of the index are ever written again. A file that could not be synced is lost, whatever a second
 //! sync would say: the kernel forgets what it could not write.

@@ -23,7 +23,7 @@ pub struct NewMember {
     pub name: String,
     /// Its bytes.
     pub content: Arc<dyn Content>,
-    /// When it was modified.
+    /// The time of its last modification.
     pub time: SystemTime,
     /// The number of its file, if this content was kept before.
     pub kept: Option<u64>,

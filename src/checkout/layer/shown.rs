@@ -6,7 +6,7 @@
 use super::super::index::StoredObject;
 use super::Layer;
 
-/// What waits to be removed.
+/// Files that objects had before, which wait to be removed.
 #[derive(Default)]
 pub(super) struct Replaced {
     /// Paths of objects of which the view may show an old version.

@@ -17,7 +17,7 @@ const MOST_BEFORE: usize = 64;
 /// An axis as a view shows it.
 pub(super) struct Axis {
     pub entries: AxisEntries,
-    /// What it took the place of, the latest first.
+    /// The entries that it took the place of, the latest first.
     before: Vec<AxisEntries>,
     /// The place of its layer, and how many layers its writer saw below; `None`: it is the store's.
     layer: Option<(usize, usize)>,

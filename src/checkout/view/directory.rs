@@ -17,7 +17,7 @@ pub(super) struct ViewDirectory {
     view: Arc<View>,
     /// Its key; empty for the root.
     key: Vec<u8>,
-    /// What it is without the keys below it: of the store, or of a layer's object. `None`: it is there only
+    /// The directory without the keys below it: the store's, or that of a layer's object. `None`: it is there only
     /// because something is below it.
     below: Option<Arc<dyn Directory>>,
     /// The object that `below` belongs to.

@@ -33,9 +33,9 @@ pub(super) struct Pile {
 /// Answers that the store gave.
 #[derive(Default)]
 pub(super) struct StoreAnswers {
-    /// By key and version of the file.
+    /// The entries of axes, by key and version of the file.
     pub(super) entries: HashMap<String, (u64, AxisEntries)>,
-    /// What a later version of the store does not have.
+    /// Files that a later version of the store does not have.
     pub(super) files: HashMap<String, Arc<dyn VirtualFile>>,
     /// Roots of stores that were looked into, and when they had changed last.
     stores: BTreeMap<String, (Arc<dyn Directory>, SystemTime)>,

@@ -70,15 +70,15 @@ pub struct LayerObject {
     pub files: Arc<OpenFiles>,
     /// The names that lead to it in that file.
     pub inside: Vec<Vec<u8>>,
-    /// When it was written.
+    /// The time at which it was written.
     pub time: SystemTime,
     /// The checkout it was written in.
     pub layer: Arc<str>,
     /// The place of its layer, from 0 on, lowest first.
     pub at: usize,
-    /// How many layers who wrote it saw below; counts for axes.
+    /// The number of layers that its writer saw below; counts for axes.
     pub seen: usize,
-    /// What it was written against, if that was remembered.
+    /// The state of the store that it was written against, if that was remembered.
     pub against: Option<Arc<Against>>,
     /// Its size, if it is shown as one `.npy` file and that is known.
     pub size: Option<u64>,

@@ -404,7 +404,7 @@ fn check_starts(members: &ShownObjects, values: u64) -> Result<()> {
 /// Compares the places behind zero bytes with the starts that are stored; a window of them is in memory.
 struct Ends<'a> {
     segments: &'a Integers,
-    /// How many strings were met, and those of the window.
+    /// The number of strings that were met, and the ends of those in the window.
     met: u64,
     window: Vec<i64>,
     from: u64,

@@ -1,4 +1,4 @@
-//! What kind of object something is, from its attributes, or from its shape where it has none.
+//! The kind of an object, from its attributes, or from its shape where it has none.
 //!
 //! Source: Arkouda, `src/ServerConfig.chpl` lines 25 to 40 and `getObjType`, `src/HDF5Msg.chpl` lines 3608 to
 //! 3641. Several inner objects carry no attributes even in current files.
@@ -26,7 +26,7 @@ pub enum ArkoudaKind {
     SegArray,
     /// Text out of few categories.
     Categorical,
-    /// Which rows of some keys are alike.
+    /// A GroupBy: the groups of equal rows of some keys.
     GroupBy,
     /// Columns and an index.
     DataFrame,

@@ -20,10 +20,10 @@ const MOST: usize = 4096;
 
 /// A joined array of large numbers.
 pub(super) struct Limbs {
-    /// By part, by limb.
+    /// The limbs, by part and by limb.
     parts: Vec<Vec<ArrayFile>>,
     width: usize,
-    /// What limits the bits of each limb.
+    /// The mask of the bits of each limb.
     masks: Vec<u64>,
 }
 

@@ -25,7 +25,7 @@ pub const NAMES: [&str; 12] = [
 /// The attributes of an object that say what it is.
 #[derive(Clone, Debug, Default)]
 pub struct Marks {
-    /// What kind of object it claims to be, or why that cannot be told.
+    /// The kind of object that it claims to be, or why that cannot be told.
     pub object_type: Option<Result<i64, String>>,
     /// Bytes are meant as booleans.
     pub is_bool: bool,
@@ -33,7 +33,7 @@ pub struct Marks {
     pub is_bigint: bool,
     /// Bits of each number; `None` where it has no limit.
     pub max_bits: Option<u64>,
-    /// How many keys, levels or limbs it claims to have.
+    /// The number of keys, levels or limbs that it claims to have.
     pub members: Option<u64>,
     /// Shape of an array that is stored flat; there if `Rank` and `Shape` agree.
     pub shape: Option<Vec<u64>>,

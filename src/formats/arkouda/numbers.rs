@@ -16,7 +16,7 @@ use crate::io::content::{Concat, Content};
 use crate::io::rows::Converted;
 use crate::npy::dtype::{DType, Kind, Order};
 
-/// How the numbers of an array are meant.
+/// The meaning of the numbers of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NumberKind {
     AsStored,
@@ -30,7 +30,7 @@ pub(super) enum NumberKind {
 
 /// A joined array.
 pub(super) struct Numbers {
-    /// By part; `None` where a locale has nothing.
+    /// The arrays by part; `None` where a locale has nothing.
     parts: Vec<Option<ArrayFile>>,
     stored: DType,
     shown: DType,
@@ -248,7 +248,7 @@ impl ArraySource for NumbersOf {
     }
 }
 
-/// What each part's segments point into.
+/// The values that the segments of each part point into.
 pub(super) enum Values {
     /// Values that begin anew in each part; how many each has is known, or found out.
     ByPart(Box<dyn Fn() -> Result<Vec<u64>> + Send + Sync>),

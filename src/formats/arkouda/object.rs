@@ -13,7 +13,7 @@ pub struct Object {
     pub what: What,
 }
 
-/// What it is in HDF5.
+/// The HDF5 object that it is.
 #[derive(Debug)]
 pub enum What {
     Dataset(Dataset),

@@ -1,4 +1,4 @@
-//! What decides that an HDF5 file was written by Arkouda.
+//! Recognises HDF5 files that were written by Arkouda.
 //!
 //! Any one of these, looked for in this order; a root group with `__daf__` in it is a daf store:
 //! 1. the root group has an integer attribute `File_Format` (file version 2.0);

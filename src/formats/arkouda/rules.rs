@@ -1,4 +1,4 @@
-//! What Arkouda demands of its objects: which members and which attributes each kind has.
+//! The rules of Arkouda's objects: the members and the attributes that each kind has.
 //!
 //! Source: Arkouda, `src/HDF5Msg.chpl` lines 389 to 655 (attributes), 765 to 2627 (what is written) and 3150 to 3838 (what
 //! is asked for when reading).
@@ -12,7 +12,7 @@ pub const INDEX: &str = "Index";
 /// Members of an object that have numbers, and the attribute that counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberedMembers {
-    /// What stands in front of the number.
+    /// The text in front of the number.
     pub prefix: &'static str,
     /// Name of the attribute.
     pub count: &'static str,

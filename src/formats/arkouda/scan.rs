@@ -9,7 +9,7 @@ use crate::io::rows::{STEP, in_rows, read_window};
 /// Starts that a scan keeps: of every so many strings one.
 const KEPT: usize = 1 << 16;
 
-/// What one look at all values found.
+/// The result of one pass over all values.
 pub(super) struct Scan {
     pub rows: u64,
     /// The most bytes of a string, its end included.

@@ -15,7 +15,7 @@ use crate::io::rows::{Converted, STEP, read_window, words};
 use crate::npy::dtype::integer;
 use crate::npy::dtype::{DType, Kind, Order};
 
-/// How many times larger than its file a dataset may be that is looked at as a whole. No filter packs more;
+/// The most times that a dataset may be larger than its file and still be looked at as a whole. No filter packs more;
 /// what claims to be larger was never written, and looking at it might take for ever.
 const LARGEST: u64 = 1 << 16;
 
@@ -79,10 +79,10 @@ pub(super) fn rebased(starts: Arc<dyn Content>, base: u64) -> Arc<dyn Content> {
     }))
 }
 
-/// What starts must obey.
+/// The rule that starts must obey.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rule {
-    /// How many values there are to point at.
+    /// The number of values that can be pointed at.
     pub values: u64,
     /// Every entry has at least one value: the zero byte behind a string.
     pub strict: bool,

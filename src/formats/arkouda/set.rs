@@ -21,7 +21,7 @@ use crate::io::file::Identity;
 
 /// One version of a set.
 pub struct LocaleSet {
-    /// What reading needs.
+    /// The cache, workers and threads that reading needs.
     pub context: Arc<Context>,
     /// The file, or a pattern for all of them.
     pub path: PathBuf,
@@ -29,7 +29,7 @@ pub struct LocaleSet {
     pub parts: Vec<LocaleFile>,
     /// Faults of the set as a whole.
     pub faults: Vec<String>,
-    /// Where the parts were found; `None` for a single file.
+    /// The files that the parts were found in; `None` for a single file.
     found: Option<FoundFiles>,
     version: u64,
 }

@@ -34,7 +34,7 @@ struct LocaleStrings {
     segments: Option<ArrayFile>,
 }
 
-/// What one pass found.
+/// The result of one pass over the strings.
 pub(super) struct Measure {
     /// The most bytes of a string, at least 1.
     pub width: u64,

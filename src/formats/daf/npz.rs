@@ -18,7 +18,7 @@ use crate::tree::{Directory, Node, VirtualFile};
 /// Bytes that are read at a time for a checksum.
 const STEP: usize = 1 << 20;
 
-/// Where sizes and offsets move to a zip64 field.
+/// The value from which sizes and offsets move to a zip64 field.
 const LIMIT32: u64 = u32::MAX as u64;
 
 /// One member: its name in the archive and its file.

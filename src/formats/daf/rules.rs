@@ -1,4 +1,4 @@
-//! What daf demands of a store: which names mean what, and what must fit what.
+//! The rules of a daf store: the meaning of names, and what must fit what.
 //!
 //! Source: tanaylab daf 0.2.0-dev.1, `storage/h5fs.py`. A vector or matrix whose axis is missing makes the whole store
 //! unreadable.
@@ -14,7 +14,7 @@ pub fn is_note(name: &[u8]) -> bool {
     NOTES.iter().any(|note| note.as_bytes() == name)
 }
 
-/// What a name means.
+/// The meaning of a name.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Meaning<'a> {
     /// An axis: its entries.

@@ -75,10 +75,10 @@ struct RowChunk {
 /// Backend, file and number of a dataset.
 type DatasetName = (&'static str, String, u32);
 
-/// What was looked up for the row before: mostly it is the same for the next.
+/// The results of looking up the row before: mostly they hold for the next.
 #[derive(Default)]
 struct Before {
-    /// Of a block of samples.
+    /// The number and the records of a block of samples.
     records: Option<(usize, Arc<LocatedRecords>)>,
     dataset: Option<(DatasetName, Arc<Collection>, Arc<Rows>)>,
 }

@@ -38,7 +38,7 @@ pub struct DataFiles {
     folder: PathBuf,
     collections: Mutex<LruCache<(&'static str, String), Arc<Collection>>>,
     tables: Mutex<LruCache<(&'static str, String), Arc<Table>>>,
-    /// By serial number of the file, and dataset.
+    /// The maps by serial number of the file, and dataset.
     maps: Mutex<LruCache<(u64, u32), Arc<Rows>>>,
 }
 

@@ -22,13 +22,13 @@ pub enum Layout {
 
 /// The samples of a column.
 pub struct Column {
-    /// How keys lead to samples.
+    /// The layout by which keys lead to samples.
     pub layout: Layout,
     /// Digest of the schema.
     pub schema: String,
     /// Stored keys one after the other; in a nested column `<sample>:<subsample>`.
     keys: Vec<u8>,
-    /// Where each key ends.
+    /// The offset at which each key ends.
     ends: Vec<u32>,
     hashes: Vec<Hash>,
     /// The letter in front of the hashes; 0 if there are none.
@@ -41,7 +41,7 @@ pub struct Column {
     pub content: u128,
     /// Records of the samples in blocks, found when they are needed.
     pub located: Vec<Located>,
-    /// By block: its records were looked up, and the datasets they name were mapped, once.
+    /// One flag for each block of samples, set once its records were looked up and the datasets they name were mapped.
     pub prepared: Vec<Mutex<bool>>,
     /// Held while the records of many blocks are looked up: others will want the same.
     pub around: Mutex<()>,

@@ -1,4 +1,4 @@
-//! What a commit, or the staging area, consists of: its records, sorted into columns.
+//! The contents of a commit, or of the staging area: its records, sorted into columns.
 //!
 //! Source: Hangar 0.5.2 `records/commiting.py` and `parsing.py`. The values of `ref.lmdb` are Blosc frames.
 
@@ -125,7 +125,7 @@ pub struct Commit {
     pub parents: Vec<String>,
     /// Its author, time and message.
     pub spec: Spec,
-    /// By name, unescaped.
+    /// The columns by name, unescaped.
     pub columns: BTreeMap<Vec<u8>, Arc<Column>>,
     /// Records that belong to no column.
     pub notes: Vec<String>,
@@ -157,7 +157,7 @@ pub struct Sorter {
 /// Columns by name, and notes.
 pub type SortedColumns = (BTreeMap<Vec<u8>, Column>, Vec<String>);
 
-/// What stands before the key of a sample: `f:<column>:` or `n:<column>:`.
+/// The prefix of the key of a sample: `f:<column>:` or `n:<column>:`.
 type Prefix = Vec<u8>;
 
 /// Notes on records that are kept.

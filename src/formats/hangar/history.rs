@@ -23,11 +23,11 @@ const KEPT: usize = 8;
 /// Times of a column's samples in nanoseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColumnTimes {
-    /// When anything in it changed last.
+    /// The time of the last change of anything in it.
     pub changed: i64,
     /// The times that occur.
     times: Vec<i64>,
-    /// Which of them each sample has; empty if there is but one.
+    /// The index of each sample's own time among them; empty if there is but one.
     which: Vec<u32>,
     /// Samples in all.
     samples: usize,

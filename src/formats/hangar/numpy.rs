@@ -20,7 +20,7 @@ const PART: usize = 1 << 20;
 pub(super) struct NumpyHeader {
     pub dtype: DType,
     pub shape: Vec<u64>,
-    /// Where the data begin.
+    /// The offset at which the data begin.
     start: u64,
 }
 

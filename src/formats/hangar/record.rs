@@ -11,7 +11,7 @@ const LONGEST: usize = 1024;
 /// Most dimensions of a sample, as in NumPy.
 const MOST_DIMS: usize = 64;
 
-/// How a record of an HDF5 backend is spelt.
+/// The spelling of a record of an HDF5 backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spelling {
     /// `00:<uid>$<dataset> <row>*<shape>`, without a checksum.
@@ -27,7 +27,7 @@ pub enum Spelling {
 pub struct RowRecord {
     /// `"00"` or `"01"`.
     pub backend: &'static str,
-    /// How the record was spelt.
+    /// The spelling of the record.
     pub spelling: Spelling,
     /// Name of the collection file.
     pub uid: String,

@@ -47,7 +47,7 @@ pub struct Heads {
 
 /// An open repository.
 pub struct Repository {
-    /// What reading needs.
+    /// The cache, workers and threads that reading needs.
     pub context: Arc<Context>,
     /// The directory with the tables.
     pub folder: PathBuf,
@@ -63,11 +63,11 @@ pub struct Repository {
     pub stage_hashes: Table,
     /// The data files.
     pub files: DataFiles,
-    /// When samples and columns changed.
+    /// The times at which samples and columns changed.
     pub history: History,
     heads: Mutex<Option<(Identity, Arc<Heads>)>>,
     staged: Mutex<Option<(Identity, Arc<Commit>)>>,
-    /// By digest; a commit weighs its samples.
+    /// The commits by digest; each weighs its samples.
     commits: Mutex<WeightedLru<String, Arc<Commit>>>,
     /// Held while a commit is read, on several cores: who comes second for the same one finds it.
     reading: Mutex<()>,

@@ -24,7 +24,7 @@ use crate::tree::info;
 pub struct SampleContent {
     /// The repository.
     pub repository: Arc<Repository>,
-    /// Where the sample is.
+    /// The record that says where the sample is.
     pub record: Record,
     /// Type of the elements; `None` for text and bytes.
     pub dtype: Option<DType>,
@@ -32,7 +32,7 @@ pub struct SampleContent {
     pub len: u64,
     /// The column that the record was looked up for, and the place in it.
     pub origin: Option<(Arc<Column>, usize)>,
-    /// What the cache will not hold.
+    /// The decoded sample, if the cache will not hold it.
     held: std::sync::Mutex<Option<Whole>>,
 }
 
@@ -254,7 +254,7 @@ pub fn describe(repository: &Repository, record: &Record, map: &mut Map<String, 
     }
 }
 
-/// How the dataset is stored that holds the row of a sample. A collection that is being written to says so.
+/// Describes the storage of the dataset that holds the row of a sample. A collection that is being written to says so.
 fn stored(repository: &Repository, row: &RowRecord, map: &mut Map<String, Json>) -> Result<()> {
     let RowRecord {
         backend,

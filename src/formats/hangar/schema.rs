@@ -27,7 +27,7 @@ pub enum SampleKind {
 /// The schema of a column.
 #[derive(Clone, Debug)]
 pub struct Schema {
-    /// What the samples are.
+    /// The kind of the samples.
     pub samples: SampleKind,
     literal: Literal,
 }

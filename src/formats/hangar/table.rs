@@ -17,7 +17,7 @@ use crate::options::External;
 /// Rows that are asked for at a time.
 const PAGE: usize = 1 << 16;
 
-/// How long a look at the file on disk counts: one request asks several times, and who writes sample after sample
+/// The time for which a look at the file on disk counts: one request asks several times, and who writes sample after sample
 /// makes thousands of requests a second.
 const LOOK: Duration = Duration::from_millis(1);
 

@@ -19,7 +19,7 @@ const LONGEST: usize = 1 << 16;
 /// Said of samples whose data are still at the remote.
 const NOT_FETCHED: &str = "samples are not here: they were not fetched from the remote yet";
 
-/// What was checked of some samples.
+/// The counts of a check of some samples.
 #[derive(Default)]
 struct CheckedSamples {
     bytes: u64,

@@ -60,7 +60,7 @@ struct GroupListing {
     notes: Vec<String>,
     others: Vec<Arc<OpenStore>>,
     kind: &'static str,
-    /// What the machine was short of: the listing would say what is not so.
+    /// The shortage of the machine because of which the listing would not be true.
     shortage: Option<Error>,
 }
 

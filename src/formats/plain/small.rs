@@ -23,7 +23,7 @@ pub struct ValueFile {
     pub group: u64,
     /// The array.
     pub value: Value,
-    /// Where it is in the file, for `info`: an object's path and the attribute's name.
+    /// The path of the object in the file, for `info`.
     pub path: String,
     /// Name of the attribute.
     pub attribute: String,
@@ -74,7 +74,7 @@ pub struct BrokenFile {
     pub store: Arc<OpenStore>,
     /// Path of the object in the file.
     pub path: String,
-    /// Why there are no bytes.
+    /// The reason why there are no bytes.
     pub error: Error,
 }
 

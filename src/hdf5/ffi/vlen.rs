@@ -10,7 +10,7 @@ pub(crate) struct VlenElements {
     mem_type: Id,
     /// Bytes of an element.
     size: usize,
-    /// Where the strings of an element are, in order.
+    /// The offsets of the strings of an element, in order.
     places: Vec<usize>,
 }
 

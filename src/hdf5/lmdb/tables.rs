@@ -38,7 +38,7 @@ pub const FREE: &[u8] = b"LOCK_AVAILABLE";
 /// The prefix of the lock's value while a process of npyfs has it; its host follows.
 const LOCK_PREFIX: &str = "npyfs:";
 
-/// How long a process that looked at the lock before it was taken may need to write its own value.
+/// The time that a process which looked at the lock before it was taken may need to write its own value.
 const SETTLE_TIME: Duration = Duration::from_millis(10);
 
 /// Room for a table to grow while it is open, in bytes; four times as much whenever that was too little.

@@ -1,4 +1,4 @@
-//! What reading workers may open: the files that were asked about lately, checked sources of virtual datasets, and
+//! The files that reading workers may open: those that were asked about lately, checked sources of virtual datasets, and
 //! whether a worker may open what a request needs.
 
 use std::collections::HashMap;
@@ -61,7 +61,7 @@ pub(super) struct KnownFiles {
     recent: LruCache<Inode, PathBuf>,
     /// Sources of virtual datasets that were checked.
     sources: HashMap<PathBuf, Inode>,
-    /// How many times a source was added.
+    /// The number of times that a source was added.
     added: u64,
 }
 

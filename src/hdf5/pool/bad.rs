@@ -8,7 +8,7 @@ use crate::hdf5::{H5Error, Request};
 /// Objects of one file that may kill a worker before the whole file is marked bad.
 const MAX_BAD: usize = 4;
 
-/// How long an object stays marked: what crashed a worker, or stalled it, may have been the machine's want of something.
+/// The time for which an object stays marked: what crashed a worker, or stalled it, may have been the machine's want of something.
 const MARK_LIFETIME: Duration = Duration::from_secs(600);
 
 /// The objects that are marked bad, and when: by the serial number of their file, which a new version does not share,

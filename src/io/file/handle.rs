@@ -127,7 +127,7 @@ pub struct Shared {
     path: PathBuf,
     identity: Identity,
     handle: Mutex<Option<Arc<Handle>>>,
-    /// When it was last used: a number that grows with each use of any file.
+    /// The time of its last use: a number that grows with each use of any file.
     used: AtomicU64,
 }
 

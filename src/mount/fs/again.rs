@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result, retry_stale};
 use crate::io::content::Content;
 use crate::tree::Node;
 
-/// How long something is kept for a thread.
+/// The time for which something is kept for a thread.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The number of a thread that the kernel does not know: of another namespace.
@@ -38,7 +38,7 @@ pub(super) enum Kept {
 #[derive(Default)]
 pub(super) struct Again {
     awaited: Mutex<Vec<Awaited>>,
-    /// How many these are: hardly ever is there one.
+    /// The number of these: hardly ever is there one.
     count: AtomicUsize,
 }
 

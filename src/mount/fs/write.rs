@@ -37,7 +37,7 @@ use unreadable::Unreadable;
 /// Objects that may be stored at the same time.
 const LOCKS: usize = 64;
 
-/// How long the number of a thread stands for the same process: less than it takes to use up all numbers.
+/// The time for which the number of a thread stands for the same process: less than it takes to use up all numbers.
 const SAME_THREAD: Duration = Duration::from_millis(100);
 
 /// The state that a writable mount has beside a read-only one.
@@ -54,7 +54,7 @@ pub struct Writer {
     waiting: Mutex<BTreeMap<String, Waiting>>,
     /// Files of objects that went, for programs that have its directory open.
     remnants: Mutex<Vec<remnants::Remnant>>,
-    /// Why what has happened is not durable, for whoever syncs next.
+    /// The reason why what has happened is not durable, for whoever syncs next.
     owed: Mutex<Option<Error>>,
 }
 
@@ -64,7 +64,7 @@ struct Waiting {
     /// The path of one of its files, and the place of that.
     place: Option<(Path, PartPlace)>,
     missing: Vec<String>,
-    /// Why the parts that are there make no object together with what is stored of it.
+    /// The reason why the parts that are there make no object together with what is stored of it.
     why: Option<String>,
     /// As what its parts were kept for later mounts, if they were, and what was said to be missing then.
     kept: Vec<u64>,
@@ -126,7 +126,7 @@ pub struct Change {
     pub gid: Option<u32>,
 }
 
-/// How a file is opened.
+/// The flags with which a file is opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flags {
     /// Number of the thread that opens it.

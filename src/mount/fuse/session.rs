@@ -23,7 +23,7 @@ use crate::mount::fuse::adapter::Adapter;
 use crate::mount::fuse::table;
 use crate::mount::fuse::unmount::unmount;
 
-/// How long a stopped session waits for users of the mount before it detaches the mount from them.
+/// The time for which a stopped session waits for users of the mount before it detaches the mount from them.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// Pause between two attempts to unmount a busy mount.
@@ -38,7 +38,7 @@ const OTHERS: [i32; 8] = [
     SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGPIPE, SIGXFSZ,
 ];
 
-/// How a view appears in the tree.
+/// The appearance of a view in the tree.
 #[derive(Clone, Debug)]
 pub struct Appearance {
     /// The source shown in the mount table.

@@ -17,7 +17,7 @@ use crate::hdf5::{GroupMember, GroupPath};
 use crate::io::file::StoreFile;
 use crate::tree::{Directory, Node};
 
-/// What the new files make together.
+/// The shape of an export: what its files make together.
 pub(super) enum ExportShape {
     File,
     /// The files of a set, in one directory with others.
@@ -62,7 +62,7 @@ pub(super) struct ExportPlan {
     /// Directories to be made, in order, and symbolic links with their targets.
     pub(super) folders: Vec<PathBuf>,
     pub(super) links: Vec<(PathBuf, PathBuf)>,
-    /// What cannot be carried over, and why.
+    /// The objects that cannot be carried over, and why.
     pub(super) lost: Vec<(String, String)>,
     /// The store, opened.
     pub(super) seen: BaseStore,

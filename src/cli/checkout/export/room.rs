@@ -18,7 +18,7 @@ pub(super) struct Room {
     parent: PathBuf,
     /// `None` for one file, which has its own.
     workplace: Option<Workplace>,
-    /// Where files are made.
+    /// The directory in which files are made.
     dir: PathBuf,
 }
 

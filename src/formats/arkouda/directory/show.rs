@@ -1,4 +1,4 @@
-//! How one object is shown: as a file, a directory, both, or a file that says what is wrong.
+//! Shows one object: as a file, a directory, both, or a file that says what is wrong.
 
 use std::sync::Arc;
 

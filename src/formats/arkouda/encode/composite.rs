@@ -74,7 +74,7 @@ pub(super) fn add_file(
 pub(super) struct CompositeWriter<'a> {
     pub new: &'a mut NewFile,
     base: &'a dyn Base,
-    /// How many names lead to the group of the object.
+    /// The number of names that lead to the group of the object.
     above: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What becomes of an object when one of its members is deleted.
+//! The effect on an object when one of its members is deleted.
 
 use super::ObjectKey;
 use crate::checkout::encode::Base;

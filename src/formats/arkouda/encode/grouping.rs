@@ -1,5 +1,5 @@
-//! How the elements of an array are grouped: an order of all elements in which those of a group stand together, and
-//! where in that order each group starts.
+//! The groups of the elements of an array: an order of all elements in which those of a group stand together, and the
+//! place in that order at which each group starts.
 
 use super::composite::check_starts;
 use crate::checkout::encode::integers::Integers;

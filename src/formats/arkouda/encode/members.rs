@@ -23,13 +23,13 @@ const NAMES: [&str; 10] = [
 pub(super) const CATEGORICAL: [&str; 5] =
     ["codes", "categories", "NA_Codes", "permutation", "segments"];
 
-/// What a GroupBy has besides its keys.
+/// The members that a GroupBy has besides its keys.
 pub(super) const GROUPED: [&str; 3] = ["segments", "permutation", "unique_key_idx"];
 
 /// The member that only a DataFrame has.
 pub(super) const INDEX: &str = "Index";
 
-/// What comes before a number.
+/// The prefixes of numbered members.
 const NUMBERED: [&str; 3] = ["KEY_", "IDX_", "Limb_"];
 
 /// Returns whether a file of this name in a directory is a member of the object that the directory is.

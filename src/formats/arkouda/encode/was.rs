@@ -1,4 +1,4 @@
-//! What stands where an object is to be stored. Numbers and labels do not say what they are: whoever writes them over an
+//! The object that stands where another is to be stored. Numbers and labels do not say what they are: whoever writes them over an
 //! address, a time, a large number or a Categorical means another such object. To have another kind it is deleted first.
 
 use std::collections::HashMap;

@@ -52,7 +52,7 @@ pub struct Checkout {
     _lock: LayerLock,
 }
 
-/// By the name of the column.
+/// Schemas by the name of the column.
 type Schemas = HashMap<Vec<u8>, Arc<ColumnSchema>>;
 
 /// Changes that are not staged yet, and a bell.
@@ -77,7 +77,7 @@ struct UnstagedChanges {
     /// Samples that are held, in order, with the schema they are for.
     held: Vec<(Arc<ColumnSchema>, Arc<NewSample>)>,
     held_bytes: u64,
-    /// Why samples could not be written; they are still held.
+    /// The reason why samples could not be written; they are still held.
     failed: Option<Error>,
 }
 
@@ -90,7 +90,7 @@ struct StageData {
 /// The schema of a column.
 #[derive(Debug)]
 pub struct ColumnSchema {
-    /// How keys lead to samples.
+    /// The layout by which keys lead to samples.
     pub layout: Layout,
     /// Digest of the schema.
     pub digest: String,
@@ -105,9 +105,9 @@ pub struct ColumnSchema {
 pub struct ColumnChange {
     /// It is new, or takes the place of one that is removed.
     pub new: Option<Arc<ColumnSchema>>,
-    /// What the tables have of it goes.
+    /// True if what the tables have of it goes.
     pub removed: bool,
-    /// By stored key; `None`: the sample goes.
+    /// The samples by stored key; `None`: the sample goes.
     pub rows: BTreeMap<Vec<u8>, Option<UnstagedSample>>,
     /// Samples of a nested column whose last subsample went.
     pub emptied: BTreeSet<Vec<u8>>,
@@ -118,7 +118,7 @@ pub struct ColumnChange {
 pub struct UnstagedSample {
     /// The sample.
     pub sample: Arc<NewSample>,
-    /// When it was modified.
+    /// The time of its last modification.
     pub time: SystemTime,
 }
 
@@ -418,7 +418,7 @@ impl Drop for Checkout {
 
 /// Writes what is held, for as long as there is a checkout. While it waits, it does not keep the checkout alive.
 fn write_in_background(queue: &UnstagedQueue, checkout: &Weak<Checkout>) {
-    /// How long it waits before it looks whether the checkout is still there, and after a failure.
+    /// The time after which it looks whether the checkout is still there, and tries again after a failure.
     const PATIENCE: std::time::Duration = std::time::Duration::from_millis(200);
     let enough =
         |changes: &UnstagedChanges| changes.held_bytes > ENOUGH || changes.held.len() >= MANY;

@@ -55,7 +55,7 @@ pub struct DataWriter {
     /// The owner of the repository, who gets the files if root makes them.
     owner: Owner,
     collections: CollectionWriter,
-    /// By the digest of the schema they are for.
+    /// The files by the digest of the schema they are for.
     open: HashMap<String, Open>,
     /// Files that are not staged yet.
     unstaged: Vec<DataFile>,

@@ -1,4 +1,4 @@
-//! What differs between two lists of records.
+//! The difference between two lists of records.
 
 use std::cmp::Ordering;
 

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// Bytes of a block.
 const BLOCK: usize = 1 << 20;
 
-/// What c-blosc can hold in a frame: a signed 32-bit length with its header.
+/// The most bytes that c-blosc can hold in a frame: a signed 32-bit length with its header.
 const LARGEST: usize = i32::MAX as usize - HEADER;
 
 const HEADER: usize = 16;

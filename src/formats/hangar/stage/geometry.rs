@@ -1,4 +1,4 @@
-//! How the collections of backends `00` and `01` lie in their files (`hdf5_00.py`, `hdf5_01.py`, `chunk.py`).
+//! The layout of the collections of backends `00` and `01` in their files (`hdf5_00.py`, `hdf5_01.py`, `chunk.py`).
 
 use super::schema::ColumnCompression;
 use crate::formats::hangar::digest::type_number;
@@ -11,15 +11,15 @@ const DATASETS: u32 = 100;
 /// The version that wrote files like these.
 const VERSION: &str = "0.5.2";
 
-/// What a file of collections is to hold.
+/// The shapes and the type of what a file of collections is to hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
     backend: &'static str,
     dtype: DType,
     schema_shape: Vec<u64>,
-    /// Of a row of a dataset.
+    /// The shape of a row of a dataset.
     row: Vec<u64>,
-    /// Of a chunk inside a row.
+    /// The shape of a chunk inside a row.
     chunk: Vec<u64>,
     compression: ColumnCompression,
 }

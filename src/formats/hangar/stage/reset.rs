@@ -16,7 +16,7 @@ use crate::hdf5::lmdb::tables::{TableOp, TableTransaction};
 /// Longest row of `stage_hash.lmdb`.
 const LONGEST: usize = 4096;
 
-/// What a reset took away.
+/// The counts of what a reset took away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     /// Records set back.

@@ -19,7 +19,7 @@ const LARGEST: u64 = 1 << 30;
 /// Most bytes of text, or of a sample of bytes: a file of them holds 300 MB (`backends/lmdb_30.py`).
 const LARGEST_VALUE: u64 = 256 << 20;
 
-/// Where the bytes of a sample are.
+/// The place of the bytes of a sample.
 #[derive(Clone, Debug)]
 pub enum SamplePlace {
     /// In memory only.

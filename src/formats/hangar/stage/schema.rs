@@ -6,7 +6,7 @@ pub use crate::formats::hangar::schema::named as dtype_named;
 use crate::npy::dtype::{DType, Kind};
 use crate::npy::literal::Literal;
 
-/// How a column's collections are compressed.
+/// The compression of a column's collections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ColumnCompression {
     /// `blosc:<codec>`, a level of 0 to 9, and `none`, `byte` or `bit`.
@@ -56,24 +56,24 @@ const TOO_SMALL_FOR_BLOSC: u64 = 16;
 pub struct NewColumn {
     /// Samples are sets of samples.
     pub nested: bool,
-    /// What the samples are.
+    /// The kind of the samples.
     pub samples: NewSamples,
 }
 
-/// What the samples of a new column are to be.
+/// The kind of the samples of a new column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NewSamples {
     /// Arrays of one type.
     Arrays {
         /// Type of the elements.
         dtype: DType,
-        /// Of each sample, or the largest per axis.
+        /// The shape of each sample, or the largest per axis.
         shape: Vec<u64>,
         /// All have this shape.
         fixed: bool,
         /// Two digits; `None` leaves it to Hangar's rule.
         backend: Option<String>,
-        /// How its collections are compressed; `None` leaves it to Hangar's rule.
+        /// The compression of its collections; `None` leaves it to Hangar's rule.
         compression: Option<ColumnCompression>,
     },
     /// Text.

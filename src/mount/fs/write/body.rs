@@ -38,9 +38,9 @@ pub struct Body {
 
 /// Everything but the content.
 pub struct State {
-    /// Where it is in the mount; `None` once it was deleted or another file took its place.
+    /// Its path in the mount; `None` once it was deleted or another file took its place.
     pub path: Option<Vec<Vec<u8>>>,
-    /// Where the object stands that it was renamed from, if that is to go with it.
+    /// The path of the object that it was renamed from, if that is to go with it.
     pub origin: Option<Vec<Vec<u8>>>,
     /// Handles that may write.
     pub writers: u32,
@@ -60,13 +60,13 @@ pub struct State {
     stored: Option<u64>,
     /// Number of changes after which it was a whole member of an object that is not complete.
     whole: Option<u64>,
-    /// How it was kept for later mounts, if it was.
+    /// The state in which it was kept for later mounts, if it was.
     kept: Option<Kept>,
     /// Number of changes after which who closed it was told that it is refused.
     refused: Option<u64>,
     /// Something is stored at its path that was renamed away from there, and is not shown when this goes.
     pub hides: bool,
-    /// Why a change failed: then what is there is not what was to be written.
+    /// The failure of a change: then what is there is not what was to be written.
     failed: Option<Error>,
     /// Its space was given back.
     retired: bool,
@@ -196,7 +196,7 @@ impl Body {
         self.still.write().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// How often it was changed.
+    /// Returns the number of its changes.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -260,7 +260,7 @@ impl Body {
         self.state().kept = None;
     }
 
-    /// How it was kept last.
+    /// Returns the state in which it was kept last.
     pub fn kept(&self) -> Option<Kept> {
         self.state().kept
     }
@@ -306,7 +306,7 @@ impl Body {
         done
     }
 
-    /// Why a change failed since it was last empty.
+    /// Returns the failure of a change since it was last empty.
     pub fn failed(&self) -> Option<Error> {
         self.state().failed.clone()
     }

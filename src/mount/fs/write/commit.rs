@@ -457,7 +457,7 @@ pub(super) fn top<'a>(path: &'a [Vec<u8>], place: &PartPlace) -> &'a [Vec<u8>] {
     &path[..path.len() - depth_inside(place)]
 }
 
-/// How many names of a path are inside its object.
+/// Returns the number of names of a path that are inside its object.
 pub(super) fn depth_inside(place: &PartPlace) -> usize {
     if place.member.is_empty() {
         return 0;

@@ -407,7 +407,7 @@ impl Writer {
     }
 }
 
-/// How `rename` treats what has the new name.
+/// The way in which `rename` treats what has the new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replace {
     /// It goes.

@@ -40,7 +40,7 @@ impl Entry {
 #[derive(Default)]
 pub(super) struct Pending {
     entries: Mutex<BTreeMap<Path, Entry>>,
-    /// When names in a directory last changed through this mount.
+    /// The time of the last change of names in a directory through this mount.
     times: Mutex<HashMap<Path, SystemTime>>,
     /// Counts changes of what directories stand for.
     generation: AtomicU64,
@@ -239,7 +239,7 @@ impl Pending {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// How many files there are.
+    /// Returns the number of files.
     pub(super) fn files(&self) -> usize {
         let entries = self.entries();
         let files = entries

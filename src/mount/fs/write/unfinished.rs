@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 const NAMED: usize = 1000;
 
 impl Writer {
-    /// Why a file is no array that only begins.
+    /// Returns the error that says why a file that only begins is no array.
     pub(super) fn begun(&self, body: &Body) -> Error {
         refused(libc::EINVAL, why(body))
     }
