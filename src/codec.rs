@@ -52,7 +52,7 @@ pub fn is_known(id: i32) -> bool {
 
 /// One step, in the order of writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Step {
+enum FilterStep {
     Deflate,
     /// Size of an element.
     Shuffle(NonZeroUsize),
@@ -64,7 +64,7 @@ enum Step {
     Zstd,
 }
 
-impl Step {
+impl FilterStep {
     fn compresses(self) -> bool {
         match self {
             Self::Deflate | Self::Lzf | Self::Blosc | Self::Lz4 | Self::Zstd => true,
@@ -115,7 +115,7 @@ impl Means<'_> {
 /// A pipeline whose every step can be undone here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pipeline {
-    steps: Vec<Step>,
+    steps: Vec<FilterStep>,
 }
 
 /// The reason why a chunk could not be decoded.
@@ -170,20 +170,20 @@ impl Pipeline {
     /// Creates the pipeline for filters as a file lists them (number and parameters); `None` if one is not known
     /// here, or if two of them compress, so that a size in between is unknown.
     pub fn new(filters: &[(i32, Vec<u32>)]) -> Option<Self> {
-        let steps: Vec<Step> = filters
+        let steps: Vec<FilterStep> = filters
             .iter()
             .map(|(id, parameters)| match *id {
-                DEFLATE => Some(Step::Deflate),
+                DEFLATE => Some(FilterStep::Deflate),
                 SHUFFLE => {
                     let size = usize::try_from(*parameters.first()?).ok()?;
-                    NonZeroUsize::new(size).map(Step::Shuffle)
+                    NonZeroUsize::new(size).map(FilterStep::Shuffle)
                 }
-                FLETCHER32 => Some(Step::Fletcher32),
-                LZF => Some(Step::Lzf),
-                BLOSC => Some(Step::Blosc),
-                LZ4 => Some(Step::Lz4),
-                BITSHUFFLE => Bitshuffle::new(parameters).map(Step::Bitshuffle),
-                ZSTD => Some(Step::Zstd),
+                FLETCHER32 => Some(FilterStep::Fletcher32),
+                LZF => Some(FilterStep::Lzf),
+                BLOSC => Some(FilterStep::Blosc),
+                LZ4 => Some(FilterStep::Lz4),
+                BITSHUFFLE => Bitshuffle::new(parameters).map(FilterStep::Bitshuffle),
+                ZSTD => Some(FilterStep::Zstd),
                 _ => None,
             })
             .collect::<Option<_>>()?;
@@ -192,7 +192,8 @@ impl Pipeline {
 
     /// Returns the number of further buffers of a chunk's size that decoding takes.
     pub fn buffers(&self) -> usize {
-        let has_blocks = |step: &Step| matches!(step, Step::Blosc | Step::Bitshuffle(_));
+        let has_blocks =
+            |step: &FilterStep| matches!(step, FilterStep::Blosc | FilterStep::Bitshuffle(_));
         let between = self.steps.len().saturating_sub(1).min(2);
         between + usize::from(self.steps.iter().any(has_blocks))
     }
@@ -209,7 +210,7 @@ impl Pipeline {
     ) -> Result<bool, PartsError<E>> {
         let worth_it = means.helpers.is_some() && out.len() >= blosc::WORTH_HELP;
         match (self.steps.as_slice(), mask & 1) {
-            ([Step::Blosc], 0) if worth_it => blosc::read(available, read, out, means),
+            ([FilterStep::Blosc], 0) if worth_it => blosc::read(available, read, out, means),
             _ => Ok(false),
         }
     }
@@ -232,7 +233,7 @@ impl Pipeline {
                 continue;
             }
             let data = &held.as_deref().unwrap_or(stored)[..kept];
-            if *step == Step::Fletcher32 {
+            if *step == FilterStep::Fletcher32 {
                 kept = fletcher32::check(data)?.len();
                 continue;
             }
@@ -243,7 +244,9 @@ impl Pipeline {
             // What this step was given when it was written. Only one step compresses: before that there was the
             // chunk, with the checksums that had been added; other steps keep the length, wherever they stand.
             let given = if step.compresses() {
-                let checksums = before().filter(|step| *step == Step::Fletcher32).count();
+                let checksums = before()
+                    .filter(|step| *step == FilterStep::Fletcher32)
+                    .count();
                 out.len() + checksums * fletcher32::LEN
             } else {
                 data.len()

@@ -6,7 +6,7 @@ use ndarray::{Dimension, IxDyn, SliceInfoElem};
 
 use super::element::{Element, lies_as_served};
 use super::error::Error;
-use super::region::{Misfit, Region};
+use super::region::{Region, SelectionError};
 use crate::io::content::Content;
 use crate::npy::dtype::DType;
 use crate::npy::parse::{Header, LONGEST_HEADER, PREAMBLE, parse, start};
@@ -117,12 +117,12 @@ impl Array {
     ) -> Result<ndarray::Array<T, D>, Error> {
         let region =
             Region::of(selection.as_ref(), &self.shape).map_err(|misfit| match misfit {
-                Misfit::Rank(wanted) => Error::WrongRank {
+                SelectionError::Rank(wanted) => Error::WrongRank {
                     path: self.path.clone(),
                     found: self.shape.len(),
                     wanted,
                 },
-                Misfit::Range(axis, selection) => Error::OutOfRange {
+                SelectionError::Range(axis, selection) => Error::OutOfRange {
                     path: self.path.clone(),
                     selection,
                     axis,

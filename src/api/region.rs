@@ -61,7 +61,7 @@ pub(super) struct Region {
 
 /// A selection that does not fit the array.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Misfit {
+pub(super) enum SelectionError {
     /// It has this number of axes.
     Rank(usize),
     /// It reaches beyond this axis.
@@ -78,11 +78,11 @@ impl Region {
     }
 
     /// Selects what `elements` select of an array of `shape`.
-    pub(super) fn of(elements: &[SliceInfoElem], shape: &[usize]) -> Result<Self, Misfit> {
+    pub(super) fn of(elements: &[SliceInfoElem], shape: &[usize]) -> Result<Self, SelectionError> {
         let takes = |e: &&SliceInfoElem| !matches!(e, SliceInfoElem::NewAxis);
         let axes = elements.iter().filter(takes).count();
         if axes != shape.len() {
-            return Err(Misfit::Rank(axes));
+            return Err(SelectionError::Rank(axes));
         }
         let mut region = Self {
             along: Vec::with_capacity(axes),
@@ -90,7 +90,7 @@ impl Region {
         };
         for element in elements {
             let axis = region.along.len();
-            let beyond = || Misfit::Range(axis, element.to_string());
+            let beyond = || SelectionError::Range(axis, element.to_string());
             match *element {
                 SliceInfoElem::NewAxis => region.shape.push(1),
                 SliceInfoElem::Index(at) => {
@@ -231,9 +231,12 @@ mod tests {
     #[test]
     fn what_reaches_beyond_is_refused() {
         let of = |elements: &[SliceInfoElem]| Region::of(elements, &[3]);
-        assert_eq!(of(s![.., ..].as_ref()), Err(Misfit::Rank(2)));
+        assert_eq!(of(s![.., ..].as_ref()), Err(SelectionError::Rank(2)));
         for bad in [s![0..4].as_ref(), s![-4..].as_ref(), s![5..].as_ref()] {
-            assert!(matches!(of(bad), Err(Misfit::Range(0, _))), "{bad:?}");
+            assert!(
+                matches!(of(bad), Err(SelectionError::Range(0, _))),
+                "{bad:?}"
+            );
         }
         for bad in [3, -4, isize::MAX, isize::MIN] {
             assert!(of(s![bad].as_ref()).is_err(), "{bad}");

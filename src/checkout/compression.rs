@@ -5,7 +5,7 @@
 use std::str::FromStr;
 
 use crate::codec::Encoding;
-use crate::codec::encode::Codec;
+use crate::codec::encode::BloscCodec;
 use crate::hdf5::FilterSpec;
 
 /// Bytes of a chunk, or a little less.
@@ -85,7 +85,7 @@ impl Compression {
             Self::Gzip(level) => Encoding::Gzip(small(level)?),
             Self::Lzf => Encoding::Lzf,
             Self::Blosc { codec, level } => Encoding::Blosc {
-                codec: Codec::of(codec)?,
+                codec: BloscCodec::of(codec)?,
                 level: small(level)?,
             },
         })

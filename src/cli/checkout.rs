@@ -10,7 +10,7 @@ mod staging;
 
 use std::path::PathBuf;
 
-use super::output::Format;
+use super::output::OutputFormat;
 use super::{CliError, umount};
 use crate::checkout::commit::{Side, Wish};
 use crate::checkout::staging::Expected;
@@ -32,7 +32,7 @@ enum Command {
     /// "committed", "in_use"}; times are UTC, and null is what is not so.
     Ls {
         #[command(flatten)]
-        format: Format,
+        format: OutputFormat,
 
         #[command(flatten)]
         which: CheckoutArgs,
@@ -50,7 +50,7 @@ enum Command {
     /// and files of the store that are not what they were when the checkout was begun.
     Diff {
         #[command(flatten)]
-        format: Format,
+        format: OutputFormat,
 
         #[command(flatten)]
         which: CheckoutArgs,

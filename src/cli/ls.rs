@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::cli::CliError;
-use crate::cli::output::{Format, Name, print_json};
+use crate::cli::output::{Name, OutputFormat, print_json};
 use crate::cli::store::{StoreArgs, find};
 use crate::journal::utc;
 use crate::printable;
@@ -32,7 +32,7 @@ pub struct Args {
     recursive: bool,
 
     #[command(flatten)]
-    format: Format,
+    format: OutputFormat,
 
     #[command(flatten)]
     store: StoreArgs,
@@ -43,7 +43,7 @@ pub struct Args {
 
 /// An entry of the JSON list.
 #[derive(Serialize)]
-struct Entry {
+struct ListedEntry {
     #[serde(flatten)]
     name: Name,
     kind: &'static str,
@@ -53,7 +53,7 @@ struct Entry {
     target: Option<String>,
 }
 
-impl Entry {
+impl ListedEntry {
     fn new(name: &[u8], node: &Node) -> Self {
         let (kind, size, mtime) = match node {
             Node::Directory(dir) => ("directory", 4096, dir.ownership().mtime),
@@ -79,7 +79,7 @@ struct Printer<'a> {
     args: &'a Args,
     out: io::StdoutLock<'static>,
     /// The entries of the JSON list.
-    entries: Vec<Entry>,
+    entries: Vec<ListedEntry>,
     /// The first failure. What can be listed is listed all the same.
     failed: Option<String>,
 }
@@ -132,7 +132,7 @@ fn named(path: &Path) -> &Path {
 impl Printer<'_> {
     /// Lists a directory. `path` is its path in the store, `below` that from where the listing began.
     fn directory(&mut self, dir: &Arc<dyn Directory>, path: &Path, below: &Path) -> io::Result<()> {
-        let Format { null, json } = self.args.format;
+        let OutputFormat { null, json } = self.args.format;
         let is_text = !null && !json;
         if self.args.recursive && is_text {
             let shown = match path.as_os_str().as_bytes() {
@@ -180,7 +180,7 @@ impl Printer<'_> {
     /// Prints one entry, or keeps it for the JSON.
     fn line(&mut self, name: &[u8], node: &Node) -> io::Result<()> {
         if self.args.format.json {
-            self.entries.push(Entry::new(name, node));
+            self.entries.push(ListedEntry::new(name, node));
             return Ok(());
         }
         let mut line = Vec::new();

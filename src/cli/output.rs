@@ -10,7 +10,7 @@ use crate::printable;
 
 /// The format that a list is printed in.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
-pub struct Format {
+pub struct OutputFormat {
     /// Names as they are, each with a NUL behind it: for xargs -0 and programs
     #[arg(short = '0', long = "null", conflicts_with = "json")]
     pub null: bool,
@@ -41,7 +41,7 @@ impl Name {
     }
 }
 
-impl Format {
+impl OutputFormat {
     /// Adds a name that ends an entry: raw and with NUL, or escaped and with a line break. `head` stands in front.
     pub fn push(self, head: &str, name: &[u8], out: &mut Vec<u8>) {
         out.extend(head.as_bytes());

@@ -24,12 +24,12 @@ pub struct Args {
 }
 
 /// A progress bar on a terminal, and the findings as lines.
-struct Progress {
+struct VerifyProgress {
     bar: ProgressBar,
     wrong: AtomicU64,
 }
 
-impl Progress {
+impl VerifyProgress {
     /// Creates a bar that is drawn on stderr, and only if that is a terminal.
     fn new(template: &str) -> Self {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
@@ -48,7 +48,7 @@ impl Progress {
     }
 }
 
-impl VerifyReport for Progress {
+impl VerifyReport for VerifyProgress {
     fn found(&self, count: u64) {
         self.bar.inc_length(count);
     }
@@ -82,7 +82,7 @@ struct FileCounts {
 /// A walk through a store.
 struct Walk {
     /// Counts bytes of files.
-    bar: Progress,
+    bar: VerifyProgress,
     verified: Verified,
     formats: Registry,
     files: FileCounts,
@@ -92,7 +92,7 @@ struct Walk {
 pub fn run(args: &Args) -> Result<(), CliError> {
     let fs = args.store.open()?;
     let mut walk = Walk {
-        bar: Progress::new("{bar:40} {bytes}/{total_bytes} {elapsed}, {eta} left"),
+        bar: VerifyProgress::new("{bar:40} {bytes}/{total_bytes} {elapsed}, {eta} left"),
         verified: Verified::default(),
         formats: formats::registry(),
         files: FileCounts::default(),
@@ -149,7 +149,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 impl Walk {
     /// Reads everything in a directory.
     fn directory(&mut self, dir: &Arc<dyn Directory>, path: &str) {
-        let objects = Progress::new("{bar:40} {pos}/{len} checked {elapsed}, {eta} left");
+        let objects = VerifyProgress::new("{bar:40} {pos}/{len} checked {elapsed}, {eta} left");
         let format = self.formats.of(&**dir);
         let own = |format: &Arc<dyn Format>| format.verify(&**dir, &objects);
         if let Some(done) = format.ok().and_then(own) {
@@ -237,7 +237,13 @@ impl Walk {
 }
 
 /// Checks the rules of the formats of stores.
-fn rules(dir: &Arc<dyn Directory>, path: &str, sep: u8, formats: &Registry, report: &Progress) {
+fn rules(
+    dir: &Arc<dyn Directory>,
+    path: &str,
+    sep: u8,
+    formats: &Registry,
+    report: &VerifyProgress,
+) {
     let Ok(listing) = dir.list() else { return };
     if dir.handle().is_some() {
         // Such a store keeps its rules itself.

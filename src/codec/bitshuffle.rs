@@ -19,7 +19,7 @@ pub(super) const MULTIPLE: usize = 8;
 
 /// The compressor behind the shuffle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Codec {
+pub(super) enum BitshuffleCodec {
     /// Nothing: the blocks are only shuffled.
     None,
     /// LZ4.
@@ -35,7 +35,7 @@ pub(super) struct Bitshuffle {
     size: NonZeroUsize,
     /// Elements of a block; 0: the default for the element.
     block: usize,
-    codec: Codec,
+    codec: BitshuffleCodec,
 }
 
 impl Bitshuffle {
@@ -44,9 +44,9 @@ impl Bitshuffle {
         let size = NonZeroUsize::new(usize::try_from(*parameters.get(2)?).ok()?)?;
         let block = usize::try_from(parameters.get(3).copied().unwrap_or(0)).ok()?;
         let codec = match parameters.get(4).copied().unwrap_or(0) {
-            0 => Codec::None,
-            2 => Codec::Lz4,
-            3 => Codec::Zstd,
+            0 => BitshuffleCodec::None,
+            2 => BitshuffleCodec::Lz4,
+            3 => BitshuffleCodec::Zstd,
             _ => return None,
         };
         let sane = size.get() <= 1 << 16 && block % MULTIPLE == 0 && block <= 1 << 24;
@@ -55,7 +55,7 @@ impl Bitshuffle {
 
     /// Returns true if a compressor follows the shuffle.
     pub(super) fn compresses(self) -> bool {
-        self.codec != Codec::None
+        self.codec != BitshuffleCodec::None
     }
 
     fn default_block(self) -> usize {
@@ -119,8 +119,8 @@ impl Bitshuffle {
 
     fn decompress(self, data: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
         match self.codec {
-            Codec::Zstd => zstd::into(data, out),
-            Codec::Lz4 | Codec::None => lz4::decode_block(data, out),
+            BitshuffleCodec::Zstd => zstd::into(data, out),
+            BitshuffleCodec::Lz4 | BitshuffleCodec::None => lz4::decode_block(data, out),
         }
     }
 }

@@ -43,7 +43,7 @@ const fn damaged(why: &'static str) -> FilterError {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Codec {
+enum FrameCodec {
     Blosclz,
     /// Also what LZ4 HC writes.
     Lz4,
@@ -52,7 +52,7 @@ enum Codec {
     Zstd,
 }
 
-impl Codec {
+impl FrameCodec {
     /// Reads the codec from the high three bits of the flags.
     fn new(flags: u8) -> Result<Self, FilterError> {
         Ok(match flags >> 5 {
@@ -102,8 +102,8 @@ enum Sorted {
 }
 
 /// The header of a frame, checked.
-struct Header {
-    codec: Codec,
+struct FrameHeader {
+    codec: FrameCodec,
     sorted: Sorted,
     as_it_is: bool,
     split: bool,
@@ -115,7 +115,7 @@ struct Header {
     stored: usize,
 }
 
-impl Header {
+impl FrameHeader {
     /// Reads the header from the beginning of a stored chunk of `available` bytes.
     fn read(stored: &[u8], available: usize) -> Result<Self, FilterError> {
         let short = damaged("shorter than its header");
@@ -128,7 +128,7 @@ impl Header {
             return Err(damaged("unknown flags"));
         }
         let as_it_is = flags & AS_IT_IS != 0;
-        let codec = Codec::new(flags)?;
+        let codec = FrameCodec::new(flags)?;
         if codec_version != CODEC_VERSION && !as_it_is {
             return Err(damaged("unknown version of the codec"));
         }
@@ -177,7 +177,7 @@ fn number(frame: &[u8], at: usize) -> Result<usize, FilterError> {
 
 /// Returns the number of bytes that a frame decodes to, as its header claims: up to 2 GiB.
 pub fn frame_len(stored: &[u8]) -> Result<usize, FilterError> {
-    Ok(Header::read(stored, stored.len())?.len)
+    Ok(FrameHeader::read(stored, stored.len())?.len)
 }
 
 /// Decodes a frame to exactly `len` bytes.
@@ -201,7 +201,7 @@ pub fn decode(stored: &[u8], len: usize) -> Result<Vec<u8>, FilterError> {
 
 /// Decodes a frame into a buffer, which it must fill.
 pub fn into(stored: &[u8], out: &mut [u8], means: Means<'_>) -> Result<(), FilterError> {
-    let header = Header::read(stored, stored.len())?;
+    let header = FrameHeader::read(stored, stored.len())?;
     let (have, want) = (header.len, out.len());
     if have != want {
         return Err(FilterError::Size { have, want });
@@ -232,7 +232,7 @@ pub fn into(stored: &[u8], out: &mut [u8], means: Means<'_>) -> Result<(), Filte
 pub fn blocks(
     stored: &[u8],
 ) -> Result<impl Iterator<Item = Result<Vec<u8>, FilterError>>, FilterError> {
-    let header = Header::read(stored, stored.len())?;
+    let header = FrameHeader::read(stored, stored.len())?;
     let frame = &stored[..header.stored];
     if header.as_it_is && frame.len() - HEADER != header.len {
         return Err(damaged("lengths that cannot be"));
@@ -256,7 +256,7 @@ pub fn blocks(
 
 /// Decodes block `i`, which must fill `place`.
 fn decode_block(
-    header: &Header,
+    header: &FrameHeader,
     frame: &[u8],
     i: usize,
     place: &mut [u8],
@@ -295,7 +295,7 @@ fn decode_block(
 }
 
 /// Decodes the streams of one block, which must fill `out`.
-fn decode_streams(header: &Header, block: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
+fn decode_streams(header: &FrameHeader, block: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
     let streams = planes::streams(header, block, out.len())?;
     let each = out.len() / streams.len();
     for (stream, place) in streams.zip(out.chunks_mut(each)) {

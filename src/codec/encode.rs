@@ -10,7 +10,7 @@ use libdeflater::{CompressionLvl, Compressor};
 
 use super::{BLOSC, DEFLATE, LZF, SHUFFLE};
 
-pub use blosc::Codec;
+pub use blosc::BloscCodec;
 
 /// The compression of a dataset's chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum Encoding {
     /// Sorted bytes in a frame of Blosc 1 of this level (1 to 9).
     Blosc {
         /// The compressor.
-        codec: Codec,
+        codec: BloscCodec,
         /// 1 to 9.
         level: u8,
     },
@@ -133,14 +133,14 @@ mod tests {
         Encoding::Gzip(4),
         Encoding::Gzip(9),
         Encoding::Lzf,
-        blosc(Codec::Lz4, 5),
-        blosc(Codec::Zstd, 5),
-        blosc(Codec::Zstd, 1),
-        blosc(Codec::Zlib, 1),
-        blosc(Codec::Snappy, 5),
+        blosc(BloscCodec::Lz4, 5),
+        blosc(BloscCodec::Zstd, 5),
+        blosc(BloscCodec::Zstd, 1),
+        blosc(BloscCodec::Zlib, 1),
+        blosc(BloscCodec::Snappy, 5),
     ];
 
-    const fn blosc(codec: Codec, level: u8) -> Encoding {
+    const fn blosc(codec: BloscCodec, level: u8) -> Encoding {
         Encoding::Blosc { codec, level }
     }
 

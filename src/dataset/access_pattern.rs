@@ -24,8 +24,8 @@ pub struct AccessPattern {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The bytes read, if they are known.
-    extent: Option<Extent>,
+    /// The span of the bytes read, if it is known.
+    span: Option<ReadSpan>,
     /// The block read last.
     last: Option<u64>,
     /// The end of the blocks that were asked for ahead.
@@ -43,9 +43,9 @@ struct State {
     astray: u32,
 }
 
-/// The bytes that were read through one handle: one range, or more.
+/// The span of the bytes that were read through one handle: one range, or more.
 #[derive(Clone, Copy, Debug)]
-pub struct Extent {
+pub struct ReadSpan {
     /// The offset of the first byte.
     pub start: u64,
     /// The end of the range.
@@ -58,7 +58,7 @@ pub struct Extent {
     follows: bool,
 }
 
-impl Extent {
+impl ReadSpan {
     /// Returns true if it may be one sample out of a file of `len` bytes.
     pub fn is_sample(&self, len: u64) -> bool {
         let short = self.end - self.start <= len / 4;
@@ -75,7 +75,7 @@ impl Extent {
 
 /// A step of a reader from block to block, as the prefetcher sees it.
 #[derive(Clone, Copy, Debug)]
-pub struct Step {
+pub struct ReadStep {
     /// The block that is read.
     pub block: u64,
     /// Most blocks to fetch ahead, as long as nobody has waited for one.
@@ -99,8 +99,8 @@ impl AccessPattern {
     pub fn note(&self, offset: u64, len: u64) -> bool {
         let mut state = self.state();
         let end = offset.saturating_add(len);
-        let Some(seen) = state.extent.as_mut() else {
-            state.extent = Some(Extent {
+        let Some(seen) = state.span.as_mut() else {
+            state.span = Some(ReadSpan {
                 start: offset,
                 end,
                 last: end,
@@ -121,21 +121,21 @@ impl AccessPattern {
 
     /// Notes that its first read was where another handle had got to.
     pub fn follows(&self) {
-        if let Some(extent) = self.state().extent.as_mut() {
-            extent.follows = true;
+        if let Some(span) = self.state().span.as_mut() {
+            span.follows = true;
         }
     }
 
     /// Returns the bytes that were read; `None` if none were.
-    pub fn extent(&self) -> Option<Extent> {
-        self.state().extent
+    pub fn span(&self) -> Option<ReadSpan> {
+        self.state().span
     }
 
     /// Notes that a block is read, and returns the blocks to fetch now, at most `depth` of them and below `end`.
     ///
     /// The kernel reads ahead of a single sample, too, hence the patience. Requests of one reader are served at the same
     /// time, hence the slack.
-    pub fn reads(&self, step: Step) -> Range<u64> {
+    pub fn reads(&self, step: ReadStep) -> Range<u64> {
         let mut state = self.state();
         let block = step.block;
         match state.last {
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     fn reads(pattern: &AccessPattern, block: u64, end: u64, slack: u64) -> Range<u64> {
-        pattern.reads(Step {
+        pattern.reads(ReadStep {
             block,
             depth: 4,
             most: 16,

@@ -22,7 +22,7 @@ pub(super) const SHARE: u64 = 4;
 const MOST_CHUNK_ROWS: u64 = 16;
 
 /// The state of a payload; jobs that read ahead share it with the open file.
-pub(super) struct Reader {
+pub(super) struct BlockReader {
     pub(super) store: Arc<OpenStore>,
     /// Address of the dataset.
     pub(super) object: u64,
@@ -45,7 +45,7 @@ pub(super) struct Blocks<'a> {
     pub(super) form: Form,
 }
 
-impl Reader {
+impl BlockReader {
     pub(super) fn key(&self, form_number: u32, block: u64) -> Key {
         Key {
             file: self.store.file.serial,
@@ -207,7 +207,7 @@ impl Reader {
 }
 
 /// Blocks that the cache cannot hold.
-impl Reader {
+impl BlockReader {
     /// Returns true if decoding a block takes more of the cache than one block may.
     pub(super) fn is_large(&self, need: Need) -> bool {
         let bytes = (need.len as u64).saturating_add(need.beside as u64);

@@ -26,7 +26,7 @@ pub use counters::CacheStatus;
 use counters::Counters;
 use flight::{Flight, Landing};
 
-struct Entry {
+struct CacheEntry {
     block: Block,
     /// Decoded ahead of a reader who has not come yet.
     ahead: bool,
@@ -34,7 +34,7 @@ struct Entry {
 
 struct Inner {
     /// The blocks kept; each weighs its cost.
-    blocks: WeightedLru<Key, Entry>,
+    blocks: WeightedLru<Key, CacheEntry>,
     /// Bytes of the blocks being decoded.
     reserved: u64,
     /// Bytes of the blocks that are being made of others.
@@ -302,7 +302,7 @@ impl Cache {
         if cost(block) > self.limit {
             return;
         }
-        let entry = Entry {
+        let entry = CacheEntry {
             block: block.clone(),
             ahead,
         };

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::dataset::backing::{Backing, Form, read_raw};
-use crate::dataset::blocks::{Blocks, Reader, SHARE};
+use crate::dataset::blocks::{BlockReader, Blocks, SHARE};
 use crate::dataset::cache::Block;
 use crate::dataset::grid::{ChunkRow, Grid};
 use crate::dataset::opened::OpenStore;
-use crate::dataset::prefetch::Extents;
+use crate::dataset::prefetch::BlockSequence;
 use crate::dataset::stored;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::buffer::Buffer;
@@ -21,7 +21,7 @@ use crate::io::content::{Content, Data};
 
 /// The elements of a dataset as bytes, for one open file.
 #[derive(Clone)]
-pub struct Payload(Arc<Reader>);
+pub struct Payload(Arc<BlockReader>);
 
 impl Payload {
     /// Creates the payload of an open dataset. `rank` is the dataset's own; dimensions of an array datatype follow in
@@ -33,7 +33,7 @@ impl Payload {
         len: u64,
         backing: Arc<Backing>,
     ) -> Self {
-        Self(Arc::new(Reader {
+        Self(Arc::new(BlockReader {
             store,
             object,
             rank,
@@ -58,7 +58,7 @@ impl Payload {
                 .chunk_rows_within(under_way)
                 .saturating_mul(chunk_row.blocks),
         };
-        let blocks = Extents {
+        let blocks = BlockSequence {
             bytes: block,
             count: grid.blocks(),
             row: chunk_row.blocks,

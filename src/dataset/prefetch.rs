@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use crate::dataset::access_pattern::{AccessPattern, Step};
+use crate::dataset::access_pattern::{AccessPattern, ReadStep};
 use crate::tuning::Tuning;
 
 /// The rule of one mount.
@@ -22,7 +22,7 @@ pub struct Prefetcher {
 
 /// The blocks of a dataset that a reader goes through.
 #[derive(Clone, Copy, Debug)]
-pub struct Extents {
+pub struct BlockSequence {
     /// Bytes of one.
     pub bytes: u64,
     /// The number of blocks.
@@ -52,7 +52,7 @@ impl Prefetcher {
     }
 
     /// Returns the number of blocks by which requests may be out of order.
-    fn slack(&self, blocks: Extents) -> u64 {
+    fn slack(&self, blocks: BlockSequence) -> u64 {
         (self.under_way() / blocks.bytes.max(1))
             .max(2)
             .max(blocks.row)
@@ -60,13 +60,13 @@ impl Prefetcher {
 
     /// Returns the number of steps from block to block that a single sample may take: its own, and what the kernel
     /// reads ahead of it. A program that takes samples does not say that it reads in order.
-    fn patience(&self, blocks: Extents) -> u32 {
+    fn patience(&self, blocks: BlockSequence) -> u32 {
         let steps = (2 * self.window() / blocks.bytes.max(1)).max(2);
         u32::try_from(steps).unwrap_or(u32::MAX).saturating_add(2)
     }
 
     /// Returns the most blocks to fetch ahead to begin with, and at all.
-    fn depth(&self, blocks: Extents) -> (u64, u64) {
+    fn depth(&self, blocks: BlockSequence) -> (u64, u64) {
         let bytes = blocks.bytes.max(1);
         let room = (self.cache / bytes).saturating_sub(blocks.reading) / 2;
         let (least, many) = (
@@ -83,7 +83,7 @@ impl Prefetcher {
     pub fn reads(
         &self,
         pattern: &AccessPattern,
-        blocks: Extents,
+        blocks: BlockSequence,
         block: u64,
         is_awaited: impl FnOnce() -> bool,
     ) -> Range<u64> {
@@ -91,7 +91,7 @@ impl Prefetcher {
             pattern.waits();
         }
         let (depth, most) = self.depth(blocks);
-        pattern.reads(Step {
+        pattern.reads(ReadStep {
             block,
             depth,
             most,
@@ -102,7 +102,7 @@ impl Prefetcher {
     }
 
     /// Returns the first blocks, to be fetched for a reader who is about to begin.
-    pub fn first(&self, blocks: Extents) -> Range<u64> {
+    pub fn first(&self, blocks: BlockSequence) -> Range<u64> {
         0..self.depth(blocks).0.min(blocks.count)
     }
 }
@@ -115,8 +115,8 @@ mod tests {
         Prefetcher::new(Tuning::default(), cache)
     }
 
-    fn blocks(bytes: u64) -> Extents {
-        Extents {
+    fn blocks(bytes: u64) -> BlockSequence {
+        BlockSequence {
             bytes,
             count: 1000,
             row: 1,
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(numbers(64 << 10), (128, 66));
         assert_eq!(numbers(1 << 30), (2, 4));
         assert_eq!(numbers(0), (8 << 20, (4 << 20) + 2));
-        let rows = Extents {
+        let rows = BlockSequence {
             row: 50,
             ..blocks(1 << 20)
         };

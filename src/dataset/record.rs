@@ -19,7 +19,7 @@ const BLOCK_BYTES: u64 = 1 << 20;
 const BLOCK_ELEMENTS: u64 = 8192;
 
 /// Elements with text inside, as they are shown.
-pub struct Shown {
+pub struct ShownRecord {
     /// The element type, with text at a fixed width.
     pub dtype: DType,
     forms: Vec<TextForm>,
@@ -58,7 +58,7 @@ pub(crate) fn measure(store: &Arc<OpenStore>, dataset: &Dataset) -> Result<Arc<M
         } else {
             None
         };
-        Ok(Measured::of_record(Shown {
+        Ok(Measured::of_record(ShownRecord {
             dtype,
             forms,
             constant,

@@ -17,7 +17,7 @@ use crate::io::file::handle::make_room;
 const LEAVE: u64 = 256 << 20;
 
 /// The blocks of one chunk row that are here.
-struct Kept {
+struct SpilledRow {
     chunk_row: Option<u64>,
     /// One bit a block.
     present: Vec<AtomicU64>,
@@ -30,7 +30,7 @@ pub struct Spill {
     slot: u64,
     /// Blocks of a chunk row.
     blocks: u64,
-    chunk_rows: Vec<RwLock<Kept>>,
+    chunk_rows: Vec<RwLock<SpilledRow>>,
 }
 
 /// Returns the directory for temporary files of any size: not in memory, if that can be helped.
@@ -70,7 +70,7 @@ impl Spill {
         let file = nameless(need)?;
         let words = usize::try_from(blocks.div_ceil(64)).map_err(io::Error::other)?;
         let kept = |_| {
-            RwLock::new(Kept {
+            RwLock::new(SpilledRow {
                 chunk_row: None,
                 present: (0..words).map(|_| AtomicU64::new(0)).collect(),
             })
@@ -83,7 +83,7 @@ impl Spill {
         })
     }
 
-    fn place(&self, block: u64) -> (&RwLock<Kept>, u64, u64, u64) {
+    fn place(&self, block: u64) -> (&RwLock<SpilledRow>, u64, u64, u64) {
         let (chunk_row, number) = (block / self.blocks, block % self.blocks);
         let place = chunk_row % self.chunk_rows.len() as u64;
         // Less than the length, which is a usize.
@@ -153,7 +153,7 @@ impl Spill {
     }
 }
 
-impl Kept {
+impl SpilledRow {
     fn word(&self, number: u64) -> Option<&AtomicU64> {
         self.present.get(usize::try_from(number / 64).ok()?)
     }

@@ -11,7 +11,7 @@ use super::backing::STORED;
 use crate::dataset::access_pattern::AccessPattern;
 use crate::dataset::cache::{Block, Key, Need};
 use crate::dataset::opened::OpenStore;
-use crate::dataset::prefetch::Extents;
+use crate::dataset::prefetch::BlockSequence;
 use crate::error::{Error, Result};
 use crate::io::buffer::ALIGNMENT;
 use crate::io::content::Data;
@@ -49,7 +49,7 @@ impl FileBlocks {
 }
 
 /// Bytes from `at` on that are in a block.
-struct Found {
+struct FoundBytes {
     block: Block,
     /// The range of the block's buffer.
     range: Range<usize>,
@@ -76,7 +76,7 @@ fn begin(
     let blocks = FileBlocks { phase, size };
     let last = blocks.number(size.saturating_sub(1));
     let context = &store.context;
-    let extents = Extents {
+    let sequence = BlockSequence {
         bytes: BLOCK,
         count: last + 1,
         row: 1,
@@ -87,7 +87,9 @@ fn begin(
         let key = key(&store.file, &blocks.range(number));
         context.decoders.is_idle() && context.cache.is_under_way(&key)
     };
-    let wanted = context.prefetch.reads(pattern, extents, number, is_awaited);
+    let wanted = context
+        .prefetch
+        .reads(pattern, sequence, number, is_awaited);
     if !pattern.is_settled() {
         return None;
     }
@@ -174,7 +176,12 @@ pub fn share(
 }
 
 /// Returns `len` bytes at `at`, which are in the block; `None` if they are better copied from the kernel's memory.
-fn found(store: &Arc<OpenStore>, range: &Range<u64>, at: u64, len: usize) -> Result<Option<Found>> {
+fn found(
+    store: &Arc<OpenStore>,
+    range: &Range<u64>,
+    at: u64,
+    len: usize,
+) -> Result<Option<FoundBytes>> {
     let (file, cache) = (&store.file, &store.context.cache);
     let key = key(file, range);
     if !cache.has(&key) && !is_direct(file, range) {
@@ -188,7 +195,7 @@ fn found(store: &Arc<OpenStore>, range: &Range<u64>, at: u64, len: usize) -> Res
         cache.consumed(&key);
     }
     let short = || Error::damaged("a block is shorter than the file");
-    Ok(Some(Found {
+    Ok(Some(FoundBytes {
         block,
         range: bytes.ok_or_else(short)?,
     }))

@@ -22,7 +22,7 @@ pub struct Measured {
     /// Lengths and encodings of the text, as a worker measured them.
     pub measure: TextMeasure,
     /// The form in which elements with text inside are shown.
-    record: Option<record::Shown>,
+    record: Option<record::ShownRecord>,
     /// The characters that it says it was written with.
     pub chars: Option<usize>,
     /// The element that stands everywhere, if nothing was ever written.
@@ -31,7 +31,7 @@ pub struct Measured {
 
 impl Measured {
     /// Creates the measure of elements with text inside.
-    pub fn of_record(shown: record::Shown) -> Self {
+    pub fn of_record(shown: record::ShownRecord) -> Self {
         Self {
             record: Some(shown),
             ..Self::default()
@@ -39,7 +39,7 @@ impl Measured {
     }
 
     /// Returns the form in which elements with text inside are shown; fails for other datasets.
-    pub fn record(&self) -> Result<&record::Shown> {
+    pub fn record(&self) -> Result<&record::ShownRecord> {
         let none = || Error::damaged("no text inside its elements");
         self.record.as_ref().ok_or_else(none)
     }

@@ -89,9 +89,9 @@ pub fn read(content: &dyn Content, offset: u64, size: usize, pool: &Arc<Pool>) -
 }
 
 /// Bytes in memory.
-pub struct Literal(pub Vec<u8>);
+pub struct InMemory(pub Vec<u8>);
 
-impl Content for Literal {
+impl Content for InMemory {
     fn len(&self) -> u64 {
         self.0.len() as u64
     }
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn what_is_stored_is_found_in_parts_and_slices() {
         let holes = || Arc::new(Holes) as Arc<dyn Content>;
-        let head = || Arc::new(Literal(vec![1; 5])) as Arc<dyn Content>;
+        let head = || Arc::new(InMemory(vec![1; 5])) as Arc<dyn Content>;
         let all = Concat::new([head(), holes(), holes()]);
         let found = |content: &dyn Content| {
             let mut ranges = Vec::new();
@@ -336,9 +336,10 @@ mod tests {
 
     #[test]
     fn parts_read_as_one() {
-        let literal = |text: &str| Arc::new(Literal(text.as_bytes().to_vec())) as Arc<dyn Content>;
+        let in_memory =
+            |text: &str| Arc::new(InMemory(text.as_bytes().to_vec())) as Arc<dyn Content>;
         let lazy = Arc::new(Lazy::new(3, || Ok(b"def".to_vec())));
-        let all = Concat::new([literal("abc"), literal(""), lazy, literal("g")]);
+        let all = Concat::new([in_memory("abc"), in_memory(""), lazy, in_memory("g")]);
         assert_eq!(all.len(), 7);
         let mut whole = [0; 7];
         all.give(&mut whole).unwrap();

@@ -107,13 +107,13 @@ pub fn words(bytes: &[u8]) -> impl DoubleEndedIterator<Item = i64> + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::content::{Literal, read};
+    use crate::io::content::{InMemory, read};
     use proptest::prelude::*;
 
     #[test]
     fn every_offset_gives_the_converted_bytes() {
         let source: Vec<u8> = (0..40).collect();
-        let wide = Converted::new(Arc::new(Literal(source)), 1, 3, |from, to| {
+        let wide = Converted::new(Arc::new(InMemory(source)), 1, 3, |from, to| {
             for (byte, three) in from.iter().zip(to.chunks_exact_mut(3)) {
                 three.fill(*byte);
             }

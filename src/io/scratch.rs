@@ -40,11 +40,11 @@ static IN_MEMORY: AtomicU64 = AtomicU64::new(0);
 pub struct Scratch {
     dir: Dir,
     storage: Arc<dyn Storage>,
-    backing: RwLock<Backing>,
+    backing: RwLock<ScratchPlace>,
 }
 
 /// The place of the bytes: in memory, or in a file.
-enum Backing {
+enum ScratchPlace {
     Memory(Short),
     Disk(Unnamed),
 }
@@ -70,7 +70,7 @@ impl Scratch {
         Self {
             dir: dir.clone(),
             storage,
-            backing: RwLock::new(Backing::Memory(Short::default())),
+            backing: RwLock::new(ScratchPlace::Memory(Short::default())),
         }
     }
 
@@ -83,15 +83,15 @@ impl Scratch {
         Ok(Self {
             dir: dir.clone(),
             storage,
-            backing: RwLock::new(Backing::Disk(Unnamed { file, given })),
+            backing: RwLock::new(ScratchPlace::Disk(Unnamed { file, given })),
         })
     }
 
-    fn backing(&self) -> RwLockReadGuard<'_, Backing> {
+    fn backing(&self) -> RwLockReadGuard<'_, ScratchPlace> {
         self.backing.read().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn backing_mut(&self) -> RwLockWriteGuard<'_, Backing> {
+    fn backing_mut(&self) -> RwLockWriteGuard<'_, ScratchPlace> {
         self.backing.write().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -140,10 +140,10 @@ impl Scratch {
     /// Makes one change of the bytes in memory, after which they are `len` of their number before; `false` if they
     /// are not there, or too many.
     fn change_short(&self, len: impl FnOnce(u64) -> u64, act: impl FnOnce(&mut [u8])) -> bool {
-        if matches!(*self.backing(), Backing::Disk(_)) {
+        if matches!(*self.backing(), ScratchPlace::Disk(_)) {
             return false;
         }
-        let Backing::Memory(short) = &mut *self.backing_mut() else {
+        let ScratchPlace::Memory(short) = &mut *self.backing_mut() else {
             return false;
         };
         let fits = short.resize(len(short.bytes.len() as u64));
@@ -156,20 +156,20 @@ impl Scratch {
     /// Makes one change of the file, of a copy if it was given away.
     fn change(&self, act: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
         loop {
-            if let Backing::Disk(unnamed) = &*self.backing()
+            if let ScratchPlace::Disk(unnamed) = &*self.backing()
                 && unnamed.given.is_none()
             {
                 return act(&unnamed.file);
             }
             let mut backing = self.backing_mut();
             let copy = match &*backing {
-                Backing::Memory(short) => short.copy(&self.dir, &*self.storage)?,
-                Backing::Disk(unnamed) if unnamed.given.is_some() => {
+                ScratchPlace::Memory(short) => short.copy(&self.dir, &*self.storage)?,
+                ScratchPlace::Disk(unnamed) if unnamed.given.is_some() => {
                     unnamed.copy(&self.dir, &*self.storage)?
                 }
-                Backing::Disk(_) => continue,
+                ScratchPlace::Disk(_) => continue,
             };
-            *backing = Backing::Disk(copy);
+            *backing = ScratchPlace::Disk(copy);
         }
     }
 
@@ -178,7 +178,7 @@ impl Scratch {
     pub fn give(&self, act: impl FnOnce(&File) -> Result<bool>) -> Result<Option<File>> {
         let mut backing = self.backing_mut();
         let len = backing.len()?;
-        let Backing::Disk(unnamed) = &mut *backing else {
+        let ScratchPlace::Disk(unnamed) = &mut *backing else {
             return Ok(None);
         };
         if unnamed.given.is_some() || !act(&unnamed.file)? {
@@ -192,19 +192,19 @@ impl Scratch {
     /// Reads as much as there is from `offset`, at most all of `buf`; returns the number of bytes.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         match &*self.backing() {
-            Backing::Memory(short) => Ok(short.read_at(buf, offset)),
-            Backing::Disk(unnamed) => unnamed.read_at(buf, offset),
+            ScratchPlace::Memory(short) => Ok(short.read_at(buf, offset)),
+            ScratchPlace::Disk(unnamed) => unnamed.read_at(buf, offset),
         }
     }
 
     /// Returns the next bytes from `from` on that were written; `None` if there are only holes.
     pub fn written(&self, from: u64) -> io::Result<Option<Range<u64>>> {
         match &*self.backing() {
-            Backing::Memory(short) => {
+            ScratchPlace::Memory(short) => {
                 let end = short.bytes.len() as u64;
                 Ok((from < end).then_some(from..end))
             }
-            Backing::Disk(unnamed) => unnamed.written(from),
+            ScratchPlace::Disk(unnamed) => unnamed.written(from),
         }
     }
 }
@@ -215,7 +215,7 @@ fn place(offset: u64) -> io::Result<u64> {
     offset.checked_add(ROOM).ok_or_else(too_large)
 }
 
-impl Backing {
+impl ScratchPlace {
     fn len(&self) -> io::Result<u64> {
         match self {
             Self::Memory(short) => Ok(short.bytes.len() as u64),
@@ -391,7 +391,7 @@ mod tests {
     fn what_is_in_memory_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let new = || Scratch::new(&Dir::own(dir.path()), Arc::new(Disk));
-        let in_memory = |s: &Scratch| matches!(*s.backing(), Backing::Memory(_));
+        let in_memory = |s: &Scratch| matches!(*s.backing(), ScratchPlace::Memory(_));
         let all: Vec<Scratch> = (0..MOST_IN_MEMORY / SHORT + 3).map(|_| new()).collect();
         for (number, scratch) in (0..).zip(&all) {
             scratch.write_at(&[number], SHORT - 1).unwrap();

@@ -40,7 +40,7 @@ use files::OpenFile;
 use samples::SampledFiles;
 
 pub use entry::{Attr, DirEntry, FileKind, FsError, OpenError, Opened, Statfs};
-pub use write::{Change, Flags, Maker, Replace, Writer};
+pub use write::{AttrChange, Flags, Maker, Replace, Writer};
 
 /// A view of one store. All methods may be called from any thread.
 pub struct Fs {
@@ -61,7 +61,7 @@ pub struct Fs {
 }
 
 /// The files of a mount, and the operations on them.
-struct Shown {
+struct ShownFiles {
     root: Arc<dyn Directory>,
     /// The state of a writable mount.
     writer: Option<Arc<Writer>>,
@@ -69,7 +69,7 @@ struct Shown {
     held: Option<LayerLock>,
 }
 
-impl Shown {
+impl ShownFiles {
     fn read_only(root: Arc<dyn Directory>) -> Self {
         Self {
             root,
@@ -106,7 +106,7 @@ impl Fs {
     ) -> std::result::Result<Self, OpenError> {
         Self::open_as(store, h5, options, formats, |base, context| {
             let root = layers::committed(base, context, formats, checkouts)?;
-            Ok(Shown::read_only(root))
+            Ok(ShownFiles::read_only(root))
         })
     }
 
@@ -123,10 +123,10 @@ impl Fs {
         Self::open_as(store, h5, options, formats, |base, context| {
             checkouts::check_name(name)?;
             if base.handle().is_some() {
-                return Ok(Shown::read_only(base));
+                return Ok(ShownFiles::read_only(base));
             }
             let seen = checkouts.open_to_read(name)?;
-            Ok(Shown {
+            Ok(ShownFiles {
                 root: layers::over(base, context, formats, seen.layers).root(),
                 writer: None,
                 held: seen.held,
@@ -156,7 +156,7 @@ impl Fs {
                 None => Arc::new(LayerTarget::open(base, context, formats, checkouts, name)?),
             };
             let writer = Arc::new(Writer::new(target));
-            Ok(Shown {
+            Ok(ShownFiles {
                 root: writer.root(),
                 writer: Some(writer),
                 held: None,
@@ -169,11 +169,11 @@ impl Fs {
         h5: H5,
         options: FsOptions,
         formats: &Registry,
-        show: impl FnOnce(Arc<dyn Directory>, &Arc<Context>) -> Result<Shown>,
+        show: impl FnOnce(Arc<dyn Directory>, &Arc<Context>) -> Result<ShownFiles>,
     ) -> std::result::Result<Self, OpenError> {
         let context = Arc::new(Context::new(h5, options));
         let opened = formats::open(store, &context, formats).and_then(|base| show(base, &context));
-        let Shown { root, writer, held } = opened.map_err(|e| OpenError(e.message))?;
+        let ShownFiles { root, writer, held } = opened.map_err(|e| OpenError(e.message))?;
         let status = writer.clone().map(|writer| {
             let status: Arc<dyn Fn() -> _ + Send + Sync> = Arc::new(move || writer.status());
             status

@@ -25,7 +25,7 @@ use fuser::{
     ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
-use crate::mount::fs::{Change, Flags, Fs, Replace};
+use crate::mount::fs::{AttrChange, Flags, Fs, Replace};
 
 use adapter::Adapter;
 use files::maker;
@@ -371,7 +371,7 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         let _work = self.long_work(request);
-        let change = Change {
+        let change = AttrChange {
             size,
             mode,
             uid,

@@ -102,7 +102,7 @@ impl Literal {
 
 /// Parses one literal that takes all of `text`, but for white space. The error says what is wrong.
 pub fn parse(text: &str) -> Result<Literal, String> {
-    let mut reader = Reader {
+    let mut reader = LiteralReader {
         rest: text.chars().peekable(),
     };
     let value = reader.value(0)?;
@@ -113,13 +113,13 @@ pub fn parse(text: &str) -> Result<Literal, String> {
     }
 }
 
-struct Reader<'a> {
+struct LiteralReader<'a> {
     rest: Peekable<Chars<'a>>,
 }
 
 type Parsed<T> = Result<T, String>;
 
-impl Reader<'_> {
+impl LiteralReader<'_> {
     fn space(&mut self) {
         while self.rest.next_if(|c| c.is_ascii_whitespace()).is_some() {}
     }

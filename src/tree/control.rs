@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 
 use crate::dataset::context::Context;
 use crate::error::Result;
-use crate::io::content::{Content, Literal};
+use crate::io::content::{Content, InMemory};
 use crate::io::file::Ownership;
 use crate::tree::name::visible_with;
 use crate::tree::{Directory, Listing, Node, VirtualFile};
@@ -45,7 +45,7 @@ impl<F: Fn() -> Vec<u8> + Send + Sync> VirtualFile for ReportFile<F> {
     }
 
     fn open(&self) -> Result<Arc<dyn Content>> {
-        Ok(Arc::new(Literal(self.text())))
+        Ok(Arc::new(InMemory(self.text())))
     }
 
     fn version(&self) -> u64 {

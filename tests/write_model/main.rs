@@ -12,7 +12,7 @@ use npyfs::Store;
 use npyfs::internals::checkout::checkouts::Checkouts;
 use npyfs::internals::checkout::format::Registry;
 use npyfs::internals::hdf5::H5;
-use npyfs::internals::mount::fs::{Change, Flags, Fs, Maker, ROOT_INO, Replace};
+use npyfs::internals::mount::fs::{AttrChange, Flags, Fs, Maker, ROOT_INO, Replace};
 use npyfs::internals::options::FsOptions;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
@@ -234,9 +234,9 @@ impl Pair {
                 let (parent, own) = self.place(name);
                 let ino = self.fs().lookup(parent, own, self.thread).unwrap().ino;
                 let size = Some(len as u64);
-                let change = Change {
+                let change = AttrChange {
                     size,
-                    ..Change::default()
+                    ..AttrChange::default()
                 };
                 self.fs()
                     .setattr(ino, Some(handle), change, self.thread)

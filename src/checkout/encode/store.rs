@@ -9,7 +9,7 @@ use super::{Base, ObjectKey};
 use crate::checkout::object::NewFile;
 use crate::checkout::target::{Part, PartPlace};
 use crate::error::Result;
-use crate::io::content::{Content, Literal};
+use crate::io::content::{Content, InMemory};
 use crate::io::dir::Dir;
 use crate::io::scratch::Scratch;
 use crate::io::storage::Disk;
@@ -35,7 +35,7 @@ impl Default for MemoryBase {
 impl Base for MemoryBase {
     fn npy(&self, name: &str) -> Result<Option<Arc<dyn Content>>> {
         let found = self.npy.get(name).cloned();
-        Ok(found.map(|bytes| Arc::new(Literal(bytes)) as Arc<dyn Content>))
+        Ok(found.map(|bytes| Arc::new(InMemory(bytes)) as Arc<dyn Content>))
     }
 
     fn scratch(&self) -> Scratch {
@@ -67,7 +67,7 @@ pub fn saved(dtype: &DType, shape: &[u64], payload: &[u8]) -> Vec<u8> {
 pub fn dataset(key: &str, file: &[u8]) -> Result<NewFile> {
     let array = NpyArray::open(
         &MemoryBase::default(),
-        &(Arc::new(Literal(file.to_vec())) as _),
+        &(Arc::new(InMemory(file.to_vec())) as _),
     )?;
     let mut new = NewFile::default();
     add(&mut new, ObjectKey::of_path(key)?.path(), &array)?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::spooled_file::ScratchContent;
 use super::{Base, NpyArray};
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::content::{Content, Literal};
+use crate::io::content::{Content, InMemory};
 use crate::npy::order;
 
 /// Most bytes of a box.
@@ -27,7 +27,7 @@ pub(crate) fn to_c_order(base: &dyn Base, array: &NpyArray) -> Result<Arc<dyn Co
             place.ok_or_else(too_large)?.copy_from_slice(bytes);
             Ok(())
         })?;
-        return Ok(Arc::new(Literal(out)));
+        return Ok(Arc::new(InMemory(out)));
     }
     let scratch = base.scratch();
     scratch.set_len(array.data.len())?;

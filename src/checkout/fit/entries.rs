@@ -31,11 +31,11 @@ pub fn read_entries(file: &Arc<dyn Content>) -> Result<AxisEntries> {
 mod tests {
     use super::*;
     use crate::checkout::encode::store::saved;
-    use crate::io::content::Literal;
+    use crate::io::content::InMemory;
     use crate::npy::dtype::DType;
 
     fn content(bytes: Vec<u8>) -> Arc<dyn Content> {
-        Arc::new(Literal(bytes))
+        Arc::new(InMemory(bytes))
     }
 
     #[test]

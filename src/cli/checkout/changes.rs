@@ -3,19 +3,19 @@
 use serde::Serialize;
 
 use crate::cli::CliError;
-use crate::cli::output::{Format, Name, print, print_json};
+use crate::cli::output::{Name, OutputFormat, print, print_json};
 use crate::printable;
 
 /// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Kind {
+pub(super) enum ChangeKind {
     Added,
     Modified,
     Deleted,
 }
 
-impl Kind {
+impl ChangeKind {
     fn letter(self) -> char {
         match self {
             Self::Added => 'A',
@@ -27,8 +27,8 @@ impl Kind {
 
 /// A change of one object.
 #[derive(Serialize)]
-struct Change {
-    change: Kind,
+struct ObjectChange {
+    change: ChangeKind,
     #[serde(flatten)]
     name: Name,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,10 +39,10 @@ struct Change {
 #[derive(Serialize)]
 pub(super) struct Changes {
     #[serde(skip)]
-    format: Format,
+    format: OutputFormat,
     #[serde(skip)]
     text: Vec<u8>,
-    changes: Vec<Change>,
+    changes: Vec<ObjectChange>,
     /// Objects that are not complete, a line for each.
     pub(super) incomplete: Vec<String>,
     /// Files of the store that changed after the checkout was begun.
@@ -51,7 +51,7 @@ pub(super) struct Changes {
 
 impl Changes {
     /// Creates an empty list.
-    pub(super) fn new(format: Format) -> Self {
+    pub(super) fn new(format: OutputFormat) -> Self {
         Self {
             format,
             text: Vec::new(),
@@ -62,9 +62,9 @@ impl Changes {
     }
 
     /// Adds a change.
-    pub(super) fn add(&mut self, change: Kind, name: &[u8], description: Option<String>) {
+    pub(super) fn add(&mut self, change: ChangeKind, name: &[u8], description: Option<String>) {
         if self.format.json {
-            self.changes.push(Change {
+            self.changes.push(ObjectChange {
                 change,
                 name: Name::new(name),
                 description,

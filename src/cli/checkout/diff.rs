@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use super::base::{BaseStore, describe, forms};
-use super::changes::{Changes, Kind};
+use super::changes::{ChangeKind, Changes};
 use super::layers::{CheckoutArgs, Selected, line_of, print_misfits, refused};
 use crate::checkout::checkouts::{LayerFiles, Summary, base_files};
 use crate::checkout::fit::Misfit;
 use crate::checkout::index::{BaseFile, LayerBase};
-use crate::cli::output::Format;
+use crate::cli::output::OutputFormat;
 use crate::cli::{CliError, say};
 
 /// The most files of the store that are named.
@@ -21,7 +21,7 @@ const TRIES: usize = 10;
 pub(super) fn diff(
     which: &CheckoutArgs,
     name: Option<&str>,
-    format: Format,
+    format: OutputFormat,
 ) -> Result<(), CliError> {
     let found = which.find(name)?;
     let mut tries = 0;
@@ -53,7 +53,7 @@ pub(super) fn diff(
 fn list(
     found: &Selected,
     summary: &Summary,
-    format: Format,
+    format: OutputFormat,
 ) -> Result<(Changes, Vec<Misfit>, usize), CliError> {
     let checkouts = &found.checkouts;
     let base = BaseStore::open(checkouts)?;
@@ -79,8 +79,8 @@ fn list(
             Err(e) => {
                 unread += 1;
                 let kind = match stored {
-                    Some(_) => Kind::Modified,
-                    None => Kind::Deleted,
+                    Some(_) => ChangeKind::Modified,
+                    None => ChangeKind::Deleted,
                 };
                 let why = format!("what was there cannot be read: {e}");
                 changes.add(kind, key.as_bytes(), Some(why));
@@ -90,9 +90,13 @@ fn list(
         let (kind, shown) = match (stored, before.is_empty()) {
             // It was made and deleted here.
             (None, true) => continue,
-            (None, false) => (Kind::Deleted, before),
+            (None, false) => (ChangeKind::Deleted, before),
             (Some(_), is_new) => {
-                let kind = if is_new { Kind::Added } else { Kind::Modified };
+                let kind = if is_new {
+                    ChangeKind::Added
+                } else {
+                    ChangeKind::Modified
+                };
                 let file = stored
                     .as_ref()
                     .map(|stored| summary.dir.metadata(&stored.name()));
@@ -111,7 +115,7 @@ fn list(
             changes.add(kind, key.as_bytes(), None);
         }
         for (path, node) in &shown {
-            let described = (kind != Kind::Deleted).then(|| describe(node));
+            let described = (kind != ChangeKind::Deleted).then(|| describe(node));
             changes.add(kind, path.as_bytes(), described);
         }
     }

@@ -9,7 +9,7 @@ use super::layers::{CheckoutArgs, SHORT_ID, print, print_misfits, refused};
 use crate::checkout::checkouts::{Checkouts, LayerFiles, Summary};
 use crate::checkout::fit::Misfit;
 use crate::checkout::index::StoredObject;
-use crate::cli::output::{self, Format, print_json};
+use crate::cli::output::{self, OutputFormat, print_json};
 use crate::cli::{CliError, say};
 use crate::error::Error;
 use crate::io::file::time;
@@ -17,7 +17,7 @@ use crate::journal::utc;
 use crate::printable;
 
 /// Runs `ls`.
-pub(super) fn ls(which: &CheckoutArgs, format: Format) -> Result<(), CliError> {
+pub(super) fn ls(which: &CheckoutArgs, format: OutputFormat) -> Result<(), CliError> {
     let checkouts = which.find(None)?.checkouts;
     let (all, strange) = checkouts.list().map_err(refused)?;
     let misfits = match all.is_empty() {

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use super::changes::{Changes, Kind};
+use super::changes::{ChangeKind, Changes};
 use crate::checkout::staging::{Expected, StagedKind, Staging};
 use crate::cli::CliError;
-use crate::cli::output::{Format, print};
+use crate::cli::output::{OutputFormat, print};
 use crate::error::Error;
 use crate::formats;
 
@@ -37,13 +37,13 @@ pub(super) fn status(store: &Path) -> Result<(), CliError> {
 }
 
 /// Runs `diff`.
-pub(super) fn diff(store: &Path, format: Format) -> Result<(), CliError> {
+pub(super) fn diff(store: &Path, format: OutputFormat) -> Result<(), CliError> {
     let mut changes = Changes::new(format);
     let mut see = |kind, name: &[u8]| {
         let kind = match kind {
-            StagedKind::Added => Kind::Added,
-            StagedKind::Modified => Kind::Modified,
-            StagedKind::Deleted => Kind::Deleted,
+            StagedKind::Added => ChangeKind::Added,
+            StagedKind::Modified => ChangeKind::Modified,
+            StagedKind::Deleted => ChangeKind::Deleted,
         };
         changes.add(kind, name, None);
     };

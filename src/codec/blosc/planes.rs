@@ -4,8 +4,8 @@
 //! takes as long to decode as all others to be copied, so both are done at the same time where several threads may.
 
 use super::{
-    FilterError, HEADER, Header, LARGEST_SPLIT, Means, PartsError, Sorted, WORTH_HELP, damaged,
-    number, shuffle,
+    FilterError, FrameHeader, HEADER, LARGEST_SPLIT, Means, PartsError, Sorted, WORTH_HELP,
+    damaged, number, shuffle,
 };
 
 /// Stored bytes that one of several threads copies at a time.
@@ -13,7 +13,7 @@ const PART: usize = 128 << 10;
 
 /// Returns the streams of one block of `len` bytes.
 pub(super) fn streams<'a>(
-    header: &Header,
+    header: &FrameHeader,
     block: &'a [u8],
     len: usize,
 ) -> Result<impl ExactSizeIterator<Item = &'a [u8]>, FilterError> {
@@ -35,7 +35,7 @@ pub(super) fn streams<'a>(
 /// Decodes a block of planes, which must fill `out`. Those that are not stored as they are have `buffer`, which is as long
 /// as `out`.
 pub(super) fn decode(
-    header: &Header,
+    header: &FrameHeader,
     block: &[u8],
     buffer: &mut [u8],
     out: &mut [u8],
@@ -92,7 +92,7 @@ pub fn read<E: Send>(
     }
     let get = |at: usize, bytes: &mut [u8]| read(at, bytes).map_err(PartsError::Read);
     get(0, &mut head)?;
-    let header = Header::read(&head, available)?;
+    let header = FrameHeader::read(&head, available)?;
     let count = header.size;
     let is_planes = !header.as_it_is
         && header.len == out.len()

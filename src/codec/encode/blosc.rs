@@ -14,7 +14,7 @@ const NOT_SPLIT: u8 = 1 << 4;
 
 /// A compressor inside a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Codec {
+pub enum BloscCodec {
     /// LZ4.
     Lz4,
     /// Snappy.
@@ -25,7 +25,7 @@ pub enum Codec {
     Zstd,
 }
 
-impl Codec {
+impl BloscCodec {
     /// Returns the codec of a number of hdf5-blosc (`BLOSC_LZ4` and so on); `None` for those without an encoder here.
     pub fn of(parameter: u32) -> Option<Self> {
         let mut all = [Self::Lz4, Self::Snappy, Self::Zlib, Self::Zstd].into_iter();
@@ -58,9 +58,9 @@ impl Codec {
             Self::Snappy => snap::raw::Encoder::new().compress_vec(block).ok(),
             Self::Zlib => super::zlib(block, level),
             Self::Zstd => {
-                type Kept = Option<(i32, zstd::bulk::Compressor<'static>)>;
+                type Reused = Option<(i32, zstd::bulk::Compressor<'static>)>;
                 thread_local! {
-                    static COMPRESSOR: RefCell<Kept> = const { RefCell::new(None) };
+                    static COMPRESSOR: RefCell<Reused> = const { RefCell::new(None) };
                 }
                 // c-blosc's rule.
                 let level = if level < 9 {
@@ -90,7 +90,7 @@ pub(super) fn type_size(element: usize) -> usize {
 }
 
 /// Encodes a frame of `chunk`, which is smaller than 2 GiB. The frame is at most 16 bytes longer.
-pub(super) fn encode(chunk: &[u8], element: usize, codec: Codec, level: u8) -> Vec<u8> {
+pub(super) fn encode(chunk: &[u8], element: usize, codec: BloscCodec, level: u8) -> Vec<u8> {
     let size = type_size(element);
     let block = (BLOCK / size * size).max(size).min(chunk.len()).max(1);
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes();

@@ -10,7 +10,7 @@ use super::stored;
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::plain::array::ArrayFile;
 use crate::hdf5::Attribute;
-use crate::io::content::{Concat, Content, Literal};
+use crate::io::content::{Concat, Content, InMemory};
 use crate::io::file::Ownership;
 use crate::npy;
 use crate::npy::dtype::DType;
@@ -137,7 +137,7 @@ impl VirtualFile for ArrayNode {
             return Err(self.about(Error::damaged("fewer bytes than the shape needs")));
         }
         Ok(Arc::new(Concat::new([
-            Arc::new(Literal(header)) as Arc<dyn Content>,
+            Arc::new(InMemory(header)) as Arc<dyn Content>,
             payload,
         ])))
     }

@@ -11,7 +11,7 @@ use super::array::{ArraySource, Origin};
 use super::object::{Joined, Object, total};
 use crate::error::{Error, Result};
 use crate::formats::plain::array::ArrayFile;
-use crate::io::content::{Concat, Content, Literal};
+use crate::io::content::{Concat, Content, InMemory};
 use crate::io::rows::in_rows;
 use crate::npy::dtype::{DType, Kind, Order};
 
@@ -236,7 +236,7 @@ impl ArraySource for MaxBits {
     }
 
     fn payload(&self) -> Result<Arc<dyn Content>> {
-        Ok(Arc::new(Literal(self.0.to_le_bytes().to_vec())))
+        Ok(Arc::new(InMemory(self.0.to_le_bytes().to_vec())))
     }
 
     fn part(&self, _number: usize) -> Json {
@@ -292,7 +292,7 @@ mod tests {
     fn limbs_stand_side_by_side_and_missing_ones_are_zero() {
         let column = |numbers: &[u64]| {
             let bytes = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
-            Arc::new(Literal(bytes)) as Arc<dyn Content>
+            Arc::new(InMemory(bytes)) as Arc<dyn Content>
         };
         let matrix = Interleaved {
             columns: vec![column(&[1, 2, u64::MAX]), column(&[4, 5, 6])],

@@ -151,7 +151,7 @@ fn pad(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::content::{Literal, read};
+    use crate::io::content::{InMemory, read};
     use proptest::prelude::*;
 
     fn padded(strings: &[Vec<u8>], width: u64) -> (Padded, Vec<u8>) {
@@ -164,8 +164,8 @@ mod tests {
             want.resize(want.len() + width as usize - string.len(), 0);
         }
         let padded = Padded {
-            starts: Arc::new(Literal(starts)),
-            values: Arc::new(Literal(values)),
+            starts: Arc::new(InMemory(starts)),
+            values: Arc::new(InMemory(values)),
             width,
             rows: strings.len() as u64,
         };
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_string_without_its_end_is_refused() {
         let (mut padded, _) = padded(&[b"ab".to_vec(), b"c".to_vec()], 2);
-        padded.values = Arc::new(Literal(b"abxc\0".to_vec()));
+        padded.values = Arc::new(InMemory(b"abxc\0".to_vec()));
         let error = read(&padded, 0, 4, &Arc::default()).unwrap_err();
         assert_eq!(error.message, "no zero byte behind string 0 of its part");
         assert!(read(&padded, 2, 2, &Arc::default()).is_ok());

@@ -125,7 +125,7 @@ fn changed() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::content::{Literal, read};
+    use crate::io::content::{InMemory, read};
     use proptest::prelude::*;
 
     proptest! {
@@ -142,12 +142,12 @@ mod tests {
                 values.extend(std::iter::repeat_n(b'x', n));
                 values.push(0);
             }
-            let values: Arc<dyn Content> = Arc::new(Literal(values));
+            let values: Arc<dyn Content> = Arc::new(InMemory(values));
             let scan = Arc::new(Scan::keeping(&*values, 8).unwrap());
             prop_assert_eq!(scan.rows, lengths.len() as u64);
             prop_assert_eq!(scan.widest, lengths.iter().max().map_or(0, |n| *n as u64 + 1));
             let found = ScannedStarts { scan, values };
-            let want = Literal(starts.iter().flat_map(|n| n.to_le_bytes()).collect());
+            let want = InMemory(starts.iter().flat_map(|n| n.to_le_bytes()).collect());
             prop_assert_eq!(found.len(), want.len());
             let (got, want) = (read(&found, at, len, &Arc::default()).unwrap(), read(&want, at, len, &Arc::default()).unwrap());
             prop_assert_eq!(got.as_ref(), want.as_ref());

@@ -157,10 +157,10 @@ fn complain(window: &[u8], row: u64, mut before: Option<i64>, rule: Rule) -> Err
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::content::Literal;
+    use crate::io::content::InMemory;
 
-    fn content(starts: &[i64]) -> Literal {
-        Literal(starts.iter().flat_map(|n| n.to_le_bytes()).collect())
+    fn content(starts: &[i64]) -> InMemory {
+        InMemory(starts.iter().flat_map(|n| n.to_le_bytes()).collect())
     }
 
     fn checked(starts: &[i64], values: u64, strict: bool) -> std::result::Result<u64, String> {

@@ -276,7 +276,7 @@ fn item(name: &str, array: &NpyArray) -> Result<NewAttribute> {
 
 /// Bytes as content.
 pub(crate) fn bytes(bytes: Vec<u8>) -> std::sync::Arc<dyn crate::io::content::Content> {
-    std::sync::Arc::new(crate::io::content::Literal(bytes))
+    std::sync::Arc::new(crate::io::content::InMemory(bytes))
 }
 
 #[cfg(test)]
@@ -285,11 +285,11 @@ mod tests {
     use crate::checkout::encode::store::{MemoryBase, part, saved};
     use crate::checkout::format;
     use crate::formats::daf::format::Daf;
-    use crate::io::content::Literal;
+    use crate::io::content::InMemory;
 
     /// Returns what becomes of one `.npy` file.
     fn plan_one(base: &MemoryBase, key: &str, file: &[u8]) -> Result<NewFile> {
-        let part = part("", ".npy", std::sync::Arc::new(Literal(file.to_vec())));
+        let part = part("", ".npy", std::sync::Arc::new(InMemory(file.to_vec())));
         match format::plan(&Daf, base, &ObjectKey::of_path(key)?, &[part])? {
             Plan::Complete(new) => Ok(new),
             Plan::Incomplete(missing) => panic!("{missing:?}"),

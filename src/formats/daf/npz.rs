@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use crate::error::{Error, Result};
 use crate::formats::plain::group::GroupDirectory;
 use crate::hdf5::Value;
-use crate::io::content::{Concat, Content, Lazy, Literal, read};
+use crate::io::content::{Concat, Content, InMemory, Lazy, read};
 use crate::io::file::Ownership;
 use crate::npy::dtype::DType;
 use crate::tree::{Directory, Node, VirtualFile};
@@ -225,7 +225,7 @@ fn archive(members: Vec<(&'static str, Arc<dyn Content>)>) -> Concat {
         Ok(out)
     };
     parts.push(Arc::new(Lazy::new(len, directory)));
-    parts.push(Arc::new(Literal(end(count, at, len))));
+    parts.push(Arc::new(InMemory(end(count, at, len))));
     Concat::new(parts)
 }
 
@@ -302,8 +302,8 @@ mod tests {
 
     #[test]
     fn a_small_archive_has_the_size_its_records_say() {
-        let literal = |len: usize| Arc::new(Literal(vec![7; len])) as Arc<dyn Content>;
-        let zip = archive(vec![("a.npy", literal(10)), ("bc.npy", literal(3))]);
+        let in_memory = |len: usize| Arc::new(InMemory(vec![7; len])) as Arc<dyn Content>;
+        let zip = archive(vec![("a.npy", in_memory(10)), ("bc.npy", in_memory(3))]);
         let all = read(&zip, 0, 1 << 20, &Arc::default()).unwrap();
         let bytes = all.as_ref();
         assert_eq!(bytes.len() as u64, zip.len());

@@ -10,7 +10,7 @@ use super::repository::Repository;
 use super::sample::{SampleContent, describe};
 use super::schema::npy_size;
 use crate::error::{Error, Result};
-use crate::io::content::{Concat, Content, Literal};
+use crate::io::content::{Concat, Content, InMemory};
 use crate::io::file::Ownership;
 use crate::npy;
 use crate::tree::VirtualFile;
@@ -78,7 +78,7 @@ impl VirtualFile for SampleByRecord {
         };
         let bytes = SampleContent::new(&self.repository, self.record.clone(), dtype, len);
         Ok(Arc::new(Concat::new([
-            Arc::new(Literal(header)) as Arc<dyn Content>,
+            Arc::new(InMemory(header)) as Arc<dyn Content>,
             Arc::new(bytes),
         ])))
     }

@@ -8,7 +8,7 @@ use super::column::{Layout, parts};
 use super::key;
 use super::stack::Stack;
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::content::{Concat, Content, Lazy, Literal};
+use crate::io::content::{Concat, Content, InMemory, Lazy};
 use crate::io::file::Ownership;
 use crate::npy;
 use crate::npy::dtype::{DType, Kind};
@@ -120,7 +120,7 @@ impl VirtualFile for StackKeys {
             Ok(out)
         };
         Ok(Arc::new(Concat::new([
-            Arc::new(Literal(header)) as Arc<dyn Content>,
+            Arc::new(InMemory(header)) as Arc<dyn Content>,
             Arc::new(Lazy::new(len.ok_or_else(large)?, make)),
         ])))
     }

@@ -13,7 +13,7 @@ use super::snapshot::ColumnView;
 use super::whole::Whole;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::{ElementType, GroupMember, Resolved};
-use crate::io::content::{Concat, Content, Data, Literal};
+use crate::io::content::{Concat, Content, Data, InMemory};
 use crate::io::file::Ownership;
 use crate::npy;
 use crate::npy::dtype::DType;
@@ -165,7 +165,7 @@ impl VirtualFile for SampleFile {
         let mut bytes = SampleContent::new(view.repository(), record, dtype, len);
         bytes.origin = Some((view.column.clone(), self.at()));
         Ok(Arc::new(Concat::new([
-            Arc::new(Literal(header)) as Arc<dyn Content>,
+            Arc::new(InMemory(header)) as Arc<dyn Content>,
             Arc::new(bytes),
         ])))
     }

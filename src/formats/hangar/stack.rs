@@ -10,9 +10,9 @@ use serde_json::{Value as Json, json};
 use super::blocks::StackBlocks;
 use super::snapshot::ColumnView;
 use super::whole::Whole;
-use crate::dataset::prefetch::Extents;
+use crate::dataset::prefetch::BlockSequence;
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::content::{Concat, Content, Data, Literal};
+use crate::io::content::{Concat, Content, Data, InMemory};
 use crate::io::file::Ownership;
 use crate::npy;
 use crate::npy::dtype::DType;
@@ -68,7 +68,7 @@ impl VirtualFile for Stack {
         };
         rows.prepare();
         Ok(Arc::new(Concat::new([
-            Arc::new(Literal(header)) as Arc<dyn Content>,
+            Arc::new(InMemory(header)) as Arc<dyn Content>,
             Arc::new(rows),
         ])))
     }
@@ -123,15 +123,15 @@ impl StackedRows {
             let inner = self.blocks.clone();
             context.decoders.submit(move || inner.prepare_next());
         }
-        for number in context.prefetch.first(self.extents()) {
+        for number in context.prefetch.first(self.sequence()) {
             let inner = self.blocks.clone();
             context.decoders.submit(move || inner.ahead(number));
         }
     }
 
     /// The blocks that a reader goes through.
-    fn extents(&self) -> Extents {
-        Extents {
+    fn sequence(&self) -> BlockSequence {
+        BlockSequence {
             bytes: self.blocks.per_block.saturating_mul(self.blocks.row).max(1),
             count: self.blocks.blocks(),
             row: 1,
@@ -146,7 +146,7 @@ impl StackedRows {
             || context.decoders.is_idle() && context.cache.is_under_way(&blocks.key(number));
         let wanted = context
             .prefetch
-            .reads(&blocks.pattern, self.extents(), number, is_awaited);
+            .reads(&blocks.pattern, self.sequence(), number, is_awaited);
         for next in wanted {
             let inner = blocks.clone();
             context.decoders.submit(move || inner.ahead(next));

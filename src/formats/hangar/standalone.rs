@@ -15,7 +15,7 @@ use crate::dataset::opened::OpenStore;
 use crate::error::{Error, Result};
 use crate::hdf5::{Attribute, H5Error, Value};
 use crate::io::buffer::Buffer;
-use crate::io::content::{Concat, Content, Literal};
+use crate::io::content::{Concat, Content, InMemory};
 use crate::io::file::Ownership;
 use crate::npy;
 use crate::tree::info;
@@ -215,7 +215,7 @@ impl VirtualFile for StandaloneRow {
             made: OnceLock::new(),
         };
         Ok(Arc::new(Concat::new([
-            Arc::new(Literal(header)) as Arc<dyn Content>,
+            Arc::new(InMemory(header)) as Arc<dyn Content>,
             Arc::new(bytes),
         ])))
     }

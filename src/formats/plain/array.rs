@@ -14,7 +14,7 @@ use crate::dataset::record::RecordBytes;
 use crate::dataset::{external, text};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::{Attribute, DataSource, Dataset, DatasetMap, ElementType, TextForm};
-use crate::io::content::{Concat, Content, Literal};
+use crate::io::content::{Concat, Content, InMemory};
 use crate::io::file::Ownership;
 use crate::npy;
 use crate::npy::dtype::DType;
@@ -248,7 +248,7 @@ impl VirtualFile for ArrayFile {
             _ => Arc::new(self.payload()?),
         };
         Ok(Arc::new(Concat::new([
-            Arc::new(Literal(header)) as Arc<dyn Content>,
+            Arc::new(InMemory(header)) as Arc<dyn Content>,
             elements,
         ])))
     }

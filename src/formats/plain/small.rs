@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::dataset::opened::OpenStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::Value;
-use crate::io::content::{Concat, Content, Literal};
+use crate::io::content::{Concat, Content, InMemory};
 use crate::io::file::Ownership;
 use crate::npy;
 use crate::tree::VirtualFile;
@@ -42,8 +42,8 @@ impl VirtualFile for ValueFile {
     fn open(&self) -> Result<Arc<dyn Content>> {
         let header = npy::header(&self.value.dtype, &self.value.shape);
         Ok(Arc::new(Concat::new([
-            Arc::new(Literal(header)) as Arc<dyn Content>,
-            Arc::new(Literal(self.value.data.clone())),
+            Arc::new(InMemory(header)) as Arc<dyn Content>,
+            Arc::new(InMemory(self.value.data.clone())),
         ])))
     }
 

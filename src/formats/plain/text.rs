@@ -12,7 +12,7 @@ use crate::dataset::opened::OpenStore;
 use crate::dataset::text::{Measured, measure, rows};
 use crate::error::{Error, Result};
 use crate::hdf5::{Dataset, Sink, TextForm};
-use crate::io::content::{Concat, Content, Literal};
+use crate::io::content::{Concat, Content, InMemory};
 use crate::io::file::Ownership;
 use crate::npy;
 use crate::npy::dtype::{DType, Kind, Order};
@@ -124,7 +124,7 @@ impl VirtualFile for TextPart {
         let measured = self.measured()?;
         let (header, len) = self.header(&measured);
         Ok(Arc::new(Concat::new([
-            Arc::new(Literal(header)) as Arc<dyn Content>,
+            Arc::new(InMemory(header)) as Arc<dyn Content>,
             Arc::new(TextBytes::new(&self.file, measured, self.part, len)),
         ])))
     }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::Fs;
-use super::write::Found;
+use super::write::FoundBody;
 use crate::error::{Error, ErrorKind, Result, retry_stale};
 use crate::io::content::Content;
 use crate::tree::Node;
@@ -25,13 +25,13 @@ const UNKNOWN: u32 = 0;
 
 /// The thing that a thread is to find.
 #[derive(Clone)]
-pub(super) enum Kept {
+pub(super) enum KeptOpen {
     /// Nothing yet.
     No,
     /// A content that is read under a number.
     Content(u64, Arc<dyn Content>),
     /// A file that is written.
-    Body(Found),
+    Body(FoundBody),
 }
 
 /// The opens that will be tried again. Any thread may use it.
@@ -49,7 +49,7 @@ struct Awaited {
     /// It opens to write.
     writes: bool,
     since: Instant,
-    kept: Kept,
+    kept: KeptOpen,
 }
 
 impl Again {
@@ -79,7 +79,7 @@ impl Again {
                 name,
                 writes,
                 since: Instant::now(),
-                kept: Kept::No,
+                kept: KeptOpen::No,
             });
         });
     }
@@ -96,7 +96,7 @@ impl Again {
         })
     }
 
-    fn keep(&self, thread: u32, parent: u64, name: &[u8], kept: &Kept) {
+    fn keep(&self, thread: u32, parent: u64, name: &[u8], kept: &KeptOpen) {
         self.change(|awaited| {
             for one in awaited {
                 if one.thread == thread && one.parent == parent && *one.name == *name {
@@ -107,21 +107,21 @@ impl Again {
     }
 
     /// Returns what is kept for a thread under a number. It is kept no longer, nor is anything else for that thread.
-    pub(super) fn take(&self, thread: u32, ino: u64) -> Kept {
+    pub(super) fn take(&self, thread: u32, ino: u64) -> KeptOpen {
         if self.is_idle() {
-            return Kept::No;
+            return KeptOpen::No;
         }
         self.change(|awaited| {
             let is = |one: &Awaited| {
                 one.thread == thread
                     && match &one.kept {
-                        Kept::No => false,
-                        Kept::Content(number, _) => *number == ino,
-                        Kept::Body(found) => found.number() == ino,
+                        KeptOpen::No => false,
+                        KeptOpen::Content(number, _) => *number == ino,
+                        KeptOpen::Body(found) => found.number() == ino,
                     }
             };
             let at = awaited.iter().position(is);
-            let taken = at.map_or(Kept::No, |at| awaited.swap_remove(at).kept);
+            let taken = at.map_or(KeptOpen::No, |at| awaited.swap_remove(at).kept);
             if thread != UNKNOWN {
                 awaited.retain(|one| one.thread != thread);
             }
@@ -151,36 +151,38 @@ impl Fs {
         parent: u64,
         name: &[u8],
         thread: u32,
-    ) -> Result<(Option<Node>, Kept)> {
+    ) -> Result<(Option<Node>, KeptOpen)> {
         let Some(writes) = self.again.writes(thread, parent, name) else {
-            return Ok((self.child(parent, name)?, Kept::No));
+            return Ok((self.child(parent, name)?, KeptOpen::No));
         };
         retry_stale(|| match self.child(parent, name)? {
             Some(Node::File(file)) if writes && !file.volatile() => {
                 match self.find_to_write(parent, name, thread) {
-                    Ok(found) => Ok((Some(found.node()), Kept::Body(found))),
+                    Ok(found) => Ok((Some(found.node()), KeptOpen::Body(found))),
                     Err(e) if e.kind == ErrorKind::NotFound => {
                         Err(Error::new(ErrorKind::Stale, "it is gone again"))
                     }
                     // It is said when it is opened.
-                    Err(e) if e.kind != ErrorKind::Stale => Ok((Some(Node::File(file)), Kept::No)),
+                    Err(e) if e.kind != ErrorKind::Stale => {
+                        Ok((Some(Node::File(file)), KeptOpen::No))
+                    }
                     Err(e) => Err(e),
                 }
             }
             Some(Node::File(file)) if !writes => match file.open() {
-                Ok(content) => Ok((Some(Node::File(file)), Kept::Content(0, content))),
+                Ok(content) => Ok((Some(Node::File(file)), KeptOpen::Content(0, content))),
                 Err(e) if e.kind == ErrorKind::Stale => Err(e),
-                Err(_) => Ok((Some(Node::File(file)), Kept::No)),
+                Err(_) => Ok((Some(Node::File(file)), KeptOpen::No)),
             },
-            other => Ok((other, Kept::No)),
+            other => Ok((other, KeptOpen::No)),
         })
     }
 
     /// Keeps what a thread found under a number.
-    pub(super) fn keep_found(&self, place: (u64, &[u8]), thread: u32, ino: u64, kept: Kept) {
+    pub(super) fn keep_found(&self, place: (u64, &[u8]), thread: u32, ino: u64, kept: KeptOpen) {
         let kept = match kept {
-            Kept::No => return,
-            Kept::Content(_, content) => Kept::Content(ino, content),
+            KeptOpen::No => return,
+            KeptOpen::Content(_, content) => KeptOpen::Content(ino, content),
             body => body,
         };
         self.again.keep(thread, place.0, place.1, &kept);
@@ -202,12 +204,12 @@ mod tests {
         assert_eq!(again.writes(1, 2, b"b"), None);
         assert_eq!(again.writes(4, 2, b"a"), None);
         // It opens something else: what it was told before is of another call.
-        assert!(matches!(again.take(1, 7), Kept::No));
+        assert!(matches!(again.take(1, 7), KeptOpen::No));
         assert_eq!(again.writes(1, 2, b"a"), None);
         assert_eq!(again.writes(3, 2, b"a"), Some(false));
         // Threads without a number share what they were told.
         again.expect(UNKNOWN, (2, b"a"[..].into()), true);
-        assert!(matches!(again.take(UNKNOWN, 7), Kept::No));
+        assert!(matches!(again.take(UNKNOWN, 7), KeptOpen::No));
         assert_eq!(again.writes(UNKNOWN, 2, b"a"), Some(true));
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct OpenDir {
 }
 
 /// One name of a listing.
-enum Entry<'a> {
+enum ListedName<'a> {
     Dot {
         ino: u64,
         name: &'a [u8],
@@ -73,9 +73,11 @@ impl Fs {
     }
 
     /// `.` and `..`, then the entries; each with its number, its name and its node.
-    fn entries(dir: &OpenDir, offset: u64) -> impl Iterator<Item = (u64, Entry<'_>)> {
+    fn entries(dir: &OpenDir, offset: u64) -> impl Iterator<Item = (u64, ListedName<'_>)> {
         let dots = [(dir.ino, &b"."[..]), (dir.parent, &b".."[..])];
-        let dots = dots.into_iter().map(|(ino, name)| Entry::Dot { ino, name });
+        let dots = dots
+            .into_iter()
+            .map(|(ino, name)| ListedName::Dot { ino, name });
         let skip = usize::try_from(offset).unwrap_or(usize::MAX);
         let from = skip.saturating_sub(2);
         let known = if dir.order.is_none() {
@@ -89,7 +91,7 @@ impl Fs {
             Some((Cow::Borrowed(&name[..]), Cow::Borrowed(node)))
         });
         let named = dir.listing.iter_from(known).chain(ordered);
-        let named = named.map(|(name, node)| Entry::Named { name, node });
+        let named = named.map(|(name, node)| ListedName::Named { name, node });
         dots.skip(skip.min(2))
             .chain(named)
             .zip(offset..)
@@ -106,13 +108,13 @@ impl Fs {
         let dir = self.dir(handle)?;
         for (next, entry) in Self::entries(&dir, offset) {
             let entry = match entry {
-                Entry::Dot { ino, name } => DirEntry {
+                ListedName::Dot { ino, name } => DirEntry {
                     ino,
                     kind: FileKind::Directory,
                     name: name.to_vec(),
                     next,
                 },
-                Entry::Named { name, node } => DirEntry {
+                ListedName::Named { name, node } => DirEntry {
                     ino: match (&*node, self.is_writable()) {
                         (Node::File(_), true) => self.shown_number(dir.ino, &name),
                         (Node::Directory(_), true) => {
@@ -144,11 +146,11 @@ impl Fs {
         let dir = self.dir(handle)?;
         for (next, entry) in Self::entries(&dir, offset) {
             let (ino, name, attr, named) = match entry {
-                Entry::Dot { ino, name } => {
+                ListedName::Dot { ino, name } => {
                     let node = self.node(ino).unwrap_or(Node::Directory(self.root.clone()));
                     (ino, name.to_vec(), self.attr(ino, &node), false)
                 }
-                Entry::Named { name, node } => {
+                ListedName::Named { name, node } => {
                     let last = self.comes_last(&name);
                     let ino = self.inodes().enter(dir.ino, &name, &node, last);
                     (ino, name.into_owned(), self.attr(ino, &node), true)

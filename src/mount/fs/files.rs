@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::again::Kept;
+use super::again::KeptOpen;
 use super::{Fs, FsResult, Opened};
 use crate::dataset::access_pattern::AccessPattern;
 use crate::error::{Error, ErrorKind, Result};
@@ -46,7 +46,7 @@ impl Fs {
     pub fn open_file(&self, ino: u64, exact: bool, thread: u32) -> FsResult<Opened> {
         let mut file = self.file(ino)?;
         let content = match self.again.take(thread, ino) {
-            Kept::Content(_, content) => Ok(content),
+            KeptOpen::Content(_, content) => Ok(content),
             _ if file.is_current() => file.open(),
             _ => self.unchanged(ino, &*file).and_then(|now| {
                 file = now;

@@ -39,8 +39,8 @@ impl Known {
         others.filter_map(Weak::upgrade).any(|other| {
             !std::ptr::eq(&*other, pattern)
                 && other
-                    .extent()
-                    .is_some_and(|extent| extent.leads_to(at, len, under_way))
+                    .span()
+                    .is_some_and(|span| span.leads_to(at, len, under_way))
         })
     }
 
@@ -52,9 +52,9 @@ impl Known {
         pattern: &AccessPattern,
         under_way: u64,
     ) -> Option<bool> {
-        let extent = pattern.extent()?;
-        let led = || self.is_led(ino, len, pattern, extent.start, under_way);
-        Some(extent.is_sample(len) && !led())
+        let span = pattern.span()?;
+        let led = || self.is_led(ino, len, pattern, span.start, under_way);
+        Some(span.is_sample(len) && !led())
     }
 }
 

@@ -31,7 +31,7 @@ pub use body::Maker;
 use body::{Body, ScratchFile};
 pub use names::Replace;
 use naming::{Changing, Naming};
-use pending::{Entry, Path, Pending, PendingDirectory};
+use pending::{Path, Pending, PendingDirectory, PendingEntry};
 use unreadable::Unreadable;
 
 /// Objects that may be stored at the same time.
@@ -44,7 +44,7 @@ const SAME_THREAD: Duration = Duration::from_millis(100);
 pub struct Writer {
     target: Arc<dyn Target>,
     pending: Arc<Pending>,
-    handles: RwLock<HashMap<u64, Handle>>,
+    handles: RwLock<HashMap<u64, WriteHandle>>,
     /// One object is stored by one thread at a time; by a hash of its key.
     locks: [Mutex<()>; LOCKS],
     naming: Naming,
@@ -72,7 +72,7 @@ struct Waiting {
 }
 
 /// A handle that may write.
-struct Handle {
+struct WriteHandle {
     body: Arc<Body>,
     /// The process that opened it.
     opener: u32,
@@ -81,7 +81,7 @@ struct Handle {
     is_closed: AtomicBool,
 }
 
-impl Handle {
+impl WriteHandle {
     /// Notes that a descriptor was closed, or that something is written.
     fn mark(&self, is_closed: bool) {
         if self.is_closed.load(Ordering::Acquire) == is_closed {
@@ -99,9 +99,9 @@ impl Handle {
 
 /// A file that a thread is about to open for writing.
 #[derive(Clone)]
-pub(super) struct Found(Arc<Body>);
+pub(super) struct FoundBody(Arc<Body>);
 
-impl Found {
+impl FoundBody {
     pub(super) fn number(&self) -> u64 {
         self.0.number
     }
@@ -113,7 +113,7 @@ impl Found {
 
 /// The changes that `setattr` is to make.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Change {
+pub struct AttrChange {
     /// The new size in bytes.
     pub size: Option<u64>,
     /// The new time.
@@ -212,9 +212,9 @@ impl Writer {
     /// Returns what stands at a path for whoever looks.
     fn shown(&self, path: &[Vec<u8>]) -> Result<Option<Node>> {
         match self.pending.get(path) {
-            Some(Entry::File(body)) => Ok(Some(Node::File(Arc::new(ScratchFile(body))))),
-            Some(Entry::Hidden | Entry::Unwritten) => Ok(None),
-            Some(Entry::Directory(_)) => self.merged(path),
+            Some(PendingEntry::File(body)) => Ok(Some(Node::File(Arc::new(ScratchFile(body))))),
+            Some(PendingEntry::Hidden | PendingEntry::Unwritten) => Ok(None),
+            Some(PendingEntry::Directory(_)) => self.merged(path),
             None => self.stored(path),
         }
     }
@@ -248,10 +248,10 @@ impl Writer {
         let body = Body::new(path.to_vec(), scratch, Some(content), own.mtime, maker);
         let mut entries = self.pending.entries();
         match entries.get(path) {
-            Some(Entry::File(other)) => Ok(other.clone()),
+            Some(PendingEntry::File(other)) => Ok(other.clone()),
             _ => {
                 let body = Arc::new(body);
-                entries.insert(path.to_vec(), Entry::File(body.clone()));
+                entries.insert(path.to_vec(), PendingEntry::File(body.clone()));
                 Ok(body)
             }
         }

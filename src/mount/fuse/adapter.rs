@@ -34,9 +34,9 @@ impl Link {
 }
 
 /// A request that a thread of the session has, until it is answered.
-pub(super) struct Work<'a>(&'a Adapter);
+pub(super) struct ActiveRequest<'a>(&'a Adapter);
 
-impl Drop for Work<'_> {
+impl Drop for ActiveRequest<'_> {
     fn drop(&mut self) {
         self.0.scheduling().end(|| self.0.fs.is_decoding());
     }
@@ -72,23 +72,23 @@ impl Adapter {
         &self.link.scheduling
     }
 
-    fn begin(&self, request: &Request, length: Length) -> Work<'_> {
+    fn begin(&self, request: &Request, length: Length) -> ActiveRequest<'_> {
         self.scheduling().begin(request.pid(), length);
-        Work(self)
+        ActiveRequest(self)
     }
 
     /// A request begins; to be held until it is answered.
-    pub(super) fn work(&self, request: &Request) -> Work<'_> {
+    pub(super) fn work(&self, request: &Request) -> ActiveRequest<'_> {
         self.begin(request, Length::Moment)
     }
 
     /// A request begins that may take more than a moment.
-    pub(super) fn longer_work(&self, request: &Request) -> Work<'_> {
+    pub(super) fn longer_work(&self, request: &Request) -> ActiveRequest<'_> {
         self.begin(request, Length::Longer)
     }
 
     /// A request begins that closes a file, which may be stored now: quickly, or not.
-    pub(super) fn last_work(&self, request: &Request) -> Work<'_> {
+    pub(super) fn last_work(&self, request: &Request) -> ActiveRequest<'_> {
         if self.fs.stores_quickly() || !self.fs.is_writable() {
             self.work(request)
         } else {
@@ -97,7 +97,7 @@ impl Adapter {
     }
 
     /// A request begins that may take long.
-    pub(super) fn long_work(&self, request: &Request) -> Work<'_> {
+    pub(super) fn long_work(&self, request: &Request) -> ActiveRequest<'_> {
         self.begin(request, Length::Long)
     }
 

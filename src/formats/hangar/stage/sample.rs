@@ -250,7 +250,7 @@ impl Content for SharedBytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::content::Literal;
+    use crate::io::content::InMemory;
     use crate::npy;
 
     fn schema(kind: &str) -> Schema {
@@ -266,7 +266,7 @@ mod tests {
             file.len() + usize::try_from(npy::payload_len(dtype, shape).unwrap()).unwrap(),
             7,
         );
-        NewSample::read(".npy", &Literal(file))
+        NewSample::read(".npy", &InMemory(file))
     }
 
     #[test]
@@ -284,10 +284,10 @@ mod tests {
         let other = sample(&DType::int(4), &[2, 3]).unwrap();
         assert!(other.check(&fixed).unwrap_err().message.contains("dtype"));
         assert!(sample(&DType::text(3), &[2, 3]).is_err());
-        let text = NewSample::read(".txt", &Literal(b"text".to_vec())).unwrap();
+        let text = NewSample::read(".txt", &InMemory(b"text".to_vec())).unwrap();
         assert!(text.check(&fixed).is_err());
-        assert!(NewSample::read(".txt", &Literal(vec![0xff])).is_err());
-        assert!(NewSample::read(".bin", &Literal(vec![0xff])).is_ok());
-        assert!(NewSample::read(".npy", &Literal(b"text".to_vec())).is_err());
+        assert!(NewSample::read(".txt", &InMemory(vec![0xff])).is_err());
+        assert!(NewSample::read(".bin", &InMemory(vec![0xff])).is_ok());
+        assert!(NewSample::read(".npy", &InMemory(b"text".to_vec())).is_err());
     }
 }

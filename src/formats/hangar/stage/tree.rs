@@ -13,7 +13,7 @@ use crate::formats::hangar::column::Layout;
 use crate::formats::hangar::key;
 use crate::formats::hangar::record::Record;
 use crate::formats::hangar::sample::SampleContent;
-use crate::io::content::{Concat, Content, Literal};
+use crate::io::content::{Concat, Content, InMemory};
 use crate::io::file::Ownership;
 use crate::npy;
 use crate::tree::name::{unescape, visible};
@@ -443,7 +443,7 @@ impl VirtualFile for PendingSample {
             // It was written just now.
             (None, None) => return self.open(),
         };
-        let header = Arc::new(Literal(self.header())) as Arc<dyn Content>;
+        let header = Arc::new(InMemory(self.header())) as Arc<dyn Content>;
         Ok(Arc::new(Concat::new([header, payload])))
     }
 

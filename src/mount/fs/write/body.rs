@@ -33,11 +33,11 @@ pub struct Body {
     began_as_stored: bool,
     /// Its length when its space was given back.
     last_len: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<BodyState>,
 }
 
 /// Everything but the content.
-pub struct State {
+pub struct BodyState {
     /// Its path in the mount; `None` once it was deleted or another file took its place.
     pub path: Option<Vec<Vec<u8>>>,
     /// The path of the object that it was renamed from, if that is to go with it.
@@ -61,7 +61,7 @@ pub struct State {
     /// Number of changes after which it was a whole member of an object that is not complete.
     whole: Option<u64>,
     /// The state in which it was kept for later mounts, if it was.
-    kept: Option<Kept>,
+    kept: Option<KeptState>,
     /// Number of changes after which who closed it was told that it is refused.
     refused: Option<u64>,
     /// Something is stored at its path that was renamed away from there, and is not shown when this goes.
@@ -72,7 +72,7 @@ pub struct State {
     retired: bool,
 }
 
-impl State {
+impl BodyState {
     /// Somebody was told to look it up again.
     pub fn is_awaited(&self) -> bool {
         let mut since = self.awaited.iter().map(|(_, since)| since);
@@ -92,7 +92,7 @@ impl State {
 
 /// The state of a file that later mounts have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptState {
     /// As what the target keeps it.
     pub file: u64,
     pub mtime: SystemTime,
@@ -130,7 +130,7 @@ impl Body {
             changes: AtomicU64::new(0),
             began_as_stored: stored.is_some(),
             last_len: AtomicU64::new(0),
-            state: Mutex::new(State {
+            state: Mutex::new(BodyState {
                 path: Some(path),
                 origin: None,
                 writers: 0,
@@ -153,7 +153,7 @@ impl Body {
         }
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, BodyState> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -248,7 +248,7 @@ impl Body {
 
     /// Its state after `changes` changes is kept as `file`, with time `mtime`.
     pub fn is_kept(&self, file: u64, changes: u64, mtime: SystemTime) {
-        self.state().kept = Some(Kept {
+        self.state().kept = Some(KeptState {
             file,
             mtime,
             changes,
@@ -261,7 +261,7 @@ impl Body {
     }
 
     /// Returns the state in which it was kept last.
-    pub fn kept(&self) -> Option<Kept> {
+    pub fn kept(&self) -> Option<KeptState> {
         self.state().kept
     }
 

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::body::{Body, Written};
-use super::pending::{Entry, Path};
+use super::pending::{Path, PendingEntry};
 use super::twins::{is_replaced, twins};
 use super::{LOCKS, Waiting, Writer, refused};
 use crate::checkout::target::{Part, PartPlace, Role, StoreOutcome};
@@ -18,7 +18,7 @@ use crate::tree::{Directory, Node};
 
 /// The state of a file at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum FileState {
     /// It is stored as it is now.
     Stored,
     /// A part of an object that is not complete, or a name that nobody stores.
@@ -51,12 +51,16 @@ impl Writer {
     }
 
     /// Stores a file if it makes its object complete. An error if it can never be such an object.
-    pub fn commit(&self, body: &Arc<Body>) -> Result<State> {
+    pub fn commit(&self, body: &Arc<Body>) -> Result<FileState> {
         self.commit_with(body, None)
     }
 
     /// Stores a file as `commit` does; where `gone` is given durably, and together with the deletion of these objects.
-    pub(super) fn commit_with(&self, body: &Arc<Body>, gone: Option<&[String]>) -> Result<State> {
+    pub(super) fn commit_with(
+        &self,
+        body: &Arc<Body>,
+        gone: Option<&[String]>,
+    ) -> Result<FileState> {
         let mut stored = None;
         let state = self.try_once(body, gone, &mut stored)?;
         if let Some(object) = stored {
@@ -93,7 +97,7 @@ impl Writer {
                     continue;
                 }
                 match self.commit(&body) {
-                    Ok(State::Stored) => self.pending.drop_stored(&body),
+                    Ok(FileState::Stored) => self.pending.drop_stored(&body),
                     Ok(_) => {}
                     Err(e) => {
                         // It was said to be kept: it goes on waiting.
@@ -115,32 +119,32 @@ impl Writer {
         body: &Arc<Body>,
         gone: Option<&[String]>,
         done: &mut Option<String>,
-    ) -> Result<State> {
+    ) -> Result<FileState> {
         let Some(path) = body.path() else {
-            return Ok(State::Gone);
+            return Ok(FileState::Gone);
         };
         if !body.is_untouched() && !body.is_dirty() {
-            return Ok(State::Stored);
+            return Ok(FileState::Stored);
         }
         let Role::Stored(place) = self.target.role(&path)? else {
-            return Ok(State::Kept);
+            return Ok(FileState::Kept);
         };
         let _one = self.lock(&place.object);
         if !body.is_dirty() {
-            return Ok(State::Stored);
+            return Ok(FileState::Stored);
         }
         if body.is_untouched() && self.stored(&path)?.is_some() {
             let time = body.mtime();
             if self.target.set_time(&place.object, time)? {
                 body.is_stored(body.changes(), time);
-                return Ok(State::Stored);
+                return Ok(FileState::Stored);
             }
         }
         if let Some(failed) = body.failed() {
             return Err(failed.about("a write failed before"));
         }
         if is_begun(body, &place)? {
-            return Ok(State::Begun);
+            return Ok(FileState::Begun);
         }
         // Others of its files may be stored meanwhile, and are no scratch files then.
         let gathered = retry_stale(|| self.gather(&path, &place, body))?;
@@ -218,13 +222,13 @@ impl Writer {
                 if !place.member.is_empty() {
                     self.pending.settle_stored(top(&path, &place));
                     self.leave_unseen(top(&path, &place), &before)?;
-                } else if matches!(self.pending.get(parent), Some(Entry::Directory(_))) {
+                } else if matches!(self.pending.get(parent), Some(PendingEntry::Directory(_))) {
                     // Something is stored in it now.
                     self.pending.renew();
                 }
-                Ok(State::Stored)
+                Ok(FileState::Stored)
             }
-            StoreOutcome::Incomplete(_) => Ok(State::Kept),
+            StoreOutcome::Incomplete(_) => Ok(FileState::Kept),
         }
     }
 
@@ -265,7 +269,7 @@ impl Writer {
         let mut written = BTreeSet::new();
         let pending = self.pending.below(top);
         for (at, entry) in &pending {
-            if let Entry::File(body) = entry
+            if let PendingEntry::File(body) = entry
                 && body.len()? > 0
                 && let Role::Stored(other) = self.target.role(at)?
                 && other.object == place.object
@@ -302,7 +306,7 @@ impl Writer {
         at: &[Vec<u8>],
         top: &[Vec<u8>],
         body: &Arc<Body>,
-        pending: &[(Path, Entry)],
+        pending: &[(Path, PendingEntry)],
     ) -> Result<bool> {
         let is_old = |body: &Arc<Body>| body.is_untouched() && !body.is_dirty();
         if !is_old(body) || self.stored(top)?.is_none() || self.stored(at)?.is_some() {
@@ -313,7 +317,8 @@ impl Writer {
             name.strip_suffix(b".npy").unwrap_or(name).to_vec()
         };
         let written = pending.iter().any(|(other, entry)| {
-            matches!(entry, Entry::File(body) if !is_old(body)) && member(other) == member(at)
+            matches!(entry, PendingEntry::File(body) if !is_old(body))
+                && member(other) == member(at)
         });
         Ok(!written)
     }
@@ -374,13 +379,13 @@ impl Writer {
             return state.map(drop);
         }
         match state {
-            Ok(State::Kept | State::Gone) => Ok(()),
-            Ok(State::Begun) if body.len()? > 0 => Ok(()),
-            Ok(State::Stored) => {
+            Ok(FileState::Kept | FileState::Gone) => Ok(()),
+            Ok(FileState::Begun) if body.len()? > 0 => Ok(()),
+            Ok(FileState::Stored) => {
                 self.pending.drop_stored(body);
                 Ok(())
             }
-            Ok(State::Begun) => {
+            Ok(FileState::Begun) => {
                 // A new file may be empty until somebody writes it.
                 if !self.is_emptied(body)? {
                     return Ok(());

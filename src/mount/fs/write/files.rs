@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use super::body::{Body, Maker, ScratchFile, Written};
-use super::commit::State;
-use super::pending::{Entry, Path};
-use super::{Change, Flags, Found, Handle, Writer, process_of, refused};
+use super::commit::FileState;
+use super::pending::{Path, PendingEntry};
+use super::{AttrChange, Flags, FoundBody, WriteHandle, Writer, process_of, refused};
 use crate::checkout::target::Role;
 use crate::error::{Error, ErrorKind, Result};
-use crate::mount::fs::again::Kept;
+use crate::mount::fs::again::KeptOpen;
 use crate::mount::fs::{Attr, Fs, FsError, FsResult, OpenFile, Opened, ROOT_INO};
 use crate::tree::Node;
 use crate::tree::control;
@@ -108,7 +108,7 @@ impl Fs {
         let body_too = body.clone();
         handles.insert(
             handle,
-            Handle {
+            WriteHandle {
                 body: body_too,
                 opener,
                 is_closed: AtomicBool::new(false),
@@ -165,9 +165,9 @@ impl Fs {
                     let scratch = writer.target.scratch();
                     let now = SystemTime::now();
                     let body = Arc::new(Body::new(path.clone(), scratch, None, now, maker));
-                    let entry = Entry::File(body.clone());
+                    let entry = PendingEntry::File(body.clone());
                     let there = writer.pending.entries().insert(path.clone(), entry);
-                    body.state().hides = matches!(there, Some(Entry::Hidden));
+                    body.state().hides = matches!(there, Some(PendingEntry::Hidden));
                     writer.pending.touch_above(&path);
                     body
                 }
@@ -233,15 +233,15 @@ impl Fs {
         parent: u64,
         name: &[u8],
         thread: u32,
-    ) -> Result<Found> {
+    ) -> Result<FoundBody> {
         let path = self.path_in(parent, OsStr::from_bytes(name))?;
-        Ok(Found(self.writer()?.offer(&path, thread)?))
+        Ok(FoundBody(self.writer()?.offer(&path, thread)?))
     }
 
     /// The scratch file that an inode is, or was when the thread looked it up.
     fn body_for(&self, ino: u64, thread: u32) -> Result<Option<Arc<Body>>> {
         match self.again.take(thread, ino) {
-            Kept::Body(Found(body)) => Ok(Some(body)),
+            KeptOpen::Body(FoundBody(body)) => Ok(Some(body)),
             _ => self.body(ino),
         }
     }
@@ -277,7 +277,7 @@ impl Fs {
         };
         let changes = body.changes();
         let committed = writer.commit(&body).and_then(|state| match state {
-            State::Begun if writer.is_emptied(&body)? => Err(writer.begun(&body)),
+            FileState::Begun if writer.is_emptied(&body)? => Err(writer.begun(&body)),
             _ => Ok(()),
         });
         committed.or_else(|e| {
@@ -339,7 +339,7 @@ impl Fs {
     fn store(&self, body: &Arc<Body>, what: &str) -> FsResult<()> {
         let writer = self.writer()?;
         let committed = writer.commit(body).and_then(|state| match state {
-            State::Begun => Err(writer.begun(body)),
+            FileState::Begun => Err(writer.begun(body)),
             _ => Ok(()),
         });
         committed.map_err(|e| {
@@ -379,7 +379,7 @@ impl Fs {
         &self,
         ino: u64,
         handle: Option<u64>,
-        change: Change,
+        change: AttrChange,
         thread: u32,
     ) -> FsResult<Attr> {
         let set = || {
@@ -429,7 +429,13 @@ impl Fs {
         set().map_err(|e| self.note(ino, "setattr", e))
     }
 
-    fn set_body(&self, ino: u64, body: &Arc<Body>, change: Change, thread: u32) -> Result<Attr> {
+    fn set_body(
+        &self,
+        ino: u64,
+        body: &Arc<Body>,
+        change: AttrChange,
+        thread: u32,
+    ) -> Result<Attr> {
         if let Some(len) = change.size {
             body.set_len(len)?;
         }

@@ -8,7 +8,7 @@ use std::sync::{Arc, MutexGuard};
 
 use super::body::{Body, Maker, Written};
 use super::commit::depth_inside;
-use super::pending::{Entry, Path};
+use super::pending::{Path, PendingEntry};
 use super::{Waiting, Writer};
 use crate::checkout::target::{Part, PartPlace, Restored, Role, Unstored, describe_incomplete};
 use crate::error::Result;
@@ -57,14 +57,14 @@ impl Writer {
         for depth in 1..part.path.len() {
             let above = &part.path[..depth];
             if !matches!(self.stored(above), Ok(Some(Node::Directory(_)))) {
-                let entry = Entry::Directory(part.time);
+                let entry = PendingEntry::Directory(part.time);
                 self.pending.entries().insert(above.to_vec(), entry);
             }
         }
         let body = Body::new(part.path.clone(), part.content, None, part.time, maker);
         body.is_kept(part.kept, 0, part.time);
         body.is_whole(0);
-        let entry = Entry::File(Arc::new(body));
+        let entry = PendingEntry::File(Arc::new(body));
         self.pending.entries().insert(part.path, entry);
     }
 
@@ -160,7 +160,7 @@ impl Writer {
         let mut objects: BTreeMap<String, Members> = BTreeMap::new();
         for (at, entry) in self.pending.below(top) {
             // Of a file that nothing can be said of now, nothing must be forgotten either.
-            if let Entry::File(body) = entry
+            if let PendingEntry::File(body) = entry
                 && let Role::Stored(place) = self.target.role(&at)?
                 // One that was just cut off, to be written again, was kept before.
                 && (body.len()? > 0 || body.kept().is_some())

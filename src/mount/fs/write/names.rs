@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::body::{Body, Maker};
-use super::commit::{State, depth_inside};
-use super::pending::{Entry, Path};
+use super::commit::{FileState, depth_inside};
+use super::pending::{Path, PendingEntry};
 use super::unreadable::Unreadable;
 use super::{Writer, refused};
 use crate::checkout::target::{Deletion, Made, PartPlace, Role, StoreOutcome};
@@ -53,7 +53,7 @@ impl Writer {
             if self.pending.get(above).is_some() || self.stored(above)?.is_some() {
                 break;
             }
-            let now = Entry::Directory(SystemTime::now());
+            let now = PendingEntry::Directory(SystemTime::now());
             self.pending.entries().insert(above.to_vec(), now);
             self.pending.renew();
         }
@@ -200,10 +200,10 @@ impl Writer {
         let now = SystemTime::now();
         let mut entries = self.pending.entries();
         for at in left.directories {
-            entries.entry(at).or_insert(Entry::Directory(now));
+            entries.entry(at).or_insert(PendingEntry::Directory(now));
         }
         for (at, _, body) in left.files {
-            entries.entry(at).or_insert(Entry::File(body));
+            entries.entry(at).or_insert(PendingEntry::File(body));
         }
         drop(entries);
         self.pending.renew();
@@ -211,7 +211,7 @@ impl Writer {
 
     /// Takes what was renamed away from a path from its old place: it is deleted, or stored elsewhere now.
     fn settle_origin(&self, origin: &[Vec<u8>]) -> Result<()> {
-        let hidden = matches!(self.pending.get(origin), Some(Entry::Hidden));
+        let hidden = matches!(self.pending.get(origin), Some(PendingEntry::Hidden));
         if hidden && self.stored(origin)?.is_some() {
             let role = self.target.role(origin)?;
             self.pending.entries().remove(origin);
@@ -231,7 +231,7 @@ impl Writer {
         let mut entries = self.pending.entries();
         match made {
             Made::Stored => entries.remove(path),
-            Made::Scratch => entries.insert(path.to_vec(), Entry::Directory(now)),
+            Made::Scratch => entries.insert(path.to_vec(), PendingEntry::Directory(now)),
         };
         drop(entries);
         self.pending.renew();
@@ -258,7 +258,7 @@ impl Writer {
     pub fn set_directory_time(&self, path: &[Vec<u8>], time: SystemTime) -> Result<()> {
         self.pending.forget_time(path);
         let mut entries = self.pending.entries();
-        if let Some(Entry::Directory(known)) = entries.get_mut(path) {
+        if let Some(PendingEntry::Directory(known)) = entries.get_mut(path) {
             *known = time;
             return Ok(());
         }
@@ -331,7 +331,7 @@ impl Writer {
             self.pending.put_back(&body, from, to, (displaced, hides));
             return Err(e);
         }
-        if let Some(Entry::File(old)) = displaced {
+        if let Some(PendingEntry::File(old)) = displaced {
             old.state().path = None;
             old.retire();
         }
@@ -372,7 +372,7 @@ impl Writer {
         body.copy()?;
         body.forget_stored();
         let state = self.commit_with(body, Some(&gone))?;
-        if state == State::Begun && body.state().writers == 0 {
+        if state == FileState::Begun && body.state().writers == 0 {
             return Err(self.begun(body));
         }
         // What was synced under its old name is expected to last under the new one.
@@ -386,7 +386,7 @@ impl Writer {
             (origin.as_deref(), origin_role.as_ref(), &leaving[1]),
         ] {
             if let (Some(at), Some(role)) = (at, role)
-                && (single.is_none() || state != State::Stored)
+                && (single.is_none() || state != FileState::Stored)
             {
                 self.take_away(at, role)?;
             }
@@ -402,7 +402,7 @@ impl Writer {
 
     /// Returns true if something is stored at a path that was renamed away from there.
     fn is_hidden(&self, path: &[Vec<u8>]) -> Result<bool> {
-        let hidden = matches!(self.pending.get(path), Some(Entry::Hidden));
+        let hidden = matches!(self.pending.get(path), Some(PendingEntry::Hidden));
         Ok(hidden && self.stored(path)?.is_some())
     }
 }

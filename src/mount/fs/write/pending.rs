@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime};
 use serde_json::{Value as Json, json};
 
 use super::Flags;
-use super::body::{Body, ScratchFile, State};
+use super::body::{Body, BodyState, ScratchFile};
 use crate::checkout::target::Target;
 use crate::error::Result;
 use crate::hdf5::Attribute;
@@ -20,7 +20,7 @@ pub(super) type Path = Vec<Vec<u8>>;
 
 /// An entry that stands at a path, whatever is stored there.
 #[derive(Clone)]
-pub(super) enum Entry {
+pub(super) enum PendingEntry {
     File(Arc<Body>),
     Directory(SystemTime),
     /// Nothing: a part of an object was deleted, or renamed to a name that nobody stores.
@@ -29,7 +29,7 @@ pub(super) enum Entry {
     Unwritten,
 }
 
-impl Entry {
+impl PendingEntry {
     /// Returns true for a file of which what is stored is shown already.
     fn reads_as_stored(&self) -> bool {
         matches!(self, Self::File(body) if body.reads_as_stored())
@@ -39,7 +39,7 @@ impl Entry {
 /// All of them. Any thread may use it.
 #[derive(Default)]
 pub(super) struct Pending {
-    entries: Mutex<BTreeMap<Path, Entry>>,
+    entries: Mutex<BTreeMap<Path, PendingEntry>>,
     /// The time of the last change of names in a directory through this mount.
     times: Mutex<HashMap<Path, SystemTime>>,
     /// Counts changes of what directories stand for.
@@ -48,18 +48,18 @@ pub(super) struct Pending {
 
 impl Pending {
     /// The table itself, to change more than one entry at once.
-    pub(super) fn entries(&self) -> MutexGuard<'_, BTreeMap<Path, Entry>> {
+    pub(super) fn entries(&self) -> MutexGuard<'_, BTreeMap<Path, PendingEntry>> {
         self.entries.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    pub(super) fn get(&self, path: &[Vec<u8>]) -> Option<Entry> {
+    pub(super) fn get(&self, path: &[Vec<u8>]) -> Option<PendingEntry> {
         self.entries().get(path).cloned()
     }
 
     /// The file at a path.
     pub(super) fn body(&self, path: &[Vec<u8>]) -> Option<Arc<Body>> {
         match self.get(path) {
-            Some(Entry::File(body)) => Some(body),
+            Some(PendingEntry::File(body)) => Some(body),
             _ => None,
         }
     }
@@ -101,23 +101,23 @@ impl Pending {
 
     /// Takes a file that was stored off its path, unless it was changed since.
     pub(super) fn drop_stored(&self, body: &Body) {
-        let is_idle = |state: &State| state.writers == 0 && !state.is_awaited();
+        let is_idle = |state: &BodyState| state.writers == 0 && !state.is_awaited();
         self.drop_if(body, |state| {
             is_idle(state) && !state.is_dirty(body.changes())
         });
     }
 
-    fn drop_if(&self, body: &Body, may: impl FnOnce(&State) -> bool) {
+    fn drop_if(&self, body: &Body, may: impl FnOnce(&BodyState) -> bool) {
         let mut entries = self.entries();
         let mut state = body.state();
         if !may(&state) {
             return;
         }
         if let Some(path) = state.path.take()
-            && matches!(entries.get(&path), Some(Entry::File(there)) if there.number == body.number)
+            && matches!(entries.get(&path), Some(PendingEntry::File(there)) if there.number == body.number)
         {
             match state.hides {
-                true => entries.insert(path, Entry::Hidden),
+                true => entries.insert(path, PendingEntry::Hidden),
                 false => entries.remove(&path),
             };
         }
@@ -127,25 +127,30 @@ impl Pending {
 
     /// A scratch file that another takes the place of has no name any more.
     pub(super) fn displace(&self, path: &[Vec<u8>]) {
-        if let Some(Entry::File(old)) = self.entries().remove(path) {
+        if let Some(PendingEntry::File(old)) = self.entries().remove(path) {
             old.state().path = None;
             old.retire();
         }
     }
 
     /// Gives a file another path. Answers what stood there.
-    pub(super) fn put(&self, body: &Arc<Body>, from: &[Vec<u8>], to: &[Vec<u8>]) -> Option<Entry> {
+    pub(super) fn put(
+        &self,
+        body: &Arc<Body>,
+        from: &[Vec<u8>],
+        to: &[Vec<u8>],
+    ) -> Option<PendingEntry> {
         let mut entries = self.entries();
         let mut state = body.state();
         match state.hides {
-            true => entries.insert(from.to_vec(), Entry::Hidden),
+            true => entries.insert(from.to_vec(), PendingEntry::Hidden),
             false => entries.remove(from),
         };
         state.path = Some(to.to_vec());
-        let was = entries.insert(to.to_vec(), Entry::File(body.clone()));
+        let was = entries.insert(to.to_vec(), PendingEntry::File(body.clone()));
         state.hides = match &was {
-            Some(Entry::Hidden) => true,
-            Some(Entry::File(other)) if other.number != body.number => other.state().hides,
+            Some(PendingEntry::Hidden) => true,
+            Some(PendingEntry::File(other)) if other.number != body.number => other.state().hides,
             _ => false,
         };
         was
@@ -157,7 +162,7 @@ impl Pending {
         body: &Arc<Body>,
         from: &[Vec<u8>],
         to: &[Vec<u8>],
-        (was, hid): (Option<Entry>, bool),
+        (was, hid): (Option<PendingEntry>, bool),
     ) {
         let mut entries = self.entries();
         match was {
@@ -168,7 +173,7 @@ impl Pending {
         state.path = Some(from.to_vec());
         state.hides = hid;
         drop(state);
-        entries.insert(from.to_vec(), Entry::File(body.clone()));
+        entries.insert(from.to_vec(), PendingEntry::File(body.clone()));
         drop(entries);
         if body.is_copy() {
             // It is what is stored there.
@@ -181,36 +186,38 @@ impl Pending {
     pub(super) fn hide(&self, path: &[Vec<u8>], body: &Body) {
         let mut entries = self.entries();
         for entry in entries.values() {
-            if let Entry::File(other) = entry {
+            if let PendingEntry::File(other) = entry {
                 let mut state = other.state();
                 if state.origin.as_deref() == Some(path) {
                     state.origin = None;
                 }
             }
         }
-        entries.insert(path.to_vec(), Entry::Hidden);
+        entries.insert(path.to_vec(), PendingEntry::Hidden);
         body.state().origin = Some(path.to_vec());
     }
 
     /// Forgets what is hidden, and directories, at a path and below it.
     pub(super) fn settle(&self, path: &[Vec<u8>]) {
-        let gone =
-            |at: &Path, entry: &Entry| at.starts_with(path) && !matches!(entry, Entry::File(_));
+        let gone = |at: &Path, entry: &PendingEntry| {
+            at.starts_with(path) && !matches!(entry, PendingEntry::File(_))
+        };
         self.entries().retain(|at, entry| !gone(at, entry));
         self.renew();
     }
 
     /// Forgets as `settle` does, where something is stored now: forms of it that nobody wrote stay as they are.
     pub(super) fn settle_stored(&self, path: &[Vec<u8>]) {
-        let gone = |at: &Path, entry: &Entry| {
-            at.starts_with(path) && matches!(entry, Entry::Hidden | Entry::Directory(_))
+        let gone = |at: &Path, entry: &PendingEntry| {
+            at.starts_with(path)
+                && matches!(entry, PendingEntry::Hidden | PendingEntry::Directory(_))
         };
         self.entries().retain(|at, entry| !gone(at, entry));
         self.renew();
     }
 
     /// Everything at a path and below it.
-    pub(super) fn below(&self, path: &[Vec<u8>]) -> Vec<(Path, Entry)> {
+    pub(super) fn below(&self, path: &[Vec<u8>]) -> Vec<(Path, PendingEntry)> {
         let entries = self.entries();
         let from = entries.range(path.to_vec()..);
         from.take_while(|(at, _)| at.starts_with(path))
@@ -244,7 +251,7 @@ impl Pending {
         let entries = self.entries();
         let files = entries
             .values()
-            .filter(|entry| matches!(entry, Entry::File(_)));
+            .filter(|entry| matches!(entry, PendingEntry::File(_)));
         files.count()
     }
 }
@@ -293,12 +300,12 @@ impl PendingDirectory {
     }
 
     /// Returns what is shown where `entry` stands over `stored`.
-    fn shown(&self, path: Path, entry: Option<Entry>, stored: Option<Node>) -> Option<Node> {
+    fn shown(&self, path: Path, entry: Option<PendingEntry>, stored: Option<Node>) -> Option<Node> {
         match (entry, stored) {
-            (Some(Entry::File(body)), _) => Some(Node::File(Arc::new(ScratchFile(body)))),
-            (Some(Entry::Hidden | Entry::Unwritten), _) => None,
+            (Some(PendingEntry::File(body)), _) => Some(Node::File(Arc::new(ScratchFile(body)))),
+            (Some(PendingEntry::Hidden | PendingEntry::Unwritten), _) => None,
             (_, Some(Node::Directory(below))) => Some(self.directory(path, Some(below))),
-            (Some(Entry::Directory(_)), _) => Some(self.directory(path, None)),
+            (Some(PendingEntry::Directory(_)), _) => Some(self.directory(path, None)),
             (None, stored) => stored,
         }
     }
@@ -310,7 +317,7 @@ impl Directory for PendingDirectory {
             (Some(below), _) => below.ownership(),
             (None, entry) => Ownership {
                 mtime: match entry {
-                    Some(Entry::Directory(time)) => time,
+                    Some(PendingEntry::Directory(time)) => time,
                     _ => SystemTime::UNIX_EPOCH,
                 },
                 mode: 0o755,
@@ -324,7 +331,7 @@ impl Directory for PendingDirectory {
     }
 
     fn list(&self) -> Result<Arc<Listing>> {
-        let mut own: BTreeMap<Vec<u8>, Entry> = self
+        let mut own: BTreeMap<Vec<u8>, PendingEntry> = self
             .pending
             .below(&self.path)
             .into_iter()
@@ -360,7 +367,7 @@ impl Directory for PendingDirectory {
             .get(&path)
             .filter(|entry| !entry.reads_as_stored());
         let stored = match (&entry, &self.below) {
-            (None | Some(Entry::Directory(_)), Some(below)) => below.lookup(name)?,
+            (None | Some(PendingEntry::Directory(_)), Some(below)) => below.lookup(name)?,
             _ => None,
         };
         Ok(self.shown(path, entry, stored))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Writer;
 use super::body::{Body, Maker};
 use super::commit::depth_inside;
-use super::pending::{Entry, Path};
+use super::pending::{Path, PendingEntry};
 use super::unreadable::Unreadable;
 use crate::checkout::target::Role;
 use crate::error::Result;
@@ -62,7 +62,7 @@ impl Writer {
     pub(super) fn leave_remnants(&self, remnants: Vec<Remnant>) -> Result<()> {
         for (at, body) in remnants {
             if self.stored(&at)?.is_none() {
-                let entry = Entry::File(body.clone());
+                let entry = PendingEntry::File(body.clone());
                 self.pending.entries().entry(at.clone()).or_insert(entry);
                 let mut left = self.remnants.lock().unwrap_or_else(|e| e.into_inner());
                 left.push((at, body));

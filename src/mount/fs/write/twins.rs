@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::Writer;
 use super::body::{Body, Written};
-use super::pending::{Entry, Path};
+use super::pending::{Path, PendingEntry};
 use crate::error::Result;
 use crate::io::content::Content;
 use crate::tree::{Directory, Node};
@@ -73,7 +73,7 @@ impl Writer {
         all.retain(|path| !before.contains(path));
         let mut entries = self.pending.entries();
         for path in all {
-            entries.entry(path).or_insert(Entry::Unwritten);
+            entries.entry(path).or_insert(PendingEntry::Unwritten);
         }
         Ok(())
     }

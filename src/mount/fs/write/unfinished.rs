@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value as Json, json};
 
 use super::body::Body;
-use super::pending::Entry;
+use super::pending::PendingEntry;
 use super::{Writer, refused};
 use crate::checkout::target::Role;
 use crate::error::{Error, Result};
@@ -33,7 +33,9 @@ impl Writer {
     pub(super) fn unfinished(&self) -> Json {
         let mut found = Vec::new();
         for (path, entry) in self.pending.below(&[]) {
-            let Entry::File(body) = entry else { continue };
+            let PendingEntry::File(body) = entry else {
+                continue;
+            };
             let reason = match self.target.role(&path) {
                 Ok(Role::Scratch) => "no array has such a name",
                 Ok(Role::Stored(_)) if is_settled(&body) || self.is_told(&body) => continue,
