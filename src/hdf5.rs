@@ -49,7 +49,7 @@ use std::sync::Mutex;
 
 use crate::io::file::StoreFile;
 pub use crate::io::scratch::LARGE;
-use crate::io::thread::anywhere;
+use crate::io::thread;
 pub use answer::{
     Answer, Attribute, ChunkTable, DataSource, Dataset, DatasetMap, Details, DirectChunks,
     FilterInfo, GroupMember, GroupMembers, GroupScan, Maps, RawPart, Resolved, ScannedMember, Slot,
@@ -120,7 +120,7 @@ fn in_parts<T: Send>(
             range.end
         )));
     }
-    anywhere(|| parts(range, PART_SIZES, ask))
+    parts(range, PART_SIZES, ask)
 }
 
 /// Asks for parts of these sizes, as many at a time as there are processors.
@@ -137,7 +137,7 @@ fn parts<T: Send>(
     let starts: Vec<usize> = range.step_by(size).collect();
     let mut parts = Vec::new();
     for starts in starts.chunks(threads) {
-        let answers: Vec<Result<T, H5Error>> = std::thread::scope(|scope| {
+        let answers: Vec<Result<T, H5Error>> = thread::scope(|scope| {
             let running: Vec<_> = starts
                 .iter()
                 .map(|&from| {

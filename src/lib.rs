@@ -30,6 +30,7 @@
 
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 // With the feature what is `pub` anywhere counts as public, which it is for the first lint, and not for the second.
 #![cfg_attr(
     feature = "internals",
@@ -39,6 +40,8 @@
 
 mod api;
 mod checkout;
+// Its threads never move.
+#[allow(clippy::disallowed_methods)]
 mod cli;
 mod codec;
 mod command;

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use super::error::Error;
 use crate::dataset::chunked;
 use crate::hdf5::{program, reader};
+use crate::io::thread;
 
 /// The environment variable that names the program to start workers from.
 const VARIABLE: &str = "NPYFS_WORKER";
@@ -72,12 +73,12 @@ fn check_version(program: &Path) -> Result<(), Error> {
     let refused = |what: String| Error::NoWorker {
         reason: format!("{}: {what}", program.display()),
     };
-    let said = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .arg("--version")
         .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .map_err(|e| refused(e.to_string()))?;
+        .stderr(Stdio::null());
+    let said = thread::output(&mut command).map_err(|e| refused(e.to_string()))?;
     let said = String::from_utf8_lossy(&said.stdout).trim().to_owned();
     let wanted = concat!("npyfs ", env!("CARGO_PKG_VERSION"));
     if said == wanted {

@@ -10,6 +10,7 @@ use crate::codec::Encoding;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::NewChunk;
 use crate::io::content::Content;
+use crate::io::thread;
 
 /// Bytes of encoded chunks that go to the worker in one go.
 const BATCH: usize = 8 << 20;
@@ -57,7 +58,7 @@ pub fn encode(
     let count = grid.count();
     let next = AtomicU64::new(0);
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let (sender, receiver) = sync_channel::<Result<NewChunk>>(threads);
         for _ in 0..threads {
             let (sender, grid, next) = (sender.clone(), &grid, &next);

@@ -1,12 +1,12 @@
 //! A thread that makes the changes of a layer durable, soon after they were made and many at a time.
 
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::layer::Layer;
 use crate::error::{Error, Result};
-use crate::io::thread::anywhere;
+use crate::io::thread;
 
 /// The time for which changes may wait for others, and after which a failure is tried again.
 const DELAY: Duration = Duration::from_millis(200);
@@ -39,7 +39,7 @@ impl Syncer {
         };
         // Before the thread begins: it ends when nothing is deferred.
         layer.defer(true);
-        let thread = anywhere(|| thread::Builder::new().name("syncer".into()).spawn(work));
+        let thread = thread::spawn("syncer", work);
         if thread.is_err() {
             layer.defer(false);
         }
@@ -124,7 +124,7 @@ mod tests {
             let until = Instant::now() + Duration::from_secs(20);
             while wait && layer.is_waiting() && told.lock().unwrap().is_empty() {
                 assert!(Instant::now() < until);
-                thread::sleep(Duration::from_millis(5));
+                std::thread::sleep(Duration::from_millis(5));
             }
             // What could not be deleted is there, now and later.
             if closed.contains_key("beta") && layer.remove("beta").is_ok() {

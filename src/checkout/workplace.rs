@@ -19,6 +19,7 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
 use super::export::rename_new;
+use crate::io::thread;
 
 const PREFIX: &str = ".npyfs-export-";
 
@@ -138,8 +139,7 @@ pub fn remove_on_signals() -> io::Result<()> {
             let _ = emulate_default_handler(signal);
         }
     };
-    let thread = std::thread::Builder::new().name("signals".into());
-    thread.spawn(work).map(drop)
+    thread::spawn("signals", work).map(drop)
 }
 
 fn open_dir(path: &Path) -> io::Result<File> {

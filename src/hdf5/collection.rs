@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
-use std::thread;
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -18,7 +17,7 @@ use super::process::WorkerProcess;
 use super::{Answer, H5Error, Request, writer};
 use crate::io::file::StoreFile;
 use crate::io::owner::Owner;
-use crate::io::thread::anywhere;
+use crate::io::thread;
 use crate::npy::dtype::DType;
 
 /// Most datasets of a file.
@@ -273,8 +272,7 @@ impl CollectionWriter {
                 let _ = end.recv();
             }
         };
-        let thread = thread::Builder::new().name("starter".into());
-        anywhere(|| thread.spawn(starting)).map_err(failed)?;
+        thread::spawn("starter", starting).map_err(failed)?;
         let worker = started.recv().map_err(failed)?.map_err(failed)?;
         Ok(RunningWorker {
             worker,

@@ -20,7 +20,7 @@ use super::sandbox::Sandbox;
 use super::wire::{Envelope, Reply, Wire};
 use super::{Answer, H5Error, Request, Sink};
 use crate::io::file::StoreFile;
-use crate::io::thread::anywhere;
+use crate::io::thread;
 
 /// The time that a new worker may take to receive what it may open.
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
@@ -71,7 +71,7 @@ impl WorkerProcess {
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let child = anywhere(|| command.spawn())?;
+        let child = thread::start(&mut command)?;
         Ok(Self {
             child,
             wire: Wire::new(ours),

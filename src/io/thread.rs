@@ -1,16 +1,44 @@
-//! What threads and processes inherit from the thread that starts them, and what a thread lost.
+//! Starting threads and processes, and the scheduling policy of a thread.
 //!
-//! A thread hands on the processors that it may run on, and its scheduling policy. Whatever stays, or is to work side by
-//! side, is started `anywhere`: as the main thread would start it.
+//! A thread hands on the processors that it may run on, and its policy. Whatever the daemon starts is started here, as the
+//! main thread would start it: a thread that serves requests may have moved. `clippy.toml` refuses other ways.
 
 #![allow(unsafe_code)]
+#![allow(clippy::disallowed_methods)]
+
+use std::io;
+use std::process::{Child, Command, Output};
+use std::thread::{Builder, JoinHandle, Scope};
 
 use rustix::process::getpid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+/// Starts a thread of this name.
+pub fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    anywhere(|| Builder::new().name(name.to_owned()).spawn(work))
+}
+
+/// Calls `work` as [`std::thread::scope`] does.
+pub fn scope<'env, T>(work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T) -> T {
+    anywhere(|| std::thread::scope(work))
+}
+
+/// Starts a process.
+pub fn start(command: &mut Command) -> io::Result<Child> {
+    anywhere(|| command.spawn())
+}
+
+/// Runs a process to its end, and returns what it says.
+pub fn output(command: &mut Command) -> io::Result<Output> {
+    anywhere(|| command.output())
+}
+
 /// Calls `work`, which starts threads or processes, as a usual thread that may run wherever the process may. What is
 /// refused leaves it slower, not wrong.
-pub fn anywhere<T>(work: impl FnOnce() -> T) -> T {
+fn anywhere<T>(work: impl FnOnce() -> T) -> T {
     /// The processors that the thread had, and the policy.
     struct Back(Option<CpuSet>, bool);
     impl Drop for Back {
@@ -78,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_started_anywhere_inherits_nothing() {
+    fn what_is_started_inherits_nothing() {
         thread::spawn(|| {
             let usual = state();
             if !set_idle(true) || !set_idle(false) {
@@ -93,9 +121,14 @@ mod tests {
             assert!(set_idle(true));
             assert_eq!(state(), (true, 1));
             // Whatever is started in between does not know what it inherits.
-            let started = thread::spawn(|| anywhere(|| thread::spawn(state).join().unwrap()));
+            let started = thread::spawn(|| spawn("one", state).unwrap().join().unwrap());
             assert_eq!(started.join().unwrap(), usual);
-            assert_eq!(anywhere(state), usual);
+            assert_eq!(scope(|scope| scope.spawn(state).join().unwrap()), usual);
+            let nproc = output(&mut Command::new("nproc")).unwrap().stdout;
+            assert_eq!(
+                String::from_utf8(nproc).unwrap().trim(),
+                usual.1.to_string()
+            );
             assert_eq!(state(), (true, 1));
         })
         .join()

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rayon_core::{ThreadPool, ThreadPoolBuilder, Yield};
 
-use crate::io::thread::{anywhere, times_preempted};
+use crate::io::thread::{self, times_preempted};
 
 /// The time for which a helper looks out after it was called, or has helped.
 const LOOK_OUT: Duration = Duration::from_micros(300);
@@ -151,11 +151,12 @@ impl Inner {
         let start = || {
             let pool = ThreadPoolBuilder::new()
                 .num_threads(self.helpers)
-                .thread_name(|n| format!("helper-{n}"));
+                .spawn_handler(|helper| {
+                    let name = format!("helper-{}", helper.index());
+                    thread::spawn(&name, || helper.run()).map(drop)
+                });
             // Without helpers the caller does all of it.
-            (self.helpers > 0)
-                .then(|| anywhere(|| pool.build().ok()))
-                .flatten()
+            (self.helpers > 0).then(|| pool.build().ok()).flatten()
         };
         self.pool.get_or_init(start).as_ref()
     }

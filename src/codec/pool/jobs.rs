@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex};
 
+use crate::io::thread;
+
 type Job = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
@@ -29,9 +31,7 @@ impl Jobs {
         for n in 0..threads {
             let queue = queue.clone();
             // Without a thread readers decode for themselves.
-            let _ = std::thread::Builder::new()
-                .name(format!("decode-{n}"))
-                .spawn(move || work(&queue));
+            let _ = thread::spawn(&format!("decode-{n}"), move || work(&queue));
         }
         Self { queue, most }
     }

@@ -19,7 +19,7 @@ use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::file::{Identity, Ownership};
 use crate::io::lru::WeightedLru;
-use crate::io::thread::anywhere;
+use crate::io::thread;
 
 /// Names of the directory that makes a repository: a user's, and a server's.
 const FOLDERS: [&str; 2] = [".hangar", ".hangar_server"];
@@ -205,8 +205,7 @@ impl Repository {
         let spec = Spec::parse(&spec_text).map_err(about)?;
         let frame = self.refs.value(format!("{digest}:ref").as_bytes())?;
         let frame = frame.ok_or_else(|| about(Error::damaged("has no records in ref.lmdb")))?;
-        let (found, sorted) =
-            anywhere(|| unpacked(&frame, &parents_text, &spec_text)).map_err(about)?;
+        let (found, sorted) = unpacked(&frame, &parents_text, &spec_text).map_err(about)?;
         drop(frame);
         if found != digest {
             return Err(about(Error::damaged("its content has another digest")));
@@ -322,7 +321,7 @@ impl Repository {
 /// and this one sorts.
 fn unpacked(frame: &[u8], parents: &[u8], spec: &[u8]) -> Result<(String, SortedColumns)> {
     let failed = |_| Error::damaged("reading the records panicked");
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let (to_sorter, parts) = sync_channel::<Arc<Vec<u8>>>(PARTS);
         let (to_hash, hashed) = sync_channel::<Arc<Vec<u8>>>(PARTS);
         let unpacking = scope.spawn(move || {

@@ -12,6 +12,7 @@ use super::repository::Repository;
 use super::schema::Schema;
 use crate::checkout::format::{Verified, VerifyReport};
 use crate::error::{Error, Result};
+use crate::io::thread;
 
 /// Longest record or schema.
 const LONGEST: usize = 1 << 16;
@@ -153,7 +154,7 @@ fn all_samples(
             }
         }
     };
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         let mut all = CheckedSamples::default();
         for thread in running {

@@ -7,7 +7,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
@@ -18,6 +17,7 @@ use signal_hook::consts::{
 };
 use signal_hook::iterator::Signals;
 
+use crate::io::thread;
 use crate::mount::fs::Fs;
 use crate::mount::fuse::adapter::Adapter;
 use crate::mount::fuse::table;
@@ -191,7 +191,7 @@ fn config(appearance: &Appearance) -> Config {
     // One thread may wait for a decoder while another answers.
     // Two more than can work: a request that waits for a damaged file must not hold up the others.
     config.n_threads =
-        Some(thread::available_parallelism().map_or(2, |cores| cores.get().max(2)) + 2);
+        Some(std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2)) + 2);
     config
 }
 
@@ -201,32 +201,28 @@ fn forward_signals(sender: Sender<Event>) -> io::Result<()> {
     let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
     let others = OTHERS.into_iter().chain(of_power).chain(real_time);
     let mut signals = Signals::new(ENDING.into_iter().chain(others))?;
-    thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(move || {
-            for signal in signals.forever() {
-                if ENDING.contains(&signal) && sender.send(Event::Signal).is_err() {
-                    return;
-                }
+    thread::spawn("signals", move || {
+        for signal in signals.forever() {
+            if ENDING.contains(&signal) && sender.send(Event::Signal).is_err() {
+                return;
             }
-        })?;
+        }
+    })?;
     Ok(())
 }
 
 /// Reports the end of serving, and keeps fuser from unmounting: when its handle goes, it unmounts
 /// by path even if the mount has already gone, and would hit a new mount at the same place.
 fn watch(mut serving: BackgroundSession, sender: Sender<Event>) -> io::Result<()> {
-    let placeholder = thread::Builder::new().spawn(|| Ok(()))?;
+    let placeholder = thread::spawn("end", || Ok(()))?;
     let threads = std::mem::replace(&mut serving.guard, placeholder);
     std::mem::forget(serving);
-    thread::Builder::new()
-        .name("end".to_owned())
-        .spawn(move || {
-            let result = threads
-                .join()
-                .unwrap_or_else(|_| Err(io::Error::other("serving the mount panicked")));
-            let _ = sender.send(Event::Ended(result));
-        })?;
+    thread::spawn("end", move || {
+        let result = threads
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("serving the mount panicked")));
+        let _ = sender.send(Event::Ended(result));
+    })?;
     Ok(())
 }
 

@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 
 use rustix::mount::UnmountFlags;
 
+use crate::io::thread;
+
 /// Unmounts what is on top at `mount_point`. `lazy` detaches a busy mount: it leaves the tree at
 /// once and ends when its last user does. A busy mount is an error of kind `ResourceBusy`.
 pub fn unmount(mount_point: &Path, lazy: bool) -> io::Result<()> {
@@ -24,14 +26,15 @@ pub fn unmount(mount_point: &Path, lazy: bool) -> io::Result<()> {
     }
     let helper = helper()
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "fusermount3 is not installed"))?;
-    let output = Command::new(helper)
+    let mut command = Command::new(helper);
+    command
         .arg(if lazy { "-uz" } else { "-u" })
         .arg("--")
         .arg(mount_point)
         // Its words are compared below.
         .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .output()?;
+        .stdin(Stdio::null());
+    let output = thread::output(&mut command)?;
     if output.status.success() {
         return Ok(());
     }

@@ -25,6 +25,7 @@ use crate::formats::hangar::record::Record;
 use crate::formats::hangar::repository::Repository;
 use crate::formats::hangar::schema::{SampleKind, Schema};
 use crate::io::dir::Dir;
+use crate::io::thread;
 
 /// Held bytes that are worth a write, and held samples.
 const ENOUGH: u64 = 2 << 20;
@@ -159,9 +160,7 @@ impl Checkout {
             _lock: lock,
         });
         let (queue, weak) = (checkout.queue.clone(), Arc::downgrade(&checkout));
-        std::thread::Builder::new()
-            .name("stage".into())
-            .spawn(move || write_in_background(&queue, &weak))?;
+        thread::spawn("stage", move || write_in_background(&queue, &weak))?;
         Ok(checkout)
     }
 

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::sync::OnceLock;
-use std::thread;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -21,7 +20,8 @@ thread_local! {
 /// could not leave the idle one again (CAP_SYS_NICE or RLIMIT_NICE).
 pub(super) fn allow_moves() -> bool {
     let try_it = || policy::is_usual() && policy::set_idle(true) && policy::set_idle(false);
-    let may = thread::spawn(try_it).join().unwrap_or(false);
+    let tried = policy::spawn("trial", try_it).map(|thread| thread.join().unwrap_or(false));
+    let may = tried.unwrap_or(false);
     may && sched_getaffinity(None).is_ok_and(|all| {
         ANYWHERE.get_or_init(|| all);
         true
@@ -77,6 +77,7 @@ pub(super) fn set_idle(idle: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::thread;
 
     #[test]
     fn a_thread_moves_becomes_idle_and_comes_back() {

@@ -11,12 +11,12 @@
 use std::cell::RefCell;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use serde_json::Value as Json;
 
 use super::affinity::{CpuAffinity, NOT_PERMITTED};
+use crate::io::thread;
 
 /// How often the steward looks. What takes longer holds up others for that long.
 const TICK: Duration = Duration::from_millis(1);
@@ -81,9 +81,7 @@ impl RequestThreads {
             begun: Condvar::new(),
         });
         let steward = threads.clone();
-        thread::Builder::new()
-            .name("steward".to_owned())
-            .spawn(move || steward.watch())?;
+        thread::spawn("steward", move || steward.watch())?;
         Ok(threads)
     }
 
@@ -226,6 +224,7 @@ impl RequestThreads {
 mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread;
 
     /// A session: threads that take requests, each a sender of the answer and whether to take long.
     fn session(

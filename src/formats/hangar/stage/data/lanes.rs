@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::path::Path;
-use std::thread;
 
 use super::{DataWriter, HeldSample};
 use crate::error::{Error, Result};
@@ -14,7 +13,7 @@ use crate::formats::hangar::stage::Stage;
 use crate::formats::hangar::stage::markers::DataFile;
 use crate::io::dir::Dir;
 use crate::io::owner::Owner;
-use crate::io::thread::anywhere;
+use crate::io::thread;
 
 /// Most lanes: each takes the memory of a worker.
 const MOST: usize = 4;
@@ -29,7 +28,7 @@ impl Lanes {
     /// Opens a writer for each lane; [`DataWriter::open`] says what the arguments are.
     pub fn open(folder: &Path, dir: &Dir, program: &Path, owner: Owner) -> Result<Self> {
         let first = DataWriter::open(folder, dir, program, owner)?;
-        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let others: Vec<DataWriter> = (1..cores.min(MOST))
             .map(|_| first.another())
             .collect::<Result<_>>()?;
@@ -50,24 +49,21 @@ impl Lanes {
         let lanes = if compresses { worth.max(1) } else { 1 };
         let part = samples.len().div_ceil(lanes.min(self.0.len())).max(1);
         let panicked = |_| Error::damaged("writing samples panicked");
-        let side_by_side = || {
-            thread::scope(|scope| {
-                let mut writing = Vec::new();
-                let mut parts = samples.chunks(part).zip(&mut self.0);
-                let own = parts.next();
-                for (part, writer) in parts {
-                    writing.push(scope.spawn(move || writer.write(stage, digest, schema, part)));
-                }
-                let own = own.map(|(part, writer)| writer.write(stage, digest, schema, part));
-                let others: Vec<_> = writing.into_iter().map(|part| part.join()).collect();
-                let mut records = own.transpose()?.unwrap_or_default();
-                for part in others {
-                    records.extend(part.map_err(panicked)??);
-                }
-                Ok(records)
-            })
-        };
-        anywhere(side_by_side)
+        thread::scope(|scope| {
+            let mut writing = Vec::new();
+            let mut parts = samples.chunks(part).zip(&mut self.0);
+            let own = parts.next();
+            for (part, writer) in parts {
+                writing.push(scope.spawn(move || writer.write(stage, digest, schema, part)));
+            }
+            let own = own.map(|(part, writer)| writer.write(stage, digest, schema, part));
+            let others: Vec<_> = writing.into_iter().map(|part| part.join()).collect();
+            let mut records = own.transpose()?.unwrap_or_default();
+            for part in others {
+                records.extend(part.map_err(panicked)??);
+            }
+            Ok(records)
+        })
     }
 
     /// Syncs the files of all lanes.
