@@ -5,6 +5,7 @@ pub mod checkout;
 pub mod column;
 pub mod demo;
 pub mod info;
+pub mod log;
 pub mod ls;
 pub mod mount;
 pub mod options;
@@ -39,6 +40,7 @@ pub struct Cli {
 enum Command {
     Mount(mount::Args),
     Umount(umount::Args),
+    Log(log::Args),
     Ls(ls::Args),
     Cat(cat::Args),
     Info(info::Args),
@@ -54,6 +56,7 @@ impl Cli {
         match self.command {
             Command::Mount(args) => mount::run(args),
             Command::Umount(args) => umount::run(args),
+            Command::Log(args) => log::run(&args),
             Command::Ls(args) => ls::run(&args),
             Command::Cat(args) => cat::run(&args),
             Command::Info(args) => info::run(&args),

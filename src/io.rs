@@ -10,6 +10,7 @@ pub mod dir;
 pub mod file;
 pub mod heap;
 pub mod hex;
+pub mod log_file;
 pub(crate) mod lru;
 pub mod owner;
 pub mod rights;

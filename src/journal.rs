@@ -1,12 +1,15 @@
-//! `errors.log`: the failures of a mount, one line each, the latest last.
+//! The failures of a mount, one line each, the latest last: `errors.log`, and whatever else keeps them.
 //!
-//! Bounded in lines and in their length; a message is not repeated while the line with it is kept.
+//! Bounded in lines and in their length. A message that comes again moves to the end and is counted, and is passed on to
+//! those who keep lines at most once a second.
 
-use std::collections::{HashSet, VecDeque};
-use std::sync::Mutex;
-use std::time::SystemTime;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::printable;
@@ -17,53 +20,160 @@ const MAX_LINES: usize = 4096;
 /// Most characters of a line: names and types of files can be long, and so can what is said of them.
 const MAX_LINE: usize = 2000;
 
-/// The lines that are kept, and the hashes of their messages.
+/// How long a message that comes again and again is only counted.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// The parts of a refusal, for programs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The path in the mount; bytes that are no UTF-8 are replaced.
+    pub path: String,
+    /// The operation, such as `open`, `close` or `rename`.
+    pub operation: String,
+    /// The errno that the program was told.
+    pub errno: i32,
+}
+
+/// A failure, and how often there was one that says the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// Its number in the mount, from 1 on. A repetition has a new one.
+    pub number: u64,
+    /// The time of the last repetition: UTC, ISO 8601.
+    pub time: String,
+    /// The failure in words.
+    pub message: String,
+    /// How often it happened.
+    pub count: u64,
+    /// The operation that failed, if a program asked for one.
+    #[serde(flatten)]
+    pub refusal: Option<Refusal>,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.time, self.message)?;
+        match self.count {
+            1 => Ok(()),
+            times => write!(f, " ({times} times)"),
+        }
+    }
+}
+
+/// A place where lines are kept beyond the mount.
+pub trait LineSink: Send + Sync {
+    /// Adds a line. A failure to do so is told by `status`.
+    fn add(&self, line: &Line);
+
+    /// Returns the place, and why lines could not be added there.
+    fn status(&self) -> (String, Option<String>);
+}
+
+/// A line, and what is known of it beside.
+struct Known {
+    line: Line,
+    hash: u64,
+    passed_on: Instant,
+}
+
+/// The lines that are kept, and their numbers by the hashes of their messages.
 #[derive(Default)]
 struct Log {
-    lines: VecDeque<(u64, String)>,
-    seen: HashSet<u64>,
+    lines: BTreeMap<u64, Known>,
+    numbers: HashMap<u64, u64>,
     total: u64,
+    sinks: Vec<Box<dyn LineSink>>,
 }
 
 /// The log of one mount.
 #[derive(Default)]
 pub struct Journal {
-    lines: Mutex<Log>,
+    log: Mutex<Log>,
 }
 
 impl Journal {
-    /// Adds a line, with the time in front, unless one with this message is kept.
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Adds a line, with the time in front.
     pub fn add(&self, message: &str) {
+        self.put(message, None);
+    }
+
+    /// Adds a line about something that a program was refused.
+    pub fn refuse(&self, message: &str, refusal: Refusal) {
+        self.put(message, Some(refusal));
+    }
+
+    fn put(&self, message: &str, refusal: Option<Refusal>) {
         let message: String = printable::line(message).chars().take(MAX_LINE).collect();
         let hash = xxh3_64(message.as_bytes());
-        let mut log = self.lines.lock().unwrap_or_else(|e| e.into_inner());
+        let mut log = self.log();
         log.total += 1;
-        if !log.seen.insert(hash) {
-            return;
+        let number = log.total;
+        let again = log.numbers.insert(hash, number);
+        let before = again.and_then(|number| log.lines.remove(&number));
+        let count = before.as_ref().map_or(1, |known| known.line.count + 1);
+        let line = Line {
+            number,
+            time: utc(SystemTime::now()),
+            message,
+            count,
+            refusal,
+        };
+        let quiet = before.filter(|known| known.passed_on.elapsed() < QUIET);
+        if quiet.is_none() {
+            for sink in &log.sinks {
+                sink.add(&line);
+            }
         }
-        log.lines
-            .push_back((hash, format!("{} {message}\n", now())));
+        let known = Known {
+            line,
+            hash,
+            passed_on: quiet.map_or_else(Instant::now, |known| known.passed_on),
+        };
+        log.lines.insert(number, known);
         if log.lines.len() > MAX_LINES
-            && let Some((old, _)) = log.lines.pop_front()
+            && let Some((_, old)) = log.lines.pop_first()
         {
-            log.seen.remove(&old);
+            log.numbers.remove(&old.hash);
         }
+    }
+
+    /// Has all lines kept in another place as well: those that there are, and later ones.
+    pub fn keep(&self, sink: Box<dyn LineSink>) {
+        let mut log = self.log();
+        for known in log.lines.values() {
+            sink.add(&known.line);
+        }
+        log.sinks.push(sink);
+    }
+
+    /// Returns the places where lines are kept beyond the mount, and why they could not be.
+    pub fn kept(&self) -> Vec<(String, Option<String>)> {
+        self.log().sinks.iter().map(|sink| sink.status()).collect()
     }
 
     /// Returns the whole log, one line after the other.
     pub fn text(&self) -> String {
-        let log = self.lines.lock().unwrap_or_else(|e| e.into_inner());
-        log.lines.iter().map(|(_, line)| line.as_str()).collect()
+        let log = self.log();
+        let lines = log.lines.values();
+        lines.map(|known| format!("{}\n", known.line)).collect()
+    }
+
+    /// Returns the whole log as JSON, an object on each line.
+    pub fn json(&self) -> String {
+        let log = self.log();
+        let lines = log.lines.values();
+        let json = lines.filter_map(|known| serde_json::to_string(&known.line).ok());
+        json.map(|line| line + "\n").collect()
     }
 
     /// Returns the number of failures since the start, repeated ones included.
     pub fn total(&self) -> u64 {
-        self.lines.lock().unwrap_or_else(|e| e.into_inner()).total
+        self.log().total
     }
-}
-
-fn now() -> String {
-    utc(SystemTime::now())
 }
 
 /// Formats a time in UTC, to the second, by ISO 8601; one out of the years -9999 to 9999 as the nearest in them.
@@ -81,12 +191,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_single_bounded_and_not_repeated() {
+    fn lines_are_single_bounded_and_counted() {
         let journal = Journal::default();
         journal.add("a\nb");
+        assert!(journal.text().ends_with(" a b\n"));
         journal.add("a\nb");
         assert_eq!(journal.text().lines().count(), 1);
-        assert!(journal.text().ends_with(" a b\n"));
+        assert!(journal.text().ends_with(" a b (2 times)\n"));
         assert_eq!(journal.total(), 2);
         journal.add(&"long ".repeat(MAX_LINE));
         assert!(journal.text().len() < 2 * MAX_LINE);
@@ -95,6 +206,50 @@ mod tests {
         }
         assert_eq!(journal.text().lines().count(), MAX_LINES);
     }
+
+    #[test]
+    fn a_line_is_read_back_from_its_json() {
+        let journal = Journal::default();
+        journal.add("a");
+        let refusal = Refusal {
+            path: "x.npy".to_owned(),
+            operation: "close".to_owned(),
+            errno: 22,
+        };
+        journal.refuse("b", refusal.clone());
+        let lines: Vec<Line> = journal
+            .json()
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(lines.len(), 2);
+        assert_eq!((lines[0].number, &lines[0].refusal), (1, &None));
+        assert_eq!((lines[1].number, &lines[1].refusal), (2, &Some(refusal)));
+        assert_eq!(lines[1].message, "b");
+    }
+
+    #[test]
+    fn a_sink_is_not_flooded_with_one_message() {
+        use std::sync::{Arc, Mutex};
+        struct Sink(Arc<Mutex<Vec<String>>>);
+        impl LineSink for Sink {
+            fn add(&self, line: &Line) {
+                self.0.lock().unwrap().push(line.message.clone());
+            }
+            fn status(&self) -> (String, Option<String>) {
+                (String::new(), None)
+            }
+        }
+        let (journal, heard) = (Journal::default(), Arc::default());
+        journal.add("before");
+        journal.keep(Box::new(Sink(Arc::clone(&heard))));
+        for _ in 0..100 {
+            journal.add("again");
+        }
+        journal.add("other");
+        assert_eq!(*heard.lock().unwrap(), ["before", "again", "other"]);
+    }
+
     #[test]
     fn times_are_told_in_utc() {
         use std::time::{Duration, UNIX_EPOCH};

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,17 @@ def pytest_configure(config):
                                 "(run them as root, or give your user access to it)")
     if shutil.which("fusermount3") is None:
         raise pytest.UsageError("fusermount3 is missing (package fuse3)")
+    # Logs that outlive their mounts do not go to the user's; workers of xdist inherit it.
+    if not hasattr(config, "workerinput"):
+        config.state = tempfile.TemporaryDirectory(prefix="npyfs-state-")
+        os.environ["XDG_STATE_HOME"] = config.state.name
     # Locks are a promise of the program, not something a test should trip over by chance.
     os.environ.pop("HDF5_USE_FILE_LOCKING", None)
+
+
+def pytest_unconfigure(config):
+    if hasattr(config, "state"):
+        config.state.cleanup()
 
 
 def pytest_report_header():

@@ -21,6 +21,7 @@ use super::place::{self, CheckoutsPlace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::Creator;
 use crate::io::dir::Dir;
+use crate::io::log_file;
 use crate::io::rights::Rights;
 use crate::io::storage::{Disk, Storage};
 
@@ -29,6 +30,9 @@ const MOST_HELD: usize = 256;
 
 use crate::checkout::names::is_name;
 pub use crate::checkout::names::{base_files, check_name, is_checkouts, name_of};
+
+/// Name of the log of a checkout's mounts, in its directory.
+pub const LOG: &str = "log.jsonl";
 
 /// The files of a layer and what they are.
 #[derive(Clone, Debug)]
@@ -236,6 +240,25 @@ impl Checkouts {
         act(&dir.make(name)?.0)
     }
 
+    /// Opens the directory of the checkout `name`, or of the last one of that name that was committed; ENOENT if there is none.
+    pub fn directory(&self, name: &str) -> Result<Dir> {
+        check_name(name)?;
+        let none = || {
+            let message = format!("{}: no checkout {name}", self.dir().display());
+            Error::new(ErrorKind::NotFound, message)
+        };
+        let dir = self.opened()?.ok_or_else(none)?;
+        let commits = commits::read(&dir)?;
+        match dir.below(&dir_of(name, &commits)) {
+            Err(e) if e.kind == ErrorKind::NotFound => {
+                let of_name = |commit: &&LayerCommit| name_of(&commit.layer) == Some(name);
+                let last = commits.iter().rev().find(of_name).ok_or_else(none)?;
+                dir.below(&last.layer)
+            }
+            layer => layer,
+        }
+    }
+
     /// Returns what of the checkout `name` is not there yet.
     pub fn missing(&self, name: &str) -> Result<MissingBefore> {
         let Some(dir) = self.opened()? else {
@@ -361,7 +384,8 @@ fn remove_unused(layer: &Dir) -> Result<()> {
     };
     let changes = IndexChanges::read(layer)?;
     if changes.entries.is_empty() && changes.incomplete.is_empty() {
-        remove_with(layer, &[index::NAME, layer_lock::NAME])?;
+        let old = format!("{LOG}{}", log_file::OLD);
+        remove_with(layer, &[index::NAME, layer_lock::NAME, LOG, &old])?;
     }
     Ok(())
 }

@@ -405,6 +405,10 @@ impl Target for LayerTarget {
             .collect()
     }
 
+    fn log_directory(&self) -> Option<Dir> {
+        Some(self.layer.dir().clone())
+    }
+
     fn sync(&self) -> Result<()> {
         self.layer.sync()
     }

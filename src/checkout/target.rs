@@ -12,6 +12,7 @@ use serde_json::Value as Json;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::content::Content;
+use crate::io::dir::Dir;
 use crate::io::scratch::Scratch;
 use crate::tree::{Directory, name};
 
@@ -151,6 +152,11 @@ pub trait Target: Send + Sync {
 
     /// A directory on that disk, to ask for free space.
     fn disk(&self) -> &Path;
+
+    /// Returns the directory in which the log of a mount outlives it, if there is one.
+    fn log_directory(&self) -> Option<Dir> {
+        None
+    }
 
     /// Stores one object from all its parts, in the place of what has its key now. EINVAL and the like if they
     /// cannot be such an object.

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::checkout::checkouts::Checkouts;
+use crate::cli::log::kept;
 use crate::cli::options::{self, MountOptions};
 use crate::cli::{CliError, say};
 use crate::formats;
@@ -139,6 +140,7 @@ fn serve_store(
             mount_point.display()
         ))
     };
+    kept::keep(&fs, store, &mount_point, !args.announce);
     let session = Session::mount(fs, &mount_point, &appearance).map_err(failed)?;
     if args.announce {
         // If nobody listens any more, dropping the session unmounts.

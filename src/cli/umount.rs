@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use crate::cli::{CliError, say};
+use crate::cli::{CliError, log, say};
+use crate::journal::Line;
 use crate::mount::fuse::table;
 use crate::mount::fuse::unmount::unmount;
 
@@ -59,6 +60,7 @@ pub fn run(args: Args) -> Result<(), CliError> {
     let WriteStatus {
         unfinished,
         waiting,
+        refused,
     } = match mounted.read_only {
         true => WriteStatus::default(),
         false => sync_and_report(&path, args.lazy).map_err(|reason| {
@@ -84,6 +86,7 @@ pub fn run(args: Args) -> Result<(), CliError> {
         }
         thread::sleep(Duration::from_millis(20));
     }
+    log::tell(&refused, &args.mount_point);
     for object in &waiting {
         say(&format!("{object}; what is there waits for another mount"));
     }
@@ -126,6 +129,9 @@ struct WriteStatus {
     /// Objects that are not complete, and what they lack.
     #[serde(default)]
     waiting: Vec<String>,
+    /// What programs were refused since the mount began, from its log.
+    #[serde(skip)]
+    refused: Vec<Line>,
 }
 
 /// Has a writable mount store what was written, and returns what was not stored. With `may_fail` a failure says that
@@ -155,7 +161,9 @@ fn sync_and_report(path: &Path, may_fail: bool) -> io::Result<WriteStatus> {
 fn written(mount: &Path) -> io::Result<WriteStatus> {
     let status = std::fs::read(mount.join(".npyfs/status.json"))?;
     let status: Status = serde_json::from_slice(&status)?;
-    Ok(status.checkout.unwrap_or_default())
+    let mut written = status.checkout.unwrap_or_default();
+    written.refused = log::refused(mount)?;
+    Ok(written)
 }
 
 /// Returns whether a mount could not even be opened: it is dead, or not this user's.

@@ -27,6 +27,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::formats;
 use crate::hdf5::H5;
 use crate::io::file::Ownership;
+use crate::journal::{LineSink, Refusal};
 use crate::options::FsOptions;
 use crate::tree::control;
 use crate::tree::control::Control;
@@ -260,14 +261,27 @@ impl Fs {
         let path = self.inodes().path(ino);
         // A name that is not there, or a version that is gone, is an answer and no failure.
         if !matches!(error.kind, ErrorKind::NotFound | ErrorKind::Stale) {
-            self.context.journal.add(&format!(
-                "{}: {}: {what}: {}",
-                self.store.display(),
-                String::from_utf8_lossy(&path),
-                error.message
-            ));
+            self.refuse(&path, what, &error);
         }
         error.into()
+    }
+
+    /// Notes that an operation on a path was refused.
+    fn refuse(&self, path: &[u8], what: &str, error: &Error) {
+        let path = String::from_utf8_lossy(path).into_owned();
+        let store = self.store.display();
+        let message = format!("{store}: {path}: {what}: {}", error.message);
+        let refusal = Refusal {
+            path,
+            operation: what.to_owned(),
+            errno: error.errno(),
+        };
+        self.context.journal.refuse(&message, refusal);
+    }
+
+    /// Has what is refused kept in another place as well.
+    pub fn keep_lines(&self, sink: Box<dyn LineSink>) {
+        self.context.journal.keep(sink);
     }
 
     fn node(&self, ino: u64) -> Result<Node> {

@@ -134,6 +134,9 @@ fn status(context: &Context, store: &str, checkout: Json) -> Json {
         "worker_restarts": context.h5.restarts(),
         "worker_sandbox": context.h5.sandbox(),
         "errors": context.journal.total(),
+        "logs": context.journal.kept().into_iter()
+            .map(|(place, failed)| json!({ "place": place, "failed": failed }))
+            .collect::<Vec<_>>(),
     })
 }
 
@@ -152,7 +155,7 @@ impl Directory for Control {
         let (context, store) = (self.context.clone(), self.store.clone());
         let checkout = self.checkout.clone();
         let checkout = move || checkout.as_ref().map_or(Json::Null, |checkout| checkout());
-        let log = self.context.clone();
+        let (log, lines) = (self.context.clone(), self.context.clone());
         let root = self.root.clone();
         let info = InfoDirectory {
             of: self.root.clone(),
@@ -163,6 +166,10 @@ impl Directory for Control {
                 (
                     b"errors.log".to_vec(),
                     live(own, move || log.journal.text().into_bytes()),
+                ),
+                (
+                    b"errors.jsonl".to_vec(),
+                    live(own, move || lines.journal.json().into_bytes()),
                 ),
                 (b"info".to_vec(), Node::Directory(Arc::new(info))),
                 (

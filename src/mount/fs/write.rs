@@ -26,6 +26,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::checkout::target::{PartPlace, Role, Target, describe_incomplete};
 use crate::error::{Error, ErrorKind, Result, retry_stale};
 use crate::tree::{Directory, Node};
+use serde_json::json;
 
 pub use body::Maker;
 use body::{Body, ScratchFile};
@@ -178,7 +179,7 @@ impl Writer {
                 describe_incomplete(object, &waiting.missing, waiting.why.as_deref())
             });
             map.insert("waiting".to_owned(), lines.collect());
-            map.insert("unfinished".to_owned(), self.unfinished());
+            map.insert("unfinished".to_owned(), json!(self.unfinished()));
         }
         status
     }

@@ -12,6 +12,7 @@ use super::pending::{Path, PendingEntry};
 use super::{AttrChange, Flags, FoundBody, WriteHandle, Writer, process_of, refused};
 use crate::checkout::target::Role;
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::dir::Dir;
 use crate::mount::fs::again::KeptOpen;
 use crate::mount::fs::{Attr, Fs, FsError, FsResult, OpenFile, Opened, ROOT_INO};
 use crate::tree::Node;
@@ -321,9 +322,21 @@ impl Fs {
         synced.map_err(|e| self.note_path(&path, "fsync", e))
     }
 
-    /// The mount is gone: all that was stored is made durable.
+    /// The mount is gone: all that was stored is made durable, and the log says what is lost.
     pub fn close(&self) -> FsResult<()> {
-        self.sync_dir()
+        let synced = self.sync_dir();
+        let unfinished = self.writer.as_deref().map(Writer::unfinished);
+        for file in unfinished.unwrap_or_default() {
+            let why = format!("not stored, and gone with the mount: {}", file.reason);
+            let error = refused(libc::EINVAL, &why);
+            self.refuse(file.path.as_bytes(), "unmount", &error);
+        }
+        synced
+    }
+
+    /// Returns the directory of the checkout, where a log can be kept, if it has one that stays.
+    pub fn log_directory(&self) -> Option<Dir> {
+        self.writer.as_ref()?.target.log_directory()
     }
 
     /// Makes all that was stored durable, and all names.
@@ -474,12 +487,7 @@ impl Fs {
         let stores = matches!(what, "close" | "fsync" | "sync");
         let is_answer = asked.contains(&error.errno()) || (error.errno() == libc::EROFS && !stores);
         if !matches!(error.kind, ErrorKind::NotFound | ErrorKind::Stale) && !is_answer {
-            self.context.journal.add(&format!(
-                "{}: {}: {what}: {}",
-                self.store.display(),
-                String::from_utf8_lossy(&path.join(&b'/')),
-                error.message
-            ));
+            self.refuse(&path.join(&b'/'), what, &error);
         }
         error.into()
     }

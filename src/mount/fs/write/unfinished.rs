@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use serde_json::{Value as Json, json};
+use serde::Serialize;
 
 use super::body::Body;
 use super::pending::PendingEntry;
@@ -13,6 +13,18 @@ use crate::error::{Error, Result};
 
 /// Most files that are named.
 const NAMED: usize = 1000;
+
+/// A file that would be lost if the mount ended.
+#[derive(Debug, Serialize)]
+pub(super) struct Unfinished {
+    /// Its path in the mount.
+    pub path: String,
+    pub reason: &'static str,
+    /// By its name it was to become an array.
+    pub is_array: bool,
+    /// Somebody may write it.
+    pub is_open: bool,
+}
 
 impl Writer {
     /// Returns the error that says why a file that only begins is no array.
@@ -28,30 +40,29 @@ impl Writer {
         })
     }
 
-    /// Returns what `status.json` says of files that would be lost now, but for those of which all who wrote them know.
-    /// `is_array`: by its name it was to become one. `is_open`: somebody may write it.
-    pub(super) fn unfinished(&self) -> Json {
+    /// Returns the files that would be lost now, but for those of which all who wrote them know; the first thousand.
+    pub(super) fn unfinished(&self) -> Vec<Unfinished> {
         let mut found = Vec::new();
         for (path, entry) in self.pending.below(&[]) {
-            let PendingEntry::File(body) = entry else {
-                continue;
-            };
-            let reason = match self.target.role(&path) {
+            let PendingEntry::File(body) = entry else { continue };
+            let role = self.target.role(&path);
+            let reason = match &role {
                 Ok(Role::Scratch) => "no array has such a name",
                 Ok(Role::Stored(_)) if is_settled(&body) || self.is_told(&body) => continue,
                 // What the target cannot say now is not stored either.
                 Ok(Role::Stored(_)) | Err(_) => why(&body),
             };
-            if found.len() < NAMED {
-                found.push(json!({
-                    "path": String::from_utf8_lossy(&path.join(&b'/')),
-                    "reason": reason,
-                    "is_array": !matches!(self.target.role(&path), Ok(Role::Scratch)),
-                    "is_open": body.state().writers > 0,
-                }));
+            if found.len() == NAMED {
+                break;
             }
+            found.push(Unfinished {
+                path: String::from_utf8_lossy(&path.join(&b'/')).into_owned(),
+                reason,
+                is_array: !matches!(role, Ok(Role::Scratch)),
+                is_open: body.state().writers > 0,
+            });
         }
-        found.into()
+        found
     }
 
     /// Returns true if a file was refused when its descriptors were closed: it goes as soon as the kernel says that those were

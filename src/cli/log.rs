@@ -1,0 +1,168 @@
+//! `npyfs log`: what a mount refused, one line each, while it lives and afterwards.
+
+pub mod kept;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use crate::checkout::checkouts::{self, Checkouts};
+use crate::cli::output::print;
+use crate::cli::{CliError, say};
+use crate::error::ErrorKind;
+use crate::formats;
+use crate::journal::Line;
+use crate::mount::fuse::table;
+
+use kept::Entry;
+
+/// The log of a mount, in its `.npyfs`.
+const LIVE: &str = ".npyfs/errors.jsonl";
+
+/// How often a log that is followed is looked at.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Files that `umount` names at most.
+const NAMED: usize = 10;
+
+/// Show what a mount refused, and why: one line each, the latest last.
+///
+/// Of a mount that is gone, and those before it at the same place, from the user's state directory
+/// (XDG_STATE_HOME, or .local/state in the home directory). With --checkout from the checkout itself, whoever mounted it.
+///
+/// JSON is an object on each line: {"number", "time", "message", "count", "path", "operation", "errno"}, of which
+/// the last three are there if a program asked for something. {"store", "mounted_at", "since"} begins the lines of a mount
+/// that is gone.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Go on with what is refused from now on, until the mount ends
+    #[arg(short, long)]
+    follow: bool,
+
+    /// JSON, an object on each line
+    #[arg(long)]
+    json: bool,
+
+    /// The log of the checkout NAME, of which STORE is given
+    #[arg(long, value_name = "NAME")]
+    checkout: Option<String>,
+
+    /// Directory of the checkouts; by default STORE.checkouts
+    #[arg(long, value_name = "DIR", requires = "checkout")]
+    checkouts: Option<PathBuf>,
+
+    /// A mount point, or something below it; with --checkout a store
+    #[arg(value_name = "MOUNTPOINT")]
+    place: PathBuf,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<(), CliError> {
+    if let Some(name) = &args.checkout {
+        if args.follow {
+            return Err(CliError::usage(
+                "--follow is for a mount, not for --checkout",
+            ));
+        }
+        return show(&of_checkout(args, name)?, args.json);
+    }
+    let path = table::resolve(&args.place).unwrap_or_else(|_| args.place.clone());
+    if let Some(mount) = mount_of(&path) {
+        return live(&mount, args);
+    }
+    let path = std::path::absolute(path).map_err(|e| CliError::usage(e.to_string()))?;
+    let shown = args.place.display();
+    if args.follow {
+        return Err(CliError::mount(format!("{shown} is not mounted")));
+    }
+    match kept::of_mount(&path).map_err(|e| CliError::mount(e.message))? {
+        Some(entries) => show(&entries, args.json),
+        None => Err(CliError::mount(format!(
+            "{shown} is not mounted, and no mount there refused anything"
+        ))),
+    }
+}
+
+/// Returns the mount of npyfs that a path is in.
+fn mount_of(path: &Path) -> Option<PathBuf> {
+    let ours = |path: &&Path| matches!(table::at(path), Ok(Some(top)) if top.is_ours());
+    path.ancestors().find(ours).map(Path::to_owned)
+}
+
+/// Returns what the mounts of a checkout refused.
+fn of_checkout(args: &Args, name: &str) -> Result<Vec<Entry>, CliError> {
+    let refused = |e: crate::error::Error| CliError::store(e.message);
+    let store = args
+        .place
+        .canonicalize()
+        .map_err(|e| CliError::store(format!("{}: {e}", args.place.display())))?;
+    let checkouts = Checkouts::below(&store, args.checkouts.as_deref(), &formats::registry())
+        .map_err(refused)?;
+    let dir = checkouts.directory(name).map_err(refused)?;
+    match kept::read(&dir, checkouts::LOG) {
+        Err(e) if e.kind == ErrorKind::NotFound => Ok(Vec::new()),
+        read => read.map_err(refused),
+    }
+}
+
+/// Returns what a mount has refused so far.
+fn lines(mount: &Path) -> io::Result<Vec<Line>> {
+    let text = std::fs::read_to_string(mount.join(LIVE))?;
+    let lines = text.lines().map(serde_json::from_str);
+    Ok(lines.collect::<Result<_, _>>()?)
+}
+
+/// Prints the log of a mount, and goes on for as long as it is to be followed.
+fn live(mount: &Path, args: &Args) -> Result<(), CliError> {
+    let failed = |e: io::Error| CliError::mount(format!("{}: {e}", mount.display()));
+    let mut last = 0;
+    let mut now = lines(mount).map_err(failed)?;
+    loop {
+        now.retain(|line| line.number > last);
+        last = now.last().map_or(last, |line| line.number);
+        let entries: Vec<Entry> = now.into_iter().map(Entry::Line).collect();
+        show(&entries, args.json)?;
+        if !args.follow {
+            return Ok(());
+        }
+        thread::sleep(PAUSE);
+        now = match lines(mount) {
+            Ok(lines) => lines,
+            // The mount has ended.
+            Err(_) => return Ok(()),
+        };
+    }
+}
+
+fn show(entries: &[Entry], json: bool) -> Result<(), CliError> {
+    let mut text = String::new();
+    for entry in entries {
+        match json {
+            true => text += &entry.json(),
+            false => text += &entry.to_string(),
+        }
+        text.push('\n');
+    }
+    print(text.as_bytes())
+}
+
+/// Returns what a mount refused to programs.
+pub fn refused(mount: &Path) -> io::Result<Vec<Line>> {
+    let mut lines = lines(mount)?;
+    lines.retain(|line| line.refusal.is_some());
+    Ok(lines)
+}
+
+/// Tells of what a mount refused, before it is forgotten.
+pub fn tell(lines: &[Line], mount: &Path) {
+    for line in lines.iter().take(NAMED) {
+        say(&format!("refused: {line}"));
+    }
+    if let Some(more @ 1..) = lines.len().checked_sub(NAMED) {
+        say(&format!(
+            "refused: {more} more, see npyfs log {}",
+            mount.display()
+        ));
+    }
+}
