@@ -379,9 +379,13 @@ impl Fs {
             return;
         }
         let path = body.path().unwrap_or_default();
+        // Whoever closed it was told, and the log says it.
+        let told = body.stays_refused();
         let finished = writer.finish(&body);
         body.retire();
-        if let Err(e) = finished {
+        if let Err(e) = finished
+            && !told
+        {
             let what = "not stored, what stood there before stays";
             self.note_path(&path, what, e);
         }
