@@ -178,6 +178,21 @@ impl Checkouts {
         }
     }
 
+    /// The layers that were committed when a commit had been made, lowest first. `at`: its id, or the beginning of that;
+    /// ENOENT if there is none.
+    pub fn committed_at(&self, at: &str) -> Result<Vec<LayerFiles>> {
+        let none = |why: String| {
+            let message = format!("{}: {why}", self.dir().display());
+            Error::new(ErrorKind::NotFound, message)
+        };
+        let dir = self.opened()?;
+        let dir = dir.ok_or_else(|| none("nothing was ever committed".to_owned()))?;
+        let mut commits = commits::read(&dir)?;
+        let number = commits::find(&commits, at).map_err(none)?;
+        commits.truncate(number);
+        layers(&dir, &commits)
+    }
+
     /// Opens the checkout `name` to write in it; a new one is begun if there is none. EBUSY, with the name
     /// of the holder, if another process writes in it.
     ///

@@ -80,6 +80,25 @@ impl LayerCommit {
     }
 }
 
+/// Fewest digits that an id may be shortened to.
+const FEWEST: usize = 4;
+
+/// Returns the number, from 1 on, of the commit whose id begins with `id`, or why there is no such.
+pub fn find(commits: &[LayerCommit], id: &str) -> std::result::Result<usize, String> {
+    if id.len() < FEWEST {
+        return Err(format!("{id}: {FEWEST} digits of a commit's id are needed"));
+    }
+    let mut known = commits
+        .iter()
+        .zip(1..)
+        .filter(|(c, _)| c.id.starts_with(id));
+    match (known.next(), known.next()) {
+        (Some((_, number)), None) => Ok(number),
+        (Some(_), Some(_)) => Err(format!("{id}: several commits begin so")),
+        _ => Err(format!("no commit {id}")),
+    }
+}
+
 /// Splits the id off a record that has one, and answers it with the rest, which it is a digest of.
 fn split_id(json: &str) -> Option<(&str, String)> {
     let rest = json.strip_prefix("{\"id\":\"")?;
@@ -259,6 +278,24 @@ mod tests {
         let changed = json.replace("first", "other");
         let refused = LayerCommit::parse(&changed).unwrap_err().to_string();
         assert!(refused.contains("is not what its id says"), "{refused}");
+    }
+
+    #[test]
+    fn a_commit_is_found_by_the_beginning_of_its_id() {
+        let of = |id: &str| LayerCommit {
+            id: id.into(),
+            ..LayerCommit::default()
+        };
+        let all = [of("abcd11"), of("abcd22"), of("ffff33")];
+        assert_eq!(find(&all, "abcd2"), Ok(2));
+        assert_eq!(find(&all, "ffff33"), Ok(3));
+        for (id, why) in [
+            ("abcd", "several"),
+            ("0000", "no commit"),
+            ("ff", "4 digits"),
+        ] {
+            assert!(find(&all, id).unwrap_err().contains(why));
+        }
     }
 
     #[test]

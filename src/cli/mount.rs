@@ -45,6 +45,10 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     checkout: Option<String>,
 
+    /// As the store was after a commit: its id, or the beginning of that; see npyfs checkout log
+    #[arg(long, value_name = "ID", conflicts_with = "checkout")]
+    at: Option<String>,
+
     /// Directory of the checkouts; by default STORE.checkouts
     #[arg(long, value_name = "DIR")]
     checkouts: Option<PathBuf>,
@@ -189,7 +193,10 @@ fn open(
                 Some(name) => {
                     Fs::open_checkout_to_read(store, h5, options, &formats, checkouts, name)
                 }
-                None => Fs::open(store, h5, options, &formats, checkouts),
+                None => match &args.at {
+                    Some(at) => Fs::open_at(store, h5, options, &formats, checkouts, at),
+                    None => Fs::open(store, h5, options, &formats, checkouts),
+                },
             };
             return opened.map_err(refused);
         }

@@ -20,12 +20,24 @@ pub struct StoreArgs {
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
 
+    /// With the checkout NAME on top, which is not committed yet
+    #[arg(long, value_name = "NAME", conflicts_with = "at")]
+    checkout: Option<String>,
+
+    /// As the store was after a commit: its id, or the beginning of that
+    #[arg(long, value_name = "ID")]
+    at: Option<String>,
+
+    /// Directory of the checkouts; by default STORE.checkouts
+    #[arg(long, value_name = "DIR")]
+    checkouts: Option<PathBuf>,
+
     #[arg(help = options::store_help())]
     store: PathBuf,
 }
 
 impl StoreArgs {
-    /// Opens the store, with everything that is committed.
+    /// Opens the store with everything that is committed, or as the arguments say.
     pub fn open(&self) -> Result<Fs, CliError> {
         let options =
             options::parse(self.options.iter().map(String::as_str)).map_err(CliError::usage)?;
@@ -34,11 +46,22 @@ impl StoreArgs {
             .canonicalize()
             .map_err(|e| CliError::store(format!("{}: {e}", self.store.display())))?;
         let formats = formats::registry();
-        let checkouts = Checkouts::of(&store, None, &formats);
+        let given = self.checkouts.as_deref().map(std::path::absolute);
+        let given = given
+            .transpose()
+            .map_err(|e| CliError::usage(e.to_string()))?;
+        let checkouts = Checkouts::below(&store, given.as_deref(), &formats)
+            .map_err(|e| CliError::store(e.message))?;
         let reach = Reach::of(&store, options.fs.external).with(checkouts.dir());
         let h5 = H5::workers(reach);
-        Fs::open(&store, h5, options.fs, &formats, &checkouts)
-            .map_err(|refusal| CliError::store(refusal.to_string()))
+        let opened = match (&self.checkout, &self.at) {
+            (Some(name), _) => {
+                Fs::open_checkout_to_read(&store, h5, options.fs, &formats, &checkouts, name)
+            }
+            (None, Some(at)) => Fs::open_at(&store, h5, options.fs, &formats, &checkouts, at),
+            (None, None) => Fs::open(&store, h5, options.fs, &formats, &checkouts),
+        };
+        opened.map_err(|refusal| CliError::store(refusal.to_string()))
     }
 }
 

@@ -6,6 +6,7 @@ mod again;
 mod dirs;
 mod entry;
 mod files;
+mod open;
 mod samples;
 mod write;
 mod xattr;
@@ -13,24 +14,17 @@ mod xattr;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
-use std::time::SystemTime;
 
-use crate::checkout::checkouts::{self, Checkouts};
 use crate::checkout::format::Registry;
 use crate::checkout::layer_lock::LayerLock;
-use crate::checkout::layers::{self, LayerTarget};
 use crate::dataset::context::{Context, Report};
 use crate::error::{Error, ErrorKind, Result};
-use crate::formats;
-use crate::hdf5::H5;
 use crate::io::file::Ownership;
 use crate::journal::{LineSink, Refusal};
-use crate::options::FsOptions;
 use crate::tree::control;
-use crate::tree::control::Control;
 pub use crate::tree::inode::ROOT_INO;
 use crate::tree::inode::{InodeTable, number_of_name};
 use crate::tree::{Directory, Node, VirtualFile, name};
@@ -61,25 +55,6 @@ pub struct Fs {
     _held: Option<LayerLock>,
 }
 
-/// The files of a mount, and the operations on them.
-struct ShownFiles {
-    root: Arc<dyn Directory>,
-    /// The state of a writable mount.
-    writer: Option<Arc<Writer>>,
-    /// Keeps a checkout that is only read as it is.
-    held: Option<LayerLock>,
-}
-
-impl ShownFiles {
-    fn read_only(root: Arc<dyn Directory>) -> Self {
-        Self {
-            root,
-            writer: None,
-            held: None,
-        }
-    }
-}
-
 /// Bytes of the longest name, as `statvfs` says.
 const LONGEST_NAME: u32 = 255;
 
@@ -97,112 +72,6 @@ fn absent(name: &[u8]) -> Error {
 }
 
 impl Fs {
-    /// Opens a store, a file or a directory, with what is committed on top.
-    pub fn open(
-        store: &Path,
-        h5: H5,
-        options: FsOptions,
-        formats: &Registry,
-        checkouts: &Checkouts,
-    ) -> std::result::Result<Self, OpenError> {
-        Self::open_as(store, h5, options, formats, |base, context| {
-            let root = layers::committed(base, context, formats, checkouts)?;
-            Ok(ShownFiles::read_only(root))
-        })
-    }
-
-    /// Opens a store as `open` does, with the checkout `name` on top, which nobody can write meanwhile. A repository shows what is staged
-    /// in any case.
-    pub fn open_checkout_to_read(
-        store: &Path,
-        h5: H5,
-        options: FsOptions,
-        formats: &Registry,
-        checkouts: &Checkouts,
-        name: &str,
-    ) -> std::result::Result<Self, OpenError> {
-        Self::open_as(store, h5, options, formats, |base, context| {
-            checkouts::check_name(name)?;
-            if base.handle().is_some() {
-                return Ok(ShownFiles::read_only(base));
-            }
-            let seen = checkouts.open_to_read(name)?;
-            Ok(ShownFiles {
-                root: layers::over(base, context, formats, seen.layers).root(),
-                writer: None,
-                held: seen.held,
-            })
-        })
-    }
-
-    /// Opens a store as `open` does, in a checkout: what is written goes to the layer `name`.
-    pub fn open_checkout(
-        store: &Path,
-        h5: H5,
-        options: FsOptions,
-        formats: &Registry,
-        checkouts: &Checkouts,
-        name: &str,
-    ) -> std::result::Result<Self, OpenError> {
-        Self::open_as(store, h5, options, formats, |base, context| {
-            let mut own = None;
-            for format in formats.iter() {
-                own = format.target(&base, checkouts, name)?;
-                if own.is_some() {
-                    break;
-                }
-            }
-            let target = match own {
-                Some(target) => target,
-                None => Arc::new(LayerTarget::open(base, context, formats, checkouts, name)?),
-            };
-            let writer = Arc::new(Writer::new(target));
-            Ok(ShownFiles {
-                root: writer.root(),
-                writer: Some(writer),
-                held: None,
-            })
-        })
-    }
-
-    fn open_as(
-        store: &Path,
-        h5: H5,
-        options: FsOptions,
-        formats: &Registry,
-        show: impl FnOnce(Arc<dyn Directory>, &Arc<Context>) -> Result<ShownFiles>,
-    ) -> std::result::Result<Self, OpenError> {
-        let context = Arc::new(Context::new(h5, options));
-        let opened = formats::open(store, &context, formats).and_then(|base| show(base, &context));
-        let ShownFiles { root, writer, held } = opened.map_err(|e| OpenError(e.message))?;
-        let status = writer.clone().map(|writer| {
-            let status: Arc<dyn Fn() -> _ + Send + Sync> = Arc::new(move || writer.status());
-            status
-        });
-        let control = Arc::new(Control {
-            root: root.clone(),
-            context: context.clone(),
-            store: store.to_string_lossy().into_owned(),
-            started: SystemTime::now(),
-            checkout: status,
-        });
-        Ok(Self {
-            store: store.to_owned(),
-            samples: SampledFiles::new(&context.tuning, context.prefetch.under_way()),
-            formats: formats.clone(),
-            context,
-            root,
-            control,
-            inodes: Mutex::default(),
-            files: RwLock::default(),
-            dirs: RwLock::default(),
-            next_handle: AtomicU64::new(1),
-            again: Again::default(),
-            writer,
-            _held: held,
-        })
-    }
-
     /// The root directory, for callers without a kernel.
     pub fn root(&self) -> &Arc<dyn Directory> {
         &self.root

@@ -70,6 +70,9 @@ fn command(args: &Args) -> Command {
     if let Some(name) = &args.checkout {
         command.arg("--checkout").arg(name);
     }
+    if let Some(id) = &args.at {
+        command.arg("--at").arg(id);
+    }
     if let Some(dir) = &args.checkouts {
         command.arg("--checkouts").arg(dir);
     }

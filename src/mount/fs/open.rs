@@ -1,0 +1,170 @@
+//! Opening a store: as it is, as it was at a commit, with a checkout to read, or in a checkout that is written.
+
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::SystemTime;
+
+use super::again::Again;
+use super::samples::SampledFiles;
+use super::{Fs, OpenError, Writer};
+use crate::checkout::checkouts::{self, Checkouts};
+use crate::checkout::format::Registry;
+use crate::checkout::layer_lock::LayerLock;
+use crate::checkout::layers::{self, LayerTarget};
+use crate::dataset::context::Context;
+use crate::error::{Error, ErrorKind, Result};
+use crate::formats;
+use crate::hdf5::H5;
+use crate::options::FsOptions;
+use crate::tree::Directory;
+use crate::tree::control::Control;
+
+/// The files of a mount, and the operations on them.
+struct ShownFiles {
+    root: Arc<dyn Directory>,
+    /// The state of a writable mount.
+    writer: Option<Arc<Writer>>,
+    /// Keeps a checkout that is only read as it is.
+    held: Option<LayerLock>,
+}
+
+impl ShownFiles {
+    fn read_only(root: Arc<dyn Directory>) -> Self {
+        Self {
+            root,
+            writer: None,
+            held: None,
+        }
+    }
+}
+
+impl Fs {
+    /// Opens a store, a file or a directory, with what is committed on top.
+    pub fn open(
+        store: &Path,
+        h5: H5,
+        options: FsOptions,
+        formats: &Registry,
+        checkouts: &Checkouts,
+    ) -> std::result::Result<Self, OpenError> {
+        Self::open_as(store, h5, options, formats, |base, context| {
+            let root = layers::committed(base, context, formats, checkouts)?;
+            Ok(ShownFiles::read_only(root))
+        })
+    }
+
+    /// Opens a store as it was when a commit had been made: `at` is its id, or the beginning of that. A repository, which
+    /// has its own commits, is refused.
+    pub fn open_at(
+        store: &Path,
+        h5: H5,
+        options: FsOptions,
+        formats: &Registry,
+        checkouts: &Checkouts,
+        at: &str,
+    ) -> std::result::Result<Self, OpenError> {
+        Self::open_as(store, h5, options, formats, |base, context| {
+            if base.handle().is_some() {
+                let why = "this store keeps its commits itself, and shows them all";
+                return Err(Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why));
+            }
+            let layers = checkouts.committed_at(at)?;
+            Ok(ShownFiles::read_only(
+                layers::over(base, context, formats, layers).root(),
+            ))
+        })
+    }
+
+    /// Opens a store as `open` does, with the checkout `name` on top, which nobody can write meanwhile. A repository shows what is staged
+    /// in any case.
+    pub fn open_checkout_to_read(
+        store: &Path,
+        h5: H5,
+        options: FsOptions,
+        formats: &Registry,
+        checkouts: &Checkouts,
+        name: &str,
+    ) -> std::result::Result<Self, OpenError> {
+        Self::open_as(store, h5, options, formats, |base, context| {
+            checkouts::check_name(name)?;
+            if base.handle().is_some() {
+                return Ok(ShownFiles::read_only(base));
+            }
+            let seen = checkouts.open_to_read(name)?;
+            Ok(ShownFiles {
+                root: layers::over(base, context, formats, seen.layers).root(),
+                writer: None,
+                held: seen.held,
+            })
+        })
+    }
+
+    /// Opens a store as `open` does, in a checkout: what is written goes to the layer `name`.
+    pub fn open_checkout(
+        store: &Path,
+        h5: H5,
+        options: FsOptions,
+        formats: &Registry,
+        checkouts: &Checkouts,
+        name: &str,
+    ) -> std::result::Result<Self, OpenError> {
+        Self::open_as(store, h5, options, formats, |base, context| {
+            let mut own = None;
+            for format in formats.iter() {
+                own = format.target(&base, checkouts, name)?;
+                if own.is_some() {
+                    break;
+                }
+            }
+            let target = match own {
+                Some(target) => target,
+                None => Arc::new(LayerTarget::open(base, context, formats, checkouts, name)?),
+            };
+            let writer = Arc::new(Writer::new(target));
+            Ok(ShownFiles {
+                root: writer.root(),
+                writer: Some(writer),
+                held: None,
+            })
+        })
+    }
+
+    fn open_as(
+        store: &Path,
+        h5: H5,
+        options: FsOptions,
+        formats: &Registry,
+        show: impl FnOnce(Arc<dyn Directory>, &Arc<Context>) -> Result<ShownFiles>,
+    ) -> std::result::Result<Self, OpenError> {
+        let context = Arc::new(Context::new(h5, options));
+        let opened = formats::open(store, &context, formats).and_then(|base| show(base, &context));
+        let ShownFiles { root, writer, held } = opened.map_err(|e| OpenError(e.message))?;
+        let status = writer.clone().map(|writer| {
+            let status: Arc<dyn Fn() -> _ + Send + Sync> = Arc::new(move || writer.status());
+            status
+        });
+        let control = Arc::new(Control {
+            root: root.clone(),
+            context: context.clone(),
+            store: store.to_string_lossy().into_owned(),
+            started: SystemTime::now(),
+            checkout: status,
+        });
+        Ok(Self {
+            store: store.to_owned(),
+            samples: SampledFiles::new(&context.tuning, context.prefetch.under_way()),
+            formats: formats.clone(),
+            context,
+            root,
+            control,
+            inodes: Mutex::default(),
+            files: RwLock::default(),
+            dirs: RwLock::default(),
+            next_handle: AtomicU64::new(1),
+            again: Again::default(),
+            writer,
+            _held: held,
+        })
+    }
+}
