@@ -5,6 +5,7 @@ mod changes;
 mod diff;
 mod export;
 mod layers;
+mod log;
 mod ls;
 mod staging;
 
@@ -19,6 +20,7 @@ use layers::CheckoutArgs;
 
 /// Show what was written, and commit it or take it back.
 #[derive(clap::Args, Debug)]
+#[command(arg_required_else_help = true)]
 pub struct Args {
     #[command(subcommand)]
     command: Command,
@@ -31,6 +33,17 @@ enum Command {
     /// -0 gives names alone. JSON is a list of {"name", "objects", "deleted", "waiting", "bytes", "begun", "commit",
     /// "committed", "in_use"}; times are UTC, and null is what is not so.
     Ls {
+        #[command(flatten)]
+        format: OutputFormat,
+
+        #[command(flatten)]
+        which: CheckoutArgs,
+    },
+    /// List the commits of a store, the newest first: id, time, author, what they changed, message
+    ///
+    /// npyfs mount --at ID shows the store as it was after a commit. -0 gives ids alone. JSON is a list of {"id",
+    /// "number", "committed", "author", "message", "checkout", "objects", "deleted"}.
+    Log {
         #[command(flatten)]
         format: OutputFormat,
 
@@ -146,6 +159,10 @@ pub fn run(args: Args) -> Result<(), CliError> {
         Command::Ls { format, which } => {
             for_layers(&which)?;
             ls::ls(&which, format)
+        }
+        Command::Log { format, which } => {
+            for_layers(&which)?;
+            log::log(&which, format)
         }
         Command::Status { store } => staging::status(&store),
         Command::Diff {

@@ -1,5 +1,7 @@
 //! The store of a command that reads without mounting, and the paths in it.
 
+mod suggestion;
+
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -71,7 +73,11 @@ pub fn find(fs: &Fs, path: &Path, follow_last: bool) -> Result<Node, CliError> {
     let bytes = path.as_os_str().as_bytes();
     path::find(fs.root(), Some(hidden), bytes, follow_last).map_err(|not| match not {
         PathError::Missing => {
-            CliError::object(format!("{}: no such path in the store", path.display()))
+            let hint = suggestion::for_path(fs, path).unwrap_or_default();
+            CliError::object(format!(
+                "{}: no such path in the store{hint}",
+                path.display()
+            ))
         }
         PathError::Failed(e) => CliError::object(format!("{}: {e}", path.display())),
     })

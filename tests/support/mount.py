@@ -65,11 +65,11 @@ class Mount:
     tests themselves were killed. With `log` the daemon stays in front, and what it
     says on standard error (a panic, for one) is in that file. `prefix` is a program that starts npyfs."""
 
-    def __init__(self, store, options="", *, limit=220, point=None, log=None, env=None, checkout=None, checkouts=None, prefix=()):
+    def __init__(self, store, options="", *, limit=220, point=None, log=None, env=None, checkout=None, checkouts=None, flags=(), prefix=()):
         self.env = {**os.environ, **env} if env else None
         self.store = Path(store)
         self.options = options
-        self.flags = ["--checkout", checkout] if checkout else []
+        self.flags = [*flags, *(["--checkout", checkout] if checkout else [])]
         self.flags += ["--checkouts", checkouts] if checkouts else []
         self.limit = limit
         self.prefix = prefix

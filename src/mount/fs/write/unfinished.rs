@@ -44,7 +44,9 @@ impl Writer {
     pub(super) fn unfinished(&self) -> Vec<Unfinished> {
         let mut found = Vec::new();
         for (path, entry) in self.pending.below(&[]) {
-            let PendingEntry::File(body) = entry else { continue };
+            let PendingEntry::File(body) = entry else {
+                continue;
+            };
             let role = self.target.role(&path);
             let reason = match &role {
                 Ok(Role::Scratch) => "no array has such a name",

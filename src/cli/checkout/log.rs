@@ -1,0 +1,78 @@
+//! `npyfs checkout log`: the commits of a store, the newest first.
+
+use serde::Serialize;
+
+use super::layers::{CheckoutArgs, SHORT_ID, refused};
+use crate::checkout::checkouts::Summary;
+use crate::cli::CliError;
+use crate::cli::output::{self, OutputFormat, print_json};
+use crate::io::file::time;
+use crate::journal::utc;
+use crate::printable;
+
+/// A commit in JSON.
+#[derive(Serialize)]
+struct Listed<'a> {
+    id: &'a str,
+    number: usize,
+    committed: String,
+    author: &'a str,
+    message: &'a str,
+    checkout: &'a str,
+    objects: usize,
+    deleted: usize,
+}
+
+impl<'a> Listed<'a> {
+    /// Describes a checkout that was committed; `None` for one that was not.
+    fn of(summary: &'a Summary) -> Option<Self> {
+        let (number, commit) = summary.commit.as_ref()?;
+        let entries = summary.changes.entries.iter();
+        let counting = entries.filter(|(key, _)| !commit.without.contains(*key));
+        let (deleted, stored): (Vec<_>, Vec<_>) =
+            counting.partition(|(_, stored)| stored.is_none());
+        Some(Self {
+            id: &commit.id,
+            number: *number,
+            committed: utc(time(commit.time)),
+            author: &commit.author,
+            message: &commit.message,
+            checkout: &summary.name,
+            objects: stored.len(),
+            deleted: deleted.len(),
+        })
+    }
+
+    /// Returns the lines for people: one with the id, time, author and counts, then the message.
+    fn text(&self) -> String {
+        let id = self.id.get(..SHORT_ID).unwrap_or(self.id);
+        let author = printable::line(self.author);
+        let checkout = printable::line(self.checkout);
+        let mut text = format!(
+            "{id}  {}  {author}  {checkout}: {} written, {} deleted\n",
+            self.committed, self.objects, self.deleted
+        );
+        for line in self.message.lines() {
+            text += &format!("    {}\n", printable::line(line));
+        }
+        text
+    }
+}
+
+/// Runs `log`.
+pub(super) fn log(which: &CheckoutArgs, format: OutputFormat) -> Result<(), CliError> {
+    let checkouts = which.find(None)?.checkouts;
+    let (all, _) = checkouts.list().map_err(refused)?;
+    let commits: Vec<Listed<'_>> = all.iter().rev().filter_map(Listed::of).collect();
+    if format.json {
+        return print_json(&commits);
+    }
+    let mut text = Vec::new();
+    for commit in &commits {
+        match format.null {
+            true => format.push("", commit.id.as_bytes(), &mut text),
+            false => text.extend(commit.text().into_bytes()),
+        }
+    }
+    output::print(&text)
+}
