@@ -19,7 +19,7 @@ use super::index::StoredObject;
 use super::workplace::Workplace;
 use crate::dataset::grid::row_block;
 use crate::error::{Error, ErrorKind, Result};
-use crate::hdf5::edit::{EditStep, Editor, ObjectPath, Recodable, SourceFile, source};
+use crate::hdf5::edit::{EditStep, Editor, Holders, ObjectPath, Recodable, SourceFile, source};
 use crate::io::content::Content;
 use crate::io::dir::Dir;
 use crate::io::file::StoreFile;
@@ -99,7 +99,9 @@ impl Export<'_> {
             .map(|layer| layer.dir.path_of_descriptor());
         let mut readable: Vec<PathBuf> = readable.collect();
         readable.dedup();
-        let mut editor = Editor::start(self.program, dir.path(), &readable)?;
+        let holders = self.formats.attribute_holders();
+        let holders = Holders(holders.map(|name| name.as_bytes().to_vec()).collect());
+        let mut editor = Editor::start(self.program, dir.path(), &readable, holders)?;
         let mut refused = self.change(&mut editor, &base, &part, &changes, progress)?;
         if self.compression.is_some() {
             // They are addresses of objects, which then lie elsewhere.
@@ -155,9 +157,12 @@ impl Export<'_> {
             all.push((name, 0, EditStep::Remove { path: path.clone() }));
         }
         let mut refused = Vec::new();
+        // What has objects as attributes must be there before them.
         let is_first = |key: &str| {
+            let name = key.rsplit('/').next().unwrap_or(key);
             self.formats
-                .comes_first(key.rsplit('/').next().unwrap_or(key))
+                .attribute_holders()
+                .any(|holder| holder == name)
         };
         let (first, others): (Vec<_>, Vec<_>) = changes.iter().partition(|(key, _)| is_first(key));
         for (key, stored) in first.into_iter().chain(others) {

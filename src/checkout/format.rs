@@ -112,9 +112,10 @@ pub trait Format: Send + Sync {
         Vec::new()
     }
 
-    /// Returns true for an object that must be there before others of its group.
-    fn comes_first(&self, _name: &str) -> bool {
-        false
+    /// Returns the own name of the dataset whose attributes are objects of the group that it lies in; `None`: attributes are no
+    /// objects.
+    fn attribute_holder(&self) -> Option<&'static str> {
+        None
     }
 
     /// Says how the object at `key` is stored that consists of `parts`: what its file holds, or which members are still

@@ -25,9 +25,6 @@ pub const TIME: &[u8] = b"npyfs_time";
 /// Attribute of the root group: the time of all objects that have none of their own, as above.
 pub(super) const TIMES: &[u8] = b"npyfs_times";
 
-/// The dataset whose attributes are the 0-D items of a daf store.
-const ITEMS: &[u8] = b"__daf__";
-
 /// Bytes of an attribute that every object has room for: its header holds 64 KiB.
 pub(super) const MAX_SMALL_ATTRIBUTE: usize = 60_000;
 
@@ -39,6 +36,11 @@ const MAX_DEPTH: usize = 16;
 
 /// Names from the root group to an object.
 pub type ObjectPath = Vec<Vec<u8>>;
+
+/// The own names of datasets whose attributes are objects of the group that they lie in: an object that a path names may be
+/// such an attribute.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Holders(pub Vec<Vec<u8>>);
 
 /// A file that is copied from: its path, and its device and inode, as the path may lead elsewhere by the time it is
 /// opened.
@@ -155,6 +157,7 @@ impl Recodable {
 pub(super) fn edit(
     file: &StoreFile,
     steps: &[EditStep],
+    holders: &Holders,
 ) -> Result<Vec<Result<(), String>>, H5Error> {
     ffi::locked(|| {
         let held = file.file().map_err(H5Error::from)?;
@@ -165,7 +168,7 @@ pub(super) fn edit(
         };
         let mut done = Vec::with_capacity(steps.len());
         for step in steps {
-            done.push(apply(&target, step).map_err(|e| H5Error::Damaged(step.about(&e)))?);
+            done.push(apply(&target, step, holders).map_err(|e| H5Error::Damaged(step.about(&e)))?);
         }
         ffi::finish(target)?;
         Ok(done)
@@ -191,40 +194,41 @@ impl EditStep {
 
 /// Does a step. It is refused, with the reason, if its object cannot be had; a failure, such as a full disk, is
 /// one of the whole file.
-fn apply(target: &Id, step: &EditStep) -> Result<Result<(), String>, Failure> {
+fn apply(target: &Id, step: &EditStep, holders: &Holders) -> Result<Result<(), String>, Failure> {
     match step {
-        EditStep::Remove { path } => remove(target, path).map(Ok),
+        EditStep::Remove { path } => remove(target, path, holders).map(Ok),
         EditStep::Copy { from, path, time } => {
             let source = match from.open() {
                 Ok(source) => source,
                 Err(e) => return Ok(Err(e.0)),
             };
             if ffi::exists(&source, path)? {
-                remove(target, path)?;
+                remove(target, path, holders)?;
                 ffi::copy_object(&source, path, target, path)?;
-                // What it has are items, and daf would take this for one.
-                if path.last().is_some_and(|name| name == ITEMS) {
+                // Its attributes are objects, and so would this be.
+                if path.last().is_some_and(|name| holders.0.contains(name)) {
                     return Ok(Ok(()));
                 }
                 return ffi::set_int_attribute(&ffi::open_at(target, path)?, TIME, *time).map(Ok);
             }
-            let Some((items, name)) = item(&source, path)? else {
+            let Some(held) = held_object(&source, path, holders)? else {
                 return Ok(Err("the file of the checkout does not have it".into()));
             };
-            let home = home_of_items(path);
-            if !ffi::exists(target, &home)? {
-                return Ok(Err("not in a daf store".into()));
+            if !ffi::exists(target, &held.at)? {
+                let missing = held.at.join(&b'/');
+                let missing = String::from_utf8_lossy(&missing);
+                return Ok(Err(format!("there is no {missing} that would hold it")));
             }
-            remove(target, path)?;
-            if ffi::attribute_bytes(&items, name)? > MAX_SMALL_ATTRIBUTE {
-                make_room(target, &home)?;
+            remove(target, path, holders)?;
+            if ffi::attribute_bytes(&held.holder, held.name)? > MAX_SMALL_ATTRIBUTE {
+                make_room(target, &held.at)?;
             }
-            let home = ffi::open_at(target, &home)?;
+            let holder = ffi::open_at(target, &held.at)?;
             // Exports of earlier versions left it.
-            if ffi::int_attribute(&home, TIME)?.is_some() {
-                ffi::remove_attribute(&home, TIME)?;
+            if ffi::int_attribute(&holder, TIME)?.is_some() {
+                ffi::remove_attribute(&holder, TIME)?;
             }
-            ffi::copy_attribute(&items, &home, name).map(Ok)
+            ffi::copy_attribute(&held.holder, &holder, held.name).map(Ok)
         }
         EditStep::CopyEmpty { from, path, time } => {
             let source = match from.open() {
@@ -234,7 +238,7 @@ fn apply(target: &Id, step: &EditStep) -> Result<Result<(), String>, Failure> {
             if !ffi::exists(&source, path)? {
                 return Ok(Err("the file of the checkout does not have it".into()));
             }
-            remove(target, path)?;
+            remove(target, path, holders)?;
             copy_empty(&source, target, path, MAX_DEPTH)?;
             ffi::set_int_attribute(&ffi::open_at(target, path)?, TIME, *time).map(Ok)
         }
@@ -299,7 +303,7 @@ fn make_room(target: &Id, path: &ObjectPath) -> Result<(), Failure> {
     let elements = shape.iter().try_fold(1_u64, |n, &d| n.checked_mul(d));
     let bytes = elements.and_then(|n| n.checked_mul(ffi::size(&ty) as u64));
     if bytes.is_none_or(|bytes| bytes > MAX_BYTES as u64) {
-        return Err(Failure("it is no mark of a daf store".into()));
+        return Err(Failure("it is too large to be made anew".into()));
     }
     let data = ffi::read_block(&old, &ty, &start, &shape, ffi::size(&ty))?;
     let new = ffi::dataset_for_attributes(target, &place.join(&b'/'), &ty, &shape)?;
@@ -384,34 +388,45 @@ fn free_workplace(file: &Id) -> Result<ObjectPath, Failure> {
     }
 }
 
-fn remove(target: &Id, path: &ObjectPath) -> Result<(), Failure> {
+fn remove(target: &Id, path: &ObjectPath, holders: &Holders) -> Result<(), Failure> {
     if ffi::exists(target, path)? {
         return ffi::unlink(target, path);
     }
-    match item(target, path)? {
-        Some((items, name)) => ffi::remove_attribute(&items, name),
+    match held_object(target, path, holders)? {
+        Some(held) => ffi::remove_attribute(&held.holder, held.name),
         None => Ok(()),
     }
 }
 
-fn home_of_items(path: &ObjectPath) -> ObjectPath {
-    let mut home = path.clone();
-    home.pop();
-    home.push(ITEMS.to_vec());
-    home
+/// An object that is an attribute.
+struct HeldObject<'a> {
+    /// The dataset that has the attribute, and its path.
+    holder: Id,
+    at: ObjectPath,
+    /// The name of the object, and of the attribute.
+    name: &'a [u8],
 }
 
-/// Returns the dataset that holds the 0-D item of a daf store which a path stands for, and the item's name there.
-fn item<'a>(file: &Id, path: &'a ObjectPath) -> Result<Option<(Id, &'a [u8])>, Failure> {
-    let Some(name) = path.last() else {
+/// Returns the attribute that a path stands for; `None` if it stands for none.
+fn held_object<'a>(
+    file: &Id,
+    path: &'a ObjectPath,
+    holders: &Holders,
+) -> Result<Option<HeldObject<'a>>, Failure> {
+    let Some((name, group)) = path.split_last() else {
         return Ok(None);
     };
-    let home = home_of_items(path);
-    if !ffi::exists(file, &home)? {
-        return Ok(None);
+    for own in &holders.0 {
+        let at = [group, std::slice::from_ref(own)].concat();
+        if !ffi::exists(file, &at)? {
+            continue;
+        }
+        let holder = ffi::open_at(file, &at)?;
+        if ffi::has_attribute(&holder, name)? {
+            return Ok(Some(HeldObject { holder, at, name }));
+        }
     }
-    let items = ffi::open_at(file, &home)?;
-    Ok(ffi::has_attribute(&items, name)?.then_some((items, name)))
+    Ok(None)
 }
 
 /// Returns a path as [`EditStep::Gather`] has it.

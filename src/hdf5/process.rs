@@ -241,7 +241,7 @@ fn time_limit(request: &Request, file_size: u64) -> Duration {
     }
     let (rate, most) = match request {
         // Objects of any size are copied.
-        Request::Edit(_) => return DAY,
+        Request::Edit { .. } => return DAY,
         Request::MeasureText { .. }
         | Request::Groups
         | Request::References

@@ -141,7 +141,12 @@ pub enum Request {
     /// Adds chunks to a file that `Create` made: for the writing and the editing worker only.
     WriteChunks(Box<NewChunks>),
     /// Changes a new file, step by step: for the editing worker only.
-    Edit(Vec<edit::EditStep>),
+    Edit {
+        /// The changes, in their order.
+        steps: Vec<edit::EditStep>,
+        /// The datasets whose attributes are objects.
+        holders: edit::Holders,
+    },
     /// Makes or extends a collection: for the writing worker only.
     Collection(CollectionRequest),
     /// Changes tables of Hangar: for the worker that keeps the writer lock only.
@@ -191,7 +196,7 @@ impl Request {
             | Self::Lmdb(_)
             | Self::Create(_)
             | Self::WriteChunks(_)
-            | Self::Edit(_)
+            | Self::Edit { .. }
             | Self::Collection(_)
             | Self::Tables(_) => 0,
             // It looks at attributes: a crash there must not cost the file.

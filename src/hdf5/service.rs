@@ -128,7 +128,7 @@ impl Service {
     fn dispatch(&mut self, file: &StoreFile, request: &Request) -> Result<Answer, H5Error> {
         if let Request::Create(_)
         | Request::WriteChunks(_)
-        | Request::Edit(_)
+        | Request::Edit { .. }
         | Request::Collection(_)
         | Request::Tables(_) = request
         {
@@ -192,7 +192,7 @@ impl Service {
             Request::Chunk { .. }
             | Request::Create(_)
             | Request::WriteChunks(_)
-            | Request::Edit(_)
+            | Request::Edit { .. }
             | Request::Collection(_)
             | Request::Tables(_) => Answer::Bytes(Vec::new()),
             Request::MeasureText { dataset, rows } => {

@@ -94,9 +94,9 @@ impl Registry {
         self.iter().flat_map(|format| format.along(name)).collect()
     }
 
-    /// Returns true for objects that must be there before others in stores of any format.
-    pub fn comes_first(&self, name: &str) -> bool {
-        self.iter().any(|format| format.comes_first(name))
+    /// Returns the own names of the datasets whose attributes are objects in stores of any format.
+    pub fn attribute_holders(&self) -> impl Iterator<Item = &'static str> {
+        self.iter().filter_map(|format| format.attribute_holder())
     }
 
     /// Returns the format of a store that has a staging area, and what people call it; `None`: the store has none.

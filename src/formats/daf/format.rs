@@ -52,9 +52,8 @@ impl Format for Daf {
         rules::along(name)
     }
 
-    fn comes_first(&self, name: &str) -> bool {
-        // Items are attributes of the mark.
-        name == MARK
+    fn attribute_holder(&self) -> Option<&'static str> {
+        Some(MARK)
     }
 
     fn plan(&self, base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan> {

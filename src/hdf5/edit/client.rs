@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{EditStep, ObjectPath, Recodable, WORKPLACE};
+use super::{EditStep, Holders, ObjectPath, Recodable, WORKPLACE};
 use crate::hdf5::editor;
 use crate::hdf5::process::WorkerProcess;
 use crate::hdf5::{
@@ -14,15 +14,21 @@ use crate::npy::dtype::DType;
 /// The client of an editing worker, which ends with it.
 pub struct Editor {
     worker: WorkerProcess,
+    holders: Holders,
 }
 
 impl Editor {
     /// Starts a worker that may read below `readable` and change files that exist below `dir`: `program`, which
     /// becomes one when it is started with [`editor::ARGUMENT`].
-    pub fn start(program: &Path, dir: &Path, readable: &[PathBuf]) -> std::io::Result<Self> {
+    pub fn start(
+        program: &Path,
+        dir: &Path,
+        readable: &[PathBuf],
+        holders: Holders,
+    ) -> std::io::Result<Self> {
         let dirs = std::iter::once(dir).chain(readable.iter().map(PathBuf::as_path));
         let worker = WorkerProcess::start(program, (editor::ARGUMENT, dirs))?;
-        Ok(Self { worker })
+        Ok(Self { worker, holders })
     }
 
     /// Changes `file`; returns for each step the reason why it was refused, if it was. On failure the file is of no use.
@@ -31,7 +37,8 @@ impl Editor {
         file: &StoreFile,
         steps: Vec<EditStep>,
     ) -> Result<Vec<Result<(), String>>, H5Error> {
-        match self.ask(file, &Request::Edit(steps))? {
+        let holders = self.holders.clone();
+        match self.ask(file, &Request::Edit { steps, holders })? {
             Answer::Edited(done) => Ok(done),
             _ => Err(H5Error::unexpected_answer()),
         }

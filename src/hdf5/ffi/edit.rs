@@ -193,7 +193,7 @@ pub(crate) fn attribute_bytes(object: &Id, name: &[u8]) -> Result<usize> {
 
 /// Copies an attribute from one object to another, in the place of one of that name.
 pub(crate) fn copy_attribute(from: &Id, to: &Id, name: &[u8]) -> Result<()> {
-    /// Most lie in object headers of 64 KiB. Larger ones are items of daf.
+    /// Most lie in object headers of 64 KiB. Larger ones are objects that a format keeps as attributes.
     const MAX_BYTES: usize = 64 << 20;
     if has_attribute(to, name)? {
         remove_attribute(to, name)?;
