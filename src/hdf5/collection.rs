@@ -1,4 +1,4 @@
-//! Collections of Hangar: files of many equal datasets, a row of which is one sample, kept open by the writing worker.
+//! Collections: files of many equal datasets, a row of which is one sample, kept open by the writing worker.
 //!
 //! Made once, then in SWMR mode until they are closed, so that a killed worker leaves a file that can be read as
 //! far as it was flushed. libhdf5 runs the filters here; the caller holds on to samples until a flush succeeded.

@@ -1,4 +1,4 @@
-//! LMDB files read in the worker process: the key-value tables of a Hangar repository.
+//! LMDB files, tables of keys and values, read in the worker process.
 //!
 //! liblmdb trusts the pages it maps, so a damaged file may kill the process that reads it; here that costs a
 //! worker. Opened read-only, without a lock file and without a subdirectory, once per file in this process.

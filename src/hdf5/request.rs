@@ -149,7 +149,7 @@ pub enum Request {
     },
     /// Makes or extends a collection: for the writing worker only.
     Collection(CollectionRequest),
-    /// Changes tables of Hangar: for the worker that keeps the writer lock only.
+    /// Changes LMDB tables: for the worker that keeps the writer lock only.
     Tables(TablesRequest),
 }
 

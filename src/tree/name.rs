@@ -16,7 +16,7 @@ pub fn visible(own: &[u8], suffix: &str) -> Vec<u8> {
     visible_with(own, suffix, b'#')
 }
 
-/// Returns the visible name, as [`visible`] does, with `sep` in place of `#`, as names of daf are shown.
+/// Returns the visible name, as [`visible`] does, with `sep` in place of `#`.
 pub fn visible_with(own: &[u8], suffix: &str, sep: u8) -> Vec<u8> {
     let mut name = escape(own, sep);
     if name.len() + suffix.len() > NAME_MAX {

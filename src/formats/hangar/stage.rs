@@ -20,6 +20,7 @@ pub mod reset;
 pub mod sample;
 pub mod schema;
 mod staging;
+pub mod tables;
 pub mod target;
 pub mod tree;
 
@@ -29,7 +30,7 @@ use std::sync::Arc;
 use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::hangar::repository::{self, Repository};
-use crate::hdf5::lmdb::tables::{FREE, LOCK, TableOp, TableTransaction, TablesOutcome};
+use crate::hdf5::lmdb::tables::{TableOp, TableTransaction, TablesOutcome};
 use crate::hdf5::lmdb::writer::{LmdbWriter, LockError, WriterLock};
 use crate::hdf5::permit::Reach;
 use crate::hdf5::program::program;
@@ -39,6 +40,7 @@ use crate::options::FsOptions;
 use names::check_name;
 use records::CommitRecords;
 use schema::NewColumn;
+use tables::{FREE, LOCK};
 
 /// A repository whose staging area can be changed.
 pub struct Stage {
@@ -85,7 +87,7 @@ impl Stage {
             let why = format!("{}: has no staging area", repository.folder.display());
             return Err(Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why));
         }
-        let writer = LmdbWriter::new(program, &repository.folder)
+        let writer = tables::writer(program, &repository.folder)
             .map_err(|e| Error::from(e).about(repository.folder.display()))?;
         Ok(Self {
             repository: repository.clone(),

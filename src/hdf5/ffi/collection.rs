@@ -1,4 +1,4 @@
-//! Files with many chunked datasets of one shape, written under SWMR: Hangar's collections.
+//! Collections: files with many chunked datasets of one shape, written under SWMR.
 
 use hdf5::file::LibraryVersion;
 use hdf5::plist::FileAccess;
@@ -15,7 +15,7 @@ pub(crate) enum AttributeData<'a> {
     Values(&'a Id, Option<u64>, &'a [u8]),
 }
 
-/// Makes the file at `path` anew and leaves it open. Its format is that of HDF5 1.10, which Hangar's can read.
+/// Makes the file at `path` anew and leaves it open. Its format is that of HDF5 1.10, for programs with an older library.
 pub(crate) fn create_collection(path: &[u8]) -> Result<Id> {
     let version = LibraryVersion::V110;
     // Nobody else writes it; readers come with SWMR.

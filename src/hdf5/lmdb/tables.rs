@@ -1,10 +1,10 @@
-//! Changes to the LMDB tables of a Hangar repository, and its writer lock, in a worker process of their own.
+//! Changes to the LMDB tables of a directory, and their writer lock, in a worker process of their own.
 //!
-//! liblmdb trusts the pages it maps, so writing is kept out of the daemon as reading is. Hangar opens its tables
-//! without lock files: what keeps writers apart is one row, `writerlock:` in `branch.lmdb` (`records/heads.py`).
+//! liblmdb trusts the pages it maps, so writing is kept out of the daemon as reading is. Tables are opened without
+//! lock files, as their owners do: what keeps writers apart is one row, which the format names ([`LockRow`]).
 //! That row is set and read in transactions that nothing guards between processes, so it is read again
-//! a moment after it was set. Writers of npyfs exclude each other by flock(2) on `branch.lmdb` before that.
-//! A table keeps the map size that Hangar gave it: a smaller map here is not stored.
+//! a moment after it was set. Writers of npyfs exclude each other by flock(2) on its table before that.
+//! A table keeps the map size that its owner gave it: a smaller map here is not stored.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,22 +18,16 @@ use serde_bytes::ByteBuf;
 
 use crate::hdf5::H5Error;
 
-/// The table of the branches and of the writer lock.
-pub const BRANCHES: &str = "branch.lmdb";
-
-/// Tables of a repository; the values of text and bytes samples are in files below `data`.
-const TABLES: [&str; 5] = [
-    BRANCHES,
-    "ref.lmdb",
-    "hash.lmdb",
-    "stage_ref.lmdb",
-    "stage_hash.lmdb",
-];
-
-/// The key of the writer lock.
-pub const LOCK: &[u8] = b"writerlock:";
-/// The value of the writer lock while it is free.
-pub const FREE: &[u8] = b"LOCK_AVAILABLE";
+/// The row that is the writer lock: who has set it to a value of his own may write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockRow {
+    /// The table that it is in.
+    pub table: String,
+    /// Its key.
+    pub key: ByteBuf,
+    /// Its value while nobody has the lock.
+    pub free: ByteBuf,
+}
 
 /// The prefix of the lock's value while a process of npyfs has it; its host follows.
 const LOCK_PREFIX: &str = "npyfs:";
@@ -44,9 +38,6 @@ const SETTLE_TIME: Duration = Duration::from_millis(10);
 /// Room for a table to grow while it is open, in bytes; four times as much whenever that was too little.
 const MAP_ROOM: u64 = 256 << 20;
 const MAX_MAP_ROOM: u64 = 4 << 30;
-
-/// Hangar's map size of a file of samples: past it a new file begins (`backends/lmdb_30.py`).
-const SAMPLES_MAP_SIZE: u64 = 300_000_000;
 
 /// One change to a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,17 +74,32 @@ impl TableOp {
 /// Changes to one table, made in one transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableTransaction {
-    /// The name of a table, or `data/30/<uid>` or `data/31/<uid>` for a file of samples.
+    /// The name of a table, or the path of an environment of one writer; below the directory.
     pub table: String,
+    /// The map size of an environment of one writer, in bytes: a directory with a lock file of its own, written without
+    /// the writer lock. `None` for a table.
+    pub map_size: Option<u64>,
     /// The changes, in their order.
     pub ops: Vec<TableOp>,
 }
 
 impl TableTransaction {
-    /// Makes a transaction.
+    /// Makes a transaction on a table, which is written under the writer lock.
     pub fn new(table: &str, ops: Vec<TableOp>) -> Self {
-        let table = table.to_owned();
-        Self { table, ops }
+        Self {
+            table: table.to_owned(),
+            map_size: None,
+            ops,
+        }
+    }
+
+    /// Makes a transaction on an environment of one writer, which may grow to `map_size` bytes.
+    pub fn of_one_writer(path: &str, map_size: u64, ops: Vec<TableOp>) -> Self {
+        Self {
+            table: path.to_owned(),
+            map_size: Some(map_size),
+            ops,
+        }
     }
 }
 
@@ -101,9 +107,8 @@ impl TableTransaction {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TablesRequest {
     /// Takes the writer lock.
-    Take,
-    /// Makes one transaction after the other. Files of samples, which belong to one writer, are written without the
-    /// lock, too.
+    Take(LockRow),
+    /// Makes one transaction after the other. Environments of one writer are written without the lock, too.
     Write(Vec<TableTransaction>),
     /// Gives the writer lock back.
     Release,
@@ -118,17 +123,17 @@ pub enum TablesOutcome {
     Held(String),
     /// This key has not the value that was demanded.
     Differs(String),
-    /// The file of samples has no more room.
+    /// The environment of one writer has no more room.
     Full,
 }
 
-/// The tables of one repository, and the lock while it is ours.
+/// The tables of one directory, and the lock while it is ours.
 pub(super) struct Tables {
     folder: PathBuf,
     host: String,
     /// The value that this process gives the lock.
     holder: Vec<u8>,
-    lock: Option<File>,
+    lock: Option<(File, LockRow)>,
 }
 
 fn damaged(error: impl std::fmt::Display) -> H5Error {
@@ -153,10 +158,9 @@ impl Tables {
     /// Answers one request.
     pub(super) fn answer(&mut self, request: &TablesRequest) -> Result<TablesOutcome, H5Error> {
         match request {
-            TablesRequest::Take => self.take(),
+            TablesRequest::Take(row) => self.take(row),
             TablesRequest::Write(steps)
-                if self.lock.is_none()
-                    && steps.iter().any(|step| samples(&step.table).is_none()) =>
+                if self.lock.is_none() && steps.iter().any(|step| step.map_size.is_none()) =>
             {
                 Err(H5Error::Unsupported("not without the writer lock".into()))
             }
@@ -174,14 +178,14 @@ impl Tables {
     }
 
     /// Takes the lock, if it is free, or was left by a process of npyfs on this host that is gone.
-    fn take(&mut self) -> Result<TablesOutcome, H5Error> {
+    fn take(&mut self, row: &LockRow) -> Result<TablesOutcome, H5Error> {
         if self.lock.is_some() {
             return Ok(TablesOutcome::Done);
         }
-        let path = self.folder.join(BRANCHES);
+        let path = self.path(&row.table, false)?;
         let file = File::open(&path).map_err(damaged)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Ok(TablesOutcome::Held(match self.value()? {
+            return Ok(TablesOutcome::Held(match self.value(row)? {
                 Some(value) if value.starts_with(LOCK_PREFIX.as_bytes()) => text(&value),
                 _ => format!("{LOCK_PREFIX}{}", self.host),
             }));
@@ -190,17 +194,19 @@ impl Tables {
         let env = open(&path, MAP_ROOM, true)?;
         let mut txn = env.write_txn()?;
         let table: Database<Bytes, Bytes> = env.create_database(&mut txn, None)?;
-        let held = table.get(&txn, LOCK)?.map(<[u8]>::to_vec);
-        if let Some(held) = held.filter(|value| value != FREE && !value.starts_with(&here)) {
+        let held = table.get(&txn, &row.key)?.map(<[u8]>::to_vec);
+        if let Some(held) =
+            held.filter(|value| value[..] != row.free[..] && !value.starts_with(&here))
+        {
             return Ok(TablesOutcome::Held(text(&held)));
         }
-        table.put(&mut txn, LOCK, &self.holder)?;
+        table.put(&mut txn, &row.key, &self.holder)?;
         txn.commit()?;
         drop(env);
         std::thread::sleep(SETTLE_TIME);
-        match self.value()? {
+        match self.value(row)? {
             Some(value) if value == self.holder => {
-                self.lock = Some(file);
+                self.lock = Some((file, row.clone()));
                 Ok(TablesOutcome::Done)
             }
             other => Ok(TablesOutcome::Held(text(&other.unwrap_or_default()))),
@@ -209,61 +215,61 @@ impl Tables {
 
     /// Gives the lock back. If another process has taken it by force, it is left as it is.
     pub(super) fn release(&mut self) -> Result<TablesOutcome, H5Error> {
-        let Some(file) = self.lock.take() else {
+        let Some((file, row)) = self.lock.take() else {
             return Ok(TablesOutcome::Done);
         };
         let holder = Some(ByteBuf::from(self.holder.clone()));
         let ops = vec![
-            TableOp::Expect(ByteBuf::from(LOCK), holder),
-            TableOp::put(LOCK, FREE),
+            TableOp::Expect(row.key.clone(), holder),
+            TableOp::Put(row.key, row.free),
         ];
-        let outcome = self.commit(&TableTransaction::new(BRANCHES, ops));
+        let outcome = self.commit(&TableTransaction::new(&row.table, ops));
         drop(file);
         outcome
     }
 
     /// Returns the value of the lock.
-    fn value(&self) -> Result<Option<Vec<u8>>, H5Error> {
-        let env = open(&self.folder.join(BRANCHES), MAP_ROOM, true)?;
+    fn value(&self, row: &LockRow) -> Result<Option<Vec<u8>>, H5Error> {
+        let env = open(&self.path(&row.table, false)?, MAP_ROOM, true)?;
         let txn = env.read_txn()?;
         let Some(table) = env.open_database::<Bytes, Bytes>(&txn, None)? else {
             return Ok(None);
         };
-        Ok(table.get(&txn, LOCK)?.map(<[u8]>::to_vec))
+        Ok(table.get(&txn, &row.key)?.map(<[u8]>::to_vec))
+    }
+
+    /// Returns the path of a table or, if it may lie `deeper`, of an environment below the directory; an error if the name
+    /// could lead elsewhere.
+    fn path(&self, name: &str, deeper: bool) -> Result<PathBuf, H5Error> {
+        let is_plain = |part: &str| {
+            let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+            part.starts_with(|c: char| c.is_ascii_alphanumeric()) && part.bytes().all(plain)
+        };
+        if (!deeper && name.contains('/')) || !name.split('/').all(is_plain) {
+            return Err(H5Error::Unsupported(format!("{name:?} names no table")));
+        }
+        Ok(self.folder.join(name))
     }
 
     /// Makes one transaction.
     fn commit(&self, step: &TableTransaction) -> Result<TablesOutcome, H5Error> {
-        if let Some(uid) = samples(&step.table) {
-            let dir = self.folder.join(&step.table[..8]).join(uid);
-            let env = open(&dir, SAMPLES_MAP_SIZE, false)?;
+        let path = self.path(&step.table, step.map_size.is_some())?;
+        if let Some(map_size) = step.map_size {
+            let env = open(&path, map_size, false)?;
             return match change(&env, &step.ops) {
                 Err(heed::Error::Mdb(MdbError::MapFull)) => Ok(TablesOutcome::Full),
                 outcome => Ok(outcome?),
             };
         }
-        if !TABLES.contains(&step.table.as_str()) {
-            let why = format!("{:?} is no table of Hangar", step.table);
-            return Err(H5Error::Unsupported(why));
-        }
         let mut room = MAP_ROOM;
         loop {
-            let env = open(&self.folder.join(&step.table), room, true)?;
+            let env = open(&path, room, true)?;
             match change(&env, &step.ops) {
                 Err(heed::Error::Mdb(MdbError::MapFull)) if room < MAX_MAP_ROOM => room *= 4,
                 outcome => return Ok(outcome?),
             }
         }
     }
-}
-
-/// Returns the `<uid>` of a file of samples, `data/30/<uid>` or `data/31/<uid>`; `None` for a table.
-fn samples(table: &str) -> Option<&str> {
-    let uid = ["data/30/", "data/31/"]
-        .into_iter()
-        .find_map(|dir| table.strip_prefix(dir))?;
-    let fits = !uid.is_empty() && uid.bytes().all(|b| b.is_ascii_alphanumeric());
-    fits.then_some(uid)
 }
 
 /// Returns the name of this host, without the characters that separate the parts of the lock's value.
@@ -281,7 +287,7 @@ fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value).chars().take(200).collect()
 }
 
-/// Opens a table without its directory and its lock file; a file of samples is a directory, and has both.
+/// Opens a table without a directory and a lock file; an environment of one writer is a directory, and has both.
 fn open(path: &Path, room: u64, table: bool) -> Result<Env<WithoutTls>, H5Error> {
     let mut len = 0;
     if table {
@@ -304,7 +310,7 @@ fn open_to_write(
     table: bool,
 ) -> heed::Result<Env<WithoutTls>> {
     let mut options = options.clone();
-    // SAFETY: only the holder of the writer lock changes the file; Hangar's own writers keep to that. A fault of a damaged file ends this worker process, and no transaction that was not committed counts.
+    // SAFETY: only the holder of the writer lock changes the file; other programs' writers keep to that. A fault of a damaged file ends this worker process, and no transaction that was not committed counts.
     unsafe {
         if table {
             options.flags(EnvFlags::NO_LOCK | EnvFlags::NO_SUB_DIR);
@@ -344,11 +350,29 @@ fn change(env: &Env<WithoutTls>, ops: &[TableOp]) -> heed::Result<TablesOutcome>
 mod tests {
     use super::*;
 
+    const BRANCHES: &str = "branch.lmdb";
+    const LOCK: &[u8] = b"writerlock:";
+    const FREE: &[u8] = b"LOCK_AVAILABLE";
+
+    fn take() -> TablesRequest {
+        TablesRequest::Take(LockRow {
+            table: BRANCHES.into(),
+            key: ByteBuf::from(LOCK),
+            free: ByteBuf::from(FREE),
+        })
+    }
+
     /// Tables as Hangar makes them: large maps, no lock files.
     #[allow(unsafe_code)]
     fn repository() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
-        for name in TABLES {
+        for name in [
+            BRANCHES,
+            "ref.lmdb",
+            "hash.lmdb",
+            "stage_ref.lmdb",
+            "stage_hash.lmdb",
+        ] {
             let mut options = EnvOpenOptions::new();
             options.map_size(1 << 30);
             // SAFETY: a test's own file.
@@ -385,13 +409,10 @@ mod tests {
             vec![TableOp::put("a", "b")],
         )]);
         assert!(one.answer(&write).is_err(), "not without the lock");
-        assert_eq!(
-            one.answer(&TablesRequest::Take).unwrap(),
-            TablesOutcome::Done
-        );
+        assert_eq!(one.answer(&take()).unwrap(), TablesOutcome::Done);
         let held = get(dir.path(), BRANCHES, LOCK).unwrap();
         assert_eq!(held, one.holder);
-        let refused = two.answer(&TablesRequest::Take).unwrap();
+        let refused = two.answer(&take()).unwrap();
         assert_eq!(refused, TablesOutcome::Held(text(&held)));
         assert_eq!(one.answer(&write).unwrap(), TablesOutcome::Done);
         assert_eq!(
@@ -406,17 +427,14 @@ mod tests {
             "npyfs:elsewhere-x:1:00",
         ] {
             set_lock(dir.path(), other);
-            let refused = two.answer(&TablesRequest::Take).unwrap();
+            let refused = two.answer(&take()).unwrap();
             assert_eq!(refused, TablesOutcome::Held(other.into()));
             assert_eq!(two.release().unwrap(), TablesOutcome::Done);
             assert_eq!(get(dir.path(), BRANCHES, LOCK).unwrap(), other.as_bytes());
         }
         // One of ours that is gone, as its file lock is.
         set_lock(dir.path(), &format!("npyfs:{}:1:00", host()));
-        assert_eq!(
-            two.answer(&TablesRequest::Take).unwrap(),
-            TablesOutcome::Done
-        );
+        assert_eq!(two.answer(&take()).unwrap(), TablesOutcome::Done);
         // Somebody forced the lock: it is his.
         set_lock(dir.path(), "other");
         assert!(matches!(two.release().unwrap(), TablesOutcome::Differs(_)));
@@ -427,7 +445,7 @@ mod tests {
     fn a_step_happens_or_does_not() {
         let dir = repository();
         let mut tables = Tables::new(dir.path());
-        tables.answer(&TablesRequest::Take).unwrap();
+        tables.answer(&take()).unwrap();
         let expect = |key: &str, value: &str| {
             TableOp::Expect(ByteBuf::from(key), Some(ByteBuf::from(value)))
         };
@@ -455,6 +473,10 @@ mod tests {
             )]))
         };
         assert!(write("../ref.lmdb", vec![]).is_err());
+        let mut write = |path: &str, ops| {
+            let step = TableTransaction::of_one_writer(path, 300_000_000, ops);
+            tables.answer(&TablesRequest::Write(vec![step]))
+        };
         assert!(write("data/30/../../x", vec![]).is_err());
         std::fs::create_dir_all(dir.join("data/30/abc")).unwrap();
         let put = vec![TableOp::put("0123", "text")];
@@ -472,7 +494,7 @@ mod tests {
     fn a_table_outgrows_its_map() {
         let dir = repository();
         let mut tables = Tables::new(dir.path());
-        tables.answer(&TablesRequest::Take).unwrap();
+        tables.answer(&take()).unwrap();
         let value = usize::try_from(MAP_ROOM).unwrap() + (1 << 20);
         let step = TableTransaction::new("ref.lmdb", vec![TableOp::put("large", vec![7; value])]);
         let outcome = tables.answer(&TablesRequest::Write(vec![step])).unwrap();

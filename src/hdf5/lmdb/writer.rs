@@ -1,5 +1,4 @@
-//! The worker process that changes the LMDB tables of a Hangar repository under its writer lock, and the daemon's end
-//! of it.
+//! The worker process that changes the LMDB tables of a directory under their writer lock, and the daemon's end of it.
 //!
 //! It is not killed with its daemon: when the daemon is gone it completes the request that it has, gives the lock
 //! back and ends. So a daemon that dies leaves no lock behind. Where the worker itself is killed, the row stays; the
@@ -9,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-use super::tables::{BRANCHES, TableTransaction, Tables, TablesOutcome, TablesRequest};
+use super::tables::{LockRow, TableTransaction, Tables, TablesOutcome, TablesRequest};
 use crate::hdf5::process::{WorkerProcess, ask_kept};
 use crate::hdf5::serve::{daemon, serve};
 use crate::hdf5::wire::Reply;
@@ -49,10 +48,11 @@ pub fn run() -> io::Result<()> {
     ended
 }
 
-/// The daemon's end of the worker that changes the tables of one repository.
+/// The daemon's end of the worker that changes the tables of one directory.
 pub struct LmdbWriter {
     program: PathBuf,
     folder: PathBuf,
+    lock: LockRow,
     /// The owner of the folder, if root writes in it for him.
     owner: Owner,
     /// The worker that was used last, unless it is at work.
@@ -82,12 +82,13 @@ fn failed(error: io::Error) -> H5Error {
 }
 
 impl LmdbWriter {
-    /// Makes the end for the tables in `folder`, and starts no worker yet: `program` becomes one when it is started with
+    /// Makes the end for the tables in `folder`, with `lock` as their writer lock, and starts no worker yet: `program` becomes one when it is started with
     /// [`ARGUMENT`].
-    pub fn new(program: &Path, folder: &Path) -> io::Result<Self> {
+    pub fn new(program: &Path, folder: &Path, lock: LockRow) -> io::Result<Self> {
         Ok(Self {
             program: program.to_owned(),
             folder: folder.to_owned(),
+            lock,
             owner: Owner::of(folder)?,
             idle: Mutex::default(),
         })
@@ -114,14 +115,15 @@ impl LmdbWriter {
     }
 
     fn file(&self) -> Result<StoreFile, H5Error> {
-        StoreFile::open(&self.folder.join(BRANCHES)).map_err(failed)
+        StoreFile::open(&self.folder.join(&self.lock.table)).map_err(failed)
     }
 
     /// Takes the writer lock. Threads of this process wait for each other; the lock of another process is an error.
     pub fn lock(&self) -> Result<WriterLock<'_>, LockError> {
         let mut idle = self.idle.lock().unwrap_or_else(|e| e.into_inner());
         let file = self.file()?;
-        let (worker, answer) = self.ask(&mut idle, &file, TablesRequest::Take)?;
+        let (worker, answer) =
+            self.ask(&mut idle, &file, TablesRequest::Take(self.lock.clone()))?;
         match answer? {
             Answer::Tables(TablesOutcome::Done) => Ok(WriterLock {
                 worker: Some(worker),
@@ -136,7 +138,7 @@ impl LmdbWriter {
         }
     }
 
-    /// Writes values of samples, for which no lock is needed.
+    /// Writes to environments of one writer, for which no lock is needed.
     pub fn write_values(&self, steps: Vec<TableTransaction>) -> Result<TablesOutcome, H5Error> {
         let mut idle = self.idle.lock().unwrap_or_else(|e| e.into_inner());
         let file = self.file()?;

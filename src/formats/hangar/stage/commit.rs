@@ -11,11 +11,12 @@ use serde_bytes::ByteBuf;
 
 use super::author::Author;
 use super::frame::pack;
+use super::tables::BRANCHES;
 use super::{Stage, StageState, markers};
 use crate::checkout::staging::Expected;
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::hangar::digest::CommitHash;
-use crate::hdf5::lmdb::tables::{BRANCHES, TableOp, TableTransaction};
+use crate::hdf5::lmdb::tables::{TableOp, TableTransaction};
 
 /// Refuses a staging area of another branch, and a branch that moved.
 fn check(expected: &Expected, state: &StageState) -> Result<()> {

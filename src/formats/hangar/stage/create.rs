@@ -4,9 +4,10 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use super::author::Author;
+use super::tables::{BRANCHES, OTHERS, writer};
 use crate::error::{Error, Result};
-use crate::hdf5::lmdb::tables::{BRANCHES, TableOp, TableTransaction, TablesOutcome};
-use crate::hdf5::lmdb::writer::{LmdbWriter, LockError};
+use crate::hdf5::lmdb::tables::{TableOp, TableTransaction, TablesOutcome};
+use crate::hdf5::lmdb::writer::LockError;
 
 /// The version whose format this is.
 const VERSION: &str = "0.5.2";
@@ -27,12 +28,11 @@ pub fn create(top: &Path, author: &Author, program: &Path) -> Result<PathBuf> {
     let config = format!("[USER]\nname = {name}\nemail = {email}\n\n");
     std::fs::write(folder.join("config_user.ini"), config).map_err(about)?;
     std::fs::write(folder.join("README.txt"), README).map_err(about)?;
-    let others = ["ref.lmdb", "hash.lmdb", "stage_ref.lmdb", "stage_hash.lmdb"];
     // liblmdb makes a table of an empty file; the worker that writes tables may not make files.
-    for name in others.into_iter().chain([BRANCHES]) {
+    for name in OTHERS.into_iter().chain([BRANCHES]) {
         File::create_new(folder.join(name)).map_err(about)?;
     }
-    let mut steps: Vec<TableTransaction> = others
+    let mut steps: Vec<TableTransaction> = OTHERS
         .into_iter()
         .map(|table| TableTransaction::new(table, Vec::new()))
         .collect();
@@ -43,7 +43,7 @@ pub fn create(top: &Path, author: &Author, program: &Path) -> Result<PathBuf> {
     ];
     let rows = rows.map(|(key, value)| TableOp::put(key, value));
     steps.push(TableTransaction::new(BRANCHES, rows.into()));
-    let writer = LmdbWriter::new(program, &folder).map_err(about)?;
+    let writer = writer(program, &folder).map_err(about)?;
     let failed = |e: LockError| Error::damaged(e.to_string()).about(folder.display());
     let mut locked = writer.lock().map_err(failed)?;
     match locked.write(steps)? {

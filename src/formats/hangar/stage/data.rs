@@ -27,6 +27,7 @@ use row_key::{random_name, row_key};
 
 use super::Stage;
 use super::schema::ColumnCompression;
+use super::tables::SAMPLES_MAP_SIZE;
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::hangar::record::{Record, RowRecord, Spelling};
 use crate::formats::hangar::schema::{SampleKind, Schema};
@@ -384,7 +385,8 @@ impl DataWriter {
                         checksum: sum,
                     });
                 }
-                let step = TableTransaction::new(&format!("data/{backend}/{}", open.uid), ops);
+                let path = format!("data/{backend}/{}", open.uid);
+                let step = TableTransaction::of_one_writer(&path, SAMPLES_MAP_SIZE, ops);
                 match stage.write_values(vec![step])? {
                     TablesOutcome::Done => {}
                     TablesOutcome::Full => return Ok(None),
