@@ -7,7 +7,7 @@ mod export;
 mod layers;
 mod log;
 mod ls;
-mod staging;
+pub(super) mod staging;
 
 use std::path::PathBuf;
 

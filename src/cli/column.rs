@@ -1,16 +1,14 @@
-//! `npyfs column`: stages columns of a Hangar repository.
+//! `npyfs column`: stages columns of a store that has a staging area.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::{CliError, EXIT_OBJECT};
-use crate::error::Error;
-use crate::formats::hangar::stage::Stage;
-use crate::formats::hangar::stage::schema::{
-    ColumnCompression, NewColumn, NewSamples, dtype_named,
-};
+use super::CliError;
+use super::checkout::staging::{open, refused, stores};
+use crate::checkout::staging::{ColumnError, ColumnRequest, SamplesKind};
 
-/// Work with the columns of a Hangar repository.
+/// The arguments of `npyfs column`; what is shown of it names the stores as their formats do.
 #[derive(clap::Args, Debug)]
+#[command(about = format!("Work with the columns of a {}", stores()))]
 pub struct Args {
     #[command(subcommand)]
     command: Command,
@@ -23,7 +21,7 @@ enum Command {
 
 /// The type of the samples of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Kind {
+enum SampleType {
     /// Arrays of one dtype (.npy)
     Ndarray,
     /// Text (.txt)
@@ -39,7 +37,7 @@ enum Kind {
 struct Create {
     /// Type of its samples
     #[arg(long = "type", value_enum, default_value = "ndarray")]
-    kind: Kind,
+    kind: SampleType,
 
     /// NumPy's name of the dtype: bool, uint8, float32, …
     #[arg(long)]
@@ -57,7 +55,7 @@ struct Create {
     #[arg(long)]
     nested: bool,
 
-    /// Hangar's backend for new samples: 00, 01 or 10
+    /// The store's backend for new samples: 00, 01 or 10 in Hangar
     #[arg(long)]
     backend: Option<String>,
 
@@ -68,7 +66,7 @@ struct Create {
     )]
     compress: Option<String>,
 
-    /// A Hangar repository
+    #[arg(help = format!("A {}", stores()))]
     store: PathBuf,
 
     /// The column's name
@@ -78,67 +76,59 @@ struct Create {
 /// Runs the command.
 pub fn run(args: Args) -> Result<(), CliError> {
     match args.command {
-        Command::Create(create) => run_create(&create),
+        Command::Create(create) => run_create(create),
     }
 }
 
-fn refused(e: Error) -> CliError {
-    CliError {
-        code: EXIT_OBJECT,
-        message: e.message,
-    }
-}
-
-fn run_create(args: &Create) -> Result<(), CliError> {
-    let new = NewColumn {
-        nested: args.nested,
-        samples: samples(args)?,
-    };
-    let stage = Stage::at(Path::new(&args.store)).map_err(|e| CliError::store(e.message))?;
-    stage.create_column(&args.name, &new).map_err(refused)
-}
-
-/// Returns the samples of the new column, as the arguments describe them.
-fn samples(args: &Create) -> Result<NewSamples, CliError> {
-    let only = |kind| {
-        let unused = args.dtype.is_none()
-            && args.shape.is_none()
-            && !args.variable
-            && args.backend.is_none()
-            && args.compress.is_none();
-        match unused {
-            true => Ok(kind),
-            false => Err(CliError::usage(
-                "--dtype, --shape, --variable, --backend and --compress are for arrays",
-            )),
-        }
-    };
-    match args.kind {
-        Kind::Str => return only(NewSamples::Text),
-        Kind::Bytes => return only(NewSamples::Bytes),
-        Kind::Ndarray => {}
-    }
-    let (Some(dtype), Some(shape)) = (&args.dtype, &args.shape) else {
-        return Err(CliError::usage(
-            "a column of arrays needs --dtype and --shape",
-        ));
-    };
-    let dims = shape
-        .split(',')
-        .map(str::trim)
-        .filter(|dim| !dim.is_empty());
-    let dims: Option<Vec<u64>> = dims.map(|dim| dim.parse().ok()).collect();
-    Ok(NewSamples::Arrays {
-        dtype: dtype_named(dtype)
-            .ok_or_else(|| CliError::usage(format!("{dtype}: no dtype that Hangar takes")))?,
-        shape: dims.ok_or_else(|| CliError::usage(format!("{shape}: not a shape")))?,
-        fixed: !args.variable,
-        backend: args.backend.clone(),
-        compression: match &args.compress {
-            Some(text) => {
-                Some(ColumnCompression::parse(text).map_err(|e| CliError::usage(e.message))?)
-            }
-            None => None,
+fn run_create(args: Create) -> Result<(), CliError> {
+    let not_a_shape = |shape: &String| CliError::usage(format!("{shape}: not a shape"));
+    let shape = args
+        .shape
+        .as_ref()
+        .map(|shape| dims(shape).ok_or_else(|| not_a_shape(shape)))
+        .transpose()?;
+    let new = ColumnRequest {
+        name: args.name,
+        kind: match args.kind {
+            SampleType::Ndarray => SamplesKind::Arrays,
+            SampleType::Str => SamplesKind::Text,
+            SampleType::Bytes => SamplesKind::Bytes,
         },
+        nested: args.nested,
+        dtype: args.dtype,
+        shape,
+        variable: args.variable,
+        backend: args.backend,
+        compression: args.compress,
+    };
+    let is_described = new.dtype.is_some()
+        || new.shape.is_some()
+        || new.variable
+        || new.backend.is_some()
+        || new.compression.is_some();
+    match (new.kind, &new.dtype, &new.shape) {
+        (SamplesKind::Text | SamplesKind::Bytes, ..) if is_described => {
+            return Err(CliError::usage(
+                "--dtype, --shape, --variable, --backend and --compress are for arrays",
+            ));
+        }
+        (SamplesKind::Arrays, None, _) | (SamplesKind::Arrays, _, None) => {
+            return Err(CliError::usage(
+                "a column of arrays needs --dtype and --shape",
+            ));
+        }
+        _ => {}
+    }
+    open(&args.store)?.create_column(&new).map_err(|e| match e {
+        ColumnError::Usage(why) => CliError::usage(why),
+        ColumnError::Refused(e) => refused(e),
     })
+}
+
+/// Parses dimensions with commas between them; none for an empty text.
+fn dims(shape: &str) -> Option<Vec<u64>> {
+    let dims = shape.split(',').map(str::trim);
+    dims.filter(|dim| !dim.is_empty())
+        .map(|dim| dim.parse().ok())
+        .collect()
 }

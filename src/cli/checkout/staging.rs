@@ -1,4 +1,4 @@
-//! The checkout commands on a store that has a staging area.
+//! The commands on a store that has a staging area.
 
 use std::path::Path;
 
@@ -9,17 +9,17 @@ use crate::cli::output::{OutputFormat, print};
 use crate::error::Error;
 use crate::formats;
 
-fn refused(e: Error) -> CliError {
+pub(in crate::cli) fn refused(e: Error) -> CliError {
     CliError::object(e.message)
 }
 
 /// Returns what people call stores that have a staging area.
-pub(super) fn stores() -> String {
+pub(in crate::cli) fn stores() -> String {
     formats::registry().staged_names()
 }
 
 /// Opens the staging area of a store.
-fn open(store: &Path) -> Result<Box<dyn Staging>, CliError> {
+pub(in crate::cli) fn open(store: &Path) -> Result<Box<dyn Staging>, CliError> {
     let fail = |e: &dyn std::fmt::Display| CliError::store(format!("{}: {e}", store.display()));
     let store = store.canonicalize().map_err(|e| fail(&e))?;
     let formats = formats::registry();

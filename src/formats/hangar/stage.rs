@@ -152,7 +152,7 @@ impl Stage {
     }
 
     /// Stages a column without samples.
-    pub fn create_column(&self, name: &str, new: &NewColumn) -> Result<()> {
+    fn stage_column(&self, name: &str, new: &NewColumn) -> Result<()> {
         check_name(name.as_bytes(), "column")?;
         let (record, digest) = new.record()?;
         let mut locked = self.lock()?;

@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::difference::{RecordChange, difference};
+use super::schema::{ColumnCompression, NewColumn, NewSamples, dtype_named};
 use super::{Stage, StageState};
-use crate::checkout::staging::{Expected, StagedKind, Staging};
+use crate::checkout::staging::{
+    ColumnError, ColumnRequest, Expected, SamplesKind, StagedKind, Staging,
+};
 use crate::error::Result;
 use crate::formats::hangar::key::shown;
 use crate::printable;
@@ -82,6 +85,36 @@ impl Staging for Stage {
             "{records} records set back, {samples} samples and {files} data files removed\n"
         ))
     }
+
+    fn create_column(&self, new: &ColumnRequest) -> std::result::Result<(), ColumnError> {
+        let column = NewColumn {
+            nested: new.nested,
+            samples: samples(new)?,
+        };
+        Ok(self.stage_column(&new.name, &column)?)
+    }
+}
+
+/// Returns the samples of a new column.
+fn samples(new: &ColumnRequest) -> std::result::Result<NewSamples, ColumnError> {
+    let usage = |why: String| ColumnError::Usage(why);
+    let (dtype, shape) = match (new.kind, &new.dtype, &new.shape) {
+        (SamplesKind::Text, ..) => return Ok(NewSamples::Text),
+        (SamplesKind::Bytes, ..) => return Ok(NewSamples::Bytes),
+        (SamplesKind::Arrays, Some(dtype), Some(shape)) => (dtype, shape),
+        (SamplesKind::Arrays, ..) => {
+            return Err(usage("a column of arrays needs a dtype and a shape".into()));
+        }
+    };
+    let no_dtype = || usage(format!("{dtype}: no dtype that Hangar takes"));
+    let compression = new.compression.as_deref().map(ColumnCompression::parse);
+    Ok(NewSamples::Arrays {
+        dtype: dtype_named(dtype).ok_or_else(no_dtype)?,
+        shape: shape.clone(),
+        fixed: !new.variable,
+        backend: new.backend.clone(),
+        compression: compression.transpose().map_err(|e| usage(e.message))?,
+    })
 }
 
 /// The kind, column and key of a record; no key for that of the column itself.
