@@ -22,7 +22,7 @@ NO_FILTERS = ["blosc2", "bzip2"]
 
 
 def escaped(name):
-    """A file name for an object: what the README says of names, as far as the corpus has them."""
+    """A file name for an object: what docs/reading.md says of names, as far as the corpus has them."""
     bad = {0x25, 0x2F, 0x7F, *range(0x20)}
     raw = name.encode("utf-8", "surrogateescape")
     return b"".join(b"%%%02X" % byte if byte in bad else bytes([byte]) for byte in raw).decode("utf-8", "surrogateescape")
@@ -50,7 +50,7 @@ def objects(group, path="", seen=None):
 
 
 def not_shown(dataset):
-    """Why `.npy` cannot hold a dataset, by the README's list; None if it can."""
+    """Why `.npy` cannot hold a dataset, by the list in docs/reading.md; None if it can."""
     kind = dataset.id.get_type()
     if dataset.id.get_space().get_simple_extent_type() == h5py.h5s.NULL:
         return "null dataspace"
@@ -91,7 +91,7 @@ def judge(mount, names, dataset):
             return None, "both refuse"
         log = [line for line in mount.errors() if f"{escaped(names[-1])}.npy" in line]
         if any(f"({name}) is not known" in line for line in log for name in NO_FILTERS):
-            return None, "filters that the README says are missing"
+            return None, "filters that docs/limits.md says are missing"
         return f"{problem.strerror}; h5py reads {truth.dtype} {truth.shape}; {log[-1:]}", "compared"
     if expected is None:
         if mount.info(os.path.relpath(shown, mount.path)).get("left_out"):

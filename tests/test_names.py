@@ -1,5 +1,5 @@
 """A visible name is the object's own name, escaped by the name alone and reversible, plus our suffix.
-Judge: the table below, written from the README's rules; and unescaping every visible name gives the HDF5 name back."""
+Judge: the table below, written from the rules of docs/reading.md; and unescaping every visible name gives the HDF5 name back."""
 
 import os
 import re

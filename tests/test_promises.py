@@ -1,10 +1,10 @@
 """Every promise of the README has tests: the table in support/promises.py quotes the sentences and names the tests that prove
-them. Judge: the README itself, so that a promise that is reworded or added fails here. That the named tests ran and passed is
+them, as docs/promises.md does. Judge: the README itself, so that a promise that is reworded or added fails here. That the named tests ran and passed is
 seen when the run ends (support/verdict.py); that this would be noticed is tried here."""
 
 import pytest
 
-from support.promises import PROMISES, judge, promises
+from support.promises import PROMISES, explained, judge, promises
 
 pytestmark = pytest.mark.fast
 
@@ -16,6 +16,10 @@ def test_the_readme_makes_exactly_these_promises():
     assert len(made) == len(PROMISES)
     for promise, said in zip(PROMISES, made):
         assert said.startswith(promise)
+
+
+def test_the_page_of_promises_quotes_them_with_their_tests():
+    assert explained() == list(PROMISES.items())
 
 
 def test_a_promise_is_kept_by_tests_that_passed():

@@ -1,5 +1,5 @@
 """The promises of the README: its sentences, and the tests that prove each. Names with a dot are Python's (file and function),
-names with `::` are Rust's (test binary, or `lib`, and path)."""
+names with `::` are Rust's (test binary, or `lib`, and path). docs/promises.md says more about each."""
 
 import pathlib
 import re
@@ -53,11 +53,20 @@ PROMISES = {
 }
 
 
+ROOT = pathlib.Path(__file__).parents[2]
+
+
 def promises():
     """The numbered list under "## Promises", each entry on one line."""
-    readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
-    section = readme.split("## Promises")[1].split("\n## ")[0]
+    section = (ROOT / "README.md").read_text().split("## Promises")[1].split("\n## ")[0]
     return [re.sub(r"\s+", " ", entry).strip() for entry in re.split(r"^\d+\. ", section, flags=re.M)[1:]]
+
+
+def explained():
+    """[(promise, tests)] of docs/promises.md: what each section quotes, and the tests that it lists."""
+    sections = re.split(r"^## \d+\. .*$", (ROOT / "docs/promises.md").read_text(), flags=re.M)[1:]
+    return [(" ".join(re.findall(r"^> (.*)$", section, flags=re.M)), re.findall(r"^\* `(\w+(?:\.|::)[\w:]+)`$", section, flags=re.M))
+            for section in sections]
 
 
 def judge(results, table=None, *, with_rust=True):

@@ -34,7 +34,7 @@ def without_metadata(dtype):
 
 
 def text_array(values, shape, utf8):
-    """Variable-length texts (a flat list of bytes) at the smallest fixed width: the rules of the README."""
+    """Variable-length texts (a flat list of bytes) at the smallest fixed width: the rules of docs/reading.md."""
     if utf8:
         try:
             texts = [value.decode("utf-8") for value in values]
