@@ -1,5 +1,6 @@
 //! The command line: subcommands, and the errors and exit codes that they end with.
 
+mod accounts;
 pub mod cat;
 pub mod checkout;
 pub mod column;

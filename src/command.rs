@@ -1,7 +1,9 @@
 //! The `npyfs` command: parses, runs, and turns an error into one line and an exit code.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
+use crate::cli::mount::helper::{Call, MountArgs, UnmountArgs};
 use crate::cli::{self, Cli};
 use crate::dataset::chunked;
 use crate::hdf5::lmdb::writer as lmdb_writer;
@@ -32,9 +34,23 @@ pub fn main() -> ExitCode {
         }
     }
     heap::return_large_blocks();
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(refusal) if refusal.use_stderr() => {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let done = match Call::of(&arguments) {
+        Some(Call::Mount(call)) => parsed::<MountArgs>(call).map(MountArgs::run),
+        Some(Call::Unmount(call)) => parsed::<UnmountArgs>(call).map(UnmountArgs::run),
+        None => parsed::<Cli>(arguments).map(Cli::run),
+    };
+    match done {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) => error.report(),
+        Err(code) => code,
+    }
+}
+
+/// Parses arguments; prints why it cannot, or the help that was asked for, and returns the exit code then.
+fn parsed<T: Parser>(arguments: Vec<OsString>) -> Result<T, ExitCode> {
+    T::try_parse_from(arguments).map_err(|refusal| {
+        if refusal.use_stderr() {
             let text = refusal.to_string();
             let reason = text.split("\n\n").next().unwrap_or_default();
             let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -42,14 +58,8 @@ pub fn main() -> ExitCode {
             cli::say(&format!("{reason} (see npyfs --help)"));
             return ExitCode::from(cli::EXIT_USAGE);
         }
-        Err(help) => {
-            // Nothing is left to do when the terminal cannot take the text either.
-            let _ = help.print();
-            return ExitCode::SUCCESS;
-        }
-    };
-    match cli.run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => error.report(),
-    }
+        // Nothing is left to do when the terminal cannot take the text either.
+        let _ = refusal.print();
+        ExitCode::SUCCESS
+    })
 }

@@ -15,17 +15,20 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use crate::checkout::checkouts::Checkouts;
 use crate::cli::log::kept;
 use crate::cli::options::{self, MountOptions};
-use crate::cli::{CliError, say};
+use crate::cli::{CliError, accounts, say};
 use crate::formats;
 use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
 use crate::io::storage::Disk;
 use crate::mount::fs::{Fs, OpenError};
+use crate::mount::fuse::inherited::{self, Inherited};
 use crate::mount::fuse::session::{Appearance, Session};
 use crate::mount::fuse::{table, unmount};
 use crate::options::FsOptions;
 
 mod background;
+pub mod helper;
+mod notify;
 
 /// Mount a store as a directory of .npy files.
 ///
@@ -61,19 +64,49 @@ pub struct Args {
     #[arg(help = options::store_help())]
     store: PathBuf,
 
-    /// An empty directory
+    /// An empty directory; or /dev/fd/N, a descriptor of /dev/fuse that another program opened and mounted
     #[arg(value_name = "MOUNTPOINT")]
     mount_point: PathBuf,
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> Result<(), CliError> {
+pub fn run(mut args: Args) -> Result<(), CliError> {
     let options =
         options::parse(args.options.iter().map(String::as_str)).map_err(CliError::usage)?;
-    if args.foreground {
-        serve(&args, options)
-    } else {
-        background::start(&args)
+    args.checkout = one_of("checkout", args.checkout, options.checkout.clone())?;
+    args.checkouts = one_of("checkouts", args.checkouts, options.checkouts.clone())?;
+    if args.store.is_dir() && args.mount_point.is_file() {
+        // Said before the directory is found to be no store.
+        let shown = args.mount_point.display();
+        return Err(CliError::mount(format!(
+            "mount point {shown} is not a directory (the order is STORE MOUNTPOINT)"
+        )));
+    }
+    if !args.foreground {
+        return background::start(&args);
+    }
+    // Before anything else is opened.
+    let inherited = inherited::number(&args.mount_point)
+        .map(|number| inherited::take(number).map_err(|why| unusable(&args.mount_point, &why)));
+    serve(&args, options, inherited.transpose()?)
+}
+
+/// Returns the error of a descriptor that cannot be served.
+fn unusable(mount_point: &Path, reason: &io::Error) -> CliError {
+    CliError::mount(format!("descriptor {} {reason}", mount_point.display()))
+}
+
+/// Returns what was said by an argument, or by a mount option of the same name.
+fn one_of<T: PartialEq>(
+    name: &str,
+    argument: Option<T>,
+    option: Option<T>,
+) -> Result<Option<T>, CliError> {
+    match (argument, option) {
+        (Some(argument), Some(option)) if argument != option => Err(CliError::usage(format!(
+            "--{name} and -o {name}= say different things"
+        ))),
+        (argument, option) => Ok(argument.or(option)),
     }
 }
 
@@ -86,7 +119,7 @@ fn raise_file_limit() {
 }
 
 /// Mounts, and serves until the mount ends.
-fn serve(args: &Args, options: MountOptions) -> Result<(), CliError> {
+fn serve(args: &Args, options: MountOptions, inherited: Option<Inherited>) -> Result<(), CliError> {
     raise_file_limit();
     if args.announce {
         background::leave_terminal(&args.mount_point);
@@ -97,20 +130,15 @@ fn serve(args: &Args, options: MountOptions) -> Result<(), CliError> {
         .canonicalize()
         .or_else(|_| std::path::absolute(&args.store))
         .unwrap_or(args.store.clone());
-    if options.writable == Some(true) && args.checkout.is_none() {
-        say(
-            "mounted read-only: rw needs --checkout NAME, the checkout that what is written goes to",
-        );
-    }
     let writable = args.checkout.is_some() && options.writable != Some(false);
     let checkouts = checkouts(args, &store)?;
     let Some(name) = args.checkout.as_deref().filter(|_| writable) else {
-        return serve_store(args, options, &store, &checkouts, writable);
+        return serve_store(args, options, &store, &checkouts, writable, inherited);
     };
     let missing = checkouts
         .missing(name)
         .map_err(|e| CliError::store(e.message))?;
-    let mounted = serve_store(args, options, &store, &checkouts, writable);
+    let mounted = serve_store(args, options, &store, &checkouts, writable, inherited);
     // Before there was a mount. Later this removes nothing that anything was written in.
     if mounted.is_err() {
         let taken_back = checkouts.take_back(name, &missing);
@@ -126,9 +154,63 @@ fn serve_store(
     store: &Path,
     checkouts: &Checkouts,
     writable: bool,
+    inherited: Option<Inherited>,
 ) -> Result<(), CliError> {
-    let fs = open(args, store, options.fs, checkouts, writable)?;
-    let mount_point = check_mount_point(&args.mount_point, store)?;
+    let says_read_only = options.writable == Some(true) && args.checkout.is_none();
+    let fs = open(args, store, options.fs.clone(), checkouts, writable)?;
+    let (session, shown) = match inherited {
+        Some(inherited) => {
+            kept::keep(&fs, store, &args.mount_point, !args.announce);
+            let session = Session::serve(fs, inherited);
+            let session = session.map_err(|why| {
+                CliError::mount(format!(
+                    "cannot serve {}: {why}",
+                    args.mount_point.display()
+                ))
+            })?;
+            (session, args.mount_point.display().to_string())
+        }
+        None => {
+            let mount_point = check_mount_point(&args.mount_point, store)?;
+            kept::keep(&fs, store, &mount_point, !args.announce);
+            let session = mount(fs, &mount_point, options, store, writable)?;
+            (session, mount_point.display().to_string())
+        }
+    };
+    if says_read_only {
+        say("mounted read-only: rw needs checkout=NAME, the checkout that what is written goes to");
+    }
+    if args.announce {
+        // If nobody listens any more, dropping the session unmounts.
+        background::detach(session.device())
+            .map_err(|reason| CliError::mount(format!("cannot mount at {shown}: {reason}")))?;
+    } else {
+        let read_ahead = session.read_ahead().map_or_else(
+            |reason| format!("read-ahead stays as it is: {reason}"),
+            |kib| format!("read-ahead {kib} KiB"),
+        );
+        let store = store.display();
+        say(&format!("mounted {store} at {shown}; {read_ahead}"));
+        notify::notify(&format!("READY=1\nSTATUS=Serving {store} at {shown}"));
+    }
+    let at_end = || {
+        if !args.announce {
+            notify::notify("STOPPING=1");
+        }
+    };
+    session
+        .run(at_end)
+        .map_err(|reason| CliError::mount(format!("serving {shown} ended: {reason}")))
+}
+
+/// Mounts at an empty directory.
+fn mount(
+    fs: Fs,
+    mount_point: &Path,
+    options: MountOptions,
+    store: &Path,
+    writable: bool,
+) -> Result<Session, CliError> {
     check_rights(options.allow_other)?;
     let appearance = Appearance {
         fsname: options
@@ -138,30 +220,11 @@ fn serve_store(
         default_permissions: options.default_permissions,
         writable,
     };
-    let failed = |reason: io::Error| {
+    Session::mount(fs, mount_point, &appearance).map_err(|reason| {
         CliError::mount(format!(
             "cannot mount at {}: {reason}",
             mount_point.display()
         ))
-    };
-    kept::keep(&fs, store, &mount_point, !args.announce);
-    let session = Session::mount(fs, &mount_point, &appearance).map_err(failed)?;
-    if args.announce {
-        // If nobody listens any more, dropping the session unmounts.
-        background::detach(session.device()).map_err(failed)?;
-    } else {
-        let read_ahead = session.read_ahead().map_or_else(
-            |reason| format!("read-ahead stays as it is: {reason}"),
-            |kib| format!("read-ahead {kib} KiB"),
-        );
-        say(&format!(
-            "mounted {} at {}; {read_ahead}",
-            store.display(),
-            mount_point.display()
-        ));
-    }
-    session.run().map_err(|reason| {
-        CliError::mount(format!("serving {} ended: {reason}", mount_point.display()))
     })
 }
 
@@ -234,7 +297,7 @@ fn check_mount_point(given: &Path, store: &Path) -> Result<PathBuf, CliError> {
         .and_then(|()| given.metadata())
     {
         Ok(metadata) if metadata.is_dir() => {}
-        Ok(_) => return refuse("is not a directory"),
+        Ok(_) => return refuse("is not a directory (the order is STORE MOUNTPOINT)"),
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
             let remedy = if top.is_some_and(|top| top.is_ours()) {
                 "npyfs umount"
@@ -246,13 +309,20 @@ fn check_mount_point(given: &Path, store: &Path) -> Result<PathBuf, CliError> {
             ));
         }
         Err(error) if error.kind() == ErrorKind::NotFound => return refuse("does not exist"),
+        // Another user's.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied && top.is_some() => {}
         Err(error) => return Err(failed(error)),
     }
     let waiting = match top {
-        Some(top) if top.is_ours() => return refuse("is already mounted by npyfs"),
+        Some(top) if top.is_ours() => {
+            return refuse(&format!("is already mounted by npyfs{}", by_whom(&top)));
+        }
         // Looking into a directory that waits for its first mount would call for that mount: us.
         Some(top) if top.is_automount() => true,
-        Some(top) => return refuse(&format!("is already mounted ({})", top.fstype)),
+        Some(top) => {
+            let (fstype, by_whom) = (&top.fstype, by_whom(&top));
+            return refuse(&format!("is already mounted ({fstype}{by_whom})"));
+        }
         None => false,
     };
     let path = given.canonicalize().map_err(failed)?;
@@ -266,6 +336,15 @@ fn check_mount_point(given: &Path, store: &Path) -> Result<PathBuf, CliError> {
         return refuse("is not empty");
     }
     Ok(path)
+}
+
+/// Returns the words for the user whose mount it is, if that is another one.
+fn by_whom(top: &table::Mounted) -> String {
+    let me = rustix::process::geteuid().as_raw();
+    match top.owner {
+        Some(owner) if owner != me => format!(", by {}", accounts::name_of_user(owner)),
+        _ => String::new(),
+    }
 }
 
 /// Checks for the usual reasons for which the kernel or the helper would refuse.

@@ -1,11 +1,18 @@
 //! The options of a mount: `-o a,b=c`, from text to values.
 //!
-//! Only the text is judged. Stores, users and mount points are not looked for.
+//! Judges the text, and looks up users and groups that are named. Stores and mount points are not looked for.
+
+mod generic;
+mod list;
+mod values;
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
+use super::accounts;
 use crate::formats;
 use crate::options::{External, FsOptions};
+use values::{id, not_empty, separator, size, umask};
 
 /// The values of the mount options.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +27,10 @@ pub struct MountOptions {
     pub writable: Option<bool>,
     /// The source shown in the mount table.
     pub fsname: Option<String>,
+    /// The checkout to show or to write in.
+    pub checkout: Option<String>,
+    /// The directory of the checkouts.
+    pub checkouts: Option<PathBuf>,
     /// The options of the view of the store.
     pub fs: FsOptions,
 }
@@ -47,12 +58,28 @@ const KNOWN: &[MountOption] = &[
     MountOption {
         name: "ro",
         set: Setter::Flag(|to| to.writable = Some(false)),
-        help: "read-only, with --checkout as well: shows that checkout",
+        help: "read-only; of a checkout: shows it, and nobody can write in it meanwhile",
     },
     MountOption {
         name: "rw",
         set: Setter::Flag(|to| to.writable = Some(true)),
-        help: "writable; needs --checkout, and is read-only without",
+        help: "writable; needs a checkout, and is read-only without one",
+    },
+    MountOption {
+        name: "checkout",
+        set: Setter::Value("NAME", |to, text| {
+            to.checkout = Some(not_empty(text)?);
+            Ok(())
+        }),
+        help: "as --checkout: what is written goes to the checkout NAME",
+    },
+    MountOption {
+        name: "checkouts",
+        set: Setter::Value("DIR", |to, text| {
+            to.checkouts = Some(not_empty(text)?.into());
+            Ok(())
+        }),
+        help: "as --checkouts: directory of the checkouts [STORE.checkouts]",
     },
     MountOption {
         name: "allow_other",
@@ -66,13 +93,21 @@ const KNOWN: &[MountOption] = &[
     },
     MountOption {
         name: "uid",
-        set: Setter::Value("N", |to, text| id(text).map(|id| to.fs.uid = Some(id))),
-        help: "owner of every entry [owner of the store]",
+        set: Setter::Value("USER", |to, text| {
+            let found = id(text).or_else(|| accounts::user(text));
+            to.fs.uid = Some(found.ok_or("expected a user, by number or name")?);
+            Ok(())
+        }),
+        help: "owner of every entry, by number or name [owner of the store]",
     },
     MountOption {
         name: "gid",
-        set: Setter::Value("N", |to, text| id(text).map(|id| to.fs.gid = Some(id))),
-        help: "group of every entry [group of the store]",
+        set: Setter::Value("GROUP", |to, text| {
+            let found = id(text).or_else(|| accounts::group(text));
+            to.fs.gid = Some(found.ok_or("expected a group, by number or name")?);
+            Ok(())
+        }),
+        help: "group of every entry, by number or name [group of the store]",
     },
     MountOption {
         name: "umask",
@@ -84,7 +119,8 @@ const KNOWN: &[MountOption] = &[
     MountOption {
         name: "fsname",
         set: Setter::Value("NAME", |to, text| {
-            fsname(text).map(|name| to.fsname = Some(name))
+            to.fsname = Some(not_empty(text)?);
+            Ok(())
         }),
         help: "source shown in the mount table [path of the store]",
     },
@@ -158,15 +194,19 @@ const FOR_OTHERS: &str = "allow-for-others";
 /// Parses option lists in the order given; of two equal options the last counts.
 pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<MountOptions, String> {
     let mut options = MountOptions::default();
-    for item in lists.into_iter().flat_map(split) {
-        let (name, value) = match item.split_once('=') {
-            Some((name, value)) => (name, Some(value)),
-            None => (item.as_str(), None),
-        };
-        let known = KNOWN
-            .iter()
-            .find(|known| known.name == name)
-            .ok_or_else(|| unknown(name))?;
+    for item in lists.into_iter().flat_map(list::items) {
+        let (name, value) = list::name_and_value(item);
+        if name == "remount" {
+            return Err(
+                "option remount: a mount of npyfs cannot be changed: unmount it, and mount it anew"
+                    .to_owned(),
+            );
+        }
+        if generic::is_taken(name) {
+            continue;
+        }
+        let known = find(name).ok_or_else(|| unknown(name))?;
+        let value = value.as_deref();
         match (&known.set, value) {
             (Setter::Flag(set), None) => set(&mut options),
             (Setter::Flag(_), Some(_)) => return Err(format!("option {name} takes no value")),
@@ -197,6 +237,25 @@ pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<MountOption
     Ok(options)
 }
 
+/// Returns the option of this name.
+fn find(name: &str) -> Option<&'static MountOption> {
+    KNOWN.iter().find(|known| known.name == name)
+}
+
+/// Returns a list without the options that nobody knows, and the names of these.
+pub fn without_unknown(list: &str) -> (String, Vec<String>) {
+    let (mut known, mut unknown) = (Vec::new(), Vec::new());
+    for item in list::items(list) {
+        let (name, _) = list::name_and_value(item);
+        if find(name).is_some() || generic::is_taken(name) || name == "remount" {
+            known.push(item);
+        } else {
+            unknown.push(name.to_owned());
+        }
+    }
+    (known.join(","), unknown)
+}
+
 /// Returns the help of the argument that is a store.
 pub fn store_help() -> String {
     let formats = formats::registry().names();
@@ -213,7 +272,11 @@ pub fn help() -> String {
         let help = known.help.replace("FORMATS", &formats);
         let _ = writeln!(text, "  {:<20} {help}", spelling(known));
     }
-    text.push_str("SIZE is a number of bytes, or of K, M, G or T: powers of 1024.");
+    text.push_str(
+        "SIZE is a number of bytes, or of K, M, G or T: powers of 1024.\n\
+         Options of mount(8) for all types of file systems, such as nofail, noauto, user and x-..., are taken as well;\n\
+         a mount is nosuid, nodev, noexec and noatime, whatever they say.",
+    );
     text
 }
 
@@ -229,93 +292,6 @@ fn spelling(known: &MountOption) -> String {
 fn unknown(name: &str) -> String {
     let known: Vec<String> = KNOWN.iter().map(spelling).collect();
     format!("unknown option {name:?}; known: {}", known.join(", "))
-}
-
-/// Splits a list at commas. A backslash takes the special meaning from a comma or another backslash.
-fn split(list: &str) -> Vec<String> {
-    let mut items = vec![String::new()];
-    let mut characters = list.chars().peekable();
-    while let Some(character) = characters.next() {
-        if character == ',' {
-            items.push(String::new());
-            continue;
-        }
-        let escaped = if character == '\\' {
-            characters.next_if(|next| matches!(next, ',' | '\\'))
-        } else {
-            None
-        };
-        if let Some(item) = items.last_mut() {
-            item.push(escaped.unwrap_or(character));
-        }
-    }
-    items.retain(|item| !item.is_empty());
-    items
-}
-
-/// Parses the number of a user or group.
-fn id(text: &str) -> Result<u32, &'static str> {
-    // The highest number means "no user" to the kernel.
-    digits(text, 10)
-        .and_then(|n| u32::try_from(n).ok())
-        .filter(|&id| id != u32::MAX)
-        .ok_or("expected a number")
-}
-
-/// Parses permission bits.
-fn umask(text: &str) -> Result<u32, &'static str> {
-    digits(text, 8)
-        .and_then(|n| u32::try_from(n).ok())
-        .filter(|&bits| bits <= 0o777)
-        .ok_or("expected permission bits in octal, such as 022")
-}
-
-/// Parses a source for the mount table.
-fn fsname(text: &str) -> Result<String, &'static str> {
-    if text.is_empty() || text.contains('\0') {
-        Err("expected a name")
-    } else {
-        Ok(text.to_owned())
-    }
-}
-
-/// Parses the character that stands for `#`.
-fn separator(text: &str) -> Result<u8, &'static str> {
-    match text.as_bytes() {
-        &[byte] if byte.is_ascii_punctuation() && !b"/%,.".contains(&byte) => Ok(byte),
-        _ => Err(
-            "expected one ASCII character that is no letter or digit and none of / % , . or a space",
-        ),
-    }
-}
-
-/// Parses a number of bytes with a unit.
-fn size(text: &str) -> Result<u64, &'static str> {
-    let split = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let shift = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => Some(0),
-        "k" | "kb" | "kib" => Some(10),
-        "m" | "mb" | "mib" => Some(20),
-        "g" | "gb" | "gib" => Some(30),
-        "t" | "tb" | "tib" => Some(40),
-        _ => None,
-    };
-    shift
-        .zip(digits(number, 10))
-        .and_then(|(shift, number)| number.checked_mul(1 << shift))
-        .ok_or("expected a size such as 64M or 2GiB")
-}
-
-/// Parses digits: no sign, unlike `from_str_radix`.
-fn digits(text: &str, radix: u32) -> Option<u64> {
-    if text.chars().all(|c| c.is_digit(radix)) {
-        u64::from_str_radix(text, radix).ok()
-    } else {
-        None
-    }
 }
 
 #[cfg(test)]
@@ -368,59 +344,22 @@ mod tests {
     }
 
     #[test]
-    fn sizes() {
-        let of = |text: &str| size(text).ok();
-        assert_eq!(
-            (of("0"), of("17"), of("17b"), of("3k")),
-            (Some(0), Some(17), Some(17), Some(3072))
-        );
-        assert_eq!(
-            (of("1MiB"), of("1mb"), of("1G"), of("1t")),
-            (Some(1 << 20), Some(1 << 20), Some(1 << 30), Some(1 << 40))
-        );
-        for bad in [
-            "",
-            "M",
-            "-1",
-            "+1",
-            "1.5G",
-            "1 M",
-            "1x",
-            "1MiBs",
-            "99999999999999999999",
-            "99999999999T",
-        ] {
-            assert_eq!(of(bad), None, "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn separators() {
-        for good in ["#", "@", "_", "-", "~", "\\"] {
-            assert_eq!(separator(good).ok(), Some(good.as_bytes()[0]));
-        }
-        for bad in [
-            "", "a", "7", "/", "%", ",", ".", " ", "\n", "\u{7f}", "##", "\u{e9}",
-        ] {
-            assert!(separator(bad).is_err(), "{bad:?}");
-        }
-        assert!(refusal("sep=\\,").contains("one ASCII character"));
-    }
-
-    #[test]
     fn refusals_name_the_option() {
         let unknown = refusal("uid=1,nonsense=3");
         assert!(
             unknown.contains("\"nonsense\"")
                 && KNOWN.iter().all(|known| unknown.contains(known.name))
         );
+        assert!(refusal("sep=\\,").contains("one ASCII character"));
         assert_eq!(refusal("xattrs=1"), "option xattrs takes no value");
-        assert_eq!(refusal("uid"), "option uid needs a value: uid=N");
+        assert_eq!(refusal("uid"), "option uid needs a value: uid=USER");
         for bad in [
             "uid=",
             "uid=-1",
             "uid=4294967295",
-            "gid=root",
+            "gid=no such group",
+            "checkout=",
+            "checkouts=",
             "umask=8",
             "umask=1000",
             "umask=",
@@ -432,6 +371,49 @@ mod tests {
                 "{bad}"
             );
         }
+    }
+
+    #[test]
+    fn users_and_groups_by_name() {
+        let options = parse(["uid=root,gid=root"]).unwrap();
+        assert_eq!((options.fs.uid, options.fs.gid), (Some(0), Some(0)));
+        // A number is never looked up.
+        assert_eq!(
+            parse(["uid=4000000001"]).unwrap().fs.uid,
+            Some(4_000_000_001)
+        );
+    }
+
+    #[test]
+    fn checkouts() {
+        let options = parse(["checkout=work,checkouts=/a\\,b"]).unwrap();
+        assert_eq!(options.checkout.as_deref(), Some("work"));
+        assert_eq!(options.checkouts.as_deref(), Some("/a,b".as_ref()));
+    }
+
+    #[test]
+    fn options_of_every_file_system_are_taken() {
+        let lists = [
+            "defaults,nosuid,nodev,noexec,noatime,auto,noauto,user,nofail,_netdev,x-systemd.automount,comment=a b",
+            "dev,suid,exec,users,X-mount.mkdir=0755,x-gvfs-show,user=me,relatime,lazytime,sync,silent,group,owner",
+        ];
+        let taken = parse(lists).unwrap();
+        assert_eq!(format!("{taken:?}"), format!("{:?}", parse([]).unwrap()));
+        for bad in ["x", "commentary", "nonofail", "nofails", "context=x"] {
+            assert!(refusal(bad).contains("unknown option"), "{bad}");
+        }
+        assert!(refusal("ro,remount").contains("unmount it"));
+    }
+
+    #[test]
+    fn the_unknown_can_be_left_out() {
+        assert_eq!(
+            without_unknown(r"ro,what=a\,b,nofail,fsname=c\,d,huh,uid=x"),
+            (
+                r"ro,nofail,fsname=c\,d,uid=x".to_owned(),
+                vec!["what".to_owned(), "huh".to_owned()]
+            )
+        );
     }
 
     #[test]

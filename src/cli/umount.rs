@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use crate::cli::{CliError, log, say};
+use crate::cli::{CliError, accounts, log, say};
 use crate::journal::Line;
 use crate::mount::fuse::table;
 use crate::mount::fuse::unmount::unmount;
@@ -40,6 +40,13 @@ pub struct Args {
     lazy: bool,
 }
 
+impl Args {
+    /// The arguments of a call by another command.
+    pub(super) fn new(mount_point: PathBuf, lazy: bool) -> Self {
+        Self { mount_point, lazy }
+    }
+}
+
 /// Runs the command.
 pub fn run(args: Args) -> Result<(), CliError> {
     let shown = args.mount_point.display();
@@ -57,6 +64,20 @@ pub fn run(args: Args) -> Result<(), CliError> {
         }
         Some(ours) => ours,
     };
+    let me = rustix::process::geteuid();
+    if let Some(owner) = mounted.owner
+        && !me.is_root()
+        && owner != me.as_raw()
+    {
+        let name = accounts::name_of_user(owner);
+        let who = match owner {
+            0 => "root".to_owned(),
+            _ => format!("{name} and root"),
+        };
+        return Err(CliError::mount(format!(
+            "{shown} is a mount of {name}: only {who} can unmount it"
+        )));
+    }
     let WriteStatus {
         unfinished,
         waiting,

@@ -6,6 +6,7 @@
 
 mod adapter;
 mod files;
+pub mod inherited;
 mod listing;
 mod reply;
 mod scheduling;

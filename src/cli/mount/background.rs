@@ -1,6 +1,6 @@
 //! Mounting in the background: the process in front, and the one that lets go of it and serves.
 //!
-//! The word between them is one line on a pipe: the device number of the mount. It is sent only
+//! The word between them is one line on a pipe: the device number of the mount, or that a descriptor is served. It is sent only
 //! after the mount answers requests. If the process in front is gone by then, the mount is taken
 //! back.
 
@@ -19,8 +19,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::Args;
 use crate::cli::CliError;
-use crate::mount::fuse::table;
 use crate::mount::fuse::unmount::unmount;
+use crate::mount::fuse::{inherited, table};
 
 /// The time that a mount may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,13 +31,19 @@ const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Mounts in another process and returns when the mount has answered this one.
 pub(super) fn start(args: &Args) -> Result<(), CliError> {
     let shown = args.mount_point.display();
+    let descriptor = inherited::number(&args.mount_point);
+    if let Some(number) = descriptor {
+        // The other process inherits it in its turn.
+        inherited::check(number).map_err(|why| super::unusable(&args.mount_point, &why))?;
+    }
     // A caller who stands in the mount point still sees the directory below through a relative
     // path.
     let path = table::resolve(&args.mount_point).unwrap_or_else(|_| args.mount_point.clone());
     let mut child = command(args).spawn().map_err(|error| {
         CliError::mount(format!("cannot start a process in the background: {error}"))
     })?;
-    let word = child.stdout.take().map(|pipe| wait(pipe, &path));
+    let seen = descriptor.is_none().then_some(path.as_path());
+    let word = child.stdout.take().map(|pipe| wait(pipe, seen));
     match word {
         Some(Announcement::Matches) => Ok(()),
         Some(Announcement::Mismatch) => {
@@ -94,16 +100,18 @@ enum Announcement {
 }
 
 /// Waits for the announcement, in a thread of its own: neither reading the pipe nor `stat` of a mount has a time limit.
-fn wait(pipe: ChildStdout, mount_point: &Path) -> Announcement {
+/// Where there is no mount point to look at, the word is taken for it.
+fn wait(pipe: ChildStdout, mount_point: Option<&Path>) -> Announcement {
     let (sender, heard) = channel();
-    let mount_point = mount_point.to_owned();
+    let mount_point = mount_point.map(Path::to_owned);
     thread::spawn(move || {
         let mut line = String::new();
         let read = BufReader::new(pipe).read_line(&mut line);
         let heard = if read.is_ok() && line.ends_with('\n') {
-            match mount_point.metadata() {
-                Ok(seen) if announcement(seen.dev()) == line => Announcement::Matches,
-                _ => Announcement::Mismatch,
+            match mount_point.map(|path| path.metadata()) {
+                None => Announcement::Matches,
+                Some(Ok(seen)) if announcement(Some(seen.dev())) == line => Announcement::Matches,
+                Some(_) => Announcement::Mismatch,
             }
         } else {
             Announcement::Ended
@@ -117,9 +125,12 @@ fn wait(pipe: ChildStdout, mount_point: &Path) -> Announcement {
     }
 }
 
-/// Returns the line that announces a mount.
-fn announcement(device: Dev) -> String {
-    format!("{}:{}\n", major(device), minor(device))
+/// Returns the line that announces a mount, by its device number if it has been made here.
+fn announcement(device: Option<Dev>) -> String {
+    match device {
+        Some(device) => format!("{}:{}\n", major(device), minor(device)),
+        None => "served\n".to_owned(),
+    }
 }
 
 /// Returns the error of a child that has ended, or is about to, and has printed why.
@@ -180,7 +191,7 @@ fn own_session() {
 }
 
 /// Announces the mount to the process in front, and lets go of everything this one had from the caller.
-pub(super) fn detach(device: Dev) -> io::Result<()> {
+pub(super) fn detach(device: Option<Dev>) -> io::Result<()> {
     own_session();
     // Process lists would show the name of the link it was started by.
     let _ = rustix::thread::set_name(c"npyfs");

@@ -12,7 +12,7 @@ use crate::mount::fs::{Fs, FsError};
 
 /// A view of a store as `fuser` wants to see it.
 pub(super) struct Adapter {
-    pub(super) fs: Fs,
+    pub(super) fs: Arc<Fs>,
     /// The kernel lets files be mapped that are opened for direct reads (Linux 6.6).
     pub(super) maps_direct: bool,
     link: Arc<Link>,
@@ -52,7 +52,7 @@ impl Adapter {
         let about = link.clone();
         fs.report_serving(Box::new(move || about.scheduling.report()));
         Self {
-            fs,
+            fs: Arc::new(fs),
             maps_direct: false,
             link,
         }

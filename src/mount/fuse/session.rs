@@ -6,6 +6,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use signal_hook::iterator::Signals;
 use crate::io::thread;
 use crate::mount::fs::Fs;
 use crate::mount::fuse::adapter::Adapter;
+use crate::mount::fuse::inherited::Inherited;
 use crate::mount::fuse::table;
 use crate::mount::fuse::unmount::unmount;
 
@@ -58,11 +60,18 @@ enum Event {
 
 /// A mounted view that answers the kernel.
 pub struct Session {
-    mount_point: PathBuf,
-    device: Dev,
+    place: Place,
     read_ahead: Result<u64, String>,
     events: Receiver<Event>,
     over: bool,
+}
+
+/// What a session serves.
+enum Place {
+    /// A mount of its own.
+    Own { mount_point: PathBuf, device: Dev },
+    /// A mount that belongs to others, which the end of the session does not take away.
+    Others(Arc<Fs>),
 }
 
 impl Session {
@@ -83,8 +92,10 @@ impl Session {
         let _ = note.set(read_ahead.clone());
         let serving = serving.spawn()?;
         let session = Self {
-            mount_point: mount_point.to_owned(),
-            device: mounted.device,
+            place: Place::Own {
+                mount_point: mount_point.to_owned(),
+                device: mounted.device,
+            },
             read_ahead,
             events,
             over: false,
@@ -93,9 +104,45 @@ impl Session {
         Ok(session)
     }
 
-    /// The device number of the mount.
-    pub fn device(&self) -> Dev {
-        self.device
+    /// Starts serving `fs` to a mount that another program made, with the options that it chose.
+    pub fn serve(fs: Fs, inherited: Inherited) -> io::Result<Self> {
+        let (sender, events) = channel();
+        forward_signals(sender.clone())?;
+        let (note, window) = (fs.read_ahead().clone(), fs.window());
+        let adapter = Adapter::new(fs);
+        let (link, fs) = (adapter.link().clone(), adapter.fs.clone());
+        let mut config = Config::default();
+        config.n_threads = Some(threads());
+        let Inherited { descriptor, device } = inherited;
+        // Who is let in was decided by the mount: the kernel asks for nobody else.
+        let serving = fuser::Session::from_fd(adapter, descriptor, SessionACL::All, config)
+            .map_err(|e| match e.kind() {
+                io::ErrorKind::PermissionDenied => io::Error::other("nothing is mounted with it"),
+                _ => e,
+            })?;
+        link.set(&serving)?;
+        let read_ahead = match device {
+            Some(device) => raise_read_ahead(device, window >> 10),
+            None => Err("the kernel does not tell which mount it is".to_owned()),
+        };
+        let _ = note.set(read_ahead.clone());
+        let serving = serving.spawn()?;
+        let session = Self {
+            place: Place::Others(fs),
+            read_ahead,
+            events,
+            over: false,
+        };
+        watch(serving, sender)?;
+        Ok(session)
+    }
+
+    /// The device number of the mount, if it is the session's own.
+    pub fn device(&self) -> Option<Dev> {
+        match &self.place {
+            Place::Own { device, .. } => Some(*device),
+            Place::Others(_) => None,
+        }
     }
 
     /// The kernel's read-ahead in KiB, or why it could not be raised.
@@ -103,9 +150,12 @@ impl Session {
         self.read_ahead.as_ref().copied().map_err(String::as_str)
     }
 
-    /// Serves until the mount is gone: unmounted from outside, or by us after a signal.
-    pub fn run(mut self) -> io::Result<()> {
-        match self.events.recv() {
+    /// Serves until the mount is gone: unmounted from outside, or by us after a signal. `at_end` is called when the end
+    /// begins.
+    pub fn run(mut self, at_end: impl FnOnce()) -> io::Result<()> {
+        let event = self.events.recv();
+        at_end();
+        match event {
             Ok(Event::Signal) => {
                 self.stop();
                 Ok(())
@@ -119,12 +169,21 @@ impl Session {
         }
     }
 
-    /// Unmounts. Users of the mount get a moment to finish; a second signal takes it from them.
+    /// Unmounts. Users of the mount get a moment to finish; a second signal takes it from them. A mount of others stays:
+    /// what was written there is stored.
     fn stop(&mut self) {
+        let mount_point = match &self.place {
+            Place::Own { mount_point, .. } => mount_point,
+            Place::Others(fs) => {
+                // Nobody is left to be told of a failure, but for the log that the target keeps.
+                let _ = fs.close();
+                return;
+            }
+        };
         let deadline = Instant::now() + GRACE;
         let mut unmounted = false;
         loop {
-            unmounted = unmounted || (self.on_top() && unmount(&self.mount_point, false).is_ok());
+            unmounted = unmounted || (self.on_top() && unmount(mount_point, false).is_ok());
             let left = deadline.saturating_duration_since(Instant::now());
             match self
                 .events
@@ -144,16 +203,25 @@ impl Session {
     }
 
     fn on_top(&self) -> bool {
-        table::at(&self.mount_point)
-            .is_ok_and(|top| top.is_some_and(|top| top.device == self.device))
+        let Place::Own {
+            mount_point,
+            device,
+        } = &self.place
+        else {
+            return false;
+        };
+        table::at(mount_point).is_ok_and(|top| top.is_some_and(|top| top.device == *device))
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if !self.over && self.on_top() {
+        if let Place::Own { mount_point, .. } = &self.place
+            && !self.over
+            && self.on_top()
+        {
             // Nobody is left to hear of a failure, and there is nothing stronger to try.
-            let _ = unmount(&self.mount_point, true);
+            let _ = unmount(mount_point, true);
         }
     }
 }
@@ -188,11 +256,14 @@ fn config(appearance: &Appearance) -> Config {
     } else {
         SessionACL::Owner
     };
-    // One thread may wait for a decoder while another answers.
-    // Two more than can work: a request that waits for a damaged file must not hold up the others.
-    config.n_threads =
-        Some(std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2)) + 2);
+    config.n_threads = Some(threads());
     config
+}
+
+/// Returns how many threads serve: one may wait for a decoder while another answers, and two more than can work, as a
+/// request that waits for a damaged file must not hold up the others.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2)) + 2
 }
 
 fn forward_signals(sender: Sender<Event>) -> io::Result<()> {

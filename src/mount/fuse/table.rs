@@ -28,6 +28,8 @@ pub struct Mounted {
     pub source: OsString,
     /// Nothing can be written.
     pub read_only: bool,
+    /// The user who mounted it, of FUSE mounts.
+    pub owner: Option<u32>,
 }
 
 impl Mounted {
@@ -70,6 +72,11 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     fields.find(|field| field == b"-")?;
     let fstype = unescape(fields.next()?);
     let source = unescape(fields.next()?);
+    let owner = fields.next().and_then(|options| {
+        let mut options = options.split(|&byte| byte == b',');
+        let id = options.find_map(|option| option.strip_prefix(b"user_id="))?;
+        u32::try_from(number(id)?).ok()
+    });
     Some(Mounted {
         id,
         device: makedev(u32::try_from(major).ok()?, u32::try_from(minor).ok()?),
@@ -77,6 +84,7 @@ fn parse(line: &[u8]) -> Option<Mounted> {
         fstype: fstype.to_string_lossy().into_owned(),
         source,
         read_only,
+        owner,
     })
 }
 
@@ -129,7 +137,7 @@ mod tests {
     use super::*;
 
     const TABLE: &[u8] = b"22 1 8:1 / / rw,relatime - ext4 /dev/root rw\n\
-        40 22 0:50 / /mnt/a\\040b\\134c ro,nosuid shared:7 master:2 - fuse.npyfs /data/x\\054y.h5 ro,user_id=0\n\
+        40 22 0:50 / /mnt/a\\040b\\134c ro,nosuid shared:7 master:2 - fuse.npyfs /data/x\\054y.h5 ro,user_id=7,group_id=0\n\
         41 22 0:51 / /auto rw - autofs systemd-1 rw,fd=30\n\
         42 41 0:52 / /auto ro - fuse.npyfs /data/z.h5 ro\n\
         torn line\n";
@@ -140,7 +148,9 @@ mod tests {
         assert_eq!((mounted.id, mounted.device), (40, makedev(0, 50)));
         assert_eq!(mounted.source, "/data/x,y.h5");
         assert!(mounted.is_ours() && mounted.read_only);
-        assert!(!topmost(TABLE, Path::new("/")).unwrap().read_only);
+        assert_eq!(mounted.owner, Some(7));
+        let root = topmost(TABLE, Path::new("/")).unwrap();
+        assert!(!root.read_only && root.owner.is_none());
     }
 
     #[test]
