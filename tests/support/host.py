@@ -41,13 +41,13 @@ class Host:
             shutil.copy(NPYFS, installed / "npyfs")
         for link in self.links:
             (installed / link).symlink_to("npyfs")
-        sbin = os.path.realpath("/sbin")
         device = self.folder / "dev"
         device.mkdir()
         # Everybody may open it, as udev has it.
         lines = [f"mount -t tmpfs tmpfs {device}", f"mknod -m 666 {device}/fuse c 10 229", f"mount --bind {device}/fuse /dev/fuse",
                  f"chmod 755 {device}"]
-        lines += [f"mount -t overlay -o lowerdir={installed}:{sbin} overlay {sbin}"]
+        for there in (os.path.realpath("/sbin"), "/usr/local/bin"):
+            lines.append(f"mount -t overlay -o lowerdir={installed}:{there} overlay {there}")
         for number, (path, text) in enumerate(self.files.items()):
             mine = self.folder / f"file{number}"
             mine.write_text(text.replace("FOLDER", str(self.folder)))

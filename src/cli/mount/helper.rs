@@ -129,6 +129,7 @@ impl MountArgs {
             checkout: None,
             checkouts: None,
             announce: false,
+            at: None,
             store: self.store,
             mount_point: self.mount_point,
         })
