@@ -18,8 +18,7 @@ def name(page):
     return page.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.fast
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=pytest.mark.fast if page.name == "README.md" else ()) for page in PAGES], ids=name)
 def test_every_block_runs_and_prints_what_the_page_shows(page, tmp_path):
     text = page.read_text()
     if not HANGAR and any(block.note == "hangar" for block in blocks(text)):
@@ -124,6 +123,6 @@ def test_what_is_written_in_rust_is_compiled():
 
 @pytest.mark.fast
 def test_every_kind_of_block_is_known():
-    known = {*RUN, "rust", "makefile", "r", "cpp"}
+    known = {*RUN, "rust", "makefile", "r", "cpp", "text"}
     for page in PAGES:
         assert {block.language for block in blocks(page.read_text())} <= known
