@@ -3,6 +3,7 @@ and its exit code; mounting in front and in the background, signals, dead mounts
 Judge: the mount itself, the kernel's mount table, exit codes as documented."""
 
 import errno
+import json
 import os
 import shutil
 import signal
@@ -65,12 +66,39 @@ def test_ls_agrees_with_the_mount(mount, path):
     assert listed(mount.store, *arguments).splitlines() == sorted(os.listdir(mount / path), key=os.fsencode)
     lines = listed("-l", mount.store, *arguments).splitlines()
     for entry in os.scandir(mount / path):
-        found = [line for line in lines if line.endswith(f" {entry.name}") or f" {entry.name} -> " in line]
+        name = f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name
+        found = [line for line in lines if line.endswith(f" {name}") or f" {name} -> " in line]
         assert len(found) == 1, f"{entry.name} in {lines}"
         if entry.is_file(follow_symlinks=False):
             assert str(entry.stat().st_size) in found[0].split()
         if entry.is_symlink():
             assert found[0].endswith(f" -> {os.readlink(entry)}")
+
+
+def test_ls_l_says_type_and_shape_as_numpy_does(mount):
+    entries = json.loads(listed("-l", "--json", "-R", mount.store))
+    looked = 0
+    for entry in entries:
+        if entry["kind"] == "file" and entry["name"].endswith(".npy"):
+            array = np.load(mount / entry["name"], mmap_mode="r", allow_pickle=False)
+            assert (entry["dtype"], tuple(entry["shape"])) == (array.dtype.str, array.shape), entry
+            looked += 1
+        else:
+            assert "dtype" not in entry and "shape" not in entry
+    assert looked > 5
+    assert all("dtype" not in entry for entry in json.loads(listed("--json", "-R", mount.store)))
+    rows = {line.split()[-1]: line.split() for line in listed("-lh", mount.store, "plain.h5").splitlines()}
+    assert rows["zipped.npy"][1:5] == ["781.4K", rows["zipped.npy"][2], "<i8", "(100000,)"] and rows["g/"][3:5] == ["-", "-"]
+
+
+def test_ls_has_colours_on_a_terminal_only(mount):
+    def on_terminal(**environment):
+        command = f"'{NPYFS}' ls '{mount.store}'"
+        return run(["script", "-qec", command, "/dev/null"], env={**os.environ, "TERM": "xterm", **environment}).stdout
+    assert "\x1b[1;34mplain.h5\x1b[0m/" in on_terminal(NO_COLOR="")
+    for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb", "NO_COLOR": ""}):
+        assert "\x1b" not in on_terminal(**environment) and "plain.h5/" in on_terminal(**environment)
+    assert "plain.h5" in listed(mount.store).splitlines()
 
 
 def test_ls_R_agrees_with_the_mount(mount):

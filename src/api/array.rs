@@ -7,9 +7,9 @@ use ndarray::{Dimension, IxDyn, SliceInfoElem};
 use super::element::{Element, lies_as_served};
 use super::error::Error;
 use super::region::{Region, SelectionError};
-use crate::io::content::Content;
+use crate::io::content::{Content, npy_header};
 use crate::npy::dtype::DType;
-use crate::npy::parse::{Header, LONGEST_HEADER, PREAMBLE, parse, start};
+use crate::npy::parse::Header;
 
 /// Bytes that are asked for at a time: enough for several chunks to be decoded side by side.
 const STEP: usize = 4 << 20;
@@ -29,7 +29,7 @@ impl Array {
         let none = || Error::NotAnArray {
             path: path.to_owned(),
         };
-        let header = header(&*content).map_err(|e| Error::of(path, e))?;
+        let header = npy_header(&*content).map_err(|e| Error::of(path, e))?.ok();
         let Header {
             dtype,
             shape,
@@ -223,21 +223,4 @@ impl std::fmt::Debug for Array {
         shown.field("path", &self.path).field("shape", &self.shape);
         shown.field("dtype", &self.dtype.to_string()).finish()
     }
-}
-
-/// Reads the header of an `.npy` content; `None` if there is none.
-fn header(content: &dyn Content) -> crate::error::Result<Option<Header>> {
-    let read = |len: usize| {
-        let len = usize::try_from(content.len())
-            .unwrap_or(usize::MAX)
-            .min(len);
-        let mut bytes = vec![0; len];
-        content.read_at(0, &mut bytes)?;
-        Ok::<_, crate::error::Error>(bytes)
-    };
-    let Some(start) = start(&read(PREAMBLE)?) else {
-        return Ok(None);
-    };
-    let len = usize::try_from(start).unwrap_or(usize::MAX);
-    Ok(parse(&read(len.min(LONGEST_HEADER))?).ok())
 }

@@ -1,31 +1,46 @@
 //! `npyfs ls`: lists a directory as a mount would.
 
+mod entry;
+
 use std::ffi::OsStr;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use crate::cli::CliError;
-use crate::cli::output::{Name, OutputFormat, print_json};
+use crate::cli::output::{OutputFormat, print_json};
 use crate::cli::store::{StoreArgs, find};
-use crate::journal::utc;
 use crate::printable;
 use crate::tree::{Directory, Node};
+
+use entry::{ListedEntry, Row};
+
+/// The colours of a terminal: blue and bold, cyan, and none.
+const DIRECTORY: &str = "\u{1b}[1;34m";
+const LINK: &str = "\u{1b}[36m";
+const PLAIN: &str = "\u{1b}[0m";
 
 /// List a store, without mounting.
 ///
 /// Letters that a terminal would act upon, or not show, are spelled \u{NNNN}, bytes that are no UTF-8 \xNN, and a
 /// backslash is doubled; -0 and --json give names as they are. JSON is a list of {"name", "kind": "file", "directory"
-/// or "link", "size", "time", "target" of links}, and "name_hex" for names that are no UTF-8. With -R the names in
+/// or "link", "size", "time", "target" of links, with -l "dtype" and "shape" of arrays}, and "name_hex" for names that are no UTF-8. With -R the names in
 /// both are paths.
 #[derive(clap::Args, Debug)]
+#[command(disable_help_flag = true)]
 pub struct Args {
-    /// Kind, size in bytes, time, name
-    #[arg(short, conflicts_with_all = ["null", "json"])]
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+
+    /// Kind, size in bytes, time, type, shape, name; JSON has type and shape, too
+    #[arg(short, conflicts_with = "null")]
     long: bool,
+
+    /// Sizes in K, M, G and T, powers of 1024
+    #[arg(short = 'h', long = "human-readable")]
+    human: bool,
 
     /// Subdirectories too
     #[arg(short = 'R')]
@@ -41,43 +56,14 @@ pub struct Args {
     path: Option<PathBuf>,
 }
 
-/// An entry of the JSON list.
-#[derive(Serialize)]
-struct ListedEntry {
-    #[serde(flatten)]
-    name: Name,
-    kind: &'static str,
-    size: u64,
-    time: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    target: Option<String>,
-}
-
-impl ListedEntry {
-    fn new(name: &[u8], node: &Node) -> Self {
-        let (kind, size, mtime) = match node {
-            Node::Directory(dir) => ("directory", 4096, dir.ownership().mtime),
-            Node::Symlink(link) => ("link", link.target.len() as u64, link.ownership.mtime),
-            Node::File(file) => ("file", file.size().unwrap_or(0), file.ownership().mtime),
-        };
-        let target = match node {
-            Node::Symlink(link) => Some(String::from_utf8_lossy(&link.target).into_owned()),
-            _ => None,
-        };
-        Self {
-            name: Name::new(name),
-            kind,
-            size,
-            time: utc(mtime),
-            target,
-        }
-    }
-}
-
 /// A listing in progress.
 struct Printer<'a> {
     args: &'a Args,
     out: io::StdoutLock<'static>,
+    /// The output is a terminal: directories have a slash.
+    is_terminal: bool,
+    /// Directories and links have a colour.
+    has_colour: bool,
     /// The entries of the JSON list.
     entries: Vec<ListedEntry>,
     /// The first failure. What can be listed is listed all the same.
@@ -91,6 +77,8 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let mut printer = Printer {
         args,
         out: io::stdout().lock(),
+        is_terminal: io::stdout().is_terminal(),
+        has_colour: has_colour(),
         entries: Vec::new(),
         failed: None,
     };
@@ -118,6 +106,13 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         print_json(&entries)?;
     }
     failed.map_or(Ok(()), |failed| Err(CliError::object(failed)))
+}
+
+/// Returns whether names are coloured: on a terminal that can, unless NO_COLOR says no.
+fn has_colour() -> bool {
+    let says_no = std::env::var_os("NO_COLOR").is_some_and(|no| !no.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    io::stdout().is_terminal() && !says_no && !is_dumb
 }
 
 /// Returns the path for messages: `.` for the root.
@@ -179,24 +174,40 @@ impl Printer<'_> {
 
     /// Prints one entry, or keeps it for the JSON.
     fn line(&mut self, name: &[u8], node: &Node) -> io::Result<()> {
-        if self.args.format.json {
-            self.entries.push(ListedEntry::new(name, node));
+        let Args {
+            long,
+            human,
+            format,
+            ..
+        } = *self.args;
+        if format.json {
+            self.entries.push(ListedEntry::new(name, node, long));
             return Ok(());
         }
         let mut line = Vec::new();
-        if self.args.long {
-            let (kind, size, mtime) = match node {
-                Node::Directory(dir) => ('d', 4096, dir.ownership().mtime),
-                Node::Symlink(link) => ('l', link.target.len() as u64, link.ownership.mtime),
-                Node::File(file) => ('-', file.size().unwrap_or(0), file.ownership().mtime),
-            };
-            write!(line, "{kind} {size:>14} {} ", utc(mtime))?;
+        if format.null {
+            format.push("", name, &mut line);
+            return self.out.write_all(&line);
         }
-        self.args.format.push("", name, &mut line);
-        if let (true, Node::Symlink(link)) = (self.args.long, node) {
-            line.pop();
-            writeln!(line, " -> {}", printable::name(&link.target))?;
+        if long {
+            write!(line, "{}", Row::new(node, human))?;
         }
+        let colour = match node {
+            Node::Directory(_) => DIRECTORY,
+            Node::Symlink(_) => LINK,
+            Node::File(_) => "",
+        };
+        let (on, off) = match self.has_colour && !colour.is_empty() {
+            true => (colour, PLAIN),
+            false => ("", ""),
+        };
+        write!(line, "{on}{}{off}", printable::name(name))?;
+        match node {
+            Node::Directory(_) if long || self.is_terminal => line.push(b'/'),
+            Node::Symlink(link) if long => write!(line, " -> {}", printable::name(&link.target))?,
+            _ => {}
+        }
+        line.push(b'\n');
         self.out.write_all(&line)
     }
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use crate::error::Result;
 use crate::io::buffer::{Buffer, Pool};
 use crate::io::scratch::Scratch;
+use crate::npy::parse::{self, Header, NpyError};
 
 /// The answer to a read: a part of something shared, or bytes of its own.
 #[derive(Debug)]
@@ -86,6 +87,21 @@ pub fn read(content: &dyn Content, offset: u64, size: usize, pool: &Arc<Pool>) -
     let mut buf = pool.take(size);
     content.read_at(offset, &mut buf)?;
     Ok(Data::Owned(buf))
+}
+
+/// Reads the header of an `.npy` file; the inner error says why it is none. Fails if it cannot be read.
+pub fn npy_header(content: &dyn Content) -> Result<std::result::Result<Header, NpyError>> {
+    let read = |len: usize| -> Result<Vec<u8>> {
+        let len = usize::try_from(content.len()).map_or(len, |most| most.min(len));
+        let mut head = vec![0; len];
+        content.read_at(0, &mut head)?;
+        Ok(head)
+    };
+    let len = parse::start(&read(parse::PREAMBLE)?).unwrap_or(0);
+    let len = usize::try_from(len).unwrap_or(usize::MAX);
+    Ok(parse::parse(&read(
+        len.clamp(parse::PREAMBLE, parse::LONGEST_HEADER),
+    )?))
 }
 
 /// Bytes in memory.

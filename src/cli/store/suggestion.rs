@@ -13,7 +13,7 @@ use crate::tree::{Directory, Node};
 const COMPARED: usize = 100_000;
 
 /// Returns what is said behind the refusal of a path: `; did you mean a.npy?`.
-pub fn for_path(fs: &Fs, path: &Path) -> Option<String> {
+pub(super) fn for_path(fs: &Fs, path: &Path) -> Option<String> {
     let mut below = path;
     loop {
         let name = below.file_name()?;

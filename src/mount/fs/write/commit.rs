@@ -12,8 +12,7 @@ use super::twins::{is_replaced, twins};
 use super::{LOCKS, Waiting, Writer, refused};
 use crate::checkout::target::{Part, PartPlace, Role, StoreOutcome};
 use crate::error::{Result, retry_stale};
-use crate::io::content::Content;
-use crate::npy::parse::{self, Header, LONGEST_HEADER, NpyError};
+use crate::io::content::{Content, npy_header};
 use crate::tree::{Directory, Node};
 
 /// The state of a file at the moment.
@@ -433,28 +432,15 @@ fn is_begun(body: &Arc<Body>, place: &PartPlace) -> Result<bool> {
     if len == 0 || place.suffix != ".npy" || !body.state().is_mappable {
         return Ok(len == 0);
     }
-    let header = header(&Written::new(body)?)?;
+    let header = npy_header(&Written::new(body)?)?;
     Ok(header.is_ok_and(|header| header.start == len && header.len > 0))
 }
 
 /// Checks that a file is a whole `.npy`; EINVAL if it is not.
 fn check_whole(body: &Arc<Body>) -> Result<()> {
     let content = Written::new(body)?;
-    let checked = header(&content)?.and_then(|header| header.check_len(content.len()));
+    let checked = npy_header(&content)?.and_then(|header| header.check_len(content.len()));
     checked.map_err(|e| refused(libc::EINVAL, &e.to_string()))
-}
-
-/// The header that a file begins with.
-fn header(content: &dyn Content) -> Result<std::result::Result<Header, NpyError>> {
-    let read = |len: u64| -> Result<Vec<u8>> {
-        let mut head = vec![0; usize::try_from(len.min(content.len())).unwrap_or(0)];
-        content.read_at(0, &mut head)?;
-        Ok(head)
-    };
-    let preamble = read(parse::PREAMBLE as u64)?;
-    let len = parse::start(&preamble).unwrap_or(0);
-    let len = len.clamp(parse::PREAMBLE as u64, LONGEST_HEADER as u64);
-    Ok(parse::parse(&read(len)?))
 }
 
 /// The part of a path that leads to its object.
