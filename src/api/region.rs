@@ -1,4 +1,6 @@
 //! A selection along each axis, and the runs of elements that hold it.
+//!
+//! Runs are places in a file, so there is no array for ndarray to slice; it is the judge in the tests.
 
 use ndarray::SliceInfoElem;
 

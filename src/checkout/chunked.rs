@@ -1,6 +1,6 @@
 //! Chunks of a new dataset: cut from its elements and encoded on all cores, then written by the worker.
 //!
-//! Memory is a few chunks for each core.
+//! Memory is a few chunks for each core. A chunk is gathered by runs at offsets of a `Content`, which ndarray has no view of.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! Arrays in Fortran order, put into C order.
 //!
 //! Small ones in memory; others through a scratch file, box by box: a box is small enough for memory, and such
-//! that what it takes lies in long runs on both sides.
+//! that what it takes lies in long runs on both sides. Those runs are places in files; in memory, a box is `npy::order`'s.
 
 use std::sync::Arc;
 

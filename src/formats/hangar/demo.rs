@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use ndarray::Array2;
+use ndarray_npy::WriteNpyExt;
 
 use crate::checkout::staging::Expected;
 use crate::dataset::context::Context;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::formats::hangar::repository::Repository;
 use crate::formats::hangar::stage::author::Author;
 use crate::formats::hangar::stage::checkout::Checkout;
@@ -16,13 +17,13 @@ use crate::formats::hangar::stage::create::create;
 use crate::formats::hangar::stage::sample::NewSample;
 use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
+use crate::io::content::InMemory;
 use crate::io::dir::Dir;
-use crate::npy::dtype::{DType, Kind, Order};
 use crate::options::FsOptions;
 
 /// Pictures, and their width and height.
 const COUNT: u64 = 100;
-const SIDE: u64 = 28;
+const SIDE: usize = 28;
 
 /// Makes the repository `digits` in a directory, unless that is there. Workers are started from `program`.
 pub(super) fn write(dir: &Path, program: &Path) -> Result<(PathBuf, bool)> {
@@ -60,8 +61,11 @@ fn fill(top: &Path, program: &Path) -> Result<()> {
     let dir = Dir::alone(scratch.path())?;
     let checkout = Checkout::open(&repository, &dir, "demo", program)?;
     for number in 0..COUNT {
-        let dtype = DType::scalar(Kind::Uint, 1, Order::Little);
-        let sample = NewSample::array(dtype, vec![SIDE, SIDE], picture(number))?;
+        // As a program would copy it into a writable mount.
+        let mut file = Vec::new();
+        let written = picture(number).write_npy(&mut file);
+        written.map_err(|e| Error::damaged(e.to_string()))?;
+        let sample = NewSample::read(".npy", &InMemory(file))?;
         let key = format!("#{number}");
         checkout.put(b"digits", key.as_bytes(), false, sample, SystemTime::now())?;
     }
@@ -73,14 +77,12 @@ fn fill(top: &Path, program: &Path) -> Result<()> {
 }
 
 /// A ring that grows with its number.
-fn picture(number: u64) -> Vec<u8> {
+fn picture(number: u64) -> Array2<u8> {
     let middle = (SIDE as f64 - 1.0) / 2.0;
     let radius = 2.0 + 11.0 * number as f64 / COUNT as f64;
-    let side = SIDE as usize;
-    let dark = Array2::from_shape_fn((side, side), |(y, x)| {
+    Array2::from_shape_fn((SIDE, SIDE), |(y, x)| {
         let away = ((y as f64 - middle).hypot(x as f64 - middle) - radius).abs();
         // A cast from a float saturates.
         (255.0 * (1.0 - away / 2.0)) as u8
-    });
-    dark.into_raw_vec_and_offset().0
+    })
 }

@@ -1,4 +1,6 @@
 //! Rows of backend `10`: an `.npy` file of as many samples, the first elements of each row along each axis.
+//!
+//! Strides are counted in bytes of the file, which ndarray has no view of.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
