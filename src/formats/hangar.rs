@@ -1,8 +1,8 @@
 //! Hangar repositories: every branch, commit, column and sample as files.
 //!
-//! Source: Hangar 0.5.2. A repository is four LMDB tables and the data files they name: `branch.lmdb` says which
+//! Source: Hangar 0.5.2. A repository is five LMDB tables and the data files they name: `branch.lmdb` says which
 //! commit a branch is at, `ref.lmdb` which samples a commit has, `hash.lmdb` where each sample lives, `stage_ref.lmdb`
-//! what the next commit will have. Samples are shared by all commits and columns; where one lives says nothing about
+//! what the next commit will have, `stage_hash.lmdb` what of that is new. Samples are shared by all commits and columns; where one lives says nothing about
 //! the column it is shown in. Nothing is written or locked from here: `crate::formats::hangar::stage` does that.
 
 mod blocks;

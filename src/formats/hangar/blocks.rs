@@ -1,6 +1,6 @@
 //! Rows of a stacked column, read in blocks.
 //!
-//! Records of a block are looked up together, stored chunks that lie near each other in a file are read together,
+//! Records of samples are looked up in batches, stored chunks that lie near each other in a file are read together,
 //! and each sample is checked.
 
 use std::collections::HashSet;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::collection::Collection;
-use super::column::BLOCK;
+use super::column::BATCH;
 use super::fetch::check;
 use super::locate::{LocatedRecords, WIDE};
 use super::record::{Record, RowRecord};
@@ -41,7 +41,7 @@ const STEP: usize = 64 << 10;
 /// Bytes beside those of a block that decoding one of its rows may take.
 const SPARE: u64 = 8 << 20;
 
-/// Blocks of samples that are prepared before a reader gets there.
+/// Batches of samples that are prepared before a reader gets there.
 const PREPARED: usize = 4 * WIDE;
 
 /// A stacked column for one open file.
@@ -57,7 +57,7 @@ pub(super) struct StackBlocks {
     pub pattern: AccessPattern,
     /// The column's.
     pub readers: Arc<()>,
-    /// The next block of samples to prepare.
+    /// The next batch of samples to prepare.
     next: AtomicUsize,
     /// Files that the kernel was told to read ahead.
     advised: Mutex<HashSet<u64>>,
@@ -78,7 +78,7 @@ type DatasetName = (&'static str, String, u32);
 /// The results of looking up the row before: mostly they hold for the next.
 #[derive(Default)]
 struct Before {
-    /// The number and the records of a block of samples.
+    /// The number and the records of a batch of samples.
     records: Option<(usize, Arc<LocatedRecords>)>,
     dataset: Option<(DatasetName, Arc<Collection>, Arc<Rows>)>,
 }
@@ -116,7 +116,7 @@ impl StackBlocks {
 
     fn record(&self, at: usize) -> Result<Record> {
         let (repository, column) = (self.view.repository(), &self.view.column);
-        let records = repository.records_around(column, at / BLOCK)?;
+        let records = repository.records_around(column, at / BATCH)?;
         self.parse_record(at, &records)
     }
 
@@ -168,14 +168,14 @@ impl StackBlocks {
     fn near(&self, row: usize, at: usize, before: &mut Before) -> Result<Option<RowChunk>> {
         let repository = self.view.repository();
         let records = match &before.records {
-            Some((block, records)) if *block == at / BLOCK => records.clone(),
+            Some((batch, records)) if *batch == at / BATCH => records.clone(),
             _ => {
-                self.prepare(at / BLOCK);
-                repository.records_around(&self.view.column, at / BLOCK)?
+                self.prepare(at / BATCH);
+                repository.records_around(&self.view.column, at / BATCH)?
             }
         };
         let record = self.parse_record(at, &records);
-        before.records = Some((at / BLOCK, records));
+        before.records = Some((at / BATCH, records));
         let Record::Hdf5(RowRecord {
             backend,
             uid,
@@ -288,27 +288,27 @@ impl StackBlocks {
         Ok(())
     }
 
-    /// Looks up the records of a block of samples and maps the datasets they name, those of one file together.
-    /// Only the first for a block does anything; the others wait for it.
-    fn prepare(&self, block: usize) {
-        let Some(place) = self.view.column.prepared.get(block) else {
+    /// Looks up the records of a batch of samples and maps the datasets they name, those of one file together.
+    /// Only the first for a batch does anything; the others wait for it.
+    fn prepare(&self, batch: usize) {
+        let Some(place) = self.view.column.prepared.get(batch) else {
             return;
         };
         let mut done = place.lock().unwrap_or_else(|e| e.into_inner());
         if !std::mem::replace(&mut *done, true) {
             // A reader meets the same failures himself.
-            let _ = self.map(block);
+            let _ = self.map(batch);
         }
     }
 
-    fn map(&self, block: usize) -> Result<()> {
+    fn map(&self, batch: usize) -> Result<()> {
         let (repository, column) = (self.view.repository(), &self.view.column);
-        let records = match block {
+        let records = match batch {
             // Somebody waits for the first rows.
             0 => repository.records(column, 0)?,
-            _ => repository.records_around(column, block)?,
+            _ => repository.records_around(column, batch)?,
         };
-        for ((backend, uid), datasets) in repository.datasets(column, block, &records) {
+        for ((backend, uid), datasets) in repository.datasets(column, batch, &records) {
             let Ok(file) = repository.files.collection(backend, &uid) else {
                 continue;
             };
@@ -324,15 +324,15 @@ impl StackBlocks {
         Ok(())
     }
 
-    /// Does that for the blocks of samples that nobody has begun, in order.
+    /// Does that for the batches of samples that nobody has begun, in order.
     pub(super) fn prepare_next(&self) {
-        let blocks = self.view.column.prepared.len().min(PREPARED);
+        let batches = self.view.column.prepared.len().min(PREPARED);
         loop {
-            let block = self.next.fetch_add(1, Ordering::Relaxed);
-            if block >= blocks {
+            let batch = self.next.fetch_add(1, Ordering::Relaxed);
+            if batch >= batches {
                 return;
             }
-            self.prepare(block);
+            self.prepare(batch);
         }
     }
 

@@ -39,20 +39,20 @@ pub struct Column {
     pub left_out: Vec<(Vec<u8>, String)>,
     /// Hash of all of the above.
     pub content: u128,
-    /// Records of the samples in blocks, found when they are needed.
+    /// Records of the samples in batches, found when they are needed.
     pub located: Vec<Located>,
-    /// One flag for each block of samples, set once its records were looked up and the datasets they name were mapped.
+    /// One flag for each batch of samples, set once its records were looked up and the datasets they name were mapped.
     pub prepared: Vec<Mutex<bool>>,
-    /// Held while the records of many blocks are looked up: others will want the same.
+    /// Held while the records of many batches are looked up: others will want the same.
     pub around: Mutex<()>,
-    /// Lengths of text and bytes in blocks.
+    /// Lengths of text and bytes in batches.
     pub lengths: Vec<Lengths>,
     /// Held by every open file with all of the column.
     pub readers: Arc<()>,
 }
 
 /// Samples whose records are looked up together.
-pub const BLOCK: usize = 1024;
+pub const BATCH: usize = 1024;
 
 impl Column {
     /// Returns how many samples there are.
@@ -81,9 +81,9 @@ impl Column {
         digest::print(self.kind, self.hash(at))
     }
 
-    /// The samples of a block.
-    pub fn block(&self, number: usize) -> Range<usize> {
-        number * BLOCK..((number + 1) * BLOCK).min(self.len())
+    /// The samples of a batch.
+    pub fn batch(&self, number: usize) -> Range<usize> {
+        number * BATCH..((number + 1) * BATCH).min(self.len())
     }
 
     /// The place of a stored key.
@@ -232,10 +232,10 @@ impl Builder {
         let mut column = Column {
             layout,
             schema,
-            located: blocks(ends.len()),
-            prepared: blocks(ends.len()),
+            located: batches(ends.len()),
+            prepared: batches(ends.len()),
             around: Mutex::default(),
-            lengths: blocks(ends.len()),
+            lengths: batches(ends.len()),
             readers: Arc::default(),
             keys,
             ends,
@@ -289,8 +289,8 @@ impl Builder {
     }
 }
 
-fn blocks<T: Default>(len: usize) -> Vec<T> {
-    (0..len.div_ceil(BLOCK)).map(|_| T::default()).collect()
+fn batches<T: Default>(len: usize) -> Vec<T> {
+    (0..len.div_ceil(BATCH)).map(|_| T::default()).collect()
 }
 
 fn content(column: &Column) -> u128 {

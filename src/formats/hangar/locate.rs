@@ -1,4 +1,4 @@
-//! Records of the samples of a column, looked up in `hash.lmdb` a block at a time.
+//! Records of the samples of a column, looked up in `hash.lmdb` a batch at a time.
 //!
 //! A record that says "not fetched yet", or is missing, may be another one after the next transaction.
 
@@ -6,18 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::column::{BLOCK, Column};
+use super::column::{BATCH, Column};
 use super::record::Record;
 use super::repository::Repository;
 use crate::error::{Error, Result};
 use crate::hdf5::PackedValues;
 use crate::io::file::Identity;
 
-/// The records of a block of samples.
+/// The records of a batch of samples.
 #[derive(Default)]
 pub struct Located(Mutex<Option<Arc<LocatedRecords>>>);
 
-/// The lengths of a block of text or bytes samples; `None` where they cannot be known yet.
+/// The lengths of a batch of text or bytes samples; `None` where they cannot be known yet.
 #[derive(Default)]
 pub struct Lengths(Mutex<Option<Arc<KnownLengths>>>);
 
@@ -76,44 +76,44 @@ impl LocatedRecords {
     }
 }
 
-/// The datasets of a block of samples follow from every so many of its records: mostly one holds more samples.
+/// The datasets of a batch of samples follow from every so many of its records: mostly one holds more samples.
 const APART: usize = 16;
 
 /// Datasets by backend and file.
 type Datasets = BTreeMap<(&'static str, String), BTreeSet<u32>>;
 
-/// Blocks that are looked up together when all of a column is wanted.
+/// Batches that are looked up together when all of a column is wanted.
 pub(super) const WIDE: usize = 16;
 
 impl Repository {
-    /// The records of the samples of a block.
-    pub fn records(&self, column: &Column, block: usize) -> Result<Arc<LocatedRecords>> {
-        match self.known_records(column, block)? {
+    /// The records of the samples of a batch.
+    pub fn records(&self, column: &Column, batch: usize) -> Result<Arc<LocatedRecords>> {
+        match self.known_records(column, batch)? {
             Some(records) => Ok(records),
-            None => self.look_up(column, block..block + 1),
+            None => self.look_up(column, batch..batch + 1),
         }
     }
 
-    /// Looks up a block for a reader that will want the blocks around it as well.
-    pub fn records_around(&self, column: &Column, block: usize) -> Result<Arc<LocatedRecords>> {
-        if let Some(records) = self.known_records(column, block)? {
+    /// Looks up a batch for a reader that will want the batches around it as well.
+    pub fn records_around(&self, column: &Column, batch: usize) -> Result<Arc<LocatedRecords>> {
+        if let Some(records) = self.known_records(column, batch)? {
             return Ok(records);
         }
         let _one = column.around.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(records) = self.known_records(column, block)? {
+        if let Some(records) = self.known_records(column, batch)? {
             return Ok(records);
         }
-        let mut from = block - block % WIDE;
-        while from < block && self.known_records(column, from)?.is_some() {
+        let mut from = batch - batch % WIDE;
+        while from < batch && self.known_records(column, from)?.is_some() {
             from += 1;
         }
         let to = (from + WIDE).min(column.located.len());
         self.look_up(column, from..to)?;
-        self.records(column, block)
+        self.records(column, batch)
     }
 
-    fn known_records(&self, column: &Column, block: usize) -> Result<Option<Arc<LocatedRecords>>> {
-        let known = column.located[block].get();
+    fn known_records(&self, column: &Column, batch: usize) -> Result<Option<Arc<LocatedRecords>>> {
+        let known = column.located[batch].get();
         Ok(match known {
             Some(records) if records.complete || self.hashes.version()? == records.version => {
                 Some(records)
@@ -122,26 +122,26 @@ impl Repository {
         })
     }
 
-    /// Looks up the records of blocks, at least one; answers those of the last.
-    fn look_up(&self, column: &Column, blocks: Range<usize>) -> Result<Arc<LocatedRecords>> {
+    /// Looks up the records of batches, at least one; answers those of the last.
+    fn look_up(&self, column: &Column, batches: Range<usize>) -> Result<Arc<LocatedRecords>> {
         let version = self.hashes.version()?;
-        let first = column.block(blocks.start).start;
-        let samples = first..column.block(blocks.end - 1).end;
+        let first = column.batch(batches.start).start;
+        let samples = first..column.batch(batches.end - 1).end;
         let packed = self.hashes.hashed(column.kind, column.hashes(samples))?;
         let mut last = Arc::new(LocatedRecords::new(&PackedValues::default(), 0..0, version));
-        for block in blocks {
-            let samples = column.block(block);
+        for batch in batches {
+            let samples = column.batch(batch);
             let places = samples.start - first..samples.end - first;
             last = Arc::new(LocatedRecords::new(&packed, places, version));
-            column.located[block].set(last.clone());
+            column.located[batch].set(last.clone());
         }
         Ok(last)
     }
 
-    /// The datasets in which the samples of a block are.
-    pub fn datasets(&self, column: &Column, block: usize, records: &LocatedRecords) -> Datasets {
+    /// The datasets in which the samples of a batch are.
+    pub fn datasets(&self, column: &Column, batch: usize, records: &LocatedRecords) -> Datasets {
         let mut named = Datasets::new();
-        let samples = column.block(block);
+        let samples = column.batch(batch);
         let last = samples.end.checked_sub(1);
         for at in samples.step_by(APART).chain(last) {
             if let Ok(Record::Hdf5(row)) = self.parse_record(column, at, records) {
@@ -154,18 +154,18 @@ impl Repository {
 
     /// Returns whether it is known where all samples of a column are.
     pub fn has_located(&self, column: &Column) -> bool {
-        let known = |block| self.known_records(column, block);
-        (0..column.located.len()).all(|block| known(block).is_ok_and(|known| known.is_some()))
+        let known = |batch| self.known_records(column, batch);
+        (0..column.located.len()).all(|batch| known(batch).is_ok_and(|known| known.is_some()))
     }
 
-    /// Looks up where the samples of the first `most` blocks are, and maps the datasets of the first block, for whoever reads
+    /// Looks up where the samples of the first `most` batches are, and maps the datasets of the first batch, for whoever reads
     /// the column first.
     pub fn locate_first(&self, column: &Column, most: usize) -> Result<()> {
-        let blocks = column.located.len().min(most);
-        for block in (0..blocks).step_by(WIDE) {
-            self.records_around(column, block)?;
+        let batches = column.located.len().min(most);
+        for batch in (0..batches).step_by(WIDE) {
+            self.records_around(column, batch)?;
         }
-        if blocks == 0 {
+        if batches == 0 {
             return Ok(());
         }
         let records = self.records(column, 0)?;
@@ -178,16 +178,16 @@ impl Repository {
 
     /// Forgets the records around a sample that could not be read: another version of the table may be right.
     pub fn doubt(&self, column: &Column, at: usize) {
-        *column.located[at / BLOCK].lock() = None;
+        *column.located[at / BATCH].lock() = None;
     }
 
     /// The record of a sample.
     pub fn record(&self, column: &Column, at: usize) -> Result<Record> {
-        let records = self.records(column, at / BLOCK)?;
+        let records = self.records(column, at / BATCH)?;
         self.parse_record(column, at, &records)
     }
 
-    /// The record of a sample in its block.
+    /// The record of a sample in its batch.
     pub fn parse_record(
         &self,
         column: &Column,
@@ -201,7 +201,7 @@ impl Repository {
                 column.digest(at)
             ))
         };
-        let text = records.get(at % BLOCK);
+        let text = records.get(at % BATCH);
         if text.is_empty() {
             return Err(about(Error::damaged("there is no record of this digest")));
         }
@@ -211,19 +211,19 @@ impl Repository {
 
     /// The length of a text or bytes sample; `None` if that cannot be known (yet).
     pub fn length(&self, column: &Column, at: usize) -> Result<Option<u64>> {
-        let (block, inside) = (at / BLOCK, at % BLOCK);
-        let place = &column.lengths[block].0;
+        let (batch, inside) = (at / BATCH, at % BATCH);
+        let place = &column.lengths[batch].0;
         let known = place.lock().unwrap_or_else(|e| e.into_inner()).clone();
         if let Some(known) = known
             && (known.lengths[inside].is_some() || self.hashes.version()? == known.version)
         {
             return Ok(known.lengths[inside]);
         }
-        let records = self.records(column, block)?;
-        let mut lengths = vec![None; column.block(block).len()];
+        let records = self.records(column, batch)?;
+        let mut lengths = vec![None; column.batch(batch).len()];
         // By file, since each is asked once.
         let mut wanted: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (i, at) in column.block(block).enumerate() {
+        for (i, at) in column.batch(batch).enumerate() {
             if let Ok(Record::Lmdb {
                 backend, uid, key, ..
             }) = self.parse_record(column, at, &records)

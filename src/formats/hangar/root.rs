@@ -27,7 +27,7 @@ const KEPT: usize = 4;
 /// Longest packed records of a commit that is read before anybody asks, some 150 000 samples: 40 ms, 10 MiB.
 const READY: u64 = 4 << 20;
 
-/// Blocks of samples that are located then: 64 * 1024 samples, 20 ms of a worker, 3 MiB.
+/// Batches of samples that are located then: 64 * 1024 samples, 20 ms of a worker, 3 MiB.
 const LOCATED: usize = 64;
 
 /// Directories of snapshots by place and state; the staging area is known by its version.
