@@ -64,7 +64,7 @@ def test_mount_by_type(host, fstype):
     unmount(host)
 
 
-@pytest.mark.parametrize("links", [(), ("mount.fuse.npyfs",)])
+@pytest.mark.parametrize("links", [("npyfs-other",), ("mount.fuse.npyfs",)])
 def test_fuse_npyfs_without_a_helper_of_that_name_and_with_one(root_only, links):
     """Without one mount.fuse3 is run, which runs npyfs."""
     with Host(links) as host:

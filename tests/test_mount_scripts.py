@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
+from support.documents import blocks
 from support.host import Host
 from support.mount import clear, make_point, mounted, until
 from support.process import NPYFS, one_line, run
@@ -102,6 +103,25 @@ def test_installation(tmp_path, store):
     run([SCRIPTS / "install", NPYFS], check=True, env=environment)
     run([SCRIPTS / "install", "--remove"], check=True, env=environment)
     assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
+
+
+def test_the_page_about_mounting(root_only, tmp_path):
+    """Its blocks that change the machine, run on one that does not mind."""
+    page = SCRIPTS.parent / "docs/mounting.md"
+    commands = ["sudo() { \"$@\"; }"]
+    for block in blocks(page.read_text()):
+        if block.reason == "changes the machine":
+            commands += [line.replace("mountscripts/", f"{SCRIPTS}/").replace("~/.cache/npyfs/target/release/npyfs", NPYFS) for line in block.body]
+    # The first block comes before what it needs is installed.
+    assert len(commands) == 11 and commands[2].startswith(str(SCRIPTS)), commands
+    run([NPYFS, "demo", tmp_path / "demo"], check=True)
+    with Host((), writable=("/usr", "/etc", "/srv", "/mnt")) as host:
+        host("cp", tmp_path / "demo/cells.h5df", "/srv")
+        host("mkdir", "/mnt/cells")
+        done = host("env", f"NPYFS_BIN={NPYFS}", "bash", "-exc", f"cd {host.folder}; rmdir mnt\n" + "\n".join(commands))
+        assert "cell#.npy" in done.stdout and "fuse.npyfs" in done.stdout and (host.folder / "ages.npy").exists()
+        assert not host.mounted("/mnt/cells") and not host.daemons()
+    assert not Path("/usr/local/bin/npyfs-mount-for").exists()
 
 
 # mount-for

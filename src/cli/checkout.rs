@@ -247,8 +247,7 @@ pub fn run(args: Args) -> Result<(), CliError> {
             let (name, out) = export::words(words)?;
             export::export(&which, name.as_deref(), &out, compression, leave_out)
         }
-        Command::Sync { mount_point } => umount::sync(&mount_point)
-            .map_err(|e| CliError::object(format!("{}: {e}", mount_point.display()))),
+        Command::Sync { mount_point } => umount::sync(&mount_point),
         Command::Reset { store } => staging::reset(&store),
     }
 }

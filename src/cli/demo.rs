@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::cli::CliError;
+use crate::cli::{CliError, output};
 use crate::formats::demo;
 use crate::hdf5::program::program;
 use crate::printable;
@@ -18,12 +18,11 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), CliError> {
     let written = demo::write_all(&args.dir, Some(program()))
         .map_err(|e| CliError::store(format!("{}: {e}", args.dir.display())))?;
+    let mut text = String::new();
     for (path, made) in written {
         let what = if made { "written" } else { "left as it is" };
-        println!(
-            "{} {what}",
-            printable::name(path.as_os_str().as_encoded_bytes())
-        );
+        let name = printable::name(path.as_os_str().as_encoded_bytes());
+        text.push_str(&format!("{name} {what}\n"));
     }
-    Ok(())
+    output::print(text.as_bytes())
 }

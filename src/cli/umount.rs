@@ -54,30 +54,7 @@ pub fn run(args: Args) -> Result<(), CliError> {
         CliError::mount(format!("cannot unmount {shown}: {reason}"))
     };
     let path = table::resolve(&args.mount_point).map_err(|reason| failed(&reason))?;
-    let mounted = match table::at(&path).map_err(|reason| failed(&reason))? {
-        None => return Err(CliError::mount(format!("{shown} is not mounted"))),
-        Some(other) if !other.is_ours() => {
-            return Err(CliError::mount(format!(
-                "{shown} is not a mount of npyfs but of {}",
-                other.fstype
-            )));
-        }
-        Some(ours) => ours,
-    };
-    let me = rustix::process::geteuid();
-    if let Some(owner) = mounted.owner
-        && !me.is_root()
-        && owner != me.as_raw()
-    {
-        let name = accounts::name_of_user(owner);
-        let who = match owner {
-            0 => "root".to_owned(),
-            _ => format!("{name} and root"),
-        };
-        return Err(CliError::mount(format!(
-            "{shown} is a mount of {name}: only {who} can unmount it"
-        )));
-    }
+    let mounted = own(&path, shown, "unmount").map_err(CliError::mount)?;
     let WriteStatus {
         unfinished,
         waiting,
@@ -122,6 +99,33 @@ pub fn run(args: Args) -> Result<(), CliError> {
         _ => Err(CliError::object(format!(
             "{shown} is unmounted, and {arrays} of its files never became arrays"
         ))),
+    }
+}
+
+/// Returns the mount at a path, or why there is none of npyfs that this user may `act` on.
+fn own(path: &Path, shown: std::path::Display, act: &str) -> Result<table::Mounted, String> {
+    let mounted = match table::at(path) {
+        Err(reason) => return Err(format!("cannot {act} {shown}: {reason}")),
+        Ok(None) => return Err(format!("{shown} is not mounted")),
+        Ok(Some(mounted)) => mounted,
+    };
+    if !mounted.is_ours() {
+        let fstype = mounted.fstype;
+        return Err(format!("{shown} is not a mount of npyfs but of {fstype}"));
+    }
+    let me = rustix::process::geteuid();
+    match mounted.owner {
+        Some(owner) if !me.is_root() && owner != me.as_raw() => {
+            let name = accounts::name_of_user(owner);
+            let who = match owner {
+                0 => "root".to_owned(),
+                _ => format!("{name} and root"),
+            };
+            Err(format!(
+                "{shown} is a mount of {name}: only {who} can {act} it"
+            ))
+        }
+        _ => Ok(mounted),
     }
 }
 
@@ -209,9 +213,12 @@ fn sync_now(path: &Path) -> io::Result<()> {
 }
 
 /// Has a writable mount store what was written.
-pub fn sync(path: &Path) -> io::Result<()> {
-    let path = path.to_owned();
-    with_timeout(SYNC_TIMEOUT, move || sync_now(&path))
+pub fn sync(mount_point: &Path) -> Result<(), CliError> {
+    let shown = mount_point.display();
+    let failed = |reason: io::Error| CliError::object(format!("{shown}: {reason}"));
+    let path = table::resolve(mount_point).map_err(failed)?;
+    own(&path, shown, "sync").map_err(CliError::object)?;
+    with_timeout(SYNC_TIMEOUT, move || sync_now(&path)).map_err(failed)
 }
 
 /// Returns the answer of a mount, or an error when the time is over.
@@ -228,7 +235,7 @@ fn with_timeout<T: Send + 'static>(
     answer.recv_timeout(timeout).unwrap_or_else(|_| {
         let seconds = timeout.as_secs();
         Err(io::Error::other(format!(
-            "no answer with_timeout {seconds} seconds"
+            "no answer within {seconds} seconds"
         )))
     })
 }

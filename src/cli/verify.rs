@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::checkout::format::{Depth, Format, Registry, Verified, VerifyReport};
 use crate::cli::store::StoreArgs;
-use crate::cli::{CliError, say};
+use crate::cli::{CliError, output, say};
 use crate::error::{Error, ErrorKind};
 use crate::formats;
 use crate::io::content::read;
@@ -101,6 +101,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     rules(fs.root(), "", fs.sep(), &walk.formats, &walk.bar);
     walk.files.damaged += walk.bar.wrong.load(Ordering::Relaxed);
     walk.bar.bar.finish_and_clear();
+    let mut lines = Vec::new();
     let Verified {
         counts,
         bytes,
@@ -108,37 +109,46 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     } = walk.verified;
     if counts.iter().any(|(_, count)| *count > 0) {
         let counts = counts.iter().map(|(kind, count)| format!("{count} {kind}"));
-        println!("{} ({bytes} bytes)", counts.collect::<Vec<_>>().join(", "));
+        lines.push(format!(
+            "{} ({bytes} bytes)",
+            counts.collect::<Vec<_>>().join(", ")
+        ));
     }
     for (why, count) in absent {
-        println!("{count} {why}");
+        lines.push(format!("{count} {why}"));
     }
     let files = &walk.files;
     if files.count > 0 {
-        println!("{} files ({} bytes)", files.count, files.bytes);
+        lines.push(format!("{} files ({} bytes)", files.count, files.bytes));
     }
     if files.refused > 0 {
         let n = files.refused;
-        println!("{n} not checked: their data lies in files that external= does not allow");
+        lines.push(format!(
+            "{n} not checked: their data lies in files that external= does not allow"
+        ));
     }
     if files.filters > 0 {
         let n = files.filters;
-        println!("{n} not checked: this build has not got their filters");
+        lines.push(format!(
+            "{n} not checked: this build has not got their filters"
+        ));
     }
     if files.left_out > 0 {
-        println!("{} not shown: .npy has no form for them", files.left_out);
+        lines.push(format!(
+            "{} not shown: .npy has no form for them",
+            files.left_out
+        ));
     }
     if files.failed > 0 {
-        println!("{} could not be read just now", files.failed);
+        lines.push(format!("{} could not be read just now", files.failed));
     }
-    println!(
-        "{}",
-        match files.damaged {
-            0 if files.refused + files.filters + files.failed > 0 => "nothing is damaged".into(),
-            0 => "all is well".to_owned(),
-            n => format!("{n} damaged"),
-        }
-    );
+    lines.push(match files.damaged {
+        0 if files.refused + files.filters + files.failed > 0 => "nothing is damaged".into(),
+        0 => "all is well".to_owned(),
+        n => format!("{n} damaged"),
+    });
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    output::print(text.as_bytes())?;
     match (files.damaged, files.failed) {
         (0, 0) => Ok(()),
         (0, n) => Err(CliError::object(format!("{n} could not be read"))),

@@ -22,10 +22,11 @@ class Host:
     """`with Host() as host: host("mount", "-t", "npyfs", store, host.point)`; needs root.
 
     `links` are the names npyfs is installed under in the directory of system programs, `files` {path: text} what stands in the
-    place of these files, which exist. `folder` is everybody's to enter."""
+    place of these files, which exist; what is written below the directories `writable` is not on the machine. `folder` is
+    everybody's to enter."""
 
-    def __init__(self, links=("mount.npyfs", "umount.fuse.npyfs"), files=(), limit=200):
-        self.links, self.files, self.limit = links, dict(files), limit
+    def __init__(self, links=("mount.npyfs", "umount.fuse.npyfs"), files=(), writable=(), limit=200):
+        self.links, self.files, self.writable, self.limit = links, dict(files), writable, limit
         self.keeper = self.init = None
 
     def __enter__(self):
@@ -46,7 +47,11 @@ class Host:
         # Everybody may open it, as udev has it.
         lines = [f"mount -t tmpfs tmpfs {device}", f"mknod -m 666 {device}/fuse c 10 229", f"mount --bind {device}/fuse /dev/fuse",
                  f"chmod 755 {device}"]
-        for there in (os.path.realpath("/sbin"), "/usr/local/bin"):
+        for number, there in enumerate(self.writable):
+            mine = f"{device}/writable{number}"
+            lines += [f"mkdir -p {mine}/new {mine}/work",
+                      f"mount -t overlay -o lowerdir={there},upperdir={mine}/new,workdir={mine}/work overlay {there}"]
+        for there in (os.path.realpath("/sbin"), "/usr/local/bin") if self.links else ():
             lines.append(f"mount -t overlay -o lowerdir={installed}:{there} overlay {there}")
         for number, (path, text) in enumerate(self.files.items()):
             mine = self.folder / f"file{number}"
