@@ -46,7 +46,10 @@ def store(tmp_path):
     (["cat", "x.npy", "STORE"], 2, "x.npy"),
     (["info", "x.npy", "STORE"], 2, "x.npy"),
     (["checkout", "ls", "POINT/nothing"], 2, "nothing"),
-    (["checkout", "sync", "POINT"], 3, "POINT"),
+    (["checkout", "sync", "POINT"], 3, "is not mounted"),
+    (["checkout", "sync", "POINT/nothing"], 3, "nothing"),
+    (["mount", "-o", "at=1,checkout=a", "STORE", "POINT"], 1, "exclude each other"),
+    (["mount", "-o", "ro,at=12ab", "STORE", "POINT"], 2, "12ab"),
     (["verify"], 1, "STORE"),
 ])
 def test_arguments(store, tmp_path, arguments, code, words):
@@ -91,6 +94,7 @@ def test_a_mount_point_that_vanishes(store, tmp_path):
 
 # Homes
 
+# The list of checkouts is empty here, and says nothing.
 COMMANDS = [["ls", "-lR", "digits"], ["info", "plain.h5", "pi.npy"], ["cat", "plain.h5", "pi.npy"], ["verify", "digits"], ["checkout", "ls", "plain.h5"],
             ["checkout", "status", "digits"]]
 
@@ -141,7 +145,7 @@ def test_no_command_needs_a_home(host, home, demo):
         host("ls", "-lR", host.point)
         done = host(*home, "npyfs", "umount", host.point, cwd=demo)
         assert done.stderr == "" and not host.mounted()
-    assert sorted(os.listdir(demo)) == sorted(os.listdir(demo)) and not (demo / "here").exists()
+    assert not (demo / "here").exists()
 
 
 # Streams
@@ -159,7 +163,7 @@ def test_closed_streams_and_readers_that_went_away(demo, command):
     assert (done.returncode, done.stderr) == (0, b""), "nobody reads on: no error"
     with open("/dev/full", "w") as full:
         done = of(full)
-        if command[-1] not in ("--help", "--version"):
+        if command[-1] not in ("--help", "--version") and command[:2] != ["checkout", "ls"]:
             assert done.returncode == 3 and b"standard output" in done.stderr and len(done.stderr.splitlines()) == 1
     assert b"panicked" not in done.stderr
     assert of(subprocess.PIPE, ">&-").stderr == b""

@@ -75,6 +75,12 @@ pub fn run(mut args: Args) -> Result<(), CliError> {
         options::parse(args.options.iter().map(String::as_str)).map_err(CliError::usage)?;
     args.checkout = one_of("checkout", args.checkout, options.checkout.clone())?;
     args.checkouts = one_of("checkouts", args.checkouts, options.checkouts.clone())?;
+    args.at = one_of("at", args.at, options.at.clone())?;
+    if args.at.is_some() && args.checkout.is_some() {
+        return Err(CliError::usage(
+            "at and checkout exclude each other: what a commit left cannot be written",
+        ));
+    }
     if args.store.is_dir() && args.mount_point.is_file() {
         // Said before the directory is found to be no store.
         let shown = args.mount_point.display();

@@ -31,6 +31,8 @@ pub struct MountOptions {
     pub checkout: Option<String>,
     /// The directory of the checkouts.
     pub checkouts: Option<PathBuf>,
+    /// The commit to show the store after.
+    pub at: Option<String>,
     /// The options of the view of the store.
     pub fs: FsOptions,
 }
@@ -80,6 +82,14 @@ const KNOWN: &[MountOption] = &[
             Ok(())
         }),
         help: "as --checkouts: directory of the checkouts [STORE.checkouts]",
+    },
+    MountOption {
+        name: "at",
+        set: Setter::Value("ID", |to, text| {
+            to.at = Some(not_empty(text)?);
+            Ok(())
+        }),
+        help: "as --at: the store as it was after a commit",
     },
     MountOption {
         name: "allow_other",
@@ -386,6 +396,7 @@ mod tests {
 
     #[test]
     fn checkouts() {
+        assert_eq!(parse(["at=1b2c"]).unwrap().at.as_deref(), Some("1b2c"));
         let options = parse(["checkout=work,checkouts=/a\\,b"]).unwrap();
         assert_eq!(options.checkout.as_deref(), Some("work"));
         assert_eq!(options.checkouts.as_deref(), Some("/a,b".as_ref()));

@@ -54,7 +54,10 @@ pub fn run(args: Args) -> Result<(), CliError> {
         CliError::mount(format!("cannot unmount {shown}: {reason}"))
     };
     let path = table::resolve(&args.mount_point).map_err(|reason| failed(&reason))?;
-    let mounted = own(&path, shown, "unmount").map_err(CliError::mount)?;
+    let mounted = mounted_at(&path, &args.mount_point).map_err(CliError::mount)?;
+    if let Some(reason) = belongs_to_others(&mounted, &args.mount_point) {
+        return Err(CliError::mount(reason));
+    }
     let WriteStatus {
         unfinished,
         waiting,
@@ -102,31 +105,36 @@ pub fn run(args: Args) -> Result<(), CliError> {
     }
 }
 
-/// Returns the mount at a path, or why there is none of npyfs that this user may `act` on.
-fn own(path: &Path, shown: std::path::Display, act: &str) -> Result<table::Mounted, String> {
-    let mounted = match table::at(path) {
-        Err(reason) => return Err(format!("cannot {act} {shown}: {reason}")),
-        Ok(None) => return Err(format!("{shown} is not mounted")),
-        Ok(Some(mounted)) => mounted,
-    };
-    if !mounted.is_ours() {
-        let fstype = mounted.fstype;
-        return Err(format!("{shown} is not a mount of npyfs but of {fstype}"));
-    }
-    let me = rustix::process::geteuid();
-    match mounted.owner {
-        Some(owner) if !me.is_root() && owner != me.as_raw() => {
-            let name = accounts::name_of_user(owner);
-            let who = match owner {
-                0 => "root".to_owned(),
-                _ => format!("{name} and root"),
-            };
-            Err(format!(
-                "{shown} is a mount of {name}: only {who} can {act} it"
-            ))
+/// Returns the mount at a path, or why there is none of npyfs.
+fn mounted_at(path: &Path, shown: &Path) -> Result<table::Mounted, String> {
+    let shown = shown.display();
+    match table::at(path) {
+        Err(reason) => Err(format!("the mount table cannot be read: {reason}")),
+        Ok(None) => Err(format!("{shown} is not mounted")),
+        Ok(Some(mounted)) if !mounted.is_ours() => {
+            let fstype = mounted.fstype;
+            Err(format!("{shown} is not a mount of npyfs but of {fstype}"))
         }
-        _ => Ok(mounted),
+        Ok(Some(mounted)) => Ok(mounted),
     }
+}
+
+/// Returns why this user may not unmount, if that is so.
+fn belongs_to_others(mounted: &table::Mounted, shown: &Path) -> Option<String> {
+    let me = rustix::process::geteuid();
+    let owner = mounted.owner.filter(|&owner| owner != me.as_raw())?;
+    if me.is_root() {
+        return None;
+    }
+    let name = accounts::name_of_user(owner);
+    let who = match owner {
+        0 => "root".to_owned(),
+        _ => format!("{name} and root"),
+    };
+    let shown = shown.display();
+    Some(format!(
+        "{shown} is a mount of {name}: only {who} can unmount it"
+    ))
 }
 
 /// A written file that did not become an object.
@@ -217,7 +225,7 @@ pub fn sync(mount_point: &Path) -> Result<(), CliError> {
     let shown = mount_point.display();
     let failed = |reason: io::Error| CliError::object(format!("{shown}: {reason}"));
     let path = table::resolve(mount_point).map_err(failed)?;
-    own(&path, shown, "sync").map_err(CliError::object)?;
+    mounted_at(&path, mount_point).map_err(CliError::object)?;
     with_timeout(SYNC_TIMEOUT, move || sync_now(&path)).map_err(failed)
 }
 
