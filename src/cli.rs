@@ -11,6 +11,7 @@ pub mod ls;
 pub mod mount;
 pub mod options;
 pub mod output;
+pub mod pages;
 pub mod store;
 pub mod umount;
 pub mod verify;
@@ -49,6 +50,8 @@ enum Command {
     Checkout(checkout::Args),
     Column(column::Args),
     Demo(demo::Args),
+    Man(pages::ManArgs),
+    Completions(pages::CompletionArgs),
 }
 
 impl Cli {
@@ -65,6 +68,8 @@ impl Cli {
             Command::Checkout(args) => checkout::run(args),
             Command::Column(args) => column::run(args),
             Command::Demo(args) => demo::run(&args),
+            Command::Man(args) => pages::man(&args),
+            Command::Completions(args) => pages::completions(&args),
         }
     }
 }

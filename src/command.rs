@@ -10,6 +10,7 @@ use crate::hdf5::lmdb::writer as lmdb_writer;
 use crate::hdf5::{editor, probe, reader, writer};
 use crate::io::heap;
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Serves as a worker process that reads.
 fn run_reader() -> std::io::Result<()> {
@@ -47,15 +48,36 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Returns what was probably meant by a word that is not known: `; did you mean mount?`.
+fn meant(refusal: &clap::Error) -> Option<String> {
+    let kinds = [
+        ContextKind::SuggestedSubcommand,
+        ContextKind::SuggestedArg,
+        ContextKind::SuggestedValue,
+    ];
+    let word = match kinds.into_iter().find_map(|kind| refusal.get(kind))? {
+        ContextValue::String(word) => word,
+        // The likeliest is the last.
+        ContextValue::Strings(words) => words.last()?,
+        _ => return None,
+    };
+    Some(format!("; did you mean {word}?"))
+}
+
 /// Parses arguments; prints why it cannot, or the help that was asked for, and returns the exit code then.
 fn parsed<T: Parser>(arguments: Vec<OsString>) -> Result<T, ExitCode> {
     T::try_parse_from(arguments).map_err(|refusal| {
+        if refusal.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            let _ = refusal.print();
+            return ExitCode::from(cli::EXIT_USAGE);
+        }
         if refusal.use_stderr() {
             let text = refusal.to_string();
             let reason = text.split("\n\n").next().unwrap_or_default();
             let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
             let reason = reason.strip_prefix("error: ").unwrap_or(&reason);
-            cli::say(&format!("{reason} (see npyfs --help)"));
+            let hint = meant(&refusal).unwrap_or_default();
+            cli::say(&format!("{reason}{hint} (see npyfs --help)"));
             return ExitCode::from(cli::EXIT_USAGE);
         }
         // Nothing is left to do when the terminal cannot take the text either.

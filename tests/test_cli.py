@@ -5,6 +5,7 @@ Judge: the mount itself, the kernel's mount table, exit codes as documented."""
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -382,3 +383,40 @@ def test_ten_thousand_stores_are_not_opened_by_mounting(tree, tmp_path):
         assert len(done.stdout.splitlines()) == 10_000
         assert mount.peak_memory() < 400 << 20
         assert process_start(mount.pid) == mount.start
+
+
+@pytest.mark.parametrize("arguments, meant", [(["moun"], "mount"), (["ls", "--jsn", "x"], "--json"), (["checkout", "difff", "x"], "diff")])
+def test_a_word_that_is_unknown_is_answered_with_what_was_meant(arguments, meant):
+    done = npyfs(*arguments)
+    assert done.returncode == 1 and f"did you mean {meant}?" in one_line(done.stderr)
+
+
+def test_a_command_of_commands_alone_shows_its_help():
+    done = npyfs("checkout")
+    assert done.returncode == 1 and "commit" in done.stderr and "Usage: npyfs checkout" in done.stderr
+
+
+def test_every_command_has_a_page_and_every_option_is_in_it(tmp_path):
+    npyfs("man", tmp_path, check=True)
+    pages = {path.name for path in (tmp_path / "man1").iterdir()}
+    assert {"npyfs.1", "npyfs-mount.1", "npyfs-log.1", "npyfs-checkout-log.1"} <= pages and "npyfs-man.1" not in pages
+    for path in [*(tmp_path / "man1").iterdir(), tmp_path / "man8/mount.npyfs.8"]:
+        done = run(["groff", "-man", "-Tutf8", "-ww", path])
+        assert done.returncode == 0 and done.stderr == "", f"{path.name}: {done.stderr}"
+        if path.name.endswith(".1"):
+            words = path.stem.split("-")
+            shown = re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout)
+            assert " ".join(words) in shown
+            for option in re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", npyfs(*words[1:], "--help", check=True).stdout, re.M):
+                assert option in shown, f"{path.name} lacks {option}"
+    assert "nofail" in (tmp_path / "man8/mount.npyfs.8").read_text()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands(tmp_path, shell):
+    text = npyfs("completions", shell, check=True).stdout
+    assert "umount" in text and "checkout" in text
+    if shell == "bash":
+        (tmp_path / "npyfs").write_text(text)
+        ask = f'source "{tmp_path}/npyfs"; COMP_WORDS=(npyfs checkout ex); COMP_CWORD=2; _npyfs npyfs ex checkout; echo "${{COMPREPLY[@]}}"'
+        assert run(["bash", "-c", ask], check=True).stdout.split() == ["export"]

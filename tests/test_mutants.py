@@ -154,6 +154,7 @@ def test_mutants(seeds, tmp_path, first, capsys):
         check(truths)
         lost = [line for line in mount.errors() if "libhdf5 crashed" in line or "libhdf5 took longer" in line]
         assert status["worker_restarts"] >= 2 * bool(lost)
-        log = (tmp_path / "log").read_text("utf-8", "replace")
-        assert "panicked" not in log and "overflow" not in log, log
+        # A mount in front says there what it refuses, in words of libhdf5 about overflows in the files.
+        log = [line for line in (tmp_path / "log").read_text("utf-8", "replace").splitlines() if not line.startswith("npyfs: ")]
+        assert not any("panicked" in line or "overflow" in line for line in log), log
         assert mount.peak_memory() < CACHE + (64 << 20)
