@@ -54,7 +54,7 @@ pub struct Committed {
 
 /// A reason why nothing was committed.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub enum CommitRefusal {
     /// Other commits changed the same objects since.
     #[error("{} objects were changed by other commits since", .0.len())]
     Conflicts(Vec<Conflict>),
@@ -95,7 +95,7 @@ impl Checkouts {
         is_group: IsGroup<'_>,
         fitting: Fitting<'_>,
         broken: RuleCheck<'_>,
-    ) -> std::result::Result<Committed, Refusal> {
+    ) -> std::result::Result<Committed, CommitRefusal> {
         self.find(name)?;
         let top = self.make(&*storage)?;
         let mut commits = Commits::lock(&top, storage.clone())?;
@@ -105,7 +105,7 @@ impl Checkouts {
         let mut ours = LayerFiles::of(&dir, changes.clone());
         let incomplete: Vec<KeptObject> = changes.incomplete.values().cloned().collect();
         if !incomplete.is_empty() && !wish.leave_out {
-            return Err(Refusal::Incomplete(incomplete));
+            return Err(CommitRefusal::Incomplete(incomplete));
         }
         if ours.entries.is_empty() {
             return Ok(Committed {
@@ -120,7 +120,7 @@ impl Checkouts {
         let below = layers(&top, commits.all())?;
         let (met, shared) = meet(&ours, &changes, &below, is_group);
         let dropped = match wish.side {
-            None if !met.is_empty() => return Err(Refusal::Conflicts(met)),
+            None if !met.is_empty() => return Err(CommitRefusal::Conflicts(met)),
             Some(Side::Theirs) => met.into_iter().map(|conflict| conflict.ours).collect(),
             _ => BTreeSet::new(),
         };
@@ -137,12 +137,12 @@ impl Checkouts {
         let mut misfits = fitting(&counting(&without))?;
         misfits.retain(|misfit| misfit.layer == below.len());
         if !misfits.is_empty() && !wish.leave_out {
-            return Err(Refusal::Misfits(misfits));
+            return Err(CommitRefusal::Misfits(misfits));
         }
         without.extend(misfits.iter().map(|misfit| misfit.key.clone()));
         let broken = broken(&counting(&without))?;
         if !broken.is_empty() {
-            return Err(Refusal::Broken(broken));
+            return Err(CommitRefusal::Broken(broken));
         }
         for misfit in &misfits {
             ours.entries.remove(&misfit.key);

@@ -117,14 +117,14 @@ pub struct StoreEntry {
 /// A line of the file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Line {
+enum IndexLine {
     Change(ObjectChange),
     Incomplete(KeptObject),
     Begun(LayerBase),
     Store(StoreEntry),
 }
 
-impl record_log::LogRecord for Line {
+impl record_log::LogRecord for IndexLine {
     fn parse(json: &str) -> serde_json::Result<Self> {
         serde_json::from_str(json)
     }
@@ -156,11 +156,11 @@ pub struct IndexChanges {
 impl IndexChanges {
     /// Returns what the index of the layer in `dir` says now.
     pub fn read(dir: &Dir) -> Result<Self> {
-        let lines: Vec<Line> = record_log::read(dir, NAME, FORM)?;
+        let lines: Vec<IndexLine> = record_log::read(dir, NAME, FORM)?;
         Ok(Self::of(lines))
     }
 
-    fn of(lines: Vec<Line>) -> Self {
+    fn of(lines: Vec<IndexLine>) -> Self {
         let mut changes = Self::default();
         for line in lines {
             changes.take(line);
@@ -169,13 +169,13 @@ impl IndexChanges {
     }
 
     /// Returns the numbers of members' files that nobody needs from then on.
-    fn take(&mut self, line: Line) -> Vec<u64> {
+    fn take(&mut self, line: IndexLine) -> Vec<u64> {
         let files = |incomplete: Option<KeptObject>| {
             let members = incomplete.into_iter().flat_map(|object| object.members);
             members.map(|member| member.file).collect::<Vec<_>>()
         };
         match line {
-            Line::Change(record) => {
+            IndexLine::Change(record) => {
                 let commits = self.commits;
                 self.seen.entry(record.path.clone()).or_insert(commits);
                 let file =
@@ -187,7 +187,7 @@ impl IndexChanges {
                     return files(self.incomplete.remove(&path));
                 }
             }
-            Line::Incomplete(new) => {
+            IndexLine::Incomplete(new) => {
                 let mut old = files(self.incomplete.remove(&new.object));
                 old.retain(|&file| new.members.iter().all(|member| member.file != file));
                 if !new.members.is_empty() {
@@ -195,7 +195,7 @@ impl IndexChanges {
                 }
                 return old;
             }
-            Line::Begun(begun) => {
+            IndexLine::Begun(begun) => {
                 let first = self.begun.as_ref().map(|begun| begun.commits);
                 let is_needed = |commits: u64| {
                     first == Some(commits) || self.seen.values().any(|&seen| seen == commits)
@@ -210,7 +210,7 @@ impl IndexChanges {
                 }
                 self.begun.get_or_insert(begun);
             }
-            Line::Store(StoreEntry { store, identity }) => {
+            IndexLine::Store(StoreEntry { store, identity }) => {
                 self.stores.insert(store, identity);
             }
         }
@@ -218,9 +218,9 @@ impl IndexChanges {
     }
 
     /// The fewest lines that say the same.
-    fn lines(&self) -> Vec<Line> {
+    fn lines(&self) -> Vec<IndexLine> {
         let begun_on = |commits| {
-            Line::Begun(LayerBase {
+            IndexLine::Begun(LayerBase {
                 commits,
                 base: None,
                 on: self.on.get(&commits).cloned(),
@@ -235,10 +235,10 @@ impl IndexChanges {
         paths.sort();
         let mut lines = Vec::with_capacity(paths.len());
         let (mut first, mut now) = (self.begun.as_ref(), 0);
-        let mut begin = |commits: u64, lines: &mut Vec<Line>| {
+        let mut begin = |commits: u64, lines: &mut Vec<IndexLine>| {
             // The first says more than the others, and has the lowest number.
             if let Some(begun) = first.filter(|begun| begun.commits <= commits) {
-                lines.push(Line::Begun(begun.clone()));
+                lines.push(IndexLine::Begun(begun.clone()));
                 (first, now) = (None, begun.commits);
             }
             if commits != now {
@@ -248,15 +248,15 @@ impl IndexChanges {
         };
         for (commits, path) in paths {
             begin(commits, &mut lines);
-            lines.push(Line::Change(ObjectChange {
+            lines.push(IndexLine::Change(ObjectChange {
                 path: path.clone(),
                 stored: self.entries.get(path).cloned().flatten(),
             }));
         }
         begin(self.commits, &mut lines);
-        lines.extend(self.incomplete.values().cloned().map(Line::Incomplete));
+        lines.extend(self.incomplete.values().cloned().map(IndexLine::Incomplete));
         lines.extend(self.stores.iter().map(|(store, identity)| {
-            Line::Store(StoreEntry {
+            IndexLine::Store(StoreEntry {
                 store: store.clone(),
                 identity: identity.clone(),
             })
@@ -273,7 +273,7 @@ impl IndexChanges {
 
 /// The index of one layer, open to be added to.
 pub struct Index {
-    lines: RecordLog<Line>,
+    lines: RecordLog<IndexLine>,
     changes: IndexChanges,
     /// Lines of the file.
     count: usize,
@@ -325,7 +325,7 @@ impl Index {
     }
 
     /// Adds lines, durably: on failure none of them. Answers the numbers of members' files that nobody needs any more.
-    fn add(&mut self, lines: Vec<Line>) -> Result<Vec<u64>> {
+    fn add(&mut self, lines: Vec<IndexLine>) -> Result<Vec<u64>> {
         self.lines.add_all(&lines)?;
         self.count += lines.len();
         let taken = lines.into_iter().map(|line| self.changes.take(line));
@@ -344,12 +344,12 @@ impl Index {
         if self.changes.begun.is_some() && self.changes.commits == begun.commits {
             return Ok(());
         }
-        self.add(vec![Line::Begun(begun)]).map(drop)
+        self.add(vec![IndexLine::Begun(begun)]).map(drop)
     }
 
     /// Remembers what a store is that objects are written over, durably.
     pub fn know(&mut self, store: StoreEntry) -> Result<()> {
-        self.add(vec![Line::Store(store)]).map(drop)
+        self.add(vec![IndexLine::Store(store)]).map(drop)
     }
 
     /// Returns what the stores were that objects were written over, by key.
@@ -365,13 +365,13 @@ impl Index {
     /// Makes changes happen, durably: on failure none of them. Answers the numbers of members' files that nobody
     /// needs any more.
     pub fn add_all(&mut self, records: Vec<ObjectChange>) -> Result<Vec<u64>> {
-        self.add(records.into_iter().map(Line::Change).collect())
+        self.add(records.into_iter().map(IndexLine::Change).collect())
     }
 
     /// Remembers an object that is not complete, durably, in the place of what was known of it. Answers as
     /// `add_all`.
     pub fn keep(&mut self, object: KeptObject) -> Result<Vec<u64>> {
-        self.add(vec![Line::Incomplete(object)])
+        self.add(vec![IndexLine::Incomplete(object)])
     }
 
     /// Returns whether nothing can be added any more, because a failure could not be taken back.

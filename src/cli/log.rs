@@ -15,7 +15,7 @@ use crate::formats;
 use crate::journal::Line;
 use crate::mount::fuse::table;
 
-use kept::Entry;
+use kept::LogEntry;
 
 /// The log of a mount, in its `.npyfs`.
 const LIVE: &str = ".npyfs/errors.jsonl";
@@ -91,7 +91,7 @@ fn mount_of(path: &Path) -> Option<PathBuf> {
 }
 
 /// Returns what the mounts of a checkout refused.
-fn of_checkout(args: &Args, name: &str) -> Result<Vec<Entry>, CliError> {
+fn of_checkout(args: &Args, name: &str) -> Result<Vec<LogEntry>, CliError> {
     let refused = |e: crate::error::Error| CliError::store(e.message);
     let store = args
         .place
@@ -121,7 +121,7 @@ fn live(mount: &Path, args: &Args) -> Result<(), CliError> {
     loop {
         now.retain(|line| line.number > last);
         last = now.last().map_or(last, |line| line.number);
-        let entries: Vec<Entry> = now.into_iter().map(Entry::Line).collect();
+        let entries: Vec<LogEntry> = now.into_iter().map(LogEntry::Line).collect();
         show(&entries, args.json)?;
         if !args.follow {
             return Ok(());
@@ -135,7 +135,7 @@ fn live(mount: &Path, args: &Args) -> Result<(), CliError> {
     }
 }
 
-fn show(entries: &[Entry], json: bool) -> Result<(), CliError> {
+fn show(entries: &[LogEntry], json: bool) -> Result<(), CliError> {
     let mut text = String::new();
     for entry in entries {
         match json {

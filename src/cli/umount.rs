@@ -162,7 +162,7 @@ struct WriteStatus {
     /// Objects that are not complete, and what they lack.
     #[serde(default)]
     waiting: Vec<String>,
-    /// What programs were refused since the mount began, from its log.
+    /// The requests that programs were refused since the mount began, from its log.
     #[serde(skip)]
     refused: Vec<Line>,
 }

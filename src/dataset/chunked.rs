@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::hyperslab::{Place, copy};
+use super::hyperslab::{SlabPlace, copy};
 use super::payload::repeat;
 use crate::codec::pool::{DecodePool, Effort};
 use crate::codec::{Means, PartsError};
@@ -213,11 +213,11 @@ impl Chunks {
                 .map(|k| self.chunk[k].min(shape[k] - inside[k]))
                 .collect();
             self.chunk(source, &place, &mut whole)?;
-            let from = Place {
+            let from = SlabPlace {
                 shape: &self.chunk,
                 start: &origin,
             };
-            let to = Place {
+            let to = SlabPlace {
                 shape,
                 start: &inside,
             };

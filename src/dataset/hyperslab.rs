@@ -2,7 +2,7 @@
 
 /// An array in C order: its bytes are elsewhere.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct SlabPlace<'a> {
     /// The dimensions of the array.
     pub shape: &'a [u64],
     /// The coordinates of the hyperslab's first element.
@@ -14,9 +14,9 @@ pub struct Place<'a> {
 /// The hyperslab lies inside both; `None` if it does not, and then nothing is copied beyond it.
 pub fn copy(
     source: &[u8],
-    from: Place<'_>,
+    from: SlabPlace<'_>,
     target: &mut [u8],
-    to: Place<'_>,
+    to: SlabPlace<'_>,
     count: &[u64],
     element: u64,
 ) -> Option<()> {
@@ -34,7 +34,7 @@ pub fn copy(
         return Some(());
     }
     let len = usize::try_from(run).ok()?;
-    let offset = |place: Place<'_>, index: &[u64]| {
+    let offset = |place: SlabPlace<'_>, index: &[u64]| {
         (0..place.shape.len())
             .try_fold(0_u64, |at, k| {
                 let i = place.start[k] + index.get(k).copied().unwrap_or(0);
@@ -81,12 +81,12 @@ mod tests {
             let size = |shape: &[u64]| (shape.iter().product::<u64>() * element) as usize;
             let source: Vec<u8> = (0..size(&a)).map(|i| (i % 251) as u8 + 1).collect();
             let mut target = vec![0; size(&b)];
-            let (from, to) = (Place { shape: &a, start: &a0 }, Place { shape: &b, start: &b0 });
+            let (from, to) = (SlabPlace { shape: &a, start: &a0 }, SlabPlace { shape: &b, start: &b0 });
             copy(&source, from, &mut target, to, &count, element).unwrap();
             let mut copied = 0;
             let mut index = vec![0; count.len()];
             'all: loop {
-                let at = |place: Place<'_>| {
+                let at = |place: SlabPlace<'_>| {
                     (0..count.len()).fold(0, |n, k| n * place.shape[k] + place.start[k] + index[k])
                 };
                 let (i, j) = ((at(from) * element) as usize, (at(to) * element) as usize);

@@ -32,13 +32,13 @@ pub struct Heading {
 }
 
 /// A function that makes, or finds, the directory of the log.
-type Directory = Box<dyn Fn() -> Result<Dir> + Send + Sync>;
+type DirectoryOpener = Box<dyn Fn() -> Result<Dir> + Send + Sync>;
 
 /// The log of one mount in a file.
 pub struct LogFile {
     place: PathBuf,
     name: String,
-    directory: Directory,
+    directory: DirectoryOpener,
     heading: Heading,
     state: Mutex<State>,
 }

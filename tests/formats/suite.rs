@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use npyfs::internals::checkout::checkouts::Checkouts;
-use npyfs::internals::checkout::commit::{Refusal, Wish};
+use npyfs::internals::checkout::commit::{CommitRefusal, Wish};
 use npyfs::internals::checkout::format::{Depth, Registry};
 use npyfs::internals::hdf5::H5;
 use npyfs::internals::hdf5::permit::Reach;
@@ -183,7 +183,7 @@ impl Sample {
             fs.close().unwrap();
         }
         store.commit("a").unwrap();
-        assert!(matches!(store.commit("b"), Err(Refusal::Conflicts(all)) if all.len() == 1));
+        assert!(matches!(store.commit("b"), Err(CommitRefusal::Conflicts(all)) if all.len() == 1));
     }
 
     /// Deletes files in turn, each in a checkout of its own: what was not refused leaves a store that keeps its rules.
@@ -313,7 +313,7 @@ impl Store<'_> {
         )
     }
 
-    fn commit(&self, name: &str) -> Result<(), Refusal> {
+    fn commit(&self, name: &str) -> Result<(), CommitRefusal> {
         let wish = Wish {
             message: "conformance".to_owned(),
             ..Wish::default()

@@ -28,7 +28,7 @@ fn open(checkouts: &Checkouts, name: &str) -> OpenCheckout {
         .unwrap()
 }
 
-type CommitResult = std::result::Result<Committed, Refusal>;
+type CommitResult = std::result::Result<Committed, CommitRefusal>;
 
 /// Writes objects in a checkout; those that begin with `-` are deleted.
 fn write(checkouts: &Checkouts, name: &str, keys: &[&str]) {
@@ -110,7 +110,7 @@ fn what_another_commit_changed_since_is_refused_until_somebody_decides() {
         write(&checkouts, "a", &["x", "y", "g/z"]);
         write(&checkouts, "b", &["x", "-g", "w"]);
         commit(&checkouts, "a", None).unwrap();
-        let Err(Refusal::Conflicts(met)) = commit(&checkouts, "b", None) else {
+        let Err(CommitRefusal::Conflicts(met)) = commit(&checkouts, "b", None) else {
             panic!("no conflict");
         };
         let met: Vec<_> = met
@@ -139,7 +139,7 @@ fn what_was_seen_before_it_was_changed_is_no_conflict() {
     write(&checkouts, "a", &["x", "w"]);
     commit(&checkouts, "a", None).unwrap();
     write(&checkouts, "b", &["x", "w"]);
-    let Err(Refusal::Conflicts(met)) = commit(&checkouts, "b", None) else {
+    let Err(CommitRefusal::Conflicts(met)) = commit(&checkouts, "b", None) else {
         panic!("no conflict");
     };
     assert_eq!(met.len(), 1);
@@ -155,7 +155,7 @@ fn a_group_that_both_made_holds_the_objects_of_both() {
     let commit =
         |name, side| checkouts.commit(name, &wish(side), Arc::new(Disk), is_group, FITS, WHOLE);
     commit("a", None).unwrap();
-    let Err(Refusal::Conflicts(met)) = commit("b", None) else {
+    let Err(CommitRefusal::Conflicts(met)) = commit("b", None) else {
         panic!("no conflict");
     };
     assert_eq!(met.len(), 1);
@@ -169,7 +169,7 @@ fn a_checkout_that_somebody_writes_in_is_neither_committed_nor_discarded() {
     let (_dir, checkouts) = place();
     write(&checkouts, "a", &["x"]);
     let writer = open(&checkouts, "a");
-    let Err(Refusal::Failed(busy)) = commit(&checkouts, "a", None) else {
+    let Err(CommitRefusal::Failed(busy)) = commit(&checkouts, "a", None) else {
         panic!("committed");
     };
     let process = format!("process {} ", std::process::id());
@@ -216,7 +216,7 @@ fn what_does_not_fit_is_refused_or_left_out() {
         };
         checkouts.commit("a", &wish, Arc::new(Disk), &|_, _| false, fitting, WHOLE)
     };
-    let Err(Refusal::Misfits(refused)) = commit(false) else {
+    let Err(CommitRefusal::Misfits(refused)) = commit(false) else {
         panic!("committed");
     };
     assert_eq!(refused, [misfit(1, "y")]);

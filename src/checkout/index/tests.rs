@@ -104,10 +104,11 @@ fn one_that_grows_is_written_anew_and_says_the_same() {
     // In the file that only grows, which is taken as it is.
     let mut long = Vec::new();
     let mut index = open(dir.path()).unwrap();
-    let mut add = |index: &mut Index, line: fn(u64) -> Line, n: u64| {
+    let mut add = |index: &mut Index, line: fn(u64) -> IndexLine, n: u64| {
         long.push(line(n));
         index.add(vec![line(n)]).unwrap();
-        let all: Vec<Line> = serde_json::from_str(&serde_json::to_string(&long).unwrap()).unwrap();
+        let all: Vec<IndexLine> =
+            serde_json::from_str(&serde_json::to_string(&long).unwrap()).unwrap();
         let all = IndexChanges::of(all);
         same(&index.changes, &all);
         same(&IndexChanges::read(&own).unwrap(), &all);
@@ -116,7 +117,7 @@ fn one_that_grows_is_written_anew_and_says_the_same() {
         add(
             &mut index,
             |commits| {
-                Line::Begun(LayerBase {
+                IndexLine::Begun(LayerBase {
                     commits,
                     time: 7,
                     on: Some(format!("id{commits}")),
@@ -126,7 +127,7 @@ fn one_that_grows_is_written_anew_and_says_the_same() {
             commits,
         );
         let store = |n| {
-            Line::Store(StoreEntry {
+            IndexLine::Store(StoreEntry {
                 store: format!("s{n}"),
                 identity: StoreIdentity {
                     kind: "daf".into(),
@@ -136,11 +137,12 @@ fn one_that_grows_is_written_anew_and_says_the_same() {
         };
         add(&mut index, store, commits);
         for n in 0..30 {
-            let change = |n| Line::Change(record(&format!("o{}", n % 4), (n % 3 > 0).then_some(n)));
+            let change =
+                |n| IndexLine::Change(record(&format!("o{}", n % 4), (n % 3 > 0).then_some(n)));
             add(&mut index, change, n + commits);
         }
         let kept = |n| {
-            Line::Incomplete(KeptObject {
+            IndexLine::Incomplete(KeptObject {
                 object: format!("m{n}"),
                 members: vec![KeptMember {
                     name: "x.npy".into(),
@@ -200,11 +202,11 @@ fn an_index_of_the_first_form_is_read_and_gone_on_with() {
 #[test]
 fn what_newer_versions_say_of_an_object_is_kept() {
     let json = r#"{"path":"a","stored":{"file":1,"time":3,"colour":"red"}}"#;
-    let line: Line = serde_json::from_str(json).unwrap();
+    let line: IndexLine = serde_json::from_str(json).unwrap();
     assert_eq!(serde_json::to_string(&line).unwrap(), json);
     // Neither is a record, nor the deletion of an object.
     for json in [r#"{"path":"a"}"#, r#"{"path":"a","moved":"b"}"#] {
-        assert!(serde_json::from_str::<Line>(json).is_err(), "{json}");
+        assert!(serde_json::from_str::<IndexLine>(json).is_err(), "{json}");
     }
 }
 

@@ -27,7 +27,7 @@ impl ChangeKind {
 
 /// A change of one object.
 #[derive(Serialize)]
-struct ObjectChange {
+struct ChangeLine {
     change: ChangeKind,
     #[serde(flatten)]
     name: Name,
@@ -42,7 +42,7 @@ pub(super) struct Changes {
     format: OutputFormat,
     #[serde(skip)]
     text: Vec<u8>,
-    changes: Vec<ObjectChange>,
+    changes: Vec<ChangeLine>,
     /// Objects that are not complete, a line for each.
     pub(super) incomplete: Vec<String>,
     /// Files of the store that changed after the checkout was begun.
@@ -64,7 +64,7 @@ impl Changes {
     /// Adds a change.
     pub(super) fn add(&mut self, change: ChangeKind, name: &[u8], description: Option<String>) {
         if self.format.json {
-            self.changes.push(ObjectChange {
+            self.changes.push(ChangeLine {
                 change,
                 name: Name::new(name),
                 description,

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use super::base::BaseStore;
 use crate::checkout::checkouts::{Checkouts, LayerFiles};
-use crate::checkout::commit::{Committed, Refusal, Wish};
+use crate::checkout::commit::{CommitRefusal, Committed, Wish};
 use crate::checkout::conflict::Conflict;
 use crate::checkout::fit::Misfit;
 use crate::checkout::index::KeptObject;
@@ -197,22 +197,22 @@ pub(super) fn commit(
         misfits,
     } = match done {
         Ok(done) => done,
-        Err(Refusal::Failed(e)) => return Err(in_use(e, "commit")),
-        Err(Refusal::Conflicts(met)) => return Err(conflicts(checkouts, &met)),
-        Err(Refusal::Broken(lines)) => {
+        Err(CommitRefusal::Failed(e)) => return Err(in_use(e, "commit")),
+        Err(CommitRefusal::Conflicts(met)) => return Err(conflicts(checkouts, &met)),
+        Err(CommitRefusal::Broken(lines)) => {
             return Err(CliError::object(format!(
                 "nothing was committed: the store would break the rules of its format: {}",
                 lines.join("; ")
             )));
         }
-        Err(Refusal::Misfits(misfits)) => {
+        Err(CommitRefusal::Misfits(misfits)) => {
             print_misfits(&misfits);
             return Err(CliError::object(format!(
                 "nothing was committed: {} objects do not fit the store any more",
                 misfits.len()
             )));
         }
-        Err(Refusal::Incomplete(objects)) => {
+        Err(CommitRefusal::Incomplete(objects)) => {
             let lines: Vec<_> = objects.iter().map(line_of).collect();
             return Err(CliError::object(format!(
                 "nothing was committed: not complete: {}; mount the checkout to write or delete it, or \

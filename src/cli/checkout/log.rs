@@ -12,7 +12,7 @@ use crate::printable;
 
 /// A commit in JSON.
 #[derive(Serialize)]
-struct Listed<'a> {
+struct ListedCommit<'a> {
     id: &'a str,
     number: usize,
     committed: String,
@@ -23,7 +23,7 @@ struct Listed<'a> {
     deleted: usize,
 }
 
-impl<'a> Listed<'a> {
+impl<'a> ListedCommit<'a> {
     /// Describes a checkout that was committed; `None` for one that was not.
     fn of(summary: &'a Summary) -> Option<Self> {
         let (number, commit) = summary.commit.as_ref()?;
@@ -63,7 +63,7 @@ impl<'a> Listed<'a> {
 pub(super) fn log(which: &CheckoutArgs, format: OutputFormat) -> Result<(), CliError> {
     let checkouts = which.find(None)?.checkouts;
     let (all, _) = checkouts.list().map_err(refused)?;
-    let commits: Vec<Listed<'_>> = all.iter().rev().filter_map(Listed::of).collect();
+    let commits: Vec<ListedCommit<'_>> = all.iter().rev().filter_map(ListedCommit::of).collect();
     if format.json {
         return print_json(&commits);
     }

@@ -25,7 +25,7 @@ pub(super) fn ls(which: &CheckoutArgs, format: OutputFormat) -> Result<(), CliEr
         false => misfits(&checkouts, &all),
     };
     if format.json {
-        let mut listed: Vec<_> = all.iter().map(Listed::new).collect();
+        let mut listed: Vec<_> = all.iter().map(ListedCheckout::new).collect();
         let committed = all
             .iter()
             .filter(|summary| summary.commit.is_some())
@@ -74,7 +74,7 @@ fn listed(all: &[Summary]) -> String {
 
 /// A checkout in JSON.
 #[derive(Serialize)]
-struct Listed {
+struct ListedCheckout {
     name: String,
     objects: usize,
     deleted: usize,
@@ -115,7 +115,7 @@ impl Unfit {
     }
 }
 
-impl Listed {
+impl ListedCheckout {
     fn new(summary: &Summary) -> Self {
         let entries = &summary.changes.entries;
         let stored = entries.values().flatten().count();
@@ -164,7 +164,7 @@ fn misfits(checkouts: &Checkouts, all: &[Summary]) -> Result<Vec<Misfit>, Error>
 
 /// Returns the row of a checkout in the table.
 fn row(summary: &Summary) -> [String; 9] {
-    let of = Listed::new(summary);
+    let of = ListedCheckout::new(summary);
     let commit = summary.commit.as_ref().map(|(_, commit)| commit);
     let state = match (of.commit, of.committed, of.in_use) {
         (Some(number), Some(time), _) => format!("commit {number}, {time}"),

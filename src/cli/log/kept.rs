@@ -31,14 +31,14 @@ const MOST: usize = 64;
 const READ: u64 = 8 << 20;
 
 /// A line of a log.
-pub enum Entry {
+pub enum LogEntry {
     /// The lines below it are of this mount.
     Heading(Heading),
     /// A failure.
     Line(Line),
 }
 
-impl Entry {
+impl LogEntry {
     fn parse(text: &str) -> Option<Self> {
         let line = || serde_json::from_str(text).map(Self::Line).ok();
         serde_json::from_str(text)
@@ -58,7 +58,7 @@ impl Entry {
     }
 }
 
-impl fmt::Display for Entry {
+impl fmt::Display for LogEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Heading(Heading {
@@ -154,7 +154,7 @@ pub fn keep(fs: &Fs, store: &Path, mount_point: &Path, in_front: bool) {
 }
 
 /// Returns what was refused by mounts at a place that is not mounted now; `None` if there is nothing.
-pub fn of_mount(mount_point: &Path) -> Result<Option<Vec<Entry>>> {
+pub fn of_mount(mount_point: &Path) -> Result<Option<Vec<LogEntry>>> {
     let Some(path) = directory().filter(|path| path.is_dir()) else {
         return Ok(None);
     };
@@ -165,7 +165,7 @@ pub fn of_mount(mount_point: &Path) -> Result<Option<Vec<Entry>>> {
 }
 
 /// Reads a log, the file before it first. What is no line of a log is passed over: a daemon that is killed may leave half a line.
-pub fn read(dir: &Dir, name: &str) -> Result<Vec<Entry>> {
+pub fn read(dir: &Dir, name: &str) -> Result<Vec<LogEntry>> {
     let mut text = String::new();
     let mut add = |name: &str| -> Result<()> {
         let mut bytes = Vec::new();
@@ -178,7 +178,7 @@ pub fn read(dir: &Dir, name: &str) -> Result<Vec<Entry>> {
         read => read?,
     }
     add(name)?;
-    Ok(text.lines().filter_map(Entry::parse).collect())
+    Ok(text.lines().filter_map(LogEntry::parse).collect())
 }
 
 #[cfg(test)]

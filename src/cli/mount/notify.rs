@@ -1,4 +1,4 @@
-//! What a service manager is told of a daemon in front, if it asks to be told: `sd_notify`, `Type=notify`.
+//! Tells a service manager of a daemon in front, if it asks to be told: `sd_notify`, `Type=notify`.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use super::rows::LARGEST;
 use super::schema::described;
-use crate::dataset::hyperslab::{Place, copy};
+use crate::dataset::hyperslab::{SlabPlace, copy};
 use crate::error::{Error, Result};
 use crate::hdf5::Sink;
 use crate::io::file::StoreFile;
@@ -138,7 +138,7 @@ impl NumpyHeader {
         let len = bytes(shape).and_then(|n| usize::try_from(n).ok());
         let mut out = vec![0; len.ok_or_else(outside)?];
         let zeros = vec![0; shape.len()];
-        let place = |shape| Place {
+        let place = |shape| SlabPlace {
             shape,
             start: &zeros,
         };

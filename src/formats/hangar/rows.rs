@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use crate::codec::Means;
-use crate::dataset::hyperslab::{Place, copy};
+use crate::dataset::hyperslab::{SlabPlace, copy};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::{
     DataSource, DatasetMap, DirectChunks, ElementType, EncodedChunk, H5, Request, Slot,
@@ -308,11 +308,11 @@ impl Rows {
     fn crop(&self, whole: &[u8], count: &[u64], len: usize) -> Result<Vec<u8>> {
         let mut out = vec![0; len];
         let zeros = vec![0; count.len()];
-        let from = Place {
+        let from = SlabPlace {
             shape: &self.shape[1..],
             start: &zeros,
         };
-        let to = Place {
+        let to = SlabPlace {
             shape: count,
             start: &zeros,
         };
@@ -385,11 +385,11 @@ impl Rows {
                     .collect();
                 let mut target = corner;
                 target[0] = 0;
-                let from = Place {
+                let from = SlabPlace {
                     shape: chunk,
                     start: &inside,
                 };
-                let to = Place {
+                let to = SlabPlace {
                     shape: &size,
                     start: &target,
                 };

@@ -22,7 +22,7 @@ const PAGE: usize = 1 << 16;
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A key and its value.
-pub(super) type Row = (ByteBuf, ByteBuf);
+pub(super) type TableRow = (ByteBuf, ByteBuf);
 
 /// Opens a file of a repository. One that a symbolic link puts outside the repository's directory is refused
 /// unless the mount allows it.
@@ -160,7 +160,7 @@ impl Table {
         &self,
         prefix: &[u8],
         longest: usize,
-        mut each: impl FnMut(Vec<Row>) -> Result<()>,
+        mut each: impl FnMut(Vec<TableRow>) -> Result<()>,
     ) -> Result<()> {
         let mut after = None;
         loop {

@@ -66,7 +66,7 @@ pub struct Session {
     over: bool,
 }
 
-/// What a session serves.
+/// The place that a session serves.
 enum Place {
     /// A mount of its own.
     Own { mount_point: PathBuf, device: Dev },
