@@ -51,6 +51,10 @@ def store(tmp_path):
     (["mount", "-o", "at=1,checkout=a", "STORE", "POINT"], 1, "exclude each other"),
     (["mount", "-o", "ro,at=12ab", "STORE", "POINT"], 2, "nothing was ever committed"),
     (["verify"], 1, "STORE"),
+    (["mount", "-o", "ro,checkout=never", "STORE", "POINT"], 2, "no checkout never"),
+    (["checkout", "diff", "STORE", "never"], 3, "no checkout never"),
+    (["log", "POINT"], 32, "is not mounted"),
+    (["cat", "STORE", "never.npy"], 3, "never.npy"),
 ])
 def test_arguments(store, tmp_path, arguments, code, words):
     point = tmp_path / "POINT"

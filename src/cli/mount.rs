@@ -184,7 +184,9 @@ fn serve_store(
         }
     };
     if says_read_only {
-        say("mounted read-only: rw needs checkout=NAME, the checkout that what is written goes to");
+        say(
+            "mounted read-only: rw needs --checkout NAME (-o checkout=NAME), the checkout that what is written goes to",
+        );
     }
     if args.announce {
         // If nobody listens any more, dropping the session unmounts.

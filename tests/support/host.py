@@ -25,7 +25,7 @@ class Host:
     place of these files, which exist; what is written below the directories `writable` is not on the machine. `folder` is
     everybody's to enter."""
 
-    def __init__(self, links=("mount.npyfs", "umount.fuse.npyfs"), files=(), writable=(), limit=200):
+    def __init__(self, links=("mount.npyfs", "umount.fuse.npyfs"), files=(), writable=(), limit=600):
         self.links, self.files, self.writable, self.limit = links, dict(files), writable, limit
         self.keeper = self.init = None
 
