@@ -26,7 +26,7 @@ pub use encode::Encoding;
 use bitshuffle::Bitshuffle;
 use serde::{Deserialize, Serialize};
 
-use crate::codec::pool::{DecodePool, Effort};
+use crate::codec::pool::DecodePool;
 use crate::io::buffer::{Buffer, Pool};
 
 /// Numbers of the filters in HDF5's registry.
@@ -101,12 +101,11 @@ impl Means<'_> {
     /// Calls `work` for each item: in order, or at the same time by all who may help.
     pub fn each<T: Send, E: Send>(
         self,
-        effort: Effort,
         mut items: impl Iterator<Item = T> + Send,
         work: impl Fn(T) -> Result<(), E> + Sync,
     ) -> Result<(), E> {
         match self.helpers {
-            Some(helpers) => helpers.each(effort, items, work),
+            Some(helpers) => helpers.each(items, work),
             None => items.try_for_each(work),
         }
     }

@@ -51,7 +51,8 @@ pub struct FsOptions {
     /// Largest array of fixed-width text that is made from text of variable length, in bytes; past it the arrays that
     /// it is stored as are shown. `None`: the defaults of [`FsOptions::text_limit`] and [`FsOptions::strings_limit`].
     pub text_limit: Option<u64>,
-    /// Serve a program that asks alone where it runs, and look out for its next request.
+    /// Serve a program that asks alone where it runs, look out for its next request, and have several threads decode the chunk
+    /// that it waits for.
     pub scheduling: bool,
     /// The name of the format that stores are shown by, whatever they say of themselves.
     pub kind: Option<String>,

@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import h5py
 import hdf5plugin
@@ -170,3 +171,13 @@ def test_a_damaged_chunk_costs_one_sample(store, tmp_path):
                     assert take(mount, name, row, size) == truths[name][row]
         log = (mount / ".npyfs/errors.log").read_text()
         assert all(f"{name}.npy" in log for name in names), log
+
+
+def test_no_chunk_is_shared_where_scheduling_is_off(store):
+    """With it nobody can say whether one is: another program may want the processors."""
+    path, truths = store
+    with Mount(path, "scheduling=off") as mount:
+        for row in range(ROWS):
+            assert take(mount, "zstd", row, MIB) == truths["zstd"][row]
+        names = [task.joinpath("comm").read_text() for task in Path(f"/proc/{mount.pid}/task").iterdir()]
+    assert not any(name.startswith("helper-") for name in names), names

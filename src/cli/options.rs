@@ -186,7 +186,7 @@ const KNOWN: &[MountOption] = &[
             };
             Ok(())
         }),
-        help: "off: never look out for requests, nor serve a program on the processor it runs on [auto]",
+        help: "off: never look out for requests, serve a program on the processor it runs on, or share a chunk among threads [auto]",
     },
     MountOption {
         name: "kind",

@@ -16,7 +16,6 @@ use std::sync::Arc;
 pub use planes::read;
 
 use super::{FilterError, Means, PartsError, bitshuffle, deflate, lz4, shuffle, zstd};
-use crate::codec::pool::Effort;
 
 /// Bytes of the header.
 const HEADER: usize = 16;
@@ -63,14 +62,6 @@ impl FrameCodec {
             4 => Self::Zstd,
             _ => return Err(damaged("unknown codec")),
         })
-    }
-
-    /// Returns the effort of decoding `WORTH_HELP` bytes.
-    fn effort(self) -> Effort {
-        match self {
-            Self::Blosclz | Self::Lz4 | Self::Snappy => Effort::Short,
-            Self::Zlib | Self::Zstd => Effort::Long,
-        }
     }
 
     /// Decodes a stream, which must fill `out`.
@@ -221,7 +212,7 @@ pub fn into(stored: &[u8], out: &mut [u8], means: Means<'_>) -> Result<(), Filte
     let decode = |(i, place): (usize, &mut [u8])| decode_block(&header, frame, i, place, means);
     // Several blocks at the same time, or the streams of one.
     if blocks > 1 && want >= WORTH_HELP {
-        means.each(header.codec.effort(), places, decode)
+        means.each(places, decode)
     } else {
         { places }.try_for_each(decode)
     }

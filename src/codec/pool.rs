@@ -8,8 +8,6 @@ mod jobs;
 
 use std::thread::available_parallelism;
 
-pub use helpers::Effort;
-
 use crate::tuning::Tuning;
 use helpers::Helpers;
 use jobs::Jobs;
@@ -29,7 +27,7 @@ impl DecodePool {
         Self {
             processors,
             jobs: Jobs::new(threads, tuning.waiting_jobs),
-            helpers: Helpers::new((processors - 1).min(tuning.helpers)),
+            helpers: Helpers::new((processors - 1).min(tuning.helpers), processors),
         }
     }
 
@@ -68,15 +66,14 @@ impl DecodePool {
         self.helpers.rest();
     }
 
-    /// Calls `work` for each item, in the calling thread and at the same time in helpers; returns when all is done.
-    /// After an error no further item is begun; of several errors it is the first that came.
+    /// Calls `work` for each item, in the calling thread and at the same time in helpers that look out; returns when all is
+    /// done. After an error no further item is begun; of several errors it is the first that came.
     pub fn each<T: Send, E: Send>(
         &self,
-        effort: Effort,
         items: impl Iterator<Item = T> + Send,
         work: impl Fn(T) -> Result<(), E> + Sync,
     ) -> Result<(), E> {
-        self.helpers.each(effort, items, work)
+        self.helpers.each(items, work)
     }
 }
 

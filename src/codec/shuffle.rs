@@ -6,7 +6,6 @@ use std::convert::Infallible;
 
 use super::simd::{Weave, wide};
 use super::{FilterError, Means, copy};
-use crate::codec::pool::Effort;
 
 /// Bytes that one of several threads puts together at a time.
 const PART: usize = 128 << 10;
@@ -37,7 +36,7 @@ pub(super) fn planes_into(planes: &[&[u8]], out: &mut [u8], means: Means<'_>) {
         return part_into(planes, out);
     }
     let parts = out.chunks_mut(elements * planes.len()).enumerate();
-    let woven: Result<(), Infallible> = means.each(Effort::Short, parts, |(i, out)| {
+    let woven: Result<(), Infallible> = means.each(parts, |(i, out)| {
         let from = i * elements;
         let part: Vec<&[u8]> = planes.iter().map(|plane| &plane[from..]).collect();
         part_into(&part, out);

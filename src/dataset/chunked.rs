@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::hyperslab::{SlabPlace, copy};
 use super::payload::repeat;
-use crate::codec::pool::{DecodePool, Effort};
+use crate::codec::pool::DecodePool;
 use crate::codec::{Means, PartsError};
 use crate::dataset::cache::Need;
 use crate::error::{Error, Result};
@@ -91,7 +91,7 @@ impl Source<'_> {
         let part = buffer.len().div_ceil(many).max(LARGE);
         let parts = (addr..).step_by(part).zip(buffer.chunks_mut(part));
         let read = |(at, part): (u64, &mut [u8])| self.file.read_part_at(part, at);
-        let read = self.means.each(Effort::Short, parts, read);
+        let read = self.means.each(parts, read);
         self.file.confirm()?;
         Ok(read?)
     }

@@ -44,7 +44,10 @@ pub type Report = Box<dyn Fn() -> serde_json::Value + Send + Sync>;
 impl Context {
     /// Creates the state of a mount with these options.
     pub fn new(h5: H5, options: FsOptions) -> Self {
-        let tuning = Tuning::default();
+        let tuning = match options.scheduling {
+            true => Tuning::default(),
+            false => Tuning::default().unscheduled(),
+        };
         Self {
             h5,
             cache: Cache::new(options.cache_size),

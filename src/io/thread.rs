@@ -9,9 +9,11 @@
 use std::io;
 use std::process::{Child, Command, Output};
 use std::thread::{Builder, JoinHandle, Scope};
+use std::time::Duration;
 
 use rustix::process::getpid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Starts a thread of this name.
 pub fn spawn<T: Send + 'static>(
@@ -93,6 +95,12 @@ pub fn times_preempted() -> libc::c_long {
         libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
         usage.ru_nivcsw
     }
+}
+
+/// Returns the time for which the calling thread has been running so far.
+pub fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 #[cfg(test)]

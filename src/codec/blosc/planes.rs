@@ -54,7 +54,7 @@ pub(super) fn decode(
     let decode =
         |(_, stream, room): &mut (usize, &[u8], &mut [u8])| header.codec.decode(stream, room);
     if out.len() >= WORTH_HELP {
-        means.each(header.codec.effort(), packed.iter_mut(), decode)?;
+        means.each(packed.iter_mut(), decode)?;
     } else {
         packed.iter_mut().try_for_each(decode)?;
     }
@@ -143,7 +143,7 @@ pub fn read<E: Send>(
             Ok(header.codec.decode(stored, plane)?)
         }
     };
-    means.each(header.codec.effort(), tasks.into_iter(), work)?;
+    means.each(tasks.into_iter(), work)?;
 
     let mut planes = [&[][..]; LARGEST_SPLIT];
     let mut left = &*stored;

@@ -1,103 +1,83 @@
 //! Threads that help with one chunk at a time.
 //!
 //! Waking one takes as long as some chunks take to decode. So helpers are called when a chunk is about to be wanted, look
-//! out for work for a moment, and go back to sleep. They are for one reader who waits: where there are several, each
-//! has a processor of his own to use, and helpers rest.
+//! out for work for a moment, and go back to sleep. Only those that are running at that moment are given work: one that
+//! waits for a processor would hold up the reader. They are for one reader who waits: where there are several, or the
+//! processors are wanted for something else, helpers rest.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use rayon_core::{ThreadPool, ThreadPoolBuilder, Yield};
 
-use crate::io::thread::{self, times_preempted};
+use crate::io::thread::{self, processor_time};
+use crate::tuning::Tuning;
 
-/// The time for which a helper looks out after it was called, or has helped.
-const LOOK_OUT: Duration = Duration::from_micros(300);
-
-/// The time for which a helper looks out after it has helped, if it was called as soon as that after it had helped
-/// before.
-const FREQUENT: Duration = Duration::from_micros(600);
-
-/// The time for which none is called after several readers were there.
-const REST: Duration = Duration::from_millis(10);
-
-/// The time for which none is called after a helper had to leave its processor to somebody else.
-const SHORT_REST: Duration = Duration::from_millis(5);
-
-/// The time for which the caller looks out for helpers to be done, before it sleeps until they are.
-const MOMENT: Duration = Duration::from_micros(500);
-
-/// The expected length of a share of the work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effort {
-    /// Not much more than waking a helper: for those who look out already.
-    Short,
-    /// Longer: helpers are woken.
-    Long,
-}
+/// The age of the last sign of life of a helper that is running.
+const FRESH: Duration = Duration::from_micros(20);
 
 /// The helpers of one mount.
 #[derive(Debug)]
 pub(super) struct Helpers(Arc<Inner>);
 
+/// All times are in nanoseconds since `began`.
 #[derive(Debug)]
 struct Inner {
-    helpers: usize,
-    /// Started when first wanted; `None` if that failed.
+    began: Instant,
+    processors: usize,
+    /// Started when first called; `None` if that failed.
     pool: OnceLock<Option<ThreadPool>>,
     /// Held while there is work.
     turn: Mutex<()>,
     /// Helpers that were called and have not gone back to sleep.
     called: AtomicUsize,
-    /// Of these, those that look out.
-    awake: AtomicUsize,
-    began: Instant,
-    /// Until when they look out, and rest; when the last work ended: nanoseconds since `began`.
+    /// When each of them last looked out, and until when they do.
+    seen: Box<[AtomicU64]>,
     until: AtomicU64,
+    /// When it was last looked whether a processor is free.
+    looked: AtomicU64,
+    /// Until when they rest, and how long they will once they lose a processor.
     rest: AtomicU64,
-    ended: AtomicU64,
-    /// The last call came soon after the work before.
-    frequent: AtomicBool,
+    pause: AtomicU64,
+    /// Chunks in a row without that.
+    well: AtomicU32,
 }
 
 impl Helpers {
-    /// Creates so many helpers; none is started yet.
-    pub(super) fn new(helpers: usize) -> Self {
+    /// Creates so many helpers for a machine of so many processors; none is started yet.
+    pub(super) fn new(helpers: usize, processors: usize) -> Self {
         Self(Arc::new(Inner {
-            helpers,
+            began: Instant::now(),
+            processors,
             pool: OnceLock::new(),
             turn: Mutex::default(),
             called: AtomicUsize::new(0),
-            awake: AtomicUsize::new(0),
-            began: Instant::now(),
+            seen: (0..helpers).map(|_| AtomicU64::new(0)).collect(),
             until: AtomicU64::new(0),
+            looked: AtomicU64::new(0),
             rest: AtomicU64::new(0),
-            ended: AtomicU64::new(0),
-            frequent: AtomicBool::new(false),
+            pause: AtomicU64::new(nanos(*Tuning::HELPER_PAUSES.start())),
+            well: AtomicU32::new(0),
         }))
     }
 
     /// Returns the number of threads that can work at the same time, the caller included.
     pub(super) fn size(&self) -> usize {
-        self.0.helpers + 1
+        self.0.seen.len() + 1
     }
 
     /// Lets them look out: there will be work in a moment.
     pub(super) fn call(&self) {
         let inner = &self.0;
-        if inner.rests() {
+        if inner.rests() || !inner.has_room() {
             return;
         }
-        let since = inner
-            .now()
-            .saturating_sub(inner.ended.load(Ordering::Relaxed));
-        inner
-            .frequent
-            .store(since < nanos(FREQUENT), Ordering::Relaxed);
-        inner.stay_awake(LOOK_OUT);
-        let Some(pool) = inner.pool() else { return };
-        let (nobody, all) = (0, inner.helpers);
+        inner.stay_awake();
+        let Some(pool) = inner.pool.get_or_init(|| inner.start()) else {
+            return;
+        };
+        let (nobody, all) = (0, inner.seen.len());
         let called = &inner.called;
         if called
             .compare_exchange(nobody, all, Ordering::AcqRel, Ordering::Acquire)
@@ -105,38 +85,74 @@ impl Helpers {
         {
             // Each of them: one that is awake already would take what others are called by.
             let inner = inner.clone();
-            pool.spawn_broadcast(move |_| inner.look_out());
+            pool.spawn_broadcast(move |helper| inner.look_out(helper.index()));
         }
     }
 
     /// Lets helpers rest for a while: there are several readers.
     pub(super) fn rest(&self) {
-        self.0.begin_rest(REST);
+        self.0.begin_rest(nanos(Tuning::HELPER_REST));
     }
 
-    /// Calls `work` for each item, in the calling thread and at the same time in helpers; returns when all is done.
-    /// After an error no further item is begun; of several errors it is the first that came.
+    /// Calls `work` for each item, in the calling thread and at the same time in helpers that look out; returns when all is
+    /// done. After an error no further item is begun; of several errors it is the first that came.
     pub(super) fn each<T: Send, E: Send>(
         &self,
-        effort: Effort,
-        items: impl Iterator<Item = T> + Send,
+        mut items: impl Iterator<Item = T> + Send,
         work: impl Fn(T) -> Result<(), E> + Sync,
     ) -> Result<(), E> {
+        let inner = &self.0;
+        let turn = match inner.turn.try_lock() {
+            Ok(turn) => Some(turn),
+            Err(TryLockError::Poisoned(after_a_panic)) => Some(after_a_panic.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        // Who is helped already, or is one of several, works alone.
+        let (Some(_turn), Some(Some(pool)), false) = (turn, inner.pool.get(), inner.rests()) else {
+            return items.try_for_each(work);
+        };
         let items = Mutex::new(items);
         let outcome = Mutex::new(Ok(()));
-        self.0.together(effort, || {
-            while lock(&outcome).is_ok() {
-                // Not in the condition: nobody else gets one while it is held.
-                let next = lock(&items).next();
-                let Some(item) = next else { return };
-                if let Err(error) = work(item) {
-                    let mut outcome = lock(&outcome);
-                    if outcome.is_ok() {
-                        *outcome = Err(error);
-                    }
+        let one = || {
+            if lock(&outcome).is_err() {
+                return false;
+            }
+            // Not in the condition: nobody else gets one while it is held.
+            let next = lock(&items).next();
+            let Some(item) = next else { return false };
+            if let Err(error) = work(item) {
+                let mut outcome = lock(&outcome);
+                if outcome.is_ok() {
+                    *outcome = Err(error);
                 }
             }
+            true
+        };
+        let (mut asked, helping) = (0, AtomicUsize::new(0));
+        pool.in_place_scope(|scope| {
+            loop {
+                // They may have been called a moment ago.
+                while asked < inner.running() {
+                    asked += 1;
+                    helping.fetch_add(1, Ordering::Relaxed);
+                    scope.spawn(|_| {
+                        while one() {}
+                        helping.fetch_sub(1, Ordering::Release);
+                    });
+                }
+                if !one() {
+                    break;
+                }
+            }
+            // They are about to end; to be woken by them would take longer.
+            let patience = Instant::now() + Tuning::HELPER_END;
+            while helping.load(Ordering::Acquire) > 0 && Instant::now() < patience {
+                std::hint::spin_loop();
+            }
         });
+        if asked > 0 {
+            inner.helped();
+        }
         outcome.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -147,71 +163,82 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Inner {
-    fn pool(&self) -> Option<&ThreadPool> {
-        let start = || {
-            let pool = ThreadPoolBuilder::new()
-                .num_threads(self.helpers)
-                .spawn_handler(|helper| {
-                    let name = format!("helper-{}", helper.index());
-                    thread::spawn(&name, || helper.run()).map(drop)
-                });
-            // Without helpers the caller does all of it.
-            (self.helpers > 0).then(|| pool.build().ok()).flatten()
-        };
-        self.pool.get_or_init(start).as_ref()
+    fn start(&self) -> Option<ThreadPool> {
+        let pool = ThreadPoolBuilder::new()
+            .num_threads(self.seen.len())
+            .spawn_handler(|helper| {
+                let name = format!("helper-{}", helper.index());
+                thread::spawn(&name, || helper.run()).map(drop)
+            });
+        // Without helpers the caller does all of it.
+        (!self.seen.is_empty()).then(|| pool.build().ok()).flatten()
     }
 
-    /// Runs `work` in the calling thread and in helpers, until each has returned.
-    fn together(&self, effort: Effort, work: impl Fn() + Sync) {
-        // Who is helped already, or is one of several, works alone.
-        let turn = match self.turn.try_lock() {
-            Ok(turn) => Some(turn),
-            Err(TryLockError::Poisoned(after_a_panic)) => Some(after_a_panic.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        };
-        let (Some(_turn), Some(pool), false) = (turn, self.pool(), self.rests()) else {
-            return work();
-        };
-        let helpers = match effort {
-            Effort::Short => self.awake.load(Ordering::Acquire),
-            Effort::Long => self.helpers,
-        };
-        if helpers == 0 {
-            return work();
+    /// Returns true if a processor was free when it was last looked; otherwise they rest until the next time.
+    fn has_room(&self) -> bool {
+        let (now, pause) = (self.now(), nanos(Tuning::HELPER_REST));
+        let looked = self.looked.load(Ordering::Relaxed);
+        if looked > 0 && now < looked.saturating_add(pause) {
+            return true;
         }
-        let done = AtomicUsize::new(0);
-        pool.in_place_scope(|scope| {
-            for _ in 0..helpers {
-                scope.spawn(|_| {
-                    work();
-                    done.fetch_add(1, Ordering::Release);
-                });
-            }
-            work();
-            // They are about to end; to be woken by them would take longer.
-            let patience = Instant::now() + MOMENT;
-            while done.load(Ordering::Acquire) < helpers && Instant::now() < patience {
-                std::hint::spin_loop();
-            }
-        });
-        self.ended.store(self.now(), Ordering::Relaxed);
-        let frequent = self.frequent.load(Ordering::Relaxed);
-        self.stay_awake(if frequent { FREQUENT } else { LOOK_OUT });
+        self.looked.store(now, Ordering::Relaxed);
+        // The caller is one of them.
+        let has_room = running_threads().is_none_or(|running| running < self.processors);
+        if !has_room {
+            self.begin_rest(pause);
+        }
+        has_room
     }
 
     /// Looks out for work, as a helper that was called. Whatever else is given to it meanwhile, it does in between.
-    fn look_out(&self) {
-        let preempted = times_preempted();
-        self.awake.fetch_add(1, Ordering::AcqRel);
+    fn look_out(&self, helper: usize) {
+        // How long it has not been running.
+        let off = || self.now().saturating_sub(nanos(processor_time()));
+        let mut before = off();
         while self.now() < self.until.load(Ordering::Acquire) {
+            self.seen[helper].store(self.now(), Ordering::Release);
             if rayon_core::yield_now() != Some(Yield::Executed) {
                 std::hint::spin_loop();
             }
+            let after = off();
+            if after.saturating_sub(before) > nanos(Tuning::HELPER_LOST) {
+                self.lost();
+                break;
+            }
+            before = after;
         }
-        self.awake.fetch_sub(1, Ordering::AcqRel);
         self.called.fetch_sub(1, Ordering::AcqRel);
-        if times_preempted() > preempted {
-            self.begin_rest(SHORT_REST);
+    }
+
+    /// Returns the number of helpers that look out at this moment.
+    fn running(&self) -> usize {
+        let fresh = self.now().saturating_sub(nanos(FRESH));
+        let seen = self.seen.iter();
+        seen.filter(|seen| seen.load(Ordering::Acquire) > fresh)
+            .count()
+    }
+
+    /// Somebody else wanted the processor of a helper: they rest, longer each time.
+    fn lost(&self) {
+        self.well.store(0, Ordering::Relaxed);
+        let pause = self.pause.load(Ordering::Relaxed);
+        let next = pause.saturating_mul(2);
+        self.pause.store(
+            next.min(nanos(*Tuning::HELPER_PAUSES.end())),
+            Ordering::Relaxed,
+        );
+        self.begin_rest(pause);
+    }
+
+    /// A chunk was shared.
+    fn helped(&self) {
+        if self.rests() {
+            return;
+        }
+        self.stay_awake();
+        if self.well.fetch_add(1, Ordering::Relaxed) == Tuning::HELPED_WELL {
+            let shortest = nanos(*Tuning::HELPER_PAUSES.start());
+            self.pause.store(shortest, Ordering::Relaxed);
         }
     }
 
@@ -219,20 +246,27 @@ impl Inner {
         nanos(self.began.elapsed())
     }
 
-    fn stay_awake(&self, time: Duration) {
-        let until = self.now().saturating_add(nanos(time));
+    fn stay_awake(&self) {
+        let until = self.now().saturating_add(nanos(Tuning::HELPER_LOOK_OUT));
         self.until.fetch_max(until, Ordering::AcqRel);
     }
 
-    fn begin_rest(&self, time: Duration) {
-        let until = self.now().saturating_add(nanos(time));
-        self.rest.fetch_max(until, Ordering::AcqRel);
+    fn begin_rest(&self, time: u64) {
+        let end = self.now().saturating_add(time);
+        self.rest.fetch_max(end, Ordering::AcqRel);
         self.until.store(0, Ordering::Release);
     }
 
     fn rests(&self) -> bool {
         self.now() < self.rest.load(Ordering::Acquire)
     }
+}
+
+/// Returns the number of threads of the machine that run or want to (proc_loadavg(5)).
+fn running_threads() -> Option<usize> {
+    let loads = std::fs::read_to_string("/proc/loadavg").ok()?;
+    let (running, _) = loads.split_ascii_whitespace().nth(3)?.split_once('/')?;
+    running.parse().ok()
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -243,11 +277,14 @@ fn nanos(time: Duration) -> u64 {
 mod tests {
     use super::*;
 
+    /// More processors than threads.
+    const ROOMY: usize = usize::MAX;
+
     /// Doubles all numbers; says how many threads took part.
-    fn double(helpers: &Helpers, effort: Effort) -> usize {
+    fn double(helpers: &Helpers) -> usize {
         let mut numbers: Vec<_> = (0..100).collect();
         let threads = Mutex::new(std::collections::HashSet::new());
-        let done: Result<(), ()> = helpers.each(effort, numbers.iter_mut(), |n| {
+        let done: Result<(), ()> = helpers.each(numbers.iter_mut(), |n| {
             lock(&threads).insert(std::thread::current().id());
             std::thread::sleep(Duration::from_micros(100));
             *n *= 2;
@@ -258,63 +295,74 @@ mod tests {
         threads.into_inner().unwrap().len()
     }
 
-    #[test]
-    fn each_item_is_done_once_whoever_helps() {
-        assert_eq!(double(&Helpers::new(0), Effort::Long), 1);
-        let helpers = Helpers::new(2);
-        assert_eq!(helpers.size(), 3);
-        assert_eq!(double(&helpers, Effort::Long), 3);
-        // They look out for a moment yet, or not any more.
-        assert!((1..=3).contains(&double(&helpers, Effort::Short)));
+    /// Called again until so many take part: somebody else may have the processors.
+    fn called(helpers: &Helpers, threads: usize) {
+        for _ in 0..1000 {
+            helpers.0.rest.store(0, Ordering::Release);
+            helpers.call();
+            if double(helpers) == threads {
+                return;
+            }
+        }
+        panic!("nobody helped");
     }
 
     #[test]
-    fn short_work_is_for_those_who_were_called_and_nobody_is_while_all_rest() {
-        let helpers = Helpers::new(1);
-        assert_eq!(double(&helpers, Effort::Short), 1);
-        // Somebody else may have the processors: called again until there is help.
-        let helped = (0..200).any(|_| {
-            helpers.call();
-            std::thread::sleep(Duration::from_micros(200));
-            double(&helpers, Effort::Short) == 2
-        });
-        assert!(helped);
-        let helpers = Helpers::new(2);
-        // They look out until the end of the test.
-        let far = nanos(Duration::from_secs(3600));
-        helpers.0.until.store(far, Ordering::Release);
+    fn each_item_is_done_once_whoever_helps() {
+        assert_eq!(double(&Helpers::new(0, ROOMY)), 1);
+        let helpers = Helpers::new(2, ROOMY);
+        assert_eq!(helpers.size(), 3);
+        assert_eq!(double(&helpers), 1, "nobody was called");
+        called(&helpers, 3);
+        helpers.0.begin_rest(nanos(Duration::from_secs(60)));
         helpers.call();
-        assert!((0..1000).any(|_| double(&helpers, Effort::Short) == 3));
-        helpers.0.begin_rest(Duration::from_secs(60));
+        assert_eq!(double(&helpers), 1, "all rest");
+    }
+
+    #[test]
+    fn who_loses_a_processor_rests_longer_each_time_until_it_goes_well() {
+        let helpers = Helpers::new(1, ROOMY);
+        let pauses = Tuning::HELPER_PAUSES;
+        let pause = || helpers.0.pause.load(Ordering::Relaxed);
+        helpers.0.lost();
+        assert!(helpers.0.rests());
+        assert_eq!(pause(), nanos(*pauses.start() * 2));
+        (0..30).for_each(|_| helpers.0.lost());
+        assert_eq!(pause(), nanos(*pauses.end()));
+        helpers.0.rest.store(0, Ordering::Release);
+        (0..=Tuning::HELPED_WELL).for_each(|_| helpers.0.helped());
+        assert_eq!(pause(), nanos(*pauses.start()));
+    }
+
+    #[test]
+    fn nobody_is_called_while_no_processor_is_free() {
+        let helpers = Helpers::new(1, 1);
         helpers.call();
-        assert_eq!(double(&helpers, Effort::Long), 1);
+        assert!(helpers.0.rests() && helpers.0.pool.get().is_none());
+        assert!(running_threads().is_some_and(|running| running > 0));
     }
 
     #[test]
     fn an_error_ends_it_and_a_panic_goes_on_in_the_caller() {
-        let helpers = Helpers::new(1);
+        let helpers = Helpers::new(1, ROOMY);
+        helpers.call();
         let begun = AtomicUsize::new(0);
-        let failed = helpers.each(Effort::Long, 0..1000, |n| {
+        let failed = helpers.each(0..1000, |n| {
             begun.fetch_add(1, Ordering::Relaxed);
             if n == 3 { Err("three") } else { Ok(()) }
         });
         assert_eq!(failed, Err("three"));
         assert!(begun.into_inner() < 1000);
-        let panics = || {
-            helpers.each(Effort::Long, 0..4, |_| -> Result<(), ()> {
-                panic!("on purpose")
-            })
-        };
+        let panics = || helpers.each(0..4, |_| -> Result<(), ()> { panic!("on purpose") });
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
-        assert_eq!(double(&helpers, Effort::Long), 2);
+        called(&helpers, 2);
     }
 
     #[test]
     fn who_is_helped_and_asks_for_help_works_alone() {
-        let helpers = Helpers::new(1);
-        let outer: Result<(), ()> = helpers.each(Effort::Long, 0..4, |_| {
-            helpers.each(Effort::Long, 0..4, |_| Ok(()))
-        });
+        let helpers = Helpers::new(1, ROOMY);
+        helpers.call();
+        let outer: Result<(), ()> = helpers.each(0..4, |_| helpers.each(0..4, |_| Ok(())));
         assert_eq!(outer, Ok(()));
     }
 }
