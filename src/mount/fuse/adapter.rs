@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use fuser::{Errno, Notifier, Request};
 
-use super::scheduling::{Length, Scheduling};
+use super::scheduling::Scheduling;
 use crate::mount::fs::{Fs, FsError};
 
 /// A view of a store as `fuser` wants to see it.
@@ -38,7 +38,7 @@ pub(super) struct ActiveRequest<'a>(&'a Adapter);
 
 impl Drop for ActiveRequest<'_> {
     fn drop(&mut self) {
-        self.0.scheduling().end(|| self.0.fs.is_decoding());
+        self.0.scheduling().end();
     }
 }
 
@@ -72,19 +72,17 @@ impl Adapter {
         &self.link.scheduling
     }
 
-    fn begin(&self, request: &Request, length: Length) -> ActiveRequest<'_> {
-        self.scheduling().begin(request.pid(), length);
-        ActiveRequest(self)
-    }
-
     /// A request begins; to be held until it is answered.
     pub(super) fn work(&self, request: &Request) -> ActiveRequest<'_> {
-        self.begin(request, Length::Moment)
+        self.scheduling().begin(request.pid());
+        ActiveRequest(self)
     }
 
     /// A request begins that may take more than a moment.
     pub(super) fn longer_work(&self, request: &Request) -> ActiveRequest<'_> {
-        self.begin(request, Length::Longer)
+        self.scheduling().begin(request.pid());
+        self.scheduling().step_up();
+        ActiveRequest(self)
     }
 
     /// A request begins that closes a file, which may be stored now: quickly, or not.
@@ -98,7 +96,9 @@ impl Adapter {
 
     /// A request begins that may take long.
     pub(super) fn long_work(&self, request: &Request) -> ActiveRequest<'_> {
-        self.begin(request, Length::Long)
+        self.scheduling().begin(request.pid());
+        self.spread();
+        ActiveRequest(self)
     }
 
     /// Prepares for work of this thread that several share.
@@ -118,7 +118,7 @@ impl Adapter {
 
     /// After an answer: looks out for the next request, unless decoders need the processor.
     pub(super) fn look_out(&self) {
-        self.scheduling().answered(|| self.fs.is_decoding());
+        self.scheduling().look_out(|| self.fs.is_decoding());
     }
 
     /// The one door to `Fs`.

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::io::thread as policy;
+use crate::io::thread;
 
 /// The processors that threads of this process may run on; not set as long as none moves.
 static ANYWHERE: OnceLock<CpuSet> = OnceLock::new();
@@ -19,13 +19,9 @@ thread_local! {
 /// Lets threads of this process move and become idle. False if it may not: it has another policy than the usual, or
 /// could not leave the idle one again (CAP_SYS_NICE or RLIMIT_NICE).
 pub(super) fn allow_moves() -> bool {
-    let try_it = || policy::is_usual() && policy::set_idle(true) && policy::set_idle(false);
-    let tried = policy::spawn("trial", try_it).map(|thread| thread.join().unwrap_or(false));
-    let may = tried.unwrap_or(false);
-    may && sched_getaffinity(None).is_ok_and(|all| {
-        ANYWHERE.get_or_init(|| all);
-        true
-    })
+    let may = || thread::is_usual() && thread::set_idle(true) && thread::set_idle(false);
+    let tried = thread::spawn("trial", may).is_ok_and(|trial| trial.join().unwrap_or(false));
+    tried && sched_getaffinity(None).is_ok_and(|all| ANYWHERE.get_or_init(|| all).count() > 0)
 }
 
 /// Returns the processor that the calling thread moved to.
@@ -33,28 +29,17 @@ pub(super) fn place() -> Option<usize> {
     PLACE.get()
 }
 
-/// Moves the calling thread to a processor, or lets it run anywhere again. False if it cannot, and stays.
-pub(super) fn move_to(place: Option<usize>) -> bool {
-    if PLACE.get() == place {
-        return true;
-    }
-    let Some(all) = ANYWHERE.get() else {
-        return false;
-    };
-    let there = match place {
-        None => *all,
-        Some(place) if place < CpuSet::MAX_CPU && all.is_set(place) => {
-            let mut one = CpuSet::new();
-            one.set(place);
-            one
+/// Moves the calling thread to a processor. False if it cannot.
+pub(super) fn move_to(place: usize) -> bool {
+    if PLACE.get() != Some(place) {
+        let mut there = CpuSet::new();
+        there.set(place);
+        if sched_setaffinity(None, &there).is_err() {
+            return false;
         }
-        Some(_) => return false,
-    };
-    let moved = sched_setaffinity(None, &there).is_ok();
-    if moved {
-        PLACE.set(place);
+        PLACE.set(Some(place));
     }
-    moved
+    true
 }
 
 /// Returns true if the calling thread runs only when nobody else wants its processor.
@@ -62,39 +47,59 @@ pub(super) fn is_idle() -> bool {
     IDLE.get()
 }
 
-/// Makes the calling thread idle, or usual again. False if it cannot.
-pub(super) fn set_idle(idle: bool) -> bool {
-    if IDLE.get() == idle {
-        return true;
+/// Makes the calling thread idle. False if it cannot.
+pub(super) fn step_back() -> bool {
+    IDLE.set(IDLE.get() || thread::set_idle(true));
+    IDLE.get()
+}
+
+/// Makes the calling thread a usual one, which runs anywhere again if it `leaves`. That it may was tried before.
+pub(super) fn step_up(leaves: bool) {
+    if IDLE.take() {
+        let _ = thread::set_idle(false);
     }
-    let set = ANYWHERE.get().is_some() && policy::set_idle(idle);
-    if set {
-        IDLE.set(idle);
+    if leaves && PLACE.take().is_some() {
+        let _ = ANYWHERE.get().map(|all| sched_setaffinity(None, all));
     }
-    set
+}
+
+/// Returns the processor where a thread runs or ran last (proc_pid_stat(5), field 39), if this process may run there.
+pub(super) fn of(thread: u32) -> Option<usize> {
+    let all = ANYWHERE.get()?;
+    let stat = std::fs::read(format!("/proc/{thread}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    let (_, fields) = stat.rsplit_once(')')?;
+    let place = fields.split_ascii_whitespace().nth(36)?.parse().ok()?;
+    (place < CpuSet::MAX_CPU && all.is_set(place)).then_some(place)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::thread;
 
     #[test]
     fn a_thread_moves_becomes_idle_and_comes_back() {
-        thread::spawn(|| {
+        thread::spawn("test", || {
             if !allow_moves() {
                 eprintln!("NOT TESTED: needs root: this process may not leave the idle policy");
                 return;
             }
             let all = sched_getaffinity(None).unwrap();
-            let first = (0..CpuSet::MAX_CPU).find(|&at| all.is_set(at));
-            assert!(move_to(first) && set_idle(true) && is_idle());
-            assert_eq!((place(), policy::is_usual()), (first, false));
-            assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
-            assert!(set_idle(false) && move_to(None) && policy::is_usual());
+            let first = (0..CpuSet::MAX_CPU).find(|&at| all.is_set(at)).unwrap();
+            let runs_in_one = || sched_getaffinity(None).unwrap().count() == 1;
+            assert!(move_to(first) && step_back() && is_idle());
+            assert_eq!((place(), thread::is_usual()), (Some(first), false));
+            assert!(runs_in_one());
+            step_up(false);
+            assert!(thread::is_usual() && !is_idle() && runs_in_one());
+            step_up(true);
+            assert_eq!(place(), None);
             assert_eq!(sched_getaffinity(None).unwrap(), all);
-            assert!(!move_to(Some(usize::MAX)));
+            assert!(of(std::process::id()).is_some());
+            // Above what the kernel numbers.
+            assert_eq!(of(u32::MAX), None);
         })
+        .unwrap()
         .join()
         .unwrap();
     }
