@@ -56,6 +56,8 @@ fn pages(command: Command, name: &str, dir: &Path) -> io::Result<()> {
 }
 
 fn page(man: Man, path: &Path) -> io::Result<()> {
+    let man = man.source(concat!("npyfs ", env!("CARGO_PKG_VERSION")));
+    let man = man.manual("npyfs");
     let mut file = File::create(path)?;
     man.render(&mut file)?;
     file.flush()
