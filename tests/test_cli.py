@@ -401,7 +401,7 @@ def test_every_command_has_a_page_and_every_option_is_in_it(tmp_path):
     pages = {path.name for path in (tmp_path / "man1").iterdir()}
     assert {"npyfs.1", "npyfs-mount.1", "npyfs-log.1", "npyfs-checkout-log.1"} <= pages and "npyfs-man.1" not in pages
     for path in [*(tmp_path / "man1").iterdir(), tmp_path / "man8/mount.npyfs.8"]:
-        done = run(["groff", "-man", "-Tutf8", "-ww", path])
+        done = run(["groff", "-Kutf8", "-man", "-Tutf8", "-ww", path])
         assert done.returncode == 0 and done.stderr == "", f"{path.name}: {done.stderr}"
         if path.name.endswith(".1"):
             words = path.stem.split("-")
