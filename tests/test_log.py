@@ -172,3 +172,13 @@ def test_there_is_no_log_where_nothing_was_mounted(state, tmp_path):
         pass
     done = npyfs("log", "--checkout", "c", tmp_path / "s.h5")
     assert done.returncode == 2 and "no checkout c" in done.stderr
+
+
+def test_a_checkout_is_free_when_umount_returns(store):
+    for number in range(10):
+        with Mount(store, checkout="c") as m:
+            m.expect_dead = True
+            np.save(m / f"x{number}.npy", np.arange(number))
+            npyfs("umount", m.path, check=True)
+            assert not m.alive(), "the process that holds the checkout"
+    npyfs("checkout", "commit", store, "c", check=True)

@@ -6,10 +6,13 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Deserialize;
 
 use crate::cli::{CliError, accounts, log, say};
@@ -19,6 +22,9 @@ use crate::mount::fuse::unmount::unmount;
 
 /// The time that an accepted unmount may take to show in the mount table.
 const TABLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The time that the process of a mount may take to end. It stays as long as another mount namespace has a copy of the mount.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The number of times that files that somebody writes are looked at before they are believed.
 const LOOKS: usize = 25;
@@ -62,6 +68,7 @@ pub fn run(args: Args) -> Result<(), CliError> {
         unfinished,
         waiting,
         refused,
+        daemon,
     } = match mounted.read_only {
         true => WriteStatus::default(),
         false => sync_and_report(&path, args.lazy).map_err(|reason| {
@@ -86,6 +93,9 @@ pub fn run(args: Args) -> Result<(), CliError> {
             return Err(failed(&"it is still in the mount table"));
         }
         thread::sleep(Duration::from_millis(20));
+    }
+    if let (Some(daemon), false) = (daemon, args.lazy) {
+        wait_for_end(&daemon);
     }
     log::tell(&refused, &args.mount_point);
     for object in &waiting {
@@ -151,6 +161,7 @@ struct Unfinished {
 /// The part of `status.json` that is read here.
 #[derive(Deserialize)]
 struct Status {
+    pid: i32,
     checkout: Option<WriteStatus>,
 }
 
@@ -165,6 +176,9 @@ struct WriteStatus {
     /// The requests that programs were refused since the mount began, from its log.
     #[serde(skip)]
     refused: Vec<Line>,
+    /// The process that serves the mount, if it is one of this machine that can be waited for.
+    #[serde(skip)]
+    daemon: Option<OwnedFd>,
 }
 
 /// Has a writable mount store what was written, and returns what was not stored. With `may_fail` a failure says that
@@ -196,7 +210,26 @@ fn written(mount: &Path) -> io::Result<WriteStatus> {
     let status: Status = serde_json::from_slice(&status)?;
     let mut written = status.checkout.unwrap_or_default();
     written.refused = log::refused(mount)?;
+    written.daemon = daemon(status.pid);
     Ok(written)
+}
+
+/// Opens the process of a mount. `None` if the number is another process here: the mount is of another PID namespace.
+fn daemon(pid: i32) -> Option<OwnedFd> {
+    let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    (name.trim_end() == "npyfs").then_some(process)
+}
+
+/// Waits until the process of a mount has ended, and with it its right to write in the checkout: the next command may need it. No
+/// longer than it may take, as all is stored already.
+fn wait_for_end(daemon: &OwnedFd) {
+    let timeout = Timespec {
+        tv_sec: END_TIMEOUT.as_secs() as i64,
+        tv_nsec: 0,
+    };
+    // It can be polled for reading when the process has ended.
+    let _ = poll(&mut [PollFd::new(daemon, PollFlags::IN)], Some(&timeout));
 }
 
 /// Returns whether a mount could not even be opened: it is dead, or not this user's.
