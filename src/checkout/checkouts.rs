@@ -4,6 +4,8 @@
 //! The layer of the checkout NAME is `NAME`, or `NAME~2` and so on if layers of that name were committed before.
 //! The files of the store are looked at, never opened.
 
+mod history;
+
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -178,21 +180,6 @@ impl Checkouts {
         }
     }
 
-    /// The layers that were committed when a commit had been made, lowest first. `at`: its id, or the beginning of that;
-    /// ENOENT if there is none.
-    pub fn committed_at(&self, at: &str) -> Result<Vec<LayerFiles>> {
-        let none = |why: String| {
-            let message = format!("{}: {why}", self.dir().display());
-            Error::new(ErrorKind::NotFound, message)
-        };
-        let dir = self.opened()?;
-        let dir = dir.ok_or_else(|| none("nothing was ever committed".to_owned()))?;
-        let mut commits = commits::read(&dir)?;
-        let number = commits::find(&commits, at).map_err(none)?;
-        commits.truncate(number);
-        layers(&dir, &commits)
-    }
-
     /// Opens the checkout `name` to write in it; a new one is begun if there is none. EBUSY, with the name
     /// of the holder, if another process writes in it.
     ///
@@ -253,25 +240,6 @@ impl Checkouts {
         check_name(name)?;
         let (dir, _lock) = self.locked(&Disk)?;
         act(&dir.make(name)?.0)
-    }
-
-    /// Opens the directory of the checkout `name`, or of the last one of that name that was committed; ENOENT if there is none.
-    pub fn directory(&self, name: &str) -> Result<Dir> {
-        check_name(name)?;
-        let none = || {
-            let message = format!("{}: no checkout {name}", self.dir().display());
-            Error::new(ErrorKind::NotFound, message)
-        };
-        let dir = self.opened()?.ok_or_else(none)?;
-        let commits = commits::read(&dir)?;
-        match dir.below(&dir_of(name, &commits)) {
-            Err(e) if e.kind == ErrorKind::NotFound => {
-                let of_name = |commit: &&LayerCommit| name_of(&commit.layer) == Some(name);
-                let last = commits.iter().rev().find(of_name).ok_or_else(none)?;
-                dir.below(&last.layer)
-            }
-            layer => layer,
-        }
     }
 
     /// Returns what of the checkout `name` is not there yet.

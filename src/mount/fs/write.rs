@@ -7,6 +7,7 @@
 
 mod body;
 mod commit;
+mod durable;
 mod files;
 mod keep;
 

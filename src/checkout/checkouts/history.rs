@@ -1,0 +1,42 @@
+//! What was committed before: the store as of a commit, and checkouts that are committed.
+
+use super::{Checkouts, LayerFiles, check_name, dir_of, layers, name_of};
+use crate::checkout::commits::{self, LayerCommit};
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::dir::Dir;
+
+impl Checkouts {
+    /// The layers that were committed when a commit had been made, lowest first. `at`: its id, or the beginning of that;
+    /// ENOENT if there is none.
+    pub fn committed_at(&self, at: &str) -> Result<Vec<LayerFiles>> {
+        let none = |why: String| {
+            let message = format!("{}: {why}", self.dir().display());
+            Error::new(ErrorKind::NotFound, message)
+        };
+        let dir = self.opened()?;
+        let dir = dir.ok_or_else(|| none("nothing was ever committed".to_owned()))?;
+        let mut commits = commits::read(&dir)?;
+        let number = commits::find(&commits, at).map_err(none)?;
+        commits.truncate(number);
+        layers(&dir, &commits)
+    }
+
+    /// Opens the directory of the checkout `name`, or of the last one of that name that was committed; ENOENT if there is none.
+    pub fn directory(&self, name: &str) -> Result<Dir> {
+        check_name(name)?;
+        let none = || {
+            let message = format!("{}: no checkout {name}", self.dir().display());
+            Error::new(ErrorKind::NotFound, message)
+        };
+        let dir = self.opened()?.ok_or_else(none)?;
+        let commits = commits::read(&dir)?;
+        match dir.below(&dir_of(name, &commits)) {
+            Err(e) if e.kind == ErrorKind::NotFound => {
+                let of_name = |commit: &&LayerCommit| name_of(&commit.layer) == Some(name);
+                let last = commits.iter().rev().find(of_name).ok_or_else(none)?;
+                dir.below(&last.layer)
+            }
+            layer => layer,
+        }
+    }
+}
