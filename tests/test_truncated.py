@@ -180,7 +180,10 @@ def test_what_never_became_an_array_is_told(store):
             done = npyfs("umount", point)
             assert done.returncode == 3 and not mounted(point), done
             lines = done.stderr.splitlines()
-            assert len(lines) == 4 and all(line.startswith("npyfs: ") for line in lines), lines
+            assert len(lines) == 6 and all(line.startswith("npyfs: ") for line in lines), lines
+            # The two that fsync refused, and then what is lost.
+            assert ["refused: " in line and ": fsync: " in line for line in lines] == [True] * 2 + [False] * 4
+            lines = lines[2:]
             for name, reason in {"old.npy": "header", "g/empty.npy": "empty", "g/notes.tmp": "name"}.items():
                 assert sum(f" {name}: " in line and reason in line for line in lines) == 1, (name, lines)
             until(lambda: not mount.alive(), "the end of the daemon")
