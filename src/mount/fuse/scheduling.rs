@@ -43,7 +43,7 @@ const LOOK_AGAIN: u64 = 64;
 /// long.
 const IN_VAIN: u32 = 8;
 const LONG: Duration = Duration::from_micros(300);
-const FIRST_PAUSE: u64 = 64;
+const FIRST_PAUSE: u64 = 32;
 const LONGEST_PAUSE: u64 = 2048;
 
 /// How often a thread in reserve looks: what takes longer holds up others for that long. Every millisecond it drove the
