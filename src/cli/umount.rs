@@ -101,7 +101,7 @@ pub fn run(args: Args) -> Result<(), CliError> {
     for object in &waiting {
         say(&format!("{object}; what is there waits for another mount"));
     }
-    for Unfinished { path, reason, .. } in &unfinished {
+    for LostFile { path, reason, .. } in &unfinished {
         say(&format!(
             "{path}: not stored, and gone with the mount: {reason}"
         ));
@@ -149,7 +149,7 @@ fn belongs_to_others(mounted: &table::Mounted, shown: &Path) -> Option<String> {
 
 /// A written file that did not become an object.
 #[derive(Deserialize)]
-struct Unfinished {
+struct LostFile {
     path: String,
     reason: String,
     /// Its name is that of an array.
@@ -169,7 +169,7 @@ struct Status {
 #[derive(Default, Deserialize)]
 struct WriteStatus {
     #[serde(default)]
-    unfinished: Vec<Unfinished>,
+    unfinished: Vec<LostFile>,
     /// Objects that are not complete, and what they lack.
     #[serde(default)]
     waiting: Vec<String>,
