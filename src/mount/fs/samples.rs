@@ -18,21 +18,21 @@ use crate::tuning::Tuning;
 
 /// The files of a mount that samples are taken out of, by inode.
 pub(super) struct SampledFiles {
-    known: Mutex<KnownFiles>,
+    known: Mutex<SampledRecently>,
     /// Bytes by which requests of one reader are apart at most.
     under_way: u64,
     /// Open handles of one file that are looked at.
     most_handles: usize,
 }
 
-struct KnownFiles {
+struct SampledRecently {
     /// Files that a sample was taken from.
     samples: LruCache<u64, ()>,
     /// The patterns of handles that were opened lately, the last one last.
     open: LruCache<u64, Vec<Weak<AccessPattern>>>,
 }
 
-impl KnownFiles {
+impl SampledRecently {
     /// Returns true if another handle of the file has led to `at`.
     fn is_led(&self, ino: u64, len: u64, pattern: &AccessPattern, at: u64, under_way: u64) -> bool {
         let others = self.open.peek(&ino).into_iter().flatten();
@@ -62,7 +62,7 @@ impl SampledFiles {
     /// Remembers nothing yet. Requests of one reader are at most `under_way` bytes apart.
     pub(super) fn new(tuning: &Tuning, under_way: u64) -> Self {
         let size = NonZeroUsize::new(tuning.sampled_files).unwrap_or(NonZeroUsize::MIN);
-        let known = Mutex::new(KnownFiles {
+        let known = Mutex::new(SampledRecently {
             samples: LruCache::new(size),
             open: LruCache::new(size),
         });
@@ -124,7 +124,7 @@ impl SampledFiles {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, KnownFiles> {
+    fn known(&self) -> MutexGuard<'_, SampledRecently> {
         self.known.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
