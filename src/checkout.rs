@@ -17,6 +17,7 @@ pub mod export;
 pub(crate) mod extent;
 pub mod fit;
 pub mod format;
+mod history;
 pub mod index;
 pub mod layer;
 pub mod layer_lock;

@@ -174,7 +174,9 @@ def test_wrong_usage_and_what_cannot_be_mounted(store, point):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_goes_to_the_command(store, point, tmp_path, number):
-    process = subprocess.Popen([SCRIPTS / "mount-for", store, point, "--", "sh", "-c", f"touch '{tmp_path}/begun'; exec sleep 100"], env=environment(),
+    # Whoever runs the tests may ignore some of them, as nohup does, and bash cannot undo that.
+    fresh = ["env", "--default-signal=TERM,INT,HUP,QUIT"]
+    process = subprocess.Popen([*fresh, SCRIPTS / "mount-for", store, point, "--", "sh", "-c", f"touch '{tmp_path}/begun'; exec sleep 100"], env=environment(),
                                stdin=subprocess.DEVNULL, start_new_session=True, stderr=subprocess.DEVNULL)
     until(lambda: (tmp_path / "begun").exists(), "the command")
     process.send_signal(number)

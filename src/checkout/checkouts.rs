@@ -4,8 +4,6 @@
 //! The layer of the checkout NAME is `NAME`, or `NAME~2` and so on if layers of that name were committed before.
 //! The files of the store are looked at, never opened.
 
-mod history;
-
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;

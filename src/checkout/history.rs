@@ -1,7 +1,7 @@
 //! What was committed before: the store as of a commit, and checkouts that are committed.
 
-use super::{Checkouts, LayerFiles, check_name, dir_of, layers, name_of};
-use crate::checkout::commits::{self, LayerCommit};
+use super::checkouts::{Checkouts, LayerFiles, check_name, dir_of, layers, name_of};
+use super::commits::{self, LayerCommit};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::dir::Dir;
 
