@@ -12,6 +12,7 @@ pub mod mount;
 pub mod options;
 pub mod output;
 pub mod pages;
+mod setup;
 pub mod store;
 pub mod umount;
 pub mod verify;
@@ -50,6 +51,7 @@ enum Command {
     Checkout(checkout::Args),
     Column(column::Args),
     Demo(demo::Args),
+    Setup(setup::Args),
     Man(pages::ManArgs),
     Completions(pages::CompletionArgs),
 }
@@ -68,6 +70,7 @@ impl Cli {
             Command::Checkout(args) => checkout::run(args),
             Command::Column(args) => column::run(args),
             Command::Demo(args) => demo::run(&args),
+            Command::Setup(args) => setup::run(&args),
             Command::Man(args) => pages::man(&args),
             Command::Completions(args) => pages::completions(&args),
         }

@@ -1,9 +1,8 @@
-//! `npyfs man` and `npyfs completions`: pages of the manual, and what shells need to complete commands. For packages, and
-//! `mountscripts/install`; both are made from the commands themselves, so that they say what `--help` says.
+//! `npyfs man` and `npyfs completions`: pages of the manual, and what shells need to complete commands. `npyfs setup`
+//! installs both. They are made from the commands themselves, so that they say what `--help` says.
 
-use std::fs::File;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
@@ -29,43 +28,73 @@ pub struct CompletionArgs {
     shell: Shell,
 }
 
-/// Writes a page for each command, and the one of mount.npyfs.
-pub fn man(args: &ManArgs) -> Result<(), CliError> {
-    let written = || {
-        let (first, eighth) = (args.dir.join("man1"), args.dir.join("man8"));
-        std::fs::create_dir_all(&first)?;
-        std::fs::create_dir_all(&eighth)?;
-        pages(Cli::command(), "npyfs", &first)?;
-        let helper = MountArgs::command().name("mount.npyfs");
-        page(Man::new(helper).section("8"), &eighth.join("mount.npyfs.8"))
-    };
-    written().map_err(|e: io::Error| CliError::object(format!("{}: {e}", args.dir.display())))
+/// A page of the manual.
+pub struct Page {
+    /// The directory of its section, `man1`.
+    pub section: &'static str,
+    /// The name of the file.
+    pub name: String,
+    /// The page, in roff.
+    pub text: Vec<u8>,
 }
 
-/// Writes the page of a command, and of those below it: `npyfs-checkout-ls.1`.
-fn pages(command: Command, name: &str, dir: &Path) -> io::Result<()> {
+/// Returns a page for each command, and the one of mount.npyfs.
+pub fn manual() -> io::Result<Vec<Page>> {
+    let mut found = Vec::new();
+    pages(Cli::command(), "npyfs", &mut found)?;
+    let helper = MountArgs::command().name("mount.npyfs");
+    let helper = Man::new(helper).section("8");
+    found.push(page(helper, "man8", "mount.npyfs.8".to_owned())?);
+    Ok(found)
+}
+
+/// Adds the page of a command, and of those below it: `npyfs-checkout-ls.1`.
+fn pages(command: Command, name: &str, found: &mut Vec<Page>) -> io::Result<()> {
     for below in command.get_subcommands().filter(|one| !one.is_hide_set()) {
         let name = format!("{name}-{}", below.get_name());
-        pages(below.clone(), &name, dir)?;
+        pages(below.clone(), &name, found)?;
     }
     // The page of a command is called as it is, and its lines say what is typed.
     let typed = name.replace('-', " ");
     let command = command.disable_help_subcommand(true);
-    let command = command.display_name(name).bin_name(typed);
-    page(Man::new(command), &dir.join(format!("{name}.1")))
+    let command = command.display_name(name.to_owned()).bin_name(typed);
+    found.push(page(Man::new(command), "man1", format!("{name}.1"))?);
+    Ok(())
 }
 
-fn page(man: Man, path: &Path) -> io::Result<()> {
+fn page(man: Man, section: &'static str, name: String) -> io::Result<Page> {
     let man = man.source(concat!("npyfs ", env!("CARGO_PKG_VERSION")));
     let man = man.manual("npyfs");
-    let mut file = File::create(path)?;
-    man.render(&mut file)?;
-    file.flush()
+    let mut text = Vec::new();
+    man.render(&mut text)?;
+    Ok(Page {
+        section,
+        name,
+        text,
+    })
+}
+
+/// Writes the pages of the manual into a directory.
+pub fn man(args: &ManArgs) -> Result<(), CliError> {
+    let written = || {
+        for page in manual()? {
+            let dir = args.dir.join(page.section);
+            std::fs::create_dir_all(&dir)?;
+            std::fs::write(dir.join(page.name), page.text)?;
+        }
+        Ok(())
+    };
+    written().map_err(|e: io::Error| CliError::object(format!("{}: {e}", args.dir.display())))
+}
+
+/// Returns what a shell needs to complete commands.
+pub fn completion(shell: Shell) -> Vec<u8> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "npyfs", &mut text);
+    text
 }
 
 /// Prints the completions of a shell.
 pub fn completions(args: &CompletionArgs) -> Result<(), CliError> {
-    let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "npyfs", &mut text);
-    print(&text)
+    print(&completion(args.shell))
 }
