@@ -12,7 +12,7 @@ pub mod mount;
 pub mod options;
 pub mod output;
 pub mod pages;
-mod setup;
+pub mod setup;
 pub mod store;
 pub mod umount;
 pub mod verify;

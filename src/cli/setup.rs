@@ -3,10 +3,10 @@
 //! What is installed is the list in `files`; where it is put, and how it is taken away again, is in `place`. A package is
 //! filled by the same command, with `--root` and `--prefix`.
 
-mod files;
-mod machine;
-mod place;
-mod record;
+pub mod files;
+pub mod machine;
+pub mod place;
+pub mod record;
 
 use std::path::{Path, PathBuf};
 
