@@ -75,8 +75,8 @@ impl Tuning {
     /// Chunks that helpers had a part in after which that is the shortest time again.
     pub const HELPED_WELL: u32 = 64;
 
-    /// The time for which helpers rest after several readers were there (two of them: 506 us a sample, 596 without that), or no
-    /// processor was free, which is looked up as often: it takes 10 us.
+    /// The time for which helpers rest after several readers were there (two of them: 506 us a sample, 596 without that), or
+    /// threads waited for processors most of the time, which is looked up as often: it takes 10 us.
     pub const HELPER_REST: Duration = Duration::from_millis(10);
 
     /// A read that takes longer, and as long again for each MiB, is one of a slow disk: one that turns, or one behind a

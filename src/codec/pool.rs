@@ -27,7 +27,7 @@ impl DecodePool {
         Self {
             processors,
             jobs: Jobs::new(threads, tuning.waiting_jobs),
-            helpers: Helpers::new((processors - 1).min(tuning.helpers), processors),
+            helpers: Helpers::new((processors - 1).min(tuning.helpers)),
         }
     }
 

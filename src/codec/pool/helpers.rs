@@ -25,7 +25,6 @@ pub(super) struct Helpers(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     began: Instant,
-    processors: usize,
     /// Started when first called; `None` if that failed.
     pool: OnceLock<Option<ThreadPool>>,
     /// Held while there is work.
@@ -35,8 +34,9 @@ struct Inner {
     /// When each of them last looked out, and until when they do.
     seen: Box<[AtomicU64]>,
     until: AtomicU64,
-    /// When it was last looked whether a processor is free.
+    /// When it was last looked whether threads wait for processors, and how long they had by then.
     looked: AtomicU64,
+    waited: AtomicU64,
     /// Until when they rest, and how long they will once they lose a processor.
     rest: AtomicU64,
     pause: AtomicU64,
@@ -45,17 +45,17 @@ struct Inner {
 }
 
 impl Helpers {
-    /// Creates so many helpers for a machine of so many processors; none is started yet.
-    pub(super) fn new(helpers: usize, processors: usize) -> Self {
+    /// Creates so many helpers; none is started yet.
+    pub(super) fn new(helpers: usize) -> Self {
         Self(Arc::new(Inner {
             began: Instant::now(),
-            processors,
             pool: OnceLock::new(),
             turn: Mutex::default(),
             called: AtomicUsize::new(0),
             seen: (0..helpers).map(|_| AtomicU64::new(0)).collect(),
             until: AtomicU64::new(0),
             looked: AtomicU64::new(0),
+            waited: AtomicU64::new(0),
             rest: AtomicU64::new(0),
             pause: AtomicU64::new(nanos(*Tuning::HELPER_PAUSES.start())),
             well: AtomicU32::new(0),
@@ -174,7 +174,8 @@ impl Inner {
         (!self.seen.is_empty()).then(|| pool.build().ok()).flatten()
     }
 
-    /// Returns true if a processor was free when it was last looked; otherwise they rest until the next time.
+    /// Returns true unless threads of the machine waited for a processor most of the time since it was last looked;
+    /// otherwise helpers rest until the next time.
     fn has_room(&self) -> bool {
         let (now, pause) = (self.now(), nanos(Tuning::HELPER_REST));
         let looked = self.looked.load(Ordering::Relaxed);
@@ -182,8 +183,11 @@ impl Inner {
             return true;
         }
         self.looked.store(now, Ordering::Relaxed);
-        // The caller is one of them.
-        let has_room = running_threads().is_none_or(|running| running < self.processors);
+        let Some(waited) = waiting_time() else {
+            return true;
+        };
+        let before = self.waited.swap(waited, Ordering::Relaxed);
+        let has_room = looked == 0 || waited.saturating_sub(before) < (now - looked) / 2;
         if !has_room {
             self.begin_rest(pause);
         }
@@ -262,11 +266,12 @@ impl Inner {
     }
 }
 
-/// Returns the number of threads of the machine that run or want to (proc_loadavg(5)).
-fn running_threads() -> Option<usize> {
-    let loads = std::fs::read_to_string("/proc/loadavg").ok()?;
-    let (running, _) = loads.split_ascii_whitespace().nth(3)?.split_once('/')?;
-    running.parse().ok()
+/// Returns for how long threads of the machine that could run have waited for a processor, in nanoseconds since it was
+/// started: the line `some` of /proc/pressure/cpu. `None` where the kernel does not count that.
+fn waiting_time() -> Option<u64> {
+    let pressure = std::fs::read_to_string("/proc/pressure/cpu").ok()?;
+    let (_, total) = pressure.lines().next()?.rsplit_once("total=")?;
+    total.parse::<u64>().ok()?.checked_mul(1000)
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -276,9 +281,6 @@ fn nanos(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// More processors than threads.
-    const ROOMY: usize = usize::MAX;
 
     /// Doubles all numbers; says how many threads took part.
     fn double(helpers: &Helpers) -> usize {
@@ -295,8 +297,9 @@ mod tests {
         threads.into_inner().unwrap().len()
     }
 
-    /// Called again until so many take part: somebody else may have the processors.
+    /// Called again until so many take part: somebody else may have the processors, which is not looked up here.
     fn called(helpers: &Helpers, threads: usize) {
+        helpers.0.looked.store(u64::MAX / 2, Ordering::Relaxed);
         for _ in 0..1000 {
             helpers.0.rest.store(0, Ordering::Release);
             helpers.call();
@@ -309,8 +312,8 @@ mod tests {
 
     #[test]
     fn each_item_is_done_once_whoever_helps() {
-        assert_eq!(double(&Helpers::new(0, ROOMY)), 1);
-        let helpers = Helpers::new(2, ROOMY);
+        assert_eq!(double(&Helpers::new(0)), 1);
+        let helpers = Helpers::new(2);
         assert_eq!(helpers.size(), 3);
         assert_eq!(double(&helpers), 1, "nobody was called");
         called(&helpers, 3);
@@ -321,7 +324,7 @@ mod tests {
 
     #[test]
     fn who_loses_a_processor_rests_longer_each_time_until_it_goes_well() {
-        let helpers = Helpers::new(1, ROOMY);
+        let helpers = Helpers::new(1);
         let pauses = Tuning::HELPER_PAUSES;
         let pause = || helpers.0.pause.load(Ordering::Relaxed);
         helpers.0.lost();
@@ -335,16 +338,25 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_called_while_no_processor_is_free() {
-        let helpers = Helpers::new(1, 1);
+    fn nobody_is_called_while_threads_wait_for_processors() {
+        let helpers = Helpers::new(1);
+        let inner = &helpers.0;
+        assert!(inner.has_room(), "nothing is known yet");
+        let Some(waited) = waiting_time() else {
+            println!("NOT TESTED: this kernel has no /proc/pressure/cpu");
+            return;
+        };
+        // As if all that threads have waited since the machine was started had been in the moment since.
+        inner.waited.store(0, Ordering::Relaxed);
+        inner.looked.store(1, Ordering::Relaxed);
+        std::thread::sleep(Tuning::HELPER_REST);
         helpers.call();
-        assert!(helpers.0.rests() && helpers.0.pool.get().is_none());
-        assert!(running_threads().is_some_and(|running| running > 0));
+        assert!(inner.rests(), "{waited} ns waited in {} ns", inner.now());
     }
 
     #[test]
     fn an_error_ends_it_and_a_panic_goes_on_in_the_caller() {
-        let helpers = Helpers::new(1, ROOMY);
+        let helpers = Helpers::new(1);
         helpers.call();
         let begun = AtomicUsize::new(0);
         let failed = helpers.each(0..1000, |n| {
@@ -360,7 +372,7 @@ mod tests {
 
     #[test]
     fn who_is_helped_and_asks_for_help_works_alone() {
-        let helpers = Helpers::new(1, ROOMY);
+        let helpers = Helpers::new(1);
         helpers.call();
         let outer: Result<(), ()> = helpers.each(0..4, |_| helpers.each(0..4, |_| Ok(())));
         assert_eq!(outer, Ok(()));

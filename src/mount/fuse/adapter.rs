@@ -97,7 +97,7 @@ impl Adapter {
     /// A request begins that may take long.
     pub(super) fn long_work(&self, request: &Request) -> ActiveRequest<'_> {
         self.scheduling().begin(request.pid());
-        self.spread();
+        self.scheduling().call_another();
         ActiveRequest(self)
     }
 

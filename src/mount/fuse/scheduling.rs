@@ -199,9 +199,14 @@ impl Scheduling {
         processor::step_up(false);
     }
 
-    /// Prepares for work that takes long, or that several share: another thread waits for requests meanwhile.
+    /// Prepares for work that several threads share: the calling one runs anywhere.
     pub(super) fn spread(&self) {
         processor::step_up(true);
+    }
+
+    /// Prepares for work that may take long: another thread waits for requests meanwhile.
+    pub(super) fn call_another(&self) {
+        self.spread();
         if self.one_waits() {
             let mut state = self.state();
             state.is_called = state.waiting == 0;
