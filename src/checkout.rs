@@ -18,6 +18,7 @@ pub(crate) mod extent;
 pub mod fit;
 pub mod format;
 mod history;
+pub mod holder;
 pub mod index;
 pub mod layer;
 pub mod layer_lock;

@@ -210,8 +210,10 @@ co.close()
             with pytest.raises(OSError) as caught:
                 sync(m)
             assert caught.value.errno == errno.EBUSY and any("writer lock" in line for line in m.errors())
+            refused = npyfs("checkout", "sync", m.path)
+            assert refused.returncode == 3 and "a writer of Hangar" in refused.stderr and "has the writer lock" in refused.stderr, refused
             refused = npyfs("umount", m.path)
-            assert refused.returncode == 32 and "durable" in refused.stderr
+            assert refused.returncode == 32 and "durable" in refused.stderr and "has the writer lock" in refused.stderr, refused
             writer.stdin.write("\n")
             writer.stdin.flush()
             assert writer.wait(60) == 0

@@ -7,12 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::fit::StoreIdentity;
+use super::holder;
 use super::layer::nanoseconds;
 use super::record_log::{self, LogForm, RecordLog};
 use crate::checkout::against::{AxisEntries, digest, hex};
@@ -30,6 +33,12 @@ const FORM: LogForm = LogForm {
     name: "npyfs commits",
     version: 2,
 };
+
+/// The time after which whoever waits for the lock is told for whom.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Pause between two tries to lock.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Digits of an id.
 const ID: usize = 32;
@@ -218,20 +227,39 @@ fn author() -> String {
     }
 }
 
-/// Waits for the right to change which layers there are in `dir`; ESTALE if that was removed meanwhile.
+/// Waits for the right to change which layers there are in `dir`; ESTALE if that was removed meanwhile. Who waits for long is
+/// told for whom.
 pub fn lock(dir: &Dir) -> Result<File> {
     let path = dir.path().join(LOCK);
+    let about = |e: Errno| Error::from(std::io::Error::from(e)).about(path.display());
     loop {
         let file = dir.write_or_create(LOCK)?;
-        let locked = flock(&file, FlockOperation::LockExclusive);
-        locked.map_err(|e| Error::from(std::io::Error::from(e)).about(path.display()))?;
+        if !lock_soon(&file).map_err(about)? {
+            let (path, who) = (path.display(), holder::read(&file));
+            holder::tell(&format!("{path}: waits for {who}"));
+            flock(&file, FlockOperation::LockExclusive).map_err(about)?;
+        }
         if !dir.is_in_place() {
             let message = "it was removed by another process";
             return Err(Error::new(ErrorKind::Stale, message).about(dir.path().display()));
         }
         // A lock on a file that was removed since keeps nobody out.
         if dir.leads_to(LOCK, &file) {
+            // A full disk keeps nobody from the lock, only from its holder's name.
+            let _ = holder::write(&file);
             return Ok(file);
+        }
+    }
+}
+
+/// Returns whether the lock was to be had before whoever waits should be told for whom.
+fn lock_soon(file: &File) -> rustix::io::Result<bool> {
+    let start = Instant::now();
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if start.elapsed() < PATIENCE => thread::sleep(PAUSE),
+            Err(Errno::WOULDBLOCK) => return Ok(false),
+            locked => return locked.map(|()| true),
         }
     }
 }

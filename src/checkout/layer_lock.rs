@@ -1,24 +1,21 @@
 //! The lock of a layer: one process, on one host, writes in it.
 //!
-//! The lock is flock(2) on the file `holder`, so it ends with its process. The file names host and process
-//! for people; what it says is never acted upon.
+//! The lock is flock(2) on the file `holder`, so it ends with its process. The file has the name of that process
+//! (`super::holder`).
 
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::io;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use super::holder;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::dir::Dir;
 
 /// The name of the lock file.
 pub const NAME: &str = "holder";
-
-/// Longest text that is shown of who holds a layer.
-const LONGEST: u64 = 200;
 
 /// Pause before a second try: a process that only looks (`LayerLock::look`) has the lock for a moment.
 const MOMENT: Duration = Duration::from_millis(50);
@@ -47,10 +44,7 @@ impl LayerLock {
             let message = "it was discarded by another process";
             return Err(Error::new(ErrorKind::Stale, message).about(dir.path().display()));
         }
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let who = format!("host {}, process {}\n", host.trim(), std::process::id());
-        file.set_len(0).map_err(about)?;
-        file.write_all_at(who.as_bytes(), 0).map_err(about)?;
+        holder::write(&file).map_err(about)?;
         Ok(Self { _file: file })
     }
 
@@ -67,7 +61,7 @@ impl LayerLock {
     /// Returns the name of the process that has the layer in `dir` now; `None` if none has.
     pub fn look(dir: &Dir) -> Result<Option<String>> {
         let found = shared(dir)?.filter(|(_, is_free)| !is_free);
-        Ok(found.map(|(file, _)| who(&file)))
+        Ok(found.map(|(file, _)| holder::read(&file)))
     }
 }
 
@@ -86,11 +80,13 @@ fn shared(dir: &Dir) -> Result<Option<(File, bool)>> {
 
 /// Returns the error of a layer that others have.
 fn busy(dir: &Dir, file: &File) -> Error {
-    // Those who only read are many, and leave no name.
+    // Of those who look for a moment nobody is told: the table is read before this process shares the lock.
+    let all = holder::all(file);
     let is_read = lock(file, FlockOperation::NonBlockingLockShared);
-    let message = match is_read {
-        Ok(true) => "this checkout is mounted read-only".to_owned(),
-        _ => format!("{} writes in this checkout", who(file)),
+    let message = match (is_read, all.as_slice()) {
+        (Ok(true), []) => "this checkout is mounted read-only".to_owned(),
+        (Ok(true), all) => format!("this checkout is mounted read-only: {}", all.join("; ")),
+        _ => format!("{} writes in this checkout", holder::read(file)),
     };
     Error::new(ErrorKind::Os(libc::EBUSY), message).about(dir.path().display())
 }
@@ -101,15 +97,6 @@ fn lock(file: &File, operation: FlockOperation) -> io::Result<bool> {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),
         Err(e) => Err(e.into()),
-    }
-}
-
-/// Returns what the file says of who has it.
-fn who(file: &File) -> String {
-    let mut who = String::new();
-    match file.take(LONGEST).read_to_string(&mut who) {
-        Ok(_) if !who.trim().is_empty() => who.trim().to_owned(),
-        _ => "another process".to_owned(),
     }
 }
 
@@ -125,12 +112,8 @@ mod tests {
         let first = LayerLock::take(&dir).unwrap();
         let refused = LayerLock::take(&dir).unwrap_err();
         assert_eq!(refused.errno(), libc::EBUSY);
-        let process = format!("process {}", std::process::id());
-        assert!(
-            refused.message.contains(&format!("{process} ")),
-            "{refused}"
-        );
-        assert!(LayerLock::look(&dir).unwrap().unwrap().ends_with(&process));
+        assert!(refused.message.contains(&holder::own()), "{refused}");
+        assert_eq!(LayerLock::look(&dir).unwrap(), Some(holder::own()));
         assert_eq!(LayerLock::share(&dir).unwrap_err().message, refused.message);
         drop(first);
         assert_eq!(LayerLock::look(&dir).unwrap(), None);

@@ -12,8 +12,9 @@ pub(super) mod staging;
 use std::path::PathBuf;
 
 use super::output::OutputFormat;
-use super::{CliError, umount};
+use super::{CliError, say, umount};
 use crate::checkout::commit::{Side, Wish};
+use crate::checkout::holder;
 use crate::checkout::staging::Expected;
 use crate::formats;
 use layers::CheckoutArgs;
@@ -152,8 +153,26 @@ enum Command {
     },
 }
 
+impl Command {
+    /// Returns its name.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Ls { .. } => "ls",
+            Self::Log { .. } => "log",
+            Self::Status { .. } => "status",
+            Self::Diff { .. } => "diff",
+            Self::Commit { .. } => "commit",
+            Self::Discard { .. } => "discard",
+            Self::Export { .. } => "export",
+            Self::Sync { .. } => "sync",
+            Self::Reset { .. } => "reset",
+        }
+    }
+}
+
 /// Runs the command.
 pub fn run(args: Args) -> Result<(), CliError> {
+    holder::begin(format!("npyfs checkout {}", args.command.name()), say);
     let is_staged = |which: &CheckoutArgs| staged(which).is_some();
     match args.command {
         Command::Ls { format, which } => {

@@ -154,6 +154,22 @@ pub fn refused(mount: &Path) -> io::Result<Vec<Line>> {
     Ok(lines)
 }
 
+/// Returns the number of the last line of a mount's log.
+pub fn last(mount: &Path) -> u64 {
+    let lines = lines(mount).unwrap_or_default();
+    lines.last().map_or(0, |line| line.number)
+}
+
+/// Returns what a mount's log says behind the line of a number of a request that failed with this errno.
+pub fn reason(mount: &Path, behind: u64, errno: i32) -> Option<String> {
+    let lines = lines(mount).ok()?.into_iter();
+    let is_meant = |line: &Line| {
+        let refusal = line.refusal.as_ref();
+        line.number > behind && refusal.is_some_and(|refusal| refusal.errno == errno)
+    };
+    lines.rev().find(is_meant).map(|line| line.message)
+}
+
 /// Tells of what a mount refused, before it is forgotten.
 pub fn tell(lines: &[Line], mount: &Path) {
     for line in lines.iter().take(NAMED) {

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::checkout::checkouts::Checkouts;
+use crate::checkout::holder;
 use crate::cli::log::kept;
 use crate::cli::options::{self, MountOptions};
 use crate::cli::{CliError, accounts, say};
@@ -137,6 +138,8 @@ fn serve(args: &Args, options: MountOptions, inherited: Option<Inherited>) -> Re
         .or_else(|_| std::path::absolute(&args.store))
         .unwrap_or(args.store.clone());
     let writable = args.checkout.is_some() && options.writable != Some(false);
+    let mount_point = std::path::absolute(&args.mount_point).unwrap_or_default();
+    holder::begin(format!("npyfs mount at {}", mount_point.display()), say);
     let checkouts = checkouts(args, &store)?;
     let Some(name) = args.checkout.as_deref().filter(|_| writable) else {
         return serve_store(args, options, &store, &checkouts, writable, inherited);

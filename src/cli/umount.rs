@@ -4,6 +4,8 @@
 //! what of it would be lost or waits for another mount. A dead mount answers only with errors, a stuck one not at
 //! all.
 
+mod users;
+
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -80,7 +82,8 @@ pub fn run(args: Args) -> Result<(), CliError> {
     };
     unmount(&path, args.lazy).map_err(|refusal| match refusal.kind() {
         io::ErrorKind::ResourceBusy => CliError::mount(format!(
-            "{shown} is busy: a program uses it (npyfs umount --lazy {shown} detaches it)"
+            "{shown} is busy: {} (npyfs umount --lazy {shown} detaches it)",
+            users::told(&users::of(&path))
         )),
         _ => failed(&refusal),
     })?;
@@ -186,7 +189,7 @@ struct WriteStatus {
 fn sync_and_report(path: &Path, may_fail: bool) -> io::Result<WriteStatus> {
     let asked = path.to_owned();
     let answer = with_timeout(SYNC_TIMEOUT, move || {
-        sync_now(&asked)?;
+        sync_with_reason(&asked)?;
         // The kernel tells of a last close after the program has gone on: what is open may be stored in a moment.
         for _ in 0..LOOKS {
             let written = written(&asked)?;
@@ -253,13 +256,25 @@ fn sync_now(path: &Path) -> io::Result<()> {
     dir.sync_all()
 }
 
+/// Syncs a mount as `sync_now` does; a failure has the reason that the mount's log says, such as who has a lock.
+fn sync_with_reason(path: &Path) -> io::Result<()> {
+    let before = log::last(path);
+    sync_now(path).map_err(|e| match e.raw_os_error() {
+        Some(errno) => match log::reason(path, before, errno) {
+            Some(reason) => io::Error::new(e.kind(), format!("{e}: {reason}")),
+            None => e,
+        },
+        None => e,
+    })
+}
+
 /// Has a writable mount store what was written.
 pub fn sync(mount_point: &Path) -> Result<(), CliError> {
     let shown = mount_point.display();
     let failed = |reason: io::Error| CliError::object(format!("{shown}: {reason}"));
     let path = table::resolve(mount_point).map_err(failed)?;
     mounted_at(&path, mount_point).map_err(CliError::object)?;
-    with_timeout(SYNC_TIMEOUT, move || sync_now(&path)).map_err(failed)
+    with_timeout(SYNC_TIMEOUT, move || sync_with_reason(&path)).map_err(failed)
 }
 
 /// Returns the answer of a mount, or an error when the time is over.
