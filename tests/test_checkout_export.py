@@ -252,3 +252,28 @@ def test_references_are_kept_or_named(tmp_path):
     npyfs("checkout", "export", "--compress", "gzip", "--leave-out", store, "work", packed, check=True)
     with h5py.File(packed) as file:
         assert file["big"].compression == "gzip" and file["big"][-1] == 4999 and file["new"][-1] == 2
+
+
+def test_checkouts_that_are_left_out_are_named(tmp_path):
+    store = tmp_path / "x.h5"
+    with h5py.File(store, "w") as file:
+        daf.start(file)
+        file["cell#"] = np.array([b"a", b"b"])
+    for name in ("empty", "own", "other", "parts"):
+        with Mount(store, checkout=name) as m:
+            if name in ("own", "other"):
+                np.save(m / "cell#age.npy", np.zeros(2))
+                np.save(m / "count.npy", np.array(3))
+            if name == "parts":
+                os.mkdir(m / "cell,cell#near")
+                np.save(m / "cell,cell#near/data.npy", np.zeros(2))
+    done = npyfs("checkout", "export", store, "own", tmp_path / "own.h5", check=True)
+    others = ["npyfs: left out: checkout other, which is not committed: 2 changes",
+              "npyfs: left out: checkout parts, which is not committed: 0 changes, 1 objects not complete"]
+    assert done.stderr.splitlines() == others
+    done = npyfs("checkout", "export", store, tmp_path / "all.h5", check=True)
+    assert done.stderr.splitlines() == [others[0], others[0].replace("other", "own"), others[1]]
+    for name in ("own", "other"):
+        npyfs("checkout", "commit", "--theirs", store, name)
+    npyfs("checkout", "discard", store, "parts", check=True)
+    assert npyfs("checkout", "export", store, tmp_path / "committed.h5", check=True).stderr == ""

@@ -129,6 +129,7 @@ pub(super) fn export(
         return Err(left_out(not_carried.len()));
     }
     place.finish(&plan)?;
+    tell_left_out(&found);
     let files = plan.stores.iter().map(|store| store.files.len()).sum();
     let count = match (&plan.shape, files) {
         (ExportShape::File, _) => String::new(),
@@ -137,6 +138,28 @@ pub(super) fn export(
     };
     let out = printable::name(out.as_os_str().as_encoded_bytes());
     print(&format!("{out}: {count}{bytes} bytes\n"))
+}
+
+/// Says which checkouts are not in the export, because they are not committed.
+fn tell_left_out(found: &Selected) {
+    // The export is whole, whatever else there is.
+    let (all, _) = found.checkouts.list().unwrap_or_default();
+    let own = found.name.as_deref();
+    let open = all
+        .iter()
+        .filter(|summary| summary.commit.is_none() && Some(summary.name.as_str()) != own);
+    for summary in open {
+        let (changes, waiting) = (&summary.changes.entries, &summary.changes.incomplete);
+        let counts = match (changes.len(), waiting.len()) {
+            (0, 0) => continue,
+            (changes, 0) => format!("{changes} changes"),
+            (changes, waiting) => format!("{changes} changes, {waiting} objects not complete"),
+        };
+        let name = &summary.name;
+        say(&format!(
+            "left out: checkout {name}, which is not committed: {counts}"
+        ));
+    }
 }
 
 /// The layer of the checkout, if one is named, and what is not complete in it; without a name only what is
