@@ -23,6 +23,7 @@ pub mod index;
 pub mod layer;
 pub mod layer_lock;
 pub mod layers;
+pub mod left_behind;
 pub(crate) mod names;
 pub mod object;
 pub mod pending_changes;

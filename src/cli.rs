@@ -12,6 +12,7 @@ pub mod mount;
 pub mod options;
 pub mod output;
 pub mod pages;
+mod place;
 pub mod setup;
 pub mod store;
 pub mod umount;

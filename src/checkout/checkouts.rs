@@ -17,6 +17,7 @@ use super::format::Registry;
 use super::index::{self, IndexChanges, LayerBase, StoredObject};
 use super::layer::{Layer, nanoseconds};
 use super::layer_lock::{self, LayerLock};
+use super::left_behind::LeftBehind;
 use super::place::{self, CheckoutsPlace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::Creator;
@@ -155,6 +156,11 @@ impl Checkouts {
     /// Returns the owner, group and permissions that new files get.
     pub fn rights(&self) -> &Rights {
         &self.rights
+    }
+
+    /// Returns the checkouts that this store, which has none where they belong, has left behind where it was.
+    pub fn left_behind(&self) -> Option<LeftBehind> {
+        self.place.left_behind(&self.store, &self.rights)
     }
 
     /// The directory, opened; `None` if it is not there.

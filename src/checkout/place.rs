@@ -35,11 +35,13 @@ const LONGEST: u64 = 1 << 16;
 /// A directory of checkouts. It need not exist.
 #[derive(Clone, Debug)]
 pub struct CheckoutsPlace {
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     /// The last name may be a link: the caller has said it.
-    follow: bool,
+    pub(super) follow: bool,
     /// The line that its file is to get about the store, if it lacks it.
-    mark: Option<Vec<u8>>,
+    pub(super) mark: Option<Vec<u8>>,
+    /// Directories of stores of the same name that are not where they were.
+    pub(super) abandoned: Vec<PathBuf>,
 }
 
 impl CheckoutsPlace {
@@ -51,6 +53,7 @@ impl CheckoutsPlace {
             dir: dir.into(),
             follow: false,
             mark: None,
+            abandoned: Vec::new(),
         }
     }
 
@@ -60,6 +63,7 @@ impl CheckoutsPlace {
             dir: dir.to_owned(),
             follow: true,
             mark: None,
+            abandoned: Vec::new(),
         }
     }
 
@@ -69,6 +73,7 @@ impl CheckoutsPlace {
         let name = store.file_name().unwrap_or_default();
         let own = store.as_os_str().as_bytes();
         let mut free = None;
+        let mut abandoned = Vec::new();
         for number in 1_u64.. {
             let mut name = name.to_owned();
             if number > 1 {
@@ -84,12 +89,23 @@ impl CheckoutsPlace {
                 }
                 Err(e) => return Err(e),
             };
-            if owner(&found)?.as_deref() == Some(own) {
-                return Ok(Self {
-                    dir: path,
-                    follow: false,
-                    mark: None,
-                });
+            match owner(&found)? {
+                Some(owner) if owner == own => {
+                    return Ok(Self {
+                        dir: path,
+                        follow: false,
+                        mark: None,
+                        abandoned: Vec::new(),
+                    });
+                }
+                Some(other)
+                    if Path::new(OsStr::from_bytes(&other))
+                        .symlink_metadata()
+                        .is_err() =>
+                {
+                    abandoned.push(path);
+                }
+                _ => {}
             }
         }
         if let Some(old) = Self::old(&store, dir, rights)? {
@@ -99,6 +115,7 @@ impl CheckoutsPlace {
             dir: free.unwrap_or_default(),
             follow: false,
             mark: Some(own.to_vec()),
+            abandoned,
         })
     }
 
@@ -115,11 +132,12 @@ impl CheckoutsPlace {
                 dir: dir.to_owned(),
                 follow: true,
                 mark,
+                abandoned: Vec::new(),
             })
         };
         match owner(&opened)? {
             Some(other) => return Ok(this(None).filter(|_| other == own)),
-            None if begun_on(&opened, store)? => {}
+            None if begun_on(&opened, store)? != Some(false) => {}
             None => {
                 let (dir, store) = (dir.display(), store.display());
                 let message = format!(
@@ -246,10 +264,10 @@ fn owner(dir: &Dir) -> Result<Option<Vec<u8>>> {
     Ok(path.strip_suffix(b"\n").map(<[u8]>::to_vec).or(Some(path)))
 }
 
-/// Returns whether a checkout in a directory was begun on the files of a store, or nothing tells.
-fn begun_on(dir: &Dir, store: &Path) -> Result<bool> {
+/// Returns whether a checkout in a directory was begun on the files of a store; `None`: nothing tells.
+pub(super) fn begun_on(dir: &Dir, store: &Path) -> Result<Option<bool>> {
     let now = base_files(store);
-    let mut told = false;
+    let mut told = None;
     let about = |e: std::io::Error| Error::from(e).about(dir.path().display());
     for (name, kind) in dir.names().map_err(about)? {
         let layer = name
@@ -260,12 +278,14 @@ fn begun_on(dir: &Dir, store: &Path) -> Result<bool> {
         };
         let begun = IndexChanges::read(&dir.below(layer)?)?.begun;
         let before = begun.and_then(|begun| begun.base).unwrap_or_default();
-        if let Some(now) = &now {
-            told |= !before.is_empty();
+        if let Some(now) = &now
+            && !before.is_empty()
+        {
             if before.iter().any(|file| now.contains(file)) {
-                return Ok(true);
+                return Ok(Some(true));
             }
+            told = Some(false);
         }
     }
-    Ok(!told)
+    Ok(told)
 }

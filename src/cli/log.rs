@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use crate::checkout::checkouts::{self, Checkouts};
+use crate::checkout::checkouts;
 use crate::cli::output::print;
-use crate::cli::{CliError, say};
+use crate::cli::{CliError, place, say};
 use crate::error::ErrorKind;
-use crate::formats;
 use crate::journal::Line;
 use crate::mount::fuse::table;
 
@@ -93,12 +92,11 @@ fn mount_of(path: &Path) -> Option<PathBuf> {
 /// Returns what the mounts of a checkout refused.
 fn of_checkout(args: &Args, name: &str) -> Result<Vec<LogEntry>, CliError> {
     let refused = |e: crate::error::Error| CliError::store(e.message);
-    let store = args
-        .place
-        .canonicalize()
-        .map_err(|e| CliError::store(format!("{}: {e}", args.place.display())))?;
-    let checkouts = Checkouts::below(&store, args.checkouts.as_deref(), &formats::registry())
-        .map_err(refused)?;
+    let store = args.place.canonicalize().map_err(|e| {
+        let hint = place::hint(&args.place);
+        CliError::store(format!("{}: {e}{hint}", args.place.display()))
+    })?;
+    let checkouts = place::checkouts(&store, args.checkouts.as_deref()).map_err(refused)?;
     let dir = checkouts.directory(name).map_err(refused)?;
     match kept::read(&dir, checkouts::LOG) {
         Err(e) if e.kind == ErrorKind::NotFound => Ok(Vec::new()),

@@ -16,7 +16,7 @@ use crate::checkout::checkouts::Checkouts;
 use crate::checkout::holder;
 use crate::cli::log::kept;
 use crate::cli::options::{self, MountOptions};
-use crate::cli::{CliError, accounts, say};
+use crate::cli::{CliError, accounts, place, say};
 use crate::formats;
 use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
@@ -140,7 +140,11 @@ fn serve(args: &Args, options: MountOptions, inherited: Option<Inherited>) -> Re
     let writable = args.checkout.is_some() && options.writable != Some(false);
     let mount_point = std::path::absolute(&args.mount_point).unwrap_or_default();
     holder::begin(format!("npyfs mount at {}", mount_point.display()), say);
-    let checkouts = checkouts(args, &store)?;
+    let checkouts = match writable {
+        true => place::checkouts_to_write(&store, args.checkouts.as_deref()),
+        false => place::checkouts(&store, args.checkouts.as_deref()),
+    };
+    let checkouts = checkouts.map_err(|e| CliError::store(e.message))?;
     let Some(name) = args.checkout.as_deref().filter(|_| writable) else {
         return serve_store(args, options, &store, &checkouts, writable, inherited);
     };
@@ -239,16 +243,6 @@ fn mount(
     })
 }
 
-/// Returns the checkouts of the store.
-fn checkouts(args: &Args, store: &Path) -> Result<Checkouts, CliError> {
-    let given = args.checkouts.as_deref().map(std::path::absolute);
-    let given = given
-        .transpose()
-        .map_err(|e| CliError::usage(e.to_string()))?;
-    Checkouts::below(store, given.as_deref(), &formats::registry())
-        .map_err(|e| CliError::store(e.message))
-}
-
 /// Opens the store, with the checkout that is to be shown or written.
 fn open(
     args: &Args,
@@ -259,7 +253,10 @@ fn open(
 ) -> Result<Fs, CliError> {
     let h5 = H5::workers(Reach::of(store, options.external).with(checkouts.dir()));
     let formats = formats::registry();
-    let refused = |refusal: OpenError| CliError::store(refusal.to_string());
+    let refused = |refusal: OpenError| {
+        let hint = place::hint(store);
+        CliError::store(format!("{refusal}{hint}"))
+    };
     let name = match &args.checkout {
         Some(name) if writable => name,
         shown => {

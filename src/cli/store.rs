@@ -5,8 +5,7 @@ mod suggestion;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::checkout::checkouts::Checkouts;
-use crate::cli::{CliError, options};
+use crate::cli::{CliError, options, place};
 use crate::formats;
 use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
@@ -43,16 +42,12 @@ impl StoreArgs {
     pub fn open(&self) -> Result<Fs, CliError> {
         let options =
             options::parse(self.options.iter().map(String::as_str)).map_err(CliError::usage)?;
-        let store = self
-            .store
-            .canonicalize()
-            .map_err(|e| CliError::store(format!("{}: {e}", self.store.display())))?;
+        let store = self.store.canonicalize().map_err(|e| {
+            let hint = place::hint(&self.store);
+            CliError::store(format!("{}: {e}{hint}", self.store.display()))
+        })?;
         let formats = formats::registry();
-        let given = self.checkouts.as_deref().map(std::path::absolute);
-        let given = given
-            .transpose()
-            .map_err(|e| CliError::usage(e.to_string()))?;
-        let checkouts = Checkouts::below(&store, given.as_deref(), &formats)
+        let checkouts = place::checkouts(&store, self.checkouts.as_deref())
             .map_err(|e| CliError::store(e.message))?;
         let reach = Reach::of(&store, options.fs.external).with(checkouts.dir());
         let h5 = H5::workers(reach);

@@ -16,7 +16,7 @@ use crate::checkout::index::KeptObject;
 use crate::checkout::result;
 use crate::checkout::target::describe_incomplete;
 use crate::cli::output::{self};
-use crate::cli::{CliError, say};
+use crate::cli::{CliError, place, say};
 use crate::error::{Error, ErrorKind};
 use crate::formats;
 use crate::io::storage::Disk;
@@ -60,7 +60,10 @@ impl CheckoutArgs {
         if mounted.is_some_and(|mounted| mounted.is_ours()) {
             return self.mounted(&path, name);
         }
-        let store = self.store.canonicalize().map_err(|e| fail(&e))?;
+        let store = self
+            .store
+            .canonicalize()
+            .map_err(|e| fail(&format!("{e}{}", place::hint(&self.store))))?;
         Ok(Selected {
             checkouts: self.checkouts_of(&store)?,
             name: name.map(str::to_owned),
@@ -70,11 +73,7 @@ impl CheckoutArgs {
 
     /// Returns the checkouts of a store.
     fn checkouts_of(&self, store: &Path) -> Result<Checkouts, CliError> {
-        let dir = self.checkouts.as_deref().map(std::path::absolute);
-        let dir = dir
-            .transpose()
-            .map_err(|e| CliError::usage(e.to_string()))?;
-        Checkouts::below(store, dir.as_deref(), &formats::registry()).map_err(refused)
+        place::checkouts(store, self.checkouts.as_deref()).map_err(refused)
     }
 
     /// Finds the checkouts of the store that is mounted at `path`, from the mount's status.

@@ -1,0 +1,152 @@
+//! Checkouts that were left behind when their store was moved or renamed, as far as the directory that the store is in now tells.
+//!
+//! A store is known again by its files: size and time stay when they are moved. Nothing is opened but the indexes of checkouts.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::place::{CheckoutsPlace, OWNER, SUFFIX, begun_on};
+use crate::checkout::names::is_checkouts;
+use crate::io::dir::Dir;
+use crate::io::rights::Rights;
+
+/// Names in the directory of a store that are looked at, at most.
+const MOST_NAMES: usize = 65_536;
+
+/// Directories of checkouts that are looked into, at most.
+const MOST_LOOKS: usize = 64;
+
+/// Checkouts that were left behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftBehind {
+    /// The directory that they are in.
+    dir: PathBuf,
+    repair: Repair,
+}
+
+/// The way in which the store gets its checkouts back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Repair {
+    /// The directory is renamed to this.
+    Rename(PathBuf),
+    /// The store is named in the directory's file.
+    Mark(PathBuf),
+}
+
+impl LeftBehind {
+    /// Returns the command that gives the store its checkouts back.
+    pub fn command(&self) -> String {
+        match &self.repair {
+            Repair::Rename(to) => format!("mv {} {}", quoted(&self.dir), quoted(to)),
+            Repair::Mark(store) => {
+                let file = self.dir.join(OWNER);
+                format!("echo {} > {}", quoted(store), quoted(&file))
+            }
+        }
+    }
+}
+
+impl fmt::Display for LeftBehind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} has the checkouts of this store, which was moved: they are not shown until {}",
+            self.dir.display(),
+            self.command()
+        )
+    }
+}
+
+impl CheckoutsPlace {
+    /// Returns the checkouts that a store without any has left behind, if they are known by its files.
+    pub fn left_behind(&self, store: &Path, rights: &Rights) -> Option<LeftBehind> {
+        if self.dir.symlink_metadata().is_ok() {
+            return None;
+        }
+        let is_its = |dir: &PathBuf| {
+            let opened = Dir::open(dir, rights, false);
+            opened.is_ok_and(|opened| matches!(begun_on(&opened, store), Ok(Some(true))))
+        };
+        let (candidates, repair) = match &self.mark {
+            Some(own) => {
+                let store = PathBuf::from(OsStr::from_bytes(own));
+                (self.abandoned.clone(), Repair::Mark(store))
+            }
+            None if self.follow => return None,
+            None => (
+                orphans(self.dir.parent()?),
+                Repair::Rename(self.dir.clone()),
+            ),
+        };
+        let mut candidates = candidates.into_iter().take(MOST_LOOKS);
+        let dir = candidates.find(is_its)?;
+        Some(LeftBehind { dir, repair })
+    }
+}
+
+/// The directories of checkouts in a directory whose stores are not beside them.
+fn orphans(dir: &Path) -> Vec<PathBuf> {
+    let names = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let orphan = |path: PathBuf| {
+        let store = path
+            .as_os_str()
+            .as_bytes()
+            .strip_suffix(SUFFIX.as_bytes())?;
+        let is_gone = Path::new(OsStr::from_bytes(store))
+            .symlink_metadata()
+            .is_err();
+        (is_gone && is_checkouts(&path)).then_some(path)
+    };
+    let names = names.take(MOST_NAMES);
+    let mut orphans: Vec<PathBuf> = names.filter_map(|entry| orphan(entry.path())).collect();
+    orphans.sort();
+    orphans
+}
+
+/// Returns the directory of checkouts that belonged to a store at a path where none is any more.
+pub fn orphaned_at(store: &Path) -> Option<PathBuf> {
+    if store.symlink_metadata().is_ok() {
+        return None;
+    }
+    let mut dir = store.as_os_str().to_owned();
+    dir.push(SUFFIX);
+    Some(PathBuf::from(dir)).filter(|dir| is_checkouts(dir))
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    let path = path.display().to_string();
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
+    match !path.is_empty() && path.chars().all(is_plain) {
+        true => path,
+        false => format!("'{}'", path.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_is_one_for_a_shell() {
+        let left = |dir: &str, repair| LeftBehind {
+            dir: dir.into(),
+            repair,
+        };
+        let renamed = left(
+            "/a/x.h5.checkouts",
+            Repair::Rename("/a/it's.checkouts".into()),
+        );
+        assert_eq!(
+            renamed.command(),
+            r"mv /a/x.h5.checkouts '/a/it'\''s.checkouts'"
+        );
+        let marked = left("/all/x.h5.checkouts", Repair::Mark("/b c/x.h5".into()));
+        assert_eq!(
+            marked.command(),
+            "echo '/b c/x.h5' > /all/x.h5.checkouts/.store"
+        );
+    }
+}
