@@ -12,10 +12,13 @@ import pytest
 import scipy.sparse
 
 from support import daf
+from support.checkouts import checkout, save
 from support.mount import Mount, until
 from support.process import npyfs, run
 
 pytestmark = pytest.mark.fast
+
+OBJECT = 3
 
 CELLS, GENES = [b"a", b"b", b"c"], [b"x", b"y", b"z", b"w"]
 
@@ -261,3 +264,45 @@ def test_a_member_of_another_length_is_refused_and_named(store, tmp_path, change
         for name in (changed, order[-1]):
             shutil.copyfile(folder / f"{name}.npy", m / "cell,gene#UMIs" / f"{name}.npy")
         np.testing.assert_array_equal(loaded(m, "cell,gene#UMIs"), matrix.toarray())
+
+
+def test_commit_and_export_refuse_what_breaks_the_rules_of_daf(tmp_path):
+    """One checkout uses the axis that another took away."""
+    store = tmp_path / "cells.h5df"
+    with h5py.File(store, "w") as file:
+        daf.start(file)
+        file["cell#"] = np.array([b"a", b"b"])
+        file["gene#"] = np.array([b"x"])
+    save(store, "uses", {"cell#age.npy": np.arange(2), "gene#size.npy": np.arange(1)}, commit=False)
+    with Mount(store, checkout="deletes") as mount:
+        os.unlink(mount / "gene#.npy")
+    checkout("commit", store, "deletes")
+    assert "gene#" in checkout("commit", store, "uses", code=OBJECT).stderr
+    for command in (["commit", "--ours", store, "uses"], ["export", store, "uses", tmp_path / "out.h5df"]):
+        refused = checkout(*command, code=OBJECT).stderr
+        assert "gene#size: " in refused and "there is no such axis now" in refused and "cell#age: " not in refused, refused
+    assert not (tmp_path / "out.h5df").exists()
+    checkout("commit", "--theirs", store, "uses")
+    checkout("export", store, tmp_path / "out.h5df")
+    with h5py.File(tmp_path / "out.h5df") as file:
+        assert set(file) == {"__daf__", "cell#", "cell#age"}
+    assert "all is well" in npyfs("verify", tmp_path / "out.h5df", check=True).stdout
+
+
+def test_verify_knows_the_rules_of_daf(tmp_path):
+    store = tmp_path / "cells.h5df"
+    with h5py.File(store, "w") as file:
+        truth, _ = daf.write(file)
+    assert "all is well" in npyfs("verify", store, check=True).stdout
+    with h5py.File(store, "r+") as file:
+        file["twice#"] = np.array([b"a", b"a"])
+        file["lost#size"] = np.arange(2)
+        file["cell#short"] = np.arange(3)
+        file["latin#"] = np.array(["\xe9".encode("latin1")])
+        file["cell#c"] = np.zeros(12, "c8")
+        matrix = daf.put_sparse(file, "cell,gene#unsorted", scipy.sparse.csr_matrix(np.ones((12, 5))))
+        matrix["indices"][0], matrix["indices"][1] = 1, 0
+    told = npyfs("verify", store)
+    assert told.returncode == OBJECT
+    wrong = sorted(line.split("npyfs: ")[-1].split(": ")[0].lstrip("/") for line in told.stderr.splitlines() if "#" in line)
+    assert wrong == sorted(["twice#", "lost#size", "cell#short", "latin#", "cell#c", "cell,gene#unsorted"]), told.stderr
