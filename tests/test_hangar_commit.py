@@ -202,6 +202,8 @@ def test_status_and_diff(tmp_path):
     first = commit(path, "first")
     assert npyfs("checkout", "status", path, check=True).stdout == f"branch master, {first}\nnothing is staged\n"
     assert npyfs("checkout", "diff", path, check=True).stdout == ""
+    refused = npyfs("checkout", "revert", path, first)
+    assert refused.returncode == 1 and "a branch of its own" in refused.stderr and "npyfs checkout reset" in refused.stderr
     hangar.script('''
 with contextlib.redirect_stdout(io.StringIO()):
     co = Repository(sys.argv[1]).checkout(write=True)

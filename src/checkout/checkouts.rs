@@ -4,7 +4,7 @@
 //! The layer of the checkout NAME is `NAME`, or `NAME~2` and so on if layers of that name were committed before.
 //! The files of the store are looked at, never opened.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::commits::{self, LayerCommit};
-use super::fit::StoreIdentity;
 use super::format::Registry;
-use super::index::{self, IndexChanges, LayerBase, StoredObject};
+use super::index::{self, IndexChanges, LayerBase};
 use super::layer::{Layer, nanoseconds};
 use super::layer_lock::{self, LayerLock};
 use super::left_behind::LeftBehind;
@@ -26,53 +25,13 @@ use crate::io::log_file;
 use crate::io::rights::Rights;
 use crate::io::storage::{Disk, Storage};
 
-/// Layers whose directories are held open, at most; others are opened each time they are wanted.
-const MOST_HELD: usize = 256;
-
+pub use crate::checkout::layer_files::LayerFiles;
+pub(super) use crate::checkout::layer_files::layers;
 use crate::checkout::names::is_name;
-pub use crate::checkout::names::{base_files, check_name, is_checkouts, name_of};
+pub use crate::checkout::names::{base_files, check_name, checkout_of, is_checkouts, name_of};
 
 /// Name of the log of a checkout's mounts, in its directory.
 pub const LOG: &str = "log.jsonl";
-
-/// The files of a layer and what they are.
-#[derive(Clone, Debug)]
-pub struct LayerFiles {
-    /// The layer's directory.
-    pub dir: Dir,
-    /// Every object that was changed; `None`: it was deleted.
-    pub entries: BTreeMap<String, Option<StoredObject>>,
-    /// The identities of the stores that objects were written over, by key.
-    pub stores: BTreeMap<String, StoreIdentity>,
-    /// The id of the commit that it became.
-    pub commit: Option<String>,
-}
-
-impl LayerFiles {
-    /// The layer in `dir`, of which the index says this.
-    pub fn of(dir: &Dir, changes: IndexChanges) -> Self {
-        Self {
-            stores: changes.stores,
-            ..Self::bare(dir, changes.entries)
-        }
-    }
-
-    /// A layer that nothing is known of but its objects.
-    pub fn bare(dir: &Dir, entries: BTreeMap<String, Option<StoredObject>>) -> Self {
-        Self {
-            dir: dir.clone(),
-            entries,
-            stores: BTreeMap::new(),
-            commit: None,
-        }
-    }
-
-    /// The name of the checkout that it belongs to.
-    pub fn checkout(&self) -> String {
-        let dir = self.dir.name();
-        name_of(&dir).unwrap_or(&dir).to_owned()
-    }
-}
 
 /// A checkout that this process writes in, and the committed layers below it, lowest first.
 pub struct OpenCheckout {
@@ -323,7 +282,7 @@ impl Checkouts {
         };
         let commits = commits::read(&dir)?;
         for (at, commit) in commits.iter().enumerate() {
-            let name = name_of(&commit.layer).unwrap_or(&commit.layer);
+            let name = checkout_of(&commit.layer);
             let commit = Some((at + 1, commit.clone()));
             let layer = dir.below(&commits[at].layer);
             all.push(layer.and_then(|layer| summary(name, layer, commit))?);
@@ -422,34 +381,6 @@ pub fn remove_empty(dir: &Dir) -> Result<()> {
         }
     }
     std::fs::remove_dir(dir.path()).map_err(about)
-}
-
-/// The layers of `commits` in the directory of a store's checkouts.
-pub(super) fn layers(dir: &Dir, commits: &[LayerCommit]) -> Result<Vec<LayerFiles>> {
-    let files = |commit: &LayerCommit| {
-        let layer = match commits.len() <= MOST_HELD {
-            true => dir.below(&commit.layer),
-            false => dir.below_unheld(&commit.layer),
-        };
-        let layer = layer.map_err(|e| match e.kind {
-            ErrorKind::NotFound => Error::damaged(e.message),
-            _ => e,
-        })?;
-        if let Err(e) = layer.metadata(index::NAME) {
-            let message = "the index of a committed checkout is gone";
-            return Err(match e.kind {
-                ErrorKind::NotFound => Error::damaged(message).about(layer.path().display()),
-                _ => e,
-            });
-        }
-        let mut files = LayerFiles::of(&layer, IndexChanges::read(&layer)?);
-        files
-            .entries
-            .retain(|path, _| !commit.without.contains(path));
-        files.commit = Some(commit.id.clone());
-        Ok(files)
-    };
-    commits.iter().map(files).collect()
 }
 
 /// The name of the layer that a checkout stands for: the first of that name that is not committed.

@@ -201,11 +201,11 @@ impl Checkouts {
 }
 
 /// The axes that objects of a layer lie along, by key.
-fn axes(layer: &LayerFiles) -> BTreeMap<String, BTreeSet<AxisEntries>> {
+pub(super) fn axes(layer: &LayerFiles) -> BTreeMap<String, BTreeSet<AxisEntries>> {
     let mut axes: BTreeMap<String, BTreeSet<AxisEntries>> = BTreeMap::new();
     for (key, stored) in &layer.entries {
         let above = key.rfind('/').map_or("", |at| &key[..=at]);
-        let against = stored.as_ref().and_then(|stored| stored.against.as_ref());
+        let against = stored.stored().and_then(|stored| stored.against.as_ref());
         for (axis, entries) in against.iter().flat_map(|against| &against.along) {
             let states = axes.entry(format!("{above}{axis}")).or_default();
             states.insert(entries.clone());
@@ -215,10 +215,10 @@ fn axes(layer: &LayerFiles) -> BTreeMap<String, BTreeSet<AxisEntries>> {
 }
 
 /// An error if a file of the layer is gone: it would be missing for everybody.
-fn check_files(layer: &LayerFiles) -> Result<()> {
-    for (key, stored) in &layer.entries {
-        if let Some(stored) = stored {
-            let file = layer.dir.metadata(&stored.name());
+pub(super) fn check_files(layer: &LayerFiles) -> Result<()> {
+    for (key, entry) in &layer.entries {
+        if let Some((dir, stored)) = entry.file(layer) {
+            let file = dir.metadata(&stored.name());
             file.map_err(|e| e.about(key))?;
         }
     }

@@ -68,6 +68,9 @@ pub struct LayerCommit {
     /// The program that wrote it, with its version.
     #[serde(default)]
     pub tool: String,
+    /// The id of the commit that it takes back; empty for others.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reverts: String,
     /// Objects of the layer that do not count: another commit's were kept, or they fitted the store no more.
     #[serde(default)]
     pub without: BTreeSet<String>,
@@ -183,16 +186,17 @@ impl Commits {
         &self.all
     }
 
-    /// Makes a commit happen, durably, on top of the others; says when, by whom and under which id. On failure nothing
-    /// is committed.
+    /// Makes a commit happen, durably, on top of the others; says by whom and under which id, and when if it does not say that
+    /// itself (`next_time`). On failure nothing is committed.
     pub fn add(&mut self, commit: LayerCommit) -> Result<()> {
         let last = self.all.last();
-        let now = nanoseconds(SystemTime::now());
         let mut commit = LayerCommit {
             parents: last.map(|last| last.id.clone()).into_iter().collect(),
             write: write_id()?,
-            // Clocks are set back, and those of two hosts differ.
-            time: last.map_or(now, |last| now.max(last.time.saturating_add(1))),
+            time: match commit.time {
+                0 => next_time(&self.all),
+                time => time,
+            },
             author: author(),
             tool: concat!("npyfs ", env!("CARGO_PKG_VERSION")).to_owned(),
             ..commit
@@ -203,6 +207,14 @@ impl Commits {
         self.all.push(commit);
         Ok(())
     }
+}
+
+/// Returns the time of a commit that is made now on top of others: later than theirs, as clocks are set back, and those of two
+/// hosts differ.
+pub fn next_time(commits: &[LayerCommit]) -> i64 {
+    let now = nanoseconds(SystemTime::now());
+    let last = commits.last();
+    last.map_or(now, |last| now.max(last.time.saturating_add(1)))
 }
 
 /// 128 bits that nobody else has made up.

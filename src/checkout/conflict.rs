@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::index::StoredObject;
+use super::entry::LayerEntry;
 
 /// An object of the layer and one of a committed layer that cannot both be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,18 +20,18 @@ pub struct Conflict {
     pub deleted: (bool, bool),
 }
 
-type LayerEntries = BTreeMap<String, Option<StoredObject>>;
+type LayerEntries = BTreeMap<String, LayerEntry>;
 
 /// The conflicts of the objects of a layer with those of one committed layer, whose place is `commit`.
 pub fn conflicts(ours: &LayerEntries, theirs: &LayerEntries, commit: usize) -> Vec<Conflict> {
     let mut found = Vec::new();
     for (key, stored) in ours {
-        let mut meet = |other: &str, theirs: &Option<StoredObject>| {
+        let mut meet = |other: &str, theirs: &LayerEntry| {
             found.push(Conflict {
                 ours: key.clone(),
                 theirs: other.to_owned(),
                 commit,
-                deleted: (stored.is_none(), theirs.is_none()),
+                deleted: (stored.is_deletion(), theirs.is_deletion()),
             });
         };
         for above in ancestors(key) {
@@ -100,7 +100,8 @@ mod tests {
     use super::*;
 
     fn entries(keys: &[&str]) -> LayerEntries {
-        keys.iter().map(|key| ((*key).to_owned(), None)).collect()
+        let entry = |key: &&str| ((*key).to_owned(), LayerEntry::Deleted);
+        keys.iter().map(entry).collect()
     }
 
     fn met(ours: &[&str], theirs: &[&str]) -> Vec<(String, String)> {

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use super::checkouts::LayerFiles;
 use super::chunked::{self, ChunkedElements};
 use super::compression::{CHUNK, Compression, SMALLEST};
+use super::entry::LayerEntry;
 use super::format::Registry;
 use super::index::StoredObject;
 use super::workplace::Workplace;
@@ -61,8 +62,18 @@ pub struct Export<'a> {
     pub formats: &'a Registry,
 }
 
-/// The changes of all layers together: by key, the layer and the file of an object; `None`: deleted.
-type ExportedChanges = BTreeMap<String, Option<(Dir, StoredObject)>>;
+/// The changes of all layers together, by key.
+type ExportedChanges = BTreeMap<String, ExportedChange>;
+
+/// The change of an object.
+#[derive(Debug)]
+enum ExportedChange {
+    /// It is in a file of the layer with this directory.
+    Stored(Dir, StoredObject),
+    Deleted,
+    /// It is as in the store, since this time in nanoseconds since 1970.
+    Restored(i64),
+}
 
 impl Export<'_> {
     /// Makes the file; durable on success. On failure there is no file. Answers what could not be carried over,
@@ -79,11 +90,13 @@ impl Export<'_> {
         };
         let base = StoreFile::open(self.base)?;
         let changes = joined(self.layers);
-        let size = |(dir, stored): &(Dir, StoredObject)| {
-            let file = dir.metadata(&stored.name());
-            file.map_or(0, |meta| meta.len())
-        };
-        let sizes = changes.values().flatten().map(size);
+        let sizes = changes.values().map(|change| match change {
+            ExportedChange::Stored(dir, stored) => {
+                let file = dir.metadata(&stored.name());
+                file.map_or(0, |meta| meta.len())
+            }
+            ExportedChange::Deleted | ExportedChange::Restored(_) => 0,
+        });
         progress.begin(base.identity.size + sizes.sum::<u64>());
         // The worker may write in this directory only.
         let dir = Workplace::new_in(parent).map_err(|e| Error::from(e).about(parent.display()))?;
@@ -165,19 +178,20 @@ impl Export<'_> {
                 .any(|holder| holder == name)
         };
         let (first, others): (Vec<_>, Vec<_>) = changes.iter().partition(|(key, _)| is_first(key));
-        for (key, stored) in first.into_iter().chain(others) {
+        for (key, change) in first.into_iter().chain(others) {
             let path = match object_path(key) {
                 Ok(path) => path,
                 // What no mount shows is not there to be deleted.
-                Err(_) if stored.is_none() => continue,
+                Err(_) if !matches!(change, ExportedChange::Stored(..)) => continue,
                 Err(why) => {
                     refused.push((key.clone(), why));
                     continue;
                 }
             };
-            let (bytes, step) = match stored {
-                None => (0, EditStep::Remove { path }),
-                Some((dir, stored)) => {
+            let (bytes, step) = match change {
+                ExportedChange::Deleted => (0, EditStep::Remove { path }),
+                ExportedChange::Restored(time) => (0, EditStep::Time { path, time: *time }),
+                ExportedChange::Stored(dir, stored) => {
                     let (name, time) = (stored.name(), stored.time);
                     let meta = match dir.metadata(&name) {
                         Ok(meta) => meta,
@@ -324,7 +338,7 @@ fn all_done(editor: &mut Editor, file: &Path, step: EditStep, about: &ObjectPath
 fn joined(layers: &[LayerFiles]) -> ExportedChanges {
     let mut changes = ExportedChanges::new();
     for layer in layers {
-        for (key, stored) in &layer.entries {
+        for (key, entry) in &layer.entries {
             let below = format!("{key}/");
             let hidden: Vec<String> = changes
                 .range(below.clone()..)
@@ -335,11 +349,12 @@ fn joined(layers: &[LayerFiles]) -> ExportedChanges {
             for key in hidden {
                 changes.remove(&key);
             }
-            let stored = stored.clone();
-            changes.insert(
-                key.clone(),
-                stored.map(|stored| (layer.dir.clone(), stored)),
-            );
+            let change = match (entry, entry.file(layer)) {
+                (_, Some((dir, stored))) => ExportedChange::Stored(dir.clone(), stored.clone()),
+                (LayerEntry::Uncovered(time), _) => ExportedChange::Restored(*time),
+                _ => ExportedChange::Deleted,
+            };
+            changes.insert(key.clone(), change);
         }
     }
     changes
@@ -407,8 +422,10 @@ mod tests {
         let changes = joined(&layers);
         let keys: Vec<_> = changes.keys().map(String::as_str).collect();
         assert_eq!(keys, ["g", "g.y", "g/z", "h/x"]);
-        assert!(changes["g"].is_none());
-        let (dir, stored) = changes["h/x"].as_ref().unwrap();
+        assert!(matches!(changes["g"], ExportedChange::Deleted));
+        let ExportedChange::Stored(dir, stored) = &changes["h/x"] else {
+            panic!("{:?}", changes["h/x"]);
+        };
         assert_eq!((dir.path(), stored.file), (dirs[1].path(), 5));
     }
 

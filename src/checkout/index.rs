@@ -55,6 +55,26 @@ pub struct ObjectChange {
     pub stored: Option<StoredObject>,
 }
 
+/// An object that is as it was before some commit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoredObject {
+    /// The time since which it is so again, in nanoseconds since 1970.
+    pub time: i64,
+    /// The directory of the committed layer whose object it is; `None`: what the store itself has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer: Option<String>,
+}
+
+/// An object of which a layer says that it is as it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Restoration {
+    /// The path of the object as the mount shows it.
+    path: String,
+    restored: RestoredObject,
+    /// Readers that do not know such records must not read the others either.
+    needs: Vec<String>,
+}
+
 /// A member of an object that is not complete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptMember {
@@ -119,9 +139,20 @@ pub struct StoreEntry {
 #[serde(untagged)]
 enum IndexLine {
     Change(ObjectChange),
+    Restored(Restoration),
     Incomplete(KeptObject),
     Begun(LayerBase),
     Store(StoreEntry),
+}
+
+impl IndexLine {
+    fn restored(path: &str, restored: &RestoredObject) -> Self {
+        Self::Restored(Restoration {
+            path: path.to_owned(),
+            restored: restored.clone(),
+            needs: vec![record_log::RESTORED.to_owned()],
+        })
+    }
 }
 
 impl record_log::LogRecord for IndexLine {
@@ -139,6 +170,8 @@ impl record_log::LogRecord for IndexLine {
 pub struct IndexChanges {
     /// Every object that was changed; `None`: it was deleted.
     pub entries: BTreeMap<String, Option<StoredObject>>,
+    /// Objects that are as they were before some commit; none of them is in `entries`.
+    pub restored: BTreeMap<String, RestoredObject>,
     /// The store and the commits that the layer was begun on first.
     pub begun: Option<LayerBase>,
     /// Objects that are not complete, by their path.
@@ -181,11 +214,16 @@ impl IndexChanges {
                 let file =
                     |stored: &Option<StoredObject>| stored.as_ref().map(|stored| stored.file);
                 let (path, new) = (record.path.clone(), file(&record.stored));
+                self.restored.remove(&path);
                 let old = self.entries.insert(record.path, record.stored);
                 // A time that is set makes no other object.
                 if new.is_none() || old.as_ref().and_then(file) != new {
                     return files(self.incomplete.remove(&path));
                 }
+            }
+            IndexLine::Restored(Restoration { path, restored, .. }) => {
+                self.entries.remove(&path);
+                self.restored.insert(path, restored);
             }
             IndexLine::Incomplete(new) => {
                 let mut old = files(self.incomplete.remove(&new.object));
@@ -215,6 +253,17 @@ impl IndexChanges {
             }
         }
         Vec::new()
+    }
+
+    /// Returns those of a layer that nothing was written in, on this state of the store.
+    pub fn begun_on(begun: LayerBase) -> Self {
+        Self::of(vec![IndexLine::Begun(begun)])
+    }
+
+    /// Writes them as the index of a new layer in `dir`, durably.
+    pub fn write(&self, dir: &Dir, storage: Arc<dyn Storage>) -> Result<()> {
+        let (mut lines, _) = RecordLog::open((dir, NAME), FORM, storage, || Ok(()))?;
+        lines.add_all(&self.lines())
     }
 
     /// The fewest lines that say the same.
@@ -254,6 +303,8 @@ impl IndexChanges {
             }));
         }
         begin(self.commits, &mut lines);
+        let restored = self.restored.iter();
+        lines.extend(restored.map(|(path, restored)| IndexLine::restored(path, restored)));
         lines.extend(self.incomplete.values().cloned().map(IndexLine::Incomplete));
         lines.extend(self.stores.iter().map(|(store, identity)| {
             IndexLine::Store(StoreEntry {
@@ -306,11 +357,12 @@ impl Index {
     fn compact(&mut self) {
         let IndexChanges {
             entries,
+            restored,
             incomplete,
             stores,
             ..
         } = &self.changes;
-        let said = entries.len() + incomplete.len() + stores.len();
+        let said = entries.len() + restored.len() + incomplete.len() + stores.len();
         let enough = said.saturating_mul(2).saturating_add(FEW);
         if self.count <= enough.max(self.most) {
             return;

@@ -126,10 +126,8 @@ impl Layer {
     pub fn files(&self) -> LayerFiles {
         let pending = self.pending();
         LayerFiles {
-            dir: self.dir.clone(),
-            entries: pending.now().clone(),
             stores: pending.stores().clone(),
-            commit: None,
+            ..LayerFiles::bare(&self.dir, pending.now().clone())
         }
     }
 

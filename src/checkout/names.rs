@@ -45,6 +45,17 @@ pub fn name_of(dir: &str) -> Option<&str> {
     is_name(name).then_some(name)
 }
 
+/// Beginning of the name of the layer of a commit that takes another back. No checkout has such a name.
+pub(crate) const REVERT: &str = "revert+";
+
+/// The name of the checkout that the directory of a layer belongs to, for people.
+pub fn checkout_of(dir: &str) -> &str {
+    match dir.split_once('+') {
+        Some((name, _)) => name,
+        None => name_of(dir).unwrap_or(dir),
+    }
+}
+
 /// Returns whether a directory is one of checkouts: no part of a directory of stores that is mounted.
 pub fn is_checkouts(dir: &Path) -> bool {
     dir.as_os_str()

@@ -81,7 +81,10 @@ pub trait LogRecord: Sized {
     fn print(&self) -> std::result::Result<String, serde_json::Error>;
 }
 
-/// A field that any record may have: names of the features that a reader must know to understand it. This version knows none.
+/// The feature that records need that restore what was there before a commit: the only one that is known.
+pub const RESTORED: &str = "restored";
+
+/// A field that any record may have: names of the features that a reader must know to understand it.
 #[derive(Deserialize)]
 struct LogNeeds {
     #[serde(default)]
@@ -303,11 +306,9 @@ fn whole(line: &[u8]) -> Option<&str> {
 fn parse<T: LogRecord>(json: &str) -> Result<T> {
     let strange = |e: serde_json::Error| unknown(format!("no record that is known: {e}"));
     let LogNeeds { needs } = serde_json::from_str(json).map_err(strange)?;
-    if !needs.is_empty() {
-        return Err(unknown(format!(
-            "written by a newer npyfs: the record needs {}",
-            needs.join(", ")
-        )));
+    if let Some(strange) = needs.iter().find(|name| **name != RESTORED) {
+        let why = format!("written by a newer npyfs: the record needs {strange}");
+        return Err(unknown(why));
     }
     T::parse(json).map_err(strange)
 }

@@ -11,13 +11,16 @@
 mod axis;
 mod directory;
 mod fits;
+mod laid_axes;
 mod object;
+mod said;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::SystemTime;
 
 use super::checkouts::LayerFiles;
+use super::entry::LayerEntry;
 use super::fit::{Misfit, read_entries};
 use super::format::Registry;
 use super::index::StoredObject;
@@ -26,6 +29,7 @@ use crate::checkout::against::Against;
 use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::content::Content;
+use crate::io::dir::Dir;
 use crate::io::file::time;
 use crate::tree::name::SUFFIXES;
 use crate::tree::{Directory, Node};
@@ -34,6 +38,8 @@ use directory::ViewDirectory;
 use fits::Pile;
 pub use object::LayerObject;
 use object::OpenFiles;
+pub use said::Origin;
+use said::Said;
 
 /// A store with layers on top. All methods may be called from any thread.
 pub struct View {
@@ -49,8 +55,8 @@ pub struct View {
 /// The objects of all layers together.
 #[derive(Clone, Default)]
 struct Objects {
-    /// The objects by key; `None`: what the store has there is deleted.
-    by_key: BTreeMap<Vec<u8>, Option<Arc<LayerObject>>>,
+    /// What the layers say, by key.
+    by_key: BTreeMap<Vec<u8>, Said>,
     /// The time of the last change of a directory through a layer.
     times: HashMap<Vec<u8>, SystemTime>,
     /// Counts changes of what directories stand for.
@@ -159,11 +165,13 @@ impl View {
         let Some((at, layer)) = pile.uppermost() else {
             return;
         };
-        layer.entries.insert(key.to_owned(), Some(stored.clone()));
-        let object = self.object_of(layer, at, key, stored);
-        let time = object.time;
+        let entry = LayerEntry::Stored(stored.clone());
+        layer.entries.insert(key.to_owned(), entry);
+        let object = self.object_of(layer, (&layer.dir, at), key, stored);
+        let time = object.origin.time;
         let mut objects = self.objects_mut();
-        objects.set(key.as_bytes(), Some(Arc::new(object)), time, is_directory);
+        let said = Said::Object(Arc::new(object));
+        objects.set(key.as_bytes(), said, time, is_directory);
     }
 
     /// Removes what stands at a key, and all below it.
@@ -171,26 +179,26 @@ impl View {
         let mut pile = self.pile();
         pile.misfits.retain(|misfit| misfit.key != key);
         if let Some((_, layer)) = pile.uppermost() {
-            layer.entries.insert(key.to_owned(), None);
+            layer.entries.insert(key.to_owned(), LayerEntry::Deleted);
         }
         self.objects_mut()
-            .set(key.as_bytes(), None, SystemTime::now(), true);
+            .set(key.as_bytes(), Said::Deleted, SystemTime::now(), true);
     }
 
+    /// The object of which `layer` says that it is at a key, in a file of the directory `dir`, that of the layer at the place `at`.
     fn object_of(
         &self,
         layer: &LayerFiles,
-        at: usize,
+        (dir, at): (&Dir, usize),
         key: &str,
         stored: &StoredObject,
     ) -> LayerObject {
         LayerObject {
-            dir: layer.dir.clone(),
+            dir: dir.clone(),
             file: stored.name(),
             files: self.files.clone(),
             inside: self.inside(key),
-            time: time(stored.time),
-            layer: layer.checkout().into(),
+            origin: origin(layer, stored.time),
             at,
             seen: at,
             against: stored.against.clone().map(Arc::from),
@@ -202,14 +210,15 @@ impl View {
     pub fn set_time(&self, key: &str, time: SystemTime) {
         let mut pile = self.pile();
         if let Some((_, layer)) = pile.uppermost()
-            && let Some(Some(stored)) = layer.entries.get_mut(key)
+            && let Some(LayerEntry::Stored(stored)) = layer.entries.get_mut(key)
         {
             stored.time = layer::nanoseconds(time);
         }
         let mut objects = self.objects_mut();
-        if let Some(Some(object)) = objects.by_key.get_mut(key.as_bytes()) {
+        if let Some(Said::Object(object)) = objects.by_key.get_mut(key.as_bytes()) {
+            let layer = object.origin.layer.clone();
             *object = Arc::new(LayerObject {
-                time,
+                origin: Arc::new(Origin { time, layer }),
                 ..LayerObject::clone(object)
             });
             objects.generation += 1;
@@ -217,7 +226,7 @@ impl View {
     }
 
     /// Returns what the layers say of a key: `None` if nothing.
-    fn object(&self, key: &[u8]) -> Option<Option<Arc<LayerObject>>> {
+    fn object(&self, key: &[u8]) -> Option<Said> {
         self.objects().by_key.get(key).cloned()
     }
 
@@ -227,7 +236,7 @@ impl View {
         let objects = self.objects();
         let below = objects.by_key.range(start.clone()..);
         let mut below = below.take_while(|(key, _)| key.starts_with(&start));
-        below.any(|(_, object)| object.is_some())
+        below.any(|(_, said)| said.object().is_some())
     }
 
     /// The names that lead to an object inside its layer file: those behind the store it belongs to.
@@ -284,11 +293,11 @@ impl View {
 
 impl Objects {
     /// Returns what the layers say of a key: `None` if nothing.
-    fn said(&self, key: &str) -> Option<Option<Arc<LayerObject>>> {
+    fn said(&self, key: &str) -> Option<Said> {
         self.by_key.get(key.as_bytes()).cloned()
     }
 
-    fn set(&mut self, key: &[u8], object: Option<Arc<LayerObject>>, time: SystemTime, dir: bool) {
+    fn set(&mut self, key: &[u8], said: Said, time: SystemTime, dir: bool) {
         let below = [key, b"/"].concat();
         let old: Vec<_> = self
             .by_key
@@ -300,12 +309,20 @@ impl Objects {
         for key in old {
             self.by_key.remove(&key);
         }
-        self.by_key.insert(key.to_vec(), object);
+        self.by_key.insert(key.to_vec(), said);
         let (parent, _) = split(key);
         let changed = self.times.entry(parent.to_vec()).or_insert(time);
         *changed = time.max(*changed);
         self.generation += u64::from(dir);
     }
+}
+
+/// The origin of what a layer has changed at a time.
+fn origin(layer: &LayerFiles, nanoseconds: i64) -> Arc<Origin> {
+    Arc::new(Origin {
+        time: time(nanoseconds),
+        layer: layer.checkout().into(),
+    })
 }
 
 /// Key of the directory that a key is in, and the last name of it.

@@ -7,6 +7,7 @@ mod export;
 mod layers;
 mod log;
 mod ls;
+mod revert;
 pub(super) mod staging;
 
 use std::path::PathBuf;
@@ -43,7 +44,8 @@ enum Command {
     /// List the commits of a store, the newest first: id, time, author, what they changed, message
     ///
     /// npyfs mount --at ID shows the store as it was after a commit. -0 gives ids alone. JSON is a list of {"id",
-    /// "number", "committed", "author", "message", "checkout", "objects", "deleted"}.
+    /// "number", "committed", "author", "message", "reverts", "checkout", "objects", "deleted"}; "reverts" is the id of the
+    /// commit that it takes back, or null.
     Log {
         #[command(flatten)]
         format: OutputFormat,
@@ -105,6 +107,28 @@ enum Command {
         /// The checkout; not for a store with a staging area
         name: Option<String>,
     },
+    /// Take a commit back: a new commit after which all that the other changed is as it was before
+    ///
+    /// What it brings back has the time of the new commit. Refused if later commits changed the same objects. The commit that took
+    /// one back can be taken back, too.
+    Revert {
+        /// Message of the new commit; by default that of the one that is taken back, with `revert ID` in front
+        #[arg(short, long)]
+        message: Option<String>,
+
+        /// List what would change, as diff does, and commit nothing
+        #[arg(long, conflicts_with = "message")]
+        dry_run: bool,
+
+        #[command(flatten)]
+        format: OutputFormat,
+
+        #[command(flatten)]
+        which: CheckoutArgs,
+
+        /// The commit: its id, or the beginning of that; see npyfs checkout log
+        id: String,
+    },
     /// Forget a checkout and everything that was written in it
     Discard {
         #[command(flatten)]
@@ -162,6 +186,7 @@ impl Command {
             Self::Status { .. } => "status",
             Self::Diff { .. } => "diff",
             Self::Commit { .. } => "commit",
+            Self::Revert { .. } => "revert",
             Self::Discard { .. } => "discard",
             Self::Export { .. } => "export",
             Self::Sync { .. } => "sync",
@@ -250,6 +275,22 @@ pub fn run(args: Args) -> Result<(), CliError> {
             };
             layers::commit(&which, name.as_deref(), &wish)
         }
+        Command::Revert {
+            message,
+            dry_run,
+            format,
+            which,
+            id,
+        } => {
+            for_revert(&which)?;
+            match dry_run {
+                true => revert::dry_run(&which, &id, format),
+                false if format.json || format.null => {
+                    Err(CliError::usage("--json and -0 are for --dry-run"))
+                }
+                false => revert::revert(&which, &id, message.as_deref()),
+            }
+        }
         Command::Discard { which, name } => {
             for_layers(&which)?;
             layers::discard(&which, name.as_deref())
@@ -294,6 +335,18 @@ fn for_layers(which: &CheckoutArgs) -> Result<(), CliError> {
     match staged(which) {
         Some(name) => Err(CliError::usage(format!(
             "{} is a {name}: see npyfs checkout status and reset",
+            which.store.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a store with a staging area, whose commits are made by the library that it belongs to.
+fn for_revert(which: &CheckoutArgs) -> Result<(), CliError> {
+    match staged(which) {
+        Some(name) => Err(CliError::usage(format!(
+            "{} is a {name}, which has no commit that takes another back: go on from an earlier commit in a branch of its own; \
+             npyfs checkout reset takes back what is staged",
             which.store.display()
         ))),
         None => Ok(()),

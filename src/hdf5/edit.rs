@@ -15,7 +15,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::H5Error;
-use super::ffi::{self, Failure, FilterSpec, Id, Recoding};
+use super::ffi::{self, Failure, FilterSpec, Id, RawLink, Recoding};
 use crate::io::file::StoreFile;
 pub use client::Editor;
 
@@ -102,6 +102,13 @@ pub enum EditStep {
         /// The time at which the object was written, in nanoseconds since 1970.
         time: i64,
     },
+    /// Sets the time of the object at a path, and of what is below it, in nanoseconds since 1970; nothing if there is none.
+    Time {
+        /// The path.
+        path: ObjectPath,
+        /// The time.
+        time: i64,
+    },
     /// Sets the time of all objects that have none of their own, in nanoseconds since 1970, unless the file has one.
     Times(i64),
     /// Writes the dataset at a path again, in other chunks and through other filters. One that has several links
@@ -182,6 +189,7 @@ impl EditStep {
             Self::Remove { path }
             | Self::Copy { path, .. }
             | Self::CopyEmpty { path, .. }
+            | Self::Time { path, .. }
             | Self::Recode { path, .. }
             | Self::Declare { path, .. }
             | Self::Replace { path } => {
@@ -241,6 +249,16 @@ fn apply(target: &Id, step: &EditStep, holders: &Holders) -> Result<Result<(), S
             remove(target, path, holders)?;
             copy_empty(&source, target, path, MAX_DEPTH)?;
             ffi::set_int_attribute(&ffi::open_at(target, path)?, TIME, *time).map(Ok)
+        }
+        EditStep::Time { path, time } => {
+            // The attributes of a holder are objects, and so would this be.
+            if path.last().is_some_and(|name| holders.0.contains(name)) {
+                return Ok(Ok(()));
+            }
+            match own_object(target, path)? {
+                Some(object) => ffi::set_int_attribute(&object, TIME, *time).map(Ok),
+                None => Ok(Ok(())),
+            }
         }
         EditStep::Times(time) => {
             let root = ffi::open_at(target, &[])?;
@@ -386,6 +404,21 @@ fn free_workplace(file: &Id) -> Result<ObjectPath, Failure> {
         false => Ok(place),
         true => Err(Failure("an object has the name npyfs_export".into())),
     }
+}
+
+/// Opens the object at a path, if all its links are hard ones.
+fn own_object(file: &Id, path: &ObjectPath) -> Result<Option<Id>, Failure> {
+    let mut object = ffi::open_at(file, &[])?;
+    for name in path {
+        if !matches!(ffi::kind(&object), ffi::ObjectKind::Group) {
+            return Ok(None);
+        }
+        match ffi::link(&object, name)? {
+            Some(RawLink::Hard(addr)) => object = ffi::open_object(file, addr)?,
+            _ => return Ok(None),
+        }
+    }
+    Ok(Some(object))
 }
 
 fn remove(target: &Id, path: &ObjectPath, holders: &Holders) -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 use super::super::checkouts::OpenCheckout;
 use super::super::object::NewFile;
 use super::*;
+use crate::checkout::entry::LayerEntry;
 use crate::checkout::format::bare::registry;
 use crate::hdf5::Creator;
 use crate::io::dir::Dir;
@@ -68,14 +69,13 @@ fn committed(checkouts: &Checkouts) -> Vec<Vec<String>> {
     let layers = checkouts.committed().unwrap();
     let shown = |layer: &LayerFiles| {
         let entries = layer.entries.iter();
-        let name =
-            |(key, stored): (&String, &Option<super::super::index::StoredObject>)| match stored {
-                Some(stored) => {
-                    assert!(layer.dir.metadata(&stored.name()).is_ok());
-                    key.clone()
-                }
-                None => format!("-{key}"),
-            };
+        let name = |(key, entry): (&String, &LayerEntry)| match entry.file(layer) {
+            Some((dir, stored)) => {
+                assert!(dir.metadata(&stored.name()).is_ok());
+                key.clone()
+            }
+            None => format!("-{key}"),
+        };
         entries.map(name).collect()
     };
     layers.iter().map(shown).collect()

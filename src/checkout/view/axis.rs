@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::fits::{StoreAnswers, split};
+use super::said::Said;
 use super::{LayerObject, Objects, View};
 use crate::checkout::against::{Against, AxisEntries};
 use crate::checkout::checkouts::LayerFiles;
@@ -45,14 +46,16 @@ impl View {
     pub(super) fn axis(
         &self,
         known: &mut StoreAnswers,
-        said: Option<Option<Arc<LayerObject>>>,
+        said: Option<Said>,
         key: &str,
     ) -> Result<Option<Axis>> {
         let name = visible_with(split(key).1.as_bytes(), ".npy", self.sep());
-        if let Some(object) = said {
-            let Some(object) = object else {
-                return Ok(None);
-            };
+        let object = match said {
+            Some(Said::Object(object)) => Some(object),
+            Some(Said::Deleted) => return Ok(None),
+            Some(Said::Uncovered(_)) | None => None,
+        };
+        if let Some(object) = object {
             let (entries, before, seen) = match object.against.as_deref() {
                 Some(against) if against.entries.is_some() => {
                     let entries = against.entries.clone();
@@ -105,10 +108,9 @@ impl View {
         known: &mut StoreAnswers,
         objects: &Objects,
         key: &str,
-        object: Arc<LayerObject>,
+        mut object: LayerObject,
         layers: &[LayerFiles],
     ) -> std::result::Result<LayerObject, String> {
-        let mut object = LayerObject::clone(&object);
         let Ok(below) = self.axis(known, objects.said(key), key) else {
             // What cannot be read now says nothing.
             return Ok(object);

@@ -1,12 +1,13 @@
 //! A directory of a store with layers on top.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::{Value as Json, json};
 
-use super::{LayerObject, View, join, stem};
+use super::said::{Origin, Said};
+use super::{View, join, stem};
 use crate::error::{Result, retry_stale};
 use crate::hdf5::Attribute;
 use crate::io::file::Ownership;
@@ -20,8 +21,8 @@ pub(super) struct ViewDirectory {
     /// The directory without the keys below it: the store's, or that of a layer's object. `None`: it is there only
     /// because something is below it.
     below: Option<Arc<dyn Directory>>,
-    /// The object that `below` belongs to.
-    object: Option<Arc<LayerObject>>,
+    /// The change that `below` goes back to, if layers made any.
+    origin: Option<Arc<Origin>>,
     generation: u64,
 }
 
@@ -31,17 +32,17 @@ impl ViewDirectory {
         Self {
             key: Vec::new(),
             below: Some(view.base.clone()),
-            object: None,
+            origin: None,
             generation: 0,
             view,
         }
     }
 
-    /// The node as it is shown at a key; `object`: the one it belongs to.
-    fn shown(&self, key: Vec<u8>, node: Node, object: Option<&Arc<LayerObject>>) -> Node {
-        match (node, object) {
-            (Node::Directory(below), _) => self.directory(key, Some(below), object),
-            (Node::File(file), Some(object)) => object.file(file),
+    /// The node as it is shown at a key; `origin`: the change that it goes back to.
+    fn shown(&self, key: Vec<u8>, node: Node, origin: Option<&Arc<Origin>>) -> Node {
+        match (node, origin) {
+            (Node::Directory(below), _) => self.directory(key, Some(below), origin),
+            (Node::File(file), Some(origin)) => origin.file(file),
             (node, _) => node,
         }
     }
@@ -50,13 +51,13 @@ impl ViewDirectory {
         &self,
         key: Vec<u8>,
         below: Option<Arc<dyn Directory>>,
-        object: Option<&Arc<LayerObject>>,
+        origin: Option<&Arc<Origin>>,
     ) -> Node {
         Node::Directory(Arc::new(Self {
             view: self.view.clone(),
             key,
             below,
-            object: object.cloned(),
+            origin: origin.cloned(),
             generation: self.view.objects().generation,
         }))
     }
@@ -70,7 +71,7 @@ impl ViewDirectory {
     }
 
     /// Keys right below this directory that layers say something of.
-    fn keys(&self) -> Vec<(Vec<u8>, Option<Arc<LayerObject>>)> {
+    fn keys(&self) -> BTreeMap<Vec<u8>, Said> {
         let objects = self.view.objects();
         let start = self.start();
         objects
@@ -78,7 +79,7 @@ impl ViewDirectory {
             .range(start.clone()..)
             .take_while(|(key, _)| key.starts_with(&start))
             .filter(|(key, _)| !key[start.len()..].contains(&b'/'))
-            .map(|(key, object)| (key.clone(), object.clone()))
+            .map(|(key, said)| (key.clone(), said.clone()))
             .collect()
     }
 
@@ -90,7 +91,7 @@ impl ViewDirectory {
             .by_key
             .range(start.clone()..)
             .take_while(|(key, _)| key.starts_with(&start))
-            .filter(|(_, object)| object.is_some())
+            .filter(|(_, said)| said.object().is_some())
             .filter_map(|(key, _)| {
                 let rest = &key[start.len()..];
                 let end = rest.iter().position(|&b| b == b'/')?;
@@ -121,11 +122,11 @@ impl ViewDirectory {
         let by_stem = (stem != whole).then(|| self.view.object(&stem)).flatten();
         let said = self.view.object(&whole);
         for (key, said) in [(&stem, &by_stem), (&whole, &said)] {
-            if let Some(Some(object)) = said
+            if let Some(Said::Object(object)) = said
                 && let Some(node) = object.find(name)?
                 && self.key_of(name, &node) == *key
             {
-                return Ok(Some(self.shown(key.clone(), node, Some(object))));
+                return Ok(Some(self.shown(key.clone(), node, Some(&object.origin))));
             }
         }
         let below = match &self.below {
@@ -134,12 +135,13 @@ impl ViewDirectory {
         };
         if let Some(node) = below {
             let key = self.key_of(name, &node);
-            let hidden = match key == whole {
-                true => said.is_some(),
-                false => by_stem.is_some(),
+            let said = if key == whole { said } else { by_stem };
+            let origin = match &said {
+                None => Some(self.origin.as_ref()),
+                Some(said) => said.uncovered().map(Some),
             };
-            if !hidden {
-                return Ok(Some(self.shown(key, node, self.object.as_ref())));
+            if let Some(origin) = origin {
+                return Ok(Some(self.shown(key, node, origin)));
             }
         }
         let implied = self.view.has_below(&whole);
@@ -160,7 +162,8 @@ impl Directory for ViewDirectory {
                 ..self.view.base.ownership()
             },
         };
-        let time = self.object.as_ref().map_or(own.mtime, |object| object.time);
+        let origin = self.origin.as_ref();
+        let time = origin.map_or(own.mtime, |origin| origin.time);
         Ownership {
             mtime: self.changed().map_or(time, |changed| changed.max(time)),
             ..own
@@ -171,21 +174,23 @@ impl Directory for ViewDirectory {
         self.view.refresh(&self.key);
         let listing = self.listing()?;
         let keys = self.keys();
-        let said: HashSet<&[u8]> = keys.iter().map(|(key, _)| key.as_slice()).collect();
         let mut entries = Vec::with_capacity(listing.len());
         let mut left_out = listing.left_out.clone();
         for (name, node) in listing.iter() {
             let key = self.key_of(&name, &node);
-            if !said.contains(key.as_slice()) {
-                let node = self.shown(key, node.into_owned(), self.object.as_ref());
-                entries.push((name.into_owned(), node));
-            }
+            let origin = match keys.get(&key) {
+                None => self.origin.as_ref(),
+                Some(Said::Uncovered(origin)) => Some(origin),
+                Some(Said::Object(_) | Said::Deleted) => continue,
+            };
+            let node = self.shown(key, node.into_owned(), origin);
+            entries.push((name.into_owned(), node));
         }
-        for (key, object) in &keys {
-            let Some(object) = object else { continue };
+        for (key, said) in &keys {
+            let Said::Object(object) = said else { continue };
             match object.entries() {
                 Ok(own) => entries.extend(own.into_iter().map(|(name, node)| {
-                    let node = self.shown(key.clone(), node, Some(object));
+                    let node = self.shown(key.clone(), node, Some(&object.origin));
                     (name, node)
                 })),
                 Err(e) => left_out.push((super::split(key).1.to_vec(), e.message)),
@@ -232,8 +237,8 @@ impl Directory for ViewDirectory {
             Some(below) => below.info()?,
             None => json!({ "kind": "directory" }),
         };
-        Ok(match &self.object {
-            Some(object) => object.report(info),
+        Ok(match &self.origin {
+            Some(origin) => origin.report(info),
             None => info,
         })
     }

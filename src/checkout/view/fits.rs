@@ -11,12 +11,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{LayerObject, Objects, View};
+use super::laid_axes::LaidAxes;
+use super::said::Said;
+use super::{LayerObject, Objects, View, origin};
 use crate::checkout::against::AxisEntries;
 use crate::checkout::checkouts::LayerFiles;
+use crate::checkout::entry::LayerEntry;
 use crate::checkout::extent::Extent;
 use crate::checkout::fit::{KeySpelling, Misfit};
-use crate::checkout::index::StoredObject;
 use crate::error::Result;
 use crate::io::file::time;
 use crate::tree::name::{self, NameError, unescape};
@@ -93,38 +95,41 @@ impl View {
         };
         // Axes first: those of later layers say where the objects of earlier ones lie.
         let is_along = |key: &str| !self.formats.along(split(key).1).is_empty();
+        let mut axes = LaidAxes::wanted_by(&pile.layers);
         for (at, layer) in pile.layers.iter().enumerate() {
-            for (key, stored) in layer.entries.iter().filter(|(key, _)| !is_along(key)) {
+            for (key, entry) in layer.entries.iter().filter(|(key, _)| !is_along(key)) {
                 if !stores[at].takes(key) || is_misspelled(at, key) {
                     continue;
                 }
-                let object = stored
-                    .as_ref()
-                    .map(|stored| Arc::new(self.object_of(layer, at, key, stored)));
-                let object = match object {
-                    Some(object) if self.formats.is_axis(split(key).1) => {
-                        match self.axis_fits(&mut pile.known, &objects, key, object, &pile.layers) {
-                            Ok(object) => Some(Arc::new(object)),
-                            Err(why) => {
-                                misfits.push(misfit(layer, at, key, why));
-                                continue;
-                            }
-                        }
+                let object = match self.entry_object((layer, at), key, entry) {
+                    Err(said) => {
+                        objects.set(key.as_bytes(), said, time_of(entry), true);
+                        continue;
                     }
-                    Some(object) => match self.extent_fits(pile, key, &object) {
-                        Ok(()) => Some(object),
-                        Err(why) => {
-                            misfits.push(misfit(layer, at, key, why));
-                            continue;
-                        }
-                    },
-                    None => None,
+                    Ok(object) => object,
                 };
-                objects.set(key.as_bytes(), object, time_of(stored), true);
+                let fitting = match (self.formats.is_axis(split(key).1), entry) {
+                    // What it takes the place of is told by its place among the layers.
+                    (true, LayerEntry::Again(again)) => axes.again(again.layer, key, &object),
+                    (true, _) => {
+                        let (known, layers) = (&mut pile.known, &pile.layers);
+                        let fitting = self.axis_fits(known, &objects, key, object, layers);
+                        axes.remember(at, key, &fitting);
+                        fitting
+                    }
+                    (false, _) => self.extent_fits(pile, key, &object).map(|()| object),
+                };
+                match fitting {
+                    Ok(object) => {
+                        let said = Said::Object(Arc::new(object));
+                        objects.set(key.as_bytes(), said, time_of(entry), true);
+                    }
+                    Err(why) => misfits.push(misfit(layer, at, key, why)),
+                }
             }
         }
         for (at, layer) in pile.layers.iter().enumerate() {
-            for (key, stored) in layer.entries.iter().filter(|(key, _)| is_along(key)) {
+            for (key, entry) in layer.entries.iter().filter(|(key, _)| is_along(key)) {
                 let later = &pile.layers[at + 1..];
                 if !stores[at].takes(key)
                     || is_misspelled(at, key)
@@ -132,18 +137,20 @@ impl View {
                 {
                     continue;
                 }
-                let object = stored
-                    .as_ref()
-                    .map(|stored| Arc::new(self.object_of(layer, at, key, stored)));
-                if let Some(object) = &object
-                    && let Err(why) = self
-                        .property_fits(&mut pile.known, &objects, key, object)
-                        .and_then(|()| self.extent_fits(pile, key, object))
-                {
-                    misfits.push(misfit(layer, at, key, why));
-                    continue;
-                }
-                objects.set(key.as_bytes(), object, time_of(stored), true);
+                let said = match self.entry_object((layer, at), key, entry) {
+                    Err(said) => said,
+                    Ok(object) => {
+                        if let Err(why) = self
+                            .property_fits(&mut pile.known, &objects, key, &object)
+                            .and_then(|()| self.extent_fits(pile, key, &object))
+                        {
+                            misfits.push(misfit(layer, at, key, why));
+                            continue;
+                        }
+                        Said::Object(Arc::new(object))
+                    }
+                };
+                objects.set(key.as_bytes(), said, time_of(entry), true);
             }
         }
         // What a later layer replaces or deletes is shown nowhere in any case.
@@ -161,6 +168,25 @@ impl View {
         pile.misfits = misfits;
         objects.generation = before + 1;
         *self.objects_mut() = objects;
+    }
+
+    /// The object that an entry of a layer stands for; without one, what the layer says.
+    fn entry_object(
+        &self,
+        (layer, at): (&LayerFiles, usize),
+        key: &str,
+        entry: &LayerEntry,
+    ) -> std::result::Result<LayerObject, Said> {
+        match entry {
+            LayerEntry::Stored(stored) => Ok(self.object_of(layer, (&layer.dir, at), key, stored)),
+            // It lies along axes as it did in its own layer.
+            LayerEntry::Again(again) => {
+                let place = (&again.dir, again.layer);
+                Ok(self.object_of(layer, place, key, &again.stored))
+            }
+            LayerEntry::Deleted => Err(Said::Deleted),
+            LayerEntry::Uncovered(time) => Err(Said::Uncovered(origin(layer, *time))),
+        }
     }
 
     /// Writes into the log what is not shown from now on.
@@ -218,7 +244,7 @@ impl View {
     ) -> HashSet<(usize, String)> {
         let mut misspelled = HashSet::new();
         for (at, layer) in pile.layers.iter().enumerate() {
-            for (key, stored) in layer
+            for (key, entry) in layer
                 .entries
                 .iter()
                 .filter(|(key, _)| stores[at].takes(key))
@@ -230,7 +256,7 @@ impl View {
                 };
                 misspelled.insert((at, key.clone()));
                 // What no mount shows is not there to be deleted.
-                if stored.is_some() {
+                if entry.stored().is_some() {
                     misfits.push(misfit(layer, at, key, why.to_string()));
                 }
             }
@@ -283,8 +309,9 @@ impl View {
         let is_of_a_layer = || {
             let layers = pile.layers.iter().enumerate();
             let mut own = layers.filter_map(|(at, layer)| {
-                let stored = layer.entries.get(key)?.as_ref()?;
-                self.object_of(layer, at, key, stored).extent().ok()?
+                let (dir, stored) = layer.entries.get(key)?.file(layer)?;
+                let object = self.object_of(layer, (dir, at), key, stored);
+                object.extent().ok()?
             });
             own.any(|own| own == now)
         };
@@ -350,13 +377,16 @@ fn misfit(layer: &LayerFiles, at: usize, key: &str, why: String) -> Misfit {
         checkout: layer.checkout(),
         layer: at,
         key: key.to_owned(),
-        is_deletion: matches!(layer.entries.get(key), Some(None)),
+        is_deletion: layer.entries.get(key).is_some_and(LayerEntry::is_deletion),
         why,
     }
 }
 
-fn time_of(stored: &Option<StoredObject>) -> SystemTime {
-    stored
-        .as_ref()
-        .map_or_else(SystemTime::now, |stored| time(stored.time))
+fn time_of(entry: &LayerEntry) -> SystemTime {
+    match entry {
+        LayerEntry::Stored(stored) => time(stored.time),
+        LayerEntry::Again(again) => time(again.stored.time),
+        LayerEntry::Uncovered(since) => time(*since),
+        LayerEntry::Deleted => SystemTime::now(),
+    }
 }

@@ -4,12 +4,12 @@ use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
 
 use lru::LruCache;
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::said::Origin;
 use super::stem;
 use crate::checkout::against::Against;
 use crate::checkout::extent::Extent;
@@ -70,10 +70,8 @@ pub struct LayerObject {
     pub files: Arc<OpenFiles>,
     /// The names that lead to it in that file.
     pub inside: Vec<Vec<u8>>,
-    /// The time at which it was written.
-    pub time: SystemTime,
-    /// The checkout it was written in.
-    pub layer: Arc<str>,
+    /// The time at which it was written, and the checkout it was written in; or those of its return.
+    pub origin: Arc<Origin>,
     /// The place of its layer, from 0 on, lowest first.
     pub at: usize,
     /// The number of layers that its writer saw below; counts for axes.
@@ -172,22 +170,6 @@ impl LayerObject {
             size,
         }))
     }
-
-    /// A file of the object, with the object's time.
-    pub fn file(self: &Arc<Self>, inner: Arc<dyn VirtualFile>) -> Node {
-        Node::File(Arc::new(LayerFile {
-            object: self.clone(),
-            inner,
-        }))
-    }
-
-    /// Adds what is known of it to the report on an entry.
-    pub fn report(&self, mut info: Json) -> Json {
-        if let Json::Object(map) = &mut info {
-            map.insert("checkout".to_owned(), json!(&*self.layer));
-        }
-        info
-    }
 }
 
 /// The only file of an object, as long as nobody has opened it.
@@ -245,48 +227,5 @@ impl VirtualFile for UnopenedFile {
 
     fn attributes(&self) -> Result<Vec<Attribute>> {
         self.file()?.attributes()
-    }
-}
-
-/// A file of an object.
-struct LayerFile {
-    object: Arc<LayerObject>,
-    inner: Arc<dyn VirtualFile>,
-}
-
-impl VirtualFile for LayerFile {
-    fn ownership(&self) -> Ownership {
-        Ownership {
-            mtime: self.object.time,
-            ..self.inner.ownership()
-        }
-    }
-
-    fn size(&self) -> Result<u64> {
-        self.inner.size()
-    }
-
-    fn open(&self) -> Result<Arc<dyn Content>> {
-        self.inner.open()
-    }
-
-    fn version(&self) -> u64 {
-        self.inner.version()
-    }
-
-    fn is_current(&self) -> bool {
-        self.inner.is_current()
-    }
-
-    fn info(&self) -> Result<Json> {
-        Ok(self.object.report(self.inner.info()?))
-    }
-
-    fn attributes(&self) -> Result<Vec<Attribute>> {
-        self.inner.attributes()
-    }
-
-    fn mode(&self) -> u32 {
-        self.inner.mode()
     }
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::checkout::checkouts::{Checkouts, LayerFiles};
-use crate::checkout::index::StoredObject;
 use crate::checkout::view::View;
 use crate::cli::CliError;
 use crate::dataset::context::Context;
@@ -61,13 +60,12 @@ impl BaseStore {
 
     /// Returns whether the object of a layer is a group with nothing in it.
     pub(super) fn is_group(&self, layer: &LayerFiles, key: &str) -> bool {
-        let alone = |stored: &Option<StoredObject>| {
-            let entries = BTreeMap::from([(key.to_owned(), stored.clone())]);
-            LayerFiles::bare(&layer.dir, entries)
-        };
-        let Some(layer) = layer.entries.get(key).map(alone) else {
+        let file = layer.entries.get(key).and_then(|entry| entry.file(layer));
+        let Some((dir, stored)) = file else {
             return false;
         };
+        let entries = BTreeMap::from([(key.to_owned(), Some(stored.clone()))]);
+        let layer = LayerFiles::bare(dir, entries);
         let root = self.with([&layer]).root();
         match forms(&root, key).as_deref() {
             Ok([(_, Node::Directory(dir))]) => dir.list().is_ok_and(|listing| listing.is_empty()),

@@ -131,7 +131,7 @@ fn list(
 }
 
 /// Returns the files of the store that are not what they were when the checkout was begun.
-fn changed_base(begun: &LayerBase, now: Option<Vec<BaseFile>>) -> Vec<String> {
+pub(super) fn changed_base(begun: &LayerBase, now: Option<Vec<BaseFile>>) -> Vec<String> {
     let (Some(before), Some(now)) = (&begun.base, now) else {
         return Vec::new();
     };

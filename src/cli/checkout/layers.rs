@@ -24,7 +24,7 @@ use crate::mount::fuse::table;
 use crate::printable;
 
 /// The most conflicts that are printed.
-const MOST_SHOWN: usize = 100;
+pub(super) const MOST_SHOWN: usize = 100;
 
 /// The number of digits of a commit's id that are shown.
 pub(super) const SHORT_ID: usize = 12;

@@ -18,6 +18,8 @@ struct ListedCommit<'a> {
     committed: String,
     author: &'a str,
     message: &'a str,
+    /// The id of the commit that it takes back.
+    reverts: Option<&'a str>,
     checkout: &'a str,
     objects: usize,
     deleted: usize,
@@ -38,7 +40,8 @@ impl<'a> ListedCommit<'a> {
             author: &commit.author,
             message: &commit.message,
             checkout: &summary.name,
-            objects: stored.len(),
+            reverts: Some(commit.reverts.as_str()).filter(|id| !id.is_empty()),
+            objects: stored.len() + summary.changes.restored.len(),
             deleted: deleted.len(),
         })
     }
@@ -47,11 +50,12 @@ impl<'a> ListedCommit<'a> {
     fn text(&self) -> String {
         let id = self.id.get(..SHORT_ID).unwrap_or(self.id);
         let author = printable::line(self.author);
+        let what = match self.reverts {
+            Some(_) => format!("{} taken back", self.objects + self.deleted),
+            None => format!("{} written, {} deleted", self.objects, self.deleted),
+        };
         let checkout = printable::line(self.checkout);
-        let mut text = format!(
-            "{id}  {}  {author}  {checkout}: {} written, {} deleted\n",
-            self.committed, self.objects, self.deleted
-        );
+        let mut text = format!("{id}  {}  {author}  {checkout}: {what}\n", self.committed);
         for line in self.message.lines() {
             text += &format!("    {}\n", printable::line(line));
         }

@@ -119,6 +119,7 @@ impl ListedCheckout {
     fn new(summary: &Summary) -> Self {
         let entries = &summary.changes.entries;
         let stored = entries.values().flatten().count();
+        let restored = summary.changes.restored.len();
         let size = |stored: &StoredObject| {
             let file = summary.dir.metadata(&stored.name());
             file.map_or(0, |meta| meta.len())
@@ -127,7 +128,7 @@ impl ListedCheckout {
         let begun = summary.changes.begun.as_ref();
         Self {
             name: summary.name.clone(),
-            objects: stored,
+            objects: stored + restored,
             deleted: entries.len() - stored,
             waiting: match commit {
                 Some(_) => 0,

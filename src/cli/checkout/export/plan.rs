@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::checkout::checkouts::LayerFiles;
+use crate::checkout::entry::LayerEntry;
 use crate::checkout::format::{FileSet, Registry};
 use crate::cli::CliError;
 use crate::cli::checkout::base::BaseStore;
@@ -193,8 +194,9 @@ impl Planner<'_> {
 
     /// Returns whether a directory or store was deleted with all that was in it.
     fn is_deleted(&self, key: &str) -> bool {
-        let mut layers = self.layers.iter();
-        layers.any(|layer| matches!(layer.entries.get(key), Some(None)))
+        let mut said = self.layers.iter().rev();
+        let last = said.find_map(|layer| layer.entries.get(key));
+        last.is_some_and(LayerEntry::is_deletion)
     }
 
     fn add(&mut self, key: String, files: Vec<(PathBuf, PathBuf)>) -> Result<(), CliError> {

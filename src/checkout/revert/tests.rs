@@ -1,0 +1,194 @@
+//! Tests of `revert`.
+
+use std::time::{Duration, SystemTime};
+
+use super::super::checkouts::OpenCheckout;
+use super::super::commit::Wish;
+use super::super::format::bare::registry;
+use super::super::layer::nanoseconds;
+use super::super::object::NewFile;
+use super::*;
+use crate::hdf5::Creator;
+use crate::io::storage::Disk;
+use crate::io::storage::faulty::Faulty;
+
+const CHECKS: RevertChecks<'_> = RevertChecks {
+    fitting: &|_| Ok(Vec::new()),
+    broken: &|_| Ok(Vec::new()),
+};
+
+/// A place for checkouts of a store that nobody opens.
+fn place() -> (tempfile::TempDir, Checkouts) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = dir.path().join("x.h5");
+    std::fs::write(&store, "base").unwrap();
+    let checkouts = Checkouts::of(&store, None, &registry());
+    (dir, checkouts)
+}
+
+/// Commits objects; those that begin with `-` are deleted. Returns the id of the commit.
+fn commit(checkouts: &Checkouts, name: &str, keys: &[&str]) -> String {
+    let open = checkouts.open(name, Arc::new(Disk), |_| Creator::Local);
+    let OpenCheckout { layer, .. } = open.unwrap();
+    for key in keys {
+        match key.strip_prefix('-') {
+            Some(key) => layer.remove(key).unwrap(),
+            // What is in a file counts for nothing here.
+            None => drop(
+                layer
+                    .put(key, &NewFile::default(), SystemTime::now())
+                    .unwrap(),
+            ),
+        }
+    }
+    drop(layer);
+    let (fitting, broken) = (CHECKS.fitting, CHECKS.broken);
+    let wish = Wish::default();
+    let done = checkouts.commit(name, &wish, Arc::new(Disk), &|_, _| false, fitting, broken);
+    done.unwrap();
+    all(checkouts).pop().unwrap().id
+}
+
+fn all(checkouts: &Checkouts) -> Vec<LayerCommit> {
+    commits::read(&checkouts.opened().unwrap().unwrap()).unwrap()
+}
+
+fn revert(checkouts: &Checkouts, id: &str) -> std::result::Result<Reverted, CommitRefusal> {
+    checkouts.revert(id, None, Arc::new(Disk), CHECKS)
+}
+
+/// What the uppermost layer says: `key` for what a layer has, with its place and file, `-key` for what is deleted, `~key` for what
+/// is the store's.
+fn said(checkouts: &Checkouts) -> Vec<String> {
+    let layers = checkouts.committed().unwrap();
+    let top = layers.last().unwrap();
+    let shown = |(key, entry): (&String, &LayerEntry)| match entry {
+        LayerEntry::Stored(stored) => format!("{key} own {}", stored.file),
+        LayerEntry::Again(again) => {
+            assert!(again.dir.metadata(&again.stored.name()).is_ok());
+            format!("{key} {} {}", again.layer, again.stored.file)
+        }
+        LayerEntry::Deleted => format!("-{key}"),
+        LayerEntry::Uncovered(_) => format!("~{key}"),
+    };
+    top.entries.iter().map(shown).collect()
+}
+
+#[test]
+fn each_object_is_what_it_was_before_with_all_that_was_hidden() {
+    let (_dir, checkouts) = place();
+    commit(&checkouts, "a", &["x", "g/y", "-old"]);
+    let second = commit(&checkouts, "b", &["x", "new", "old", "g", "g/z"]);
+    revert(&checkouts, &second).unwrap();
+    assert_eq!(
+        said(&checkouts),
+        ["~g", "g/y 0 2", "~g/z", "~new", "-old", "x 0 1"]
+    );
+    let third = all(&checkouts).pop().unwrap();
+    assert_eq!(
+        (third.reverts, third.layer),
+        (second.clone(), "revert+3".to_owned())
+    );
+    revert(&checkouts, &third.id).unwrap();
+    let again = said(&checkouts);
+    assert!(again.contains(&"new 1 2".to_owned()), "{again:?}");
+    // What an earlier one has that took one back is that of the layer that stored it.
+    let fourth = all(&checkouts).pop().unwrap();
+    revert(&checkouts, &fourth.id).unwrap();
+    assert!(said(&checkouts).contains(&"x 0 1".to_owned()));
+    assert_eq!(all(&checkouts).len(), 5);
+}
+
+#[test]
+fn what_was_changed_since_is_named_unless_it_was_changed_back() {
+    let (_dir, checkouts) = place();
+    let first = commit(&checkouts, "a", &["x", "cell#", "g"]);
+    for later in [&["x"][..], &["-x"], &["cell#age"], &["g/in"], &["-g"]] {
+        let id = commit(&checkouts, "b", later);
+        match revert(&checkouts, &first) {
+            Err(CommitRefusal::Conflicts(met)) => {
+                let key = later[0].trim_start_matches('-');
+                assert_eq!((met.len(), &*met[0].theirs), (1, key), "{later:?}");
+            }
+            other => panic!("{later:?}: {other:?}"),
+        }
+        revert(&checkouts, &id).unwrap();
+    }
+    commit(&checkouts, "c", &["other", "-cell#deleted"]);
+    revert(&checkouts, &first).unwrap();
+}
+
+#[test]
+fn what_comes_back_has_the_time_of_the_commit_whatever_the_clock_says() {
+    let (_dir, checkouts) = place();
+    let first = commit(&checkouts, "a", &["x"]);
+    let top = checkouts.opened().unwrap().unwrap();
+    let ahead = nanoseconds(SystemTime::now() + Duration::from_secs(1000));
+    // Another host's clock was ahead.
+    let mut commits = Commits::lock(&top, Arc::new(Disk)).unwrap();
+    top.make("other").unwrap();
+    IndexChanges::default()
+        .write(&top.below("other").unwrap(), Arc::new(Disk))
+        .unwrap();
+    let other = LayerCommit {
+        layer: "other".into(),
+        time: ahead,
+        ..LayerCommit::default()
+    };
+    commits.add(other).unwrap();
+    drop(commits);
+    revert(&checkouts, &first).unwrap();
+    let layers = checkouts.committed().unwrap();
+    assert!(matches!(layers[2].entries["x"], LayerEntry::Uncovered(time) if time == ahead + 1));
+    assert_eq!(all(&checkouts)[2].time, ahead + 1);
+    let second = all(&checkouts)[2].id.clone();
+    revert(&checkouts, &second).unwrap();
+    let layers = checkouts.committed().unwrap();
+    assert_eq!(layers[3].entries["x"].stored().unwrap().time, ahead + 2);
+}
+
+#[test]
+fn whatever_call_fails_it_happens_or_does_not() {
+    let scenario = |storage: Arc<Faulty>| {
+        let (dir, checkouts) = place();
+        commit(&checkouts, "a", &["x"]);
+        let second = commit(&checkouts, "b", &["x", "y"]);
+        let done = checkouts.revert(&second, None, storage, CHECKS).is_ok();
+        (dir, checkouts, second, done)
+    };
+    let counted = Arc::new(Faulty::new(u64::MAX, 0, false));
+    let (_dir, _, _, done) = scenario(counted.clone());
+    assert!(done && counted.calls() > 6);
+    for (at, dead) in (0..counted.calls()).flat_map(|at| [(at, false), (at, true)]) {
+        let errno = if at % 2 == 0 { libc::ENOSPC } else { libc::EIO };
+        let (_dir, checkouts, second, done) = scenario(Arc::new(Faulty::new(at, errno, dead)));
+        let now = all(&checkouts).len();
+        // Of a process that died nobody knows whether its last call was done.
+        assert!((now == 3) == done || (dead && !done), "{at} {dead}: {now}");
+        // And it goes on from there.
+        if now == 2 {
+            revert(&checkouts, &second).unwrap();
+        }
+        assert_eq!(said(&checkouts), ["x 0 1", "~y"], "{at} {dead}");
+    }
+}
+
+#[test]
+fn a_list_that_names_what_is_not_there_is_refused() {
+    let (_dir, checkouts) = place();
+    let first = commit(&checkouts, "a", &["x", "-y"]);
+    revert(&checkouts, &first).unwrap();
+    let index = checkouts.dir().join("revert+2/index");
+    for (key, layer) in [("x", "b"), ("z", "a"), ("y", "a"), ("x", "revert+2")] {
+        let json = format!(
+            r#"{{"path":"{key}","restored":{{"time":1,"layer":"{layer}"}},"needs":["restored"]}}"#
+        );
+        let sum = crc32fast::hash(json.as_bytes());
+        std::fs::write(&index, format!("npyfs checkout 2\n{sum:08x} {json}\n")).unwrap();
+        let refused = checkouts.committed().unwrap_err();
+        assert!(
+            refused.message.contains("is not there"),
+            "{key} {layer}: {refused}"
+        );
+    }
+}
