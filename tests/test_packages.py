@@ -6,17 +6,19 @@ NPYFS_PACKAGES names the directory with the packages."""
 
 import os
 import re
+import shutil
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from support.debian import Debian, wheels
+from support.debian import SCRIPTS, Debian, wheels
 from support.documents import PRELUDE, ROOT, blocks, judge, script
-from support.process import run
+from support.process import NPYFS, run
 
-pytestmark = pytest.mark.slow
+# The first run downloads two hundred packages of Debian.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PACKAGES = os.environ.get("NPYFS_PACKAGES", "")
 GLIBC = (2, 31)
@@ -73,6 +75,28 @@ def test_the_program_is_small_and_its_lines_are_beside_it(wheel, tmp_path):
     assert ".debug_line" not in sections and ".debug_info" not in sections and ".gnu_debuglink" in sections
     address = re.search(r"^(\w+) [tT] npyfs::command::main$", run(["nm", "-C", debug], check=True).stdout, re.M)[1]
     assert re.search(r"src/command\.rs:\d+", run(["addr2line", "-e", program, address], check=True).stdout)
+
+
+def test_a_program_that_needs_more_than_debian_11_has_is_refused(tmp_path):
+    """The check of mountscripts/package is awake."""
+    here = max(versions(NPYFS))
+    done = run([SCRIPTS / "package", "--check", NPYFS])
+    assert (done.returncode == 0) is (here <= GLIBC), done
+    if here > GLIBC:
+        assert f"needs GLIBC_{here[0]}.{here[1]}; Debian 11 has 2.31" in done.stderr
+    (tmp_path / "a.c").write_text("int main(void) { return 0; }\n")
+    run(["cc", "-o", tmp_path / "a", tmp_path / "a.c", "-Wl,--no-as-needed", "-lresolv"], check=True)
+    done = run([SCRIPTS / "package", "--check", tmp_path / "a"])
+    assert done.returncode == 1 and "libraries that may be missing: libresolv.so.2" in done.stderr
+
+
+def test_a_root_directory_that_cannot_be_made_leaves_nothing(root_only, tmp_path):
+    if not shutil.which("debootstrap"):
+        pytest.skip("debootstrap is missing: that half a root directory is removed is NOT tested")
+    nobody = {**os.environ, "NPYFS_CACHE": str(tmp_path), "NPYFS_DEBIAN_MIRROR": "http://127.0.0.1:9/debian"}
+    done = run([SCRIPTS / "debian-root", "clean", "fuse3"], env=nobody)
+    assert done.returncode == 1 and done.stdout == "" and "no mirror served bullseye" in done.stderr
+    assert not [path for path in (tmp_path / "debian").iterdir() if path.is_dir()]
 
 
 def test_nothing_of_the_builder_is_in_the_program(wheel):
