@@ -55,7 +55,7 @@ def test_objects_of_daf(cells, tmp_path):
 def test_an_axis_that_others_lie_along_stays(cells):
     axis = write(cells, "axis", {"batch#.npy": np.array(["one", "two"])})
     vector = write(cells, "vector", {"batch#size.npy": np.arange(2)})
-    assert "batch#size was changed since, by commit 2 (vector, " in refused(cells, axis)
+    assert "batch#: batch#size was changed since, by commit 2 (vector, " in refused(cells, axis)
     revert(cells, vector)
     revert(cells, axis)
     assert "batch#.npy" not in content(cells)

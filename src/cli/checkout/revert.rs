@@ -127,8 +127,14 @@ fn told(found: &Selected, refusal: CommitRefusal) -> CliError {
                 } else {
                     "changed"
                 };
-                let (theirs, by) = (&conflict.theirs, by.unwrap_or_default());
-                format!("{theirs} was {did} since, by commit {number} ({by})")
+                let Conflict { ours, theirs, .. } = conflict;
+                // An axis that it lies along, a group that it is in, or the other way round.
+                let about = match ours == theirs {
+                    true => String::new(),
+                    false => format!("{ours}: "),
+                };
+                let by = by.unwrap_or_default();
+                format!("{about}{theirs} was {did} since, by commit {number} ({by})")
             };
             say_all(&mut met.iter().map(line), met.len());
             error("take the later commits back first")
