@@ -27,6 +27,7 @@ pub mod layer_lock;
 pub mod layers;
 pub mod left_behind;
 pub(crate) mod names;
+pub mod new_store;
 pub mod object;
 pub mod pending_changes;
 pub mod place;

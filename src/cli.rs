@@ -9,6 +9,7 @@ pub mod info;
 pub mod log;
 pub mod ls;
 pub mod mount;
+pub mod new;
 pub mod options;
 pub mod output;
 pub mod pages;
@@ -51,6 +52,7 @@ enum Command {
     Verify(verify::Args),
     Checkout(checkout::Args),
     Column(column::Args),
+    New(new::Args),
     Demo(demo::Args),
     Setup(setup::Args),
     Man(pages::ManArgs),
@@ -70,6 +72,7 @@ impl Cli {
             Command::Verify(args) => verify::run(&args),
             Command::Checkout(args) => checkout::run(args),
             Command::Column(args) => column::run(args),
+            Command::New(args) => new::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Setup(args) => setup::run(&args),
             Command::Man(args) => pages::man(&args),

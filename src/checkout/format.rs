@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::checkouts::Checkouts;
 use super::encode::{Base, ObjectKey, Plan, unsupported};
+use super::new_store::NewStore;
 use super::object::NewFile;
 use super::staging::Staging;
 use super::target::{Deletion, Part, Target};
@@ -158,6 +159,23 @@ pub trait Format: Send + Sync {
     /// its files can be read.
     fn verify(&self, _dir: &dyn Directory, _report: &dyn VerifyReport) -> Option<Result<Verified>> {
         None
+    }
+
+    /// Makes an empty store that its own library opens: there as a whole, or not at all.
+    ///
+    /// # Errors
+    ///
+    /// EEXIST if something has its path; EINVAL for what a store of this kind cannot begin with.
+    fn create(&self, new: &NewStore) -> Result<()> {
+        new.without_axes()?;
+        new.without_author()?;
+        new.write_file(|_| {
+            let mut file = NewFile::default();
+            // The root group, which there is in any case.
+            file.mark(&[], Vec::new());
+            self.mark_file(&mut file);
+            Ok(file)
+        })
     }
 
     /// Writes demonstration stores into a directory; each path, and whether it was written. What is there is left alone.

@@ -255,7 +255,11 @@ fn open(
     let formats = formats::registry();
     let refused = |refusal: OpenError| {
         let hint = place::hint(store);
-        CliError::store(format!("{refusal}{hint}"))
+        let begin = match args.checkout {
+            Some(_) if hint.is_empty() && !store.exists() => "; npyfs new makes an empty store",
+            _ => "",
+        };
+        CliError::store(format!("{refusal}{hint}{begin}"))
     };
     let name = match &args.checkout {
         Some(name) if writable => name,

@@ -74,6 +74,18 @@ impl Rights {
         Ok(Self::new(Vec::new(), None, None, meta.gid(), mode))
     }
 
+    /// Returns the rights of what is made beside no store: the caller's, as the umask has it.
+    pub fn of_new() -> Self {
+        let caller = rustix::process::geteuid().as_raw();
+        Self::new(
+            vec![caller, 0],
+            None,
+            None,
+            caller_group(),
+            0o666 & !umask(),
+        )
+    }
+
     fn new(
         users: Vec<u32>,
         group: Option<u32>,

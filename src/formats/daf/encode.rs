@@ -4,6 +4,8 @@
 //! its object uses. What daf's reader takes: native little-endian numbers, booleans as enumerations, ASCII of
 //! fixed width, `\x01` for None, rows of sparse matrices sorted and without duplicates.
 
+use std::sync::Arc;
+
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::sparse;
@@ -15,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::formats::daf::format::NAME;
 use crate::formats::daf::rules::{self, MARK, Meaning, meaning};
 use crate::hdf5::{NewAttribute, NewDataset};
+use crate::io::content::Content;
 use crate::npy::dtype::{DType, Kind};
 
 /// Bytes of the largest item: as many as are read of an attribute. Text takes four a character on its way there.
@@ -67,6 +70,31 @@ pub(crate) fn plan(base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<P
     }
     add_mark(&mut new, key, Vec::new());
     Ok(Plan::Complete(new))
+}
+
+/// Returns what an empty store holds that begins with axes, by name.
+pub(crate) fn begin(base: &dyn Base, axes: &[(String, Arc<dyn Content>)]) -> Result<NewFile> {
+    let mut new = NewFile::default();
+    let mut last = "";
+    let mut names: Vec<&str> = axes.iter().map(|(name, _)| name.as_str()).collect();
+    names.sort_unstable();
+    for name in names {
+        if name == std::mem::replace(&mut last, name) {
+            return Err(invalid(format!("the axis {name} is there twice")));
+        }
+    }
+    for (name, content) in axes {
+        let key = ObjectKey::of_path(&format!("{name}#"))?;
+        let about = |e: Error| e.about(key.name());
+        if !matches!(meaning(key.name()), Meaning::Axis) || key.path().len() != 1 {
+            return Err(about(invalid("daf has no axis of such a name")));
+        }
+        let array = NpyArray::open(base, content).map_err(about)?;
+        check_axis(base, key.name(), &array).map_err(about)?;
+        add_text(&mut new, key.path(), &array).map_err(about)?;
+    }
+    add_mark(&mut new, &ObjectKey::of_path(MARK)?, Vec::new());
+    Ok(new)
 }
 
 /// Marks the group of an object as a store; items are attributes of the mark.

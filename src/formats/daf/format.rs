@@ -8,6 +8,7 @@ use super::rules::{self, MARK, Meaning, meaning};
 use super::{Groups, check, demo, encode};
 use crate::checkout::encode::{Base, ObjectKey, Plan};
 use crate::checkout::format::{Depth, Format};
+use crate::checkout::new_store::NewStore;
 use crate::checkout::target::Part;
 use crate::dataset::opened::OpenStore;
 use crate::error::Result;
@@ -73,6 +74,11 @@ impl Format for Daf {
             Some(names) if !names.iter().any(|name| name.contains('#')) => Ok(Vec::new()),
             Some(names) => check::broken(dir, sep, &|own| names.contains(own), depth),
         }
+    }
+
+    fn create(&self, new: &NewStore) -> Result<()> {
+        new.without_author()?;
+        new.write_file(|base| encode::begin(base, &new.axes))
     }
 
     fn demonstrate(&self, dir: &Path, _program: Option<&Path>) -> Result<Vec<(PathBuf, bool)>> {

@@ -7,12 +7,15 @@ use super::lazy_repository::LazyRepository;
 use super::repository::{self, Repository};
 use super::root::RootDirectory;
 use super::stage::Stage;
+use super::stage::author::Author;
 use super::stage::checkout::Checkout;
+use super::stage::create::create;
 use super::stage::target::StageTarget;
 use super::{demo, repository_of, standalone, verify};
 use crate::checkout::checkouts::Checkouts;
-use crate::checkout::encode::{Base, ObjectKey, Plan, unsupported};
+use crate::checkout::encode::{Base, ObjectKey, Plan, invalid, unsupported};
 use crate::checkout::format::{Format, Verified, VerifyReport};
+use crate::checkout::new_store::NewStore;
 use crate::checkout::staging::Staging;
 use crate::checkout::target::{Part, Target};
 use crate::dataset::context::Context;
@@ -60,6 +63,15 @@ impl Format for Hangar {
     fn verify(&self, dir: &dyn Directory, report: &dyn VerifyReport) -> Option<Result<Verified>> {
         let repository = repository_of(dir)?;
         Some(verify::verify(&repository, report))
+    }
+
+    fn create(&self, new: &NewStore) -> Result<()> {
+        new.without_axes()?;
+        let Some((name, email)) = new.author.clone() else {
+            return Err(invalid("a repository names an author: --name and --email"));
+        };
+        let author = Author::new(name, email)?;
+        new.write_directory(|top| create(top, &author, new.program).map(drop))
     }
 
     fn demonstrate(&self, dir: &Path, program: Option<&Path>) -> Result<Vec<(PathBuf, bool)>> {

@@ -19,6 +19,18 @@ pub struct Author {
 }
 
 impl Author {
+    /// Makes the author of a new repository: two lines of its configuration.
+    pub fn new(name: String, email: String) -> Result<Self> {
+        let is_line = |text: &str| {
+            !text.is_empty() && text.trim() == text && !text.chars().any(char::is_control)
+        };
+        if !is_line(&name) || !is_line(&email) {
+            let why = "the author's name and address are one line of text each";
+            return Err(Error::new(ErrorKind::Os(libc::EINVAL), why));
+        }
+        Ok(Self { name, email })
+    }
+
     /// Reads the author from the directory of the tables.
     pub fn of(folder: &Path) -> Result<Self> {
         let path = folder.join(NAME);
