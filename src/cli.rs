@@ -14,6 +14,7 @@ pub mod options;
 pub mod output;
 pub mod pages;
 mod place;
+pub mod progress;
 pub mod setup;
 pub mod store;
 pub mod umount;

@@ -119,8 +119,8 @@ impl Drop for Workplace {
     }
 }
 
-/// Removes the workplaces of this process when a signal ends it.
-pub fn remove_on_signals() -> io::Result<()> {
+/// Removes the workplaces of this process when a signal ends it, and calls `last` before it does.
+pub fn remove_on_signals(last: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let work = move || {
         if let Some(signal) = signals.forever().next() {
@@ -136,6 +136,7 @@ pub fn remove_on_signals() -> io::Result<()> {
                     std::thread::sleep(Duration::from_millis(10));
                 }
             }
+            last();
             let _ = emulate_default_handler(signal);
         }
     };

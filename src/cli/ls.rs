@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::cli::CliError;
-use crate::cli::output::{OutputFormat, print_json};
+use crate::cli::output::{OutputFormat, has_colour, print_json};
+use crate::cli::progress::Progress;
 use crate::cli::store::{StoreArgs, find};
 use crate::printable;
 use crate::tree::{Directory, Node};
@@ -64,6 +65,8 @@ struct Printer<'a> {
     is_terminal: bool,
     /// Directories and links have a colour.
     has_colour: bool,
+    /// Counts entries, until some are seen on the terminal.
+    progress: Option<Progress>,
     /// The entries of the JSON list.
     entries: Vec<ListedEntry>,
     /// The first failure. What can be listed is listed all the same.
@@ -79,6 +82,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         out: io::stdout().lock(),
         is_terminal: io::stdout().is_terminal(),
         has_colour: has_colour(),
+        progress: Some(Progress::counted("listing")),
         entries: Vec::new(),
         failed: None,
     };
@@ -99,20 +103,15 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         out,
         entries,
         failed,
+        progress,
         ..
     } = printer;
+    drop(progress);
     drop(out);
     if args.format.json {
         print_json(&entries)?;
     }
     failed.map_or(Ok(()), |failed| Err(CliError::object(failed)))
-}
-
-/// Returns whether names are coloured: on a terminal that can, unless NO_COLOR says no.
-fn has_colour() -> bool {
-    let says_no = std::env::var_os("NO_COLOR").is_some_and(|no| !no.is_empty());
-    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-    io::stdout().is_terminal() && !says_no && !is_dumb
 }
 
 /// Returns the path for messages: `.` for the root.
@@ -134,6 +133,9 @@ impl Printer<'_> {
                 b"" => b".",
                 path => path,
             };
+            if self.is_terminal {
+                self.progress = None;
+            }
             writeln!(self.out, "{}:", printable::name(shown))?;
         }
         let listing = match dir.list() {
@@ -180,6 +182,12 @@ impl Printer<'_> {
             format,
             ..
         } = *self.args;
+        self.progress
+            .iter()
+            .for_each(|progress| progress.advance(1));
+        if self.is_terminal && !format.json {
+            self.progress = None;
+        }
         if format.json {
             self.entries.push(ListedEntry::new(name, node, long));
             return Ok(());

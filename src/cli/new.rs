@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::checkout::new_store::NewStore;
-use crate::checkout::workplace::remove_on_signals;
+use crate::cli::progress::end_cleanly;
 use crate::cli::{CliError, output};
 use crate::formats;
 use crate::hdf5::program::program;
@@ -53,7 +53,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         author: args.name.clone().zip(args.email.clone()),
         program: program(),
     };
-    remove_on_signals().map_err(|e| CliError::store(e.to_string()))?;
+    end_cleanly().map_err(|e| CliError::store(e.to_string()))?;
     format
         .create(&new)
         .map_err(|e| CliError::store(format!("{}: {e}", args.path.display())))?;

@@ -1,6 +1,6 @@
 //! Output of lists of names: for people, for programs that read names, and as JSON.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 
@@ -53,6 +53,13 @@ impl OutputFormat {
             out.push(b'\n');
         }
     }
+}
+
+/// Returns whether output has colours: on a terminal that can, unless NO_COLOR says no.
+pub fn has_colour() -> bool {
+    let says_no = std::env::var_os("NO_COLOR").is_some_and(|no| !no.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    io::stdout().is_terminal() && !says_no && !is_dumb
 }
 
 /// Prints a list as JSON.

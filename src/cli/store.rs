@@ -5,6 +5,7 @@ mod suggestion;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::cli::progress::Progress;
 use crate::cli::{CliError, options, place};
 use crate::formats;
 use crate::hdf5::H5;
@@ -40,6 +41,7 @@ pub struct StoreArgs {
 impl StoreArgs {
     /// Opens the store with everything that is committed, or as the arguments say.
     pub fn open(&self) -> Result<Fs, CliError> {
+        let _progress = Progress::waiting("opening the store");
         let options =
             options::parse(self.options.iter().map(String::as_str)).map_err(CliError::usage)?;
         let store = self.store.canonicalize().map_err(|e| {
@@ -64,6 +66,7 @@ impl StoreArgs {
 
 /// Returns the node that a path leads to. Links are followed, the last one only if `follow_last`.
 pub fn find(fs: &Fs, path: &Path, follow_last: bool) -> Result<Node, CliError> {
+    let _progress = Progress::waiting("looking for the path");
     let hidden = (control::NAME, fs.control());
     let bytes = path.as_os_str().as_bytes();
     path::find(fs.root(), Some(hidden), bytes, follow_last).map_err(|not| match not {

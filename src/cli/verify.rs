@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-
 use crate::checkout::format::{Depth, Format, Registry, Verified, VerifyReport};
+use crate::cli::progress::Progress;
 use crate::cli::store::StoreArgs;
 use crate::cli::{CliError, output, say};
 use crate::error::{Error, ErrorKind};
@@ -23,19 +22,14 @@ pub struct Args {
     store: StoreArgs,
 }
 
-/// A progress bar on a terminal, and the findings as lines.
+/// The progress on a terminal, and the findings as lines.
 struct VerifyProgress {
-    bar: ProgressBar,
+    bar: Progress,
     wrong: AtomicU64,
 }
 
 impl VerifyProgress {
-    /// Creates a bar that is drawn on stderr, and only if that is a terminal.
-    fn new(template: &str) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
+    fn new(bar: Progress) -> Self {
         Self {
             bar,
             wrong: AtomicU64::new(0),
@@ -50,11 +44,11 @@ impl VerifyProgress {
 
 impl VerifyReport for VerifyProgress {
     fn found(&self, count: u64) {
-        self.bar.inc_length(count);
+        self.bar.found(count);
     }
 
     fn checked(&self) {
-        self.bar.inc(1);
+        self.bar.advance(1);
     }
 
     fn wrong(&self, why: &str) {
@@ -92,7 +86,7 @@ struct Walk {
 pub fn run(args: &Args) -> Result<(), CliError> {
     let fs = args.store.open()?;
     let mut walk = Walk {
-        bar: VerifyProgress::new("{bar:40} {bytes}/{total_bytes} {elapsed}, {eta} left"),
+        bar: VerifyProgress::new(Progress::bytes("reading", 0)),
         verified: Verified::default(),
         formats: formats::registry(),
         files: FileCounts::default(),
@@ -100,13 +94,19 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     walk.directory(fs.root(), "");
     rules(fs.root(), "", fs.sep(), &walk.formats, &walk.bar);
     walk.files.damaged += walk.bar.wrong.load(Ordering::Relaxed);
-    walk.bar.bar.finish_and_clear();
+    let Walk {
+        bar,
+        verified,
+        files,
+        ..
+    } = walk;
+    drop(bar);
     let mut lines = Vec::new();
     let Verified {
         counts,
         bytes,
         absent,
-    } = walk.verified;
+    } = verified;
     if counts.iter().any(|(_, count)| *count > 0) {
         let counts = counts.iter().map(|(kind, count)| format!("{count} {kind}"));
         lines.push(format!(
@@ -117,7 +117,6 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     for (why, count) in absent {
         lines.push(format!("{count} {why}"));
     }
-    let files = &walk.files;
     if files.count > 0 {
         lines.push(format!("{} files ({} bytes)", files.count, files.bytes));
     }
@@ -159,7 +158,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 impl Walk {
     /// Reads everything in a directory.
     fn directory(&mut self, dir: &Arc<dyn Directory>, path: &str) {
-        let objects = VerifyProgress::new("{bar:40} {pos}/{len} checked {elapsed}, {eta} left");
+        let objects = VerifyProgress::new(Progress::count("checking", 0));
         let format = self.formats.of(&**dir);
         let own = |format: &Arc<dyn Format>| format.verify(&**dir, &objects);
         if let Some(done) = format.ok().and_then(own) {
@@ -167,7 +166,6 @@ impl Walk {
                 Ok(verified) => self.verified += verified,
                 Err(e) => objects.wrong(&format!("{path}: {e}")),
             }
-            objects.bar.finish_and_clear();
             self.files.damaged += objects.wrong.into_inner();
             return;
         }
@@ -205,7 +203,7 @@ impl Walk {
                         }
                         Err(e) => self.record(&path, &e, Some(file)),
                     }
-                    self.bar.bar.set_position(end);
+                    self.bar.bar.set(end);
                 }
                 Node::Symlink(_) => {}
             }
@@ -222,7 +220,7 @@ impl Walk {
             while at < range.end {
                 let most = usize::try_from(range.end - at).unwrap_or(STEP).min(STEP);
                 at += read(&*content, at, most, &pool)?.as_ref().len() as u64;
-                self.bar.bar.set_position(start.saturating_add(at));
+                self.bar.bar.set(start.saturating_add(at));
             }
         }
         Ok(content.len())

@@ -7,16 +7,14 @@ mod room;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-
 use super::base::BaseStore;
 use super::layers::{CheckoutArgs, Selected, line_of, print, refused};
 use crate::checkout::checkouts::LayerFiles;
 use crate::checkout::compression::Compression;
-use crate::checkout::export::{Export, Progress};
+use crate::checkout::export::{self, Export};
 use crate::checkout::index::KeptObject;
 use crate::checkout::result;
-use crate::checkout::workplace::remove_on_signals;
+use crate::cli::progress::{Progress, end_cleanly};
 use crate::cli::{CliError, say};
 use crate::formats;
 use crate::hdf5::program::program;
@@ -24,17 +22,13 @@ use crate::printable;
 use plan::{ExportShape, plan};
 use room::Room;
 
-/// Shows progress on a terminal.
-struct Bar(ProgressBar);
-
-impl Progress for Bar {
+impl export::Progress for Progress {
     fn begin(&self, bytes: u64) {
-        self.0.set_position(0);
-        self.0.set_length(bytes);
+        self.begin(bytes);
     }
 
     fn advance(&self, bytes: u64) {
-        self.0.inc(bytes);
+        self.advance(bytes);
     }
 }
 
@@ -87,14 +81,8 @@ pub(super) fn export(
     if !lost.is_empty() && !leave_out {
         return Err(left_out(lost.len()));
     }
-    // Drawn on stderr, and only if that is a terminal.
-    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
-    let style = "{bar:40} {bytes}/{total_bytes} {elapsed}, {eta} left";
-    if let Ok(style) = ProgressStyle::with_template(style) {
-        bar.set_style(style);
-    }
-    let bar = Bar(bar);
-    remove_on_signals().map_err(|e| CliError::object(e.to_string()))?;
+    let bar = Progress::bytes("writing", 0);
+    end_cleanly().map_err(|e| CliError::object(e.to_string()))?;
     let place = Room::open(&plan, out)?;
     let mut not_carried: Vec<(String, String)> = Vec::new();
     let mut bytes = 0;
@@ -121,7 +109,7 @@ pub(super) fn export(
             bytes += std::fs::metadata(&new).map_or(0, |meta| meta.len());
         }
     }
-    bar.0.finish_and_clear();
+    drop(bar);
     for (key, why) in &not_carried {
         say(&format!("{key}: {why}"));
     }

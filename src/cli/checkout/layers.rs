@@ -15,7 +15,8 @@ use crate::checkout::fit::Misfit;
 use crate::checkout::index::KeptObject;
 use crate::checkout::result;
 use crate::checkout::target::describe_incomplete;
-use crate::cli::output::{self};
+use crate::cli::output;
+use crate::cli::progress::Progress;
 use crate::cli::{CliError, place, say};
 use crate::error::{Error, ErrorKind};
 use crate::formats;
@@ -166,6 +167,7 @@ pub(super) fn commit(
 ) -> Result<(), CliError> {
     let found = which.find(name)?;
     let (checkouts, name) = (&found.checkouts, found.name()?);
+    let progress = Progress::waiting("checking what is committed");
     // Opened only if there is a question that it answers.
     let base = LazyCell::new(|| BaseStore::try_open(checkouts));
     let is_group = |layer: &LayerFiles, key: &str| {
@@ -188,6 +190,7 @@ pub(super) fn commit(
     };
     let disk = Arc::new(Disk);
     let done = checkouts.commit(name, wish, disk, &is_group, &fitting, &broken);
+    drop(progress);
     let Committed {
         number,
         objects,

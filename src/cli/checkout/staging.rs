@@ -6,6 +6,7 @@ use super::changes::{ChangeKind, Changes};
 use crate::checkout::staging::{Expected, StagedKind, Staging};
 use crate::cli::CliError;
 use crate::cli::output::{OutputFormat, print};
+use crate::cli::progress::Progress;
 use crate::error::Error;
 use crate::formats;
 
@@ -53,7 +54,9 @@ pub(super) fn diff(store: &Path, format: OutputFormat) -> Result<(), CliError> {
 
 /// Runs `commit`.
 pub(super) fn commit(store: &Path, message: &str, expected: &Expected) -> Result<(), CliError> {
+    let progress = Progress::waiting("committing");
     let name = open(store)?.commit(message, expected).map_err(refused)?;
+    drop(progress);
     print(format!("{name}\n").as_bytes())
 }
 
