@@ -5,6 +5,7 @@ pub mod cat;
 pub mod checkout;
 pub mod column;
 pub mod demo;
+pub mod figures;
 pub mod info;
 pub mod log;
 pub mod ls;
@@ -16,6 +17,7 @@ pub mod pages;
 mod place;
 pub mod progress;
 pub mod setup;
+pub mod show;
 pub mod store;
 pub mod umount;
 pub mod verify;
@@ -50,6 +52,7 @@ enum Command {
     Ls(ls::Args),
     Cat(cat::Args),
     Info(info::Args),
+    Show(show::Args),
     Verify(verify::Args),
     Checkout(checkout::Args),
     Column(column::Args),
@@ -70,6 +73,7 @@ impl Cli {
             Command::Ls(args) => ls::run(&args),
             Command::Cat(args) => cat::run(&args),
             Command::Info(args) => info::run(&args),
+            Command::Show(args) => show::run(&args),
             Command::Verify(args) => verify::run(&args),
             Command::Checkout(args) => checkout::run(args),
             Command::Column(args) => column::run(args),

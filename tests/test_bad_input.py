@@ -99,8 +99,8 @@ def test_a_mount_point_that_vanishes(store, tmp_path):
 # Homes
 
 # The list of checkouts is empty here, and says nothing.
-COMMANDS = [["ls", "-lR", "digits"], ["info", "plain.h5", "pi.npy"], ["cat", "plain.h5", "pi.npy"], ["verify", "digits"], ["checkout", "ls", "plain.h5"],
-            ["checkout", "status", "digits"]]
+COMMANDS = [["ls", "-lR", "digits"], ["info", "plain.h5", "pi.npy"], ["show", "plain.h5", "images/stack.npy"], ["cat", "plain.h5", "pi.npy"],
+            ["verify", "digits"], ["checkout", "ls", "plain.h5"], ["checkout", "status", "digits"]]
 
 
 @pytest.fixture(scope="module")

@@ -167,6 +167,11 @@ impl Chunks {
         }
     }
 
+    /// Returns the element of which chunks consist that were never written.
+    pub fn fill_value(&self) -> &[u8] {
+        &self.direct.fill
+    }
+
     fn first(&self, start: &[u64]) -> Vec<u64> {
         start.iter().zip(&self.chunk).map(|(s, c)| s / c).collect()
     }

@@ -332,6 +332,19 @@ impl Content for Payload {
         }
     }
 
+    fn repeats(&self, from: u64) -> Option<(u64, u64)> {
+        let element = match &*self.0.backing {
+            Backing::Fill(element) => element.len(),
+            Backing::Blocks {
+                direct: Some(chunks),
+                ..
+            } => chunks.fill_value().len(),
+            _ => return None,
+        };
+        let end = self.stored(from).map_or(self.0.len, |next| next.start);
+        (end > from).then_some((end, element as u64))
+    }
+
     fn is_costly(&self) -> bool {
         matches!(&*self.0.backing, Backing::Blocks { .. })
     }

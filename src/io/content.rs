@@ -57,6 +57,12 @@ pub trait Content: Send + Sync {
         (from < self.len()).then(|| from..self.len())
     }
 
+    /// Returns where bytes end that were never written in one dataset and begin at `from`, and after how many of them
+    /// they repeat; `None` if some are read from somewhere.
+    fn repeats(&self, _from: u64) -> Option<(u64, u64)> {
+        None
+    }
+
     /// Returns true if bytes beside those that are wanted cost more than copying them: they must be decoded.
     fn is_costly(&self) -> bool {
         false
@@ -203,6 +209,12 @@ impl Content for Slice {
         (!inside.is_empty()).then_some(inside)
     }
 
+    fn repeats(&self, from: u64) -> Option<(u64, u64)> {
+        let (end, period) = self.inner.repeats(self.start.saturating_add(from))?;
+        let end = end.saturating_sub(self.start).min(self.len);
+        Some((end, period))
+    }
+
     fn scratch(&self) -> Option<(&Scratch, u64)> {
         let (scratch, start) = self.inner.scratch()?;
         Some((scratch, start.checked_add(self.start)?))
@@ -292,6 +304,14 @@ impl Content for Concat {
                 let found = part.stored(from.saturating_sub(start))?;
                 Some(start.saturating_add(found.start)..start.saturating_add(found.end))
             })
+    }
+
+    fn repeats(&self, from: u64) -> Option<(u64, u64)> {
+        let part = self.part_at(from);
+        let start = self.start_of(part);
+        let (_, content) = self.parts.get(part)?;
+        let (end, period) = content.repeats(from.saturating_sub(start))?;
+        Some((start.saturating_add(end), period))
     }
 
     fn is_costly(&self) -> bool {

@@ -6,26 +6,20 @@ use unicode_general_category::{GeneralCategory as G, get_general_category};
 
 /// Returns `repr` of a string: single quotes unless only double ones avoid escapes.
 pub fn text(value: &str) -> String {
-    let quote = if value.contains('\'') && !value.contains('"') {
-        '"'
-    } else {
-        '\''
-    };
-    let mut out = String::with_capacity(value.len() + 2);
+    characters(value.chars().map(u32::from))
+}
+
+/// Returns `repr` of a string of these characters; numbers that are no character are escaped as Python does.
+pub fn characters(codes: impl Iterator<Item = u32> + Clone) -> String {
+    let quote = quote(codes.clone());
+    let mut out = String::new();
     out.push(quote);
-    for c in value.chars() {
+    for code in codes {
+        let c = char::from_u32(code);
         match c {
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            c if c == quote => {
-                out.push('\\');
-                out.push(c);
-            }
-            c if printable(c) => out.push(c),
-            c => {
-                let code = u32::from(c);
+            Some(c) if short(c, quote, &mut out) => {}
+            Some(c) if printable(c) => out.push(c),
+            _ => {
                 // Writing to a String cannot fail.
                 let _ = match code {
                     0..=0xff => write!(out, "\\x{code:02x}"),
@@ -37,6 +31,49 @@ pub fn text(value: &str) -> String {
     }
     out.push(quote);
     out
+}
+
+/// Returns `repr` of bytes, `b` included.
+pub fn bytes(value: &[u8]) -> String {
+    let quote = quote(value.iter().copied().map(u32::from));
+    let mut out = format!("b{quote}");
+    for &byte in value {
+        let c = char::from(byte);
+        if short(c, quote, &mut out) {
+            continue;
+        }
+        match byte {
+            b' '..=b'~' => out.push(c),
+            // Writing to a String cannot fail.
+            _ => drop(write!(out, "\\x{byte:02x}")),
+        }
+    }
+    out.push(quote);
+    out
+}
+
+/// Returns the quotes in which Python puts these characters.
+fn quote(codes: impl Iterator<Item = u32> + Clone) -> char {
+    let has = |c: char| codes.clone().any(|code| code == u32::from(c));
+    match has('\'') && !has('"') {
+        true => '"',
+        false => '\'',
+    }
+}
+
+/// Adds a character that has a short escape. False if it has none.
+fn short(c: char, quote: char, out: &mut String) -> bool {
+    let letter = match c {
+        '\n' => 'n',
+        '\r' => 'r',
+        '\t' => 't',
+        '\\' => '\\',
+        c if c == quote => c,
+        _ => return false,
+    };
+    out.push('\\');
+    out.push(letter);
+    true
 }
 
 /// Returns `repr` of a tuple of integers.
@@ -80,6 +117,15 @@ mod tests {
             "'a\\\\\\n\\t\\x01\\x7f\\xa0'"
         );
         assert_eq!(text("\u{e9}\u{3b1}\u{200b}"), "'\u{e9}\u{3b1}\\u200b'");
+    }
+
+    #[test]
+    fn bytes_are_quoted_as_python_quotes_them() {
+        assert_eq!(bytes(b"a b"), "b'a b'");
+        assert_eq!(bytes(b"it's"), "b\"it's\"");
+        assert_eq!(bytes(b"\0\n\\\x7f\xff"), "b'\\x00\\n\\\\\\x7f\\xff'");
+        let odd = [0x61, 0xdc80, 0x110000, 0x27];
+        assert_eq!(characters(odd.into_iter()), "\"a\\udc80\\U00110000'\"");
     }
 
     #[test]

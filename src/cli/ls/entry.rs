@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::cli::figures::{rounded, shape};
 use crate::cli::output::Name;
 use crate::io::content::npy_header;
 use crate::journal::utc;
@@ -125,58 +126,5 @@ impl fmt::Display for Row {
             shape,
         } = self;
         write!(f, "{kind} {size:>14} {time} {dtype:<6} {shape:<16} ")
-    }
-}
-
-/// Returns a shape as Python writes it, without blanks.
-fn shape(shape: &[u64]) -> String {
-    match shape {
-        [one] => format!("({one},)"),
-        all => {
-            let all: Vec<String> = all.iter().map(u64::to_string).collect();
-            format!("({})", all.join(","))
-        }
-    }
-}
-
-/// Returns a number of bytes with three digits: `999`, `1.2K`, `34.5M`.
-fn rounded(size: u64) -> String {
-    let mut units = ["", "K", "M", "G", "T", "P"].into_iter();
-    let (mut left, mut unit) = (size as f64, units.next().unwrap_or_default());
-    // 1023.97 would be shown as 1024.0.
-    while left >= 1023.95
-        && let Some(next) = units.next()
-    {
-        (left, unit) = (left / 1024.0, next);
-    }
-    match unit {
-        "" => size.to_string(),
-        _ => format!("{left:.1}{unit}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_and_shapes_are_short() {
-        let sizes = [
-            0,
-            1023,
-            1024,
-            1300,
-            1 << 20,
-            (1 << 20) - 1,
-            5 << 40,
-            u64::MAX,
-        ];
-        let shown = [
-            "0", "1023", "1.0K", "1.3K", "1.0M", "1.0M", "5.0T", "16384.0P",
-        ];
-        assert_eq!(sizes.map(rounded), shown);
-        assert_eq!(shape(&[]), "()");
-        assert_eq!(shape(&[3]), "(3,)");
-        assert_eq!(shape(&[3, 4]), "(3,4)");
     }
 }

@@ -1,0 +1,310 @@
+//! What is told of the numbers of an array: counts, least, greatest, mean and a histogram, in one pass and little memory.
+
+use super::histogram::Histogram;
+
+/// Numbers that are added up before their sum joins that of all.
+const BLOCK: usize = 1024;
+
+/// Sums that are kept side by side.
+const LANES: usize = 8;
+
+/// A sum of floats that keeps what rounding loses.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    total: f64,
+    lost: f64,
+}
+
+impl Sum {
+    /// Adds a finite number.
+    pub(super) fn add(&mut self, number: f64) {
+        let total = self.total + number;
+        self.lost += match self.total.abs() >= number.abs() {
+            true => (self.total - total) + number,
+            false => (number - total) + self.total,
+        };
+        self.total = total;
+    }
+
+    /// Adds numbers; those that are not finite do not count.
+    pub(super) fn add_all(&mut self, numbers: &[f64]) {
+        for block in numbers.chunks(BLOCK) {
+            let mut lanes = [0.0; LANES];
+            let (rows, rest) = block.as_chunks::<LANES>();
+            for row in rows {
+                for (lane, &number) in lanes.iter_mut().zip(row) {
+                    *lane += if number.is_finite() { number } else { 0.0 };
+                }
+            }
+            for &number in lanes.iter().chain(rest) {
+                if number.is_finite() {
+                    self.add(number);
+                }
+            }
+        }
+    }
+
+    /// Returns the sum.
+    pub(super) fn value(self) -> f64 {
+        let value = self.total + self.lost;
+        // What is lost of an infinite sum is no number.
+        if value.is_nan() { self.total } else { value }
+    }
+}
+
+/// What is told of floats.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FloatTally {
+    /// All of them.
+    pub(super) count: u64,
+    pub(super) nan: u64,
+    pub(super) plus_infinity: u64,
+    pub(super) minus_infinity: u64,
+    pub(super) zeros: u64,
+    /// The least and the greatest finite one.
+    pub(super) ends: Option<(f64, f64)>,
+    sum: Sum,
+    pub(super) histogram: Histogram,
+}
+
+impl FloatTally {
+    /// Adds numbers.
+    pub(super) fn add(&mut self, numbers: &[f64]) {
+        let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
+        let (mut nan, mut zeros, mut plus, mut minus) = (0_u64, 0_u64, 0_u64, 0_u64);
+        for &number in numbers {
+            nan += u64::from(number.is_nan());
+            zeros += u64::from(number == 0.0);
+            plus += u64::from(number == f64::INFINITY);
+            minus += u64::from(number == f64::NEG_INFINITY);
+            if number.is_finite() {
+                least = least.min(number);
+                most = most.max(number);
+            }
+        }
+        self.count += numbers.len() as u64;
+        self.nan += nan;
+        self.zeros += zeros;
+        self.plus_infinity += plus;
+        self.minus_infinity += minus;
+        if least <= most {
+            self.extend(least, most);
+            self.sum.add_all(numbers);
+            let finite = numbers.iter().copied().filter(|n| n.is_finite());
+            self.histogram.add(finite, least, most);
+        }
+    }
+
+    /// Adds a number several times.
+    pub(super) fn add_many(&mut self, number: f64, count: u64) {
+        self.count = self.count.saturating_add(count);
+        let counted = match number {
+            n if n.is_nan() => &mut self.nan,
+            f64::INFINITY => &mut self.plus_infinity,
+            f64::NEG_INFINITY => &mut self.minus_infinity,
+            finite => {
+                self.extend(finite, finite);
+                self.sum.add(finite * count as f64);
+                self.histogram.add_many(finite, count);
+                &mut self.zeros
+            }
+        };
+        if number == 0.0 || !number.is_finite() {
+            *counted = counted.saturating_add(count);
+        }
+    }
+
+    fn extend(&mut self, least: f64, most: f64) {
+        let (low, high) = self.ends.unwrap_or((least, most));
+        self.ends = Some((low.min(least), high.max(most)));
+    }
+
+    /// Returns the least and the greatest number, infinite ones included; `None` if there is none.
+    pub(super) fn range(&self) -> Option<(f64, f64)> {
+        if self.count == self.nan {
+            return None;
+        }
+        let least = match (self.minus_infinity, self.ends) {
+            (1.., _) => f64::NEG_INFINITY,
+            (0, Some((least, _))) => least,
+            (0, None) => f64::INFINITY,
+        };
+        let most = match (self.plus_infinity, self.ends) {
+            (1.., _) => f64::INFINITY,
+            (0, Some((_, most))) => most,
+            (0, None) => f64::NEG_INFINITY,
+        };
+        Some((least, most))
+    }
+
+    /// Returns the mean of all that are numbers; NaN if none is.
+    pub(super) fn mean(&self) -> f64 {
+        match (self.plus_infinity, self.minus_infinity) {
+            (1.., 1..) => f64::NAN,
+            (1.., 0) => f64::INFINITY,
+            (0, 1..) => f64::NEG_INFINITY,
+            (0, 0) => self.sum.value() / (self.count - self.nan) as f64,
+        }
+    }
+}
+
+/// What is told of integers, and of times.
+#[derive(Clone, Debug, Default)]
+pub(super) struct IntegerTally {
+    /// What an integer is more than the number that stands for it: unsigned ones of 64 bits begin at the least number.
+    pub(super) offset: i128,
+    /// All of them.
+    pub(super) count: u64,
+    /// Times that are none.
+    pub(super) nothing: u64,
+    pub(super) zeros: u64,
+    ends: Option<(i64, i64)>,
+    sum: i128,
+    pub(super) histogram: Histogram,
+}
+
+impl IntegerTally {
+    /// Creates an empty one.
+    pub(super) fn new(offset: i128) -> Self {
+        Self {
+            offset,
+            ..Self::default()
+        }
+    }
+
+    fn is_zero(&self, number: i64) -> bool {
+        i128::from(number) == -self.offset
+    }
+
+    /// Adds integers by the numbers that stand for them.
+    pub(super) fn add(&mut self, numbers: &[i64]) {
+        let (mut least, mut most) = (i64::MAX, i64::MIN);
+        let (mut sum, mut zeros) = (0_i128, 0_u64);
+        for &number in numbers {
+            least = least.min(number);
+            most = most.max(number);
+            sum += i128::from(number);
+            zeros += u64::from(self.is_zero(number));
+        }
+        self.count += numbers.len() as u64;
+        self.zeros += zeros;
+        self.sum = self.sum.saturating_add(sum);
+        if least <= most {
+            self.extend(least, most);
+            self.histogram.add(numbers.iter().copied(), least, most);
+        }
+    }
+
+    /// Adds an integer several times.
+    pub(super) fn add_many(&mut self, number: i64, count: u64) {
+        self.count = self.count.saturating_add(count);
+        if self.is_zero(number) {
+            self.zeros = self.zeros.saturating_add(count);
+        }
+        let sum = i128::from(number).saturating_mul(i128::from(count));
+        self.sum = self.sum.saturating_add(sum);
+        self.extend(number, number);
+        self.histogram.add_many(number, count);
+    }
+
+    /// Adds times that are none.
+    pub(super) fn add_nothing(&mut self, count: u64) {
+        self.count = self.count.saturating_add(count);
+        self.nothing = self.nothing.saturating_add(count);
+    }
+
+    fn extend(&mut self, least: i64, most: i64) {
+        let (low, high) = self.ends.unwrap_or((least, most));
+        self.ends = Some((low.min(least), high.max(most)));
+    }
+
+    /// Returns the least and the greatest integer; `None` if there is none.
+    pub(super) fn range(&self) -> Option<(i128, i128)> {
+        let (least, most) = self.ends?;
+        Some((
+            i128::from(least) + self.offset,
+            i128::from(most) + self.offset,
+        ))
+    }
+
+    /// Returns the mean; NaN if there is no integer.
+    pub(super) fn mean(&self) -> f64 {
+        let count = i128::from(self.count - self.nothing);
+        let sum = self.sum.saturating_add(self.offset.saturating_mul(count));
+        sum as f64 / count as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_no_number_is_counted_apart() {
+        let mut tally = FloatTally::default();
+        assert!(tally.range().is_none() && tally.mean().is_nan());
+        tally.add(&[f64::NAN, 1.0, -0.0]);
+        assert_eq!((tally.range(), tally.mean()), (Some((0.0, 1.0)), 0.5));
+        tally.add_many(f64::INFINITY, 2);
+        tally.add(&[f64::INFINITY]);
+        assert_eq!(
+            (tally.range(), tally.mean()),
+            (Some((0.0, f64::INFINITY)), f64::INFINITY)
+        );
+        tally.add(&[f64::NEG_INFINITY]);
+        assert!(tally.mean().is_nan());
+        assert_eq!((tally.count, tally.nan, tally.zeros), (7, 1, 1));
+        assert_eq!((tally.plus_infinity, tally.minus_infinity), (3, 1));
+    }
+
+    #[test]
+    fn a_sum_past_all_floats_is_infinite() {
+        let mut tally = FloatTally::default();
+        tally.add(&[f64::MAX; 3]);
+        assert_eq!(tally.mean(), f64::INFINITY);
+    }
+
+    #[test]
+    fn integers_are_exact() {
+        let mut tally = IntegerTally::default();
+        tally.add(&[i64::MAX, i64::MAX, i64::MIN, 0]);
+        tally.add_many(7, u64::MAX - 10);
+        tally.add_nothing(6);
+        assert_eq!((tally.count, tally.nothing, tally.zeros), (u64::MAX, 6, 1));
+        assert_eq!(tally.range(), Some((i64::MIN.into(), i64::MAX.into())));
+        assert_eq!(tally.mean(), 7.5);
+        // Small unsigned integers are far from the number that stands for zero.
+        let mut unsigned = IntegerTally::new(1 << 63);
+        unsigned.add(&[i64::MIN, i64::MIN + 5, i64::MIN + 6]);
+        assert_eq!((unsigned.range(), unsigned.zeros), (Some((0, 6)), 1));
+        assert_eq!(unsigned.mean(), 11.0 / 3.0);
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_may_come_in_any_portions(numbers in proptest::collection::vec(-1e3..1e3_f64, 1..100), step in 1..40_usize) {
+            let mut tally = FloatTally::default();
+            for part in numbers.chunks(step) {
+                match part {
+                    [one] => tally.add_many(*one, 1),
+                    all => tally.add(all),
+                }
+            }
+            let exact: f64 = numbers.iter().sum::<f64>() / numbers.len() as f64;
+            prop_assert!((tally.mean() - exact).abs() <= 1e-12 * 1e3);
+            prop_assert_eq!(tally.histogram.counts().iter().sum::<u64>(), numbers.len() as u64);
+        }
+
+        #[test]
+        fn small_numbers_are_not_lost_beside_large_ones(count in 1..100_000_u64) {
+            let mut sum = Sum::default();
+            sum.add(1e16);
+            for _ in 0..count % 100 {
+                sum.add(1.0);
+            }
+            sum.add(-1e16);
+            prop_assert_eq!(sum.value(), (count % 100) as f64);
+        }
+    }
+}
