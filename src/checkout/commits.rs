@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use nix::unistd::{Uid, User};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -231,7 +232,9 @@ fn author() -> String {
             .ok()
             .filter(|user| !user.trim().is_empty())
     });
-    let user = named.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
+    let known = || User::from_uid(Uid::current()).ok()?.map(|user| user.name);
+    let user = named.or_else(known);
+    let user = user.unwrap_or_else(|| Uid::current().to_string());
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match host.trim() {
         "" => user,
