@@ -36,6 +36,16 @@ enum Repair {
 }
 
 impl LeftBehind {
+    /// Returns why nothing can be written: new checkouts would take the place that these need.
+    pub fn refusal(&self) -> String {
+        format!(
+            "{} has the checkouts of this store, which was moved: before anything is written they go along, or out of that \
+             directory: {}",
+            self.dir.display(),
+            self.command()
+        )
+    }
+
     /// Returns the command that gives the store its checkouts back.
     pub fn command(&self) -> String {
         match &self.repair {

@@ -23,7 +23,7 @@ pub(super) fn checkouts_to_write(store: &Path, dir: Option<&Path>) -> Result<Che
     let checkouts = find(store, dir)?;
     match checkouts.left_behind() {
         None => Ok(checkouts),
-        Some(left) => Err(Error::new(ErrorKind::Stale, left.to_string())),
+        Some(left) => Err(Error::new(ErrorKind::Stale, left.refusal())),
     }
 }
 
