@@ -464,6 +464,13 @@ def test_diff_of_a_mount_says_what_is_not_complete(tmp_path):
     assert "not complete: cell,gene#half" in checkout("commit", store, "work", code=OBJECT)
 
 
+def test_diff_of_a_mount_that_only_reads_a_checkout(store):
+    write(store, "work", {"new.npy": np.arange(3)})
+    with Mount(store, "ro", checkout="work") as mount:
+        assert checkout("diff", mount.path).startswith("A new.npy")
+        assert mount.status()["checkout"]["read_only"]
+
+
 def test_a_disk_that_fills_leaves_nothing_of_an_export(store, tmp_path, root_only):
     write(store, "work", {"large.npy": np.random.default_rng(1).random(400_000)})
     small = tmp_path / "small"

@@ -102,7 +102,7 @@ pub struct Control {
     pub store: String,
     /// The time of the mount, which the directory shows as its own.
     pub started: SystemTime,
-    /// Makes what `status.json` shows of the checkout of a writable mount.
+    /// Makes what `status.json` shows of the checkout that a mount shows.
     pub checkout: Option<Arc<dyn Fn() -> Json + Send + Sync>>,
 }
 

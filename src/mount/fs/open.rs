@@ -5,6 +5,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::SystemTime;
 
+use serde_json::{Value as Json, json};
+
 use super::again::Again;
 use super::samples::SampledFiles;
 use super::{Fs, OpenError, Writer};
@@ -27,6 +29,8 @@ struct ShownFiles {
     writer: Option<Arc<Writer>>,
     /// Keeps a checkout that is only read as it is.
     held: Option<LayerLock>,
+    /// What `status.json` says of such a checkout.
+    read: Option<Json>,
 }
 
 impl ShownFiles {
@@ -35,6 +39,7 @@ impl ShownFiles {
             root,
             writer: None,
             held: None,
+            read: None,
         }
     }
 }
@@ -92,7 +97,13 @@ impl Fs {
                 return Ok(ShownFiles::read_only(base));
             }
             let seen = checkouts.open_to_read(name)?;
+            let dir = seen
+                .layers
+                .last()
+                .map(|layer| layer.dir.path().to_string_lossy());
+            let read = json!({ "name": name, "dir": dir, "read_only": true });
             Ok(ShownFiles {
+                read: Some(read),
                 root: layers::over(base, context, formats, seen.layers).root(),
                 writer: None,
                 held: seen.held,
@@ -126,6 +137,7 @@ impl Fs {
                 root: writer.root(),
                 writer: Some(writer),
                 held: None,
+                read: None,
             })
         })
     }
@@ -139,11 +151,13 @@ impl Fs {
     ) -> std::result::Result<Self, OpenError> {
         let context = Arc::new(Context::new(h5, options));
         let opened = formats::open(store, &context, formats).and_then(|base| show(base, &context));
-        let ShownFiles { root, writer, held } = opened.map_err(|e| OpenError(e.message))?;
-        let status = writer.clone().map(|writer| {
-            let status: Arc<dyn Fn() -> _ + Send + Sync> = Arc::new(move || writer.status());
-            status
-        });
+        let shown = opened.map_err(|e| OpenError(e.message))?;
+        let ShownFiles { root, writer, .. } = shown;
+        let status: Option<Arc<dyn Fn() -> _ + Send + Sync>> = match (writer.clone(), shown.read) {
+            (Some(writer), _) => Some(Arc::new(move || writer.status())),
+            (None, Some(read)) => Some(Arc::new(move || read.clone())),
+            (None, None) => None,
+        };
         let control = Arc::new(Control {
             root: root.clone(),
             context: context.clone(),
@@ -164,7 +178,7 @@ impl Fs {
             next_handle: AtomicU64::new(1),
             again: Again::default(),
             writer,
-            _held: held,
+            _held: shown.held,
         })
     }
 }
