@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The time between two drawings of a line that waits.
 const TICK: Duration = Duration::from_millis(200);
 
-const BYTES: &str = "{msg} {bar:30} {bytes}/{total_bytes}, {bytes_per_sec}, {elapsed}, {eta} left";
-const COUNT: &str = "{msg} {bar:30} {pos}/{len}, {per_sec}, {elapsed}, {eta} left";
+const BYTES: &str = "{msg} {bar:20} {bytes}/{total_bytes}, {bytes_per_sec}, {elapsed}, {eta} left";
+const COUNT: &str = "{msg} {bar:20} {pos}/{len}, {per_sec}, {elapsed}, {eta} left";
 const COUNTED: &str = "{spinner} {msg}, {pos} so far, {elapsed}";
 const WAITING: &str = "{spinner} {msg}, {elapsed}";
 
@@ -100,11 +100,11 @@ impl Progress {
     pub fn position(&self) -> u64 {
         self.bar.position()
     }
+}
 
-    /// Calls `print`, which writes to the terminal, while no line is on it.
-    pub fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
-        LINES.suspend(print)
-    }
+/// Calls `print`, which writes to the terminal, while no line is on it.
+pub fn suspend<T>(print: impl FnOnce() -> T) -> T {
+    LINES.suspend(print)
 }
 
 impl Drop for Progress {

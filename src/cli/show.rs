@@ -90,7 +90,10 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     };
     let content = file.open().map_err(failed)?;
     let header = npy_header(&*content).map_err(failed)?.ok();
-    let header = header.filter(|header| header.check_len(content.len()).is_ok());
+    // All that stores show is in C order.
+    let is_array =
+        |header: &Header| !header.fortran_order && header.check_len(content.len()).is_ok();
+    let header = header.filter(is_array);
     match header {
         Some(header) => array(args, &*content, &header, failed),
         None => other(args, &content, failed),

@@ -1,10 +1,10 @@
 //! `npyfs verify`: reads all of a store and prints what is damaged.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::checkout::format::{Depth, Format, Registry, Verified, VerifyReport};
-use crate::cli::progress::Progress;
+use crate::cli::progress::{self, Progress};
 use crate::cli::store::StoreArgs;
 use crate::cli::{CliError, output, say};
 use crate::error::{Error, ErrorKind};
@@ -24,31 +24,38 @@ pub struct Args {
 
 /// The progress on a terminal, and the findings as lines.
 struct VerifyProgress {
-    bar: Progress,
+    /// Begins with the first thing that is found.
+    bar: OnceLock<Progress>,
+    make: fn() -> Progress,
     wrong: AtomicU64,
 }
 
 impl VerifyProgress {
-    fn new(bar: Progress) -> Self {
+    fn new(make: fn() -> Progress) -> Self {
         Self {
-            bar,
+            bar: OnceLock::new(),
+            make,
             wrong: AtomicU64::new(0),
         }
     }
 
+    fn bar(&self) -> &Progress {
+        self.bar.get_or_init(self.make)
+    }
+
     /// Prints a line above the bar.
     fn line(&self, what: &str) {
-        self.bar.suspend(|| say(what));
+        progress::suspend(|| say(what));
     }
 }
 
 impl VerifyReport for VerifyProgress {
     fn found(&self, count: u64) {
-        self.bar.found(count);
+        self.bar().found(count);
     }
 
     fn checked(&self) {
-        self.bar.advance(1);
+        self.bar().advance(1);
     }
 
     fn wrong(&self, why: &str) {
@@ -86,7 +93,7 @@ struct Walk {
 pub fn run(args: &Args) -> Result<(), CliError> {
     let fs = args.store.open()?;
     let mut walk = Walk {
-        bar: VerifyProgress::new(Progress::bytes("reading", 0)),
+        bar: VerifyProgress::new(|| Progress::bytes("reading", 0)),
         verified: Verified::default(),
         formats: formats::registry(),
         files: FileCounts::default(),
@@ -158,7 +165,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 impl Walk {
     /// Reads everything in a directory.
     fn directory(&mut self, dir: &Arc<dyn Directory>, path: &str) {
-        let objects = VerifyProgress::new(Progress::count("checking", 0));
+        let objects = VerifyProgress::new(|| Progress::count("checking", 0));
         let format = self.formats.of(&**dir);
         let own = |format: &Arc<dyn Format>| format.verify(&**dir, &objects);
         if let Some(done) = format.ok().and_then(own) {
@@ -195,7 +202,7 @@ impl Walk {
             match &*node {
                 Node::Directory(below) => self.directory(below, &path),
                 Node::File(file) => {
-                    let end = self.bar.bar.position().saturating_add(size(&node));
+                    let end = self.bar.bar().position().saturating_add(size(&node));
                     match self.file(file) {
                         Ok(bytes) => {
                             self.files.count += 1;
@@ -203,7 +210,7 @@ impl Walk {
                         }
                         Err(e) => self.record(&path, &e, Some(file)),
                     }
-                    self.bar.bar.set(end);
+                    self.bar.bar().set(end);
                 }
                 Node::Symlink(_) => {}
             }
@@ -214,13 +221,13 @@ impl Walk {
     fn file(&self, file: &Arc<dyn VirtualFile>) -> crate::error::Result<u64> {
         let content = file.open()?;
         let pool = Arc::default();
-        let (start, mut at) = (self.bar.bar.position(), 0);
+        let (start, mut at) = (self.bar.bar().position(), 0);
         while let Some(range) = content.stored(at) {
             at = range.start;
             while at < range.end {
                 let most = usize::try_from(range.end - at).unwrap_or(STEP).min(STEP);
                 at += read(&*content, at, most, &pool)?.as_ref().len() as u64;
-                self.bar.bar.set(start.saturating_add(at));
+                self.bar.bar().set(start.saturating_add(at));
             }
         }
         Ok(content.len())

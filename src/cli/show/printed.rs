@@ -281,8 +281,14 @@ impl Member {
 
     fn print(&self, record: &[u8]) -> String {
         let bytes = record.get(self.offset..).unwrap_or_default();
-        let count = self.shape.iter().product::<usize>();
-        self.part(bytes, &self.shape, count > THRESHOLD)
+        let count = self
+            .shape
+            .iter()
+            .fold(1, |n: usize, &dim| n.saturating_mul(dim));
+        match self.shape.contains(&0) {
+            true => "[]".to_owned(),
+            false => self.part(bytes, &self.shape, count > THRESHOLD),
+        }
     }
 
     /// Prints a subarray, or an element of it.
