@@ -50,6 +50,14 @@ PROMISES = {
         "test_daf_fixtures.test_every_entry_through_the_mount",
         "test_cache.test_a_file_that_samples_were_taken_from_can_still_be_mapped",
     ],
+    "What was committed in a checkout can be taken back, and an export opens in the library whose format it has: its rules are "
+    "checked before it gets its name.": [
+        "test_checkout_revert.test_a_commit_is_taken_back_and_brought_back",
+        "test_checkout_revert_faults.test_random_commits_and_what_takes_them_back",
+        "test_checkout_revert_formats.test_the_rules_of_daf_hold_afterwards",
+        "test_checkout_daf.test_commit_and_export_refuse_what_breaks_the_rules_of_daf",
+        "test_checkout_commands.test_an_exported_file_is_the_store_with_the_changes_and_nothing_else",
+    ],
 }
 
 
