@@ -153,7 +153,7 @@ impl Scheduling {
             state.row += 1;
             if state.row > state.look {
                 state.look = state.row + LOOK_AGAIN;
-                if self.place().is_some() {
+                if self.place().is_some() && state.in_vain == 0 {
                     state.pause /= 2;
                 }
                 let place = processor::of(caller).unwrap_or(NOWHERE);
@@ -230,6 +230,10 @@ impl Scheduling {
             .fetch_add(u64::from(went_on), Ordering::Relaxed);
         let mut state = self.state();
         state.in_vain = if went_on { 0 } else { state.in_vain + 1 };
+        if state.in_vain == 1 {
+            // It may have gone elsewhere.
+            state.look = state.row;
+        }
         if state.in_vain > IN_VAIN {
             self.pause(&mut state);
             processor::step_up(true);
