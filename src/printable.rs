@@ -2,6 +2,7 @@
 //! seen are escaped.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use unicode_general_category::{GeneralCategory as G, get_general_category};
 
@@ -34,6 +35,16 @@ pub fn line(text: &str) -> String {
         }
     }
     out
+}
+
+/// Returns a path as a word of a shell's command, on one line.
+pub fn shell_word(path: &Path) -> String {
+    let text = line(&path.display().to_string());
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text,
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
 }
 
 fn push(c: char, out: &mut String) {

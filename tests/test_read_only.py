@@ -58,9 +58,9 @@ def test_fsync_of_what_cannot_be_changed_succeeds(store):
 
 
 def layer(store):
-    """Every file of a checkout with its bytes and time, but for the lock, which holds the name of whoever had it last."""
+    """Every file of a checkout with its bytes and time."""
     folder = Path(f"{store}.checkouts")
-    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
 
 
 def test_ro_shows_a_checkout_and_changes_nothing(store):

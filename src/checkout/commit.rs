@@ -255,4 +255,4 @@ fn meet(
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -250,8 +250,11 @@ pub fn lock(dir: &Dir) -> Result<File> {
     loop {
         let file = dir.write_or_create(LOCK)?;
         if !lock_soon(&file).map_err(about)? {
-            let (path, who) = (path.display(), holder::read(&file));
-            holder::tell(&format!("{path}: waits for {who}"));
+            let who = match holder::all(&file) {
+                all if all.is_empty() => "another process".to_owned(),
+                all => all.join(", "),
+            };
+            holder::tell(&format!("{}: waits for {who}", path.display()));
             flock(&file, FlockOperation::LockExclusive).map_err(about)?;
         }
         if !dir.is_in_place() {
@@ -260,8 +263,6 @@ pub fn lock(dir: &Dir) -> Result<File> {
         }
         // A lock on a file that was removed since keeps nobody out.
         if dir.leads_to(LOCK, &file) {
-            // A full disk keeps nobody from the lock, only from its holder's name.
-            let _ = holder::write(&file);
             return Ok(file);
         }
     }

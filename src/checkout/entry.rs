@@ -13,7 +13,7 @@ pub enum LayerEntry {
     Deleted,
     /// The object that an earlier layer stored is there again.
     Again(StoredAgain),
-    /// What the store itself has is there again, since this time (in nanoseconds since 1970): as if no layer had
+    /// The store's own object is there again, since this time (in nanoseconds since 1970): as if no layer had
     /// said anything of the key.
     Uncovered(i64),
 }

@@ -1,4 +1,4 @@
-//! What was committed before: the store as of a commit, and checkouts that are committed.
+//! Earlier commits: the store as of one of them, and checkouts that are committed.
 
 use super::checkouts::{Checkouts, LayerFiles, check_name, dir_of, layers, name_of};
 use super::commits::{self, LayerCommit};

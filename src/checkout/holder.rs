@@ -1,7 +1,8 @@
 //! The names of processes that have a lock: host, process, program and mount point, as every command tells them.
 //!
-//! Who takes a lock alone writes its name into the lock's file; who shares one writes nothing, and is found in the kernel's
-//! table of locks. Names are for people, and are never acted upon.
+//! The writer of a checkout keeps its name in the file of its lock, where other hosts find it, too. Locks that are shared, or
+//! held for a moment only, name nobody: their holders are found in the kernel's table of locks. Names are for people, and are
+//! never acted upon.
 
 use std::fs::File;
 use std::io;
@@ -21,7 +22,7 @@ const MOST: usize = 3;
 /// The kernel's table of locks.
 const LOCKS: &str = "/proc/locks";
 
-/// What this process does, as its holder's name says it.
+/// The work of this process, as its name tells it.
 static TASK: OnceLock<Task> = OnceLock::new();
 
 /// The work of a process, as others are told.

@@ -92,7 +92,7 @@ pub(in crate::checkout) fn layers(dir: &Dir, commits: &[LayerCommit]) -> Result<
     Ok(all)
 }
 
-/// What is restored at a key, out of the layers below.
+/// Returns the entry that restores a key, out of the layers below; `None` if they have no such object.
 fn entry_of(
     restored: &RestoredObject,
     key: &str,

@@ -11,6 +11,7 @@ use super::place::{CheckoutsPlace, OWNER, SUFFIX, begun_on};
 use crate::checkout::names::is_checkouts;
 use crate::io::dir::Dir;
 use crate::io::rights::Rights;
+use crate::printable::shell_word;
 
 /// Names in the directory of a store that are looked at, at most.
 const MOST_NAMES: usize = 65_536;
@@ -49,10 +50,10 @@ impl LeftBehind {
     /// Returns the command that gives the store its checkouts back.
     pub fn command(&self) -> String {
         match &self.repair {
-            Repair::Rename(to) => format!("mv {} {}", quoted(&self.dir), quoted(to)),
+            Repair::Rename(to) => format!("mv {} {}", shell_word(&self.dir), shell_word(to)),
             Repair::Mark(store) => {
                 let file = self.dir.join(OWNER);
-                format!("echo {} > {}", quoted(store), quoted(&file))
+                format!("echo {} > {}", shell_word(store), shell_word(&file))
             }
         }
     }
@@ -123,16 +124,6 @@ pub fn orphaned_at(store: &Path) -> Option<PathBuf> {
     let mut dir = store.as_os_str().to_owned();
     dir.push(SUFFIX);
     Some(PathBuf::from(dir)).filter(|dir| is_checkouts(dir))
-}
-
-/// A path as a shell takes it.
-fn quoted(path: &Path) -> String {
-    let path = path.display().to_string();
-    let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:,@%".contains(c);
-    match !path.is_empty() && path.chars().all(is_plain) {
-        true => path,
-        false => format!("'{}'", path.replace('\'', r"'\''")),
-    }
 }
 
 #[cfg(test)]

@@ -243,7 +243,7 @@ impl RevertPlan {
     }
 }
 
-/// What a layer says so that an object is in a state that it had before.
+/// Returns the entry that puts an object into a state that it had before.
 fn restored(key: &str, state: ObjectState, below: &[LayerFiles], time: i64) -> Result<LayerEntry> {
     let ObjectState::Stored { layer, file } = state else {
         return Ok(match state {
@@ -270,7 +270,7 @@ fn restored(key: &str, state: ObjectState, below: &[LayerFiles], time: i64) -> R
 /// The changes of later commits that would be lost, or that would miss what the commit brought. `states`: those after the commit,
 /// whose number is `number`; afterwards those after all commits.
 ///
-/// What was changed and changed back counts for nothing, and of several changes of an object the last is told.
+/// A change that was changed back counts for nothing, and of several changes of an object the last is told.
 fn met(
     reverted: &LayerFiles,
     states: &mut ObjectStates,

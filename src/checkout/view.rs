@@ -55,7 +55,7 @@ pub struct View {
 /// The objects of all layers together.
 #[derive(Clone, Default)]
 struct Objects {
-    /// What the layers say, by key.
+    /// The word of the layers, by key.
     by_key: BTreeMap<Vec<u8>, Said>,
     /// The time of the last change of a directory through a layer.
     times: HashMap<Vec<u8>, SystemTime>,

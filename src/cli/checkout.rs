@@ -109,7 +109,7 @@ enum Command {
     },
     /// Take a commit back: a new commit after which all that the other changed is as it was before
     ///
-    /// What it brings back has the time of the new commit. Refused if later commits changed the same objects. The commit that took
+    /// Objects that come back have the time of the new commit. Refused if later commits changed the same objects. The commit that took
     /// one back can be taken back, too.
     Revert {
         /// Message of the new commit; by default that of the one that is taken back, with `revert ID` in front

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clap::builder::PossibleValuesParser;
+
 use crate::checkout::new_store::NewStore;
 use crate::cli::progress::end_cleanly;
 use crate::cli::{CliError, output};
@@ -17,7 +19,8 @@ const LARGEST_AXIS: u64 = 1 << 30;
 /// Make an empty store, which its own library opens; write into it through a mount with --checkout.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// plain, daf, arkouda or hangar
+    /// The kind of store
+    #[arg(value_parser = PossibleValuesParser::new(formats::registry().iter().rev().map(|f| f.name())))]
     kind: String,
 
     /// Its path, which nothing has yet
@@ -39,13 +42,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<(), CliError> {
     let registry = formats::registry();
-    let Some(format) = registry.iter().find(|f| f.name() == args.kind) else {
-        return Err(CliError::usage(format!(
-            "{}: no kind of store; there are {}",
-            args.kind,
-            registry.names()
-        )));
-    };
+    let format = registry.named(&args.kind);
     let axes = args.axis.iter().map(|axis| read_axis(axis));
     let new = NewStore {
         path: &args.path,

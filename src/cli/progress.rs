@@ -13,7 +13,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::checkout::workplace::remove_on_signals;
 use crate::io::thread;
 
-/// What is done sooner is not shown.
+/// The time after which work has a line.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The time between two drawings of a line that waits.

@@ -1,6 +1,6 @@
 //! `npyfs setup`: lists what of npyfs is on this machine and what mounting needs, and installs the rest for root.
 //!
-//! What is installed is the list in `files`; where it is put, and how it is taken away again, is in `place`. A package is
+//! The list of what is installed is in `files`; where it is put, and how it is taken away again, is in `place`. A package is
 //! filled by the same command, with `--root` and `--prefix`.
 
 pub mod files;
@@ -185,14 +185,17 @@ fn listing(args: &Args, place: &Place) -> Result<String, CliError> {
 /// Returns the command line of this program for root, who has another PATH.
 fn command(args: &Args) -> Result<String, CliError> {
     let mut command = match args.root {
-        None => format!("sudo {} setup", quoted(&program()?)),
-        Some(_) => format!("{} setup", quoted(&program()?)),
+        None => format!("sudo {} setup", printable::shell_word(&program()?)),
+        Some(_) => format!("{} setup", printable::shell_word(&program()?)),
     };
     if let Some(root) = &args.root {
-        command.push_str(&format!(" --root {}", quoted(root)));
+        command.push_str(&format!(" --root {}", printable::shell_word(root)));
     }
     if args.prefix != Path::new(LOCAL) {
-        command.push_str(&format!(" --prefix {}", quoted(&args.prefix)));
+        command.push_str(&format!(
+            " --prefix {}",
+            printable::shell_word(&args.prefix)
+        ));
     }
     Ok(command)
 }
@@ -204,14 +207,4 @@ fn program() -> Result<PathBuf, CliError> {
 
 fn shown(path: &Path) -> String {
     printable::name(path.as_os_str().as_encoded_bytes())
-}
-
-/// Returns a path as a shell takes it.
-fn quoted(path: &Path) -> String {
-    let text = shown(path);
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
-    if text.chars().all(is_plain) {
-        return text;
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use hdf5::{File, Group};
 
 use super::registry;
+use crate::checkout::workplace::Workplace;
 use crate::error::{Error, Result};
 
 /// Writes the demonstration stores of all formats that are not there yet; each path, and whether it was written.
@@ -28,18 +29,14 @@ pub(super) fn write_file(
     if path.symlink_metadata().is_ok() {
         return Ok((path, false));
     }
-    // Under another name until it is complete.
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let unfinished = path.with_file_name(format!(".{name}.{}", std::process::id()));
-    let made = File::create_excl(&unfinished)
-        .and_then(|file| {
-            fill(&file)?;
-            file.close()
-        })
-        .map_err(|e| Error::damaged(e.to_string()))
-        .and_then(|()| Ok(std::fs::hard_link(&unfinished, &path)?));
-    std::fs::remove_file(&unfinished)?;
-    made?;
+    let workplace = Workplace::new_in(path.parent().unwrap_or(Path::new("/")))?;
+    let unfinished = workplace.path().join("store");
+    let written = File::create_excl(&unfinished).and_then(|file| {
+        fill(&file)?;
+        file.close()
+    });
+    written.map_err(|e| Error::damaged(e.to_string()))?;
+    workplace.name(&unfinished, &path)?;
     Ok((path, true))
 }
 

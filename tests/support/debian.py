@@ -5,17 +5,14 @@ Nothing is left behind: when the `with` block ends, or its time, every process o
 of them its mounts are gone, and what was written with them."""
 
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 
-from .mount import until
-from .process import process_start, run
+from .namespaces import Namespaces
+from .process import run
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "mountscripts"
 
@@ -53,19 +50,20 @@ def wheels():
     return folder
 
 
-class Debian:
+class Debian(Namespaces):
     """`with Debian(packages=folder) as debian: debian("dpkg", "-i", "/packages/npyfs.deb")`; needs root.
 
     The directories `shown` are there to be read, under / and their names. `ann` is a user with the home /home/ann."""
 
-    def __init__(self, limit=600, **shown):
-        self.shown, self.limit = shown, limit
-        self.keeper = self.init = None
+    kinds = (*Namespaces.kinds, "--net")
+    name = "debian"
 
-    def __enter__(self):
+    def __init__(self, limit=600, **shown):
+        super().__init__(limit)
+        self.shown = shown
+
+    def prepare(self):
         below = root_directory()
-        self.folder = Path(os.path.realpath(tempfile.mkdtemp(prefix="npyfs-debian-")))
-        self.folder.chmod(0o755)
         self.root = self.folder / "root"
         self.root.mkdir()
         layer = self.folder / "layer"
@@ -82,28 +80,7 @@ class Debian:
         # As installers and containers have it; fusermount3 asks for it.
         lines += [f"ln -sf ../proc/self/mounts {root}/etc/mtab"]
         lines += [f"chroot {root} useradd --create-home --uid {ANN} --shell /bin/bash ann"]
-        # Children whose parents are gone are nobody's to wait for.
-        lines += [f"touch {self.folder}/ready", "trap '' CHLD", f"exec sleep {self.limit}"]
-        try:
-            self.keeper = subprocess.Popen(["unshare", "--mount", "--propagation", "private", "--net", "--pid", "--fork", "--kill-child",
-                                            "sh", "-ec", "\n".join(lines)], stdin=subprocess.DEVNULL, start_new_session=True)
-            until(lambda: (self.folder / "ready").exists() or self.keeper.poll() is not None, "the namespaces")
-            assert self.keeper.poll() is None, "the namespaces cannot be made, see above"
-            children = Path(f"/proc/{self.keeper.pid}/task/{self.keeper.pid}/children").read_text().split()
-            self.init = int(children[0])
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
-
-    def __exit__(self, kind, error, trace):
-        if self.keeper:
-            self.keeper.kill()
-            self.keeper.wait(20)
-        end = time.monotonic() + 20
-        while self.init and process_start(self.init) is not None and time.monotonic() < end:
-            time.sleep(0.02)
-        shutil.rmtree(self.folder)
+        return lines
 
     def __call__(self, *command, user="root", code=0, cwd=None, path=(), **keywords):
         """Runs `command`; checks its exit code unless `code` is None. `path` comes first in PATH."""

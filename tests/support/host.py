@@ -6,32 +6,29 @@ mounts are gone."""
 
 import os
 import shutil
-import subprocess
-import tempfile
-import time
-from pathlib import Path
 
-from .mount import until
-from .process import NPYFS, process_start, run
+from .namespaces import Namespaces
+from .process import NPYFS, run
 
 # Two users that no file of the machine needs to know.
 ANN, BOB = 2001, 2002
 
 
-class Host:
+class Host(Namespaces):
     """`with Host() as host: host("mount", "-t", "npyfs", store, host.point)`; needs root.
 
     `links` are the names npyfs is installed under in the directory of system programs, `files` {path: text} what stands in the
     place of these files, which exist; what is written below the directories `writable` is not on the machine. `folder` is
     everybody's to enter."""
 
-    def __init__(self, links=("mount.npyfs", "umount.fuse.npyfs"), files=(), writable=(), limit=600):
-        self.links, self.files, self.writable, self.limit = links, dict(files), writable, limit
-        self.keeper = self.init = None
+    kinds = (*Namespaces.kinds, "--mount-proc")
+    name = "host"
 
-    def __enter__(self):
-        self.folder = Path(os.path.realpath(tempfile.mkdtemp(prefix="npyfs-host-")))
-        self.folder.chmod(0o755)
+    def __init__(self, links=("mount.npyfs", "umount.fuse.npyfs"), files=(), writable=(), limit=600):
+        super().__init__(limit)
+        self.links, self.files, self.writable = links, dict(files), writable
+
+    def prepare(self):
         self.point = self.folder / "mnt"
         self.point.mkdir()
         installed = self.folder / "installed"
@@ -57,28 +54,7 @@ class Host:
             mine = self.folder / f"file{number}"
             mine.write_text(text.replace("FOLDER", str(self.folder)))
             lines.append(f"mount --bind {mine} {path}")
-        # Children whose parents are gone are nobody's to wait for.
-        lines += [f"touch {self.folder}/ready", "trap '' CHLD", f"exec sleep {self.limit}"]
-        try:
-            self.keeper = subprocess.Popen(["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc",
-                                            "sh", "-ec", "\n".join(lines)], stdin=subprocess.DEVNULL, start_new_session=True)
-            until(lambda: (self.folder / "ready").exists() or self.keeper.poll() is not None, "the namespaces")
-            assert self.keeper.poll() is None, "the namespaces cannot be made, see above"
-            children = Path(f"/proc/{self.keeper.pid}/task/{self.keeper.pid}/children").read_text().split()
-            self.init = int(children[0])
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
-
-    def __exit__(self, kind, error, trace):
-        if self.keeper:
-            self.keeper.kill()
-            self.keeper.wait(20)
-        end = time.monotonic() + 20
-        while self.init and process_start(self.init) is not None and time.monotonic() < end:
-            time.sleep(0.02)
-        shutil.rmtree(self.folder)
+        return lines
 
     def within(self, *command, user=None):
         """The command line that runs `command` on this machine."""

@@ -15,7 +15,7 @@ const FITS: Fitting<'_> = &|_| Ok(Vec::new());
 const WHOLE: RuleCheck<'_> = &|_| Ok(Vec::new());
 
 /// A place for checkouts of a store that nobody opens.
-fn place() -> (tempfile::TempDir, Checkouts) {
+pub(in crate::checkout) fn place() -> (tempfile::TempDir, Checkouts) {
     let dir = tempfile::tempdir().unwrap();
     let store = dir.path().join("x.h5");
     std::fs::write(&store, "base").unwrap();

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::super::checkouts::OpenCheckout;
 use super::super::commit::Wish;
-use super::super::format::bare::registry;
+use super::super::commit::tests::place;
 use super::super::layer::nanoseconds;
 use super::super::object::NewFile;
 use super::*;
@@ -16,15 +16,6 @@ const CHECKS: RevertChecks<'_> = RevertChecks {
     fitting: &|_| Ok(Vec::new()),
     broken: &|_| Ok(Vec::new()),
 };
-
-/// A place for checkouts of a store that nobody opens.
-fn place() -> (tempfile::TempDir, Checkouts) {
-    let dir = tempfile::tempdir().unwrap();
-    let store = dir.path().join("x.h5");
-    std::fs::write(&store, "base").unwrap();
-    let checkouts = Checkouts::of(&store, None, &registry());
-    (dir, checkouts)
-}
 
 /// Commits objects; those that begin with `-` are deleted. Returns the id of the commit.
 fn commit(checkouts: &Checkouts, name: &str, keys: &[&str]) -> String {
@@ -57,7 +48,7 @@ fn revert(checkouts: &Checkouts, id: &str) -> std::result::Result<Reverted, Comm
     checkouts.revert(id, None, Arc::new(Disk), CHECKS)
 }
 
-/// What the uppermost layer says: `key` for what a layer has, with its place and file, `-key` for what is deleted, `~key` for what
+/// The word of the uppermost layer: `key` for what a layer has, with its place and file, `-key` for what is deleted, `~key` for what
 /// is the store's.
 fn said(checkouts: &Checkouts) -> Vec<String> {
     let layers = checkouts.committed().unwrap();

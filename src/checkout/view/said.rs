@@ -19,7 +19,7 @@ pub(super) enum Said {
     Object(Arc<LayerObject>),
     /// Nothing is there.
     Deleted,
-    /// What is there without layers is there again.
+    /// The object that is there without layers is there again.
     Uncovered(Arc<Origin>),
 }
 

@@ -19,7 +19,7 @@ const LINES: usize = 20;
 /// Characters of a value that are shown.
 const LONGEST: usize = 160;
 
-/// How deep sections lie in sections.
+/// The depth to which sections lie in sections.
 const DEEPEST: usize = 6;
 
 /// The facts that come first, in this order.

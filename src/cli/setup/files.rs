@@ -1,4 +1,4 @@
-//! What an installation of npyfs consists of: the one list, for `npyfs setup`, `mountscripts/install` and packages.
+//! The files of an installation of npyfs: the one list, for `npyfs setup`, `mountscripts/install` and packages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ const USER_UNIT: &str = include_str!("../../../mountscripts/systemd/user/npyfs@.
 pub enum Part {
     /// npyfs and npyfs-mount-for; helpers and units need it
     Program,
-    /// What mount(8), fstab and umount(8) look for
+    /// The programs that mount(8), fstab and umount(8) look for
     Mount,
     /// npyfs@.service for systemd
     Units,
@@ -63,7 +63,7 @@ impl Part {
     }
 }
 
-/// What stands at a path.
+/// The kind of thing at a path.
 pub enum Content {
     /// A file with these bytes and permission bits.
     File(Vec<u8>, u32),
@@ -79,7 +79,7 @@ pub struct Item {
     pub part: Part,
     /// Where it stands on the machine that it is installed on.
     pub path: PathBuf,
-    /// What stands there.
+    /// The kind of thing that it is.
     pub content: Content,
 }
 

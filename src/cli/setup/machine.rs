@@ -1,4 +1,4 @@
-//! What the machine brings for mounting: the device, and the program that mounts for users.
+//! The machine's own part in mounting: the device, and the program that mounts for users.
 
 use std::fs::{File, metadata};
 use std::io::ErrorKind;
@@ -9,9 +9,9 @@ use std::path::PathBuf;
 pub struct Check {
     /// Its name.
     pub name: &'static str,
-    /// Whether it is there and of use.
+    /// True if it is there and of use.
     pub is_well: bool,
-    /// What is known of it, and what to do if it is not well.
+    /// The finding, and the remedy if it is not well.
     pub what: String,
 }
 

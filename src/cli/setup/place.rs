@@ -15,7 +15,7 @@ use super::files::{Content, Item, Part};
 use super::record::{Put, Record};
 use super::shown;
 
-/// What stands where an item belongs.
+/// The state of the place where an item belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Nothing.

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 use xxhash_rust::xxh3::xxh3_128;
 
-/// What was put at a path.
+/// An item that was put at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Put {
     /// A directory that was not there.
@@ -28,7 +28,7 @@ impl Put {
     }
 }
 
-/// What was put where, in this order.
+/// The items that were put there, in this order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Record(Vec<(PathBuf, Put)>);
 

@@ -1,6 +1,6 @@
 //! The colours of a picture, from dark blue over green to yellow, and how terminals are told them.
 
-/// How a terminal is told colours.
+/// The way in which a terminal is told colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Palette {
     /// Red, green and blue in 256 steps each.
@@ -48,7 +48,7 @@ fn step(part: u8) -> u32 {
     distances.zip(0..).min().map_or(0, |(_, number)| number)
 }
 
-/// What stands for a value between 0 and 1 without colours.
+/// Returns the character that stands for a value between 0 and 1 without colours.
 pub(super) fn shade(value: f64) -> char {
     match value {
         v if v < 0.2 => ' ',

@@ -15,9 +15,9 @@ use crate::npy::dtype::{DType, Field, Kind, Order};
 /// Members of a structured type that are looked at.
 const MOST: usize = 64;
 
-/// What is told of a column.
+/// The statistics of a column.
 pub(super) enum Tally {
-    /// How many are true, and how many there are.
+    /// The number of those that are true, and of all.
     Bools { trues: u64, count: u64 },
     /// Integers.
     Integers(IntegerTally),

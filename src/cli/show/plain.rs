@@ -1,4 +1,4 @@
-//! What is shown of files that are no arrays: the beginning of text or bytes, and the members of an archive of arrays.
+//! The view of files that are no arrays: the beginning of text or bytes, and the members of an archive of arrays.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const BYTES: usize = 64;
 /// Members of an archive that are shown.
 const MEMBERS: usize = 64;
 
-/// What is shown of a file: for people, and as JSON.
+/// The view of a file: for people, and as JSON.
 pub(super) struct Shown {
     pub(super) text: String,
     pub(super) json: Json,

@@ -15,7 +15,7 @@ use crate::printable;
 const THRESHOLD: usize = 100;
 const EDGE: usize = 3;
 
-/// What elements stand in.
+/// The surroundings of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Around {
     /// An array with axes, or a record in one.

@@ -1,4 +1,4 @@
-//! What `npyfs show` says of the statistics of an array: for people, and as JSON.
+//! The statistics of an array as `npyfs show` tells them: for people, and as JSON.
 
 use serde_json::{Map, Value as Json, json};
 

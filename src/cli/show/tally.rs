@@ -1,4 +1,4 @@
-//! What is told of the numbers of an array: counts, least, greatest, mean and a histogram, in one pass and little memory.
+//! The statistics of numbers: counts, least, greatest, mean and a histogram, in one pass and little memory.
 
 use super::histogram::Histogram;
 
@@ -52,7 +52,7 @@ impl Sum {
     }
 }
 
-/// What is told of floats.
+/// The statistics of floats.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FloatTally {
     /// All of them.
@@ -148,10 +148,10 @@ impl FloatTally {
     }
 }
 
-/// What is told of integers, and of times.
+/// The statistics of integers, and of times.
 #[derive(Clone, Debug, Default)]
 pub(super) struct IntegerTally {
-    /// What an integer is more than the number that stands for it: unsigned ones of 64 bits begin at the least number.
+    /// The difference of an integer and the number that stands for it: unsigned ones of 64 bits begin at the least number.
     pub(super) offset: i128,
     /// All of them.
     pub(super) count: u64,

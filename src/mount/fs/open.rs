@@ -29,7 +29,7 @@ struct ShownFiles {
     writer: Option<Arc<Writer>>,
     /// Keeps a checkout that is only read as it is.
     held: Option<LayerLock>,
-    /// What `status.json` says of such a checkout.
+    /// The entry of such a checkout in `status.json`.
     read: Option<Json>,
 }
 

@@ -360,7 +360,12 @@ mod tests {
     #[test]
     fn answers_in_vain_end_in_a_pause() {
         session(|scheduling| {
-            // This process waits for none of them.
+            // This process waits for none of them: after the first it is looked again where it is.
+            while processor::place().is_none() {
+                begin(&scheduling);
+            }
+            scheduling.answer(|| ());
+            assert_eq!(scheduling.state().look, scheduling.state().row);
             while scheduling.state().look != FIRST_PAUSE {
                 begin(&scheduling);
                 scheduling.answer(|| ());

@@ -87,7 +87,7 @@ fn year(year: i128) -> String {
     format!("{year:04}")
 }
 
-/// Prints a date by the number of days since 1970-01-01, in the Gregorian calendar.
+/// Prints a date by the number of days since 1970-01-01, in the Gregorian calendar. Of any year: `jiff` ends at 9999.
 fn date(days: i128) -> String {
     // Eras of 400 years, each as long as the next, that begin on the first of March.
     const ERA: i128 = 146_097;
