@@ -1,6 +1,7 @@
 //! The command line: subcommands, and the errors and exit codes that they end with.
 
 mod accounts;
+pub mod bench;
 pub mod cat;
 pub mod checkout;
 pub mod column;
@@ -53,6 +54,7 @@ enum Command {
     Cat(cat::Args),
     Info(info::Args),
     Show(show::Args),
+    Bench(bench::Args),
     Verify(verify::Args),
     Checkout(checkout::Args),
     Column(column::Args),
@@ -74,6 +76,7 @@ impl Cli {
             Command::Cat(args) => cat::run(&args),
             Command::Info(args) => info::run(&args),
             Command::Show(args) => show::run(&args),
+            Command::Bench(args) => bench::run(&args),
             Command::Verify(args) => verify::run(&args),
             Command::Checkout(args) => checkout::run(args),
             Command::Column(args) => column::run(args),

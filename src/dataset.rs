@@ -6,6 +6,7 @@ mod blocks;
 pub mod cache;
 pub mod chunked;
 pub mod context;
+pub mod cost;
 pub mod external;
 pub mod grid;
 pub mod hyperslab;

@@ -2,6 +2,7 @@
 //!
 //! Filters have the numbers that the HDF Group registered; parameters are those of h5py and hdf5plugin.
 
+use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
 use crate::codec::Encoding;
@@ -77,6 +78,22 @@ impl FromStr for Compression {
     }
 }
 
+impl Display for Compression {
+    /// Writes it as [`FromStr`] reads it.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gzip(level) => write!(f, "gzip:{level}"),
+            Self::Lzf => f.write_str("lzf"),
+            Self::Blosc { codec, level } => {
+                let codec = usize::try_from(*codec)
+                    .ok()
+                    .and_then(|at| CODECS.get(at).copied());
+                write!(f, "blosc:{}:{level}", codec.unwrap_or("?"))
+            }
+        }
+    }
+}
+
 impl Compression {
     /// Returns the encoding of chunks here; `None` where only a library does it.
     pub fn encoding(self) -> Option<Encoding> {
@@ -117,6 +134,9 @@ mod tests {
         assert_eq!(of("gzip:9"), Ok(Compression::Gzip(9)));
         assert_eq!(of("lzf"), Ok(Compression::Lzf));
         let zstd = of("blosc:zstd:3").unwrap();
+        for text in ["gzip:9", "lzf", "blosc:zstd:3", "blosc:lz4:5"] {
+            assert_eq!(of(text).unwrap().to_string(), text);
+        }
         assert_eq!(zstd.filters(), [(32001, vec![0, 0, 0, 0, 3, 1, 5])]);
         for bad in [
             "",

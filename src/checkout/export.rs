@@ -5,23 +5,20 @@
 //! a temporary name beside its place, and gets its own when it is complete and synced. The store and the
 //! layers are only read.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::checkouts::LayerFiles;
-use super::chunked::{self, ChunkedElements};
-use super::compression::{CHUNK, Compression, SMALLEST};
 use super::entry::LayerEntry;
 use super::format::Registry;
 use super::index::StoredObject;
+use super::layout::Layout;
+use super::relayout::{Relaid, Relayout};
 use super::workplace::Workplace;
-use crate::dataset::grid::row_block;
 use crate::error::{Error, ErrorKind, Result};
-use crate::hdf5::edit::{EditStep, Editor, Holders, ObjectPath, Recodable, SourceFile, source};
-use crate::io::content::Content;
+use crate::hdf5::edit::{EditStep, Editor, Holders, ObjectPath, SourceFile};
 use crate::io::dir::Dir;
 use crate::io::file::StoreFile;
 use crate::io::rights::Rights;
@@ -54,12 +51,25 @@ pub struct Export<'a> {
     pub without: &'a [ObjectPath],
     /// It is a file of a set, and not the first: what is put in has no elements here, all are in the first.
     pub later_part: bool,
-    /// `None`: data stay as they are stored.
-    pub compression: Option<Compression>,
+    /// How arrays are stored.
+    pub layout: Layout,
+    /// The layout may need codecs that not every HDF5 program has.
+    pub plugins: bool,
     /// The program that becomes a worker.
     pub program: &'a Path,
     /// All formats.
     pub formats: &'a Registry,
+}
+
+/// What an export could not do, and what it decided.
+#[derive(Debug, Default)]
+pub struct Exported {
+    /// What could not be carried over, and why.
+    pub refused: Vec<(String, String)>,
+    /// What is stored otherwise than the layout asks, and why.
+    pub kept: Vec<(String, String)>,
+    /// What the layout left open, and was decided, for people.
+    pub chosen: Vec<String>,
 }
 
 /// The changes of all layers together, by key.
@@ -76,9 +86,9 @@ enum ExportedChange {
 }
 
 impl Export<'_> {
-    /// Makes the file; durable on success. On failure there is no file. Answers what could not be carried over,
-    /// and why; if there is any and not `leave_out`, it is a failure, too.
-    pub fn run(&self, leave_out: bool, progress: &dyn Progress) -> Result<Vec<(String, String)>> {
+    /// Makes the file; durable on success. On failure there is no file. If anything could not be carried over and not
+    /// `leave_out`, it is a failure, too.
+    pub fn run(&self, leave_out: bool, progress: &dyn Progress) -> Result<Exported> {
         let about = |e: io::Error| Error::from(e).about(self.out.display());
         if self.out.symlink_metadata().is_ok() {
             let exists = ErrorKind::Os(libc::EEXIST);
@@ -116,21 +126,36 @@ impl Export<'_> {
         let holders = Holders(holders.map(|name| name.as_bytes().to_vec()).collect());
         let mut editor = Editor::start(self.program, dir.path(), &readable, holders)?;
         let mut refused = self.change(&mut editor, &base, &part, &changes, progress)?;
-        if self.compression.is_some() {
+        if self.layout.changes() {
             // They are addresses of objects, which then lie elsewhere.
             let lost = editor.references(&StoreFile::open(&part)?)?;
             refused.extend(lost.into_iter().map(|path| {
                 let name = String::from_utf8_lossy(&path.join(&b'/')).into_owned();
-                let why = "references to other objects are lost when arrays are compressed";
+                let why = "references to other objects are lost when arrays are written again";
                 (name, why.to_owned())
             }));
         }
         if !refused.is_empty() && !leave_out {
-            return Ok(refused);
+            return Ok(Exported {
+                refused,
+                ..Exported::default()
+            });
         }
-        let part = match self.compression {
-            Some(compression) => compress(&mut editor, &part, compression, progress)?,
-            None => part,
+        let relayout = Relayout {
+            editor: &mut editor,
+            part: &part,
+            base: &base,
+            layout: self.layout,
+            plugins: self.plugins,
+            progress,
+        };
+        let Relaid {
+            file: part,
+            kept,
+            chosen,
+        } = match self.layout.changes() {
+            true => relayout.run()?,
+            false => Relaid::unchanged(&part),
         };
         let done = File::open(&part).and_then(|file| {
             Rights::copy_of(self.base)?.settle(&file)?;
@@ -139,7 +164,11 @@ impl Export<'_> {
         done.and_then(|()| dir.name(&part, self.out))
             .and_then(|()| File::open(parent)?.sync_all())
             .map_err(about)?;
-        Ok(refused)
+        Ok(Exported {
+            refused,
+            kept,
+            chosen,
+        })
     }
 
     fn copy_base(&self, base: &StoreFile, to: &Path, progress: &dyn Progress) -> io::Result<()> {
@@ -221,116 +250,6 @@ impl Export<'_> {
             }
         }
         Ok(refused)
-    }
-}
-
-/// Writes the datasets of the file at `part` again, compressed; answers the file that has the result.
-fn compress(
-    editor: &mut Editor,
-    part: &Path,
-    compression: Compression,
-    progress: &dyn Progress,
-) -> Result<PathBuf> {
-    let filters = compression.filters();
-    let found = editor.datasets(&StoreFile::open(part)?)?;
-    let size = |dataset: &Recodable| {
-        let elements = dataset
-            .shape
-            .iter()
-            .try_fold(1_u64, |n, &d| n.checked_mul(d));
-        elements
-            .and_then(|n| n.checked_mul(dataset.element))
-            .unwrap_or(0)
-    };
-    let worth_it = |dataset: &Recodable| !dataset.shape.is_empty() && size(dataset) >= SMALLEST;
-    let found: Vec<_> = found.into_iter().filter(worth_it).collect();
-    progress.begin(found.iter().map(size).sum());
-    let mut times: HashMap<u64, u32> = HashMap::new();
-    for dataset in &found {
-        *times.entry(dataset.addr()).or_default() += 1;
-    }
-    for dataset in found {
-        let bytes = size(&dataset);
-        let chunk = row_block(&dataset.shape, dataset.element, CHUNK);
-        let file = StoreFile::open(part)?;
-        let encoding = compression.encoding();
-        let start = editor.contiguous(&file, &dataset)?;
-        // One with several links stays as it is, which the worker knows.
-        if let (Some(encoding), Some(start), Ok(element), 1) = (
-            encoding,
-            start,
-            usize::try_from(dataset.element),
-            times.get(&dataset.addr()).copied().unwrap_or(1),
-        ) {
-            let data = StoredElements {
-                file: File::open(part)?,
-                start,
-                len: bytes,
-            };
-            let chunks = ChunkedElements {
-                shape: &dataset.shape,
-                chunk: &chunk,
-                element,
-                encoding: Some(encoding),
-                data: &data,
-            };
-            let path = dataset.path.clone();
-            let filters = encoding.filters(element, chunked::size(element, &chunk));
-            let declare = EditStep::Declare {
-                path: path.clone(),
-                chunk: chunk.clone(),
-                filters,
-            };
-            all_done(editor, part, declare, &path)?;
-            chunked::encode(&chunks, |chunks| {
-                Ok(editor.write_chunks(&StoreFile::open(part)?, chunks)?)
-            })?;
-            let replace = EditStep::Replace { path: path.clone() };
-            all_done(editor, part, replace, &path)?;
-        } else {
-            let step = EditStep::Recode {
-                chunk,
-                path: dataset.path.clone(),
-                filters: filters.clone(),
-            };
-            all_done(editor, part, step, &dataset.path)?;
-        }
-        progress.advance(bytes);
-    }
-    let gathered = part.with_file_name("gathered.h5");
-    File::create_new(&gathered)?;
-    let step = EditStep::Gather { from: source(part) };
-    all_done(editor, &gathered, step, &Vec::new())?;
-    Ok(gathered)
-}
-
-/// The elements of a dataset where they lie in a file.
-struct StoredElements {
-    file: File,
-    start: u64,
-    len: u64,
-}
-
-impl Content for StoredElements {
-    fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let at = self.start.saturating_add(offset);
-        Ok(self.file.read_exact_at(buf, at)?)
-    }
-}
-
-/// Does a step that may not fail.
-fn all_done(editor: &mut Editor, file: &Path, step: EditStep, about: &ObjectPath) -> Result<()> {
-    let done = editor.edit(&StoreFile::open(file)?, vec![step])?;
-    match done.into_iter().find_map(std::result::Result::err) {
-        None => Ok(()),
-        Some(why) => {
-            let name = about.join(&b'/');
-            Err(Error::damaged(why).about(String::from_utf8_lossy(&name)))
-        }
     }
 }
 

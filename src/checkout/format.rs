@@ -119,6 +119,12 @@ pub trait Format: Send + Sync {
         None
     }
 
+    /// Returns whether the programs that this kind of store belongs to read chunks only through filters that libhdf5 has
+    /// itself.
+    fn needs_common_filters(&self) -> bool {
+        false
+    }
+
     /// Says how the object at `key` is stored that consists of `parts`: what its file holds, or which members are still
     /// missing. EINVAL for wrong content, shape or type, EOPNOTSUPP for what has no form in HDF5.
     fn plan(&self, base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan>;

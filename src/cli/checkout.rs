@@ -141,17 +141,18 @@ enum Command {
     ///
     /// One file for a store that is one, a set of files for a set, a directory for a directory. A new file is a
     /// copy of the store's in which objects were replaced: what was not changed stays as it is stored, unless
-    /// --compress is given. OUT must not exist. It appears when it is complete.
+    /// --for or --compress is given. OUT must not exist. It appears when it is complete.
     #[command(override_usage = "npyfs checkout export [OPTIONS] <STORE> [NAME] <OUT>")]
     Export {
-        /// Compress arrays of 4 KiB or more: gzip, lzf or blosc:CODEC, with :LEVEL behind; none leaves them as they are
-        #[arg(
-            long,
-            value_name = "METHOD",
-            default_value = "none",
-            hide_default_value = true
-        )]
-        compress: String,
+        /// Lay arrays out for a use: mmap (contiguous, at page boundaries), samples (chunks of whole samples, with the codec
+        /// that is fastest to read here), archive (gzip level 9) or cloud (metadata together, chunks of 1 to 8 MiB)
+        #[arg(long = "for", value_name = "USE")]
+        purpose: Option<String>,
+
+        /// Compress arrays of 4 KiB or more: gzip, lzf or blosc:CODEC, with :LEVEL behind; off undoes compression, none leaves
+        /// arrays as they are
+        #[arg(long, value_name = "METHOD")]
+        compress: Option<String>,
 
         /// Do without objects that cannot be carried over, are not complete or do not fit the store any more; they are
         /// listed
@@ -296,16 +297,16 @@ pub fn run(args: Args) -> Result<(), CliError> {
             layers::discard(&which, name.as_deref())
         }
         Command::Export {
+            purpose,
             compress,
             leave_out,
             which,
             words,
         } => {
             for_layers(&which)?;
-            let compression = export::compression(&compress)
-                .map_err(|why| CliError::usage(format!("--compress {why}")))?;
+            let layout = export::layout(purpose.as_deref(), compress.as_deref())?;
             let (name, out) = export::words(words)?;
-            export::export(&which, name.as_deref(), &out, compression, leave_out)
+            export::export(&which, name.as_deref(), &out, layout, leave_out)
         }
         Command::Sync { mount_point } => umount::sync(&mount_point),
         Command::Reset { store } => staging::reset(&store),

@@ -1,5 +1,6 @@
 //! `npyfs info`: prints everything known of an object, as JSON or as lines for people.
 
+mod cost;
 mod description;
 
 use std::path::PathBuf;

@@ -4,6 +4,7 @@
 //! file that is changed has no reader yet; the files that are copied from are only read.
 
 mod client;
+mod rewrite;
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -15,9 +16,11 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::H5Error;
-use super::ffi::{self, Failure, FilterSpec, Id, RawLink, Recoding};
+pub use super::ffi::FileForm;
+use super::ffi::{self, Failure, FilterSpec, Id, RawLink};
 use crate::io::file::StoreFile;
-pub use client::Editor;
+pub use client::{Editor, Elements};
+use rewrite::free_workplace;
 
 /// Attribute of an object: when it was written, in nanoseconds since 1970 (I64).
 pub const TIME: &[u8] = b"npyfs_time";
@@ -111,24 +114,21 @@ pub enum EditStep {
     },
     /// Sets the time of all objects that have none of their own, in nanoseconds since 1970, unless the file has one.
     Times(i64),
-    /// Writes the dataset at a path again, in other chunks and through other filters. One that has several links
-    /// stays as it is.
+    /// Writes the dataset at a path again, in another form. One that has several links stays as it is.
     Recode {
         /// The path.
         path: ObjectPath,
-        /// Shape of a chunk.
-        chunk: Vec<u64>,
-        /// Filters, in the order of writing.
-        filters: Vec<FilterSpec>,
+        /// The form.
+        form: NewForm,
+        /// Shape of the blocks in which it is read.
+        block: Vec<u64>,
     },
-    /// Makes a chunked dataset without elements in the workplace, with type, extent and attributes of that at a path.
+    /// Makes a dataset without elements in the workplace, with type, extent and attributes of that at a path.
     Declare {
         /// The path.
         path: ObjectPath,
-        /// Shape of a chunk.
-        chunk: Vec<u64>,
-        /// Filters, in the order of writing.
-        filters: Vec<FilterSpec>,
+        /// The form.
+        form: NewForm,
     },
     /// Moves the object in the workplace to a path, in the place of the dataset there.
     Replace {
@@ -139,7 +139,20 @@ pub enum EditStep {
     Gather {
         /// The path of the other file.
         from: Vec<u8>,
+        /// The properties of the new one.
+        form: FileForm,
     },
+}
+
+/// The form in which a dataset is written again.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct NewForm {
+    /// Shape of a chunk; `None`: contiguous, which does not grow.
+    pub chunk: Option<Vec<u64>>,
+    /// Filters, in the order of writing.
+    pub filters: Vec<FilterSpec>,
+    /// The index of its chunks is one of those that libhdf5 has since 1.10.
+    pub recent: bool,
 }
 
 /// A dataset that could be written again.
@@ -150,6 +163,8 @@ pub struct Recodable {
     pub shape: Vec<u64>,
     /// Bytes of an element.
     pub element: u64,
+    /// Type of the elements, as people write it.
+    pub kind: String,
     addr: u64,
 }
 
@@ -169,10 +184,7 @@ pub(super) fn edit(
     ffi::locked(|| {
         let held = file.file().map_err(H5Error::from)?;
         let path = held.path();
-        let target = match file.identity.size {
-            0 => ffi::create_empty(path.as_bytes())?,
-            _ => ffi::open_to_write(path.as_bytes())?,
-        };
+        let target = rewrite::open(path.as_bytes(), file.identity.size == 0, steps)?;
         let mut done = Vec::with_capacity(steps.len());
         for step in steps {
             done.push(apply(&target, step, holders).map_err(|e| H5Error::Damaged(step.about(&e)))?);
@@ -267,21 +279,12 @@ fn apply(target: &Id, step: &EditStep, holders: &Holders) -> Result<Result<(), S
                 false => ffi::set_int_attribute(&root, TIMES, *time).map(Ok),
             }
         }
-        EditStep::Recode {
-            path,
-            chunk,
-            filters,
-        } => recode(target, path, chunk, filters).map(Ok),
-        EditStep::Declare {
-            path,
-            chunk,
-            filters,
-        } => declare(target, path, chunk, filters).map(Ok),
-        EditStep::Replace { path } => {
-            ffi::unlink(target, path)?;
-            ffi::rename(target, &[WORKPLACE.to_vec()], path).map(Ok)
+        EditStep::Recode { path, form, block } => {
+            rewrite::recode(target, path, form, block).map(Ok)
         }
-        EditStep::Gather { from } => gather(target, &ffi::open_source(from)?).map(Ok),
+        EditStep::Declare { path, form } => rewrite::declare(target, path, form).map(Ok),
+        EditStep::Replace { path } => rewrite::replace(target, path).map(Ok),
+        EditStep::Gather { from, .. } => rewrite::gather(target, &ffi::open_source(from)?).map(Ok),
     }
 }
 
@@ -332,78 +335,12 @@ fn make_room(target: &Id, path: &ObjectPath) -> Result<(), Failure> {
     ffi::rename(target, &place, path)
 }
 
-/// Writes a dataset again, in other chunks.
-fn recode(
-    target: &Id,
-    path: &ObjectPath,
-    chunk: &[u64],
-    filters: &[FilterSpec],
-) -> Result<(), Failure> {
-    // Its other links would keep the old one.
-    if ffi::object_info(&ffi::open_at(target, path)?)?.links > 1 {
-        return Ok(());
-    }
-    let place = free_workplace(target)?;
-    let recoding = Recoding {
-        from: path,
-        to: &place,
-        chunk,
-        filters,
-    };
-    let (old, new) = recoding.recode(target)?;
-    copy_attributes(&old, &new)?;
-    drop((old, new));
-    ffi::unlink(target, path)?;
-    ffi::rename(target, &place, path)
-}
-
-/// Makes a dataset in the workplace that is to take the place of another.
-fn declare(
-    target: &Id,
-    path: &ObjectPath,
-    chunk: &[u64],
-    filters: &[FilterSpec],
-) -> Result<(), Failure> {
-    let recoding = Recoding {
-        from: path,
-        to: &free_workplace(target)?,
-        chunk,
-        filters,
-    };
-    let (old, new) = recoding.declare(target)?;
-    copy_attributes(&old, &new)
-}
-
 /// Copies all attributes of an object to another.
 fn copy_attributes(from: &Id, to: &Id) -> Result<(), Failure> {
     for (name, _) in ffi::attributes(from)? {
         ffi::copy_attribute(from, to, &name)?;
     }
     Ok(())
-}
-
-fn gather(target: &Id, source: &Id) -> Result<(), Failure> {
-    let place = free_workplace(source)?;
-    // In one go, so that what has several links is copied once.
-    ffi::copy_object(source, &[], target, &place)?;
-    let all = ffi::open_at(target, &place)?;
-    let root = ffi::open_at(target, &[])?;
-    copy_attributes(&all, &root)?;
-    for (name, _) in ffi::links(&all).0 {
-        let from = [place.clone(), vec![name.clone()]].concat();
-        ffi::rename(target, &from, &[name])?;
-    }
-    drop(all);
-    ffi::unlink(target, &place)
-}
-
-/// Returns the path of the workplace, if nothing has that name.
-fn free_workplace(file: &Id) -> Result<ObjectPath, Failure> {
-    let place = vec![WORKPLACE.to_vec()];
-    match ffi::exists(file, &place)? {
-        false => Ok(place),
-        true => Err(Failure("an object has the name npyfs_export".into())),
-    }
 }
 
 /// Opens the object at a path, if all its links are hard ones.

@@ -24,6 +24,7 @@ pub use create::FilterSpec;
 pub(super) use create::*;
 pub(super) use dataset::*;
 pub(super) use datatype::*;
+pub use edit::FileForm;
 pub(super) use edit::*;
 pub(super) use link::*;
 pub(super) use plist::*;

@@ -2,6 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
+use crate::dataset::cost::{ChunkedArray, Cost};
 use crate::hdf5::{Attribute, Details, Value};
 use crate::npy::dtype::{DType, Kind, Order};
 
@@ -171,6 +172,48 @@ pub fn stored(details: &Details, into: &mut serde_json::Map<String, Json>) {
     into.insert("stored_size".into(), json!(details.stored_size));
     if let Some(why) = &details.damage {
         into.insert("damage".into(), json!(why));
+    }
+}
+
+/// Adds the cost of reading parts of a chunked dataset. `shape` has the dimensions of an array datatype behind its own.
+pub fn costs(
+    details: &Details,
+    dtype: &DType,
+    shape: &[u64],
+    into: &mut serde_json::Map<String, Json>,
+) {
+    let (Some(chunk), Some(stored)) = (&details.chunks, details.stored_size) else {
+        return;
+    };
+    let (own, inner) = shape.split_at(chunk.len().min(shape.len()));
+    // Text is stored in other sizes than it is shown in.
+    let is_text = matches!(
+        dtype,
+        DType::Scalar {
+            kind: Kind::Text,
+            ..
+        }
+    );
+    if is_text || own.len() != chunk.len() || own.contains(&0) {
+        return;
+    }
+    let array = ChunkedArray {
+        shape: own,
+        chunk,
+        element: inner
+            .iter()
+            .fold(dtype.size() as u64, |bytes, &n| bytes.saturating_mul(n)),
+        stored,
+    };
+    let cost =
+        |cost: Cost| json!({ "bytes": cost.bytes, "read": cost.read, "decoded": cost.decoded });
+    let reads = json!({
+        "row": array.row().map(cost), "column": array.column().map(cost),
+        "element": cost(array.element()), "all": cost(array.all()),
+    });
+    into.insert("reads".into(), reads);
+    if let Some(times) = array.row().and_then(|row| row.excess()) {
+        into.insert("row_costs".into(), json!(times));
     }
 }
 

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use super::base::BaseStore;
 use super::layers::{CheckoutArgs, Selected, line_of, print, refused};
 use crate::checkout::checkouts::LayerFiles;
-use crate::checkout::compression::Compression;
 use crate::checkout::export::{self, Export};
 use crate::checkout::index::KeptObject;
+use crate::checkout::layout::{Layout, Method, Purpose};
 use crate::checkout::result;
 use crate::cli::progress::{Progress, end_cleanly};
 use crate::cli::{CliError, say};
@@ -36,7 +36,7 @@ pub(super) fn export(
     which: &CheckoutArgs,
     name: Option<&str>,
     out: &Path,
-    compression: Option<Compression>,
+    layout: Layout,
     leave_out: bool,
 ) -> Result<(), CliError> {
     let found = which.find(name)?;
@@ -85,6 +85,7 @@ pub(super) fn export(
     end_cleanly().map_err(|e| CliError::object(e.to_string()))?;
     let place = Room::open(&plan, out)?;
     let mut not_carried: Vec<(String, String)> = Vec::new();
+    let (mut kept, mut chosen) = (Vec::new(), Vec::new());
     let mut bytes = 0;
     for store in &plan.stores {
         for (number, file) in store.files.iter().enumerate() {
@@ -95,16 +96,19 @@ pub(super) fn export(
                 out: &new,
                 without: &file.without,
                 later_part: number > 0,
-                compression,
+                layout,
+                plugins: store.plugins,
                 program: program(),
                 formats: &formats::registry(),
             }
             .run(leave_out, &bar);
-            let refused_here = done.map_err(refused)?;
+            let done = done.map_err(refused)?;
             // All files of a set refuse the same objects.
             if number == 0 {
                 let named = |(key, why): (String, String)| (store.named(&key), why);
-                not_carried.extend(refused_here.into_iter().map(named));
+                not_carried.extend(done.refused.into_iter().map(named));
+                kept.extend(done.kept.into_iter().map(named));
+                chosen.extend(done.chosen);
             }
             bytes += std::fs::metadata(&new).map_or(0, |meta| meta.len());
         }
@@ -118,6 +122,10 @@ pub(super) fn export(
     }
     place.finish(&plan)?;
     tell_left_out(&found);
+    chosen.iter().for_each(|line| say(line));
+    for (key, why) in &kept {
+        say(&format!("{key}: stays as it is stored: {why}"));
+    }
     let files = plan.stores.iter().map(|store| store.files.len()).sum();
     let count = match (&plan.shape, files) {
         (ExportShape::File, _) => String::new(),
@@ -162,11 +170,24 @@ fn own(found: &Selected) -> Result<(Option<LayerFiles>, Vec<KeptObject>), CliErr
     Ok((Some(layer), incomplete))
 }
 
-/// Returns what `--compress` says.
-pub(super) fn compression(text: &str) -> Result<Option<Compression>, String> {
-    match text {
-        "none" => Ok(None),
-        text => text.parse().map(Some),
+/// Returns what `--for` and `--compress` say.
+pub(super) fn layout(purpose: Option<&str>, compress: Option<&str>) -> Result<Layout, CliError> {
+    let wrong = |option: &str, why: String| CliError::usage(format!("{option} {why}"));
+    let purpose = purpose.map(str::parse).transpose();
+    let method = compress.filter(|text| *text != "none" || matches!(purpose, Ok(Some(_))));
+    let method = method.map(str::parse).transpose();
+    let layout = Layout {
+        purpose: purpose.map_err(|why| wrong("--for", why))?,
+        method: method.map_err(|why| wrong("--compress", why))?,
+    };
+    match (layout.purpose, layout.method) {
+        (Some(Purpose::Mmap), Some(Method::With(_))) => Err(CliError::usage(
+            "--for mmap is without compression: what is compressed cannot be mapped",
+        )),
+        (Some(Purpose::Archive), Some(Method::Off)) => Err(CliError::usage(
+            "--for archive compresses; --compress off alone undoes compression",
+        )),
+        _ => Ok(layout),
     }
 }
 

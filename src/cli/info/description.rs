@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value as Json};
 
+use super::cost;
 use crate::cli::figures::{self, Table};
 use crate::journal::utc;
 use crate::printable::line;
@@ -53,6 +54,7 @@ fn section(map: &Map<String, Json>, depth: usize, out: &mut String) {
         "stored_size",
         "fill_value",
     ]);
+    known.extend(cost::KEYS);
     storage(map, &mut table);
     let others = || map.iter().filter(|(key, _)| !known.contains(&key.as_str()));
     for (key, value) in others().filter(|(_, value)| !is_section(value)) {
@@ -60,6 +62,9 @@ fn section(map: &Map<String, Json>, depth: usize, out: &mut String) {
     }
     let indent = 2 * depth;
     out.push_str(&table.lines(indent));
+    if depth == 0 {
+        out.push_str(&cost::lines(map));
+    }
     if let Some(members @ Json::Array(_)) = map.get("dtype") {
         add_section("members of an element", members, depth, out);
     }

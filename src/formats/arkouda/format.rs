@@ -95,6 +95,10 @@ impl Format for Arkouda {
         true
     }
 
+    fn needs_common_filters(&self) -> bool {
+        true
+    }
+
     fn plan(&self, base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan> {
         encode::plan(base, key, parts)
     }

@@ -57,6 +57,10 @@ impl Format for Daf {
         Some(MARK)
     }
 
+    fn needs_common_filters(&self) -> bool {
+        true
+    }
+
     fn plan(&self, base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan> {
         encode::plan(base, key, parts)
     }

@@ -292,6 +292,11 @@ impl VirtualFile for ArrayFile {
                 if let Some(short) = short.filter(|short| !short.is_empty()) {
                     map.insert("short".into(), json!(short));
                 }
+                if let (Ok((dtype, None)), ElementType::Fixed { .. }) =
+                    (&dtype, &self.dataset.element)
+                {
+                    info::costs(&details, dtype, &self.dataset.shape, &mut map);
+                }
                 info::details(&details, dtype.ok().as_ref().map(|(d, _)| d), &mut map);
             }
             Err(e) => {

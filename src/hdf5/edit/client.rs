@@ -6,10 +6,26 @@ use super::{EditStep, Holders, ObjectPath, Recodable, WORKPLACE};
 use crate::hdf5::editor;
 use crate::hdf5::process::WorkerProcess;
 use crate::hdf5::{
-    Answer, DataSource, Dataset, ElementType, GroupMember, H5Error, NewChunk, NewChunks, Request,
+    Answer, DataSource, Dataset, Details, DirectChunks, ElementType, GroupMember, H5Error,
+    NewChunk, NewChunks, Request, Resolved,
 };
 use crate::io::file::StoreFile;
 use crate::npy::dtype::DType;
+
+/// Where the elements of a dataset are, as they are stored.
+pub enum Elements {
+    /// Together, at this address.
+    Contiguous(u64),
+    /// In chunks of this shape, which can be decoded here.
+    Chunked(Vec<u64>, DirectChunks),
+    /// Nowhere: none was ever written.
+    Unwritten,
+    /// Where libhdf5 finds them.
+    Library,
+}
+
+/// A dataset that cannot be written again, and the reason.
+pub type Fixture = (ObjectPath, &'static str);
 
 /// The client of an editing worker, which ends with it.
 pub struct Editor {
@@ -44,9 +60,12 @@ impl Editor {
         }
     }
 
-    /// Returns the datasets of elements of fixed size whose data are in the file.
-    pub fn datasets(&mut self, file: &StoreFile) -> Result<Vec<Recodable>, H5Error> {
-        let mut found = Vec::new();
+    /// Returns the datasets of elements of fixed size whose data are in the file, and all others.
+    pub fn datasets(
+        &mut self,
+        file: &StoreFile,
+    ) -> Result<(Vec<Recodable>, Vec<Fixture>), H5Error> {
+        let (mut found, mut others) = (Vec::new(), Vec::new());
         let Answer::Groups(groups) = self.ask(file, &Request::Groups)? else {
             return Err(H5Error::unexpected_answer());
         };
@@ -61,44 +80,69 @@ impl Editor {
                 return Err(H5Error::unexpected_answer());
             };
             for (name, member) in members.members {
-                if let GroupMember::Dataset(Dataset {
-                    element,
-                    mut shape,
-                    outside: false,
-                    addr,
-                }) = member
-                {
-                    let (size, inner) = match element {
-                        // What is not shown may be addresses, which cannot be written again.
-                        ElementType::Fixed {
-                            dtype: DType::Struct { .. },
-                            convert: true,
-                            ..
-                        } if self.leaves_out(file, addr)? => continue,
-                        ElementType::Fixed { dtype, inner, .. } => (dtype.size(), inner),
-                        ElementType::Text {
-                            fixed: Some(size), ..
-                        } => (size, Vec::new()),
-                        ElementType::Text { fixed: None, .. } | ElementType::Record { .. } => {
-                            continue;
-                        }
-                    };
-                    let mut path = above.clone();
-                    path.push(name);
-                    let own = shape.len().saturating_sub(inner.len());
-                    let element = shape
-                        .drain(own..)
-                        .fold(size as u64, |bytes, n| bytes.saturating_mul(n));
-                    found.push(Recodable {
-                        path,
-                        shape,
-                        element,
-                        addr,
-                    });
+                let mut path = above.clone();
+                path.push(name);
+                let dataset = match member {
+                    GroupMember::Dataset(dataset) => dataset,
+                    GroupMember::Unsupported { .. } => {
+                        others.push((path, "its type has no form in NumPy"));
+                        continue;
+                    }
+                    _ => continue,
+                };
+                match self.recodable(file, &path, dataset)? {
+                    Ok(dataset) => found.push(dataset),
+                    Err(why) => others.push((path, why)),
                 }
             }
         }
-        Ok(found)
+        Ok((found, others))
+    }
+
+    fn recodable(
+        &mut self,
+        file: &StoreFile,
+        path: &ObjectPath,
+        dataset: Dataset,
+    ) -> Result<Result<Recodable, &'static str>, H5Error> {
+        let Dataset {
+            element,
+            mut shape,
+            outside,
+            addr,
+        } = dataset;
+        if outside {
+            return Ok(Err("its data is in another place"));
+        }
+        let (size, inner, kind) = match element {
+            // What is not shown may be addresses, which cannot be written again.
+            ElementType::Fixed {
+                dtype: DType::Struct { .. },
+                convert: true,
+                ..
+            } if self.leaves_out(file, addr)? => {
+                return Ok(Err("members of its elements have no form in NumPy"));
+            }
+            ElementType::Fixed { dtype, inner, .. } => (dtype.size(), inner, dtype.name()),
+            ElementType::Text {
+                fixed: Some(size), ..
+            } => (size, Vec::new(), format!("S{size}")),
+            ElementType::Text { fixed: None, .. } | ElementType::Record { .. } => {
+                return Ok(Err("text of variable length"));
+            }
+        };
+        let own = shape.len().saturating_sub(inner.len());
+        let element = shape
+            .drain(own..)
+            .fold(size as u64, |bytes, n| bytes.saturating_mul(n));
+        let path = path.clone();
+        Ok(Ok(Recodable {
+            path,
+            shape,
+            element,
+            kind,
+            addr,
+        }))
     }
 
     /// Returns whether members of a dataset's elements are not shown.
@@ -109,12 +153,46 @@ impl Editor {
         }
     }
 
-    /// Returns the address of the elements of a contiguous dataset; `None` for another.
-    pub fn contiguous(&mut self, file: &StoreFile, of: &Recodable) -> Result<Option<u64>, H5Error> {
-        match self.ask(file, &Request::Map { dataset: of.addr })? {
+    /// Returns what the header of a dataset says.
+    pub fn details(&mut self, file: &StoreFile, of: &Recodable) -> Result<Details, H5Error> {
+        match self.ask(file, &Request::Describe { object: of.addr })? {
+            Answer::Details(details) => Ok(details),
+            _ => Err(H5Error::unexpected_answer()),
+        }
+    }
+
+    /// Returns where the elements of a dataset are.
+    pub fn elements(&mut self, file: &StoreFile, of: &Recodable) -> Result<Elements, H5Error> {
+        self.elements_at(file, of.addr)
+    }
+
+    /// Returns where the elements of the dataset are that was declared last.
+    pub fn declared(&mut self, file: &StoreFile) -> Result<Elements, H5Error> {
+        let Answer::Root(group) = self.ask(file, &Request::Root)? else {
+            return Err(H5Error::unexpected_answer());
+        };
+        let path = WORKPLACE.to_vec();
+        match self.ask(file, &Request::Resolve { group, path })? {
+            Answer::Resolved(Resolved::Member(GroupMember::Dataset(dataset))) => {
+                self.elements_at(file, dataset.addr)
+            }
+            _ => Err(H5Error::unexpected_answer()),
+        }
+    }
+
+    fn elements_at(&mut self, file: &StoreFile, dataset: u64) -> Result<Elements, H5Error> {
+        match self.ask(file, &Request::Map { dataset })? {
             Answer::Map(map) => Ok(match map.source {
-                DataSource::Contiguous { addr } => Some(addr),
-                _ => None,
+                DataSource::Contiguous { addr } => Elements::Contiguous(addr),
+                DataSource::Chunked {
+                    chunk,
+                    direct: Some(direct),
+                    ..
+                } if matches!(map.element, ElementType::Fixed { convert: false, .. }) => {
+                    Elements::Chunked(chunk, direct)
+                }
+                DataSource::Fill(_) => Elements::Unwritten,
+                _ => Elements::Library,
             }),
             _ => Err(H5Error::unexpected_answer()),
         }

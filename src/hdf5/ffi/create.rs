@@ -2,7 +2,9 @@
 //! elements; elements themselves are written only as chunks that are encoded already.
 
 use hdf5::dataset::{AllocTime, AttrCreationOrder, DatasetCreateBuilder, FillTime, Layout};
-use hdf5::plist::{AttributeCreate, CharEncoding, DatasetCreate, FileAccess, LinkCreate};
+use hdf5::plist::{
+    AttributeCreate, CharEncoding, DatasetCreate, FileAccess, FileCreate, LinkCreate,
+};
 use hdf5::types::TypeDescriptor;
 
 use super::datatype::{copy, described};
@@ -64,19 +66,27 @@ pub(crate) fn create_file(path: &[u8], from: u64, alignment: u64) -> Result<Id> 
 
 /// Makes the file at `path` anew, empty.
 pub(super) fn truncated(path: &[u8], access: &FileAccess) -> Result<Id> {
+    truncated_as(path, &FileCreate::build().finish()?, access)
+}
+
+/// Makes the file at `path` anew, empty, with properties of its own.
+pub(super) fn truncated_as(path: &[u8], creation: &FileCreate, access: &FileAccess) -> Result<Id> {
     let path = cstring(path)?;
-    let (flags, access) = (h5f::H5F_ACC_TRUNC, access.id());
-    // SAFETY: plain call on an open property list; the path is a live C string.
+    let (flags, creation, access) = (h5f::H5F_ACC_TRUNC, creation.id(), access.id());
+    // SAFETY: plain call on open property lists; the path is a live C string.
     id(
-        unsafe { h5f::H5Fcreate(path.as_ptr(), flags, h5p::H5P_DEFAULT, access) },
+        unsafe { h5f::H5Fcreate(path.as_ptr(), flags, creation, access) },
         "H5Fcreate",
     )
 }
 
 /// Opens a file that this program made, to write chunks.
 pub(crate) fn open_to_write(path: &[u8]) -> Result<Id> {
+    opened_to_write(path, &access_to_write()?)
+}
+
+pub(super) fn opened_to_write(path: &[u8], access: &FileAccess) -> Result<Id> {
     let path = cstring(path)?;
-    let access = access_to_write()?;
     // SAFETY: as above.
     id(
         unsafe { h5f::H5Fopen(path.as_ptr(), h5f::H5F_ACC_RDWR, access.id()) },

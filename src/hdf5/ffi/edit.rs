@@ -1,6 +1,10 @@
 //! Changes to a new file: objects copied into it and links taken out of it. No data passes through here.
 
-use super::create::{access_to_write, new_links, truncated};
+use hdf5::plist::file_create::FileSpaceStrategy;
+use hdf5::plist::{FileAccess, FileCreate};
+use serde::{Deserialize, Serialize};
+
+use super::create::{access_to_write, new_links, opened_to_write, truncated_as};
 use super::*;
 
 /// Opens the file at `path` to read it; no lock is taken.
@@ -14,9 +18,54 @@ pub(crate) fn open_source(path: &[u8]) -> Result<Id> {
     )
 }
 
+/// The properties of a new file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileForm {
+    /// What takes this many bytes or more begins at a multiple of them.
+    pub alignment: Option<u64>,
+    /// The file is divided into pages of this many bytes, of metadata or of elements; its chunk indexes and groups are
+    /// those that libhdf5 has since 1.10.
+    pub page: Option<u64>,
+}
+
+impl FileForm {
+    fn access(&self) -> Result<FileAccess> {
+        let mut access = FileAccess::build();
+        access.file_locking(false);
+        if let Some(bytes) = self.alignment {
+            access.alignment(bytes, bytes);
+        }
+        if self.page.is_some() {
+            access.libver_v110();
+        }
+        Ok(access.finish()?)
+    }
+}
+
 /// Makes the file at `path` anew, with nothing in it; its data will lie close together.
-pub(crate) fn create_empty(path: &[u8]) -> Result<Id> {
-    truncated(path, &access_to_write()?)
+pub(crate) fn create_empty(path: &[u8], form: &FileForm) -> Result<Id> {
+    let mut creation = FileCreate::build();
+    if let Some(bytes) = form.page {
+        let paged = FileSpaceStrategy::FreeSpaceManager {
+            paged: true,
+            persist: false,
+            threshold: 1,
+        };
+        creation
+            .file_space_strategy(paged)
+            .file_space_page_size(bytes);
+    }
+    truncated_as(path, &creation.finish()?, &form.access()?)
+}
+
+/// Opens a file that this program made, to change it. New objects may be in a form that libhdf5 has since 1.10, if it is
+/// `recent`.
+pub(crate) fn open_to_edit(path: &[u8], recent: bool) -> Result<Id> {
+    let form = FileForm {
+        page: recent.then_some(0),
+        ..FileForm::default()
+    };
+    opened_to_write(path, &form.access()?)
 }
 
 /// Returns whether every link of a path is there and leads on.

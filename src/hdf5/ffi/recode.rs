@@ -1,4 +1,6 @@
-//! Datasets written again in other chunks and through other filters. Elements pass through here as they are stored.
+//! Datasets written again in another layout and through other filters. Elements pass through here as they are stored.
+
+use hdf5_sys::h5d::{H5D_alloc_time_t, H5D_fill_time_t, H5D_layout_t};
 
 use super::create::{add_filter, dataset_in, set_chunk};
 use super::space::{byte_len, select_block, simple};
@@ -13,14 +15,14 @@ const CHUNK_SLOTS: usize = 10_007;
 /// Number of the shuffle filter in HDF5's registry.
 const SHUFFLE: i32 = 2;
 
-/// A dataset that is made from another, in other chunks and through other filters.
+/// A dataset that is made from another, in another layout and through other filters.
 pub(crate) struct Recoding<'a> {
     /// Names that lead to the old dataset.
     pub(crate) from: &'a [Vec<u8>],
     /// Names that lead to the new one; nothing is there yet.
     pub(crate) to: &'a [Vec<u8>],
-    /// Shape of a chunk.
-    pub(crate) chunk: &'a [u64],
+    /// Shape of a chunk; `None`: the new one is contiguous, and does not grow.
+    pub(crate) chunk: Option<&'a [u64]>,
     /// Filters, in the order of writing.
     pub(crate) filters: &'a [FilterSpec],
 }
@@ -29,19 +31,33 @@ impl Recoding<'_> {
     /// Makes the new dataset, with type, extent and other properties of the old one, and without elements; returns both.
     pub(crate) fn declare(&self, file: &Id) -> Result<(Id, Id)> {
         let old = open_source_dataset(file, self.from)?;
-        let (ty, space) = (dataset_type(&old)?, dataset_space(&old)?);
+        let (ty, mut space) = (dataset_type(&old)?, dataset_space(&old)?);
         // Fill value and order of attributes stay what they were.
         let plist = dataset_plist(&old)?;
-        set_chunk(&plist, self.chunk)?;
         // SAFETY: plain calls on an identifier made here.
         unsafe {
             done(
-                h5p::H5Pset_alloc_time(plist.0, h5d::H5D_alloc_time_t::H5D_ALLOC_TIME_INCR),
-                "H5Pset_alloc_time",
-            )?;
-            done(
                 h5p::H5Premove_filter(plist.0, h5z::H5Z_FILTER_ALL),
                 "H5Premove_filter",
+            )?;
+            let allocated = match self.chunk {
+                Some(chunk) => {
+                    set_chunk(&plist, chunk)?;
+                    H5D_alloc_time_t::H5D_ALLOC_TIME_INCR
+                }
+                None => {
+                    let layout = H5D_layout_t::H5D_CONTIGUOUS;
+                    done(h5p::H5Pset_layout(plist.0, layout), "H5Pset_layout")?;
+                    // All elements are written.
+                    let never = H5D_fill_time_t::H5D_FILL_TIME_NEVER;
+                    done(h5p::H5Pset_fill_time(plist.0, never), "H5Pset_fill_time")?;
+                    space = simple(&shape_of(&space)?)?;
+                    H5D_alloc_time_t::H5D_ALLOC_TIME_EARLY
+                }
+            };
+            done(
+                h5p::H5Pset_alloc_time(plist.0, allocated),
+                "H5Pset_alloc_time",
             )?;
         }
         for filter in self.filters {
@@ -57,32 +73,29 @@ impl Recoding<'_> {
         Ok((old, new))
     }
 
-    /// Makes the new dataset with all elements of the old one; returns both.
-    pub(crate) fn recode(&self, file: &Id) -> Result<(Id, Id)> {
+    /// Makes the new dataset with all elements of the old one, which are read in blocks of the shape `block`; returns both.
+    pub(crate) fn recode(&self, file: &Id, block: &[u64]) -> Result<(Id, Id)> {
         let (old, new) = self.declare(file)?;
         let (ty, space) = (dataset_type(&old)?, dataset_space(&old)?);
-        let Some((shape, _)) = extent(&space)? else {
-            return Err(Failure("no elements".into()));
-        };
-        let chunk = self.chunk;
-        if shape.len() != chunk.len() || shape.is_empty() || chunk.contains(&0) {
-            return Err(Failure("impossible chunks".into()));
+        let shape = shape_of(&space)?;
+        if shape.len() != block.len() || shape.is_empty() || block.contains(&0) {
+            return Err(Failure("impossible blocks".into()));
         }
-        let room = byte_len(chunk, size(&ty)).ok_or_else(|| Failure("chunks too large".into()))?;
+        let room = byte_len(block, size(&ty)).ok_or_else(|| Failure("blocks too large".into()))?;
         let mut buf = vec![0_u8; room];
         let mut start = vec![0_u64; shape.len()];
         if shape.contains(&0) {
             return Ok((old, new));
         }
         loop {
-            let count: Vec<u64> = (start.iter().zip(chunk).zip(&shape))
-                .map(|((start, chunk), len)| (*chunk).min(len - start))
+            let count: Vec<u64> = (start.iter().zip(block).zip(&shape))
+                .map(|((start, block), len)| (*block).min(len - start))
                 .collect();
             let memory = simple(&count)?;
             select_block(&space, &start, &count)?;
             let plain = h5p::H5P_DEFAULT;
             let data = buf.as_mut_ptr().cast::<c_void>();
-            // SAFETY: the memory space has as many elements as the selection, at most those of a chunk, and the
+            // SAFETY: the memory space has as many elements as the selection, at most those of a block, and the
             // buffer has room for them in the type that both calls name.
             unsafe {
                 done(
@@ -94,17 +107,24 @@ impl Recoding<'_> {
                     "H5Dwrite",
                 )?;
             }
-            // The next chunk, the last dimension first.
+            // The next block, the last dimension first.
             let next = (0..shape.len())
                 .rev()
                 .find(|&k| start[k] + count[k] < shape[k]);
             let Some(k) = next else {
                 return Ok((old, new));
             };
-            start[k] += chunk[k];
+            start[k] += block[k];
             start[k + 1..].fill(0);
         }
     }
+}
+
+fn shape_of(space: &Id) -> Result<Vec<u64>> {
+    let extent = extent(space)?;
+    extent
+        .map(|(shape, _)| shape)
+        .ok_or_else(|| Failure("no elements".into()))
 }
 
 fn open_source_dataset(file: &Id, names: &[Vec<u8>]) -> Result<Id> {

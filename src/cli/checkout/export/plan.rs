@@ -42,6 +42,8 @@ pub(super) struct ExportedStore {
     /// More than one for a set, in order of their locales.
     pub(super) files: Vec<OldFile>,
     pub(super) layers: Vec<LayerFiles>,
+    /// Its programs read filters that libhdf5 does not have itself.
+    pub(super) plugins: bool,
 }
 
 impl ExportedStore {
@@ -110,7 +112,7 @@ pub(super) fn plan(
                 files.into_iter().map(|path| (path, name.into())).collect()
             }
         };
-        planner.add(String::new(), named)?;
+        planner.add(String::new(), &root, named)?;
     } else {
         planner.folder(&root, base, &[])?;
     }
@@ -183,7 +185,7 @@ impl Planner<'_> {
                             let name = folder.join(path.file_name().unwrap_or_default());
                             (path, name)
                         });
-                        self.add(key, named.collect())?;
+                        self.add(key, dir, named.collect())?;
                     }
                     Err(e) => self.plan.lost.push((key, e.message)),
                 },
@@ -199,11 +201,19 @@ impl Planner<'_> {
         last.is_some_and(LayerEntry::is_deletion)
     }
 
-    fn add(&mut self, key: String, files: Vec<(PathBuf, PathBuf)>) -> Result<(), CliError> {
+    fn add(
+        &mut self,
+        key: String,
+        dir: &Arc<dyn Directory>,
+        files: Vec<(PathBuf, PathBuf)>,
+    ) -> Result<(), CliError> {
+        let format = self.formats.of(&**dir).map_err(refused)?;
+        let plugins = !format.needs_common_filters();
         let mut store = ExportedStore {
             layers: self.layers.to_vec(),
             files: Vec::new(),
             key,
+            plugins,
         };
         if !store.key.is_empty() {
             let prefix = format!("{}/", store.key);
