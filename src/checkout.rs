@@ -33,6 +33,8 @@ pub mod new_store;
 pub mod object;
 pub mod pending_changes;
 pub mod place;
+pub mod publications;
+pub mod publish;
 pub mod record_log;
 mod relayout;
 pub mod result;

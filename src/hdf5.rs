@@ -26,6 +26,7 @@ mod pool;
 pub mod probe;
 mod process;
 pub mod program;
+pub mod publish;
 pub mod reader;
 mod record;
 mod references;

@@ -1,6 +1,7 @@
 //! Commit and discard: how a layer that nobody writes in becomes part of the store, or is forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::checkouts::{Checkouts, LayerFiles, check_name, dir_of, layers};
@@ -10,8 +11,9 @@ use super::fit::Misfit;
 use super::index::{IndexChanges, KeptObject};
 use super::layer::name_of_member;
 use super::layer_lock::LayerLock;
+use super::publications;
 use crate::checkout::against::AxisEntries;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::io::storage::Storage;
 
 /// Beginning of the name of a layer that is being removed.
@@ -169,8 +171,9 @@ impl Checkouts {
         })
     }
 
-    /// Forgets the checkout `name`, all at once. EBUSY if somebody writes in it.
-    pub fn discard(&self, name: &str, storage: &dyn Storage) -> Result<()> {
+    /// Forgets the checkout `name`, all at once. EBUSY if somebody writes in it, EPERM if publications show what is in it, unless
+    /// it is forgotten by `force`: then it returns those that cannot be read any more.
+    pub fn discard(&self, name: &str, force: bool, storage: &dyn Storage) -> Result<Vec<PathBuf>> {
         check_name(name)?;
         let about = |e: std::io::Error| Error::from(e).about(self.dir().display());
         self.find(name)?;
@@ -179,6 +182,14 @@ impl Checkouts {
         let layer = dir_of(name, &commits::read(&top)?);
         let dir = top.below(&layer)?;
         let writing = LayerLock::take(&dir)?;
+        let shown = publications::of_layer(&dir)?;
+        if let (Some(out), false) = (shown.first(), force) {
+            let why = format!(
+                "checkout {name}: {} was published with it; delete that file first, or discard it with --force",
+                out.display()
+            );
+            return Err(Error::new(ErrorKind::Os(libc::EPERM), why));
+        }
         let hidden = |name: &std::ffi::OsStr| {
             let name = name.to_str().filter(|name| name.starts_with(DISCARDED));
             name.map(str::to_owned)
@@ -196,7 +207,7 @@ impl Checkouts {
                 let _ = top.remove_all(&name);
             }
         }
-        Ok(())
+        Ok(shown)
     }
 }
 

@@ -73,11 +73,11 @@ pub struct Exported {
 }
 
 /// The changes of all layers together, by key.
-type ExportedChanges = BTreeMap<String, ExportedChange>;
+pub(super) type ExportedChanges = BTreeMap<String, ExportedChange>;
 
 /// The change of an object.
 #[derive(Debug)]
-enum ExportedChange {
+pub(super) enum ExportedChange {
     /// It is in a file of the layer with this directory.
     Stored(Dir, StoredObject),
     Deleted,
@@ -254,7 +254,7 @@ impl Export<'_> {
 }
 
 /// The layers as one: what stands at a key hides what was below it.
-fn joined(layers: &[LayerFiles]) -> ExportedChanges {
+pub(super) fn joined(layers: &[LayerFiles]) -> ExportedChanges {
     let mut changes = ExportedChanges::new();
     for layer in layers {
         for (key, entry) in &layer.entries {
@@ -281,7 +281,7 @@ fn joined(layers: &[LayerFiles]) -> ExportedChanges {
 
 /// The names in the file that a key stands for. Refused if it is spelled as no mount spells it, as earlier versions
 /// stored it: it would take the place of the object that is called so.
-fn object_path(key: &str) -> std::result::Result<ObjectPath, String> {
+pub(super) fn object_path(key: &str) -> std::result::Result<ObjectPath, String> {
     let own = |name: &str| {
         let own = unescape(name.as_bytes());
         let checked = name::check(name.as_bytes(), "", name::visible(&own, ""));

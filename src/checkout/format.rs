@@ -113,6 +113,11 @@ pub trait Format: Send + Sync {
         Vec::new()
     }
 
+    /// Returns the reason why a file of links into its stores is of no use to its library; `None`: it is.
+    fn refuses_links(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Returns the own name of the dataset whose attributes are objects of the group that it lies in; `None`: attributes are no
     /// objects.
     fn attribute_holder(&self) -> Option<&'static str> {

@@ -21,6 +21,7 @@ use super::index::{Index, KeptObject, LayerBase, ObjectChange, StoreEntry, Store
 use super::layer_lock::LayerLock;
 use super::object::{self, NewFile};
 use super::pending_changes::PendingChanges;
+use super::publications;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::{Creator, NewAttribute};
 use crate::io::dir::Dir;
@@ -66,6 +67,8 @@ pub struct Layer {
     sleeps: AtomicBool,
     next: AtomicU64,
     replaced: Mutex<Replaced>,
+    /// Numbers of files that publications lead to: they stay.
+    published: HashSet<u64>,
     _lock: LayerLock,
 }
 
@@ -85,10 +88,12 @@ impl Layer {
             .map(|stored| (stored.file, FINISHED))
             .chain(members.map(|member| (member.file, MEMBER)))
             .collect();
+        let published = publications::published(dir)?;
         let mut last = named.iter().map(|(file, _)| *file).max().unwrap_or(0);
         for file in files {
             last = last.max(file.number);
-            if !named.contains(&(file.number, file.ending)) {
+            let is_published = file.ending == FINISHED && published.contains(&file.number);
+            if !is_published && !named.contains(&(file.number, file.ending)) {
                 storage.remove(dir, &file.name).map_err(about)?;
             }
         }
@@ -103,6 +108,7 @@ impl Layer {
             sleeps: AtomicBool::new(false),
             next: AtomicU64::new(last.saturating_add(1)),
             replaced: Mutex::default(),
+            published,
             _lock: lock,
         })
     }

@@ -39,10 +39,10 @@ pub fn broken<'a>(
 }
 
 /// A directory, and the format of the store that it is or lies in.
-type Formatted = (Arc<dyn Directory>, Arc<dyn Format>);
+pub type Formatted = (Arc<dyn Directory>, Arc<dyn Format>);
 
 /// Returns the directory of a group with its format; `None` if there is no such directory.
-fn directory(view: &Arc<View>, group: &str) -> Result<Option<Formatted>> {
+pub fn directory(view: &Arc<View>, group: &str) -> Result<Option<Formatted>> {
     let mut dir = view.root();
     let mut format = view.formats().of(&*dir)?;
     let names = if group.is_empty() {

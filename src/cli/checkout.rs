@@ -7,6 +7,7 @@ mod export;
 mod layers;
 mod log;
 mod ls;
+mod publish;
 mod revert;
 pub(super) mod staging;
 
@@ -131,6 +132,10 @@ enum Command {
     },
     /// Forget a checkout and everything that was written in it
     Discard {
+        /// Even if publications show what is in it: they cannot be read any more
+        #[arg(long)]
+        force: bool,
+
         #[command(flatten)]
         which: CheckoutArgs,
 
@@ -166,6 +171,28 @@ enum Command {
         #[arg(required = true, num_args = 1..=2, value_name = "[NAME] OUT")]
         words: Vec<String>,
     },
+    /// Write a small HDF5 file of links, in which other programs see the store with a checkout, or with what is committed
+    ///
+    /// Nothing is copied: what it shows lies in the store's file and in the checkouts. It prints which files these are; they are
+    /// named from the directory of OUT, so that it can be moved together with them. -0 gives their names alone. JSON is {"name",
+    /// "bytes", "files": [{"name"}]}. Nobody can write through it: it opens to be read only. OUT must not exist. It appears when
+    /// it is complete.
+    #[command(override_usage = "npyfs checkout publish [OPTIONS] <STORE> [NAME] <OUT>")]
+    Publish {
+        /// Do without objects that have no counterpart, are not complete or do not fit the store any more; they are listed
+        #[arg(long)]
+        leave_out: bool,
+
+        #[command(flatten)]
+        format: OutputFormat,
+
+        #[command(flatten)]
+        which: CheckoutArgs,
+
+        /// The checkout, without which what is committed is shown, and the new file
+        #[arg(required = true, num_args = 1..=2, value_name = "[NAME] OUT")]
+        words: Vec<String>,
+    },
     /// Store and stage what was written through a mount so far
     Sync {
         /// The mount point of the checkout
@@ -190,6 +217,7 @@ impl Command {
             Self::Revert { .. } => "revert",
             Self::Discard { .. } => "discard",
             Self::Export { .. } => "export",
+            Self::Publish { .. } => "publish",
             Self::Sync { .. } => "sync",
             Self::Reset { .. } => "reset",
         }
@@ -292,9 +320,9 @@ pub fn run(args: Args) -> Result<(), CliError> {
                 false => revert::revert(&which, &id, message.as_deref()),
             }
         }
-        Command::Discard { which, name } => {
+        Command::Discard { force, which, name } => {
             for_layers(&which)?;
-            layers::discard(&which, name.as_deref())
+            layers::discard(&which, name.as_deref(), force)
         }
         Command::Export {
             purpose,
@@ -307,6 +335,16 @@ pub fn run(args: Args) -> Result<(), CliError> {
             let layout = export::layout(purpose.as_deref(), compress.as_deref())?;
             let (name, out) = export::words(words)?;
             export::export(&which, name.as_deref(), &out, layout, leave_out)
+        }
+        Command::Publish {
+            leave_out,
+            format,
+            which,
+            words,
+        } => {
+            for_layers(&which)?;
+            let (name, out) = export::words(words)?;
+            publish::publish(&which, name.as_deref(), &out, leave_out, format)
         }
         Command::Sync { mount_point } => umount::sync(&mount_point),
         Command::Reset { store } => staging::reset(&store),

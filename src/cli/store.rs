@@ -11,6 +11,7 @@ use crate::formats;
 use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
 use crate::mount::fs::Fs;
+use crate::options::External;
 use crate::tree::Node;
 use crate::tree::control;
 use crate::tree::path::{self, PathError};
@@ -44,10 +45,7 @@ impl StoreArgs {
         let _progress = Progress::waiting("opening the store");
         let options =
             options::parse(self.options.iter().map(String::as_str)).map_err(CliError::usage)?;
-        let store = self.store.canonicalize().map_err(|e| {
-            let hint = place::hint(&self.store);
-            CliError::store(format!("{}: {e}{hint}", self.store.display()))
-        })?;
+        let store = self.path()?;
         let formats = formats::registry();
         let checkouts = place::checkouts(&store, self.checkouts.as_deref())
             .map_err(|e| CliError::store(e.message))?;
@@ -61,6 +59,22 @@ impl StoreArgs {
             (None, None) => Fs::open(&store, h5, options.fs, &formats, &checkouts),
         };
         opened.map_err(|refusal| CliError::store(refusal.to_string()))
+    }
+}
+
+impl StoreArgs {
+    /// Returns the path of the store, without links.
+    pub fn path(&self) -> Result<PathBuf, CliError> {
+        self.store.canonicalize().map_err(|e| {
+            let hint = place::hint(&self.store);
+            CliError::store(format!("{}: {e}{hint}", self.store.display()))
+        })
+    }
+
+    /// Returns what may be read outside of the store.
+    pub fn external(&self) -> Result<External, CliError> {
+        let options = options::parse(self.options.iter().map(String::as_str));
+        Ok(options.map_err(CliError::usage)?.fs.external)
     }
 }
 

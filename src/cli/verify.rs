@@ -1,5 +1,7 @@
 //! `npyfs verify`: reads all of a store and prints what is damaged.
 
+mod published;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -100,6 +102,9 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     };
     walk.directory(fs.root(), "");
     rules(fs.root(), "", fs.sep(), &walk.formats, &walk.bar);
+    let found = published::check(&**fs.root(), &args.store.path()?, args.store.external()?);
+    found.changed.iter().for_each(|line| walk.bar.wrong(line));
+    walk.files.refused += found.refused;
     walk.files.damaged += walk.bar.wrong.load(Ordering::Relaxed);
     let Walk {
         bar,

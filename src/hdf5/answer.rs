@@ -11,6 +11,7 @@ use serde_bytes::ByteBuf;
 use super::budget::Reservation;
 use super::lmdb::PackedValues;
 use super::lmdb::tables::TablesOutcome;
+use super::publish::PublishedLinks;
 use super::request::GroupPath;
 use super::times::ObjectTimes;
 use super::types::ElementType;
@@ -60,6 +61,8 @@ pub enum Answer {
     Created(Vec<u64>),
     /// To `Request::Edit`: the reason why each step was refused, if it was.
     Edited(Vec<Result<(), String>>),
+    /// To `Request::Publish`.
+    Published(PublishedLinks),
     /// To `Request::Tables`.
     Tables(TablesOutcome),
     /// To `Request::Collection`.

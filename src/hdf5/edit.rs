@@ -63,7 +63,7 @@ impl SourceFile {
     }
 
     /// Opens the file, and refuses another one at its path.
-    fn open(&self) -> Result<Id, Failure> {
+    pub(super) fn open(&self) -> Result<Id, Failure> {
         let path = OsStr::from_bytes(&self.path);
         let failed = |e: std::io::Error| Failure(format!("{}: {e}", path.display()));
         let plain = libc::O_NOFOLLOW | libc::O_NONBLOCK;

@@ -10,6 +10,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::create::write_chunks;
 use super::edit::edit;
+use super::publish::publish;
 use super::serve::{daemon, serve};
 use super::service::Service;
 use super::wire::Reply;
@@ -42,6 +43,7 @@ pub fn run() -> io::Result<()> {
             Request::WriteChunks(new) => {
                 write_chunks(&file, &new).map(|()| Answer::Edited(Vec::new()))
             }
+            Request::Publish(new) => publish(&file, &new),
             // A question about the new file.
             request => Service::new(None).answer(&file, &request),
         }))

@@ -137,7 +137,7 @@ impl WorkerProcess {
         };
         let at_once = match request {
             // A new file, which no worker knows.
-            Request::Create(_) | Request::WriteChunks(_) => file.file().ok(),
+            Request::Create(_) | Request::WriteChunks(_) | Request::Publish(_) => file.file().ok(),
             _ => None,
         };
         self.wire
@@ -240,8 +240,8 @@ fn time_limit(request: &Request, file_size: u64) -> Duration {
         return Duration::from_secs(300);
     }
     let (rate, most) = match request {
-        // Objects of any size are copied.
-        Request::Edit { .. } => return DAY,
+        // Objects of any size are copied, and any number of links is made.
+        Request::Edit { .. } | Request::Publish(_) => return DAY,
         Request::MeasureText { .. }
         | Request::Groups
         | Request::References

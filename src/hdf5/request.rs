@@ -11,6 +11,7 @@ use super::create::{NewChunks, Outline};
 use super::edit;
 use super::lmdb::LmdbRequest;
 use super::lmdb::tables::TablesRequest;
+use super::publish::NewPublication;
 use crate::codec::Pipeline;
 
 /// The names that lead from the root group to a group.
@@ -147,6 +148,8 @@ pub enum Request {
         /// The datasets whose attributes are objects.
         holders: edit::Holders,
     },
+    /// Makes the file anew, of links into others: for the editing worker only.
+    Publish(Box<NewPublication>),
     /// Makes or extends a collection: for the writing worker only.
     Collection(CollectionRequest),
     /// Changes LMDB tables: for the worker that keeps the writer lock only.
@@ -197,6 +200,7 @@ impl Request {
             | Self::Create(_)
             | Self::WriteChunks(_)
             | Self::Edit { .. }
+            | Self::Publish(_)
             | Self::Collection(_)
             | Self::Tables(_) => 0,
             // It looks at attributes: a crash there must not cost the file.

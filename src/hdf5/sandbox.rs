@@ -79,7 +79,8 @@ pub(super) fn enter_to_write(dir: &Path) -> Sandbox {
     confine(WorkerRole::Write, rights(dir, &[]))
 }
 
-/// Enters the sandbox of an editing worker: as that of a writing one, and files below `readable` can be read.
+/// Enters the sandbox of an editing worker: as that of a writing one, and the files in `readable`, and those below the directories
+/// there, can be read.
 pub(super) fn enter_to_edit(dir: &Path, readable: &[PathBuf]) -> Sandbox {
     confine(WorkerRole::Write, rights(dir, readable))
 }
@@ -100,8 +101,12 @@ fn rights(dir: &Path, readable: &[PathBuf]) -> Result<Option<AccessRules>, Strin
             .map_err(|e| e.to_string())
     };
     let mut rights = vec![(open(dir)?, writing())];
-    for dir in readable {
-        rights.push((open(dir)?, AccessFs::ReadFile | AccessFs::ReadDir));
+    for path in readable {
+        let may = match path.is_dir() {
+            true => AccessFs::ReadFile | AccessFs::ReadDir,
+            false => AccessFs::ReadFile.into(),
+        };
+        rights.push((open(path)?, may));
     }
     Ok(Some(rights))
 }

@@ -129,6 +129,7 @@ impl Service {
         if let Request::Create(_)
         | Request::WriteChunks(_)
         | Request::Edit { .. }
+        | Request::Publish(_)
         | Request::Collection(_)
         | Request::Tables(_) = request
         {
@@ -193,6 +194,7 @@ impl Service {
             | Request::Create(_)
             | Request::WriteChunks(_)
             | Request::Edit { .. }
+            | Request::Publish(_)
             | Request::Collection(_)
             | Request::Tables(_) => Answer::Bytes(Vec::new()),
             Request::MeasureText { dataset, rows } => {

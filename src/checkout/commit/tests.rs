@@ -175,11 +175,11 @@ fn a_checkout_that_somebody_writes_in_is_neither_committed_nor_discarded() {
     let process = format!("process {} ", std::process::id());
     assert!(busy.message.contains(&process), "{busy}");
     assert_eq!(busy.errno(), libc::EBUSY);
-    let busy = checkouts.discard("a", &Disk).unwrap_err();
+    let busy = checkouts.discard("a", false, &Disk).unwrap_err();
     assert_eq!(busy.errno(), libc::EBUSY);
     drop(writer);
-    checkouts.discard("a", &Disk).unwrap();
-    let gone = checkouts.discard("a", &Disk).unwrap_err();
+    checkouts.discard("a", false, &Disk).unwrap();
+    let gone = checkouts.discard("a", false, &Disk).unwrap_err();
     assert_eq!(gone.errno(), libc::ENOENT);
     let left: Vec<_> = std::fs::read_dir(checkouts.dir())
         .unwrap()
@@ -292,12 +292,12 @@ fn whatever_fails_a_discard_happens_or_does_not() {
     for (at, dead) in (0..2).flat_map(|at| [(at, false), (at, true)]) {
         let (_dir, checkouts) = place();
         write(&checkouts, "a", &["x"]);
-        let failed = checkouts.discard("a", &Faulty::new(at, libc::EIO, dead));
+        let failed = checkouts.discard("a", false, &Faulty::new(at, libc::EIO, dead));
         assert!(failed.is_err());
         let left = checkouts.find("a").map(|a| a.changes.entries.len());
         assert!(matches!(left, Ok(1) | Err(_)), "{at}");
         write(&checkouts, "b", &["x"]);
-        checkouts.discard("b", &Disk).unwrap();
+        checkouts.discard("b", false, &Disk).unwrap();
         let hidden = std::fs::read_dir(checkouts.dir()).unwrap().filter(|entry| {
             let name = entry.as_ref().unwrap().file_name();
             name.to_string_lossy().starts_with(DISCARDED)

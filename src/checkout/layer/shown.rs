@@ -39,7 +39,8 @@ impl Layer {
             .extract_if(.., |(path, _)| !showing.contains(path))
             .collect();
         drop(replaced);
-        for (_, stored) in gone {
+        let gone = gone.into_iter();
+        for (_, stored) in gone.filter(|(_, stored)| !self.published.contains(&stored.file)) {
             // What cannot be removed now goes when the layer is next opened.
             let _ = self.storage.remove(&self.dir, &stored.name());
         }

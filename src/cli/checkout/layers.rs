@@ -288,12 +288,18 @@ fn in_use(error: Error, command: &str) -> CliError {
 }
 
 /// Runs `discard`.
-pub(super) fn discard(which: &CheckoutArgs, name: Option<&str>) -> Result<(), CliError> {
+pub(super) fn discard(
+    which: &CheckoutArgs,
+    name: Option<&str>,
+    force: bool,
+) -> Result<(), CliError> {
     let found = which.find(name)?;
     let name = found.name()?;
     let summary = found.checkouts.find(name).map_err(refused)?;
-    let done = found.checkouts.discard(name, &Disk);
-    done.map_err(|e| in_use(e, "discard"))?;
+    let done = found.checkouts.discard(name, force, &Disk);
+    for out in done.map_err(|e| in_use(e, "discard"))? {
+        say(&format!("{}: cannot be read any more", out.display()));
+    }
     let objects = summary.changes.entries.len();
     let name = printable::name(name.as_bytes());
     print(&format!("discarded {name}: {objects} changes\n"))

@@ -53,6 +53,10 @@ impl Format for Daf {
         rules::along(name)
     }
 
+    fn refuses_links(&self) -> Option<&'static str> {
+        Some("daf maps the arrays of the one file that it opens, and follows no links into others")
+    }
+
     fn attribute_holder(&self) -> Option<&'static str> {
         Some(MARK)
     }

@@ -214,7 +214,12 @@ impl Editor {
         self.ask(file, &request).map(drop)
     }
 
-    fn ask(&mut self, file: &StoreFile, request: &Request) -> Result<Answer, H5Error> {
+    /// Asks the worker.
+    pub(in crate::hdf5) fn ask(
+        &mut self,
+        file: &StoreFile,
+        request: &Request,
+    ) -> Result<Answer, H5Error> {
         let asked = self.worker.ask(file, request, &mut None);
         asked.map_err(|e| H5Error::Damaged(format!("the editing worker failed: {e}")))?
     }

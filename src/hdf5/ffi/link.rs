@@ -12,8 +12,32 @@ pub(crate) enum RawLink {
     Damaged(String),
 }
 
-/// Returns the links of a group in order of name; of a damaged one those that can be read, and the error.
-pub(crate) fn links(group: &Id) -> (Vec<(Vec<u8>, RawLink)>, Option<Failure>) {
+/// The links of a group; of a damaged one those that can be read, and the error.
+type Links = (Vec<(Vec<u8>, RawLink)>, Option<Failure>);
+
+/// Returns the links of a group in order of name.
+pub(crate) fn links(group: &Id) -> Links {
+    links_by(group, H5_index_t::H5_INDEX_NAME)
+}
+
+/// Returns the links of a group in the order in which they were made, if it knows that, or in order of name.
+pub(crate) fn links_as_listed(group: &Id) -> Links {
+    let mut order = 0;
+    // SAFETY: plain calls on identifiers made here, and a live integer.
+    let known = unsafe {
+        id(
+            hdf5_sys::h5g::H5Gget_create_plist(group.0),
+            "H5Gget_create_plist",
+        )
+        .is_ok_and(|plist| h5p::H5Pget_link_creation_order(plist.0, &raw mut order) >= 0)
+    };
+    match known && order & h5p::H5P_CRT_ORDER_TRACKED != 0 {
+        true => links_by(group, H5_index_t::H5_INDEX_CRT_ORDER),
+        false => links(group),
+    }
+}
+
+fn links_by(group: &Id, index: H5_index_t) -> Links {
     type FoundLinks = Vec<(Vec<u8>, h5l::H5L_type_t, u64)>;
     unsafe extern "C" fn visit(
         _group: hid_t,
@@ -40,7 +64,7 @@ pub(crate) fn links(group: &Id) -> (Vec<(Vec<u8>, RawLink)>, Option<Failure>) {
     let status = unsafe {
         h5l::H5Literate2(
             group.0,
-            H5_index_t::H5_INDEX_NAME,
+            index,
             H5_iter_order_t::H5_ITER_INC,
             &raw mut at,
             Some(visit),
