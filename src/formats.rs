@@ -5,6 +5,7 @@ pub mod daf;
 pub mod demo;
 pub mod folder;
 pub mod hangar;
+pub mod place;
 pub mod plain;
 
 use std::path::Path;
@@ -31,8 +32,13 @@ pub fn registry() -> Registry {
 /// Opens the root directory of a store: a file, or a directory with stores in it.
 ///
 /// A file is opened, so that what is no HDF5 is refused here; stores in a directory are opened when
-/// somebody looks into them.
-pub fn open(path: &Path, context: &Arc<Context>, formats: &Registry) -> Result<Arc<dyn Directory>> {
+/// somebody looks into them. A directory without any is taken if `may_be_empty` says so.
+pub fn open(
+    path: &Path,
+    context: &Arc<Context>,
+    formats: &Registry,
+    may_be_empty: impl FnOnce() -> bool,
+) -> Result<Arc<dyn Directory>> {
     let about = |e: Error| e.about(path.display());
     let meta = std::fs::metadata(path).map_err(|e| about(e.into()))?;
     for format in formats.wanted(context.options.kind.as_deref()) {
@@ -41,7 +47,8 @@ pub fn open(path: &Path, context: &Arc<Context>, formats: &Registry) -> Result<A
         }
     }
     if meta.is_dir() {
-        if !folder::holds_a_store(path, formats).map_err(|e| about(e.into()))? {
+        let holds = folder::holds_a_store(path, formats);
+        if !holds.map_err(|e| about(e.into()))? && !may_be_empty() {
             return Err(about(Error::damaged(
                 "no HDF5 file in this directory or below it",
             )));

@@ -1,5 +1,6 @@
 //! The options of a mounted or opened store, as plain values.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// The policy for files that a file of the store names: external raw files, external links, sources of virtual
@@ -56,6 +57,8 @@ pub struct FsOptions {
     pub scheduling: bool,
     /// The name of the format that stores are shown by, whatever they say of themselves.
     pub kind: Option<String>,
+    /// The path in the store of the directory that is shown; `None`: all of it.
+    pub subpath: Option<PathBuf>,
 }
 
 impl Default for FsOptions {
@@ -71,6 +74,7 @@ impl Default for FsOptions {
             text_limit: None,
             scheduling: true,
             kind: None,
+            subpath: None,
         }
     }
 }

@@ -8,6 +8,8 @@ pub mod info;
 pub mod inode;
 pub mod name;
 pub mod path;
+pub mod subtree;
+pub mod suggestion;
 
 use std::any::Any;
 use std::borrow::Cow;

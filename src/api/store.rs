@@ -10,6 +10,7 @@ use super::file::File;
 use super::worker;
 use crate::checkout::checkouts::Checkouts;
 use crate::formats;
+use crate::formats::place::StorePlace;
 use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
 use crate::mount::fs::Fs;
@@ -71,14 +72,18 @@ impl OpenOptions {
         self
     }
 
-    /// Opens the store at `path`.
+    /// Opens the store at `path`; `STORE:/path` is a directory in one.
     ///
     /// # Errors
     ///
     /// [`Error::Store`] if it is no store or cannot be read, [`Error::NoWorker`] if there is no program to start
     /// the worker processes from.
-    pub fn open(self, path: impl AsRef<Path>) -> Result<Store, Error> {
-        let path = path.as_ref();
+    pub fn open(mut self, path: impl AsRef<Path>) -> Result<Store, Error> {
+        let StorePlace {
+            store: path,
+            inside,
+        } = StorePlace::of(path.as_ref());
+        self.fs.subpath = inside;
         worker::ensure(self.worker.as_deref())?;
         let about = |e: std::io::Error| Error::Store {
             errno: e.raw_os_error().unwrap_or(libc::EIO),

@@ -11,6 +11,7 @@ use crate::checkout::checkouts;
 use crate::cli::output::print;
 use crate::cli::{CliError, place, say};
 use crate::error::ErrorKind;
+use crate::formats::place::StorePlace;
 use crate::journal::Line;
 use crate::mount::fuse::table;
 
@@ -92,9 +93,10 @@ fn mount_of(path: &Path) -> Option<PathBuf> {
 /// Returns what the mounts of a checkout refused.
 fn of_checkout(args: &Args, name: &str) -> Result<Vec<LogEntry>, CliError> {
     let refused = |e: crate::error::Error| CliError::store(e.message);
-    let store = args.place.canonicalize().map_err(|e| {
-        let hint = place::hint(&args.place);
-        CliError::store(format!("{}: {e}{hint}", args.place.display()))
+    let StorePlace { store, .. } = StorePlace::of(&args.place);
+    let store = store.canonicalize().map_err(|e| {
+        let hint = place::hint(&store);
+        CliError::store(format!("{}: {e}{hint}", store.display()))
     })?;
     let checkouts = place::checkouts(&store, args.checkouts.as_deref()).map_err(refused)?;
     let dir = checkouts.directory(name).map_err(refused)?;

@@ -18,6 +18,7 @@ use crate::cli::log::kept;
 use crate::cli::options::{self, MountOptions};
 use crate::cli::{CliError, accounts, place, say};
 use crate::formats;
+use crate::formats::place::StorePlace;
 use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
 use crate::io::storage::Disk;
@@ -72,7 +73,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(mut args: Args) -> Result<(), CliError> {
-    let options =
+    let mut options =
         options::parse(args.options.iter().map(String::as_str)).map_err(CliError::usage)?;
     args.checkout = one_of("checkout", args.checkout, options.checkout.clone())?;
     args.checkouts = one_of("checkouts", args.checkouts, options.checkouts.clone())?;
@@ -82,7 +83,9 @@ pub fn run(mut args: Args) -> Result<(), CliError> {
             "at and checkout exclude each other: what a commit left cannot be written",
         ));
     }
-    if args.store.is_dir() && args.mount_point.is_file() {
+    let StorePlace { store, inside } = StorePlace::of(&args.store);
+    options.show_only(inside).map_err(CliError::usage)?;
+    if store.is_dir() && args.mount_point.is_file() {
         // Said before the directory is found to be no store.
         let shown = args.mount_point.display();
         return Err(CliError::mount(format!(
@@ -92,6 +95,7 @@ pub fn run(mut args: Args) -> Result<(), CliError> {
     if !args.foreground {
         return background::start(&args);
     }
+    args.store = store;
     // Before anything else is opened.
     let inherited = inherited::number(&args.mount_point)
         .map(|number| inherited::take(number).map_err(|why| unusable(&args.mount_point, &why)));
@@ -169,6 +173,7 @@ fn serve_store(
     writable: bool,
     inherited: Option<Inherited>,
 ) -> Result<(), CliError> {
+    let spelled = shown_store(store, &options.fs);
     let says_read_only = options.writable == Some(true) && args.checkout.is_none();
     let fs = open(args, store, options.fs.clone(), checkouts, writable)?;
     let (session, shown) = match inherited {
@@ -204,9 +209,8 @@ fn serve_store(
             |reason| format!("read-ahead stays as it is: {reason}"),
             |kib| format!("read-ahead {kib} KiB"),
         );
-        let store = store.display();
-        say(&format!("mounted {store} at {shown}; {read_ahead}"));
-        notify::notify(&format!("READY=1\nSTATUS=Serving {store} at {shown}"));
+        say(&format!("mounted {spelled} at {shown}; {read_ahead}"));
+        notify::notify(&format!("READY=1\nSTATUS=Serving {spelled} at {shown}"));
     }
     let at_end = || {
         if !args.announce {
@@ -216,6 +220,17 @@ fn serve_store(
     session
         .run(at_end)
         .map_err(|reason| CliError::mount(format!("serving {shown} ended: {reason}")))
+}
+
+/// Returns what is shown of a store, as people spell it.
+fn shown_store(store: &Path, options: &FsOptions) -> String {
+    match &options.subpath {
+        None => store.to_string_lossy().into_owned(),
+        Some(inside) => {
+            let inside = inside.to_string_lossy();
+            format!("{}:/{}", store.display(), inside.trim_start_matches('/'))
+        }
+    }
 }
 
 /// Mounts at an empty directory.
@@ -230,7 +245,7 @@ fn mount(
     let appearance = Appearance {
         fsname: options
             .fsname
-            .unwrap_or_else(|| store.to_string_lossy().into_owned()),
+            .unwrap_or_else(|| shown_store(store, &options.fs)),
         allow_other: options.allow_other,
         default_permissions: options.default_permissions,
         writable,

@@ -37,6 +37,24 @@ pub struct MountOptions {
     pub fs: FsOptions,
 }
 
+impl MountOptions {
+    /// Has only a directory of the store shown, if one was named beside the store.
+    pub fn show_only(&mut self, inside: Option<PathBuf>) -> Result<(), String> {
+        match (inside, &self.fs.subpath) {
+            (None, _) => Ok(()),
+            (Some(inside), Some(said)) if inside != *said => Err(format!(
+                "STORE:{} and -o subpath={} say different things",
+                inside.display(),
+                said.display()
+            )),
+            (Some(inside), _) => {
+                self.fs.subpath = Some(inside);
+                Ok(())
+            }
+        }
+    }
+}
+
 /// A mount option: its name, its effect and its line in the help.
 struct MountOption {
     name: &'static str,
@@ -196,6 +214,14 @@ const KNOWN: &[MountOption] = &[
         }),
         help: "show stores as KIND only, whatever they say: FORMATS [auto]",
     },
+    MountOption {
+        name: "subpath",
+        set: Setter::Value("PATH", |to, text| {
+            to.fs.subpath = Some(not_empty(text)?.into());
+            Ok(())
+        }),
+        help: "show the directory at PATH in the store only, as STORE:/PATH does",
+    },
 ];
 
 /// The policy that shows everybody what the user who mounts may read.
@@ -269,7 +295,9 @@ pub fn without_unknown(list: &str) -> (String, Vec<String>) {
 /// Returns the help of the argument that is a store.
 pub fn store_help() -> String {
     let formats = formats::registry().names();
-    format!("A file or directory that is a store ({formats}), or a directory with such")
+    format!(
+        "A file or directory that is a store ({formats}), or a directory with such; STORE:/PATH is a directory in it"
+    )
 }
 
 /// Returns the section of the help text about mount options.

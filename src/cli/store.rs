@@ -1,13 +1,12 @@
 //! The store of a command that reads without mounting, and the paths in it.
 
-mod suggestion;
-
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::cli::progress::Progress;
 use crate::cli::{CliError, options, place};
 use crate::formats;
+use crate::formats::place::StorePlace;
 use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
 use crate::mount::fs::Fs;
@@ -15,6 +14,7 @@ use crate::options::External;
 use crate::tree::Node;
 use crate::tree::control;
 use crate::tree::path::{self, PathError};
+use crate::tree::suggestion;
 
 /// The store and the view options of a subcommand that reads without mounting.
 #[derive(clap::Args, Debug)]
@@ -43,8 +43,10 @@ impl StoreArgs {
     /// Opens the store with everything that is committed, or as the arguments say.
     pub fn open(&self) -> Result<Fs, CliError> {
         let _progress = Progress::waiting("opening the store");
-        let options =
+        let mut options =
             options::parse(self.options.iter().map(String::as_str)).map_err(CliError::usage)?;
+        let inside = StorePlace::of(&self.store).inside;
+        options.show_only(inside).map_err(CliError::usage)?;
         let store = self.path()?;
         let formats = formats::registry();
         let checkouts = place::checkouts(&store, self.checkouts.as_deref())
@@ -65,9 +67,10 @@ impl StoreArgs {
 impl StoreArgs {
     /// Returns the path of the store, without links.
     pub fn path(&self) -> Result<PathBuf, CliError> {
-        self.store.canonicalize().map_err(|e| {
-            let hint = place::hint(&self.store);
-            CliError::store(format!("{}: {e}{hint}", self.store.display()))
+        let store = StorePlace::of(&self.store).store;
+        store.canonicalize().map_err(|e| {
+            let hint = place::hint(&store);
+            CliError::store(format!("{}: {e}{hint}", store.display()))
         })
     }
 
@@ -85,7 +88,7 @@ pub fn find(fs: &Fs, path: &Path, follow_last: bool) -> Result<Node, CliError> {
     let bytes = path.as_os_str().as_bytes();
     path::find(fs.root(), Some(hidden), bytes, follow_last).map_err(|not| match not {
         PathError::Missing => {
-            let hint = suggestion::for_path(fs, path).unwrap_or_default();
+            let hint = suggestion::for_path(fs.root(), path).unwrap_or_default();
             CliError::object(format!(
                 "{}: no such path in the store{hint}",
                 path.display()

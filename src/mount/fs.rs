@@ -43,7 +43,10 @@ pub struct Fs {
     formats: Registry,
     context: Arc<Context>,
     root: Arc<dyn Directory>,
+    /// The names that lead from the root of what is opened to the root of what is shown.
+    above: Vec<Vec<u8>>,
     control: Arc<dyn Directory>,
+    lists_names: bool,
     inodes: Mutex<InodeTable>,
     files: RwLock<HashMap<u64, Arc<OpenFile>>>,
     dirs: RwLock<HashMap<u64, Arc<OpenDir>>>,
@@ -117,7 +120,7 @@ impl Fs {
     /// Returns true if directories may be so large that only their names are to be listed unless more is wanted: in the
     /// kernel an entry with attributes costs some 5 µs and 1 KiB, a name a tenth of a microsecond.
     pub fn lists_names(&self) -> bool {
-        self.root.handle().is_some()
+        self.lists_names
     }
 
     fn inodes(&self) -> MutexGuard<'_, InodeTable> {

@@ -114,6 +114,7 @@ fn status(context: &Context, store: &str, checkout: Json) -> Json {
         "hdf5": crate::hdf5::library_version(),
         "pid": std::process::id(),
         "store": store,
+        "subpath": options.subpath,
         "checkout": checkout,
         "options": {
             "cache_size": options.cache_size,

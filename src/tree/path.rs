@@ -18,14 +18,34 @@ pub enum PathError {
     Failed(Error),
 }
 
+/// A directory of the root that its listing does not have, under its name.
+type Hidden<'a> = Option<(&'a [u8], &'a Arc<dyn Directory>)>;
+
 /// Returns the node that a path leads to from `root`, from which no path leads up. Links are followed, the last
 /// one only if `follow_last`. `hidden` is a directory of the root that its listing does not have.
 pub fn find(
     root: &Arc<dyn Directory>,
-    hidden: Option<(&[u8], &Arc<dyn Directory>)>,
+    hidden: Hidden<'_>,
     path: &[u8],
     follow_last: bool,
 ) -> Result<Node, PathError> {
+    resolve(root, hidden, path, follow_last).map(|(_, node)| node)
+}
+
+/// Returns the names that lead to a node through no link, and the node, as [`find`] finds it with the last link followed.
+pub fn find_names(
+    root: &Arc<dyn Directory>,
+    path: &[u8],
+) -> Result<(Vec<Vec<u8>>, Node), PathError> {
+    resolve(root, None, path, true)
+}
+
+fn resolve(
+    root: &Arc<dyn Directory>,
+    hidden: Hidden<'_>,
+    path: &[u8],
+    follow_last: bool,
+) -> Result<(Vec<Vec<u8>>, Node), PathError> {
     let parts = |bytes: &[u8]| -> Vec<Vec<u8>> {
         bytes
             .split(|&b| b == b'/')
@@ -34,12 +54,14 @@ pub fn find(
             .collect()
     };
     let mut above: Vec<Arc<dyn Directory>> = vec![root.clone()];
+    let mut names: Vec<Vec<u8>> = Vec::new();
     let mut left: VecDeque<Vec<u8>> = parts(path).into();
     let mut links = 0;
     while let Some(name) = left.pop_front() {
         if name == b".." {
             if above.len() > 1 {
                 above.pop();
+                names.pop();
             }
             continue;
         }
@@ -52,7 +74,10 @@ pub fn find(
         };
         match found {
             None => return Err(PathError::Missing),
-            Some(Node::Directory(dir)) => above.push(dir),
+            Some(Node::Directory(dir)) => {
+                above.push(dir);
+                names.push(name);
+            }
             Some(Node::Symlink(link)) if !left.is_empty() || follow_last => {
                 links += 1;
                 if links > MAX_LINKS {
@@ -63,7 +88,10 @@ pub fn find(
                     left.push_front(part);
                 }
             }
-            Some(node) if left.is_empty() => return Ok(node),
+            Some(node) if left.is_empty() => {
+                names.push(name);
+                return Ok((names, node));
+            }
             Some(_) => {
                 let e = Error::new(ErrorKind::NotDirectory, "not a directory");
                 return Err(PathError::Failed(e));
@@ -71,5 +99,5 @@ pub fn find(
         }
     }
     let last = above.pop().map(Node::Directory);
-    last.ok_or(PathError::Missing)
+    Ok((names, last.ok_or(PathError::Missing)?))
 }

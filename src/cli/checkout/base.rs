@@ -43,7 +43,7 @@ impl BaseStore {
         let reach = Reach::of(checkouts.store(), options.external).with(checkouts.dir());
         let h5 = H5::workers(reach);
         let context = Arc::new(Context::new(h5, options));
-        let base = formats::open(checkouts.store(), &context, &formats::registry())?;
+        let base = formats::open(checkouts.store(), &context, &formats::registry(), || true)?;
         Ok(Self { context, base })
     }
 
@@ -140,6 +140,9 @@ fn head(content: &dyn Content) -> Result<String> {
 /// Describes a directory by its members.
 fn members(dir: &dyn Directory) -> Result<String> {
     let listing = dir.list()?;
+    if dir.is_store() {
+        return Ok(format!("{} store", dir.format()?));
+    }
     if listing.is_empty() {
         return Ok("empty group".to_owned());
     }

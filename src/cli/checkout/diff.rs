@@ -1,6 +1,7 @@
 //! `npyfs checkout diff`: lists what a checkout changes of the store.
 
 use std::collections::HashSet;
+use std::path::{Component, Path};
 
 use super::base::{BaseStore, describe, forms};
 use super::changes::{ChangeKind, Changes};
@@ -17,17 +18,42 @@ const MOST_FILES: usize = 20;
 /// The number of times that the list is made, as somebody may write in the checkout meanwhile.
 const TRIES: usize = 10;
 
+/// The part of a store that is looked at, by the key of its directory; empty for all.
+struct Part(String);
+
+impl Part {
+    fn of(inside: Option<&Path>) -> Self {
+        let path = inside.unwrap_or(Path::new(""));
+        let names = path.components().filter_map(|part| match part {
+            Component::Normal(name) => Some(name.to_string_lossy()),
+            _ => None,
+        });
+        Self(names.collect::<Vec<_>>().join("/"))
+    }
+
+    /// Returns whether a change at a key changes something here: at it, below it, or above it.
+    fn concerns(&self, key: &str) -> bool {
+        let is_in = |key: &str, above: &str| {
+            let rest = key.strip_prefix(above);
+            above.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        is_in(key, &self.0) || is_in(&self.0, key)
+    }
+}
+
 /// Runs the command.
 pub(super) fn diff(
     which: &CheckoutArgs,
     name: Option<&str>,
     format: OutputFormat,
 ) -> Result<(), CliError> {
-    let found = which.find(name)?;
+    let (whole, inside) = which.whole();
+    let part = Part::of(inside.as_deref());
+    let found = whole.find(name)?;
     let mut tries = 0;
     let (changes, misfits, unread) = loop {
         let summary = found.checkouts.find(found.name()?).map_err(refused)?;
-        let listed = list(&found, &summary, format)?;
+        let listed = list(&found, &summary, &part, format)?;
         tries += 1;
         // What was replaced meanwhile has another file now.
         let now = found.checkouts.find(found.name()?).map_err(refused)?;
@@ -53,6 +79,7 @@ pub(super) fn diff(
 fn list(
     found: &Selected,
     summary: &Summary,
+    part: &Part,
     format: OutputFormat,
 ) -> Result<(Changes, Vec<Misfit>, usize), CliError> {
     let checkouts = &found.checkouts;
@@ -70,7 +97,12 @@ fn list(
     let mut changes = Changes::new(format);
     // Those of which something cannot be read: the others are listed all the same.
     let mut unread = 0;
-    for (key, stored) in &summary.changes.entries {
+    for (key, stored) in summary
+        .changes
+        .entries
+        .iter()
+        .filter(|(key, _)| part.concerns(key))
+    {
         if own.contains(key.as_str()) {
             continue;
         }
@@ -121,7 +153,9 @@ fn list(
     }
     let waiting = found.waiting.clone().unwrap_or_else(|| {
         let kept = summary.changes.incomplete.values();
-        kept.map(line_of).collect()
+        kept.filter(|kept| part.concerns(&kept.object))
+            .map(line_of)
+            .collect()
     });
     changes.incomplete = waiting;
     if let Some(begun) = &summary.changes.begun {

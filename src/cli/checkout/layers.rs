@@ -20,6 +20,7 @@ use crate::cli::progress::Progress;
 use crate::cli::{CliError, place, say};
 use crate::error::{Error, ErrorKind};
 use crate::formats;
+use crate::formats::place::StorePlace;
 use crate::io::storage::Disk;
 use crate::mount::fuse::table;
 use crate::printable;
@@ -54,6 +55,14 @@ pub(super) struct Selected {
 impl CheckoutArgs {
     /// Finds the checkouts of the store. If it is given by a mount point, the name is that of the mounted checkout.
     pub(super) fn find(&self, name: Option<&str>) -> Result<Selected, CliError> {
+        let place = StorePlace::of(&self.store);
+        if place.inside.is_some() {
+            return Err(CliError::usage(format!(
+                "{}: a checkout is one of the whole store: say {}",
+                self.store.display(),
+                place.store.display()
+            )));
+        }
         let shown = self.store.display();
         let fail = |e: &dyn std::fmt::Display| CliError::store(format!("{shown}: {e}"));
         let path = table::resolve(&self.store).map_err(|e| fail(&e))?;
@@ -70,6 +79,13 @@ impl CheckoutArgs {
             name: name.map(str::to_owned),
             waiting: None,
         })
+    }
+
+    /// Returns the arguments for the whole store, and the path of the directory in it that was named.
+    pub(super) fn whole(&self) -> (Self, Option<PathBuf>) {
+        let StorePlace { store, inside } = StorePlace::of(&self.store);
+        let checkouts = self.checkouts.clone();
+        (Self { checkouts, store }, inside)
     }
 
     /// Returns the checkouts of a store.

@@ -21,6 +21,7 @@ use crate::hdf5::H5;
 use crate::options::FsOptions;
 use crate::tree::Directory;
 use crate::tree::control::Control;
+use crate::tree::subtree::Subtree;
 
 /// The files of a mount, and the operations on them.
 struct ShownFiles {
@@ -44,6 +45,11 @@ impl ShownFiles {
     }
 }
 
+/// Returns whether a directory without a store may get some from its checkouts: there are any.
+fn begins(checkouts: &Checkouts) -> bool {
+    checkouts.list().is_ok_and(|(all, _)| !all.is_empty())
+}
+
 impl Fs {
     /// Opens a store, a file or a directory, with what is committed on top.
     pub fn open(
@@ -53,10 +59,17 @@ impl Fs {
         formats: &Registry,
         checkouts: &Checkouts,
     ) -> std::result::Result<Self, OpenError> {
-        Self::open_as(store, h5, options, formats, |base, context| {
-            let root = layers::committed(base, context, formats, checkouts)?;
-            Ok(ShownFiles::read_only(root))
-        })
+        Self::open_as(
+            store,
+            h5,
+            options,
+            formats,
+            || begins(checkouts),
+            |base, context| {
+                let root = layers::committed(base, context, formats, checkouts)?;
+                Ok(ShownFiles::read_only(root))
+            },
+        )
     }
 
     /// Opens a store as it was when a commit had been made: `at` is its id, or the beginning of that. A repository, which
@@ -69,16 +82,23 @@ impl Fs {
         checkouts: &Checkouts,
         at: &str,
     ) -> std::result::Result<Self, OpenError> {
-        Self::open_as(store, h5, options, formats, |base, context| {
-            if base.handle().is_some() {
-                let why = "this store keeps its commits itself, and shows them all";
-                return Err(Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why));
-            }
-            let layers = checkouts.committed_at(at)?;
-            Ok(ShownFiles::read_only(
-                layers::over(base, context, formats, layers).root(),
-            ))
-        })
+        Self::open_as(
+            store,
+            h5,
+            options,
+            formats,
+            || begins(checkouts),
+            |base, context| {
+                if base.handle().is_some() {
+                    let why = "this store keeps its commits itself, and shows them all";
+                    return Err(Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why));
+                }
+                let layers = checkouts.committed_at(at)?;
+                Ok(ShownFiles::read_only(
+                    layers::over(base, context, formats, layers).root(),
+                ))
+            },
+        )
     }
 
     /// Opens a store as `open` does, with the checkout `name` on top, which nobody can write meanwhile. A repository shows what is staged
@@ -91,24 +111,31 @@ impl Fs {
         checkouts: &Checkouts,
         name: &str,
     ) -> std::result::Result<Self, OpenError> {
-        Self::open_as(store, h5, options, formats, |base, context| {
-            checkouts::check_name(name)?;
-            if base.handle().is_some() {
-                return Ok(ShownFiles::read_only(base));
-            }
-            let seen = checkouts.open_to_read(name)?;
-            let dir = seen
-                .layers
-                .last()
-                .map(|layer| layer.dir.path().to_string_lossy());
-            let read = json!({ "name": name, "dir": dir, "read_only": true });
-            Ok(ShownFiles {
-                read: Some(read),
-                root: layers::over(base, context, formats, seen.layers).root(),
-                writer: None,
-                held: seen.held,
-            })
-        })
+        Self::open_as(
+            store,
+            h5,
+            options,
+            formats,
+            || begins(checkouts),
+            |base, context| {
+                checkouts::check_name(name)?;
+                if base.handle().is_some() {
+                    return Ok(ShownFiles::read_only(base));
+                }
+                let seen = checkouts.open_to_read(name)?;
+                let dir = seen
+                    .layers
+                    .last()
+                    .map(|layer| layer.dir.path().to_string_lossy());
+                let read = json!({ "name": name, "dir": dir, "read_only": true });
+                Ok(ShownFiles {
+                    read: Some(read),
+                    root: layers::over(base, context, formats, seen.layers).root(),
+                    writer: None,
+                    held: seen.held,
+                })
+            },
+        )
     }
 
     /// Opens a store as `open` does, in a checkout: what is written goes to the layer `name`.
@@ -120,26 +147,33 @@ impl Fs {
         checkouts: &Checkouts,
         name: &str,
     ) -> std::result::Result<Self, OpenError> {
-        Self::open_as(store, h5, options, formats, |base, context| {
-            let mut own = None;
-            for format in formats.iter() {
-                own = format.target(&base, checkouts, name)?;
-                if own.is_some() {
-                    break;
+        Self::open_as(
+            store,
+            h5,
+            options,
+            formats,
+            || true,
+            |base, context| {
+                let mut own = None;
+                for format in formats.iter() {
+                    own = format.target(&base, checkouts, name)?;
+                    if own.is_some() {
+                        break;
+                    }
                 }
-            }
-            let target = match own {
-                Some(target) => target,
-                None => Arc::new(LayerTarget::open(base, context, formats, checkouts, name)?),
-            };
-            let writer = Arc::new(Writer::new(target));
-            Ok(ShownFiles {
-                root: writer.root(),
-                writer: Some(writer),
-                held: None,
-                read: None,
-            })
-        })
+                let target = match own {
+                    Some(target) => target,
+                    None => Arc::new(LayerTarget::open(base, context, formats, checkouts, name)?),
+                };
+                let writer = Arc::new(Writer::new(target));
+                Ok(ShownFiles {
+                    root: writer.root(),
+                    writer: Some(writer),
+                    held: None,
+                    read: None,
+                })
+            },
+        )
     }
 
     fn open_as(
@@ -147,12 +181,23 @@ impl Fs {
         h5: H5,
         options: FsOptions,
         formats: &Registry,
+        may_be_empty: impl FnOnce() -> bool,
         show: impl FnOnce(Arc<dyn Directory>, &Arc<Context>) -> Result<ShownFiles>,
     ) -> std::result::Result<Self, OpenError> {
         let context = Arc::new(Context::new(h5, options));
-        let opened = formats::open(store, &context, formats).and_then(|base| show(base, &context));
+        let opened = formats::open(store, &context, formats, may_be_empty)
+            .and_then(|base| show(base, &context));
         let shown = opened.map_err(|e| OpenError(e.message))?;
         let ShownFiles { root, writer, .. } = shown;
+        let lists_names = root.handle().is_some();
+        let (above, root) = match &context.options.subpath {
+            None => (Vec::new(), root),
+            Some(path) => {
+                let found = Subtree::find(&root, path);
+                let found = found.map_err(|e| OpenError(e.about(store.display()).message))?;
+                (found.names, found.root)
+            }
+        };
         let status: Option<Arc<dyn Fn() -> _ + Send + Sync>> = match (writer.clone(), shown.read) {
             (Some(writer), _) => Some(Arc::new(move || writer.status())),
             (None, Some(read)) => Some(Arc::new(move || read.clone())),
@@ -171,6 +216,8 @@ impl Fs {
             formats: formats.clone(),
             context,
             root,
+            above,
+            lists_names,
             control,
             inodes: Mutex::default(),
             files: RwLock::default(),

@@ -35,20 +35,24 @@ impl Fs {
         writer.is_some_and(|writer| writer.target.stores_quickly())
     }
 
-    /// The names that lead to an inode.
+    /// The names that lead to an inode in the whole store.
     pub(in crate::mount::fs) fn names(&self, ino: u64) -> Result<Path> {
         if ino == ROOT_INO {
-            return Ok(Vec::new());
+            return Ok(self.above.clone());
         }
         let names = self.inodes().names(ino);
-        names.ok_or_else(|| Error::new(ErrorKind::Stale, "no such inode"))
+        let names = names.ok_or_else(|| Error::new(ErrorKind::Stale, "no such inode"))?;
+        Ok([&self.above[..], &names].concat())
     }
 
     /// The path of a name in a directory that may be changed.
     pub(super) fn path_in(&self, parent: u64, name: &OsStr) -> Result<Path> {
         let mut path = self.names(parent)?;
         path.push(name.as_bytes().to_vec());
-        if path.first().is_some_and(|first| first == control::NAME) {
+        if path
+            .get(self.above.len())
+            .is_some_and(|first| first == control::NAME)
+        {
             return Err(refused(libc::EPERM, "nothing can be written in .npyfs"));
         }
         Ok(path)
