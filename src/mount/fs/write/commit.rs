@@ -219,7 +219,8 @@ impl Writer {
                 }
                 let parent = &path[..path.len().saturating_sub(1)];
                 if !place.member.is_empty() {
-                    self.pending.settle_stored(top(&path, &place));
+                    let empty = self.unstored_directories(top(&path, &place))?;
+                    self.pending.settle_stored(top(&path, &place), &empty);
                     self.leave_unseen(top(&path, &place), &before)?;
                 } else if matches!(self.pending.get(parent), Some(PendingEntry::Directory(_))) {
                     // Something is stored in it now.

@@ -9,6 +9,7 @@ use serde_json::{Value as Json, json};
 
 use super::Flags;
 use super::body::{Body, BodyState, ScratchFile};
+use super::twins::file_beside;
 use crate::checkout::target::Target;
 use crate::error::Result;
 use crate::hdf5::Attribute;
@@ -199,18 +200,23 @@ impl Pending {
 
     /// Forgets what is hidden, and directories, at a path and below it.
     pub(super) fn settle(&self, path: &[Vec<u8>]) {
-        let gone = |at: &Path, entry: &PendingEntry| {
-            at.starts_with(path) && !matches!(entry, PendingEntry::File(_))
+        let twin = file_beside(path);
+        let gone = |at: &Path, entry: &PendingEntry| match entry {
+            PendingEntry::File(_) => false,
+            PendingEntry::Unwritten if Some(at) == twin.as_ref() => true,
+            _ => at.starts_with(path),
         };
         self.entries().retain(|at, entry| !gone(at, entry));
         self.renew();
     }
 
-    /// Forgets as `settle` does, where something is stored now: forms of it that nobody wrote stay as they are.
-    pub(super) fn settle_stored(&self, path: &[Vec<u8>]) {
-        let gone = |at: &Path, entry: &PendingEntry| {
-            at.starts_with(path)
-                && matches!(entry, PendingEntry::Hidden | PendingEntry::Directory(_))
+    /// Forgets as `settle` does, where something is stored now: forms of it that nobody wrote stay as they are, and so do
+    /// the directories `empty`, whose members may follow.
+    pub(super) fn settle_stored(&self, path: &[Vec<u8>], empty: &[Path]) {
+        let gone = |at: &Path, entry: &PendingEntry| match entry {
+            PendingEntry::Hidden => at.starts_with(path),
+            PendingEntry::Directory(_) => at.starts_with(path) && !empty.contains(at),
+            PendingEntry::File(_) | PendingEntry::Unwritten => false,
         };
         self.entries().retain(|at, entry| !gone(at, entry));
         self.renew();

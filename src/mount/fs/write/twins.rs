@@ -43,7 +43,25 @@ pub(super) fn is_replaced(path: &[Vec<u8>], depth: usize, written: &BTreeSet<Pat
     })
 }
 
+/// The file that a directory is another form of.
+pub(super) fn file_beside(directory: &[Vec<u8>]) -> Option<Path> {
+    let mut file = directory.to_vec();
+    file.last_mut()?.extend_from_slice(FILE);
+    Some(file)
+}
+
 impl Writer {
+    /// Returns the directories that were made at a path or below it, and of which nothing is stored yet.
+    pub(super) fn unstored_directories(&self, top: &[Vec<u8>]) -> Result<Vec<Path>> {
+        let mut unstored = Vec::new();
+        for (path, entry) in self.pending.below(top) {
+            if matches!(entry, PendingEntry::Directory(_)) && self.stored(&path)?.is_none() {
+                unstored.push(path);
+            }
+        }
+        Ok(unstored)
+    }
+
     /// Returns true if a scratch file is byte for byte what is stored at its path.
     pub(super) fn is_unchanged(&self, path: &[Vec<u8>], body: &Arc<Body>) -> Result<bool> {
         let Some(Node::File(file)) = self.stored(path)? else {
@@ -55,20 +73,31 @@ impl Writer {
         Ok(same(&*stored, &Written::new(body)?).unwrap_or(false))
     }
 
-    /// Everything that is shown below a path.
+    /// Everything that is shown below a path, and as the file beside it.
     pub(super) fn shown_below(&self, top: &[Vec<u8>]) -> Result<BTreeSet<Path>> {
         let mut all = Vec::new();
         if let Some(Node::Directory(dir)) = self.merged(top)? {
             below(&*dir, &mut top.to_vec(), &mut all)?;
         }
+        if let Some(file) = file_beside(top)
+            && self.shown(&file)?.is_some()
+        {
+            all.push(file);
+        }
         Ok(all.into_iter().collect())
     }
 
-    /// Hides what is stored below a path now and was not shown before: it follows from what was written.
+    /// Hides what is stored below a path now, or as the file beside it, and was not shown before: it follows from what was
+    /// written.
     pub(super) fn leave_unseen(&self, top: &[Vec<u8>], before: &BTreeSet<Path>) -> Result<()> {
         let mut all = Vec::new();
         if let Some(Node::Directory(dir)) = self.stored(top)? {
             below(&*dir, &mut top.to_vec(), &mut all)?;
+        }
+        if let Some(file) = file_beside(top)
+            && self.stored(&file)?.is_some()
+        {
+            all.push(file);
         }
         all.retain(|path| !before.contains(path));
         let mut entries = self.pending.entries();
