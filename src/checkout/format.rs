@@ -180,13 +180,21 @@ pub trait Format: Send + Sync {
     fn create(&self, new: &NewStore) -> Result<()> {
         new.without_axes()?;
         new.without_author()?;
-        new.write_file(|_| {
-            let mut file = NewFile::default();
-            // The root group, which there is in any case.
-            file.mark(&[], Vec::new());
-            self.mark_file(&mut file);
-            Ok(file)
-        })
+        new.write_file(|base| self.begin(base))
+    }
+
+    /// Returns the HDF5 file that an empty store of this format is. EOPNOTSUPP if it is none.
+    fn begin(&self, _base: &dyn Base) -> Result<NewFile> {
+        let mut file = NewFile::default();
+        // The root group, which there is in any case.
+        file.mark(&[], Vec::new());
+        self.mark_file(&mut file);
+        Ok(file)
+    }
+
+    /// Returns the endings of names of files by which an empty store is known to be one of this format.
+    fn endings(&self) -> &'static [&'static str] {
+        &[]
     }
 
     /// Writes demonstration stores into a directory; each path, and whether it was written. What is there is left alone.

@@ -36,6 +36,10 @@ pub struct StoredObject {
     /// The state of the store that it was written against; `None`: by a version that did not remember it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<Box<Against>>,
+    /// The name of the format of which the file is an empty store, to which all objects below its key belong; `None`: it is an
+    /// object of a store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begins: Option<String>,
     /// Fields of newer versions, kept as they are.
     #[serde(flatten)]
     pub other: serde_json::Map<String, serde_json::Value>,
@@ -53,6 +57,24 @@ pub struct ObjectChange {
     /// The new file; `None`: the object was deleted.
     #[serde(deserialize_with = "Option::deserialize")]
     pub stored: Option<StoredObject>,
+    /// Names of what a reader must know to understand it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    needs: Vec<String>,
+}
+
+impl ObjectChange {
+    /// Returns the record that says what stands at a path from now on; `None`: nothing.
+    pub fn new(path: &str, stored: Option<StoredObject>) -> Self {
+        let begins = stored
+            .as_ref()
+            .is_some_and(|stored| stored.begins.is_some());
+        let needs = begins.then(|| record_log::BEGUN.to_owned());
+        Self {
+            path: path.to_owned(),
+            stored,
+            needs: needs.into_iter().collect(),
+        }
+    }
 }
 
 /// An object that is as it was before some commit.
@@ -297,10 +319,8 @@ impl IndexChanges {
         };
         for (commits, path) in paths {
             begin(commits, &mut lines);
-            lines.push(IndexLine::Change(ObjectChange {
-                path: path.clone(),
-                stored: self.entries.get(path).cloned().flatten(),
-            }));
+            let stored = self.entries.get(path).cloned().flatten();
+            lines.push(IndexLine::Change(ObjectChange::new(path, stored)));
         }
         begin(self.commits, &mut lines);
         let restored = self.restored.iter();

@@ -201,7 +201,10 @@ impl Layer {
         let (part, whole) = (file_name(number, UNFINISHED), file_name(number, FINISHED));
         let storage = &*self.storage;
         let mut new = new.clone();
-        new.mark_root(NewAttribute::int(object::TIME, nanoseconds(time)));
+        // A store has none of its own.
+        if new.begins.is_none() {
+            new.mark_root(NewAttribute::int(object::TIME, nanoseconds(time)));
+        }
         let dir = &self.dir;
         let finished = object::write((dir, &part), &new, &self.creator, storage);
         let finished = finished.and_then(|file| {
@@ -221,6 +224,7 @@ impl Layer {
             time: nanoseconds(time),
             size: new.size,
             against: new.against,
+            begins: new.begins.map(str::to_owned),
             ..StoredObject::default()
         };
         Ok((stored, file))
@@ -241,10 +245,7 @@ impl Layer {
     }
 
     fn change(&self, path: &str, stored: Option<StoredObject>, file: Option<File>) -> Result<()> {
-        let record = ObjectChange {
-            path: path.to_owned(),
-            stored,
-        };
+        let record = ObjectChange::new(path, stored);
         if self.deferred.load(Ordering::Acquire) {
             let mut pending = self.pending();
             pending.change(record, file)?;
@@ -267,10 +268,7 @@ impl Layer {
             let mut pending = self.pending();
             pending.check()?;
             for (path, stored, file) in changes {
-                let record = ObjectChange {
-                    path: path.to_owned(),
-                    stored,
-                };
+                let record = ObjectChange::new(path, stored);
                 settled.push(pending.change(record, file)?);
             }
         }

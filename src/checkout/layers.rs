@@ -1,6 +1,7 @@
 //! The layers of a store as the target of a writable mount: what is finished goes into the layer of one
 //! checkout, and the view shows it.
 
+mod begin;
 mod group;
 mod path;
 
@@ -141,6 +142,10 @@ impl LayerTarget {
         let depth = self.store_depth(&self.view.shown(object))?;
         let names: Vec<&str> = object.split('/').take(depth).collect();
         let store = names.join("/");
+        // What a layer begins is nothing that could be another store some day.
+        if self.view.is_begun(&store) {
+            return Ok(());
+        }
         self.layer.know(&store, || match self.view.store(&store) {
             Some(dir) => StoreIdentity::of(&dir, &*self.view, self.view.formats()),
             None => Err(Error::new(ErrorKind::NotFound, "the store is gone")),
@@ -325,7 +330,9 @@ impl Target for LayerTarget {
 
     fn make_directory(&self, path: &PathNames, time: SystemTime) -> Result<Made> {
         let above = path.split_last().map_or(&[][..], |(_, above)| above);
-        let depth = self.store_depth(above)?;
+        let Some(depth) = self.view.store_depth(above) else {
+            return self.begin_store(path, time);
+        };
         self.check_names(&path[depth..], "")?;
         if self.composite(depth, path)?.is_some() {
             return Ok(Made::Scratch);

@@ -39,6 +39,8 @@ pub struct NewFile {
     pub size: Option<u64>,
     /// The state of the store that it is written against.
     pub against: Option<Box<Against>>,
+    /// The name of the format of which it is an empty store.
+    pub begins: Option<&'static str>,
 }
 
 impl NewFile {

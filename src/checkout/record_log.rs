@@ -1,13 +1,11 @@
 //! A text file that only ever grows by whole lines, each a record.
 //!
-//! After the first line, which says what the file is, each line is a checksum (CRC-32 in eight hexadecimal
-//! digits), a space and a record as JSON. A line that is complete and synced is what makes a change happen:
-//! a line cut off at the end never happened, and a bad one in the middle is damage. Who adds lines holds a
-//! lock that this file knows nothing of; who reads needs none.
+//! After the first line, which says what the file is, each line is a checksum (CRC-32 in eight hexadecimal digits), a space and
+//! a record as JSON. A line that is complete and synced is what makes a change happen: a line cut off at the end never happened,
+//! and a bad one in the middle is damage. Who adds lines holds a lock that this file knows nothing of; who reads needs none.
 //!
-//! `docs/checkout-format.md` has the format byte by byte. A file of an older form is read as it is, and gets the first
-//! line of the current one before anything is added to it. One of a newer form, and a record that says that it
-//! needs what this program does not know, are refused.
+//! `docs/checkout-format.md` has the format byte by byte. A file of an older form is read as it is, and gets the first line of
+//! the current one before anything is added to it. One of a newer form, and a record that needs what is unknown, are refused.
 
 use std::fs::File;
 use std::io::Read;
@@ -72,7 +70,7 @@ impl LogForm {
     }
 }
 
-/// A record of a file, as JSON on one line.
+/// A record, as JSON on one line.
 pub trait LogRecord: Sized {
     /// Reads the JSON of a line whose checksum is right.
     fn parse(json: &str) -> std::result::Result<Self, serde_json::Error>;
@@ -81,10 +79,12 @@ pub trait LogRecord: Sized {
     fn print(&self) -> std::result::Result<String, serde_json::Error>;
 }
 
-/// The feature that records need that restore what was there before a commit: the only one that is known.
+/// The feature of records that restore what was there before a commit.
 pub const RESTORED: &str = "restored";
+/// The feature of records of files that are stores.
+pub const BEGUN: &str = "begun";
 
-/// A field that any record may have: names of the features that a reader must know to understand it.
+/// The features that a reader of a record must know.
 #[derive(Deserialize)]
 struct LogNeeds {
     #[serde(default)]
@@ -301,12 +301,12 @@ fn whole(line: &[u8]) -> Option<&str> {
     std::str::from_utf8(json).ok()
 }
 
-/// A line that somebody wrote to its end, and that means nothing here, is another program's: it must not be taken
-/// for one that never happened.
+/// A line that was written to its end and means nothing here is another program's, and none that never happened.
 fn parse<T: LogRecord>(json: &str) -> Result<T> {
     let strange = |e: serde_json::Error| unknown(format!("no record that is known: {e}"));
     let LogNeeds { needs } = serde_json::from_str(json).map_err(strange)?;
-    if let Some(strange) = needs.iter().find(|name| **name != RESTORED) {
+    let is_known = |name: &&String| [RESTORED, BEGUN].contains(&name.as_str());
+    if let Some(strange) = needs.iter().find(|name| !is_known(name)) {
         let why = format!("written by a newer npyfs: the record needs {strange}");
         return Err(unknown(why));
     }

@@ -15,7 +15,7 @@ mod laid_axes;
 mod object;
 mod said;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::SystemTime;
 
@@ -50,6 +50,8 @@ pub struct View {
     /// The layers, lowest first, and what was asked of the store for them. Locked before `objects`.
     pile: Mutex<Pile>,
     objects: RwLock<Objects>,
+    /// Keys at which layers begin stores.
+    begun: RwLock<Arc<BTreeSet<Vec<u8>>>>,
 }
 
 /// The objects of all layers together.
@@ -73,6 +75,7 @@ impl View {
             formats: formats.clone(),
             pile: Mutex::default(),
             objects: RwLock::default(),
+            begun: RwLock::default(),
         })
     }
 
@@ -103,6 +106,7 @@ impl View {
     pub fn add_layers(&self, layers: impl IntoIterator<Item = LayerFiles>) {
         let mut pile = self.pile();
         pile.layers.extend(layers);
+        self.note_begun(&pile);
         self.lay(&mut pile);
     }
 
@@ -162,11 +166,17 @@ impl View {
     pub fn put(&self, key: &str, stored: &StoredObject, is_directory: bool) {
         let mut pile = self.pile();
         pile.misfits.retain(|misfit| misfit.key != key);
-        let Some((at, layer)) = pile.uppermost() else {
+        let Some((_, layer)) = pile.uppermost() else {
             return;
         };
         let entry = LayerEntry::Stored(stored.clone());
         layer.entries.insert(key.to_owned(), entry);
+        if stored.begins.is_some() {
+            self.note_begun(&pile);
+        }
+        let Some((at, layer)) = pile.uppermost() else {
+            return;
+        };
         let object = self.object_of(layer, (&layer.dir, at), key, stored);
         let time = object.origin.time;
         let mut objects = self.objects_mut();
@@ -180,6 +190,9 @@ impl View {
         pile.misfits.retain(|misfit| misfit.key != key);
         if let Some((_, layer)) = pile.uppermost() {
             layer.entries.insert(key.to_owned(), LayerEntry::Deleted);
+        }
+        if self.is_begun(key) {
+            self.note_begun(&pile);
         }
         self.objects_mut()
             .set(key.as_bytes(), Said::Deleted, SystemTime::now(), true);
@@ -198,6 +211,7 @@ impl View {
             file: stored.name(),
             files: self.files.clone(),
             inside: self.inside(key),
+            store: stored.begins.as_ref().and_then(|_| self.shown(key).pop()),
             origin: origin(layer, stored.time),
             at,
             seen: at,
@@ -277,17 +291,42 @@ impl View {
 
     /// Returns how many names of a path lead to the store that it is in; `None` if it is in none.
     pub fn store_depth(&self, names: &[Vec<u8>]) -> Option<usize> {
-        let mut dir = self.base.clone();
-        for (depth, name) in names.iter().enumerate() {
-            if dir.is_store() {
+        let begun = self.begun();
+        let mut dir = Some(self.base.clone());
+        let mut key = Vec::new();
+        for depth in 0..=names.len() {
+            if dir.as_ref().is_some_and(|dir| dir.is_store()) || begun.contains(&key) {
                 return Some(depth);
             }
-            match dir.lookup(name) {
-                Ok(Some(Node::Directory(below))) => dir = below,
-                _ => return None,
+            if dir.is_none() && begun.is_empty() {
+                return None;
             }
+            let name = names.get(depth)?;
+            key = join(&key, &self.key_name(name));
+            dir = match dir.map(|dir| dir.lookup(name)) {
+                Some(Ok(Some(Node::Directory(below)))) => Some(below),
+                _ => None,
+            };
         }
-        dir.is_store().then_some(names.len())
+        None
+    }
+
+    fn begun(&self) -> Arc<BTreeSet<Vec<u8>>> {
+        self.begun.read().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    /// Returns whether a layer begins a store at a key.
+    pub fn is_begun(&self, key: &str) -> bool {
+        self.begun().contains(key.as_bytes())
+    }
+
+    /// Looks for the stores that layers begin.
+    fn note_begun(&self, pile: &Pile) {
+        let entries = pile.layers.iter().flat_map(|layer| &layer.entries);
+        let begins = |entry: &LayerEntry| entry.stored().is_some_and(|s| s.begins.is_some());
+        let begun = entries.filter(|(_, entry)| begins(entry));
+        let begun = begun.map(|(key, _)| key.clone().into_bytes()).collect();
+        *self.begun.write().unwrap_or_else(|e| e.into_inner()) = Arc::new(begun);
     }
 }
 

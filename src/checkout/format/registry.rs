@@ -99,6 +99,24 @@ impl Registry {
         self.iter().filter_map(|format| format.attribute_holder())
     }
 
+    /// Returns the format of an empty store with a name: the one that `kind` leaves, or else the one that it ends in; `None`: stores
+    /// have no such names.
+    pub fn begun_as(&self, kind: Option<&str>, name: &[u8]) -> Option<&Arc<dyn Format>> {
+        let ends = |ending: &&str| {
+            let stem = name.strip_suffix(ending.as_bytes());
+            stem.is_some_and(|stem| !stem.is_empty())
+        };
+        let mut formats = self.iter();
+        let meant = formats.find(|format| format.endings().iter().any(ends))?;
+        Some(kind.map_or(meant, |kind| self.named(kind)))
+    }
+
+    /// Returns the endings of names by which directories begin stores, as people read them.
+    pub fn endings(&self) -> String {
+        let endings = self.iter().rev().flat_map(|format| format.endings());
+        endings.copied().collect::<Vec<_>>().join(", ")
+    }
+
     /// Returns the format of a store that has a staging area, and what people call it; `None`: the store has none.
     pub fn staged(&self, store: &Path) -> Option<(&Arc<dyn Format>, &'static str)> {
         let mut with = self

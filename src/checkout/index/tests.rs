@@ -11,10 +11,7 @@ fn record(path: &str, file: Option<u64>) -> ObjectChange {
         time: -5,
         ..StoredObject::default()
     });
-    ObjectChange {
-        path: path.into(),
-        stored,
-    }
+    ObjectChange::new(path, stored)
 }
 
 fn open(dir: &Path) -> Result<Index> {

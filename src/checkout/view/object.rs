@@ -68,6 +68,8 @@ pub struct LayerObject {
     pub file: String,
     /// The files of layers that are open.
     pub files: Arc<OpenFiles>,
+    /// The name by which its file is shown as a store, if it is one as a whole.
+    pub store: Option<Vec<u8>>,
     /// The names that lead to it in that file.
     pub inside: Vec<Vec<u8>>,
     /// The time at which it was written, and the checkout it was written in; or those of its return.
@@ -132,6 +134,9 @@ impl LayerObject {
 
     /// All forms that the object is shown in.
     pub fn entries(self: &Arc<Self>) -> Result<Vec<(Vec<u8>, Node)>> {
+        if let Some(name) = &self.store {
+            return Ok(vec![(name.clone(), self.root())]);
+        }
         if let (Some(size), Some(last)) = (self.size, self.inside.last()) {
             let name = [last, &b".npy"[..]].concat();
             let file = self.unopened(&name, size);
@@ -152,6 +157,9 @@ impl LayerObject {
 
     /// The form of a name.
     pub fn find(self: &Arc<Self>, name: &[u8]) -> Result<Option<Node>> {
+        if let Some(own) = &self.store {
+            return Ok((own == name).then(|| self.root()));
+        }
         if let (Some(size), Some(last)) = (self.size, self.inside.last()) {
             let own = name.strip_suffix(b".npy") == Some(last);
             return Ok(own.then(|| self.unopened(name, size)));
@@ -160,6 +168,11 @@ impl LayerObject {
             return Ok(None);
         };
         dir.lookup(name)
+    }
+
+    /// The store that its file is.
+    fn root(&self) -> Node {
+        Node::Directory(self.files.root(&self.dir, &self.file))
     }
 
     /// A file whose size is known.

@@ -9,6 +9,7 @@ use super::{Groups, check, demo, encode};
 use crate::checkout::encode::{Base, ObjectKey, Plan};
 use crate::checkout::format::{Depth, Format};
 use crate::checkout::new_store::NewStore;
+use crate::checkout::object::NewFile;
 use crate::checkout::target::Part;
 use crate::dataset::opened::OpenStore;
 use crate::error::Result;
@@ -87,6 +88,14 @@ impl Format for Daf {
     fn create(&self, new: &NewStore) -> Result<()> {
         new.without_author()?;
         new.write_file(|base| encode::begin(base, &new.axes))
+    }
+
+    fn begin(&self, base: &dyn Base) -> Result<NewFile> {
+        encode::begin(base, &[])
+    }
+
+    fn endings(&self) -> &'static [&'static str] {
+        &[".h5df"]
     }
 
     fn demonstrate(&self, dir: &Path, _program: Option<&Path>) -> Result<Vec<(PathBuf, bool)>> {

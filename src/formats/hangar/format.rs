@@ -16,6 +16,7 @@ use crate::checkout::checkouts::Checkouts;
 use crate::checkout::encode::{Base, ObjectKey, Plan, invalid, unsupported};
 use crate::checkout::format::{Format, Verified, VerifyReport};
 use crate::checkout::new_store::NewStore;
+use crate::checkout::object::NewFile;
 use crate::checkout::staging::Staging;
 use crate::checkout::target::{Part, Target};
 use crate::dataset::context::Context;
@@ -72,6 +73,10 @@ impl Format for Hangar {
         };
         let author = Author::new(name, email)?;
         new.write_directory(|top| create(top, &author, new.program).map(drop))
+    }
+
+    fn begin(&self, _base: &dyn Base) -> Result<NewFile> {
+        Err(unsupported("a Hangar repository is no HDF5 file"))
     }
 
     fn demonstrate(&self, dir: &Path, program: Option<&Path>) -> Result<Vec<(PathBuf, bool)>> {

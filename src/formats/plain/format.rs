@@ -38,6 +38,10 @@ impl Format for Plain {
         true
     }
 
+    fn endings(&self) -> &'static [&'static str] {
+        &[".h5", ".hdf5", ".h5fs"]
+    }
+
     fn demonstrate(&self, dir: &Path, _program: Option<&Path>) -> Result<Vec<(PathBuf, bool)>> {
         Ok(vec![write_file(dir.join("plain.h5"), demo::fill)?])
     }

@@ -1,5 +1,6 @@
 //! The plan of an export: the files of the stores, the changes that are theirs, and what cannot come along.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::sync::Arc;
 
 use crate::checkout::checkouts::LayerFiles;
 use crate::checkout::entry::LayerEntry;
-use crate::checkout::format::{FileSet, Registry};
+use crate::checkout::format::{FileSet, Format, Registry};
 use crate::cli::CliError;
 use crate::cli::checkout::base::BaseStore;
 use crate::cli::checkout::layers::{Selected, refused};
@@ -112,9 +113,11 @@ pub(super) fn plan(
                 files.into_iter().map(|path| (path, name.into())).collect()
             }
         };
-        planner.add(String::new(), &root, named)?;
+        let format = planner.formats.of(&*root).map_err(refused)?.clone();
+        planner.add(String::new(), &*format, named)?;
     } else {
         planner.folder(&root, base, &[])?;
+        planner.begun()?;
     }
     Ok(planner.plan)
 }
@@ -165,7 +168,8 @@ impl Planner<'_> {
             let below: PathBuf = names.iter().map(|name| OsStr::from_bytes(name)).collect();
             let path = path.join(OsStr::from_bytes(&name));
             let key = String::from_utf8_lossy(&names.join(&b'/')).into_owned();
-            if self.is_deleted(&key) {
+            // What a layer begins takes the place of what is there.
+            if self.is_deleted(&key) || self.begins(&key).is_some() {
                 continue;
             }
             match &*node {
@@ -185,7 +189,8 @@ impl Planner<'_> {
                             let name = folder.join(path.file_name().unwrap_or_default());
                             (path, name)
                         });
-                        self.add(key, dir, named.collect())?;
+                        let format = self.formats.of(&**dir).map_err(refused)?.clone();
+                        self.add(key, &*format, named.collect())?;
                     }
                     Err(e) => self.plan.lost.push((key, e.message)),
                 },
@@ -201,13 +206,57 @@ impl Planner<'_> {
         last.is_some_and(LayerEntry::is_deletion)
     }
 
+    /// Returns the place of the layer by which a store begins at a key, if the last that says something of it does.
+    fn begins(&self, key: &str) -> Option<usize> {
+        let said = |layer: &LayerFiles| layer.entries.contains_key(key);
+        let at = self.layers.iter().rposition(said)?;
+        let stored = self.layers[at].entries.get(key)?.stored()?;
+        stored.begins.as_ref().map(|_| at)
+    }
+
+    /// Adds the stores that layers begin.
+    fn begun(&mut self) -> Result<(), CliError> {
+        let layers = self.layers;
+        let keys: BTreeSet<&String> = layers.iter().flat_map(|l| l.entries.keys()).collect();
+        for key in keys {
+            let Some(at) = self.begins(key) else { continue };
+            let entry = layers[at].entries.get(key);
+            let file = entry.and_then(|entry| entry.file(&layers[at]));
+            let Some((dir, stored)) = file else { continue };
+            let name = stored.begins.as_deref().unwrap_or_default();
+            let format = self.formats.named(name).clone();
+            // Judged where it is, before it is opened by a path.
+            dir.metadata(&stored.name()).map_err(refused)?;
+            let path = dir.path_of_descriptor().join(stored.name());
+            let name = PathBuf::from(key);
+            let above = name
+                .ancestors()
+                .skip(1)
+                .filter(|above| *above != Path::new(""));
+            let above: Vec<_> = above.map(Path::to_owned).collect();
+            // They may be gone from the store since.
+            for folder in above.into_iter().rev() {
+                if !self.plan.folders.contains(&folder) {
+                    self.plan.folders.push(folder);
+                }
+            }
+            self.add(key.clone(), &*format, vec![(path, name)])?;
+            if let Some(store) = self.plan.stores.last_mut() {
+                // What was there before is not in it.
+                for layer in &mut store.layers[..at] {
+                    layer.entries.clear();
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn add(
         &mut self,
         key: String,
-        dir: &Arc<dyn Directory>,
+        format: &dyn Format,
         files: Vec<(PathBuf, PathBuf)>,
     ) -> Result<(), CliError> {
-        let format = self.formats.of(&**dir).map_err(refused)?;
         let plugins = !format.needs_common_filters();
         let mut store = ExportedStore {
             layers: self.layers.to_vec(),

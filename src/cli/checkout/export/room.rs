@@ -98,8 +98,9 @@ impl Room {
         let top = Path::new("");
         for folder in plan.folders.iter().map(PathBuf::as_path).chain([top]) {
             let dir = File::open(self.dir.join(folder))?;
-            if let Some(base) = &plan.top {
-                Rights::copy_of(&base.join(folder))?.settle(&dir)?;
+            let base = plan.top.as_ref().map(|base| base.join(folder));
+            if let Some(base) = base.filter(|base| base.is_dir()) {
+                Rights::copy_of(&base)?.settle(&dir)?;
             }
             dir.sync_all()?;
         }
