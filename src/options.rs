@@ -59,6 +59,8 @@ pub struct FsOptions {
     pub kind: Option<String>,
     /// The path in the store of the directory that is shown; `None`: all of it.
     pub subpath: Option<PathBuf>,
+    /// The number of files that every set of Arkouda has: one with others is incomplete. `None`: as many as there are.
+    pub locales: Option<u64>,
 }
 
 impl Default for FsOptions {
@@ -75,6 +77,7 @@ impl Default for FsOptions {
             scheduling: true,
             kind: None,
             subpath: None,
+            locales: None,
         }
     }
 }

@@ -94,13 +94,16 @@ def test_a_set_becomes_a_set_of_as_many_files(tmp_path, more):
             assert {p: v for p, v in trees[-1].items() if p.startswith("rows")} == {p: v for p, v in was.items() if p.startswith("rows")}
     changed = ("ints", "words", "flags", "grid", "when", "runs", "kinds", "big")
     for later in trees[1:]:
-        # Every part has every object, with the same marks; elements are in the first.
+        # Every part has every object, with the same marks.
         assert set(later) == set(trees[0]) and "gone" not in later
-        for path, (kind, marks, elements) in later.items():
+        for path, (kind, marks, _) in later.items():
             if path.split("/")[0] in changed:
-                assert (kind, marks) == trees[0][path][:2] and not elements, path
+                assert (kind, marks) == trees[0][path][:2], path
     assert trees[0]["flags"][1]["isBool"] == 1 and trees[0]["kinds"][1]["ObjType"] == 4
-    assert trees[0]["words/values"][2] == list(b"one\0\0three\0")
+    # Elements are divided by Arkouda's block rule, segments begin anew.
+    assert [each["ints"][2] for each in trees] == [[0, 1], [2], [3]] and [each["when"][2][:1] != [] for each in trees] == [True, True, False]
+    assert [each["words/values"][2] for each in trees] == [list(b"one\0"), [0], list(b"three\0")]
+    assert [each["words/segments"][2] for each in trees] == [[0], [0], [0]]
     with Mount(tmp_path / "set_LOCALE0000.h5", checkout="work") as mount, Mount(outs[0]) as exported:
         same_shown(mount, exported)
         assert read(exported / "grid.npy") == np_save(np.arange(6).reshape(2, 3))

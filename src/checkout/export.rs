@@ -9,14 +9,17 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::checkouts::LayerFiles;
 use super::entry::LayerEntry;
-use super::format::Registry;
+use super::format::{Format, Parts, Registry};
 use super::index::StoredObject;
 use super::layout::Layout;
 use super::relayout::{Relaid, Relayout};
 use super::workplace::Workplace;
+use crate::dataset::context::Context;
+use crate::dataset::opened::OpenStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::edit::{EditStep, Editor, Holders, ObjectPath, SourceFile};
 use crate::io::dir::Dir;
@@ -39,18 +42,68 @@ pub trait Progress {
     fn advance(&self, bytes: u64);
 }
 
+/// The steps that make one file of several, and the files that they read.
+pub struct Rearranged<'a> {
+    /// What the file is made of.
+    pub steps: &'a [EditStep],
+    /// The files of the store.
+    pub files: &'a [PathBuf],
+    /// When the latest of them was changed, in nanoseconds since 1970.
+    pub time: i64,
+}
+
+/// The stored objects of layers, divided among the files of a set, by key.
+pub struct DividedChanges(BTreeMap<String, std::result::Result<Vec<Vec<EditStep>>, String>>);
+
+impl DividedChanges {
+    /// Divides the objects of layers by the rule of a format; `None` if it has none.
+    pub fn of(
+        layers: &[LayerFiles],
+        format: &dyn Format,
+        context: &Arc<Context>,
+        parts: Parts,
+    ) -> Option<Self> {
+        let mut divided = BTreeMap::new();
+        for (key, change) in joined(layers) {
+            let (ExportedChange::Stored(dir, stored), Ok(path)) = (change, object_path(&key))
+            else {
+                continue;
+            };
+            let name = stored.name();
+            let store = dir.read(&name).and_then(|file| {
+                let file = StoreFile::from_file(&dir.path().join(&name), file)?;
+                OpenStore::from_file(context, file)
+            });
+            let steps = match store {
+                Ok(store) => format.divided(&[store], &path, parts)?,
+                Err(e) => Err(e),
+            };
+            let steps = steps.and_then(|division| match division.lost.into_iter().next() {
+                None => Ok(division.steps),
+                Some((_, why)) => Err(Error::damaged(why)),
+            });
+            divided.insert(key, steps.map_err(|e| e.message));
+        }
+        Some(Self(divided))
+    }
+}
+
 /// An export: a file of a store with layers on top, as a new file.
 pub struct Export<'a> {
     /// The file of the store.
     pub base: &'a Path,
+    /// The new file is made in steps; `None`: it begins as a copy of the old one.
+    pub rearranged: Option<Rearranged<'a>>,
     /// Lowest first.
     pub layers: &'a [LayerFiles],
     /// The new file.
     pub out: &'a Path,
     /// Objects of the store that are left out.
     pub without: &'a [ObjectPath],
-    /// It is a file of a set, and not the first: what is put in has no elements here, all are in the first.
-    pub later_part: bool,
+    /// What goes with objects that are changed, by their keys.
+    pub stored_as: &'a BTreeMap<String, Vec<ObjectPath>>,
+    /// It is the file of this number of a set, among which new objects are divided.
+    pub part: Option<(usize, &'a DividedChanges)>,
     /// How arrays are stored.
     pub layout: Layout,
     /// The layout may need codecs that not every HDF5 program has.
@@ -85,6 +138,12 @@ pub(super) enum ExportedChange {
     Restored(i64),
 }
 
+impl ExportedChange {
+    fn is_restored(&self) -> bool {
+        matches!(self, Self::Restored(_))
+    }
+}
+
 impl Export<'_> {
     /// Makes the file; durable on success. On failure there is no file. If anything could not be carried over and not
     /// `leave_out`, it is a failure, too.
@@ -111,7 +170,10 @@ impl Export<'_> {
         // The worker may write in this directory only.
         let dir = Workplace::new_in(parent).map_err(|e| Error::from(e).about(parent.display()))?;
         let part = dir.path().join("part.h5");
-        self.copy_base(&base, &part, progress).map_err(about)?;
+        match self.rearranged {
+            None => self.copy_base(&base, &part, progress).map_err(about)?,
+            Some(_) => drop(File::create_new(&part).map_err(about)?),
+        }
         if !base.is_unchanged() || !base.is_current() {
             let message = "it changed on disk while it was copied";
             return Err(Error::new(ErrorKind::Stale, message).about(self.base.display()));
@@ -122,6 +184,8 @@ impl Export<'_> {
             .map(|layer| layer.dir.path_of_descriptor());
         let mut readable: Vec<PathBuf> = readable.collect();
         readable.dedup();
+        let files = self.rearranged.iter().flat_map(|anew| anew.files);
+        readable.extend(files.cloned());
         let holders = self.formats.attribute_holders();
         let holders = Holders(holders.map(|name| name.as_bytes().to_vec()).collect());
         let mut editor = Editor::start(self.program, dir.path(), &readable, holders)?;
@@ -193,7 +257,26 @@ impl Export<'_> {
         changes: &ExportedChanges,
         progress: &dyn Progress,
     ) -> Result<Vec<(String, String)>> {
-        let mut all = vec![(String::new(), 0, EditStep::Times(base.identity.modified()))];
+        let mut all: Vec<(String, u64, EditStep)> = Vec::new();
+        if let Some(anew) = &self.rearranged {
+            let changed = changes.iter().filter(|(_, change)| !change.is_restored());
+            let changed: Vec<ObjectPath> =
+                changed.filter_map(|(k, _)| object_path(k).ok()).collect();
+            let is_changed =
+                |path: &ObjectPath| changed.iter().any(|changed| path.starts_with(changed));
+            let steps = anew
+                .steps
+                .iter()
+                .filter_map(|step| Some((step.path()?, step)));
+            let steps = steps.filter(|(path, _)| !is_changed(path) && !self.without.contains(path));
+            all.extend(steps.map(|(path, step)| {
+                let name = String::from_utf8_lossy(&path.join(&b'/')).into_owned();
+                (name, step.bytes(), step.clone())
+            }));
+        }
+        let time = self.rearranged.as_ref().map(|anew| anew.time);
+        let time = time.unwrap_or(base.identity.modified());
+        all.push((String::new(), 0, EditStep::Times(time)));
         for path in self.without {
             let name = String::from_utf8_lossy(&path.join(&b'/')).into_owned();
             all.push((name, 0, EditStep::Remove { path: path.clone() }));
@@ -217,6 +300,13 @@ impl Export<'_> {
                     continue;
                 }
             };
+            if !change.is_restored() {
+                let also = self.stored_as.get(key).into_iter().flatten();
+                all.extend(also.map(|path| {
+                    let path = path.clone();
+                    (key.clone(), 0, EditStep::Remove { path })
+                }));
+            }
             let (bytes, step) = match change {
                 ExportedChange::Deleted => (0, EditStep::Remove { path }),
                 ExportedChange::Restored(time) => (0, EditStep::Time { path, time: *time }),
@@ -229,11 +319,27 @@ impl Export<'_> {
                             continue;
                         }
                     };
-                    let bytes = meta.len();
-                    let from = SourceFile::new(&dir.path().join(name), &meta);
-                    match self.later_part {
-                        true => (0, EditStep::CopyEmpty { from, path, time }),
-                        false => (bytes, EditStep::Copy { from, path, time }),
+                    if let Some((number, divided)) = self.part {
+                        let of = divided
+                            .0
+                            .get(key)
+                            .map(|steps| steps.as_ref().map(|s| s.get(number)));
+                        let share = match of {
+                            Some(Ok(Some(share))) => share,
+                            Some(Err(why)) => {
+                                refused.push((key.clone(), why.clone()));
+                                continue;
+                            }
+                            None | Some(Ok(None)) => continue,
+                        };
+                        let before = EditStep::Remove { path: path.clone() };
+                        all.push((key.clone(), 0, before));
+                        let share = share.iter();
+                        all.extend(share.map(|step| (key.clone(), step.bytes(), step.clone())));
+                        (0, EditStep::Time { path, time })
+                    } else {
+                        let from = SourceFile::new(&dir.path().join(name), &meta);
+                        (meta.len(), EditStep::Copy { from, path, time })
                     }
                 }
             };
@@ -281,7 +387,7 @@ pub(super) fn joined(layers: &[LayerFiles]) -> ExportedChanges {
 
 /// The names in the file that a key stands for. Refused if it is spelled as no mount spells it, as earlier versions
 /// stored it: it would take the place of the object that is called so.
-pub(super) fn object_path(key: &str) -> std::result::Result<ObjectPath, String> {
+pub fn object_path(key: &str) -> std::result::Result<ObjectPath, String> {
     let own = |name: &str| {
         let own = unescape(name.as_bytes());
         let checked = name::check(name.as_bytes(), "", name::visible(&own, ""));

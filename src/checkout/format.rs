@@ -19,11 +19,13 @@ use crate::dataset::opened::OpenStore;
 use crate::error::Result;
 use crate::tree::Directory;
 
+mod division;
 mod file_set;
 mod registry;
 mod root;
 mod verified;
 
+pub use division::{Division, Parts};
 pub use file_set::{FileSet, PartNames, leads_out};
 pub use registry::Registry;
 pub use root::{StoreRoot, Versions};
@@ -81,6 +83,28 @@ pub trait Format: Send + Sync {
     /// Returns the HDF5 files that hold the store at a path, as its root `dir` knows them: several, in their order, for a set.
     fn files(&self, _dir: &dyn Directory, path: &Path) -> Result<Vec<PathBuf>> {
         Ok(vec![path.to_owned()])
+    }
+
+    /// Divides an object among the files of a set, in the way in which others of this format are divided: the object at
+    /// `path`, or all that there is without names, of the store that `files` hold together. `None`: its stores are not divided.
+    fn divided(
+        &self,
+        _files: &[Arc<OpenStore>],
+        _path: &[Vec<u8>],
+        _parts: Parts,
+    ) -> Option<Result<Division>> {
+        None
+    }
+
+    /// Returns the paths of what the object at `path` is stored as in `files`, if not as the object of that path: it goes
+    /// when the object goes.
+    fn stored_as(&self, _files: &[Arc<OpenStore>], _path: &[Vec<u8>]) -> Result<Vec<Vec<Vec<u8>>>> {
+        Ok(Vec::new())
+    }
+
+    /// Returns true if what is stored at `path` in `files` is a part of an object that goes by another name.
+    fn is_part(&self, _files: &[Arc<OpenStore>], _path: &[Vec<u8>]) -> Result<bool> {
+        Ok(false)
     }
 
     /// Returns true if new groups in its stores are of this format, too.

@@ -16,9 +16,11 @@ use std::path::PathBuf;
 use super::output::OutputFormat;
 use super::{CliError, say, umount};
 use crate::checkout::commit::{Side, Wish};
+use crate::checkout::format::Parts;
 use crate::checkout::holder;
 use crate::checkout::staging::Expected;
 use crate::formats;
+use export::ExportWish;
 use layers::CheckoutArgs;
 
 /// Show what was written, and commit it or take it back.
@@ -144,7 +146,8 @@ enum Command {
     },
     /// Write the store with a checkout, or with what is committed, as new HDF5 files
     ///
-    /// One file for a store that is one, a set of files for a set, a directory for a directory. A new file is a
+    /// One file for a store that is one, a set of files for a set, a directory for a directory; --single and --locales
+    /// change the number of files of a store of Arkouda. A new file is a
     /// copy of the store's in which objects were replaced: what was not changed stays as it is stored, unless
     /// --for or --compress is given. OUT must not exist. It appears when it is complete.
     #[command(override_usage = "npyfs checkout export [OPTIONS] <STORE> [NAME] <OUT>")]
@@ -158,6 +161,14 @@ enum Command {
         /// arrays as they are
         #[arg(long, value_name = "METHOD")]
         compress: Option<String>,
+
+        /// Write the files of a set as one
+        #[arg(long, conflicts_with = "locales")]
+        single: bool,
+
+        /// Write a set of so many files, divided as Arkouda divides arrays among locales
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=9999))]
+        locales: Option<u32>,
 
         /// Do without objects that cannot be carried over, are not complete or do not fit the store any more; they are
         /// listed
@@ -327,6 +338,8 @@ pub fn run(args: Args) -> Result<(), CliError> {
         Command::Export {
             purpose,
             compress,
+            single,
+            locales,
             leave_out,
             which,
             words,
@@ -334,7 +347,16 @@ pub fn run(args: Args) -> Result<(), CliError> {
             for_layers(&which)?;
             let layout = export::layout(purpose.as_deref(), compress.as_deref())?;
             let (name, out) = export::words(words)?;
-            export::export(&which, name.as_deref(), &out, layout, leave_out)
+            let parts = match locales {
+                Some(count) => Some(Parts::Set(count as usize)),
+                None => single.then_some(Parts::Single),
+            };
+            let wish = ExportWish {
+                layout,
+                parts,
+                leave_out,
+            };
+            export::export(&which, name.as_deref(), &out, &wish)
         }
         Command::Publish {
             leave_out,

@@ -222,6 +222,15 @@ const KNOWN: &[MountOption] = &[
         }),
         help: "show the directory at PATH in the store only, as STORE:/PATH does",
     },
+    MountOption {
+        name: "locales",
+        set: Setter::Value("N", |to, text| {
+            let count = text.parse().ok().filter(|&count| count > 0);
+            to.fs.locales = Some(count.ok_or("expected a number of files")?);
+            Ok(())
+        }),
+        help: "files that every set of Arkouda must have; one with fewer or more is an error [as many as there are]",
+    },
 ];
 
 /// The policy that shows everybody what the user who mounts may read.
@@ -346,6 +355,7 @@ mod tests {
         let options = parse([
             "ro,allow_other,,default_permissions,uid=7,gid=8,umask=027",
             "fsname=a\\,b\\\\c=d\\e,sep=@,xattrs,cache_size=64M,external=same-dir,text_limit=2GiB",
+            "locales=24",
         ])
         .unwrap();
         assert!(options.allow_other && options.default_permissions && options.fs.xattrs);
@@ -362,6 +372,10 @@ mod tests {
             (options.fs.cache_size, options.fs.text_limit),
             (64 << 20, Some(2 << 30))
         );
+        assert_eq!(options.fs.locales, Some(24));
+        for wrong in ["locales=0", "locales=-1", "locales=x", "locales"] {
+            assert!(refusal(wrong).contains("locales"), "{wrong}");
+        }
     }
 
     #[test]

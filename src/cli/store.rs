@@ -19,7 +19,7 @@ use crate::tree::suggestion;
 /// The store and the view options of a subcommand that reads without mounting.
 #[derive(clap::Args, Debug)]
 pub struct StoreArgs {
-    /// View options as for `npyfs mount`: sep, external, text_limit, cache_size
+    /// View options as for `npyfs mount`: sep, external, text_limit, cache_size, kind, locales
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
 

@@ -4,6 +4,7 @@
 //! file that is changed has no reader yet; the files that are copied from are only read.
 
 mod client;
+mod join;
 mod rewrite;
 
 use std::ffi::OsStr;
@@ -18,8 +19,9 @@ use serde::{Deserialize, Serialize};
 use super::H5Error;
 pub use super::ffi::FileForm;
 use super::ffi::{self, Failure, FilterSpec, Id, RawLink};
-use crate::io::file::StoreFile;
+use crate::io::file::{Identity, StoreFile};
 pub use client::{Editor, Elements};
+pub use join::{Piece, SourceObject};
 use rewrite::free_workplace;
 
 /// Attribute of an object: when it was written, in nanoseconds since 1970 (I64).
@@ -34,9 +36,6 @@ pub(super) const MAX_SMALL_ATTRIBUTE: usize = 60_000;
 /// The name of a new object in the root group until it takes the place of the one it is made from.
 const WORKPLACE: &[u8] = b"npyfs_export";
 
-/// Groups below each other in an object that is copied, at most.
-const MAX_DEPTH: usize = 16;
-
 /// Names from the root group to an object.
 pub type ObjectPath = Vec<Vec<u8>>;
 
@@ -47,7 +46,7 @@ pub struct Holders(pub Vec<Vec<u8>>);
 
 /// A file that is copied from: its path, and its device and inode, as the path may lead elsewhere by the time it is
 /// opened.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceFile {
     path: Vec<u8>,
     identity: (u64, u64),
@@ -59,6 +58,14 @@ impl SourceFile {
         Self {
             path: path.as_os_str().as_bytes().to_vec(),
             identity: (found.dev(), found.ino()),
+        }
+    }
+
+    /// Names the file at `path` that has this identity.
+    pub fn identified(path: &Path, identity: &Identity) -> Self {
+        Self {
+            path: path.as_os_str().as_bytes().to_vec(),
+            identity: (identity.dev, identity.ino),
         }
     }
 
@@ -95,15 +102,23 @@ pub enum EditStep {
         /// The time at which the object was written, in nanoseconds since 1970.
         time: i64,
     },
-    /// Copies the object at a path of another file to the same path, with all groups and attributes, but without
-    /// elements: for each dataset, of any rank, an empty one of rank 1.
-    CopyEmpty {
-        /// The file that it is copied from.
-        from: SourceFile,
-        /// The path in both files.
+    /// Makes a group with the attributes of another; what is in that one stays there.
+    Group {
+        /// The group that gives attributes.
+        like: Option<SourceObject>,
+        /// The path of the new one; empty for the root group, which there is already.
         path: ObjectPath,
-        /// The time at which the object was written, in nanoseconds since 1970.
-        time: i64,
+        /// Attributes that are set to other integers.
+        marks: Vec<(String, i64)>,
+    },
+    /// Makes a contiguous dataset of rank 1 out of pieces of others, with type and attributes of one of them.
+    Join {
+        /// The dataset that gives type and attributes.
+        like: SourceObject,
+        /// The path of the new one; nothing is there.
+        path: ObjectPath,
+        /// Its elements, in order.
+        pieces: Vec<Piece>,
     },
     /// Sets the time of the object at a path, and of what is below it, in nanoseconds since 1970; nothing if there is none.
     Time {
@@ -195,19 +210,37 @@ pub(super) fn edit(
 }
 
 impl EditStep {
-    /// Formats a failure with the object that the step is about in front.
-    fn about(&self, failure: &Failure) -> String {
+    /// Returns the path of the object that it changes, if it is one.
+    pub fn path(&self) -> Option<&ObjectPath> {
         match self {
             Self::Remove { path }
             | Self::Copy { path, .. }
-            | Self::CopyEmpty { path, .. }
+            | Self::Group { path, .. }
+            | Self::Join { path, .. }
             | Self::Time { path, .. }
             | Self::Recode { path, .. }
             | Self::Declare { path, .. }
-            | Self::Replace { path } => {
-                format!("{}: {failure}", String::from_utf8_lossy(&path.join(&b'/')))
+            | Self::Replace { path } => Some(path),
+            Self::Times(_) | Self::Gather { .. } => None,
+        }
+    }
+
+    /// Returns about how many bytes pieces have together.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Join { pieces, .. } => {
+                let rows = pieces.iter().map(|piece| piece.count);
+                rows.fold(0, u64::saturating_add).saturating_mul(8)
             }
-            Self::Times(_) | Self::Gather { .. } => failure.to_string(),
+            _ => 0,
+        }
+    }
+
+    /// Formats a failure with the object that the step is about in front.
+    fn about(&self, failure: &Failure) -> String {
+        match self.path() {
+            Some(path) => format!("{}: {failure}", String::from_utf8_lossy(&path.join(&b'/'))),
+            None => failure.to_string(),
         }
     }
 }
@@ -250,18 +283,8 @@ fn apply(target: &Id, step: &EditStep, holders: &Holders) -> Result<Result<(), S
             }
             ffi::copy_attribute(&held.holder, &holder, held.name).map(Ok)
         }
-        EditStep::CopyEmpty { from, path, time } => {
-            let source = match from.open() {
-                Ok(source) => source,
-                Err(e) => return Ok(Err(e.0)),
-            };
-            if !ffi::exists(&source, path)? {
-                return Ok(Err("the file of the checkout does not have it".into()));
-            }
-            remove(target, path, holders)?;
-            copy_empty(&source, target, path, MAX_DEPTH)?;
-            ffi::set_int_attribute(&ffi::open_at(target, path)?, TIME, *time).map(Ok)
-        }
+        EditStep::Group { like, path, marks } => join::group(target, like.as_ref(), path, marks),
+        EditStep::Join { like, path, pieces } => join::join(target, like, path, pieces),
         EditStep::Time { path, time } => {
             // The attributes of a holder are objects, and so would this be.
             if path.last().is_some_and(|name| holders.0.contains(name)) {
@@ -286,28 +309,6 @@ fn apply(target: &Id, step: &EditStep, holders: &Holders) -> Result<Result<(), S
         EditStep::Replace { path } => rewrite::replace(target, path).map(Ok),
         EditStep::Gather { from, .. } => rewrite::gather(target, &ffi::open_source(from)?).map(Ok),
     }
-}
-
-/// Copies an object with its attributes, and groups with all that is in them, but datasets without elements.
-fn copy_empty(from: &Id, to: &Id, path: &ObjectPath, deeper: usize) -> Result<(), Failure> {
-    let old = ffi::open_at(from, path)?;
-    let name = path.join(&b'/');
-    let new = match ffi::kind(&old) {
-        ffi::ObjectKind::Group if deeper > 0 => {
-            let new = ffi::require_group(to, &name)?;
-            for (name, _) in ffi::links(&old).0 {
-                let below = [path.clone(), vec![name]].concat();
-                copy_empty(from, to, &below, deeper - 1)?;
-            }
-            new
-        }
-        ffi::ObjectKind::Dataset => {
-            let ty = ffi::dataset_type(&old)?;
-            ffi::contiguous_dataset(to, &name, &ty, &[0])?
-        }
-        _ => return Err(Failure("no part of an object".into())),
-    };
-    copy_attributes(&old, &new)
 }
 
 /// Makes the small dataset at a path anew, so that it has room for large attributes.

@@ -121,6 +121,7 @@ fn status(context: &Context, store: &str, checkout: Json) -> Json {
             "external": options.external,
             "sep": char::from(options.sep).to_string(),
             "kind": options.kind,
+            "locales": options.locales,
             "text_limit": options.text_limit(),
             "xattrs": options.xattrs,
         },

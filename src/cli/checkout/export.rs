@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use super::base::BaseStore;
 use super::layers::{CheckoutArgs, Selected, line_of, print, refused};
 use crate::checkout::checkouts::LayerFiles;
-use crate::checkout::export::{self, Export};
+use crate::checkout::export::{self, Export, Rearranged};
+use crate::checkout::format::Parts;
 use crate::checkout::index::KeptObject;
 use crate::checkout::layout::{Layout, Method, Purpose};
 use crate::checkout::result;
@@ -32,13 +33,23 @@ impl export::Progress for Progress {
     }
 }
 
+/// What is asked of an export.
+pub(super) struct ExportWish {
+    /// How arrays are stored.
+    pub(super) layout: Layout,
+    /// The files that a store is divided among; `None`: as many as it has.
+    pub(super) parts: Option<Parts>,
+    /// Objects that cannot be carried over are left out.
+    pub(super) leave_out: bool,
+}
+
 pub(super) fn export(
     which: &CheckoutArgs,
     name: Option<&str>,
     out: &Path,
-    layout: Layout,
-    leave_out: bool,
+    wish: &ExportWish,
 ) -> Result<(), CliError> {
+    let leave_out = wish.leave_out;
     let found = which.find(name)?;
     let mut layers = found.checkouts.committed().map_err(refused)?;
     let (own, incomplete) = own(&found)?;
@@ -47,7 +58,7 @@ pub(super) fn export(
     for misfit in &misfits {
         layers[misfit.layer].entries.remove(&misfit.key);
     }
-    let plan = plan(&found, &layers, out)?;
+    let plan = plan(&found, &layers, out, wish.parts)?;
     let keys: BTreeSet<&str> = layers
         .iter()
         .flat_map(|layer| layer.entries.keys().map(String::as_str))
@@ -88,6 +99,7 @@ pub(super) fn export(
     let (mut kept, mut chosen) = (Vec::new(), Vec::new());
     let mut bytes = 0;
     for store in &plan.stores {
+        let divided = store.divided.as_ref();
         for (number, file) in store.files.iter().enumerate() {
             let new = place.of(&file.name);
             let done = Export {
@@ -95,8 +107,14 @@ pub(super) fn export(
                 layers: &store.layers,
                 out: &new,
                 without: &file.without,
-                later_part: number > 0,
-                layout,
+                rearranged: file.steps.as_ref().map(|steps| Rearranged {
+                    steps,
+                    files: &store.old_files,
+                    time: plan.latest(),
+                }),
+                stored_as: &store.stored_as,
+                part: divided.map(|divided| (number, divided)),
+                layout: wish.layout,
                 plugins: store.plugins,
                 program: program(),
                 formats: &formats::registry(),
@@ -114,6 +132,7 @@ pub(super) fn export(
         }
     }
     drop(bar);
+    plan.check_unchanged()?;
     for (key, why) in &not_carried {
         say(&format!("{key}: {why}"));
     }

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::divide::{divide, stored_as};
 use super::extent::extent;
 use super::root::SetVersions;
 use super::{LocaleSet, ObjectDirectory, check, demo, encode, is_arkouda};
 use crate::checkout::encode::{Base, ObjectKey, Plan};
 use crate::checkout::extent::Extent;
-use crate::checkout::format::{Depth, FileSet, Format, PartNames, StoreRoot};
+use crate::checkout::format::{Depth, Division, FileSet, Format, PartNames, Parts, StoreRoot};
 use crate::checkout::object::NewFile;
 use crate::checkout::target::{Deletion, Part};
 use crate::dataset::context::Context;
@@ -81,6 +82,30 @@ impl Format for Arkouda {
         };
         let files: Option<Vec<_>> = parts.iter().enumerate().map(file).collect();
         files.ok_or_else(incomplete)
+    }
+
+    fn divided(
+        &self,
+        files: &[Arc<OpenStore>],
+        path: &[Vec<u8>],
+        parts: Parts,
+    ) -> Option<Result<Division>> {
+        Some(divide(files, path, parts))
+    }
+
+    fn stored_as(&self, files: &[Arc<OpenStore>], path: &[Vec<u8>]) -> Result<Vec<Vec<Vec<u8>>>> {
+        stored_as(files, path)
+    }
+
+    fn is_part(&self, files: &[Arc<OpenStore>], path: &[Vec<u8>]) -> Result<bool> {
+        let Some((stem, above)) = path
+            .split_last()
+            .and_then(|(name, above)| Some((super::pairs::stem(name)?.to_vec(), above)))
+        else {
+            return Ok(false);
+        };
+        let parts = stored_as(files, &[above, &[stem]].concat())?;
+        Ok(parts.iter().any(|part| part == path))
     }
 
     fn has_groups(&self) -> bool {

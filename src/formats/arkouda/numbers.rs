@@ -5,9 +5,12 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::array::{ArraySource, Origin};
+use super::kind::{ArkoudaKind, kind};
+use super::limbs;
 use super::object::{Joined, elements, total};
 use super::segments::{Rule, check, int64, rebased};
 use super::set::LocaleSet;
+use super::strings::Strings;
 use crate::error::{Error, Result};
 use crate::formats::arkouda::once::Once;
 use crate::formats::plain::array::ArrayFile;
@@ -251,9 +254,37 @@ impl ArraySource for NumbersOf {
 /// The values that the segments of each part point into.
 pub(super) enum Values {
     /// Values that begin anew in each part; how many each has is known, or found out.
-    ByPart(Box<dyn Fn() -> Result<Vec<u64>> + Send + Sync>),
+    ByPart(Counts),
     /// All values together, as many as these.
     Together(u64),
+}
+
+/// A function that answers how many values each part has.
+pub(super) type Counts = Box<dyn Fn() -> Result<Vec<u64>> + Send + Sync>;
+
+/// Returns how many values of a SegArray each part has.
+pub(super) fn counts(set: &Arc<LocaleSet>, group: &Joined) -> Result<Counts> {
+    let values = group
+        .member("values")
+        .ok_or_else(|| Error::damaged("a SegArray without values"))?;
+    if kind(set, &values).map_err(|e| e.about("values"))? == ArkoudaKind::Strings {
+        let origin = Origin {
+            set: set.clone(),
+            joined: values.clone(),
+            object_type: ArkoudaKind::Strings.name(),
+        };
+        let strings = Strings::new(&origin, &values).map_err(|e| e.about("values"))?;
+        return Ok(Box::new(move || strings.rows()));
+    }
+    let counts = values.parts.iter().map(|object| {
+        let object = object.as_ref();
+        object.map_or(0, |object| match object.dataset() {
+            Some(dataset) => elements(dataset),
+            None => limbs::rows(object),
+        })
+    });
+    let counts: Vec<u64> = counts.collect();
+    Ok(Box::new(move || Ok(counts.clone())))
 }
 
 /// Segments, joined and rebased, and checked when they are first opened.

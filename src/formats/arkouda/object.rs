@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::marks::Marks;
+use super::pairs::folded;
 use crate::hdf5::{Dataset, GroupMember, ScannedMember};
 
 /// An object of one file.
@@ -11,6 +12,8 @@ use crate::hdf5::{Dataset, GroupMember, ScannedMember};
 pub struct Object {
     pub marks: Marks,
     pub what: What,
+    /// The names of the datasets beside each other that it is stored as, if it is no group of its own.
+    pub stored_as: Option<Vec<Vec<u8>>>,
 }
 
 /// The HDF5 object that it is.
@@ -49,7 +52,8 @@ impl Object {
                 links,
                 members: scanned
                     .members
-                    .map(|members| members.into_iter().map(Self::new).collect()),
+                    .map(|members| members.into_iter().map(Self::new).collect())
+                    .map(|members| folded(Some(&scanned.name), members)),
             },
             GroupMember::Soft(_) | GroupMember::External { .. } => {
                 What::Foreign("a link; kind=plain follows it".into())
@@ -58,7 +62,12 @@ impl Object {
             GroupMember::Damaged(why) => What::Damaged(why),
         };
         let marks = Marks::of(&scanned.attributes);
-        (scanned.name, Arc::new(Self { marks, what }))
+        let object = Self {
+            marks,
+            what,
+            stored_as: None,
+        };
+        (scanned.name, Arc::new(object))
     }
 
     pub fn addr(&self) -> Option<u64> {

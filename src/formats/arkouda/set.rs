@@ -12,6 +12,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::marks::NAMES;
 use super::object::{Joined, Object, What};
+use super::pairs::folded;
 use crate::checkout::format::FileSet;
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
@@ -116,6 +117,19 @@ impl LocaleSet {
         }
     }
 
+    /// The set of files that are open, in the order of their locales; `None` without any.
+    pub fn of(stores: &[Arc<OpenStore>]) -> Option<Self> {
+        let first = Self::single(stores.first()?.clone());
+        let parts = stores.iter().zip(0..).map(|(store, number)| LocaleFile {
+            locale: Some(number).filter(|_| stores.len() > 1),
+            store: store.clone(),
+        });
+        Some(Self {
+            parts: parts.collect(),
+            ..first
+        })
+    }
+
     /// Opens the files of a set below the mounted directory `top`.
     pub fn open(context: &Arc<Context>, set: &FileSet, top: &Path) -> Result<Self> {
         let before = changed(&set.dir);
@@ -123,12 +137,20 @@ impl LocaleSet {
         let files = there.values().flatten().flatten().cloned().collect();
         let (mut parts, mut faults, mut unopened) = (Vec::new(), Vec::new(), Vec::new());
         let mut expected = 0;
+        let missing = |from: u64, to: u64| {
+            let names = (from..to).take(3).map(|n| set.part_name(n));
+            let names = names.collect::<Vec<_>>().join(", ");
+            let more = if to - from > 3 { ", ..." } else { "" };
+            format!("not there: {names}{more}")
+        };
+        let wanted = context.options.locales;
         for (locale, same) in there {
             if locale > expected {
-                let missing = (expected..locale).take(3).map(|n| set.part_name(n));
-                let names = missing.collect::<Vec<_>>().join(", ");
-                let more = if locale - expected > 3 { ", ..." } else { "" };
-                faults.push(format!("not there: {names}{more}"));
+                faults.push(missing(expected, locale));
+            }
+            if let Some(wanted) = wanted.filter(|&wanted| wanted == locale) {
+                let name = set.part_name(locale);
+                faults.push(format!("{name} is one more than locales={wanted}"));
             }
             expected = locale.saturating_add(1);
             if same.len() > 1 {
@@ -155,6 +177,10 @@ impl LocaleSet {
                     }
                 }
             }
+        }
+        if let Some(wanted) = wanted.filter(|&wanted| expected < wanted) {
+            let missing = missing(expected, wanted);
+            faults.push(format!("{missing} of locales={wanted}"));
         }
         let Some(first) = parts.first() else {
             let why = faults.join("; ");
@@ -282,13 +308,15 @@ impl LocaleSet {
                         part.store.file.path.display()
                     ));
                 }
+                let name = path.last().map(Vec::as_slice);
                 Ok(Some(Arc::new(Object {
                     marks: super::marks::Marks::of(&scan.attributes),
                     what: What::Group {
                         addr,
                         links: 1,
-                        members: Some(scan.members),
+                        members: Some(folded(name, scan.members)),
                     },
+                    stored_as: None,
                 })))
             })
             .collect::<Result<_>>()?;

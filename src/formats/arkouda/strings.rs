@@ -118,6 +118,17 @@ impl Strings {
         self.parts.iter().map(LocaleStrings::bytes).collect()
     }
 
+    /// Returns whether segments are stored; an error if some parts with strings have them and others not.
+    pub(super) fn has_segments(&self) -> Result<bool> {
+        let with_values = self.parts.iter().filter(|part| part.bytes() > 0);
+        let mut has = with_values.map(|part| part.segments.is_some());
+        let first = has.next().unwrap_or(true);
+        match has.all(|here| here == first) {
+            true => Ok(first),
+            false => Err(Error::damaged("segments are missing in some of the files")),
+        }
+    }
+
     /// The datasets of bytes.
     pub(super) fn values(&self) -> impl Iterator<Item = &ArrayFile> {
         self.parts.iter().filter_map(|part| part.values.as_ref())

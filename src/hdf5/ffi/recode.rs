@@ -127,6 +127,89 @@ fn shape_of(space: &Id) -> Result<Vec<u64>> {
         .ok_or_else(|| Failure("no elements".into()))
 }
 
+/// Bytes of elements that are copied at a time.
+const WINDOW: u64 = 4 << 20;
+
+/// Rows of a dataset of rank 1 that are copied: where they begin in the old one and in the new one, and how many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows {
+    pub(crate) start: u64,
+    pub(crate) at: u64,
+    pub(crate) count: u64,
+}
+
+/// Copies elements of a dataset of rank 1 into another, and adds a number to each; zeros without the other.
+pub(crate) fn copy_rows(from: Option<&Id>, to: &Id, rows: Rows, add: i64) -> Result<()> {
+    let Rows { start, at, count } = rows;
+    let ty = dataset_type(to)?;
+    let to_space = dataset_space(to)?;
+    let from = match from {
+        Some(from) => Some((from, dataset_space(from)?)),
+        None => None,
+    };
+    let ends = std::iter::once((&to_space, at)).chain(from.as_ref().map(|(_, s)| (s, start)));
+    for (space, first) in ends {
+        let end = first.checked_add(count);
+        let len = extent(space)?.and_then(|(dims, _)| match dims[..] {
+            [len] => Some(len),
+            _ => None,
+        });
+        if end.zip(len).is_none_or(|(end, len)| end > len) {
+            return Err(Failure("elements that are not there".into()));
+        }
+    }
+    // SAFETY: plain call on an identifier made here.
+    let is_integer = unsafe { h5t::H5Tget_class(ty.0) == h5t::H5T_class_t::H5T_INTEGER };
+    let size = size(&ty) as u64;
+    if add != 0 && !is_integer {
+        return Err(Failure("a number added to what is none".into()));
+    }
+    let memory_type = match add {
+        0 => ty.0,
+        _ => *h5t::H5T_NATIVE_INT64,
+    };
+    let window = (WINDOW / size.max(8)).max(1);
+    let mut buf: Vec<u64> = Vec::new();
+    let mut copied = 0;
+    while copied < count {
+        let rows = window.min(count - copied);
+        let words = rows
+            .checked_mul(size.max(8))
+            .and_then(|bytes| usize::try_from(bytes.div_ceil(8)).ok())
+            .ok_or_else(|| Failure("elements too large".into()))?;
+        buf.resize(words, 0);
+        let memory = simple(&[rows])?;
+        select_block(&to_space, &[at + copied], &[rows])?;
+        let plain = h5p::H5P_DEFAULT;
+        if let Some((from, space)) = &from {
+            select_block(space, &[start + copied], &[rows])?;
+            let data = buf.as_mut_ptr().cast::<c_void>();
+            // SAFETY: the memory space has as many elements as either selection, and the buffer room for them in the type
+            // that both calls name: the dataset's own, or 64-bit integers.
+            done(
+                unsafe { h5d::H5Dread(from.0, memory_type, memory.0, space.0, plain, data) },
+                "H5Dread",
+            )?;
+        }
+        if add != 0 {
+            for word in &mut buf {
+                let sum = word.cast_signed().checked_add(add);
+                *word = sum
+                    .ok_or_else(|| Failure("a sum that is too large".into()))?
+                    .cast_unsigned();
+            }
+        }
+        let data = buf.as_ptr().cast::<c_void>();
+        // SAFETY: as above.
+        done(
+            unsafe { h5d::H5Dwrite(to.0, memory_type, memory.0, to_space.0, plain, data) },
+            "H5Dwrite",
+        )?;
+        copied += rows;
+    }
+    Ok(())
+}
+
 fn open_source_dataset(file: &Id, names: &[Vec<u8>]) -> Result<Id> {
     let path = cstring(&names.join(&b'/'))?;
     let access = hdf5::plist::DatasetAccess::build()

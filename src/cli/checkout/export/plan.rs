@@ -1,6 +1,6 @@
 //! The plan of an export: the files of the stores, the changes that are theirs, and what cannot come along.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,15 @@ use std::sync::Arc;
 
 use crate::checkout::checkouts::LayerFiles;
 use crate::checkout::entry::LayerEntry;
-use crate::checkout::format::{FileSet, Format, Registry};
+use crate::checkout::export::{DividedChanges, object_path};
+use crate::checkout::format::{FileSet, Format, Parts, Registry};
 use crate::cli::CliError;
 use crate::cli::checkout::base::BaseStore;
 use crate::cli::checkout::layers::{Selected, refused};
+use crate::dataset::opened::OpenStore;
 use crate::error::{self, Error};
 use crate::formats;
-use crate::hdf5::edit::ObjectPath;
+use crate::hdf5::edit::{EditStep, ObjectPath};
 use crate::hdf5::{GroupMember, GroupPath};
 use crate::io::file::StoreFile;
 use crate::tree::{Directory, Node};
@@ -34,6 +36,8 @@ pub(super) struct OldFile {
     pub(super) name: PathBuf,
     /// Objects that are left out.
     pub(super) without: Vec<ObjectPath>,
+    /// The new file is made in these steps; `None`: it begins as a copy of the old one.
+    pub(super) steps: Option<Vec<EditStep>>,
 }
 
 /// A store, and the changes that are its own.
@@ -42,6 +46,12 @@ pub(super) struct ExportedStore {
     key: String,
     /// More than one for a set, in order of their locales.
     pub(super) files: Vec<OldFile>,
+    /// The files that the store has.
+    pub(super) old_files: Vec<PathBuf>,
+    /// What goes with objects that are changed, by their keys.
+    pub(super) stored_as: BTreeMap<String, Vec<ObjectPath>>,
+    /// The changes divided among the files; `None`: there is one.
+    pub(super) divided: Option<DividedChanges>,
     pub(super) layers: Vec<LayerFiles>,
     /// Its programs read filters that libhdf5 does not have itself.
     pub(super) plugins: bool,
@@ -70,6 +80,31 @@ pub(super) struct ExportPlan {
     pub(super) lost: Vec<(String, String)>,
     /// The store, opened.
     pub(super) seen: BaseStore,
+    /// The files of the store that others are made from.
+    rearranged: Vec<Arc<OpenStore>>,
+}
+
+impl ExportPlan {
+    /// Returns when the latest of the files was changed that others are made from, in nanoseconds since 1970.
+    pub(super) fn latest(&self) -> i64 {
+        let times = self
+            .rearranged
+            .iter()
+            .map(|store| store.file.identity.modified());
+        times.max().unwrap_or(0)
+    }
+
+    /// Fails if a file that others were made from is not what it was.
+    pub(super) fn check_unchanged(&self) -> Result<(), CliError> {
+        let mut files = self.rearranged.iter().map(|store| &store.file);
+        match files.find(|file| !file.is_unchanged() || !file.is_current()) {
+            None => Ok(()),
+            Some(file) => Err(CliError::object(format!(
+                "{}: it changed on disk while it was read",
+                file.path.display()
+            ))),
+        }
+    }
 }
 
 /// Plans how a store with layers is written to `out`.
@@ -77,6 +112,7 @@ pub(super) fn plan(
     found: &Selected,
     layers: &[LayerFiles],
     out: &Path,
+    parts: Option<Parts>,
 ) -> Result<ExportPlan, CliError> {
     let base = found.checkouts.store();
     let mut planner = Planner {
@@ -92,29 +128,31 @@ pub(super) fn plan(
             links: Vec::new(),
             lost: Vec::new(),
             seen: BaseStore::open(&found.checkouts)?,
+            rearranged: Vec::new(),
         },
     };
     let root = planner.plan.seen.base.clone();
     if root.is_store() {
         let files = files_of(&planner.formats, &root, base).map_err(refused)?;
         let name = out.file_name().unwrap_or_default();
-        let names = planner.formats.of(&*root).map_err(refused)?.part_names();
-        let named: Vec<_> = match names.filter(|_| files.len() > 1) {
-            Some(names) => {
-                let set = names.meant_by(&above(out), name.as_bytes());
-                let numbered = (0..).zip(files);
-                let named = numbered.map(|(n, path)| (path, PathBuf::from(set.part_name(n))));
-                let named = named.collect();
-                planner.plan.shape = ExportShape::Set(set);
-                named
-            }
-            None => {
-                planner.plan.shape = ExportShape::File;
-                files.into_iter().map(|path| (path, name.into())).collect()
-            }
-        };
         let format = planner.formats.of(&*root).map_err(refused)?.clone();
-        planner.add(String::new(), &*format, named)?;
+        // One file that is to be one is copied as it is.
+        let parts = parts.filter(|&parts| files.len() > 1 || parts != Parts::Single);
+        let rearranged = parts.map(|parts| planner.rearranged(&*format, &files, parts));
+        let rearranged = rearranged.transpose()?;
+        let count = parts.map_or(files.len(), Parts::count);
+        let is_set = count > 1 || matches!(parts, Some(Parts::Set(_)));
+        let mut new_names: Vec<PathBuf> = vec![name.into()];
+        planner.plan.shape = ExportShape::File;
+        if let Some(names) = format.part_names().filter(|_| is_set) {
+            let set = names.meant_by(&above(out), name.as_bytes());
+            new_names = (0..count as u64).map(|n| set.part_name(n).into()).collect();
+            planner.plan.shape = ExportShape::Set(set);
+        }
+        planner.add(String::new(), files, new_names, &*format, rearranged)?;
+    } else if parts.is_some() {
+        let why = "is a directory; --single and --locales are for one store";
+        return Err(CliError::usage(format!("{}: {why}", base.display())));
     } else {
         planner.folder(&root, base, &[])?;
         planner.begun()?;
@@ -185,12 +223,11 @@ impl Planner<'_> {
                 Node::Directory(dir) => match files_of(&self.formats, dir, &path) {
                     Ok(files) => {
                         let folder = below.parent().unwrap_or(Path::new(""));
-                        let named = files.into_iter().map(|path| {
-                            let name = folder.join(path.file_name().unwrap_or_default());
-                            (path, name)
-                        });
+                        let named =
+                            |path: &PathBuf| folder.join(path.file_name().unwrap_or_default());
+                        let names = files.iter().map(named).collect();
                         let format = self.formats.of(&**dir).map_err(refused)?.clone();
-                        self.add(key, &*format, named.collect())?;
+                        self.add(key, files, names, &*format, None)?;
                     }
                     Err(e) => self.plan.lost.push((key, e.message)),
                 },
@@ -240,7 +277,7 @@ impl Planner<'_> {
                     self.plan.folders.push(folder);
                 }
             }
-            self.add(key.clone(), &*format, vec![(path, name)])?;
+            self.add(key.clone(), vec![path], vec![name], &*format, None)?;
             if let Some(store) = self.plan.stores.last_mut() {
                 // What was there before is not in it.
                 for layer in &mut store.layers[..at] {
@@ -251,18 +288,53 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// Returns the steps that make each of other files of a store, and the store's own.
+    fn rearranged(
+        &mut self,
+        format: &dyn Format,
+        files: &[PathBuf],
+        parts: Parts,
+    ) -> Result<Vec<Vec<EditStep>>, CliError> {
+        let context = self.plan.seen.context.clone();
+        let opened = files.iter().map(|path| OpenStore::open(&context, path));
+        let opened = opened.collect::<error::Result<Vec<_>>>().map_err(refused)?;
+        let Some(divided) = format.divided(&opened, &[], parts) else {
+            return Err(CliError::usage(format!(
+                "--single and --locales are for stores of Arkouda, and this is one of kind {}",
+                format.name()
+            )));
+        };
+        let divided = divided.map_err(refused)?;
+        let is_changed = |key: &str| {
+            let entry = self
+                .layers
+                .iter()
+                .rev()
+                .find_map(|layer| layer.entries.get(key));
+            entry.is_some_and(|entry| !matches!(entry, LayerEntry::Uncovered(_)))
+        };
+        let lost = divided.lost.into_iter().filter(|(key, _)| !is_changed(key));
+        self.plan.lost.extend(lost);
+        self.plan.rearranged = opened;
+        Ok(divided.steps)
+    }
+
     fn add(
         &mut self,
         key: String,
+        files: Vec<PathBuf>,
+        names: Vec<PathBuf>,
         format: &dyn Format,
-        files: Vec<(PathBuf, PathBuf)>,
+        rearranged: Option<Vec<Vec<EditStep>>>,
     ) -> Result<(), CliError> {
-        let plugins = !format.needs_common_filters();
         let mut store = ExportedStore {
             layers: self.layers.to_vec(),
             files: Vec::new(),
+            old_files: files.clone(),
+            divided: None,
+            stored_as: BTreeMap::new(),
+            plugins: !format.needs_common_filters(),
             key,
-            plugins,
         };
         if !store.key.is_empty() {
             let prefix = format!("{}/", store.key);
@@ -273,22 +345,84 @@ impl Planner<'_> {
                 layer.entries = own.collect();
             }
         }
-        for (path, name) in files {
-            let mut without = Vec::new();
+        if format.part_names().is_some() {
+            self.note_stored_as(&mut store, format).map_err(refused)?;
+        }
+        let mut without: Vec<ObjectPath> = Vec::new();
+        let mut by_file = Vec::new();
+        for path in &files {
+            let mut of_file = Vec::new();
             if !self.beside {
-                for (object, why) in self.outside(&path)? {
+                for (object, why) in self.outside(path)? {
                     let key = String::from_utf8_lossy(&object.join(&b'/')).into_owned();
-                    self.plan.lost.push((store.named(&key), why));
-                    without.push(object);
+                    let named = store.named(&key);
+                    if !self.plan.lost.iter().any(|(known, _)| *known == named) {
+                        self.plan.lost.push((named, why));
+                    }
+                    of_file.push(object);
                 }
             }
+            without.extend(of_file.iter().cloned());
+            by_file.push(of_file);
+        }
+        if names.len() > 1 {
+            let (context, parts) = (&self.plan.seen.context, Parts::Set(names.len()));
+            store.divided = DividedChanges::of(&store.layers, format, context, parts);
+        }
+        let mut steps = rearranged.map(Vec::into_iter);
+        for (number, name) in names.into_iter().enumerate() {
+            let steps = steps.as_mut().and_then(Iterator::next);
+            let old = files.get(number).filter(|_| steps.is_none());
             store.files.push(OldFile {
-                path,
+                path: old.unwrap_or(&files[0]).clone(),
                 name,
-                without,
+                without: match &steps {
+                    Some(_) => without.clone(),
+                    None => by_file.get(number).cloned().unwrap_or_default(),
+                },
+                steps,
             });
         }
         self.plan.stores.push(store);
+        Ok(())
+    }
+
+    /// Notes what goes with the objects that are changed. What would take the place of a part of another object is lost.
+    fn note_stored_as(
+        &mut self,
+        store: &mut ExportedStore,
+        format: &dyn Format,
+    ) -> error::Result<()> {
+        let keys = store.layers.iter().flat_map(|layer| layer.entries.keys());
+        let keys: BTreeSet<String> = keys.cloned().collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let context = &self.plan.seen.context;
+        let opened = store
+            .old_files
+            .iter()
+            .map(|path| OpenStore::open(context, path));
+        let opened = opened.collect::<error::Result<Vec<_>>>()?;
+        let mut taken: Vec<ObjectPath> = Vec::new();
+        for key in &keys {
+            let Ok(path) = object_path(key) else { continue };
+            let parts = format.stored_as(&opened, &path)?;
+            if !parts.is_empty() {
+                taken.extend(parts.iter().cloned());
+                store.stored_as.insert(key.clone(), parts);
+            }
+        }
+        for key in &keys {
+            let Ok(path) = object_path(key) else { continue };
+            if !taken.contains(&path) && format.is_part(&opened, &path)? {
+                for layer in &mut store.layers {
+                    layer.entries.remove(key);
+                }
+                let why = "the store has a part of another object by this name";
+                self.plan.lost.push((store.named(key), why.to_owned()));
+            }
+        }
         Ok(())
     }
 

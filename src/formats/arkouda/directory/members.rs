@@ -9,10 +9,9 @@ use super::{ObjectDirectory, ObjectListing};
 use crate::error::{Error, Result};
 use crate::formats::arkouda::array::{ArrayNode, ArraySource, Origin};
 use crate::formats::arkouda::kind::{ArkoudaKind, kind};
-use crate::formats::arkouda::limbs;
 use crate::formats::arkouda::limbs::{Limb, Limbs, MaxBits};
-use crate::formats::arkouda::numbers::{NumberKind, Segments, Values};
-use crate::formats::arkouda::object::{Joined, elements, total};
+use crate::formats::arkouda::numbers::{NumberKind, Segments, Values, counts};
+use crate::formats::arkouda::object::{Joined, total};
 use crate::formats::arkouda::strings::{Strings, values_dtype};
 use crate::io::content::{Concat, Content};
 use crate::npy::dtype::DType;
@@ -108,7 +107,11 @@ impl ObjectDirectory {
         };
         let shown = kind(&self.origin.set, &segments).and_then(|_| {
             let origin = self.origin_of(&segments, ArkoudaKind::Pdarray);
-            Segments::new(&origin, &segments, Values::ByPart(self.counts(group)?))
+            Segments::new(
+                &origin,
+                &segments,
+                Values::ByPart(counts(&self.origin.set, group)?),
+            )
         });
         match shown {
             Ok(array) => self.file(&segments, ArkoudaKind::Pdarray, Arc::new(array), to),
@@ -155,28 +158,6 @@ impl ObjectDirectory {
         };
         let name = self.visible(name.as_bytes(), ".npy");
         to.entries.push((name, Node::File(Arc::new(node))));
-    }
-
-    /// Returns how many values of a SegArray each part has.
-    fn counts(&self, group: &Joined) -> Result<Box<dyn Fn() -> Result<Vec<u64>> + Send + Sync>> {
-        let set = &self.origin.set;
-        let values = group
-            .member("values")
-            .ok_or_else(|| Error::damaged("a SegArray without values"))?;
-        if kind(set, &values).map_err(|e| e.about("values"))? == ArkoudaKind::Strings {
-            let origin = self.origin_of(&values, ArkoudaKind::Strings);
-            let strings = Strings::new(&origin, &values).map_err(|e| e.about("values"))?;
-            return Ok(Box::new(move || strings.rows()));
-        }
-        let counts = values.parts.iter().map(|object| {
-            let object = object.as_ref();
-            object.map_or(0, |object| match object.dataset() {
-                Some(dataset) => elements(dataset),
-                None => limbs::rows(object),
-            })
-        });
-        let counts: Vec<u64> = counts.collect();
-        Ok(Box::new(move || Ok(counts.clone())))
     }
 }
 
