@@ -287,6 +287,25 @@ def test_a_repository_is_refused(tmp_path):
     assert not (tmp_path / "out.h5").exists()
 
 
+@pytest.mark.parametrize("use", [*USES, ["--compress", "gzip"]], ids=" ".join)
+def test_the_bytes_in_front_of_a_file_stay(use, tmp_path):
+    """MATLAB knows its files by them."""
+    store, out = tmp_path / "x.mat", tmp_path / "out.mat"
+    with h5py.File(store, "w", userblock_size=512) as file:
+        file.create_dataset("x", data=np.arange(9000), chunks=(100,), compression="gzip")
+    head = b"MATLAB 7.3 MAT-file".ljust(512, b" ")
+    with open(store, "r+b") as file:
+        file.write(head)
+    export(*use, store, out)
+    with h5py.File(out) as file:
+        # In front of pages there is a whole one.
+        assert file.userblock_size == (65536 if "cloud" in use else 512) and file["x"][-1] == 8999
+        if use == ["--for", "mmap"]:
+            at = file["x"].id.get_offset()
+            assert np.array_equal(np.memmap(out, "i8", "r", at, 9000), np.arange(9000)), at
+    assert out.read_bytes()[:512] == head
+
+
 def test_references_are_named(tmp_path):
     store, out = tmp_path / "x.h5", tmp_path / "out.h5"
     with h5py.File(store, "w") as file:

@@ -7,7 +7,9 @@ use std::str::FromStr;
 use super::compression::{CHUNK, Compression, SMALLEST};
 use crate::dataset::grid::row_block;
 
-/// Bytes of a chunk of small samples, or a little less.
+/// Bytes of a chunk of small samples, or a little less: the largest that costs a reader of single samples nothing. Of 60 000
+/// samples of 784 bytes and a cache of 4 MiB, a sample in any order took 0.5 to 0.8 ms in chunks of 64 KiB, 0.7 to 0.8 of 256 KiB
+/// and 2.5 ms and more of 1 MiB (lzf, means of 400, machine in use); in order all are alike.
 const SAMPLES: u64 = 256 << 10;
 
 /// Bytes of a sample that is a chunk alone, at most; larger ones are cut.
@@ -183,10 +185,12 @@ impl Layout {
 fn samples(shape: &[u64], element: u64) -> Vec<u64> {
     let inner = shape.iter().skip(1);
     let sample = inner.fold(element, |bytes, &n| bytes.saturating_mul(n));
-    match sample {
-        0..=SAMPLES => row_block(shape, element, SAMPLES),
-        ..=LARGEST_SAMPLE => row_block(shape, element, sample),
-        _ => row_block(shape, element, LARGEST_SAMPLE / 2),
+    if sample <= SAMPLES {
+        row_block(shape, element, SAMPLES)
+    } else if sample <= LARGEST_SAMPLE {
+        row_block(shape, element, sample)
+    } else {
+        row_block(shape, element, LARGEST_SAMPLE / 2)
     }
 }
 

@@ -22,7 +22,7 @@ use crate::hdf5::edit::{
     EditStep, Editor, Elements, FileForm, NewForm, ObjectPath, Recodable, source,
 };
 use crate::io::content::Content;
-use crate::io::file::StoreFile;
+use crate::io::file::{StoreFile, user_block};
 use work::{Found, Work};
 
 /// Arrays begin at a multiple of this many bytes if they are to be mapped.
@@ -125,12 +125,21 @@ impl Relayout<'_> {
         }
         kept.sort();
         let gathered = self.part.with_file_name("gathered.h5");
-        File::create_new(&gathered)?;
+        let (new, old) = (File::create_new(&gathered)?, File::open(self.part)?);
+        let own = user_block(&old)?;
+        let form = self.form(metadata, own);
+        let head = StoredElements {
+            len: own,
+            file: old,
+            start: 0,
+        };
         let step = EditStep::Gather {
             from: source(self.part),
-            form: self.form(metadata),
+            form,
         };
         done(self.editor, &gathered, step, &Vec::new())?;
+        // libhdf5 leaves it alone.
+        head.copy(&new, 0)?;
         Ok(Relaid {
             file: gathered,
             kept,
@@ -142,14 +151,30 @@ impl Relayout<'_> {
         Ok(StoreFile::open(self.part)?)
     }
 
-    /// Returns the properties of the new file, which has about so many bytes of metadata.
-    fn form(&self, metadata: u64) -> FileForm {
+    /// Returns the properties of the new file, which has about so many bytes of metadata, and in front of all a user block.
+    fn form(&self, metadata: u64, user_block: u64) -> FileForm {
         let (least, most) = PAGE;
-        let purpose = self.layout.purpose;
-        FileForm {
-            alignment: matches!(purpose, Some(Purpose::Mmap | Purpose::Samples)).then_some(MAPPED),
-            page: (purpose == Some(Purpose::Cloud))
-                .then(|| metadata.clamp(least, most).next_power_of_two()),
+        match self.layout.purpose {
+            // libhdf5 wants a user block of whole pages, and arrays that are aligned behind one of their alignment.
+            Some(Purpose::Cloud) => {
+                let page = metadata.clamp(least, most).next_power_of_two();
+                FileForm {
+                    page: Some(page),
+                    user_block: match user_block {
+                        0 => 0,
+                        own => own.max(page),
+                    },
+                    ..FileForm::default()
+                }
+            }
+            Some(Purpose::Mmap | Purpose::Samples) if user_block == 0 => FileForm {
+                alignment: Some(MAPPED),
+                ..FileForm::default()
+            },
+            _ => FileForm {
+                user_block,
+                ..FileForm::default()
+            },
         }
     }
 

@@ -20,21 +20,21 @@ use crate::io::thread;
 const BLOCK: u64 = 16 << 20;
 
 /// A chunked dataset.
-pub struct ChunkedDataset<'a> {
+pub(super) struct ChunkedDataset<'a> {
     /// The file that it is in.
-    pub file: &'a StoreFile,
+    pub(super) file: &'a StoreFile,
     /// Its shape.
-    pub shape: &'a [u64],
+    pub(super) shape: &'a [u64],
     /// Bytes of an element.
-    pub element: u64,
+    pub(super) element: u64,
     /// Shape of a chunk.
-    pub chunk: &'a [u64],
+    pub(super) chunk: &'a [u64],
     /// Its chunk table and filters.
-    pub direct: DirectChunks,
+    pub(super) direct: DirectChunks,
 }
 
 /// Writes all elements to `to`, which is empty. `false` if chunks are too large to be decoded here.
-pub fn decode(dataset: ChunkedDataset<'_>, to: &File) -> Result<bool> {
+pub(super) fn decode(dataset: ChunkedDataset<'_>, to: &File) -> Result<bool> {
     let ChunkedDataset {
         file,
         shape,

@@ -363,6 +363,11 @@ fn superblock(file: &File) -> io::Result<Option<u64>> {
     Ok(None)
 }
 
+/// Returns the number of bytes before what libhdf5 wrote in a file; 0 if it is no HDF5 file.
+pub fn user_block(file: &File) -> io::Result<u64> {
+    Ok(superblock(file)?.unwrap_or(0))
+}
+
 /// Returns true if a file carries the HDF5 signature.
 pub fn has_hdf5_signature(file: &File) -> io::Result<bool> {
     Ok(superblock(file)?.is_some())

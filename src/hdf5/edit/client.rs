@@ -25,7 +25,7 @@ pub enum Elements {
 }
 
 /// A dataset that cannot be written again, and the reason.
-pub type Fixture = (ObjectPath, &'static str);
+pub(super) type Fixture = (ObjectPath, &'static str);
 
 /// The client of an editing worker, which ends with it.
 pub struct Editor {

@@ -26,6 +26,8 @@ pub struct FileForm {
     /// The file is divided into pages of this many bytes, of metadata or of elements; its chunk indexes and groups are
     /// those that libhdf5 has since 1.10.
     pub page: Option<u64>,
+    /// Bytes in front of what libhdf5 writes: none, or a power of two from 512 on.
+    pub user_block: u64,
 }
 
 impl FileForm {
@@ -45,6 +47,7 @@ impl FileForm {
 /// Makes the file at `path` anew, with nothing in it; its data will lie close together.
 pub(crate) fn create_empty(path: &[u8], form: &FileForm) -> Result<Id> {
     let mut creation = FileCreate::build();
+    creation.userblock(form.user_block);
     if let Some(bytes) = form.page {
         let paged = FileSpaceStrategy::FreeSpaceManager {
             paged: true,
