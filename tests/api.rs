@@ -152,6 +152,29 @@ fn what_is_asked_for_wrongly_is_named() {
 }
 
 #[test]
+fn a_directory_inside_a_store_is_opened_by_its_path() {
+    let (_dir, stores) = demo();
+    let whole = open(stores.join("plain.h5"));
+    let part = open(stores.join("plain.h5:/images"));
+    let read = |store: &Store, path: &str| {
+        let mut bytes = Vec::new();
+        let mut file = store.file(path).unwrap();
+        file.read_to_end(&mut bytes).unwrap();
+        bytes
+    };
+    assert_eq!(read(&part, "stack.npy"), read(&whole, "images/stack.npy"));
+    assert!(matches!(
+        part.array("pi").unwrap_err(),
+        Error::NotFound { .. }
+    ));
+    let absent = Store::options()
+        .worker(npyfs())
+        .open(stores.join("plain.h5:/imagse"));
+    let said = absent.unwrap_err().to_string();
+    assert!(said.contains("did you mean /images?"), "{said}");
+}
+
+#[test]
 fn a_store_is_shared_between_threads() {
     fn shared<T: Send + Sync>(value: T) -> T {
         value

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from support.checkouts import checkout, write_daf
-from support.mount import Mount
-from support.process import npyfs, one_line
+from support.mount import Mount, clear, make_point, mounts
+from support.process import NPYFS, npyfs, one_line, run
 
 STORE, OBJECT, USAGE = 2, 3, 1
 
@@ -208,3 +208,18 @@ def test_a_part_of_a_store_that_is_replaced(store):
         os.rename(other, store)
         with pytest.raises(OSError):
             np.load(mount / "a.npy")
+
+
+def test_mount_8_and_fstab_take_it(store, tmp_path):
+    """The helper that mount(8) runs, with the place of the store as a line of fstab has it."""
+    helper, point = tmp_path / "mount.npyfs", make_point()
+    os.symlink(NPYFS, helper)
+    try:
+        for place, options in ((part(store, "/foo/bar"), "ro"), (store, "ro,subpath=/foo/bar")):
+            run([helper, place, point, "-o", options], check=True)
+            assert sorted(os.listdir(point)) == ["a.npy", "deep", "inside.npy"]
+            assert mounts()[os.fspath(point)][1] == part(store, "/foo/bar")
+            npyfs("umount", point, check=True)
+    finally:
+        clear(point)
+        os.rmdir(point)

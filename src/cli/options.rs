@@ -417,6 +417,7 @@ mod tests {
             "umask=",
             "fsname=",
             "external=x",
+            "subpath=",
         ] {
             assert!(
                 refusal(bad).starts_with(&format!("option {bad}: expected")),

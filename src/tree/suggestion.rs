@@ -54,7 +54,7 @@ fn in_directory(dir: &dyn Directory, name: &[u8], above: &Path) -> Option<String
     let shown = printable::name(&meant);
     Some(match above.as_os_str().is_empty() {
         true => format!("; did you mean {shown}?"),
-        false => format!("; did you mean {}/{shown}?", above.display()),
+        false => format!("; did you mean {}?", above.join(shown).display()),
     })
 }
 
