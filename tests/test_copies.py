@@ -132,6 +132,77 @@ def test_daf(tmp_path, tool, way):
         assert daf.faults(file) == []
 
 
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_file_of_daf_stores(tmp_path, tool):
+    """Groups of an .h5fs are daf stores from the first name with # on, groups above them and beside them are plain."""
+    source = tmp_path / "source.h5fs"
+    with h5py.File(source, "w") as file:
+        daf.write(file.create_group("runs/first"))
+        daf.write(file.create_group("runs/second"), rows=7, seed=5)
+        file["plain/stack"] = np.arange(24.0).reshape(2, 3, 4)
+        file["plain/deep/one"] = np.int16(1)
+        file["loose"] = np.arange(3)
+    (tmp_path / "target").mkdir()
+    with Mount(source) as old, Mount(tmp_path / "target", checkout="work") as new:
+        os.mkdir(new / "copy.h5fs")
+        done = TOOLS[tool](old.path, new / "copy.h5fs")
+        assert done.returncode == 0, done.stderr
+        assert new.errors() == []
+        assert new.status()["checkout"]["waiting"] == []
+        assert [new.info(f"copy.h5fs/{name}")["kind"] for name in ("", "runs", "runs/first", "plain") if name] == ["plain", "daf", "plain"]
+    checkout("commit", tmp_path / "target", "work")
+    checkout("export", tmp_path / "target", tmp_path / "out")
+    same(source, tmp_path / "out/copy.h5fs")
+    with h5py.File(tmp_path / "out/copy.h5fs") as file:
+        assert daf.faults(file["runs/first"]) == daf.faults(file["runs/second"]) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_file_of_daf_stores_in_any_order(tmp_path, seed):
+    source, store = tmp_path / "source.h5fs", tmp_path / "copy.h5fs"
+    with h5py.File(source, "w") as file:
+        daf.write(file.create_group("run"))
+    npyfs("new", "plain", store, check=True)
+    choice = random.Random(seed)
+    with Mount(source) as old, Mount(store, checkout="work") as new:
+        names = old.files()
+        choice.shuffle(names)
+        if seed == 0:
+            names.sort(key=lambda name: "#" in name)
+        for name in names:
+            os.makedirs((new / name).parent, exist_ok=True)
+            (new / name).write_bytes((old / name).read_bytes())
+    checkout("commit", store, "work")
+    checkout("export", store, tmp_path / "out.h5fs")
+    same(source, tmp_path / "out.h5fs")
+
+
+def test_groups_that_were_there_stay_plain(tmp_path):
+    store = tmp_path / "x.h5fs"
+    with h5py.File(store, "w") as file:
+        file["there/a"] = np.arange(3)
+    with Mount(store, checkout="work") as mount:
+        np.save(mount / "there/cell#.npy", np.array(["a", "b"]))
+        np.save(mount / "top#.npy", np.array(["a", "b"]))
+        os.mkdir(mount / "new")
+        np.save(mount / "new/stack.npy", np.zeros(3, [("a", "i4"), ("b", "f8")]))  # no item has such elements
+        np.save(mount / "new/one.npy", np.int64(1))
+        np.save(mount / "new/cell#.npy", np.array(["a", "b"]))
+        assert sorted(os.listdir(mount / "new")) == ["cell#.npy", "one.npy", "stack.npy"]
+        assert "new/stack: stays as it is" in mount.errors()[-1]
+        with pytest.raises(OSError):
+            np.save(mount / "new/cell#short.npy", np.arange(3))
+        assert [mount.info(name)["kind"] for name in ("there", "new")] == ["plain", "daf"]
+    with Mount(store, checkout="work") as mount:
+        assert mount.info("new")["kind"] == "daf"
+        assert sorted(os.listdir(mount / "new")) == ["cell#.npy", "one.npy", "stack.npy"]
+    checkout("commit", store, "work")
+    checkout("export", store, tmp_path / "out.h5fs")
+    with h5py.File(tmp_path / "out.h5fs") as file:
+        assert sorted(file["new"]) == ["__daf__", "cell#", "stack"] and file["new/__daf__"].attrs["one"] == 1
+        assert sorted(file["there"]) == ["a", "cell#"] and "__daf__" not in file
+
+
 def marks(attributes):
     """What Arkouda looks at. An ArrayView of one dimension is the array that it shows."""
     kind = attributes.get("ObjType")

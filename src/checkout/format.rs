@@ -216,6 +216,17 @@ pub trait Format: Send + Sync {
         Ok(file)
     }
 
+    /// Returns true if an object of this own name begins a store of this format in the new group that it is written to, in
+    /// a plain file called `file`.
+    fn begins_in(&self, _file: &[u8], _name: &str) -> bool {
+        false
+    }
+
+    /// Returns the group at `key` as an empty store of this format. EOPNOTSUPP if no group is one.
+    fn begin_group(&self, _key: &ObjectKey) -> Result<NewFile> {
+        Err(unsupported("a group is no store of this kind"))
+    }
+
     /// Returns the endings of names of files by which an empty store is known to be one of this format.
     fn endings(&self) -> &'static [&'static str] {
         &[]

@@ -142,6 +142,15 @@ impl Layer {
         self.pending().now().clone()
     }
 
+    /// Returns whether an object was stored here, and not deleted since.
+    pub fn has(&self, path: &str) -> bool {
+        let pending = self.pending();
+        pending
+            .now()
+            .get(path)
+            .is_some_and(|stored| stored.is_some())
+    }
+
     /// Returns the path of an object's file.
     #[cfg(feature = "internals")]
     pub fn path(&self, stored: &StoredObject) -> std::path::PathBuf {

@@ -47,6 +47,8 @@ pub struct LayerTarget {
     _syncer: Syncer,
     /// The checkout's name.
     name: String,
+    /// The file name of the store.
+    store: Vec<u8>,
     context: Arc<Context>,
     /// Axes in use: each is held alone by a deletion, shared by what is stored along it.
     axes: Axes,
@@ -80,6 +82,7 @@ impl LayerTarget {
             layer,
             _syncer: syncer,
             name: name.to_owned(),
+            store: file_name(checkouts.store()),
             context: context.clone(),
             axes: Axes::default(),
         })
@@ -156,11 +159,15 @@ impl LayerTarget {
     fn plan(&self, object: &str, parts: &[Part]) -> Result<Planned> {
         let (key, above) = self.place(object)?;
         let dir = self.directory(&above)?;
-        let format = self.format(dir.as_deref())?;
+        let format = self.format_for(dir.as_deref(), &above, key.name())?;
+        let is_begun = format.name() != self.format(dir.as_deref())?.name();
         let base = Group { target: self, dir };
         Ok(match format::plan(&**format, &base, &key, parts)? {
             Plan::Incomplete(missing) => Planned::Incomplete(missing),
             Plan::Complete(mut new) => {
+                if is_begun {
+                    self.begin_group(&**format, &above)?;
+                }
                 new.size = shown_size(&new).filter(|_| format.shows_as_stored(&new));
                 let file = parts.first().map(|part| &part.content);
                 let against = self.view.against(object, file, format.has_axes())?;
@@ -209,6 +216,12 @@ pub fn over(
     let view = View::new(base, context.clone(), formats);
     view.add_layers(layers);
     view
+}
+
+/// The last name of a path.
+fn file_name(path: &Path) -> Vec<u8> {
+    let name = path.file_name().unwrap_or_default();
+    name.as_encoded_bytes().to_vec()
 }
 
 fn refused(errno: i32, message: &str) -> Error {

@@ -184,6 +184,16 @@ impl View {
         objects.set(key.as_bytes(), said, time, is_directory);
     }
 
+    /// Puts another group at a key where the uppermost layer has one; what is below it stays.
+    pub fn put_group(&self, key: &str, stored: &StoredObject) {
+        let mut pile = self.pile();
+        if let Some((_, layer)) = pile.uppermost() {
+            let entry = LayerEntry::Stored(stored.clone());
+            layer.entries.insert(key.to_owned(), entry);
+        }
+        self.lay(&mut pile);
+    }
+
     /// Removes what stands at a key, and all below it.
     pub fn remove(&self, key: &str) {
         let mut pile = self.pile();

@@ -1,13 +1,53 @@
-//! Stores that are begun in a mounted directory: a directory whose name ends as files of a format do.
+//! Stores that are begun in a checkout: by a directory whose name ends as files of a format do, in a mounted directory, and by
+//! what is written into a new group of a file.
 
 use std::time::SystemTime;
 
 use super::group::Group;
 use super::{LayerTarget, refused};
-use crate::checkout::target::{Made, PathNames};
+use crate::checkout::format::Format;
+use crate::checkout::target::{Made, Part, PathNames, Role, Target};
 use crate::error::Result;
+use crate::tree::Node;
 
 impl LayerTarget {
+    /// Makes a group that was made in this checkout a store of a format, and stores anew what is in it, as far as the format has
+    /// a form for that.
+    pub(super) fn begin_group(&self, format: &dyn Format, path: &PathNames) -> Result<()> {
+        let object = self.view.key(path)?;
+        let (key, _) = self.place(&object)?;
+        let mut there = Vec::new();
+        if let Some(dir) = self.directory(path)? {
+            for (name, node) in dir.list()?.iter() {
+                let path = [path, &[name.to_vec()]].concat();
+                if let Node::File(file) = &*node
+                    && let Role::Stored(place) = self.role(&path)?
+                    && place.member.is_empty()
+                {
+                    let part = Part {
+                        place,
+                        content: file.open()?,
+                        stored: true,
+                    };
+                    there.push((part, file.ownership().mtime));
+                }
+            }
+        }
+        let _showing = self.layer.showing([object.clone()]);
+        let new = format.begin_group(&key)?;
+        let stored = self.layer.put(&object, &new, SystemTime::now())?;
+        self.view.put_group(&object, &stored);
+        for (part, time) in there {
+            let object = part.place.object.clone();
+            // What the format has no form for stays a plain object.
+            if let Err(e) = self.store(&object, &[part], time) {
+                let line = format!("{object}: stays as it is: {}", e.message);
+                self.context.journal.add(&line);
+            }
+        }
+        Ok(())
+    }
+
     /// Begins the store that a directory is by its name, in a directory that is none.
     pub(super) fn begin_store(&self, path: &PathNames, time: SystemTime) -> Result<Made> {
         let Some((name, above)) = path.split_last() else {

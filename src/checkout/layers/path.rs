@@ -29,6 +29,32 @@ impl LayerTarget {
         Ok(self.view.formats().named(name))
     }
 
+    /// Returns the format by which an object of this own name is stored in a directory, at this path: that of the directory, or
+    /// the one that the object begins there.
+    pub(super) fn format_for(
+        &self,
+        dir: Option<&dyn Directory>,
+        path: &PathNames,
+        name: &str,
+    ) -> Result<&Arc<dyn Format>> {
+        let (format, formats) = (self.format(dir)?, self.view.formats());
+        let lies = formats.is_axis(name) || !formats.along(name).is_empty();
+        // What could begin is plain, and a group that was made in this checkout.
+        if !lies || format.name() != formats.named("").name() {
+            return Ok(format);
+        }
+        let depth = match self.view.store_depth(path) {
+            Some(depth) if depth < path.len() => depth,
+            _ => return Ok(format),
+        };
+        let file = path[..depth].last().unwrap_or(&self.store);
+        let mut others = formats.iter();
+        match others.find(|format| format.begins_in(file, name)) {
+            Some(begun) if self.layer.has(&self.view.key(path)?) => Ok(begun),
+            _ => Ok(format),
+        }
+    }
+
     /// Returns how many names of a path lead to the directory of parts that it is in, or that it is; `None` if an
     /// object of that path is one file, or a group.
     pub(super) fn composite(&self, depth: usize, path: &PathNames) -> Result<Option<usize>> {
@@ -40,7 +66,9 @@ impl LayerTarget {
         for (at, shown) in inside.iter().enumerate() {
             let name = self.view.key_name(shown);
             if let Ok(name) = std::str::from_utf8(&name)
-                && self.format(dir.as_deref())?.is_composite(name)
+                && self
+                    .format_for(dir.as_deref(), &path[..depth + at], name)?
+                    .is_composite(name)
             {
                 return Ok(Some(depth + at + 1));
             }

@@ -97,6 +97,15 @@ pub(crate) fn begin(base: &dyn Base, axes: &[(String, Arc<dyn Content>)]) -> Res
     Ok(new)
 }
 
+/// Returns a group that is an empty store.
+pub(crate) fn begin_group(key: &ObjectKey) -> NewFile {
+    let mut new = NewFile::default();
+    new.mark(key.path(), Vec::new());
+    let mark = NewDataset::new(&key.below(MARK), DType::int(1), &[2]);
+    new.add(mark, bytes(vec![1, 0]));
+    new
+}
+
 /// Marks the group of an object as a store; items are attributes of the mark.
 fn add_mark(new: &mut NewFile, key: &ObjectKey, items: Vec<NewAttribute>) {
     let mut mark = NewDataset::new(&key.beside(MARK), DType::int(1), &[2]);

@@ -94,6 +94,14 @@ impl Format for Daf {
         encode::begin(base, &[])
     }
 
+    fn begins_in(&self, file: &[u8], name: &str) -> bool {
+        file.ends_with(b".h5fs") && matches!(meaning(name), Meaning::Axis | Meaning::Property(_))
+    }
+
+    fn begin_group(&self, key: &ObjectKey) -> Result<NewFile> {
+        Ok(encode::begin_group(key))
+    }
+
     fn endings(&self) -> &'static [&'static str] {
         &[".h5df"]
     }
