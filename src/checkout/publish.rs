@@ -19,7 +19,7 @@ use super::layer::nanoseconds;
 use super::publications::{Published, relative};
 use super::workplace::Workplace;
 use crate::error::{Error, ErrorKind, Result};
-use crate::hdf5::edit::{Editor, Holders, SourceFile};
+use crate::hdf5::edit::{EditStep, Editor, Holders, ObjectPath, SourceFile};
 use crate::hdf5::publish::{LinkedFile, NewPublication, PublishedChange};
 use crate::io::file::{Identity, StoreFile};
 use crate::io::rights::Rights;
@@ -79,8 +79,12 @@ impl PublishedFile {
 
 /// A publication that is to be made.
 pub struct Publication<'a> {
-    /// The store's file, canonical.
-    pub base: &'a Path,
+    /// The store's files, canonical.
+    pub base: &'a [PathBuf],
+    /// For a store of several files: the steps that join its objects in one.
+    pub joined: Option<Vec<EditStep>>,
+    /// What goes with objects that are changed, by their keys.
+    pub stored_as: &'a BTreeMap<String, Vec<ObjectPath>>,
     /// What is published.
     pub published: &'a Published,
     /// The checkout, if one is named.
@@ -116,14 +120,17 @@ impl Publication<'_> {
             _ => Path::new("."),
         };
         let home = parent.canonicalize().map_err(about)?;
-        let base = StoreFile::open(self.base)?;
         let mut links = LinkedFiles::default();
-        links.add(
-            &home,
-            self.base,
-            SourceFile::new(self.base, &std::fs::metadata(self.base)?),
-            &base.identity,
-        )?;
+        let mut base = Vec::new();
+        for path in self.base {
+            let file = StoreFile::open(path)?;
+            let from = SourceFile::new(path, &std::fs::metadata(path)?);
+            links.add(&home, path, from, &file.identity)?;
+            base.push(file);
+        }
+        let Some(first) = self.base.first() else {
+            return Err(Error::damaged("no store"));
+        };
         let mut changes = Vec::new();
         let mut lost = Vec::new();
         for (key, change) in joined(&self.published.layers) {
@@ -147,6 +154,8 @@ impl Publication<'_> {
                     }
                 }
             };
+            let also = self.stored_as.get(&key).into_iter().flatten();
+            changes.extend(also.map(|path| (path.clone(), PublishedChange::Deleted)));
             match object_path(&key) {
                 Ok(path) => changes.push((path, change)),
                 // What no mount shows is not there to be deleted.
@@ -164,6 +173,7 @@ impl Publication<'_> {
         };
         let new = NewPublication {
             files: std::mem::take(&mut links.files),
+            joined: self.joined.clone(),
             changes,
             about: serde_json::to_string(&note).map_err(|e| Error::damaged(e.to_string()))?,
         };
@@ -173,7 +183,7 @@ impl Publication<'_> {
         let part = place.path().join("part.h5");
         File::create_new(&part).map_err(about)?;
         let layers = self.published.layers.iter();
-        let mut readable: Vec<PathBuf> = vec![self.base.to_owned()];
+        let mut readable: Vec<PathBuf> = self.base.to_vec();
         readable.extend(layers.map(|layer| layer.dir.path_of_descriptor()));
         readable.dedup();
         let mut editor = Editor::start(self.program, place.path(), &readable, Holders::default())?;
@@ -183,9 +193,10 @@ impl Publication<'_> {
             let name = String::from_utf8_lossy(&path.join(&b'/')).into_owned();
             (name, why)
         }));
-        if !base.is_unchanged() || !base.is_current() {
+        let changed = |file: &&StoreFile| !file.is_unchanged() || !file.is_current();
+        if let Some(file) = base.iter().find(changed) {
             let message = "it changed on disk while it was published";
-            return Err(Error::new(ErrorKind::Stale, message).about(self.base.display()));
+            return Err(Error::new(ErrorKind::Stale, message).about(file.path.display()));
         }
         let mut outcome = Outcome {
             files: links.said(&made.used),
@@ -197,7 +208,7 @@ impl Publication<'_> {
         }
         let file = File::open(&part).map_err(about)?;
         let read_only = |file: &File| -> io::Result<()> {
-            Rights::copy_of(self.base)?.settle(file)?;
+            Rights::copy_of(first)?.settle(file)?;
             let mode = file.metadata()?.permissions().mode() & 0o444;
             file.set_permissions(Permissions::from_mode(mode))
         };

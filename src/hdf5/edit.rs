@@ -247,7 +247,11 @@ impl EditStep {
 
 /// Does a step. It is refused, with the reason, if its object cannot be had; a failure, such as a full disk, is
 /// one of the whole file.
-fn apply(target: &Id, step: &EditStep, holders: &Holders) -> Result<Result<(), String>, Failure> {
+pub(super) fn apply(
+    target: &Id,
+    step: &EditStep,
+    holders: &Holders,
+) -> Result<Result<(), String>, Failure> {
     match step {
         EditStep::Remove { path } => remove(target, path, holders).map(Ok),
         EditStep::Copy { from, path, time } => {
@@ -337,7 +341,7 @@ fn make_room(target: &Id, path: &ObjectPath) -> Result<(), Failure> {
 }
 
 /// Copies all attributes of an object to another.
-fn copy_attributes(from: &Id, to: &Id) -> Result<(), Failure> {
+pub(super) fn copy_attributes(from: &Id, to: &Id) -> Result<(), Failure> {
     for (name, _) in ffi::attributes(from)? {
         ffi::copy_attribute(from, to, &name)?;
     }

@@ -4,18 +4,24 @@
 //! A group below which nothing was changed is one link. Any other group is made anew, with its attributes and a link for each
 //! child: what is below a link is looked up in the file that it leads to, and would show what stood there before.
 
+mod changes;
 mod client;
+mod joined;
 mod seal;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::edit::{MAX_SMALL_ATTRIBUTE, ObjectPath, SourceFile};
+use super::edit::{EditStep, MAX_SMALL_ATTRIBUTE, ObjectPath, SourceFile};
 use super::ffi::{self, Failure, Id, ObjectKind, RawLink};
 use super::{Answer, H5Error};
 use crate::io::file::StoreFile;
+use changes::Changes;
+
+/// Files that are held open, at most.
+const MOST_OPEN: usize = 256;
 
 /// The attribute of the root group that says of which files a publication consists, as JSON.
 pub const PUBLISHED: &str = "npyfs_published";
@@ -23,8 +29,10 @@ pub const PUBLISHED: &str = "npyfs_published";
 /// A file of links that is to be made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NewPublication {
-    /// The files that are linked to. The first is the store's.
+    /// The files that are linked to. The first is the store's, or the first ones are.
     pub files: Vec<LinkedFile>,
+    /// For a store of several files: the steps that join its objects in one, those of groups and datasets alone.
+    pub joined: Option<Vec<EditStep>>,
     /// What the layers say of objects, by path. What stands at a path hides what the store has there and below.
     pub changes: Vec<(ObjectPath, PublishedChange)>,
     /// What the attribute [`PUBLISHED`] says beside the files that are linked to: a JSON object.
@@ -63,28 +71,6 @@ pub struct PublishedLinks {
     pub used: BTreeSet<usize>,
 }
 
-/// What the layers say of an object and of what is below it.
-#[derive(Default)]
-struct Changes<'a> {
-    own: Option<PublishedChange>,
-    below: BTreeMap<&'a [u8], Changes<'a>>,
-}
-
-impl<'a> Changes<'a> {
-    fn of(all: &'a [(ObjectPath, PublishedChange)]) -> Self {
-        let mut root = Self::default();
-        for (path, change) in all {
-            let mut at = &mut root;
-            for name in path {
-                at = at.below.entry(name).or_default();
-            }
-            at.own = Some(*change);
-            at.below.clear();
-        }
-        root
-    }
-}
-
 /// Groups of the store that must be made anew, and what the layers say of what is in them, by address.
 #[derive(Default)]
 struct Changed<'a> {
@@ -110,7 +96,7 @@ pub(super) fn publish(file: &StoreFile, new: &NewPublication) -> Result<Answer, 
         };
         let store = first.from.open()?;
         let changes = Changes::of(&new.changes);
-        let changed = match new.changes.is_empty() {
+        let changed = match new.changes.is_empty() || new.joined.is_some() {
             true => Changed::default(),
             false => changed(&store, &changes)?,
         };
@@ -219,13 +205,23 @@ impl<'a> Maker<'a> {
     fn root(&mut self, store: &Id, changes: &'a Changes<'a>) -> Result<(), Failure> {
         let root = ffi::open_at(&self.target, &[])?;
         seal::prepare(&root)?;
-        // It has no room for large ones.
-        self.attributes(store, &root, &[], false)?;
-        let addr = ffi::object_info(store)?.addr;
-        self.made.insert(addr, Vec::new());
+        let new = self.new;
+        let like = match &new.joined {
+            Some(joined) => {
+                self.join(joined, changes)?;
+                None
+            }
+            None => {
+                // It has no room for large ones.
+                self.attributes(store, &root, &[], false)?;
+                let addr = ffi::object_info(store)?.addr;
+                self.made.insert(addr, Vec::new());
+                Some((0, addr))
+            }
+        };
         self.queue.push_back(Unfilled {
             path: Vec::new(),
-            like: Some((0, addr)),
+            like,
             changes: Some(changes),
         });
         Ok(())
@@ -244,6 +240,9 @@ impl<'a> Maker<'a> {
         about.insert("files".to_owned(), files.map_err(strange)?.into());
         let text = serde_json::to_string(&about).map_err(strange)?;
         let root = ffi::open_at(&self.target, &[])?;
+        if ffi::has_attribute(&root, PUBLISHED.as_bytes())? {
+            ffi::remove_attribute(&root, PUBLISHED.as_bytes())?;
+        }
         Ok(ffi::add_strings(&root, PUBLISHED.as_bytes(), &[], &[text])?)
     }
 
@@ -304,6 +303,12 @@ impl<'a> Maker<'a> {
                 Some(PublishedChange::Stored(file)) => self.stored(file, path, said)?,
                 Some(PublishedChange::Deleted) if said.below.is_empty() => {}
                 None if met.contains(*name) => {}
+                // It was joined.
+                None if ffi::exists(&self.target, &path)? => self.queue.push_back(Unfilled {
+                    path,
+                    like: None,
+                    changes: Some(said),
+                }),
                 // What is in it was stored after it had gone.
                 Some(PublishedChange::Deleted) | None => self.group(path, None, Some(said))?,
             }
@@ -397,21 +402,7 @@ impl<'a> Maker<'a> {
         like: Option<(usize, u64)>,
         changes: Option<&'a Changes<'a>>,
     ) -> Result<(), Failure> {
-        match like {
-            None => drop(ffi::group_like(&self.target, &path, None, false)?),
-            Some((file, addr)) => {
-                let source = ffi::open_object(self.open(file)?, addr)?;
-                let mut large = false;
-                for (name, _) in ffi::attributes(&source)? {
-                    large |= ffi::attribute_bytes(&source, &name)? > MAX_SMALL_ATTRIBUTE;
-                }
-                let group = ffi::group_like(&self.target, &path, Some(&source), large)?;
-                self.attributes(&source, &group, &path, true)?;
-                if file == 0 {
-                    self.made.insert(addr, path.clone());
-                }
-            }
-        }
+        self.make_group(&path, like)?;
         self.queue.push_back(Unfilled {
             path,
             like,
@@ -420,38 +411,37 @@ impl<'a> Maker<'a> {
         Ok(())
     }
 
+    /// Makes a group like that of another file, with its attributes.
+    fn make_group(&mut self, path: &[Vec<u8>], like: Option<(usize, u64)>) -> Result<(), Failure> {
+        match like {
+            None => drop(ffi::group_like(&self.target, path, None, false)?),
+            Some((file, addr)) => {
+                let source = ffi::open_object(self.open(file)?, addr)?;
+                let mut large = false;
+                for (name, _) in ffi::attributes(&source)? {
+                    large |= ffi::attribute_bytes(&source, &name)? > MAX_SMALL_ATTRIBUTE;
+                }
+                let group = ffi::group_like(&self.target, path, Some(&source), large)?;
+                self.attributes(&source, &group, path, true)?;
+                if file == 0 {
+                    self.made.insert(addr, path.to_vec());
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn open(&mut self, file: usize) -> Result<&Id, Failure> {
         if !self.opened.contains_key(&file) {
             let Some(linked) = self.new.files.get(file) else {
                 return Err(Failure("no such file".into()));
             };
+            if self.opened.len() >= MOST_OPEN {
+                self.opened.retain(|&number, _| number == 0);
+            }
             self.opened.insert(file, linked.from.open()?);
         }
         let opened = self.opened.get(&file);
         opened.ok_or_else(|| Failure("no such file".into()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_stands_at_a_path_hides_what_was_said_of_what_is_below() {
-        let path = |path: &str| -> ObjectPath {
-            path.split('/')
-                .map(|name| name.as_bytes().to_vec())
-                .collect()
-        };
-        let all = [
-            (path("g/x"), PublishedChange::Stored(1)),
-            (path("g"), PublishedChange::Deleted),
-            (path("g/y"), PublishedChange::Stored(2)),
-        ];
-        let changes = Changes::of(&all);
-        let group = &changes.below[&b"g"[..]];
-        assert!(matches!(group.own, Some(PublishedChange::Deleted)));
-        let names: Vec<_> = group.below.keys().collect();
-        assert_eq!(names, [b"y"]);
     }
 }

@@ -1,7 +1,7 @@
 //! `npyfs checkout export`: a store and its checkouts as HDF5 files like those of the store: one, the files of a
 //! set, or a directory of them.
 
-mod plan;
+pub(super) mod plan;
 mod room;
 
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! `npyfs checkout publish`: a store and its checkouts as one small HDF5 file of links, which other programs read.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,19 +8,23 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::base::BaseStore;
+use super::export::plan::{StoredParts, stored_as};
 use super::layers::{CheckoutArgs, line_of, refused};
+use crate::checkout::entry::LayerEntry;
+use crate::checkout::format::{Division, Parts};
 use crate::checkout::publications::Published;
 use crate::checkout::publish::{Outcome, Publication};
 use crate::checkout::result;
 use crate::cli::output::{self, Name, OutputFormat, print_json};
 use crate::cli::progress::{Progress, end_cleanly};
 use crate::cli::{CliError, say};
+use crate::dataset::opened::OpenStore;
 use crate::formats;
+use crate::hdf5::edit::{EditStep, ObjectPath};
 use crate::hdf5::program::program;
 use crate::io::storage::{Disk, Storage};
 use crate::mount::fuse::table;
 use crate::printable;
-use crate::tree::Directory;
 
 /// A publication in JSON.
 #[derive(Serialize)]
@@ -42,7 +46,7 @@ pub(super) fn publish(
     let name = found.name.as_deref();
     let checkouts = &found.checkouts;
     let base = BaseStore::open(checkouts)?;
-    let file = only_file(&base.base, checkouts.store())?;
+    let files = files_of(&base, checkouts.store())?;
     check_place(out, checkouts.dir())?;
     let mut published = checkouts.to_publish(name).map_err(refused)?;
     let mut lost: Vec<String> = published.incomplete.iter().map(line_of).collect();
@@ -55,12 +59,16 @@ pub(super) fn publish(
     }
     lost.extend(without_links(&base, &mut published)?);
     rules(&base, &published, out)?;
+    let store = Joined::of(&base, &files, &mut published)?;
+    lost.extend(store.lost.iter().map(|(key, why)| format!("{key}: {why}")));
     let progress = Progress::waiting("publishing");
     end_cleanly().map_err(|e| CliError::object(e.to_string()))?;
     let disk: Arc<dyn Storage> = Arc::new(Disk);
     let allowed = lost.is_empty() || leave_out;
     let done = Publication {
-        base: &file,
+        base: &files,
+        joined: store.steps,
+        stored_as: &store.stored_as,
         published: &published,
         checkout: name,
         out,
@@ -108,8 +116,9 @@ pub(super) fn publish(
     output::print(&text)
 }
 
-/// Returns the file of a store that can be published, or the error that says why it cannot be.
-fn only_file(root: &Arc<dyn Directory>, store: &Path) -> Result<PathBuf, CliError> {
+/// Returns the files of a store, or the error that says why it cannot be published.
+fn files_of(base: &BaseStore, store: &Path) -> Result<Vec<PathBuf>, CliError> {
+    let root = &base.base;
     let shown = store.display();
     let no = |why: &str| CliError::object(format!("{shown}: cannot be published: {why}"));
     if !root.is_store() {
@@ -126,12 +135,60 @@ fn only_file(root: &Arc<dyn Directory>, store: &Path) -> Result<PathBuf, CliErro
         )));
     }
     let files = format.files(&**root, store).map_err(refused)?;
-    match files.as_slice() {
-        [file] => Ok(file.clone()),
-        _ => Err(no(
-            "its arrays are divided among several files; npyfs checkout export writes them",
-        )),
+    let files = files.iter().map(|path| path.canonicalize());
+    files
+        .collect::<std::io::Result<_>>()
+        .map_err(|e| no(&e.to_string()))
+}
+
+/// What a store is in one file.
+struct Joined {
+    /// The steps that join the objects of several files; `None`: it is one.
+    steps: Option<Vec<EditStep>>,
+    /// What goes with objects that are changed, by their keys.
+    stored_as: BTreeMap<String, Vec<ObjectPath>>,
+    /// The keys of objects that are left out, and why.
+    lost: Vec<(String, String)>,
+}
+
+impl Joined {
+    fn of(
+        base: &BaseStore,
+        files: &[PathBuf],
+        published: &mut Published,
+    ) -> Result<Self, CliError> {
+        let formats = formats::registry();
+        let format = formats.of(&*base.base).map_err(refused)?;
+        let opened = files
+            .iter()
+            .map(|path| OpenStore::open(&base.context, path));
+        let opened = opened.collect::<Result<Vec<_>, _>>().map_err(refused)?;
+        let StoredParts { parts, lost } =
+            stored_as(&**format, &opened, &mut published.layers).map_err(refused)?;
+        let mut joined = Self {
+            steps: None,
+            stored_as: parts,
+            lost,
+        };
+        if files.len() > 1 {
+            let no = || CliError::object("its files cannot be joined".to_owned());
+            let division = format.divided(&opened, &[], Parts::Single).ok_or_else(no)?;
+            let Division { steps, lost } = division.map_err(refused)?;
+            joined.steps = steps.into_iter().next();
+            let lost = lost
+                .into_iter()
+                .filter(|(key, _)| !is_changed(published, key));
+            joined.lost.extend(lost);
+        }
+        Ok(joined)
     }
+}
+
+/// Returns whether layers say anything of an object but that it is as in the store.
+fn is_changed(published: &Published, key: &str) -> bool {
+    let mut layers = published.layers.iter().rev();
+    let entry = layers.find_map(|layer| layer.entries.get(key));
+    entry.is_some_and(|entry| !matches!(entry, LayerEntry::Uncovered(_)))
 }
 
 /// Refuses a place for the new file that is taken, or no place for it.

@@ -15,7 +15,7 @@ pub struct SourceObject {
 }
 
 impl SourceObject {
-    fn open(&self) -> Result<Id, Failure> {
+    pub(in crate::hdf5) fn open(&self) -> Result<Id, Failure> {
         ffi::open_object(&self.file.open()?, self.addr)
     }
 }

@@ -3,8 +3,82 @@
 use hdf5::file::LibraryVersion;
 use hdf5::plist::FileAccess;
 
-use super::create::new_links;
+use super::create::{dataset_in, new_links};
+use super::space::{select_block, simple};
 use super::*;
+
+/// A piece of a virtual dataset: all elements of a 1-D dataset of another file.
+pub(crate) struct VirtualPiece<'a> {
+    /// The path of the file, from the directory of this one.
+    pub file: &'a [u8],
+    /// The path of the dataset.
+    pub object: &'a [Vec<u8>],
+    /// The place of its first element.
+    pub start: u64,
+    /// Its length.
+    pub len: u64,
+}
+
+/// Makes a 1-D virtual dataset. Where the file of a piece is missing it shows NaN, or a number far from zero.
+pub(crate) fn virtual_dataset(
+    file: &Id,
+    path: &[Vec<u8>],
+    ty: &Id,
+    len: u64,
+    pieces: &[VirtualPiece<'_>],
+) -> Result<Id> {
+    // Names of sources have patterns in them.
+    let plain = |name: &[u8]| {
+        let escaped = name.iter().flat_map(|&byte| match byte {
+            b'%' => vec![b'%', b'%'],
+            byte => vec![byte],
+        });
+        cstring(&escaped.collect::<Vec<u8>>())
+    };
+    let links = new_links()?;
+    // SAFETY: plain calls on identifiers made here, live C strings, and a fill value of the size of the type.
+    unsafe {
+        let plist = id(h5p::H5Pcreate(*h5p::H5P_CLS_DATASET_CREATE), "H5Pcreate")?;
+        let fill = conspicuous(ty);
+        done(
+            h5p::H5Pset_fill_value(plist.0, ty.0, fill.as_ptr().cast()),
+            "H5Pset_fill_value",
+        )?;
+        for piece in pieces {
+            let (place, all) = (simple(&[len])?, simple(&[piece.len])?);
+            select_block(&place, &[piece.start], &[piece.len])?;
+            let name = plain(piece.file)?;
+            let source = plain(&[b"/", &*piece.object.join(&b'/')].concat())?;
+            done(
+                h5p::H5Pset_virtual(plist.0, place.0, name.as_ptr(), source.as_ptr(), all.0),
+                "H5Pset_virtual",
+            )?;
+        }
+        let space = simple(&[len])?;
+        dataset_in(file, &path.join(&b'/'), ty, (&space, links.id(), plist.0))
+    }
+}
+
+/// Returns an element that no program writes: NaN, the least signed or the largest unsigned integer.
+fn conspicuous(ty: &Id) -> Vec<u8> {
+    let mut element = vec![0xFF; size(ty)];
+    // SAFETY: plain calls on an open identifier.
+    let is_signed = unsafe {
+        h5t::H5Tget_class(ty.0) == h5t::H5T_class_t::H5T_INTEGER
+            && h5t::H5Tget_sign(ty.0) == h5t::H5T_sign_t::H5T_SGN_2
+    };
+    if is_signed {
+        element.fill(0);
+        let highest = match order(ty) {
+            h5t::H5T_order_t::H5T_ORDER_BE => element.first_mut(),
+            _ => element.last_mut(),
+        };
+        if let Some(highest) = highest {
+            *highest = 0x80;
+        }
+    }
+    element
+}
 
 /// Makes the file at `path` anew, for programs with a library of any age. Its root group lists its links as `like` does, in
 /// order of their creation or by name.

@@ -186,6 +186,49 @@ fn files_of(
     formats.of(&**store)?.files(&**store, path)
 }
 
+/// What changed objects of a store are stored as, if not as the objects of their paths.
+pub(in crate::cli::checkout) struct StoredParts {
+    /// The paths, by the keys of the objects.
+    pub(in crate::cli::checkout) parts: BTreeMap<String, Vec<ObjectPath>>,
+    /// Objects that would take the place of a part of another, and why they are left out.
+    pub(in crate::cli::checkout) lost: Vec<(String, String)>,
+}
+
+/// Finds what goes with the objects that are changed. What would take the place of a part of another object is taken out of the
+/// layers.
+pub(in crate::cli::checkout) fn stored_as(
+    format: &dyn Format,
+    files: &[Arc<OpenStore>],
+    layers: &mut [LayerFiles],
+) -> error::Result<StoredParts> {
+    let keys = layers.iter().flat_map(|layer| layer.entries.keys());
+    let keys: BTreeSet<String> = keys.cloned().collect();
+    let mut found = StoredParts {
+        parts: BTreeMap::new(),
+        lost: Vec::new(),
+    };
+    let mut taken: Vec<ObjectPath> = Vec::new();
+    for key in &keys {
+        let Ok(path) = object_path(key) else { continue };
+        let parts = format.stored_as(files, &path)?;
+        if !parts.is_empty() {
+            taken.extend(parts.iter().cloned());
+            found.parts.insert(key.clone(), parts);
+        }
+    }
+    for key in &keys {
+        let Ok(path) = object_path(key) else { continue };
+        if !taken.contains(&path) && format.is_part(files, &path)? {
+            for layer in &mut *layers {
+                layer.entries.remove(key);
+            }
+            let why = "the store has a part of another object by this name";
+            found.lost.push((key.clone(), why.to_owned()));
+        }
+    }
+    Ok(found)
+}
+
 struct Planner<'a> {
     formats: Registry,
     layers: &'a [LayerFiles],
@@ -393,9 +436,7 @@ impl Planner<'_> {
         store: &mut ExportedStore,
         format: &dyn Format,
     ) -> error::Result<()> {
-        let keys = store.layers.iter().flat_map(|layer| layer.entries.keys());
-        let keys: BTreeSet<String> = keys.cloned().collect();
-        if keys.is_empty() {
+        if store.layers.iter().all(|layer| layer.entries.is_empty()) {
             return Ok(());
         }
         let context = &self.plan.seen.context;
@@ -404,25 +445,10 @@ impl Planner<'_> {
             .iter()
             .map(|path| OpenStore::open(context, path));
         let opened = opened.collect::<error::Result<Vec<_>>>()?;
-        let mut taken: Vec<ObjectPath> = Vec::new();
-        for key in &keys {
-            let Ok(path) = object_path(key) else { continue };
-            let parts = format.stored_as(&opened, &path)?;
-            if !parts.is_empty() {
-                taken.extend(parts.iter().cloned());
-                store.stored_as.insert(key.clone(), parts);
-            }
-        }
-        for key in &keys {
-            let Ok(path) = object_path(key) else { continue };
-            if !taken.contains(&path) && format.is_part(&opened, &path)? {
-                for layer in &mut store.layers {
-                    layer.entries.remove(key);
-                }
-                let why = "the store has a part of another object by this name";
-                self.plan.lost.push((store.named(key), why.to_owned()));
-            }
-        }
+        let StoredParts { parts, lost } = stored_as(format, &opened, &mut store.layers)?;
+        store.stored_as = parts;
+        let lost = lost.into_iter().map(|(key, why)| (store.named(&key), why));
+        self.plan.lost.extend(lost);
         Ok(())
     }
 
