@@ -6,16 +6,19 @@
 
 pub mod against;
 mod axes;
+pub mod builder;
 pub mod checkouts;
 pub mod chunked;
 pub mod commit;
 pub mod commits;
 pub mod compression;
 pub mod conflict;
+pub mod conversion;
 pub mod encode;
 pub mod entry;
 pub mod export;
 pub(crate) mod extent;
+mod file_builder;
 pub mod fit;
 pub mod format;
 mod history;

@@ -5,6 +5,7 @@ pub mod bench;
 pub mod cat;
 pub mod checkout;
 pub mod column;
+pub mod convert;
 pub mod demo;
 pub mod figures;
 pub mod info;
@@ -59,6 +60,7 @@ enum Command {
     Checkout(checkout::Args),
     Column(column::Args),
     New(new::Args),
+    Convert(convert::Args),
     Demo(demo::Args),
     Setup(setup::Args),
     Man(pages::ManArgs),
@@ -81,6 +83,7 @@ impl Cli {
             Command::Checkout(args) => checkout::run(args),
             Command::Column(args) => column::run(args),
             Command::New(args) => new::run(&args),
+            Command::Convert(args) => convert::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Setup(args) => setup::run(&args),
             Command::Man(args) => pages::man(&args),

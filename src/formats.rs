@@ -5,6 +5,7 @@ pub mod daf;
 pub mod demo;
 pub mod folder;
 pub mod hangar;
+pub mod npy;
 pub mod place;
 pub mod plain;
 
@@ -27,6 +28,13 @@ pub fn registry() -> Registry {
         ],
         Arc::new(plain::format::Plain(&[&daf::Groups])),
     )
+}
+
+/// Returns the formats that stores can be converted to.
+pub fn destinations() -> Vec<Arc<dyn Format>> {
+    let registry = registry();
+    let stores = registry.iter().rev().cloned();
+    stores.chain([Arc::new(npy::Npy) as _]).collect()
 }
 
 /// Opens the root directory of a store: a file, or a directory with stores in it.

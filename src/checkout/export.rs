@@ -339,6 +339,7 @@ impl Export<'_> {
                         (0, EditStep::Time { path, time })
                     } else {
                         let from = SourceFile::new(&dir.path().join(name), &meta);
+                        let time = Some(time);
                         (meta.len(), EditStep::Copy { from, path, time })
                     }
                 }

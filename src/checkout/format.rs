@@ -7,8 +7,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::builder::{Builder, Construction};
 use super::checkouts::Checkouts;
 use super::encode::{Base, ObjectKey, Plan, unsupported};
+use super::file_builder::FileBuilder;
 use super::new_store::NewStore;
 use super::object::NewFile;
 use super::staging::Staging;
@@ -230,6 +232,59 @@ pub trait Format: Send + Sync {
     /// Returns the endings of names of files by which an empty store is known to be one of this format.
     fn endings(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    /// Returns true if the objects that a store of this format is made from need an author.
+    fn has_author(&self) -> bool {
+        false
+    }
+
+    /// Begins a store that objects are added to.
+    fn build(&self, construction: &Construction) -> Result<Box<dyn Builder>> {
+        let format = construction.formats.named(self.name()).clone();
+        Ok(Box::new(FileBuilder::new(format, construction)?))
+    }
+
+    /// Refuses a group that its stores cannot have.
+    fn check_group(&self, _path: &ObjectKey) -> Result<()> {
+        Ok(())
+    }
+
+    /// Returns the suffixes of the files that its stores hold as they are; text and bytes of others become arrays.
+    fn suffixes(&self) -> &'static [&'static str] {
+        &[".npy"]
+    }
+
+    /// Returns true if a text alone is a file of text in its stores, and no array.
+    fn has_text_files(&self) -> bool {
+        false
+    }
+
+    /// Returns true if its arrays are samples, which stand in groups.
+    fn has_samples(&self) -> bool {
+        false
+    }
+
+    /// Returns the directory of a store that is the store to others, as it is now.
+    fn contents(&self, root: &Arc<dyn Directory>) -> Result<Arc<dyn Directory>> {
+        Ok(root.clone())
+    }
+
+    /// Returns true if an entry of a directory shows again what another one holds; `stacked`: entries that join all arrays of a
+    /// directory are wanted, and not that directory.
+    fn repeats(&self, _dir: &dyn Directory, _shown: &[u8], _stacked: bool) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Returns what is lost of an object that is shown as an array and as a directory of members if the array is taken for
+    /// it; `None`: nothing.
+    fn lost_without(&self, _members: &dyn Directory) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    /// Returns true if an attribute of an object says what its store makes of it, and nothing to others.
+    fn is_mark(&self, attribute: &[u8]) -> bool {
+        attribute.starts_with(b"npyfs_")
     }
 
     /// Writes demonstration stores into a directory; each path, and whether it was written. What is there is left alone.

@@ -11,17 +11,35 @@ mod publish;
 mod revert;
 pub(super) mod staging;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::output::OutputFormat;
 use super::{CliError, say, umount};
 use crate::checkout::commit::{Side, Wish};
 use crate::checkout::format::Parts;
 use crate::checkout::holder;
+use crate::checkout::layout::Layout;
 use crate::checkout::staging::Expected;
 use crate::formats;
 use export::ExportWish;
+pub(super) use export::Exported;
 use layers::CheckoutArgs;
+
+/// Writes a store as new files of the same kind: with the checkout of this name on top, or with what is committed.
+pub(super) fn copy(
+    store: (&Path, Option<&Path>),
+    checkout: Option<&str>,
+    out: &Path,
+    leave_out: bool,
+) -> Result<Exported, CliError> {
+    let which = CheckoutArgs::of(store.0, store.1);
+    let wish = ExportWish {
+        layout: Layout::default(),
+        parts: None,
+        leave_out,
+    };
+    export::write(&which, checkout, out, &wish)
+}
 
 /// Show what was written, and commit it or take it back.
 #[derive(clap::Args, Debug)]

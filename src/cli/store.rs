@@ -40,6 +40,18 @@ pub struct StoreArgs {
 }
 
 impl StoreArgs {
+    /// Returns the name of the checkout and the directory of the checkouts that are asked for; `None` if the store is to be
+    /// shown as it was earlier, or not as a whole.
+    pub fn checkout(&self) -> Option<(Option<&str>, Option<&Path>)> {
+        let is_whole = self.at.is_none() && StorePlace::of(&self.store).inside.is_none();
+        is_whole.then(|| (self.checkout.as_deref(), self.checkouts.as_deref()))
+    }
+
+    /// Returns the store as it was given.
+    pub fn given(&self) -> &Path {
+        &self.store
+    }
+
     /// Opens the store with everything that is committed, or as the arguments say.
     pub fn open(&self) -> Result<Fs, CliError> {
         let _progress = Progress::waiting("opening the store");

@@ -99,8 +99,8 @@ pub enum EditStep {
         from: SourceFile,
         /// The path in both files.
         path: ObjectPath,
-        /// The time at which the object was written, in nanoseconds since 1970.
-        time: i64,
+        /// The time at which the object was written, in nanoseconds since 1970; `None`: it is not noted.
+        time: Option<i64>,
     },
     /// Makes a group with the attributes of another; what is in that one stays there.
     Group {
@@ -263,10 +263,13 @@ pub(super) fn apply(
                 remove(target, path, holders)?;
                 ffi::copy_object(&source, path, target, path)?;
                 // Its attributes are objects, and so would this be.
-                if path.last().is_some_and(|name| holders.0.contains(name)) {
-                    return Ok(Ok(()));
-                }
-                return ffi::set_int_attribute(&ffi::open_at(target, path)?, TIME, *time).map(Ok);
+                let is_holder = path.last().is_some_and(|name| holders.0.contains(name));
+                return match time {
+                    Some(time) if !is_holder => {
+                        ffi::set_int_attribute(&ffi::open_at(target, path)?, TIME, *time).map(Ok)
+                    }
+                    _ => Ok(Ok(())),
+                };
             }
             let Some(held) = held_object(&source, path, holders)? else {
                 return Ok(Err("the file of the checkout does not have it".into()));

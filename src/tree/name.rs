@@ -111,6 +111,13 @@ pub fn own(shown: &[u8], sep: u8) -> Vec<u8> {
     unescape(&shown.iter().map(hash).collect::<Vec<u8>>())
 }
 
+/// Returns whether a visible name stands for a text that looks like a number: where numbers are names, too, such a text has its
+/// first digit escaped.
+pub fn is_escaped_number(shown: &[u8]) -> bool {
+    let digits = shown.strip_prefix(b"%3");
+    digits.is_some_and(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
+}
+
 /// The reason why an object cannot be stored under a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {

@@ -26,6 +26,13 @@ impl ObjectKey {
         Self::of_shown(path.split('/').map(str::as_bytes))
     }
 
+    /// Makes the key of an object in a group, both by own names.
+    pub fn of_names(group: Vec<String>, name: String) -> Self {
+        let mut names = group;
+        names.push(name);
+        Self(names)
+    }
+
     /// Returns the names, from the root group on.
     pub fn path(&self) -> &[String] {
         &self.0

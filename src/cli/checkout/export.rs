@@ -43,12 +43,32 @@ pub(super) struct ExportWish {
     pub(super) leave_out: bool,
 }
 
+/// What was exported.
+pub(in crate::cli) struct Exported {
+    /// A line for people.
+    pub(in crate::cli) line: String,
+    /// Bytes of all files.
+    pub(in crate::cli) bytes: u64,
+    /// Lines about the objects that were left out.
+    pub(in crate::cli) left_out: Vec<String>,
+}
+
 pub(super) fn export(
     which: &CheckoutArgs,
     name: Option<&str>,
     out: &Path,
     wish: &ExportWish,
 ) -> Result<(), CliError> {
+    print(&write(which, name, out, wish)?.line)
+}
+
+/// Writes the store with a checkout, or with what is committed.
+pub(super) fn write(
+    which: &CheckoutArgs,
+    name: Option<&str>,
+    out: &Path,
+    wish: &ExportWish,
+) -> Result<Exported, CliError> {
     let leave_out = wish.leave_out;
     let found = which.find(name)?;
     let mut layers = found.checkouts.committed().map_err(refused)?;
@@ -81,7 +101,7 @@ pub(super) fn export(
         .map(line_of)
         .chain(unfit)
         .chain(plan.lost.iter().map(|(what, why)| format!("{what}: {why}")));
-    let lost: Vec<String> = lost.collect();
+    let mut lost: Vec<String> = lost.collect();
     lost.iter().for_each(|line| say(line));
     let left_out = |count: usize| {
         CliError::object(format!(
@@ -134,7 +154,9 @@ pub(super) fn export(
     drop(bar);
     plan.check_unchanged()?;
     for (key, why) in &not_carried {
-        say(&format!("{key}: {why}"));
+        let line = format!("{key}: {why}");
+        say(&line);
+        lost.push(line);
     }
     if !not_carried.is_empty() && !leave_out {
         return Err(left_out(not_carried.len()));
@@ -152,7 +174,11 @@ pub(super) fn export(
         (_, files) => format!("{files} files, "),
     };
     let out = printable::name(out.as_os_str().as_encoded_bytes());
-    print(&format!("{out}: {count}{bytes} bytes\n"))
+    Ok(Exported {
+        line: format!("{out}: {count}{bytes} bytes\n"),
+        bytes,
+        left_out: lost,
+    })
 }
 
 /// Says which checkouts are not in the export, because they are not committed.

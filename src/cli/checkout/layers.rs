@@ -53,6 +53,14 @@ pub(super) struct Selected {
 }
 
 impl CheckoutArgs {
+    /// Names a store, and the directory of its checkouts if that is not beside it.
+    pub(super) fn of(store: &Path, checkouts: Option<&Path>) -> Self {
+        Self {
+            checkouts: checkouts.map(Path::to_owned),
+            store: store.to_owned(),
+        }
+    }
+
     /// Finds the checkouts of the store. If it is given by a mount point, the name is that of the mounted checkout.
     pub(super) fn find(&self, name: Option<&str>) -> Result<Selected, CliError> {
         let place = StorePlace::of(&self.store);

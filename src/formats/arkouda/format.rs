@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use super::divide::{divide, stored_as};
 use super::extent::extent;
+use super::kind::ArkoudaKind;
+use super::marks::is_mark;
 use super::root::SetVersions;
 use super::{LocaleSet, ObjectDirectory, check, demo, encode, is_arkouda};
 use crate::checkout::encode::{Base, ObjectKey, Plan};
@@ -156,6 +158,20 @@ impl Format for Arkouda {
         };
         let shown = |own: &String| visible_with(own.as_bytes(), "", sep);
         check::broken_of(dir, sep, &names.iter().map(shown).collect(), depth)
+    }
+
+    fn lost_without(&self, members: &dyn Directory) -> Result<Option<String>> {
+        let info = members.info()?;
+        let kind = info["type"].as_str().and_then(ArkoudaKind::named);
+        Ok(match kind {
+            Some(ArkoudaKind::Strings) | None => None,
+            Some(ArkoudaKind::Categorical) => Some("only the labels of a Categorical".into()),
+            Some(kind) => Some(format!("only the numbers; it was {}", kind.name())),
+        })
+    }
+
+    fn is_mark(&self, attribute: &[u8]) -> bool {
+        is_mark(attribute)
     }
 
     fn demonstrate(&self, dir: &Path, _program: Option<&Path>) -> Result<Vec<(PathBuf, bool)>> {

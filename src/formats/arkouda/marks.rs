@@ -22,6 +22,12 @@ pub const NAMES: [&str; 12] = [
     "arkouda_version",
 ];
 
+/// Returns whether an attribute is one of Arkouda's.
+pub fn is_mark(attribute: &[u8]) -> bool {
+    let mut names = NAMES.iter().map(|name| name.as_bytes());
+    attribute == b"file_version" || names.any(|name| name == attribute)
+}
+
 /// The attributes of an object that say what it is.
 #[derive(Clone, Debug, Default)]
 pub struct Marks {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::rules::{self, MARK, Meaning, meaning};
 use super::{Groups, check, demo, encode};
-use crate::checkout::encode::{Base, ObjectKey, Plan};
+use crate::checkout::encode::{Base, ObjectKey, Plan, invalid};
 use crate::checkout::format::{Depth, Format};
 use crate::checkout::new_store::NewStore;
 use crate::checkout::object::NewFile;
@@ -104,6 +104,19 @@ impl Format for Daf {
 
     fn endings(&self) -> &'static [&'static str] {
         &[".h5df"]
+    }
+
+    fn check_group(&self, _path: &ObjectKey) -> Result<()> {
+        Err(invalid("daf has no groups"))
+    }
+
+    fn repeats(&self, _dir: &dyn Directory, shown: &[u8], _stacked: bool) -> Result<bool> {
+        // The archive of a sparse matrix.
+        Ok(shown.ends_with(b".npz"))
+    }
+
+    fn is_mark(&self, attribute: &[u8]) -> bool {
+        attribute == b"shape"
     }
 
     fn demonstrate(&self, dir: &Path, _program: Option<&Path>) -> Result<Vec<(PathBuf, bool)>> {

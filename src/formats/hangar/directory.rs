@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Value as Json, json};
 
 use super::column::Layout;
+use super::format::NAME;
 use super::key;
 use super::keys::StackKeys;
 use super::sample::SampleFile;
@@ -65,6 +66,10 @@ impl Directory for SnapshotDirectory {
             true => self.listing.get_or_init(|| listing).clone(),
             false => listing,
         })
+    }
+
+    fn format(&self) -> Result<&'static str> {
+        Ok(NAME)
     }
 
     fn is_current(&self) -> bool {
@@ -260,6 +265,10 @@ impl Directory for ColumnDirectory {
     fn list(&self) -> Result<Arc<Listing>> {
         self.view.schema()?;
         Ok(self.listing.get_or_init(|| Arc::new(self.make())).clone())
+    }
+
+    fn format(&self) -> Result<&'static str> {
+        Ok(NAME)
     }
 
     fn is_current(&self) -> bool {

@@ -8,10 +8,12 @@ use super::repository::{self, Repository};
 use super::root::RootDirectory;
 use super::stage::Stage;
 use super::stage::author::Author;
+use super::stage::builder::StageBuilder;
 use super::stage::checkout::Checkout;
 use super::stage::create::create;
 use super::stage::target::StageTarget;
 use super::{demo, repository_of, standalone, verify};
+use crate::checkout::builder::{Builder, Construction};
 use crate::checkout::checkouts::Checkouts;
 use crate::checkout::encode::{Base, ObjectKey, Plan, invalid, unsupported};
 use crate::checkout::format::{Format, Verified, VerifyReport};
@@ -21,9 +23,10 @@ use crate::checkout::staging::Staging;
 use crate::checkout::target::{Part, Target};
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hdf5::program::program;
-use crate::tree::Directory;
+use crate::tree::name::visible;
+use crate::tree::{Directory, Node};
 
 /// Name of the format.
 pub const NAME: &str = "hangar";
@@ -68,15 +71,67 @@ impl Format for Hangar {
 
     fn create(&self, new: &NewStore) -> Result<()> {
         new.without_axes()?;
-        let Some((name, email)) = new.author.clone() else {
-            return Err(invalid("a repository names an author: --name and --email"));
-        };
-        let author = Author::new(name, email)?;
+        let author = author(new)?;
         new.write_directory(|top| create(top, &author, new.program).map(drop))
     }
 
     fn begin(&self, _base: &dyn Base) -> Result<NewFile> {
         Err(unsupported("a Hangar repository is no HDF5 file"))
+    }
+
+    fn has_author(&self) -> bool {
+        true
+    }
+
+    fn build(&self, construction: &Construction<'_>) -> Result<Box<dyn Builder>> {
+        construction.new.without_axes()?;
+        let author = author(construction.new)?;
+        Ok(Box::new(StageBuilder::new(construction, &author)?))
+    }
+
+    fn suffixes(&self) -> &'static [&'static str] {
+        &[".npy", ".txt", ".bin"]
+    }
+
+    fn has_text_files(&self) -> bool {
+        true
+    }
+
+    fn has_samples(&self) -> bool {
+        true
+    }
+
+    fn contents(&self, root: &Arc<dyn Directory>) -> Result<Arc<dyn Directory>> {
+        let Some(repository) = repository_of(&**root) else {
+            return Ok(root.clone());
+        };
+        let staged_on = repository.heads()?.staged_on.clone();
+        let branch = staged_on.unwrap_or_default();
+        let path = [&b"branches"[..], &visible(branch.as_bytes(), "")];
+        let mut dir = root.clone();
+        for name in path {
+            match dir.lookup(name)? {
+                Some(Node::Directory(below)) => dir = below,
+                _ => return Err(invalid(format!("there is no branch {branch:?}"))),
+            }
+        }
+        Ok(dir)
+    }
+
+    fn repeats(&self, dir: &dyn Directory, shown: &[u8], stacked: bool) -> Result<bool> {
+        let is_directory =
+            |name: &[u8]| Ok::<_, Error>(matches!(dir.lookup(name)?, Some(Node::Directory(_))));
+        let column = shown.strip_suffix(b".npy");
+        let column = column.map(|name| name.strip_suffix(b".keys").unwrap_or(name));
+        match column {
+            Some(column) => Ok(!stacked && is_directory(column)?),
+            None if stacked => Ok(dir.lookup(&[shown, b".keys.npy"].concat())?.is_some()),
+            None => Ok(false),
+        }
+    }
+
+    fn is_mark(&self, attribute: &[u8]) -> bool {
+        attribute == b"HANGAR_VERSION"
     }
 
     fn demonstrate(&self, dir: &Path, program: Option<&Path>) -> Result<Vec<(PathBuf, bool)>> {
@@ -112,4 +167,12 @@ impl Format for Hangar {
         })?;
         Ok(Some(Arc::new(StageTarget::new(checkout, base.clone()))))
     }
+}
+
+/// Returns the author of the commits of a new repository.
+fn author(new: &NewStore<'_>) -> Result<Author> {
+    let Some((name, email)) = new.author.clone() else {
+        return Err(invalid("a repository names an author: --name and --email"));
+    };
+    Author::new(name, email)
 }

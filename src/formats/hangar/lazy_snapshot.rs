@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value as Json;
 
 use super::directory::SnapshotDirectory;
+use super::format::NAME;
 use super::root::SharedRepository;
 use super::snapshot::{Snapshot, SnapshotPlace};
 use crate::error::Result;
@@ -64,6 +65,10 @@ impl Directory for LazySnapshot {
 
     fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
         self.directory()?.lookup(name)
+    }
+
+    fn format(&self) -> Result<&'static str> {
+        Ok(NAME)
     }
 
     fn is_current(&self) -> bool {

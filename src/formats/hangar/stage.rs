@@ -6,6 +6,7 @@
 //! Hangar's own order leaves a moment in which it is not, the order here is another one, and says so.
 
 pub mod author;
+pub mod builder;
 pub mod checkout;
 pub mod commit;
 pub mod create;

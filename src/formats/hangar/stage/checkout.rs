@@ -399,11 +399,18 @@ impl Checkout {
     }
 }
 
+impl Checkout {
+    /// Closes all data files: an error if one of them may not be readable now.
+    pub fn close_files(&self) -> Result<()> {
+        self.data().writer.close()
+    }
+}
+
 impl Drop for Checkout {
     fn drop(&mut self) {
         // Who cared has synced; a failure was told then, or nobody is left who could be told.
         let synced = self.sync();
-        self.data().writer.close();
+        let _ = self.data().writer.close();
         // What is left has to be known to the next one who opens it.
         if synced.is_ok() && self.data().writer.leaves_nothing() {
             let files = [super::data::MADE, layer_lock::NAME];

@@ -196,11 +196,14 @@ impl DataWriter {
         Ok(records)
     }
 
-    /// Closes all files; those that are staged can then be opened by anybody, without SWMR.
-    pub fn close(&mut self) {
+    /// Closes all files; those that are staged can then be opened by anybody, without SWMR. A file that cannot be closed may be
+    /// one that nobody can read.
+    pub fn close(&mut self) -> Result<()> {
+        let mut closed = Ok(());
         for (_, open) in std::mem::take(&mut self.open) {
-            self.close_file(open);
+            closed = closed.and(self.try_close(&open));
         }
+        closed
     }
 
     /// Returns whether no file has to be looked for by the next one who opens the checkout: all are Hangar's, or gone.
@@ -212,11 +215,18 @@ impl DataWriter {
         })
     }
 
-    fn close_file(&self, open: Open) {
-        if let OpenKind::Collection { file, .. } = &open.kind {
-            // What was flushed can be read either way.
-            let _ = self.collections.ask(file, CollectionRequest::Close);
+    fn try_close(&self, open: &Open) -> Result<()> {
+        match &open.kind {
+            OpenKind::Collection { file, .. } => {
+                Ok(self.collections.ask(file, CollectionRequest::Close)?)
+            }
+            _ => Ok(()),
         }
+    }
+
+    fn close_file(&self, open: Open) {
+        // Nobody waits for it; what was flushed can be read unless the disk failed since.
+        let _ = self.try_close(&open);
     }
 
     /// Makes a file for samples of a schema.

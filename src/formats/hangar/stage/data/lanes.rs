@@ -81,8 +81,9 @@ impl Lanes {
         self.0.iter_mut().try_for_each(|lane| lane.mark(committed))
     }
 
-    /// Closes the files of all lanes.
-    pub fn close(&mut self) {
-        self.0.iter_mut().for_each(DataWriter::close);
+    /// Closes the files of all lanes; see [`DataWriter::close`].
+    pub fn close(&mut self) -> Result<()> {
+        let closed = self.0.iter_mut().map(DataWriter::close);
+        closed.fold(Ok(()), Result::and)
     }
 }

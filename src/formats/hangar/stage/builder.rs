@@ -1,0 +1,109 @@
+//! A new repository under construction: samples go to its staging area, and are committed at the end.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::Stage;
+use super::author::Author;
+use super::checkout::Checkout;
+use super::create::create;
+use super::names::{check_name, stored_names};
+use super::target::StageTarget;
+use super::tree::STAGE;
+use crate::checkout::builder::{Builder, Construction};
+use crate::checkout::encode::{ObjectKey, invalid, single};
+use crate::checkout::staging::Expected;
+use crate::checkout::target::{Part, Role, StoreOutcome, Target};
+use crate::dataset::context::Context;
+use crate::error::Result;
+use crate::formats::hangar::repository::Repository;
+use crate::formats::hangar::root::RootDirectory;
+use crate::hdf5::H5;
+use crate::hdf5::permit::Reach;
+use crate::io::dir::Dir;
+use crate::options::FsOptions;
+use crate::tree::Directory;
+use crate::tree::name::{is_escaped_number, visible};
+
+/// A repository under construction.
+pub struct StageBuilder {
+    checkout: Arc<Checkout>,
+    target: StageTarget,
+    message: String,
+    /// Samples that were added.
+    samples: u64,
+}
+
+impl StageBuilder {
+    /// Begins with an empty repository of this author.
+    pub fn new(construction: &Construction<'_>, author: &Author) -> Result<Self> {
+        let new = construction.new;
+        std::fs::create_dir(new.path)?;
+        let folder = create(new.path, author, new.program)?;
+        let options = FsOptions::default();
+        let h5 = H5::workers(Reach::of(new.path, options.external));
+        let context = Arc::new(Context::new(h5, options));
+        let repository = Repository::open(&folder, &context)?;
+        let dir = Dir::alone(construction.scratch)?;
+        let checkout = Checkout::open(&repository, &dir, "convert", new.program)?;
+        let root = Arc::new(RootDirectory::new(repository));
+        Ok(Self {
+            target: StageTarget::new(checkout.clone(), root),
+            checkout,
+            message: construction.message.to_owned(),
+            samples: 0,
+        })
+    }
+}
+
+/// Returns the visible name of a key that others know by this name.
+fn shown(own: &str, suffix: &str) -> Vec<u8> {
+    match is_escaped_number(own.as_bytes()) {
+        true => [own.as_bytes(), suffix.as_bytes()].concat(),
+        false => visible(own.as_bytes(), suffix),
+    }
+}
+
+impl Builder for StageBuilder {
+    fn group(&mut self, path: &ObjectKey) -> Result<()> {
+        let names: Vec<Vec<u8>> = path.path().iter().map(|name| shown(name, "")).collect();
+        let (column, keys) = stored_names(&names);
+        check_name(&column, "column")?;
+        keys.iter().try_for_each(|key| check_name(key, "key"))?;
+        match keys.len() {
+            0 | 1 => Ok(()),
+            _ => Err(invalid("subsamples have none of their own")),
+        }
+    }
+
+    fn put(&mut self, key: &ObjectKey, parts: &[Part]) -> Result<()> {
+        let part = single(parts)?;
+        let groups = key.group().iter().map(|name| shown(name, ""));
+        let mut path: Vec<Vec<u8>> = [STAGE.to_vec()].into_iter().chain(groups).collect();
+        path.push(shown(key.name(), part.place.suffix));
+        let Role::Stored(place) = self.target.role(&path)? else {
+            return Err(invalid("neither an array nor text"));
+        };
+        let object = place.object.clone();
+        let part = Part {
+            place,
+            ..part.clone()
+        };
+        let stored = self.target.store(&object, &[part], SystemTime::now())?;
+        match stored {
+            StoreOutcome::Stored => self.samples += 1,
+            StoreOutcome::Incomplete(_) => return Err(invalid("not complete")),
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Option<Arc<dyn Directory>>> {
+        self.target.sync()?;
+        if self.samples > 0 {
+            let stage: &Stage = &self.checkout.stage;
+            stage.commit(&self.message, &Expected::default())?;
+        }
+        self.checkout.close_files()?;
+        Ok(None)
+    }
+}
