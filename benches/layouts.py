@@ -90,30 +90,23 @@ def mmap(folder, store, stack, pairs):
         return np.load(folder / "real.npy", mmap_mode="r")
 
     assert np.array_equal(direct(), stack)
+    def us(array, state):
+        """Microseconds a row. The mapping ends with it: pages that are mapped are not given up."""
+        if state == "warm":
+            rows_of(array, order)()
+        return seconds(rows_of(array, order)) / len(order) * 1e6
+
+    def through():
+        with Mount(mapped) as mount:
+            return us(np.load(mount / "stack.npy", mmap_mode="r"), state)
+
     for state in ("cold", "warm"):
-        times, through = [], []
-        for _ in range(pairs):
-            for ours, found in ((direct, times), (None, through)):
-                if state == "cold":
-                    forget(mapped), forget(folder / "real.npy")
-                if ours:
-                    shown = ours()
-                    if state == "warm":
-                        rows_of(shown, order)()
-                    first = seconds(rows_of(shown, order))
-                else:
-                    with Mount(mapped) as mount:
-                        shown = np.load(mount / "stack.npy", mmap_mode="r")
-                        if state == "warm":
-                            rows_of(shown, order)()
-                        first = seconds(rows_of(shown, order))
-                        del shown
-                second = real()
-                if state == "warm":
-                    rows_of(second, order)()
-                found.append((first / len(order) * 1e6, seconds(rows_of(second, order)) / len(order) * 1e6))
-        show(f"mmap row, np.memmap of the store, {state}", "real .npy, mmap", times, "us a row")
-        show(f"mmap row, through a mount, {state}", "real .npy, mmap", through, "us a row")
+        for what, ours in (("np.memmap of the store", lambda: us(direct(), state)), ("through a mount", through)):
+            times = []
+            for _ in range(pairs):
+                forget(mapped), forget(folder / "real.npy")
+                times.append((ours(), us(real(), state)))
+            show(f"mmap row, {what}, {state}", "real .npy, mmap", times, "us a row")
 
 
 def samples(folder, store, stack, pairs):

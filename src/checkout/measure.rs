@@ -16,8 +16,8 @@ use crate::io::file::StoreFile;
 const SAMPLE: u64 = 8 << 20;
 
 /// Bytes that are read from the disk at a time, and the number of times.
-const READ: u64 = 1 << 20;
-const READS: u64 = 16;
+const READ: u64 = 256 << 10;
+const READS: u64 = 32;
 
 /// Passes over the sample for each codec, in turn; the fastest counts.
 const PASSES: usize = 3;
@@ -179,12 +179,12 @@ impl EncodedSample {
     }
 }
 
-/// Returns the bytes per second that the disk of a file reads in parts of 1 MiB; `None` if the file is small, or its
-/// file system reads from memory only.
+/// Returns the bytes per second that the disk of a file reads in parts of 256 KiB, as samples are; `None` if the file is
+/// small, or its file system reads from memory only.
 pub fn disk(file: &StoreFile) -> Option<f64> {
     let parts = file.identity.size / READ;
     let count = parts.min(READS);
-    if count < READS / 4 {
+    if count < READS / 2 {
         return None;
     }
     let pool = Arc::<crate::io::buffer::Pool>::default();
