@@ -365,7 +365,11 @@ mod tests {
                 begin(&scheduling);
             }
             scheduling.answer(|| ());
-            assert_eq!(scheduling.state().look, scheduling.state().row);
+            let (look, row) = {
+                let state = scheduling.state();
+                (state.look, state.row)
+            };
+            assert_eq!(look, row);
             while scheduling.state().look != FIRST_PAUSE {
                 begin(&scheduling);
                 scheduling.answer(|| ());
