@@ -68,7 +68,14 @@ pub fn open(
     }
     let file = std::fs::File::open(path).map_err(|e| about(e.into()))?;
     if !file::has_hdf5_signature(&file).map_err(|e| about(e.into()))? {
-        return Err(about(Error::new(ErrorKind::Damaged, "not an HDF5 file")));
+        let why = match file::members::first_member(path) {
+            Some(first) => format!(
+                "a member of an HDF5 file: name its first, {}",
+                first.display()
+            ),
+            None => "not an HDF5 file".to_owned(),
+        };
+        return Err(about(Error::new(ErrorKind::Damaged, why)));
     }
     if let Some(set) = folder::set_of(path, context, formats)? {
         set.current()?;

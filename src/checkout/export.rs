@@ -21,9 +21,10 @@ use super::workplace::Workplace;
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
 use crate::error::{Error, ErrorKind, Result};
-use crate::hdf5::edit::{EditStep, Editor, Holders, ObjectPath, SourceFile};
+use crate::hdf5::edit::{EditStep, Editor, FileForm, Holders, ObjectPath, SourceFile, source};
 use crate::io::dir::Dir;
 use crate::io::file::StoreFile;
+use crate::io::file::members::path_of;
 use crate::io::rights::Rights;
 use crate::tree::name::{self, unescape};
 
@@ -170,14 +171,18 @@ impl Export<'_> {
         // The worker may write in this directory only.
         let dir = Workplace::new_in(parent).map_err(|e| Error::from(e).about(parent.display()))?;
         let part = dir.path().join("part.h5");
-        match self.rearranged {
-            None => self.copy_base(&base, &part, progress).map_err(about)?,
-            Some(_) => drop(File::create_new(&part).map_err(about)?),
+        match (&self.rearranged, base.layout()) {
+            (None, None) => self.copy_base(&base, &part, progress).map_err(about)?,
+            _ => drop(File::create_new(&part).map_err(about)?),
         }
-        if !base.is_unchanged() || !base.is_current() {
-            let message = "it changed on disk while it was copied";
-            return Err(Error::new(ErrorKind::Stale, message).about(self.base.display()));
-        }
+        let confirm = || match base.is_unchanged() && base.is_current() {
+            true => Ok(()),
+            false => {
+                let message = "it changed on disk while it was copied";
+                Err(Error::new(ErrorKind::Stale, message).about(self.base.display()))
+            }
+        };
+        confirm()?;
         let readable = self
             .layers
             .iter()
@@ -186,11 +191,16 @@ impl Export<'_> {
         readable.dedup();
         let files = self.rearranged.iter().flat_map(|anew| anew.files);
         readable.extend(files.cloned());
+        let members = base.layout().into_iter().flat_map(|l| &l.members);
+        readable.extend(members.filter(|m| m.inode.is_some()).map(path_of));
         let holders = self.formats.attribute_holders();
         let holders = Holders(holders.map(|name| name.as_bytes().to_vec()).collect());
         let mut editor = Editor::start(self.program, dir.path(), &readable, holders)?;
         let mut refused = self.change(&mut editor, &base, &part, &changes, progress)?;
-        if self.layout.changes() {
+        if base.layout().is_some() {
+            confirm()?;
+        }
+        if self.layout.changes() || base.layout().is_some() {
             // They are addresses of objects, which then lie elsewhere.
             let lost = editor.references(&StoreFile::open(&part)?)?;
             refused.extend(lost.into_iter().map(|path| {
@@ -258,6 +268,14 @@ impl Export<'_> {
         progress: &dyn Progress,
     ) -> Result<Vec<(String, String)>> {
         let mut all: Vec<(String, u64, EditStep)> = Vec::new();
+        if let (Some(layout), None) = (base.layout(), &self.rearranged) {
+            let step = EditStep::Gather {
+                from: source(self.base),
+                members: Some((**layout).clone()),
+                form: FileForm::default(),
+            };
+            all.push((String::new(), base.identity.size, step));
+        }
         if let Some(anew) = &self.rearranged {
             let changed = changes.iter().filter(|(_, change)| !change.is_restored());
             let changed: Vec<ObjectPath> =

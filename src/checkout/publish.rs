@@ -124,6 +124,10 @@ impl Publication<'_> {
         let mut base = Vec::new();
         for path in self.base {
             let file = StoreFile::open(path)?;
+            if file.layout().is_some() {
+                let why = "a file in several members cannot be linked to; export makes one of it";
+                return Err(super::encode::unsupported(why).about(path.display()));
+            }
             let from = SourceFile::new(path, &std::fs::metadata(path)?);
             links.add(&home, path, from, &file.identity)?;
             base.push(file);

@@ -135,6 +135,7 @@ impl Relayout<'_> {
         };
         let step = EditStep::Gather {
             from: source(self.part),
+            members: None,
             form,
         };
         done(self.editor, &gathered, step, &Vec::new())?;

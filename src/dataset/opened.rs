@@ -40,7 +40,9 @@ impl OpenStore {
     /// Takes an HDF5 file that is open already.
     pub fn from_file(context: &Arc<Context>, file: StoreFile) -> Result<Arc<Self>> {
         let about = |e: Error| e.about(file.path.display());
-        if let Some(end) = missing_end(&*file.file()?).map_err(|e| about(e.into()))? {
+        if file.layout().is_none()
+            && let Some(end) = missing_end(&*file.file()?).map_err(|e| about(e.into()))?
+        {
             let has = file.identity.size;
             let why = format!("truncated file: {has} bytes of {end}");
             return Err(about(Error::damaged(why)));

@@ -18,6 +18,7 @@ use crate::checkout::format::{FileSet, Registry, StoreRoot, leads_out};
 use crate::dataset::context::Context;
 use crate::error::{Error, Result};
 use crate::io::file::handle::{is_short, with_room};
+use crate::io::file::members::shown_name;
 use crate::io::file::{Identity, Ownership, has_hdf5_signature};
 use crate::options::External;
 use crate::tree::info;
@@ -58,6 +59,25 @@ fn is_store(path: &Path) -> io::Result<bool> {
     Ok(std::fs::metadata(path)?.is_file() && has_hdf5_signature(&File::open(path)?)?)
 }
 
+/// A file as it was looked at.
+struct LookedAt {
+    identity: Identity,
+    is_store: bool,
+    /// The name that it would be shown by, if it is the first of several members.
+    shown_as: Option<Vec<u8>>,
+}
+
+/// Looks at a file.
+fn look(path: &Path, identity: Identity) -> io::Result<LookedAt> {
+    let is_store = is_store(path)?;
+    let shown_as = is_store.then(|| shown_name(path)).flatten();
+    Ok(LookedAt {
+        identity,
+        is_store,
+        shown_as,
+    })
+}
+
 /// The kinds of nodes in a mirrored directory.
 #[derive(Clone, Copy)]
 enum Sort {
@@ -95,8 +115,8 @@ pub struct Folder {
     formats: Registry,
     /// Nodes made so far, so that what a store has learnt is kept.
     known: Mutex<HashMap<Vec<u8>, Node>>,
-    /// Files that were looked at, and whether they are stores.
-    looked_at: Mutex<HashMap<Vec<u8>, (Identity, bool)>>,
+    /// Files that were looked at.
+    looked_at: Mutex<HashMap<Vec<u8>, LookedAt>>,
     /// First parts of what may be a set that were looked at, and whether it is one.
     sets: Mutex<HashMap<FileSet, (Identity, bool)>>,
 }
@@ -194,18 +214,23 @@ impl Folder {
         let identity = Identity::of(meta);
         let mut looked_at = self.looked_at.lock().unwrap_or_else(|e| e.into_inner());
         let store = match looked_at.get(name) {
-            Some((known, store)) if *known == identity => *store,
+            Some(known) if known.identity == identity => known.is_store,
             _ => {
-                let store = match with_room(|| is_store(path)) {
+                let looked = match with_room(|| look(path, identity)) {
                     Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
                         return Ok(Err(Some(format!("cannot be read: {e}"))));
                     }
                     // A file that ends before its signature is no store.
-                    Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => false,
+                    Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => LookedAt {
+                        identity,
+                        is_store: false,
+                        shown_as: None,
+                    },
                     Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Err(None)),
-                    store => store?,
+                    looked => looked?,
                 };
-                looked_at.insert(name.to_vec(), (identity, store));
+                let store = looked.is_store;
+                looked_at.insert(name.to_vec(), looked);
                 store
             }
         };
@@ -216,6 +241,31 @@ impl Folder {
         Ok(Ok(self.kept(name, Sort::Store, || {
             Node::Directory(Arc::new(StoreRoot::new(path, &self.context, &self.formats)))
         })))
+    }
+
+    /// Returns the name that a store of several members is shown by, in place of that of the first: if nothing else has it.
+    fn shown_as(&self, name: &[u8]) -> Option<Vec<u8>> {
+        let looked_at = self.looked_at.lock().unwrap_or_else(|e| e.into_inner());
+        let shown = looked_at.get(name)?.shown_as.clone()?;
+        drop(looked_at);
+        let path = self.path.join(OsStr::from_bytes(&shown));
+        path.symlink_metadata().is_err().then_some(shown)
+    }
+
+    /// Returns the first member of the store that is shown by a name, and what it is shown as.
+    fn member_shown_as(&self, name: &[u8]) -> io::Result<Option<Node>> {
+        for entry in with_room(|| std::fs::read_dir(&self.path))? {
+            let own = entry?.file_name().into_vec();
+            // Only names that begin alike can lead here.
+            let is_alike = own.first() == name.first() && own != name;
+            if is_alike
+                && let Ok(Ok(node)) = self.node(&own)
+                && self.shown_as(&own).as_deref() == Some(name)
+            {
+                return Ok(Some(node));
+            }
+        }
+        Ok(None)
     }
 
     /// Returns a set whose first part that is HDF5 is among `paths`, under the name it is shown by.
@@ -344,7 +394,12 @@ impl Directory for Folder {
         }
         for name in names {
             match self.node(&name) {
-                Ok(Ok(node)) => entries.push((name, node)),
+                Ok(Ok(node)) => {
+                    let shown = self.shown_as(&name);
+                    let is_free =
+                        |shown: &Vec<u8>| !entries.iter().any(|(taken, _)| taken == shown);
+                    entries.push((shown.filter(is_free).unwrap_or(name), node));
+                }
                 Ok(Err(Some(reason))) => left_out.push((name, reason)),
                 // Not a store.
                 Ok(Err(None)) => {}
@@ -365,8 +420,19 @@ impl Directory for Folder {
             return Ok(Some(link));
         }
         match self.node(name) {
-            Ok(shown) => Ok(shown.ok()),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => self.in_set(name).map_err(about),
+            Ok(shown) => Ok(shown.ok().map(|node| match self.shown_as(name) {
+                Some(target) => Node::Symlink(Arc::new(Symlink {
+                    target,
+                    ownership: self.ownership(),
+                })),
+                None => node,
+            })),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                match self.in_set(name).map_err(about)? {
+                    Some(node) => Ok(Some(node)),
+                    None => self.member_shown_as(name).map_err(about),
+                }
+            }
             Err(e) => Err(Error::from(e).about(self.path.display())),
         }
     }

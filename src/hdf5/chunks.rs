@@ -92,22 +92,27 @@ impl Bounds {
 
 /// Returns the table of a chunked dataset; `None` if it is too large to hold.
 ///
-/// `shape` and `max` (`u64::MAX`: unlimited) are the dataset's own, `chunk` its chunk shape.
+/// `shape` and `max` (`u64::MAX`: unlimited) are the dataset's own, `chunk` its chunk shape. `flat` says where bytes are
+/// that libhdf5 says lie at an address.
 pub(super) fn table(
     dataset: &Id,
-    shape: &[u64],
-    max: &[u64],
+    (shape, max): (&[u64], &[u64]),
     chunk: &[u64],
     bounds: &Bounds,
+    flat: &dyn Fn(u64, u64) -> Result<u64, H5Error>,
 ) -> Result<Option<ChunkTable>, H5Error> {
     let Some(places) = places(&grid(shape, chunk)) else {
         return Ok(None);
     };
     // Chunks outside the current shape may still be stored: allow for some, refuse a flood.
-    let Some(stored) = ffi::stored_chunks(dataset, shape.len(), places.saturating_mul(2) + 4096)?
+    let Some(mut stored) =
+        ffi::stored_chunks(dataset, shape.len(), places.saturating_mul(2) + 4096)?
     else {
         return Ok(None);
     };
+    for chunk in &mut stored {
+        chunk.addr = flat(chunk.addr, chunk.size)?;
+    }
     let index = ffi::chunk_index(dataset)?;
     let turned = if index == ChunkIndex::ExtensibleArray {
         max.iter().position(|&n| n == u64::MAX).filter(|&u| u > 0)

@@ -209,6 +209,16 @@ pub(super) fn resolve(file: &Id, group: u64, path: &[u8]) -> Result<Resolved, H5
     )?))
 }
 
+/// Returns the address of bytes as the daemon counts, which sees the members of a file one behind the other.
+fn flat(dataset: &OpenDataset, addr: u64, len: u64) -> Result<u64, H5Error> {
+    match &dataset.layout {
+        None => Ok(addr),
+        Some(layout) => layout.flat(addr, len).ok_or_else(|| {
+            H5Error::Damaged("data outside of the files that the store consists of".into())
+        }),
+    }
+}
+
 /// Returns the map of a dataset in a file of `file_size` bytes.
 pub(super) fn map(dataset: &OpenDataset, file_size: u64) -> Result<DatasetMap, H5Error> {
     let id = &dataset.id;
@@ -256,7 +266,9 @@ pub(super) fn map(dataset: &OpenDataset, file_size: u64) -> Result<DatasetMap, H
                     "less data stored than the shape needs".into(),
                 ));
             }
-            Some(addr) => DataSource::Contiguous { addr },
+            Some(addr) => DataSource::Contiguous {
+                addr: flat(dataset, addr, payload.unwrap_or(0))?,
+            },
         },
         (LayoutKind::Chunked, Some(_)) if stored.as_ref().is_ok_and(|&n| n == 0) => {
             DataSource::Fill(fill()?)
@@ -326,7 +338,8 @@ fn direct(
         filters: filters.into_iter().map(|(id, _)| id).collect(),
         file: ffi::user_block(&dataset.id)?.saturating_add(MIN_SUPERBLOCK)..file_size,
     };
-    let Some(table) = chunks::table(&dataset.id, &shape, &max, chunk, &bounds)? else {
+    let place = |addr, len| flat(dataset, addr, len);
+    let Some(table) = chunks::table(&dataset.id, (&shape, &max), chunk, &bounds, &place)? else {
         return Ok(None);
     };
     let fill = ffi::fill_value(plist, &dataset.mem_type, element)?;

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::H5Error;
 pub use super::ffi::FileForm;
 use super::ffi::{self, Failure, FilterSpec, Id, RawLink};
+use crate::io::file::members::Layout;
 use crate::io::file::{Identity, StoreFile};
 pub use client::{Editor, Elements};
 pub use join::{Piece, SourceObject};
@@ -154,6 +155,8 @@ pub enum EditStep {
     Gather {
         /// The path of the other file.
         from: Vec<u8>,
+        /// Where its members are, if it is stored as several.
+        members: Option<Layout>,
         /// The properties of the new one.
         form: FileForm,
     },
@@ -314,7 +317,13 @@ pub(super) fn apply(
         }
         EditStep::Declare { path, form } => rewrite::declare(target, path, form).map(Ok),
         EditStep::Replace { path } => rewrite::replace(target, path).map(Ok),
-        EditStep::Gather { from, .. } => rewrite::gather(target, &ffi::open_source(from)?).map(Ok),
+        EditStep::Gather { from, members, .. } => {
+            let source = match members {
+                Some(layout) => ffi::open_members(layout)?,
+                None => ffi::open_source(from)?,
+            };
+            rewrite::gather(target, &source).map(Ok)
+        }
     }
 }
 

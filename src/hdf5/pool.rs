@@ -129,8 +129,7 @@ impl WorkerPool {
         worker.share_budget(&self.tables);
         let first = needs.map(|needs| needs.file);
         let state = self.state();
-        let path = first.map(|file| file.path.as_path());
-        let permit = state.known.permit(&self.reach, path);
+        let permit = state.known.permit(&self.reach, first);
         worker.access.sources = state.known.added();
         drop(state);
         if let Some(needs) = needs {

@@ -129,9 +129,10 @@ impl WorkerProcess {
     ) -> io::Result<Result<Answer, H5Error>> {
         let limit = time_limit(request, file.identity.size);
         self.wire.deadline = Some(Instant::now() + limit);
-        let envelope = Envelope {
+        let mut envelope = Envelope {
             serial: file.serial,
             path: file.path.as_os_str().as_bytes().to_vec(),
+            members: None,
             seconds: limit.as_secs(),
             request: request.clone(),
         };
@@ -150,6 +151,7 @@ impl WorkerProcess {
                     Ok(held) => held,
                     Err(e) => return Ok(Err(H5Error::of_system("cannot open the file again", &e))),
                 };
+                envelope.members = file.layout().map(|layout| (**layout).clone());
                 self.wire.send_request(&envelope, Some(&held))?;
                 self.wire.receive_reply(sink)?
             }

@@ -7,6 +7,7 @@
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 use lru::LruCache;
 
@@ -17,6 +18,7 @@ use super::request::EncodedChunk;
 use super::types::{self, ElementType, TypeError};
 use super::{Answer, H5Error, Request, chunks, describe, record, references, scan, text, times};
 use crate::io::file::handle::{Handle, allowance, is_short};
+use crate::io::file::members::Layout;
 use crate::io::file::{Identity, StoreFile};
 
 /// Most files that are kept open.
@@ -43,6 +45,8 @@ struct ServedFile {
     /// It is open with SWMR, so that libhdf5 does not mind what lies behind the end of the file.
     endless: bool,
     identity: Identity,
+    /// Where its members are, if it is stored as several.
+    layout: Option<Arc<Layout>>,
 }
 
 /// An open dataset, with the type to read it with.
@@ -54,6 +58,8 @@ pub(super) struct OpenDataset {
     pub mem_type: Id,
     /// Bytes of an element that are gaps, and zeros whatever is stored there.
     gaps: Vec<Range<usize>>,
+    /// Where the members of its file are.
+    pub layout: Option<Arc<Layout>>,
 }
 
 /// A function that decodes a chunk without libhdf5.
@@ -310,7 +316,10 @@ impl Service {
             } else {
                 held.path().into_bytes()
             };
-            let (id, endless) = self.open_file(&path, &held)?;
+            let (id, endless) = match file.layout() {
+                Some(layout) => (ffi::open_members(layout)?, false),
+                None => self.open_file(&path, &held)?,
+            };
             if follow && !file.is_current() {
                 return Err(H5Error::Stale);
             }
@@ -321,6 +330,7 @@ impl Service {
                     file: id,
                     endless,
                     identity: file.identity,
+                    layout: file.layout().cloned(),
                 },
             );
         }
@@ -395,6 +405,7 @@ impl ServedFile {
                 element,
                 mem_type,
                 gaps,
+                layout: self.layout.clone(),
             });
         }
         self.last.as_ref().ok_or(H5Error::Stale)

@@ -28,6 +28,7 @@ use super::sandbox::Sandbox;
 use super::service::MAX_BLOCK;
 use super::{Answer, ChunkTable, DataSource, DatasetMap, H5Error, Request, Sink, Slot, chunks};
 use crate::io::file::StoreFile;
+use crate::io::file::members::{Layout, Members};
 
 /// Longest frame of plain data: the index of a group with millions of members fits.
 const MAX_FRAME: u64 = 2 << 30;
@@ -65,6 +66,8 @@ pub(super) struct Envelope {
     pub serial: u64,
     /// Its path, for messages and for virtual sources beside it.
     pub path: Vec<u8>,
+    /// The members of a file that is stored as several; with its descriptor only.
+    pub members: Option<Layout>,
     /// The time that the answer may take, in whole seconds.
     pub seconds: u64,
     /// The request.
@@ -76,6 +79,10 @@ impl Envelope {
     pub(super) fn store_file(&self, file: File) -> Result<StoreFile, H5Error> {
         let path = Path::new(OsStr::from_bytes(&self.path));
         let mut file = StoreFile::from_file(path, file)?;
+        if let Some(layout) = &self.members {
+            let members = Members::reopen(layout)?.ok_or(H5Error::Stale)?;
+            file = file.with_members(members);
+        }
         file.serial = self.serial;
         Ok(file)
     }

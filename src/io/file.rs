@@ -5,6 +5,7 @@
 
 mod direct;
 pub mod handle;
+pub mod members;
 mod page_cache;
 mod seen;
 
@@ -23,6 +24,7 @@ use crate::error::{Error, ErrorKind};
 use crate::io::buffer::ALIGNMENT;
 use direct::Direct;
 use handle::{Handle, Shared, with_room};
+use members::{Layout, Members};
 use seen::Seen;
 
 /// The identity of one version of a file.
@@ -147,6 +149,9 @@ pub enum RawError {
         /// The end of the bytes that were wanted.
         end: u64,
     },
+    /// A member of the file is not there.
+    #[error("the data lie in {0}, which is not there")]
+    Missing(PathBuf),
     /// The system reported an error.
     #[error("{path}: {source}")]
     Io {
@@ -161,7 +166,7 @@ impl From<RawError> for Error {
     fn from(error: RawError) -> Self {
         let kind = match &error {
             RawError::Stale(_) => ErrorKind::Stale,
-            RawError::Outside { .. } => ErrorKind::Damaged,
+            RawError::Outside { .. } | RawError::Missing(_) => ErrorKind::Damaged,
             RawError::Io { source, .. } => match source.raw_os_error() {
                 Some(errno) => ErrorKind::Os(errno),
                 None => ErrorKind::Damaged,
@@ -183,14 +188,41 @@ pub struct StoreFile {
     /// The ownership when it was opened.
     pub ownership: Ownership,
     shared: Arc<Shared>,
+    /// The members that hold its bytes, if it is stored as several.
+    members: Option<Arc<Members>>,
     /// The places where large reads have been.
     seen: Seen,
 }
 
 impl StoreFile {
-    /// Opens a regular file.
+    /// Opens a regular file, with all members if it is stored as several.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Self::from_file(path, with_room(|| File::open(path))?)
+        let file = with_room(|| File::open(path))?;
+        if !file.metadata()?.is_file() {
+            return Self::from_file(path, file);
+        }
+        // What cannot be looked at has no members.
+        let members = match Members::find(path, &file) {
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => None,
+            members => members?,
+        };
+        let file = Self::from_file(path, file)?;
+        Ok(match members {
+            Some(members) => file.with_members(members),
+            None => file,
+        })
+    }
+
+    /// Makes it a file of several members.
+    pub fn with_members(mut self, members: Members) -> Self {
+        self.identity = members.identity(self.identity);
+        self.members = Some(Arc::new(members));
+        self
+    }
+
+    /// Returns where its members are, if it is stored as several.
+    pub fn layout(&self) -> Option<&Arc<Layout>> {
+        self.members.as_ref().map(|members| &members.layout)
     }
 
     /// Takes a regular file that is open already; `path` leads to it.
@@ -207,6 +239,7 @@ impl StoreFile {
             identity,
             ownership: Ownership::of(&meta),
             shared: Shared::pinned(path, identity, file),
+            members: None,
             seen: Seen::default(),
         })
     }
@@ -215,6 +248,9 @@ impl StoreFile {
     /// written to cannot be opened again.
     pub fn share(&self) {
         self.shared.share();
+        if let Some(members) = &self.members {
+            members.share();
+        }
     }
 
     /// Returns the open file; an error of ESTALE says that it was closed, and another version stands at its path now.
@@ -231,6 +267,9 @@ impl StoreFile {
 
     /// Returns true if the path still leads to this version.
     pub fn is_current(&self) -> bool {
+        if let Some(members) = &self.members {
+            return members.are_current();
+        }
         std::fs::metadata(&self.path).is_ok_and(|meta| Identity::of(&meta) == self.identity)
     }
 
@@ -238,6 +277,9 @@ impl StoreFile {
     ///
     /// Its change time does not count: it moves when another file is renamed over this one.
     pub fn is_unchanged(&self) -> bool {
+        if let Some(members) = &self.members {
+            return members.are_unchanged();
+        }
         let meta = match self.shared.is_open() {
             true => self.file().and_then(|file| file.metadata()),
             false => std::fs::metadata(&self.path),
@@ -253,6 +295,9 @@ impl StoreFile {
     /// Fills `buf` from `offset`; refuses when the file was written to before or meanwhile.
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), RawError> {
         self.inside(offset, buf.len() as u64)?;
+        if let Some(members) = &self.members {
+            return members.read(buf, offset);
+        }
         let read = self.handle()?.read_exact_at(buf, offset);
         self.checked(read)
     }
@@ -269,6 +314,9 @@ impl StoreFile {
     /// written to (`confirm`).
     pub fn read_part_at(&self, buf: &mut [u8], offset: u64) -> Result<(), RawError> {
         self.inside(offset, buf.len() as u64)?;
+        if let Some(members) = &self.members {
+            return members.read(buf, offset);
+        }
         let handle = self.handle()?;
         let read = handle.alone().read_exact_at(buf, offset);
         read.map_err(|source| self.failed(source))
@@ -278,6 +326,9 @@ impl StoreFile {
     /// they should be read as usual.
     pub fn direct_range(&self, offset: u64, len: u64) -> Option<Range<u64>> {
         const GRID: u64 = ALIGNMENT as u64;
+        if self.members.is_some() {
+            return None;
+        }
         let start = offset / GRID * GRID;
         let end = offset.checked_add(len)?.checked_next_multiple_of(GRID)?;
         let file = self.file().ok()?;
@@ -288,7 +339,7 @@ impl StoreFile {
     /// Returns true if a reader who may come back should still read these bytes directly: the first time, as long as
     /// the disk is fast. From a slow one they are better kept at once.
     pub fn reads_once_directly(&self, offset: u64) -> bool {
-        !self.seen.is_slow() && self.seen.is_new(offset)
+        self.members.is_none() && !self.seen.is_slow() && self.seen.is_new(offset)
     }
 
     /// Returns true if a reader who goes on should read these bytes directly: also what is in memory only because the

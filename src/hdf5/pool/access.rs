@@ -13,6 +13,7 @@ use crate::hdf5::Request;
 use crate::hdf5::permit::{Inode, NamedFile, Permit, Reach};
 use crate::hdf5::process::Access;
 use crate::io::file::StoreFile;
+use crate::io::file::members::path_of;
 
 /// Files that were asked about lately and that a new worker may open, too.
 const MAX_RECENT: NonZeroUsize = NonZeroUsize::new(256).unwrap();
@@ -46,12 +47,19 @@ impl<'a> RequiredAccess<'a> {
 
     /// Returns whether a worker has this access, where sources were permitted `added` times so far.
     pub(super) fn is_met(&self, by: &Access, added: u64) -> bool {
-        by.everything || by.inodes.contains(&self.inode) && (!self.sources || by.sources == added)
+        let members = || self.file.layout().into_iter().flat_map(|l| &l.members);
+        let mut inodes = members().filter_map(|member| member.inode);
+        by.everything
+            || by.inodes.contains(&self.inode)
+                && inodes.all(|inode| by.inodes.contains(&inode))
+                && (!self.sources || by.sources == added)
     }
 
     /// Notes that a worker is started for this request. An inode that it cannot open shows in its answer.
     pub(super) fn grant(&self, to: &mut Access) {
         to.inodes.insert(self.inode);
+        let members = self.file.layout().into_iter().flat_map(|l| &l.members);
+        to.inodes.extend(members.filter_map(|member| member.inode));
     }
 }
 
@@ -106,7 +114,8 @@ impl KnownFiles {
     }
 
     /// Returns the permit of a new worker that is to open `first` first, if that is known.
-    pub(super) fn permit(&self, reach: &Reach, first: Option<&Path>) -> Permit {
+    pub(super) fn permit(&self, reach: &Reach, file: Option<&StoreFile>) -> Permit {
+        let first = file.map(|file| file.path.as_path());
         if let Reach::Anywhere = reach {
             return Permit {
                 anywhere: true,
@@ -115,9 +124,13 @@ impl KnownFiles {
         }
         let recent = self.recent.iter();
         let sources = self.sources.iter();
+        let layout = file.and_then(StoreFile::layout);
+        let members = layout.into_iter().flat_map(|layout| &layout.members);
+        let members = members.filter_map(|m| Some(NamedFile::new(&path_of(m), m.inode?)));
+        let recent = recent.map(|(i, path)| NamedFile::new(path, *i));
         Permit {
             anywhere: false,
-            known: recent.map(|(i, path)| NamedFile::new(path, *i)).collect(),
+            known: members.chain(recent).collect(),
             sources: sources.map(|(path, i)| NamedFile::new(path, *i)).collect(),
             beside: first
                 .filter(|path| reach.takes_neighbours(path))

@@ -18,6 +18,7 @@ fn requests_carry_a_descriptor_and_answers_their_bytes() {
     let file = tempfile::tempfile().unwrap();
     let envelope = Envelope {
         serial: 7,
+        members: None,
         path: b"x".to_vec(),
         seconds: 10,
         request: Request::Root,

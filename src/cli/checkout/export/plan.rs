@@ -19,6 +19,7 @@ use crate::formats;
 use crate::hdf5::edit::{EditStep, ObjectPath};
 use crate::hdf5::{GroupMember, GroupPath};
 use crate::io::file::StoreFile;
+use crate::io::file::members::is_first_member;
 use crate::tree::{Directory, Node};
 
 /// The shape of an export: what its files make together.
@@ -183,7 +184,13 @@ fn files_of(
     if let Some(why) = store.info()?["error"].as_str() {
         return Err(Error::damaged(why).about(path.display()));
     }
-    formats.of(&**store)?.files(&**store, path)
+    let files = formats.of(&**store)?.files(&**store, path)?;
+    // A file in several members is shown by another name than the first of them has.
+    let own = store.info()?["file"].as_str().map(PathBuf::from);
+    match (files.as_slice(), own) {
+        ([shown], Some(own)) if !shown.exists() && own.exists() => Ok(vec![own]),
+        _ => Ok(files),
+    }
 }
 
 /// What changed objects of a store are stored as, if not as the objects of their paths.
@@ -268,7 +275,10 @@ impl Planner<'_> {
                         let folder = below.parent().unwrap_or(Path::new(""));
                         let named =
                             |path: &PathBuf| folder.join(path.file_name().unwrap_or_default());
-                        let names = files.iter().map(named).collect();
+                        let names = match files.as_slice() {
+                            [first] if is_first_member(first) => vec![below.clone()],
+                            files => files.iter().map(named).collect(),
+                        };
                         let format = self.formats.of(&**dir).map_err(refused)?.clone();
                         self.add(key, files, names, &*format, None)?;
                     }
