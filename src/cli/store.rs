@@ -44,7 +44,7 @@ impl StoreArgs {
     /// shown as it was earlier, or not as a whole.
     pub fn checkout(&self) -> Option<(Option<&str>, Option<&Path>)> {
         let is_whole = self.at.is_none() && StorePlace::of(&self.store).inside.is_none();
-        is_whole.then(|| (self.checkout.as_deref(), self.checkouts.as_deref()))
+        is_whole.then_some((self.checkout.as_deref(), self.checkouts.as_deref()))
     }
 
     /// Returns the store as it was given.
