@@ -223,3 +223,12 @@ def test_mount_8_and_fstab_take_it(store, tmp_path):
     finally:
         clear(point)
         os.rmdir(point)
+
+
+def test_convert_takes_it(store, tmp_path):
+    for number, arguments in enumerate([[part(store, "/foo/bar/deep")], ["-o", "subpath=/foo/bar/deep", store]]):
+        out = tmp_path / f"out{number}.h5"
+        npyfs("convert", "--leave-out", *arguments, out)
+        with h5py.File(out) as file:
+            np.testing.assert_array_equal(file["b"][()], np.arange(4))
+            assert "top" not in file and "foo" not in file

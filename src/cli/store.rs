@@ -43,7 +43,9 @@ impl StoreArgs {
     /// Returns the name of the checkout and the directory of the checkouts that are asked for; `None` if the store is to be
     /// shown as it was earlier, or not as a whole.
     pub fn checkout(&self) -> Option<(Option<&str>, Option<&Path>)> {
-        let is_whole = self.at.is_none() && StorePlace::of(&self.store).inside.is_none();
+        let options = options::parse(self.options.iter().map(String::as_str)).ok()?;
+        let inside = options.fs.subpath.or(StorePlace::of(&self.store).inside);
+        let is_whole = self.at.is_none() && inside.is_none();
         is_whole.then_some((self.checkout.as_deref(), self.checkouts.as_deref()))
     }
 
