@@ -13,6 +13,7 @@ import time
 import h5py
 import numpy as np
 import pytest
+from test_progress import Terminal
 
 from support import daf
 from support.conversions import AUTHOR, KINDS, LOST, arrays, convert, objects
@@ -67,6 +68,9 @@ def test_what_is_no_source(tmp_path):
     assert "no HDF5 file" in refused(tmp_path / "empty", tmp_path / "out.h5")
     assert "not an HDF5 file" in refused(tmp_path / "text.h5", tmp_path / "out")
     assert "name one of them" in refused(stores, tmp_path / "out.h5")
+    save(tmp_path / "empty", x=np.arange(3))
+    assert "directory that is converted" in refused(tmp_path / "empty", tmp_path / "empty/out")
+    assert os.listdir(tmp_path / "empty") == ["x.npy"]
     assert "nowhere" in refused(stores / "a.h5", tmp_path / "nowhere/out")
     assert sorted(os.listdir(tmp_path)) == ["empty", "stores", "text.h5"]
 
@@ -201,6 +205,21 @@ def test_a_signal_leaves_nothing(tmp_path, library, kind, number):
         time.sleep(0.1)
         npyfs("convert", "--to", kind, tmp_path / "small", out / "another", check=True)
         remove(out / "another")
+
+
+def test_progress_is_shown_on_a_terminal(tmp_path, library, monkeypatch):
+    source = save(tmp_path / "in", **{f"x{i}": np.arange(1 << 16) for i in range(30)})
+    out = tmp_path / "out"
+    out.mkdir()
+    faults = Faults(library, tmp_path)
+    faults.start(0, -200_000, forever=True)
+    for name, value in faults.env.items():
+        monkeypatch.setenv(name, value)
+    with Terminal("convert", "--to", "npy", source, out / "new") as terminal:
+        terminal.until(r"converting .*[1-9][\d.]* [KM]iB/15\.00 MiB, [\d.]+ \wiB/s, \d+s")
+        terminal.interrupt()
+    faults.stop()
+    assert os.listdir(out) == []
 
 
 @pytest.mark.parametrize("source_kind", ["npy", "plain", "hangar"])

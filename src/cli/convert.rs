@@ -128,6 +128,11 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         let copied = checkout::copy((path, dir), checkout, &args.new, args.leave_out)?;
         return tell_copied(args, to.name(), &copied);
     }
+    if lies_in(&args.new, path) {
+        let inside = ErrorKind::Os(libc::EINVAL);
+        let why = "it would lie in the directory that is converted";
+        return Err(failed(&Error::new(inside, why)));
+    }
     end_cleanly().map_err(|e| CliError::store(e.to_string()))?;
     let place = Place::new(&args.new).map_err(|e| failed(&e))?;
     let message = format!("npyfs convert {}", path.display());
@@ -303,6 +308,19 @@ fn open(source: &StoreArgs) -> Result<Source, CliError> {
         sep: fs.sep(),
         _fs: Some(fs),
     })
+}
+
+/// Returns whether what is to be made at `new` would lie in a directory.
+fn lies_in(new: &Path, dir: &Path) -> bool {
+    let parent = match new.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    match (parent.canonicalize(), dir.canonicalize()) {
+        (Ok(parent), Ok(dir)) => parent.starts_with(dir),
+        // What is not there is told by those who need it.
+        _ => false,
+    }
 }
 
 /// Returns the name of a path without its ending.

@@ -1,6 +1,7 @@
 //! A new repository under construction: samples go to its staging area, and are committed at the end.
 
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use super::Stage;
@@ -12,12 +13,14 @@ use super::target::StageTarget;
 use super::tree::STAGE;
 use crate::checkout::builder::{Builder, Construction};
 use crate::checkout::encode::{ObjectKey, invalid, single};
+use crate::checkout::format::VerifyReport;
 use crate::checkout::staging::Expected;
 use crate::checkout::target::{Part, Role, StoreOutcome, Target};
 use crate::dataset::context::Context;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::formats::hangar::repository::Repository;
 use crate::formats::hangar::root::RootDirectory;
+use crate::formats::hangar::verify::verify;
 use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
 use crate::io::dir::Dir;
@@ -30,6 +33,8 @@ pub struct StageBuilder {
     checkout: Arc<Checkout>,
     target: StageTarget,
     message: String,
+    /// The directory of the tables.
+    folder: PathBuf,
     /// Samples that were added.
     samples: u64,
 }
@@ -40,10 +45,7 @@ impl StageBuilder {
         let new = construction.new;
         std::fs::create_dir(new.path)?;
         let folder = create(new.path, author, new.program)?;
-        let options = FsOptions::default();
-        let h5 = H5::workers(Reach::of(new.path, options.external));
-        let context = Arc::new(Context::new(h5, options));
-        let repository = Repository::open(&folder, &context)?;
+        let repository = open(&folder)?;
         let dir = Dir::alone(construction.scratch)?;
         let checkout = Checkout::open(&repository, &dir, "convert", new.program)?;
         let root = Arc::new(RootDirectory::new(repository));
@@ -51,8 +53,43 @@ impl StageBuilder {
             target: StageTarget::new(checkout.clone(), root),
             checkout,
             message: construction.message.to_owned(),
+            folder,
             samples: 0,
         })
+    }
+}
+
+/// Opens a repository by the directory of its tables.
+fn open(folder: &Path) -> Result<Arc<Repository>> {
+    let options = FsOptions::default();
+    let top = folder.parent().unwrap_or(folder);
+    let h5 = H5::workers(Reach::of(top, options.external));
+    Repository::open(folder, &Arc::new(Context::new(h5, options)))
+}
+
+/// Reads a repository: what the disk did to a file that was closed is not told otherwise.
+fn check(folder: &Path) -> Result<()> {
+    let found = Findings::default();
+    verify(&open(folder)?, &found)?;
+    let wrong = found.0.into_inner().unwrap_or_else(|e| e.into_inner());
+    match wrong {
+        None => Ok(()),
+        Some(why) => Err(Error::damaged(why)),
+    }
+}
+
+/// The first thing that is wrong with a repository.
+#[derive(Default)]
+struct Findings(Mutex<Option<String>>);
+
+impl VerifyReport for Findings {
+    fn found(&self, _count: u64) {}
+
+    fn checked(&self) {}
+
+    fn wrong(&self, why: &str) {
+        let mut first = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        first.get_or_insert_with(|| why.to_owned());
     }
 }
 
@@ -104,6 +141,14 @@ impl Builder for StageBuilder {
             stage.commit(&self.message, &Expected::default())?;
         }
         self.checkout.close_files()?;
+        let Self {
+            checkout,
+            target,
+            folder,
+            ..
+        } = *self;
+        drop((target, checkout));
+        check(&folder)?;
         Ok(None)
     }
 }
