@@ -216,8 +216,9 @@ fn fetched(of: &StoredForm<'_>) -> Vec<u64> {
         dims.fold(of.element, |bytes, &n| bytes.saturating_mul(n))
     };
     while bytes(&chunk) > most {
-        // A single element may be larger.
+        // A single element may be larger. Of several the first axis: rows stay long.
         let Some(longest) = (0..chunk.len())
+            .rev()
             .max_by_key(|&k| chunk[k])
             .filter(|&k| chunk[k] > 1)
         else {
