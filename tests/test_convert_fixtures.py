@@ -103,8 +103,7 @@ def test_arkouda(tmp_path, shared, part):
                     # Members of what is an array.
                     above = path.rpartition("/")[0]
                     assert f"{above}.npy" in shown or is_named(path, lost), (file, path, report)
-        kinds = ["plain", "arkouda", "daf"] if part == "dist3" or number % 4 == 0 else ["plain"]
-        check(store, shown, tmp_path / f"to{number}", [kind for kind in kinds if kind != "arkouda" or part == "dist3"])
+        check(store, shown, tmp_path / f"to{number}", ["plain", "daf", "hangar", *(["arkouda"] if part == "dist3" else [])])
         # What came as arrays is the same object again, unless the report says otherwise.
         again = convert(npy, tmp_path / f"again{number}.hdf", "arkouda", "--leave-out")
         lost = objects(again["without_counterpart"])
