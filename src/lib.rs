@@ -57,6 +57,7 @@ mod options;
 mod printable;
 mod tree;
 mod tuning;
+mod views;
 
 /// The element type of an array, and what it consists of.
 pub mod dtype {
@@ -81,7 +82,7 @@ pub mod internals {
         };
     }
     open!(
-        checkout cli codec dataset error formats hdf5 io journal mount npy options printable tree
+        checkout cli codec dataset error formats hdf5 io journal mount npy options printable tree views
     );
 
     /// Writes the daf store of the demonstration into a directory for the time of an example, and goes there.

@@ -32,6 +32,40 @@ impl FromStr for External {
     }
 }
 
+/// The same store under other names, nothing converted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// Groups and arrays of Zarr, version 2.
+    Zarr,
+    /// Groups and arrays of Zarr, version 3.
+    Zarr3,
+    /// The files of daf's own reader.
+    Daf,
+}
+
+impl View {
+    /// All views.
+    pub const ALL: [Self; 3] = [Self::Zarr, Self::Zarr3, Self::Daf];
+
+    /// Returns its name: what `view=` takes, and its directory in `.npyfs`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Zarr => "zarr",
+            Self::Zarr3 => "zarr3",
+            Self::Daf => "daf",
+        }
+    }
+}
+
+impl FromStr for View {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let view = Self::ALL.into_iter().find(|view| view.name() == text);
+        view.ok_or("expected zarr, zarr3 or daf")
+    }
+}
+
 /// Choices that change what the tree shows or how much memory serving it may take.
 #[derive(Clone, Debug)]
 pub struct FsOptions {
@@ -59,6 +93,8 @@ pub struct FsOptions {
     pub kind: Option<String>,
     /// The path in the store of the directory that is shown; `None`: all of it.
     pub subpath: Option<PathBuf>,
+    /// The view that is shown in the place of the store's own tree.
+    pub view: Option<View>,
     /// The number of files that every set of Arkouda has: one with others is incomplete. `None`: as many as there are.
     pub locales: Option<u64>,
 }
@@ -77,6 +113,7 @@ impl Default for FsOptions {
             scheduling: true,
             kind: None,
             subpath: None,
+            view: None,
             locales: None,
         }
     }

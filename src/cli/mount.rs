@@ -83,6 +83,12 @@ pub fn run(mut args: Args) -> Result<(), CliError> {
             "at and checkout exclude each other: what a commit left cannot be written",
         ));
     }
+    if let Some(view) = options.fs.view.filter(|_| options.writable == Some(true)) {
+        return Err(CliError::usage(format!(
+            "view={} and rw exclude each other: a view cannot be written",
+            view.name()
+        )));
+    }
     let StorePlace { store, inside } = StorePlace::of(&args.store);
     options.show_only(inside).map_err(CliError::usage)?;
     if store.is_dir() && args.mount_point.is_file() {
@@ -141,7 +147,8 @@ fn serve(args: &Args, options: MountOptions, inherited: Option<Inherited>) -> Re
         .canonicalize()
         .or_else(|_| std::path::absolute(&args.store))
         .unwrap_or(args.store.clone());
-    let writable = args.checkout.is_some() && options.writable != Some(false);
+    let is_view = options.fs.view.is_some();
+    let writable = args.checkout.is_some() && options.writable != Some(false) && !is_view;
     let mount_point = std::path::absolute(&args.mount_point).unwrap_or_default();
     holder::begin(format!("npyfs mount at {}", mount_point.display()), say);
     let checkouts = match writable {

@@ -223,6 +223,14 @@ const KNOWN: &[MountOption] = &[
         help: "show the directory at PATH in the store only, as STORE:/PATH does",
     },
     MountOption {
+        name: "view",
+        set: Setter::Value("VIEW", |to, text| {
+            to.fs.view = Some(text.parse()?);
+            Ok(())
+        }),
+        help: "show the store read-only under other names: zarr, zarr3 or daf, as .npyfs/VIEW does",
+    },
+    MountOption {
         name: "locales",
         set: Setter::Value("N", |to, text| {
             let count = text.parse().ok().filter(|&count| count > 0);
@@ -418,6 +426,8 @@ mod tests {
             "fsname=",
             "external=x",
             "subpath=",
+            "view=",
+            "view=npz",
         ] {
             assert!(
                 refusal(bad).starts_with(&format!("option {bad}: expected")),

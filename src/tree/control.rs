@@ -98,6 +98,8 @@ pub struct Control {
     pub root: Arc<dyn Directory>,
     /// The state that the parts of the mount share.
     pub context: Arc<Context>,
+    /// The views of the store: their names, and their roots.
+    pub views: Vec<(&'static str, Arc<dyn Directory>)>,
     /// The path of the store, for people.
     pub store: String,
     /// The time of the mount, which the directory shows as its own.
@@ -115,6 +117,7 @@ fn status(context: &Context, store: &str, checkout: Json) -> Json {
         "pid": std::process::id(),
         "store": store,
         "subpath": options.subpath,
+        "view": options.view.map(crate::options::View::name),
         "checkout": checkout,
         "options": {
             "cache_size": options.cache_size,
@@ -163,31 +166,38 @@ impl Directory for Control {
             of: self.root.clone(),
             context: self.context.clone(),
         };
-        Ok(Arc::new(Listing::new(
-            vec![
-                (
-                    b"errors.log".to_vec(),
-                    live(own, move || log.journal.text().into_bytes()),
-                ),
-                (
-                    b"errors.jsonl".to_vec(),
-                    live(own, move || lines.journal.json().into_bytes()),
-                ),
-                (b"info".to_vec(), Node::Directory(Arc::new(info))),
-                (
-                    b"info.json".to_vec(),
-                    live(own, move || render(&root.info())),
-                ),
-                (
-                    b"status.json".to_vec(),
-                    live(own, move || {
-                        render(&Ok(status(&context, &store, checkout())))
-                    }),
-                ),
-            ],
-            Vec::new(),
-            Vec::new(),
-        )))
+        let mut entries = Vec::new();
+        for (name, view) in &self.views {
+            let reports = InfoDirectory {
+                of: view.clone(),
+                context: self.context.clone(),
+            };
+            let reports = Node::Directory(Arc::new(reports));
+            entries.push((name.as_bytes().to_vec(), Node::Directory(view.clone())));
+            entries.push((format!("info.{name}").into_bytes(), reports));
+        }
+        entries.extend([
+            (
+                b"errors.log".to_vec(),
+                live(own, move || log.journal.text().into_bytes()),
+            ),
+            (
+                b"errors.jsonl".to_vec(),
+                live(own, move || lines.journal.json().into_bytes()),
+            ),
+            (b"info".to_vec(), Node::Directory(Arc::new(info))),
+            (
+                b"info.json".to_vec(),
+                live(own, move || render(&root.info())),
+            ),
+            (
+                b"status.json".to_vec(),
+                live(own, move || {
+                    render(&Ok(status(&context, &store, checkout())))
+                }),
+            ),
+        ]);
+        Ok(Arc::new(Listing::new(entries, Vec::new(), Vec::new())))
     }
 
     fn is_current(&self) -> bool {

@@ -18,10 +18,11 @@ use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats;
 use crate::hdf5::H5;
-use crate::options::FsOptions;
+use crate::options::{FsOptions, View};
 use crate::tree::Directory;
 use crate::tree::control::Control;
 use crate::tree::subtree::Subtree;
+use crate::views;
 
 /// The files of a mount, and the operations on them.
 struct ShownFiles {
@@ -203,8 +204,14 @@ impl Fs {
             (None, Some(read)) => Some(Arc::new(move || read.clone())),
             (None, None) => None,
         };
+        let views = View::ALL.map(|view| (view.name(), views::open(view, &root, &context)));
+        let root = match context.options.view {
+            Some(view) => views::open(view, &root, &context),
+            None => root,
+        };
         let control = Arc::new(Control {
             root: root.clone(),
+            views: views.into(),
             context: context.clone(),
             store: store.to_string_lossy().into_owned(),
             started: SystemTime::now(),
