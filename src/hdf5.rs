@@ -16,11 +16,13 @@ mod create;
 mod decoders;
 mod describe;
 mod descriptors;
+mod dimensions;
 pub mod edit;
 pub mod editor;
 mod error;
 mod ffi;
 pub mod lmdb;
+mod object_paths;
 pub mod permit;
 mod pool;
 pub mod probe;
@@ -52,9 +54,9 @@ use crate::io::file::StoreFile;
 pub use crate::io::scratch::LARGE;
 use crate::io::thread;
 pub use answer::{
-    Answer, Attribute, ChunkTable, DataSource, Dataset, DatasetMap, Details, DirectChunks,
-    FilterInfo, GroupMember, GroupMembers, GroupScan, Maps, RawPart, Resolved, ScannedMember, Slot,
-    TextMeasure, Value,
+    Answer, Attribute, ChunkTable, DataSource, Dataset, DatasetMap, Details, Dimension, Dimensions,
+    DirectChunks, FilterInfo, GroupMember, GroupMembers, GroupScan, Maps, RawPart, Reference,
+    References, Resolved, ScannedMember, Slot, TextMeasure, Value,
 };
 pub use create::{
     Creator, NewAttribute, NewChunk, NewChunks, NewDataset, NewElement, NewGroup, NewLayout,
@@ -346,6 +348,32 @@ impl H5 {
     /// Returns the attributes of an object, in order of name.
     pub fn attributes(&self, file: &StoreFile, object: u64) -> Result<Vec<Attribute>, H5Error> {
         ask!(self, file, Request::Attributes { object }, Attributes)
+    }
+
+    /// Returns the names of the dimensions of each dataset, or the reason why they cannot be told. Many are asked for in parts,
+    /// by several workers at a time.
+    #[cfg_attr(not(feature = "internals"), expect(dead_code, reason = "for views"))]
+    pub fn dimensions(
+        &self,
+        file: &StoreFile,
+        datasets: &[u64],
+    ) -> Result<Vec<Result<Dimensions, String>>, H5Error> {
+        /// Datasets of each part at the least and at the most.
+        const PART_SIZES: std::ops::RangeInclusive<usize> = 1000..=10_000;
+        let part = |from: usize, most: usize| {
+            let to = from.saturating_add(most).min(datasets.len());
+            let datasets = datasets.get(from..to).unwrap_or_default().to_vec();
+            let count = datasets.len();
+            let request = Request::Dimensions { datasets };
+            match (ask!(self, file, request, Dimensions), count) {
+                (Ok(answer), count) if answer.len() == count => Ok(answer),
+                (Ok(_), _) => Err(H5Error::unexpected_answer()),
+                // One of them crashed or stalled the worker: the others go without names.
+                (Err(H5Error::Damaged(why)), count) => Ok(vec![Err(why); count]),
+                (Err(e), _) => Err(e),
+            }
+        };
+        Ok(parts(0..datasets.len(), PART_SIZES, &part)?.concat())
     }
 
     /// Returns the bytes that a request is answered with.

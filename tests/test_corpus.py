@@ -52,6 +52,9 @@ def objects(group, path="", seen=None):
 def not_shown(dataset):
     """Why `.npy` cannot hold a dataset, by the list in docs/reading.md; None if it can."""
     kind = dataset.id.get_type()
+    name = dataset.attrs.get("NAME", b"") if dataset.ndim == 1 and dataset.attrs.get("CLASS") == b"DIMENSION_SCALE" else b""
+    if bytes(name).startswith(b"This is a netCDF dimension but not a netCDF variable"):
+        return "netCDF dimension"
     if dataset.id.get_space().get_simple_extent_type() == h5py.h5s.NULL:
         return "null dataspace"
     while isinstance(kind, h5py.h5t.TypeArrayID):

@@ -33,6 +33,8 @@ pub enum Answer {
     References(Vec<GroupPath>),
     /// To `Request::Times`; `None`: the file has none.
     Times(Option<ObjectTimes>),
+    /// To `Request::Dimensions`: of each dataset, or the reason why they cannot be told.
+    Dimensions(Vec<Result<Dimensions, String>>),
     /// To `Request::Resolve`.
     Resolved(Resolved),
     /// To `Request::Map`.
@@ -302,8 +304,36 @@ pub struct Details {
     pub left_out: Vec<(String, String)>,
     /// Names of external raw files or virtual sources.
     pub outside: Vec<Vec<u8>>,
+    /// Names of its dimensions, or the reason why they cannot be told.
+    pub dimensions: Result<Dimensions, String>,
     /// In order of name.
     pub attributes: Vec<Attribute>,
+}
+
+/// The dimensions of a dataset as HDF5's dimension scales, netCDF-4 and labels name them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dimensions {
+    /// One for each dimension of the dataset, or none if nothing names them.
+    pub dimensions: Vec<Dimension>,
+    /// The dataset is a dimension scale itself.
+    pub is_scale: bool,
+}
+
+/// A dimension of a dataset.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dimension {
+    /// The path of its first dimension scale, which is the dataset itself where that is a scale of one dimension.
+    pub scale: Option<GroupPath>,
+    /// Its label, which is not empty.
+    pub label: Option<Vec<u8>>,
+}
+
+impl Dimension {
+    /// Returns its name: the own name of its scale, or else its label.
+    pub fn name(&self) -> Option<&[u8]> {
+        let scale = self.scale.as_ref().and_then(|path| path.last());
+        scale.or(self.label.as_ref()).map(Vec::as_slice)
+    }
 }
 
 /// One step of a filter pipeline.
@@ -326,7 +356,23 @@ pub struct Attribute {
     pub name: Vec<u8>,
     /// Its value, or the reason why it cannot be shown.
     pub value: Result<Value, String>,
+    /// What it refers to, if it consists of references to objects: `value` has no form for these.
+    pub references: Option<References>,
 }
+
+/// An array of references to objects, or of sequences of such references.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct References {
+    /// Shape; empty for a scalar.
+    pub shape: Vec<u64>,
+    /// Each element is a sequence, and not a single reference.
+    pub sequences: bool,
+    /// The elements in C order; one reference each unless they are sequences.
+    pub elements: Vec<Vec<Reference>>,
+}
+
+/// The path of the object that a reference leads to, which is empty for the root group; `None`: it leads nowhere by intention.
+pub type Reference = Option<GroupPath>;
 
 /// A small array in memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]

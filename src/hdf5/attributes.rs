@@ -1,33 +1,122 @@
 //! Attributes of objects, and their values as plain data.
 
 use super::describe::shape_bytes;
-use super::ffi::{self, Id};
+use super::ffi::{self, Class, Id};
+use super::object_paths::Referrer;
 use super::service::bounded;
 use super::types::{self, ElementType};
-use super::{Attribute, H5Error, TextForm, Value, record, text};
+use super::{Attribute, H5Error, Reference, References, TextForm, Value, record, text};
 use crate::npy::dtype::DType;
 
 /// Bytes of the largest attribute that is shown.
 const MAX_ATTRIBUTE: u64 = 16 << 20;
 
+/// Most references of an attribute that are followed: a header of a few bytes may claim any number.
+const MAX_REFERENCES: usize = 1 << 18;
+
+/// Bytes of a reference in memory.
+const REFERENCE: usize = 8;
+
 /// Returns the attributes of an object in order of name, each with its value or the reason why it cannot be shown.
-pub(super) fn attributes(id: &Id) -> Result<Vec<Attribute>, H5Error> {
-    attributes_named(id, |_| true)
+pub(super) fn attributes(id: &Id, referrer: &mut Referrer<'_>) -> Result<Vec<Attribute>, H5Error> {
+    attributes_named(id, referrer, |_| true)
 }
 
 /// Returns the attributes of an object with a name that is wanted.
 pub(super) fn attributes_named(
     id: &Id,
+    referrer: &mut Referrer<'_>,
     wanted: impl Fn(&[u8]) -> bool,
 ) -> Result<Vec<Attribute>, H5Error> {
     Ok(ffi::attributes(id)?
         .into_iter()
         .filter(|(name, _)| wanted(name))
-        .map(|(name, attr)| Attribute {
-            name,
-            value: value(&attr).map_err(|e| e.to_string()),
-        })
+        .map(|(name, attr)| attribute(name, &attr, referrer))
         .collect())
+}
+
+fn attribute(name: Vec<u8>, attr: &Id, referrer: &mut Referrer<'_>) -> Attribute {
+    let (value, references) = match references(attr, referrer) {
+        Ok(None) => (value(attr).map_err(|e| e.to_string()), None),
+        Ok(references) => (Err("references to objects".into()), references),
+        Err(e) => (Err(e.to_string()), None),
+    };
+    Attribute {
+        name,
+        value,
+        references,
+    }
+}
+
+/// Returns what an attribute refers to; `None` if it consists of something else. A reference that leads nowhere is an error.
+pub(super) fn references(
+    attr: &Id,
+    referrer: &mut Referrer<'_>,
+) -> Result<Option<References>, H5Error> {
+    let stored = ffi::attribute_type(attr)?;
+    let sequences = ffi::class(&stored) == Class::H5T_VLEN;
+    let single = match sequences {
+        true => ffi::super_type(&stored)?,
+        false => stored,
+    };
+    if ffi::class(&single) != Class::H5T_REFERENCE {
+        return Ok(None);
+    }
+    if ffi::is_region_reference(&single) {
+        return Err(H5Error::Unsupported("references to regions".into()));
+    }
+    let object = ffi::object_reference_type()?;
+    if !ffi::equal(&single, &object) {
+        return Err(H5Error::Unsupported("references of another kind".into()));
+    }
+    let Some((shape, _)) = ffi::extent(&ffi::attribute_space(attr)?)? else {
+        return Err(H5Error::Unsupported("null dataspace".into()));
+    };
+    let elements = element_count(&shape, ffi::size(&object))?;
+    let mut left = MAX_REFERENCES;
+    let paths = |addresses: &[u8]| {
+        let addresses = addresses.as_chunks().0;
+        left = left
+            .checked_sub(addresses.len())
+            .ok_or_else(|| H5Error::TooLarge("too many references to show".into()))?;
+        let paths = addresses.iter();
+        let paths = paths.map(|addr| reference(u64::from_le_bytes(*addr), referrer));
+        paths.collect::<Result<Vec<_>, H5Error>>()
+    };
+    let elements = match sequences {
+        true => {
+            let read = ffi::read_attribute_sequences(attr, &object, elements)?;
+            read.iter().map(paths).collect::<Result<_, _>>()?
+        }
+        false => {
+            let read = ffi::read_attribute(attr, &object, elements)?;
+            read.chunks(REFERENCE)
+                .map(paths)
+                .collect::<Result<_, _>>()?
+        }
+    };
+    Ok(Some(References {
+        shape,
+        sequences,
+        elements,
+    }))
+}
+
+/// Returns the path that an address leads to; address 0 is a reference that was never set.
+fn reference(addr: u64, referrer: &mut Referrer<'_>) -> Result<Reference, H5Error> {
+    if addr == 0 {
+        return Ok(None);
+    }
+    let nowhere = || H5Error::Damaged("a reference that leads to no object of the file".into());
+    referrer.path(addr)?.ok_or_else(nowhere).map(Some)
+}
+
+/// Returns the number of elements of an attribute, unless they are too large to show.
+fn element_count(shape: &[u64], size: usize) -> Result<usize, H5Error> {
+    shape_bytes(shape, 1)
+        .filter(|n| n.saturating_mul(size as u64) <= MAX_ATTRIBUTE)
+        .and_then(|n| usize::try_from(n).ok())
+        .ok_or_else(|| H5Error::TooLarge("attribute too large to show".into()))
 }
 
 fn value(attr: &Id) -> Result<Value, H5Error> {
@@ -36,11 +125,7 @@ fn value(attr: &Id) -> Result<Value, H5Error> {
     let Some((mut shape, _)) = ffi::extent(&ffi::attribute_space(attr)?)? else {
         return Err(H5Error::Unsupported("null dataspace".into()));
     };
-    let size = ffi::size(&stored);
-    let elements = shape_bytes(&shape, 1)
-        .filter(|n| n.saturating_mul(size as u64) <= MAX_ATTRIBUTE)
-        .and_then(|n| usize::try_from(n).ok())
-        .ok_or_else(|| H5Error::TooLarge("attribute too large to show".into()))?;
+    let elements = element_count(&shape, ffi::size(&stored))?;
     match element {
         ElementType::Fixed {
             dtype,

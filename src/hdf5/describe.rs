@@ -6,11 +6,12 @@ use std::ops::Range;
 use super::attributes::attributes;
 use super::chunks::{self, Bounds, MIN_SUPERBLOCK};
 use super::ffi::{self, Failure, Id, LayoutKind, ObjectKind, RawLink};
+use super::object_paths::Referrer;
 use super::service::{OpenDataset, bounded};
 use super::types::{self, ElementType, TypeCache, TypeError};
 use super::{
-    DataSource, Dataset, DatasetMap, Details, DirectChunks, FilterInfo, GroupMember, GroupMembers,
-    GroupPath, H5Error, RawPart, Resolved, text,
+    DataSource, Dataset, DatasetMap, Details, Dimensions, DirectChunks, FilterInfo, GroupMember,
+    GroupMembers, GroupPath, H5Error, RawPart, Resolved, dimensions, text,
 };
 use crate::codec;
 use crate::codec::Pipeline;
@@ -78,7 +79,13 @@ pub(super) fn open_member(
             reason: "named datatype: no data".into(),
         }),
         ObjectKind::Dataset => match dataset(id, addr, outside, memo) {
-            Ok(dataset) => Ok(GroupMember::Dataset(dataset)),
+            Ok(dataset) => Ok(match dataset.shape[..] {
+                [len] if dimensions::is_only_a_dimension(id) => {
+                    let reason = format!("a netCDF dimension without a variable, of length {len}");
+                    GroupMember::Unsupported { addr, reason }
+                }
+                _ => GroupMember::Dataset(dataset),
+            }),
             Err(TypeError::Unsupported(reason)) => Ok(GroupMember::Unsupported { addr, reason }),
             Err(TypeError::Failure(failure)) => Err(failure),
         },
@@ -364,9 +371,9 @@ pub(super) fn shape_bytes(shape: &[u64], size: usize) -> Option<u64> {
     shape.iter().try_fold(size as u64, |n, &d| n.checked_mul(d))
 }
 
-/// Returns all that an object header says.
-pub(super) fn details(id: &Id) -> Result<Details, H5Error> {
-    let attributes = attributes(id)?;
+/// Returns all that the header of the object at an address says.
+pub(super) fn details(id: &Id, addr: u64, referrer: &mut Referrer<'_>) -> Result<Details, H5Error> {
+    let attributes = attributes(id, referrer)?;
     if ffi::kind(id) != ObjectKind::Dataset {
         return Ok(Details {
             layout: None,
@@ -378,6 +385,7 @@ pub(super) fn details(id: &Id) -> Result<Details, H5Error> {
             fill: None,
             left_out: Vec::new(),
             outside: Vec::new(),
+            dimensions: Ok(Dimensions::default()),
             attributes,
         });
     }
@@ -433,6 +441,7 @@ pub(super) fn details(id: &Id) -> Result<Details, H5Error> {
         fill,
         left_out,
         outside: files_outside(&plist)?,
+        dimensions: dimensions::dimensions(id, addr, referrer).map_err(|e| e.to_string()),
         attributes,
     })
 }

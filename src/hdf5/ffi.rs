@@ -17,6 +17,7 @@ mod members;
 mod plist;
 mod publish;
 mod recode;
+mod sequence;
 mod space;
 mod vlen;
 
@@ -33,6 +34,7 @@ pub(super) use members::open_members;
 pub(super) use plist::*;
 pub(super) use publish::*;
 pub(super) use recode::*;
+pub(super) use sequence::*;
 pub(super) use space::*;
 pub(super) use vlen::*;
 

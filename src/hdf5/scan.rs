@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::attributes::attributes_named;
 use super::ffi::{self, Id, ObjectKind, RawLink};
+use super::object_paths::Referrer;
 use super::{Attribute, GroupMember, GroupScan, H5Error, ScannedMember, describe};
 use crate::hdf5::types::TypeCache;
 
@@ -21,7 +22,7 @@ const MAX_BELOW: usize = 100_000;
 
 /// A scan of one group.
 struct Scanner<'a> {
-    file: &'a Id,
+    referrer: Referrer<'a>,
     names: &'a [Vec<u8>],
     memo: TypeCache,
     /// Groups entered so far: none is entered twice, so that cycles end.
@@ -32,16 +33,16 @@ struct Scanner<'a> {
 
 /// Returns a part of the members of a group, with what is below them.
 pub(super) fn scan(
-    file: &Id,
+    referrer: Referrer<'_>,
     group: u64,
     names: &[Vec<u8>],
     depth: usize,
     part: Range<usize>,
 ) -> Result<GroupScan<ScannedMember>, H5Error> {
-    let id = ffi::open_object(file, group)?;
+    let id = ffi::open_object(referrer.file, group)?;
     let (links, damage) = ffi::links(&id);
     let mut scanner = Scanner {
-        file,
+        referrer,
         names,
         memo: TypeCache::default(),
         entered: HashSet::from([group]),
@@ -61,15 +62,17 @@ pub(super) fn scan(
 }
 
 impl Scanner<'_> {
-    fn attributes(&self, id: &Id) -> Result<Vec<Attribute>, H5Error> {
-        attributes_named(id, |name| self.names.iter().any(|wanted| wanted == name))
+    fn attributes(&mut self, id: &Id) -> Result<Vec<Attribute>, H5Error> {
+        let names = self.names;
+        let wanted = |name: &[u8]| names.iter().any(|wanted| wanted == name);
+        attributes_named(id, &mut self.referrer, wanted)
     }
 
     fn member(&mut self, name: Vec<u8>, link: RawLink, depth: usize) -> ScannedMember {
         let addr = match link {
             RawLink::Hard(addr) => addr,
             _ => {
-                let member = describe::member(self.file, link, false, &mut self.memo);
+                let member = describe::member(self.referrer.file, link, false, &mut self.memo);
                 return ScannedMember::leaf(name, member);
             }
         };
@@ -80,7 +83,7 @@ impl Scanner<'_> {
     }
 
     fn object(&mut self, name: Vec<u8>, addr: u64, depth: usize) -> Result<ScannedMember, H5Error> {
-        let id = ffi::open_object(self.file, addr)?;
+        let id = ffi::open_object(self.referrer.file, addr)?;
         let attributes = self.attributes(&id)?;
         let member = describe::open_member(&id, addr, false, &mut self.memo)?;
         let mut members = None;

@@ -14,9 +14,12 @@ use lru::LruCache;
 use super::attributes::attributes;
 use super::ffi::{self, Failure, Id};
 use super::lmdb::Environments;
+use super::object_paths::{ObjectPaths, Referrer};
 use super::request::EncodedChunk;
 use super::types::{self, ElementType, TypeError};
-use super::{Answer, H5Error, Request, chunks, describe, record, references, scan, text, times};
+use super::{
+    Answer, H5Error, Request, chunks, describe, dimensions, record, references, scan, text, times,
+};
 use crate::io::file::handle::{Handle, allowance, is_short};
 use crate::io::file::members::Layout;
 use crate::io::file::{Identity, StoreFile};
@@ -42,6 +45,8 @@ pub(super) const MAX_BLOCK: u64 = 1 << 30;
 struct ServedFile {
     last: Option<OpenDataset>,
     file: Id,
+    /// Paths of objects, as far as references were followed.
+    paths: ObjectPaths,
     /// It is open with SWMR, so that libhdf5 does not mind what lies behind the end of the file.
     endless: bool,
     identity: Identity,
@@ -169,7 +174,7 @@ impl Service {
                 most,
             } => {
                 let part = *from..from.saturating_add(*most);
-                Answer::Scan(scan::scan(&open.file, *group, names, *depth, part)?)
+                Answer::Scan(scan::scan(open.referrer(), *group, names, *depth, part)?)
             }
             Request::Times => Answer::Times(times::times(&open.file)?),
             Request::Groups => Answer::Groups(describe::groups(&open.file)?),
@@ -183,11 +188,20 @@ impl Service {
             }
             Request::Describe { object } => {
                 let id = ffi::open_object(&open.file, *object)?;
-                Answer::Details(describe::details(&id)?)
+                Answer::Details(describe::details(&id, *object, &mut open.referrer())?)
             }
             Request::Attributes { object } => {
                 let id = ffi::open_object(&open.file, *object)?;
-                Answer::Attributes(attributes(&id)?)
+                Answer::Attributes(attributes(&id, &mut open.referrer())?)
+            }
+            Request::Dimensions { datasets } => {
+                let mut referrer = open.referrer();
+                let names = datasets.iter().map(|&dataset| {
+                    let id = ffi::open_object(referrer.file, dataset).map_err(H5Error::from);
+                    id.and_then(|id| dimensions::dimensions(&id, dataset, &mut referrer))
+                        .map_err(|e| e.to_string())
+                });
+                Answer::Dimensions(names.collect())
             }
             Request::Block {
                 dataset,
@@ -328,6 +342,7 @@ impl Service {
                 ServedFile {
                     last: None,
                     file: id,
+                    paths: ObjectPaths::default(),
                     endless,
                     identity: file.identity,
                     layout: file.layout().cloned(),
@@ -381,6 +396,13 @@ impl OpenDataset {
 }
 
 impl ServedFile {
+    fn referrer(&mut self) -> Referrer<'_> {
+        Referrer {
+            file: &self.file,
+            paths: &mut self.paths,
+        }
+    }
+
     fn dataset(&mut self, addr: u64) -> Result<&OpenDataset, H5Error> {
         if self.last.as_ref().is_none_or(|last| last.addr != addr) {
             self.last = None;

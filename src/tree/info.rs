@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use crate::dataset::cost::{ChunkedArray, Cost};
-use crate::hdf5::{Attribute, Details, Value};
+use crate::hdf5::{Attribute, Details, Reference, References, Value};
 use crate::npy::dtype::{DType, Kind, Order};
 
 /// Elements of an array that are printed.
@@ -21,22 +21,49 @@ pub fn left_out<'a>(entries: impl IntoIterator<Item = &'a (Vec<u8>, String)>) ->
 pub fn value(value: &Value) -> Json {
     let size = value.dtype.size().max(1);
     let count = value.data.len() / size;
-    if count > MAX_ELEMENTS {
-        return json!({ "first": elements(value, size, MAX_ELEMENTS), "elements": count });
+    nested(elements(value, size, MAX_ELEMENTS), count, &value.shape)
+}
+
+/// Makes nested lists of the first of `count` elements, unless these are not all.
+fn nested(mut flat: Vec<Json>, count: usize, shape: &[u64]) -> Json {
+    if count > flat.len() {
+        return json!({ "first": flat, "elements": count });
     }
-    let mut flat = elements(value, size, count);
-    for &n in value.shape.iter().skip(1).rev() {
+    for &n in shape.iter().skip(1).rev() {
         let n = usize::try_from(n).unwrap_or(usize::MAX).max(1);
         flat = flat
             .chunks(n)
             .map(|row| Json::Array(row.to_vec()))
             .collect();
     }
-    if value.shape.is_empty() {
+    if shape.is_empty() {
         flat.pop().unwrap_or(Json::Null)
     } else {
         Json::Array(flat)
     }
+}
+
+/// Makes nested lists of the paths that references lead to; of long ones the first, and their number.
+fn references(to: &References) -> Json {
+    let path = |reference: &Reference| match reference {
+        None => Json::Null,
+        Some(path) => {
+            let names = path.iter().map(|name| String::from_utf8_lossy(name));
+            json!(format!("/{}", names.collect::<Vec<_>>().join("/")))
+        }
+    };
+    let element = |element: &Vec<Reference>| {
+        let mut paths: Vec<Json> = element.iter().take(MAX_ELEMENTS).map(path).collect();
+        match to.sequences {
+            true if element.len() > MAX_ELEMENTS => {
+                json!({ "first": paths, "elements": element.len() })
+            }
+            true => Json::Array(paths),
+            false => paths.pop().unwrap_or(Json::Null),
+        }
+    };
+    let flat = to.elements.iter().take(MAX_ELEMENTS).map(element);
+    nested(flat.collect(), to.elements.len(), &to.shape)
 }
 
 fn elements(value: &Value, size: usize, most: usize) -> Vec<Json> {
@@ -146,9 +173,10 @@ pub fn attributes(attributes: &[Attribute]) -> Json {
     attributes
         .iter()
         .map(|attr| {
-            let shown = match &attr.value {
-                Ok(v) => value(v),
-                Err(reason) => json!({ "not_shown": reason }),
+            let shown = match (&attr.value, &attr.references) {
+                (Ok(v), _) => value(v),
+                (Err(_), Some(to)) => references(to),
+                (Err(reason), None) => json!({ "not_shown": reason }),
             };
             (String::from_utf8_lossy(&attr.name).into_owned(), shown)
         })
@@ -244,6 +272,17 @@ pub fn details(details: &Details, dtype: Option<&DType>, into: &mut serde_json::
     }
     if !details.outside.is_empty() {
         into.insert("outside".into(), json!(texts(&details.outside)));
+    }
+    match &details.dimensions {
+        Ok(named) if named.dimensions.is_empty() => {}
+        Ok(named) => {
+            let names = named.dimensions.iter();
+            let names = names.map(|dimension| dimension.name().map(String::from_utf8_lossy));
+            into.insert("axes".into(), names.map(|name| json!(name)).collect());
+        }
+        Err(why) => {
+            into.insert("axes".into(), json!({ "not_shown": why }));
+        }
     }
     into.insert("attributes".into(), attributes(&details.attributes));
 }

@@ -139,6 +139,7 @@ mod tests {
                 shape: shape.to_vec(),
                 data: data.to_vec(),
             }),
+            references: None,
         }
     }
 

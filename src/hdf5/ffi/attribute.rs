@@ -29,6 +29,17 @@ pub(crate) fn attributes(object: &Id) -> Result<Vec<(Vec<u8>, Id)>> {
     }
 }
 
+/// Opens an attribute by its name; `None` if there is none.
+pub(crate) fn attribute(object: &Id, name: &[u8]) -> Result<Option<Id>> {
+    if !has_attribute(object, name)? {
+        return Ok(None);
+    }
+    let name = cstring(name)?;
+    // SAFETY: plain call; the name is a live C string.
+    let raw = unsafe { h5a::H5Aopen(object.0, name.as_ptr(), h5p::H5P_DEFAULT) };
+    id(raw, "H5Aopen").map(Some)
+}
+
 /// Returns the datatype of an attribute.
 pub(crate) fn attribute_type(attr: &Id) -> Result<Id> {
     // SAFETY: plain call.

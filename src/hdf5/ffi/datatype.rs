@@ -19,6 +19,17 @@ pub(crate) fn has_references(ty: &Id) -> bool {
     unsafe { h5t::H5Tdetect_class(ty.0, Class::H5T_REFERENCE) > 0 }
 }
 
+/// Returns the type of references to objects: an address in the file.
+pub(crate) fn object_reference_type() -> Result<Id> {
+    copy(*h5t::H5T_STD_REF_OBJ)
+}
+
+/// Returns whether a type is that of references to regions of datasets.
+pub(crate) fn is_region_reference(ty: &Id) -> bool {
+    // SAFETY: plain call.
+    unsafe { h5t::H5Tequal(ty.0, *h5t::H5T_STD_REF_DSETREG) > 0 }
+}
+
 /// Returns the bytes of an element of a type; 0 if libhdf5 cannot say.
 pub(crate) fn size(ty: &Id) -> usize {
     // SAFETY: plain call.

@@ -86,22 +86,31 @@ impl VlenElements {
 
 impl Drop for VlenElements {
     fn drop(&mut self) {
-        let len = self.len() as hsize_t;
-        if len == 0 {
-            return;
-        }
-        // SAFETY: type, count and buffer are those of the read. What cannot be given back is lost memory of this
-        // process, nothing else.
+        let len = self.len();
+        // SAFETY: type, count and buffer are those of the read.
+        unsafe { reclaim(&mut self.buf, len, &self.mem_type) }
+    }
+}
+
+/// Gives back the memory that the pointers in a buffer lead to. What cannot be given back is lost memory of this process,
+/// nothing else.
+///
+/// # Safety
+/// The buffer holds `len` elements of the type, as libhdf5 has read them.
+pub(super) unsafe fn reclaim(buf: &mut [u8], len: usize, mem_type: &Id) {
+    if len == 0 {
+        return;
+    }
+    if let Ok(space) = simple(&[len as hsize_t]) {
+        // SAFETY: the caller's promise; the dataspace has as many elements as the buffer.
         unsafe {
-            if let Ok(space) = simple(&[len]) {
-                h5t::H5Treclaim(
-                    self.mem_type.0,
-                    space.0,
-                    h5p::H5P_DEFAULT,
-                    self.buf.as_mut_ptr().cast(),
-                );
-            }
-        }
+            h5t::H5Treclaim(
+                mem_type.0,
+                space.0,
+                h5p::H5P_DEFAULT,
+                buf.as_mut_ptr().cast(),
+            )
+        };
     }
 }
 

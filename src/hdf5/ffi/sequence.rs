@@ -1,0 +1,72 @@
+//! Sequences of variable length, as libhdf5 reads them: with a length and a pointer for each.
+
+use super::vlen::reclaim;
+use super::*;
+
+/// Sequences as libhdf5 read them; their elements are in its memory, which is given back when this is dropped.
+pub(crate) struct Sequences {
+    buf: Vec<u8>,
+    mem_type: Id,
+    /// Bytes of an element of a sequence.
+    element: usize,
+}
+
+/// Bytes of a length and a pointer.
+const PAIR: usize = 2 * size_of::<usize>();
+
+/// Makes the type of sequences with elements of a type.
+fn sequence_type(base: &Id) -> Result<Id> {
+    // SAFETY: plain call.
+    id(unsafe { h5t::H5Tvlen_create(base.0) }, "H5Tvlen_create")
+}
+
+/// Reads a whole attribute of `elements` sequences; the caller has bounded their number. `base` is the type to read the
+/// elements of the sequences with.
+pub(crate) fn read_attribute_sequences(attr: &Id, base: &Id, elements: usize) -> Result<Sequences> {
+    let mut sequences = Sequences::empty(base)?;
+    sequences.buf = read_attribute(attr, &sequences.mem_type, elements)?;
+    Ok(sequences)
+}
+
+impl Sequences {
+    fn empty(base: &Id) -> Result<Self> {
+        let mem_type = sequence_type(base)?;
+        let element = size(base);
+        if size(&mem_type) != PAIR || element == 0 {
+            return Err(Failure("impossible sequences".into()));
+        }
+        Ok(Self {
+            buf: Vec::new(),
+            mem_type,
+            element,
+        })
+    }
+
+    /// Returns the bytes of each sequence, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.buf.chunks_exact(PAIR).map(|pair| {
+            let (len, at) = pair.split_at(size_of::<usize>());
+            let word = |bytes: &[u8]| {
+                bytes
+                    .first_chunk()
+                    .map_or(0, |raw| usize::from_ne_bytes(*raw))
+            };
+            let bytes = word(len).saturating_mul(self.element);
+            let at = ptr::with_exposed_provenance::<u8>(word(at));
+            if at.is_null() || bytes == 0 {
+                return &[][..];
+            }
+            // SAFETY: libhdf5 filled the buffer with pairs of `mem_type`: that many elements are at the pointer, until
+            // `drop` gives them back.
+            unsafe { std::slice::from_raw_parts(at, bytes) }
+        })
+    }
+}
+
+impl Drop for Sequences {
+    fn drop(&mut self) {
+        let len = self.buf.len() / PAIR;
+        // SAFETY: type, count and buffer are those of the read.
+        unsafe { reclaim(&mut self.buf, len, &self.mem_type) }
+    }
+}

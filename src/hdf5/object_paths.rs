@@ -1,0 +1,131 @@
+//! Paths of objects by their addresses: a walk through the groups of a file that goes as far as it must.
+//!
+//! A reference is an address that nobody vouches for. It is never opened: it leads to an object that the walk comes by, or
+//! nowhere.
+
+use std::collections::HashMap;
+
+use super::dimensions::is_scale;
+use super::ffi::{self, Id, ObjectKind, RawLink};
+use super::{GroupPath, H5Error};
+
+/// Most objects that are walked past.
+const MAX_OBJECTS: usize = 4 << 20;
+
+/// The attribute that numbers the dimensions of a netCDF-4 file.
+const DIMENSION_ID: &[u8] = b"_Netcdf4Dimid";
+
+/// The objects of a file that the walk has come by, breadth first by name.
+#[derive(Default)]
+pub(super) struct ObjectPaths {
+    objects: Vec<FoundObject>,
+    by_addr: HashMap<u64, usize>,
+    /// The objects in front of this one were looked into.
+    next: usize,
+    /// The dimension scales of netCDF-4 by their number, once they were asked for.
+    scales: Option<HashMap<i64, u64>>,
+}
+
+/// An object where it was found first.
+struct FoundObject {
+    addr: u64,
+    /// The number of the group that it is in; its own for the root group.
+    group: usize,
+    name: Box<[u8]>,
+}
+
+/// A file whose references are followed.
+pub(super) struct Referrer<'a> {
+    pub file: &'a Id,
+    pub paths: &'a mut ObjectPaths,
+}
+
+impl Referrer<'_> {
+    /// Returns the path of the object at an address; `None` if there is none.
+    pub(super) fn path(&mut self, addr: u64) -> Result<Option<GroupPath>, H5Error> {
+        loop {
+            if let Some(&number) = self.paths.by_addr.get(&addr) {
+                return Ok(Some(self.paths.path_of(number)));
+            }
+            if !self.paths.go_on(self.file)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Returns the path of the dimension scale that has this number in a netCDF-4 file; `None` if there is none.
+    pub(super) fn scale(&mut self, number: i64) -> Result<Option<GroupPath>, H5Error> {
+        if self.paths.scales.is_none() {
+            while self.paths.go_on(self.file)? {}
+            let mut scales = HashMap::new();
+            for found in &self.paths.objects {
+                let Ok(object) = ffi::open_object(self.file, found.addr) else {
+                    continue;
+                };
+                if ffi::kind(&object) == ObjectKind::Dataset
+                    && is_scale(&object).is_ok_and(|is_scale| is_scale)
+                    && let Ok(Some(number)) = ffi::int_attribute(&object, DIMENSION_ID)
+                {
+                    scales.entry(number).or_insert(found.addr);
+                }
+            }
+            self.paths.scales = Some(scales);
+        }
+        let scales = self.paths.scales.as_ref();
+        match scales.and_then(|scales| scales.get(&number)).copied() {
+            Some(addr) => self.path(addr),
+            None => Ok(None),
+        }
+    }
+}
+
+impl ObjectPaths {
+    /// Looks into one more object; returns whether there was one.
+    fn go_on(&mut self, file: &Id) -> Result<bool, H5Error> {
+        if self.objects.is_empty() {
+            self.add(ffi::root_addr(file)?, 0, Box::default())?;
+        }
+        let at = self.next;
+        let Some(addr) = self.objects.get(at).map(|object| object.addr) else {
+            return Ok(false);
+        };
+        self.next += 1;
+        if let Ok(object) = ffi::open_object(file, addr)
+            && ffi::kind(&object) == ObjectKind::Group
+        {
+            for (name, link) in ffi::links(&object).0 {
+                if let RawLink::Hard(child) = link {
+                    self.add(child, at, name.into())?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn add(&mut self, addr: u64, group: usize, name: Box<[u8]>) -> Result<(), H5Error> {
+        if self.by_addr.contains_key(&addr) {
+            return Ok(());
+        }
+        if self.objects.len() >= MAX_OBJECTS {
+            return Err(H5Error::TooLarge(
+                "references in a file of too many objects".into(),
+            ));
+        }
+        self.by_addr.insert(addr, self.objects.len());
+        self.objects.push(FoundObject { addr, group, name });
+        Ok(())
+    }
+
+    /// Returns the path of a number. A group comes before what is in it, so the way up has an end.
+    fn path_of(&self, mut number: usize) -> GroupPath {
+        let mut path = Vec::new();
+        while number > 0
+            && let Some(object) = self.objects.get(number)
+        {
+            path.push(object.name.to_vec());
+            number = object.group;
+        }
+        path.reverse();
+        path
+    }
+}
