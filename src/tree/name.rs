@@ -139,10 +139,18 @@ pub fn check(stem: &[u8], suffix: &str, as_shown: Vec<u8>) -> Result<(), NameErr
         return Err(NameError::As(as_shown));
     }
     // `whole_letters` takes up to three bytes more away.
-    let is_cut = name.len() + 3 >= NAME_MAX
+    if is_cut(&name, stem) {
+        Err(NameError::Cut)
+    } else {
+        Ok(())
+    }
+}
+
+/// Returns whether a visible name, which is `stem` without its suffix, may be the beginning of a longer one.
+pub fn is_cut(name: &[u8], stem: &[u8]) -> bool {
+    name.len() + 3 >= NAME_MAX
         && matches!(stem.split_last_chunk::<17>(), Some((_, [b'~', hash @ ..]))
-            if hash.iter().all(u8::is_ascii_hexdigit));
-    if is_cut { Err(NameError::Cut) } else { Ok(()) }
+            if hash.iter().all(u8::is_ascii_hexdigit))
 }
 
 #[cfg(test)]

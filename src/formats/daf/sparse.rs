@@ -232,7 +232,7 @@ fn check_columns(indptr: &Integers, indices: &Integers, columns: u64) -> Result<
 }
 
 /// Row pointers one after the other; checked before.
-struct Pointers<'a> {
+pub(crate) struct Pointers<'a> {
     from: &'a Integers,
     read: u64,
     window: Vec<i64>,
@@ -240,7 +240,8 @@ struct Pointers<'a> {
 }
 
 impl<'a> Pointers<'a> {
-    fn new(from: &'a Integers) -> Self {
+    /// Begins at the first.
+    pub(crate) fn new(from: &'a Integers) -> Self {
         let (read, window, at) = (0, Vec::new(), 0);
         Self {
             from,
@@ -250,8 +251,8 @@ impl<'a> Pointers<'a> {
         }
     }
 
-    /// `u64::MAX` behind the last.
-    fn next(&mut self) -> Result<u64> {
+    /// Returns the next; `u64::MAX` behind the last.
+    pub(crate) fn next(&mut self) -> Result<u64> {
         const WINDOW: u64 = 1 << 16;
         if self.at >= self.window.len() {
             let len = WINDOW.min(self.from.len().saturating_sub(self.read));
