@@ -5,6 +5,7 @@ pub mod daf;
 pub mod demo;
 pub mod folder;
 pub mod hangar;
+pub mod matlab;
 pub mod npy;
 pub mod place;
 pub mod plain;
@@ -25,6 +26,7 @@ pub fn registry() -> Registry {
             Arc::new(hangar::format::Hangar) as Arc<dyn Format>,
             Arc::new(arkouda::format::Arkouda),
             Arc::new(daf::format::Daf),
+            Arc::new(matlab::format::Matlab),
         ],
         Arc::new(plain::format::Plain(&[&daf::Groups])),
     )
@@ -33,7 +35,7 @@ pub fn registry() -> Registry {
 /// Returns the formats that stores can be converted to.
 pub fn destinations() -> Vec<Arc<dyn Format>> {
     let registry = registry();
-    let stores = registry.iter().rev().cloned();
+    let stores = registry.written().rev().cloned();
     stores.chain([Arc::new(npy::Npy) as _]).collect()
 }
 

@@ -56,7 +56,7 @@ use crate::io::thread;
 pub use answer::{
     Answer, Attribute, ChunkTable, DataSource, Dataset, DatasetMap, Details, Dimension, Dimensions,
     DirectChunks, FilterInfo, GroupMember, GroupMembers, GroupScan, Maps, RawPart, Reference,
-    References, Resolved, ScannedMember, Slot, TextMeasure, Value,
+    References, Resolved, ScannedMember, Slot, Targets, TextMeasure, Value,
 };
 pub use create::{
     Creator, NewAttribute, NewChunk, NewChunks, NewDataset, NewElement, NewGroup, NewLayout,
@@ -71,7 +71,7 @@ pub use request::{EncodedChunk, GroupPath, Request, TextForm};
 use sandbox::Sandbox;
 pub use text::{CHARS, encode as encode_text};
 pub use times::ObjectTimes;
-pub use types::ElementType;
+pub use types::{ElementType, REFERENCES};
 
 /// Returns the version of the libhdf5 that this program is linked with.
 pub fn library_version() -> String {
@@ -315,6 +315,40 @@ impl H5 {
         let mut all = part(0, FIRST_PART.min(most))?;
         for part in in_parts(FIRST_PART..all.total.min(most), &part)? {
             all.members.extend(part.members);
+        }
+        Ok(all)
+    }
+
+    /// Returns what the first `most` elements of a dataset of references refer to, in C order, and the attributes of these
+    /// names. Each object is converted as it arrives.
+    pub fn targets<T: Send>(
+        &self,
+        file: &StoreFile,
+        dataset: u64,
+        names: &[&str],
+        most: usize,
+        convert: impl Fn(ScannedMember) -> T + Sync,
+    ) -> Result<Targets<T>, H5Error> {
+        let names: Vec<Vec<u8>> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let part = |from, most| {
+            let request = Request::Targets {
+                dataset,
+                names: names.clone(),
+                from,
+                most,
+            };
+            let part = ask!(self, file, request, Targets)?;
+            Ok(Targets {
+                shape: part.shape,
+                targets: part.targets.into_iter().map(&convert).collect(),
+            })
+        };
+        let mut all = part(0, FIRST_PART.min(most))?;
+        let elements = all.shape.iter().try_fold(1_u64, |n, &d| n.checked_mul(d));
+        let total = elements.and_then(|n| usize::try_from(n).ok());
+        let total = total.unwrap_or(usize::MAX).min(most);
+        for part in in_parts(FIRST_PART..total, &part)? {
+            all.targets.extend(part.targets);
         }
         Ok(all)
     }

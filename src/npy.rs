@@ -1,7 +1,7 @@
 //! The `.npy` form of an array: the header bytes `np.save` writes, and the length of what follows.
 //!
-//! Format: NEP 1 and `numpy.lib.format` of NumPy 2.2 and later (64-byte alignment, and room for the
-//! first axis to grow to 21 digits). Data is always in C order.
+//! Format: NEP 1 and `numpy.lib.format` of NumPy 2.2 and later (64-byte alignment, and room for the axis that
+//! grows, the first in C order and the last in Fortran order, to have 21 digits).
 
 pub mod bounds;
 pub mod dtype;
@@ -20,13 +20,30 @@ const GROWTH_DIGITS: usize = 21;
 /// Returns the header of an array of `dtype` and `shape`, in the version NumPy chooses: 1.0 if it fits, 2.0 if it is
 /// longer than 65535 bytes, 3.0 if a member name is not latin-1.
 pub fn header(dtype: &DType, shape: &[u64]) -> Vec<u8> {
+    header_of(dtype, shape, false)
+}
+
+/// Returns the header of an array whose elements follow one another in Fortran order. Where that is C order, too, it says so,
+/// as NumPy's does.
+pub fn fortran_header(dtype: &DType, shape: &[u64]) -> Vec<u8> {
+    header_of(dtype, shape, !is_in_c_order(shape))
+}
+
+/// Returns whether elements in Fortran order are in C order, too.
+pub fn is_in_c_order(shape: &[u64]) -> bool {
+    shape.contains(&0) || shape.iter().filter(|&&n| n > 1).count() < 2
+}
+
+fn header_of(dtype: &DType, shape: &[u64], fortran: bool) -> Vec<u8> {
     let mut text = format!(
-        "{{'descr': {}, 'fortran_order': False, 'shape': {}, }}",
+        "{{'descr': {}, 'fortran_order': {}, 'shape': {}, }}",
         dtype.descr(),
+        if fortran { "True" } else { "False" },
         repr::tuple(shape)
     );
-    if let Some(first) = shape.first() {
-        let digits = first.to_string().len();
+    let grows = if fortran { shape.last() } else { shape.first() };
+    if let Some(grows) = grows {
+        let digits = grows.to_string().len();
         text.extend(std::iter::repeat_n(
             ' ',
             GROWTH_DIGITS.saturating_sub(digits),
@@ -140,6 +157,20 @@ mod tests {
         let long = header(&with_name("x".repeat(70_000)), &[1]);
         assert_eq!(long[6], 2);
         assert_eq!(long.len() % 64, 0);
+    }
+
+    #[test]
+    fn fortran_order_is_said_where_it_differs() {
+        let f8 = DType::scalar(Kind::Float, 8, Order::Little);
+        for shape in [&[][..], &[3], &[1, 3], &[3, 1], &[0, 7], &[1, 5, 1]] {
+            assert_eq!(fortran_header(&f8, shape), header(&f8, shape), "{shape:?}");
+        }
+        for shape in [&[2, 3][..], &[2, 1, 100], &[1, 2, 2]] {
+            let bytes = fortran_header(&f8, shape);
+            let found = parse::parse(&bytes).unwrap();
+            assert!(found.fortran_order && bytes.len() == 128, "{shape:?}");
+            assert_eq!((found.dtype, &found.shape[..]), (f8.clone(), shape));
+        }
     }
 
     #[test]

@@ -156,6 +156,16 @@ pub trait Format: Send + Sync {
         false
     }
 
+    /// Returns the reason why its stores are only read; `None`: they are written, too.
+    fn only_read(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Refuses to write if its stores are only read.
+    fn check_writable(&self) -> Result<()> {
+        self.only_read().map_or(Ok(()), |why| Err(unsupported(why)))
+    }
+
     /// Says how the object at `key` is stored that consists of `parts`: what its file holds, or which members are still
     /// missing. EINVAL for wrong content, shape or type, EOPNOTSUPP for what has no form in HDF5.
     fn plan(&self, base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan>;
@@ -163,6 +173,7 @@ pub trait Format: Send + Sync {
     /// Says what becomes of the object at `key` when one of its files is deleted; `member` is empty for a file that is the
     /// whole object. An error if the file may not be deleted.
     fn deletion(&self, _base: &dyn Base, _key: &ObjectKey, _member: &str) -> Result<Deletion> {
+        self.check_writable()?;
         Ok(Deletion::Object)
     }
 
@@ -211,6 +222,7 @@ pub trait Format: Send + Sync {
 
     /// Returns the HDF5 file that an empty store of this format is. EOPNOTSUPP if it is none.
     fn begin(&self, _base: &dyn Base) -> Result<NewFile> {
+        self.check_writable()?;
         let mut file = NewFile::default();
         // The root group, which there is in any case.
         file.mark(&[], Vec::new());
@@ -241,13 +253,14 @@ pub trait Format: Send + Sync {
 
     /// Begins a store that objects are added to.
     fn build(&self, construction: &Construction) -> Result<Box<dyn Builder>> {
+        self.check_writable()?;
         let format = construction.formats.named(self.name()).clone();
         Ok(Box::new(FileBuilder::new(format, construction)?))
     }
 
     /// Refuses a group that its stores cannot have.
     fn check_group(&self, _path: &ObjectKey) -> Result<()> {
-        Ok(())
+        self.check_writable()
     }
 
     /// Returns the suffixes of the files that its stores hold as they are; text and bytes of others become arrays.

@@ -31,6 +31,8 @@ pub enum Answer {
     Groups(Vec<(u64, GroupPath)>),
     /// To `Request::References`.
     References(Vec<GroupPath>),
+    /// To `Request::Targets`.
+    Targets(Targets<ScannedMember>),
     /// To `Request::Times`; `None`: the file has none.
     Times(Option<ObjectTimes>),
     /// To `Request::Dimensions`: of each dataset, or the reason why they cannot be told.
@@ -122,6 +124,15 @@ impl ScannedMember {
             members: None,
         }
     }
+}
+
+/// The objects that the elements of a dataset refer to.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Targets<T> {
+    /// Shape of the dataset.
+    pub shape: Vec<u64>,
+    /// In C order, without names; of a large dataset a part.
+    pub targets: Vec<T>,
 }
 
 /// The object that a link of a group leads to, or the link, if it is not a hard one.

@@ -17,7 +17,7 @@ use crate::npy::dtype::{DType, Field};
 pub(super) const MAX_TEXTS: usize = 1 << 16;
 
 /// The type of an element, or of a member of one, that may have text inside.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RecordPart {
     /// Bytes that are served as they are read.
     Plain(DType),
@@ -31,7 +31,7 @@ pub enum RecordPart {
 }
 
 /// A member of a structure with text in it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RecordMember {
     /// Its name.
     pub name: String,

@@ -50,6 +50,17 @@ pub enum Request {
     Groups,
     /// Asks what holds references to objects, as paths: datasets, and attributes as `OBJECT@NAME`.
     References,
+    /// Asks for the objects that the elements of a dataset refer to, and some of their attributes.
+    Targets {
+        /// Address of the dataset.
+        dataset: u64,
+        /// Names of the attributes wanted.
+        names: Vec<Vec<u8>>,
+        /// Number of the first element wanted, in C order.
+        from: usize,
+        /// Most elements in the answer.
+        most: usize,
+    },
     /// Asks when objects were written, if the file says it.
     Times,
     /// Asks where a path leads; soft links are followed, external ones reported.
@@ -170,6 +181,7 @@ impl Request {
                 | Self::Scan { .. }
                 | Self::Groups
                 | Self::References
+                | Self::Targets { .. }
                 | Self::Times
                 | Self::Dimensions { .. }
                 | Self::Maps { .. }
@@ -222,6 +234,8 @@ impl Request {
                 group, depth: 0, ..
             } => group ^ 1 << 63,
             Self::Scan { group, .. } => !group,
+            // It looks at other objects: a crash there must not cost the dataset.
+            Self::Targets { dataset, .. } => *dataset ^ 1 << 61,
             Self::Map { dataset }
             | Self::Block { dataset, .. }
             | Self::Chunk { dataset, .. }

@@ -61,6 +61,24 @@ pub(super) fn scan(
     })
 }
 
+/// Returns objects by their addresses, without names and without what is below them.
+pub(super) fn objects(
+    referrer: Referrer<'_>,
+    names: &[Vec<u8>],
+    addrs: impl Iterator<Item = u64>,
+) -> Vec<ScannedMember> {
+    let mut scanner = Scanner {
+        referrer,
+        names,
+        memo: TypeCache::default(),
+        entered: HashSet::new(),
+        left: 0,
+    };
+    addrs
+        .map(|addr| scanner.member(Vec::new(), RawLink::Hard(addr), 0))
+        .collect()
+}
+
 impl Scanner<'_> {
     fn attributes(&mut self, id: &Id) -> Result<Vec<Attribute>, H5Error> {
         let names = self.names;

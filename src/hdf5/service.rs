@@ -179,6 +179,19 @@ impl Service {
             Request::Times => Answer::Times(times::times(&open.file)?),
             Request::Groups => Answer::Groups(describe::groups(&open.file)?),
             Request::References => Answer::References(references::references(&open.file)?),
+            Request::Targets {
+                dataset,
+                names,
+                from,
+                most,
+            } => {
+                let id = ffi::open_object(&open.file, *dataset)?;
+                if open.endless {
+                    chunks::check_ends(&id, open.identity.size)?;
+                }
+                let part = *from..from.saturating_add(*most);
+                Answer::Targets(references::targets(open.referrer(), &id, names, part)?)
+            }
             Request::Resolve { group, path } => {
                 Answer::Resolved(describe::resolve(&open.file, *group, path)?)
             }

@@ -14,7 +14,7 @@ use crate::npy;
 use crate::npy::dtype::{DType, Field, Kind, Order};
 
 /// The form in which the elements of a dataset or attribute are shown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ElementType {
     /// Fixed-size elements.
     Fixed {
@@ -69,6 +69,9 @@ pub enum TypeError {
 pub(super) fn unsupported<T>(reason: impl Into<String>) -> Result<T, TypeError> {
     Err(TypeError::Unsupported(reason.into()))
 }
+
+/// The reason why `.npy` cannot hold references.
+pub const REFERENCES: &str = "references";
 
 /// Nesting of compound and array types that is followed.
 const MAX_DEPTH: usize = 32;
@@ -272,7 +275,7 @@ fn scalar(ty: &Id, depth: usize) -> Result<(DType, bool), TypeError> {
         Class::H5T_COMPLEX => complex(ty, size, depth),
         Class::H5T_ARRAY => unsupported("array type"),
         Class::H5T_VLEN => unsupported("variable-length sequences"),
-        Class::H5T_REFERENCE => unsupported("references"),
+        Class::H5T_REFERENCE => unsupported(REFERENCES),
         Class::H5T_TIME => unsupported("HDF5 time type"),
         _ => unsupported("unknown datatype class"),
     }

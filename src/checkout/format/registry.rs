@@ -33,6 +33,11 @@ impl Registry {
         self.0.iter()
     }
 
+    /// Returns the formats whose stores can be written, in their order.
+    pub fn written(&self) -> impl DoubleEndedIterator<Item = &Arc<dyn Format>> {
+        self.iter().filter(|format| format.only_read().is_none())
+    }
+
     /// The format that takes what no other takes.
     fn last(&self) -> &Arc<dyn Format> {
         // There is at least the one that `new` was given.

@@ -36,6 +36,8 @@ pub struct NpzFile {
     pub members: Vec<NpzMember>,
     /// Path of the group, for `info`.
     pub path: String,
+    /// The format by whose rules it is shown.
+    pub kind: &'static str,
 }
 
 impl NpzFile {
@@ -64,6 +66,7 @@ impl NpzFile {
                 member("data.npy", file("data.npy")?),
             ],
             path: matrix.path().to_owned(),
+            kind: super::format::NAME,
         })
     }
 }
@@ -288,7 +291,7 @@ impl VirtualFile for NpzFile {
             .map(|m| Ok((m.name.to_owned(), m.file.info()?)))
             .collect::<Result<serde_json::Map<_, _>>>()?;
         Ok(json!({
-            "kind": "daf",
+            "kind": self.kind,
             "path": self.path,
             "shown_as": "scipy.sparse.save_npz",
             "members": members,

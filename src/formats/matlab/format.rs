@@ -1,0 +1,53 @@
+//! MATLAB 7.3 as a format, which is only read.
+
+use std::sync::Arc;
+
+use super::directory::StructDirectory;
+use super::place::Place;
+use super::recognition;
+use crate::checkout::encode::{Base, ObjectKey, Plan, unsupported};
+use crate::checkout::format::Format;
+use crate::checkout::target::Part;
+use crate::dataset::opened::OpenStore;
+use crate::error::Result;
+use crate::tree::Directory;
+
+/// Name of the format.
+pub const NAME: &str = "matlab";
+
+/// Files that MATLAB writes as version 7.3.
+pub struct Matlab;
+
+impl Format for Matlab {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn root(&self, store: &Arc<OpenStore>) -> Result<Option<Arc<dyn Directory>>> {
+        if !recognition::is_matlab(store)? {
+            return Ok(None);
+        }
+        let root = StructDirectory::new(Arc::new(Place::root(store)));
+        Ok(Some(Arc::new(root)))
+    }
+
+    fn only_read(&self) -> Option<&'static str> {
+        Some(
+            "files of MATLAB are only read; npyfs convert makes a store of one that can be changed",
+        )
+    }
+
+    fn plan(&self, _base: &dyn Base, _key: &ObjectKey, _parts: &[Part]) -> Result<Plan> {
+        self.check_writable()?;
+        Err(unsupported("there is no form for it"))
+    }
+
+    fn repeats(&self, _dir: &dyn Directory, shown: &[u8], _stacked: bool) -> Result<bool> {
+        // The archive of a sparse matrix.
+        Ok(shown.ends_with(b".npz"))
+    }
+
+    fn is_mark(&self, attribute: &[u8]) -> bool {
+        attribute.starts_with(b"MATLAB_") || attribute == b"H5PATH"
+    }
+}

@@ -1,0 +1,60 @@
+//! Recognises files that MATLAB wrote, or that were written for it.
+//!
+//! Any one of these: the file begins with `MATLAB 7.3 MAT-file`, or a member of the root group has a text attribute
+//! `MATLAB_class` (the first 16 by name are looked at).
+
+use std::os::unix::fs::FileExt;
+
+use super::format::NAME;
+use super::value;
+use crate::dataset::opened::OpenStore;
+use crate::error::{Error, Result};
+use crate::hdf5::H5Error;
+
+/// The beginning of the user block.
+const SIGNATURE: &[u8] = b"MATLAB 7.3 MAT-file";
+
+/// Bytes of the user block that are text for people.
+const TEXT: usize = 116;
+
+/// Members of the root group that are looked at.
+const LOOKED_AT: usize = 16;
+
+/// Returns what the user block says of the file; `None` if it is not MATLAB's.
+pub(super) fn header(store: &OpenStore) -> Result<Option<String>> {
+    let mut text = [0; TEXT];
+    match store.file.file()?.read_exact_at(&mut text, 0) {
+        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+        done => done?,
+    }
+    let said = || {
+        String::from_utf8_lossy(&text)
+            .trim_end_matches([' ', '\0'])
+            .to_owned()
+    };
+    Ok(text.starts_with(SIGNATURE).then(said))
+}
+
+/// Returns whether a file is shown as MATLAB's.
+pub(super) fn is_matlab(store: &OpenStore) -> Result<bool> {
+    if let Some(kind) = &store.context.options.kind {
+        return Ok(kind == NAME);
+    }
+    if header(store)?.is_some() {
+        return Ok(true);
+    }
+    let h5 = &store.context.h5;
+    let is_marked = |member: crate::hdf5::ScannedMember| value::class(&member.attributes).is_some();
+    match h5.scan(
+        &store.file,
+        store.root,
+        &[value::CLASS],
+        (LOOKED_AT, 0),
+        is_marked,
+    ) {
+        Ok(scan) => Ok(scan.members.contains(&true)),
+        // Whoever lists the group finds out what is wrong with it.
+        Err(H5Error::Damaged(_)) => Ok(false),
+        Err(e) => Err(Error::from(e)),
+    }
+}
