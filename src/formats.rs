@@ -1,5 +1,6 @@
 //! Stores: what an HDF5 file or a directory of them looks like as files.
 
+pub mod anndata;
 pub mod arkouda;
 pub mod daf;
 pub mod demo;
@@ -7,8 +8,10 @@ pub mod folder;
 pub mod hangar;
 pub mod matlab;
 pub mod npy;
+pub mod npz;
 pub mod place;
 pub mod plain;
+pub mod sparse;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,8 +30,9 @@ pub fn registry() -> Registry {
             Arc::new(arkouda::format::Arkouda),
             Arc::new(daf::format::Daf),
             Arc::new(matlab::format::Matlab),
+            Arc::new(anndata::format::AnnData),
         ],
-        Arc::new(plain::format::Plain(&[&daf::Groups])),
+        Arc::new(plain::format::Plain(&[&daf::Groups, &anndata::Groups])),
     )
 }
 

@@ -5,12 +5,10 @@
 //! or a group of CSR parts with an attribute `shape`; attributes of `__daf__` are the 0-D items.
 //! What breaks a rule is shown as plain HDF5 with a note that says why.
 
-pub(crate) mod archive;
 pub mod check;
 mod demo;
 pub(crate) mod encode;
 pub mod format;
-pub mod npz;
 pub mod rules;
 pub(crate) mod sparse;
 
@@ -20,11 +18,11 @@ use std::sync::Arc;
 use crate::dataset::opened::OpenStore;
 use crate::error::Result;
 use crate::formats::plain::group::GroupDirectory;
-use crate::formats::plain::kind::{GroupKind, GroupView};
-use crate::hdf5::{Dataset, ElementType, GroupMember, GroupMembers, Request, Resolved, Value};
+use crate::formats::plain::kind::{Composite, GroupKind, GroupView};
+use crate::formats::sparse::{self as stored, SparseOrder};
+use crate::hdf5::{Dataset, ElementType, GroupMember, GroupMembers, Resolved, Value};
 use crate::npy::dtype::{DType, Kind, Order};
 use crate::tree::VirtualFile;
-use npz::NpzFile;
 
 /// Name of the dataset that marks a store.
 pub const MARK: &[u8] = rules::MARK.as_bytes();
@@ -37,22 +35,17 @@ impl GroupKind for Groups {
         format::NAME
     }
 
-    fn mark(&self) -> &'static [u8] {
-        MARK
+    fn mark(&self) -> Option<&'static [u8]> {
+        Some(MARK)
     }
 
     fn view(
         &self,
-        store: &OpenStore,
-        group: u64,
+        group: &GroupDirectory,
         members: &GroupMembers,
         notes: &mut Vec<String>,
     ) -> Result<Option<GroupView>> {
-        view(store, group, members, notes)
-    }
-
-    fn archive(&self, matrix: &GroupDirectory) -> Result<(&'static str, Arc<dyn VirtualFile>)> {
-        Ok((".npz", Arc::new(NpzFile::of(matrix)?)))
+        view(group.store(), group.addr(), members, notes)
     }
 }
 
@@ -80,7 +73,7 @@ pub fn view(
     items.retain(|item| !rules::is_note(&item.name));
     let mut view = GroupView {
         values: items,
-        composites: HashMap::new(),
+        ..GroupView::default()
     };
     let axes: HashMap<&[u8], u64> = members
         .members
@@ -131,8 +124,17 @@ pub fn view(
             )),
             (GroupMember::Group { addr, .. }, 2) => {
                 let shape =
-                    sparse(store, *addr, &lengths).map_err(|why| format!("{shown}: {why}"))?;
-                view.composites.insert(*addr, vec![("shape", shape)]);
+                    matrix(store, *addr, &lengths).map_err(|why| format!("{shown}: {why}"))?;
+                let archive = |group: &GroupDirectory| {
+                    let file = stored::archive(group, SparseOrder::Csr, format::NAME)?;
+                    Ok((".npz", Arc::new(file) as Arc<dyn VirtualFile>))
+                };
+                let composite = Composite {
+                    kind: format::NAME,
+                    values: vec![("shape", shape)],
+                    beside: Arc::new(archive),
+                };
+                view.composites.insert(*addr, composite);
                 Ok(())
             }
             _ => Ok(()),
@@ -170,7 +172,7 @@ fn check_version(store: &OpenStore, mark: &Dataset) -> std::result::Result<(), S
     if mark.shape != [2] {
         return Err(format!("invalid daf version: shape {:?}", mark.shape));
     }
-    let bytes = block(store, mark, 0, 2)?;
+    let bytes = stored::block(store, mark, 0, 2)?;
     let (major, minor) = bytes.split_at(*size);
     if little(major) != 1 {
         return Err(format!(
@@ -182,155 +184,34 @@ fn check_version(store: &OpenStore, mark: &Dataset) -> std::result::Result<(), S
     Ok(())
 }
 
-/// Elements of a 1-D dataset.
-fn block(
-    store: &OpenStore,
-    dataset: &Dataset,
-    start: u64,
-    count: u64,
-) -> std::result::Result<Vec<u8>, String> {
-    let request = Request::Block {
-        dataset: dataset.addr,
-        start: vec![start],
-        shape: vec![count],
-        outside: false,
-    };
-    // Data in other files is not looked at for a check.
-    let h5 = &store.context.h5;
-    match h5.map(&store.file, dataset.addr) {
-        Ok(map)
-            if matches!(
-                map.source,
-                crate::hdf5::DataSource::Raw { .. } | crate::hdf5::DataSource::Virtual { .. }
-            ) =>
-        {
-            Err("data outside its own dataset".into())
-        }
-        Ok(_) => h5.bytes(&store.file, request).map_err(|e| e.to_string()),
-        Err(e) => Err(e.to_string()),
-    }
-}
-
-fn little(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b))
-}
-
-/// Checks the parts of a sparse matrix against each other and against the axes; returns its attribute `shape`.
-fn sparse(store: &OpenStore, group: u64, lengths: &[u64]) -> std::result::Result<Value, String> {
+/// Checks a sparse matrix against its axes; returns its attribute `shape`.
+fn matrix(store: &OpenStore, group: u64, lengths: &[u64]) -> std::result::Result<Value, String> {
     let h5 = &store.context.h5;
     let members = h5
         .list(&store.file, group, false)
         .map_err(|e| e.to_string())?;
-    let part = |name: &str| {
-        members
-            .members
-            .iter()
-            .find_map(|(n, member)| match member {
-                GroupMember::Dataset(dataset) if n == name.as_bytes() => Some(dataset),
-                _ => None,
-            })
-            .filter(|dataset| dataset.shape.len() == 1)
-            .ok_or_else(|| format!("sparse matrix without a vector {name}"))
-    };
-    let (data, indices, indptr) = (part("data")?, part("indices")?, part("indptr")?);
-    for (name, dataset) in [("indices", indices), ("indptr", indptr)] {
-        if !is_integer(&dataset.element) {
-            return Err(format!("sparse matrix with {name} that are no integers"));
-        }
-    }
     let attributes = h5
         .attributes(&store.file, group)
         .map_err(|e| e.to_string())?;
     let shape = attributes
         .into_iter()
         .find(|a| a.name == b"shape")
-        .and_then(|a| a.value.ok())
-        .filter(|v| {
-            v.shape == [2]
-                && matches!(
-                    v.dtype,
-                    DType::Scalar {
-                        kind: Kind::Int | Kind::Uint,
-                        ..
-                    }
-                )
-        })
-        .ok_or("sparse matrix without an attribute shape of two integers")?;
-    let dims: Vec<u64> = shape
-        .data
-        .chunks_exact(shape.dtype.size().max(1))
-        .map(little)
-        .collect();
-    if dims != lengths {
+        .and_then(|a| a.value.ok());
+    let found = shape.and_then(|shape| Some((stored::dimensions(&shape)?, shape)));
+    let ((rows, columns), shape) =
+        found.ok_or("sparse matrix without an attribute shape of two integers")?;
+    if lengths != [rows, columns] {
         return Err(format!(
-            "sparse shape {dims:?} does not fit axes of length {lengths:?}"
+            "sparse shape {:?} does not fit axes of length {lengths:?}",
+            [rows, columns]
         ));
     }
-    if lengths.first().and_then(|rows| rows.checked_add(1)) != indptr.shape.first().copied() {
-        return Err(format!(
-            "sparse matrix of {} rows with {} row pointers",
-            lengths[0], indptr.shape[0]
-        ));
-    }
-    if data.shape != indices.shape {
-        return Err(format!(
-            "sparse matrix with {} values and {} column indices",
-            data.shape[0], indices.shape[0]
-        ));
-    }
-    check_row_pointers(store, indptr, data.shape[0])?;
+    stored::check(store, &members.members, SparseOrder::Csr, (rows, columns))?;
     Ok(shape)
 }
 
-/// Row pointers start at 0, never fall, and end at the number of values.
-fn check_row_pointers(
-    store: &OpenStore,
-    indptr: &Dataset,
-    values: u64,
-) -> std::result::Result<(), String> {
-    const STEP: u64 = 1 << 17;
-    let (len, mut at, mut before) = (indptr.shape[0], 0, 0);
-    while at < len {
-        let count = STEP.min(len - at);
-        let bytes = block(store, indptr, at, count)?;
-        let size = bytes.len() / usize::try_from(count).unwrap_or(usize::MAX).max(1);
-        for (i, pointer) in bytes.chunks_exact(size.max(1)).enumerate() {
-            let pointer = little_end(indptr, pointer);
-            let row = at + i as u64;
-            if pointer < before || (row == 0 && pointer != 0) {
-                return Err(format!(
-                    "row pointer {row} is {pointer}, the one before {before}"
-                ));
-            }
-            before = pointer;
-        }
-        at += count;
-    }
-    if before != values {
-        return Err(format!(
-            "row pointers end at {before}, there are {values} values"
-        ));
-    }
-    Ok(())
-}
-
-fn little_end(dataset: &Dataset, bytes: &[u8]) -> u64 {
-    match &dataset.element {
-        ElementType::Fixed {
-            dtype: DType::Scalar {
-                order: Order::Big, ..
-            },
-            ..
-        } => bytes.iter().fold(0, |n, &b| n << 8 | u64::from(b)),
-        _ => little(bytes),
-    }
-}
-
-fn is_integer(element: &ElementType) -> bool {
-    matches!(
-        element,
-        ElementType::Fixed { dtype: DType::Scalar { kind: Kind::Int | Kind::Uint, .. }, inner, .. } if inner.is_empty()
-    )
+fn little(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b))
 }
 
 #[cfg(test)]

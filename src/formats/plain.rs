@@ -5,6 +5,8 @@ mod demo;
 pub(crate) mod encode;
 pub mod format;
 pub mod group;
+pub(crate) mod integers;
 pub mod kind;
+pub(crate) mod lookup;
 pub mod small;
 pub mod text;

@@ -8,21 +8,14 @@ use super::array::{ArraySource, Origin};
 use super::numbers::datasets;
 use super::object::{Joined, total};
 use super::recognition::is_integers;
-use super::segments::int64;
 use super::set::LocaleSet;
 use super::strings::Strings;
-use crate::dataset::cache::{Block, Key, Need};
 use crate::error::{Error, Result};
 use crate::formats::plain::array::ArrayFile;
+use crate::formats::plain::integers::int64;
+use crate::formats::plain::lookup::Looked;
 use crate::io::content::{Concat, Content};
-use crate::io::rows::{in_rows, words};
 use crate::npy::dtype::DType;
-
-/// Bytes of categories that are kept together in the cache.
-const BLOCK: u64 = 1 << 20;
-
-/// Keeps blocks of categories apart from other blocks of the same object in the cache.
-const FORM: u32 = 16;
 
 /// The labels of all parts.
 pub(super) struct Labels {
@@ -96,105 +89,17 @@ impl ArraySource for Labels {
         let first = self.codes.iter().flatten().next();
         let measure = self.categories.measure()?;
         Ok(Arc::new(Looked {
-            set: self.set.clone(),
+            context: self.set.context.clone(),
             key: first.map_or((0, 0), |part| (part.store.file.serial, part.dataset.addr)),
-            codes: Concat::new(codes),
+            codes: Arc::new(Concat::new(codes)),
             categories: self.categories.fixed_width().payload()?,
             count: total(measure.rows.iter().copied()),
             width: measure.width,
+            missing: None,
         }))
     }
 
     fn part(&self, number: usize) -> Json {
         json!({ "codes": self.rows(number), "categories": self.categories.rows().ok().map(|rows| rows[number]) })
-    }
-}
-
-/// Codes looked up in categories.
-struct Looked {
-    set: Arc<LocaleSet>,
-    /// File and object that the blocks in the cache belong to.
-    key: (u64, u64),
-    codes: Concat,
-    categories: Arc<dyn Content>,
-    count: u64,
-    width: u64,
-}
-
-impl Looked {
-    fn per_block(&self) -> u64 {
-        (BLOCK / self.width).max(1)
-    }
-
-    fn block(&self, number: u64) -> Result<Block> {
-        let key = Key {
-            file: self.key.0,
-            object: self.key.1,
-            form: FORM,
-            block: number,
-        };
-        let first = number * self.per_block();
-        let rows = self.per_block().min(self.count - first);
-        let need = Need {
-            len: usize::try_from(rows.saturating_mul(self.width))
-                .map_err(|_| Error::damaged("a category too long to be held"))?,
-            gathers: true,
-            ..Need::default()
-        };
-        let fill = |out: &mut [u8]| self.categories.read_at(first * self.width, out);
-        self.set.context.cache.read(key, need, fill)
-    }
-}
-
-impl Content for Looked {
-    fn len(&self) -> u64 {
-        self.codes.len() / 8 * self.width
-    }
-
-    fn is_costly(&self) -> bool {
-        self.codes.is_costly()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let width = usize::try_from(self.width)
-            .map_err(|_| Error::damaged("a category too long to be held"))?;
-        let mut codes = Vec::new();
-        let mut wanted = Vec::new();
-        in_rows(width, offset, buf, |first, rows| {
-            codes.resize(rows.len() / width * 8, 0);
-            self.codes.read_at(first * 8, &mut codes)?;
-            wanted.clear();
-            for (code, row) in words(&codes).zip(0_usize..) {
-                let code = u64::try_from(code).ok().filter(|&code| code < self.count);
-                let Some(code) = code else {
-                    return Err(Error::damaged(format!(
-                        "a code outside the {} categories in row {}",
-                        self.count,
-                        first + row as u64
-                    )));
-                };
-                wanted.push((code, row));
-            }
-            // Each block is asked for once: the cache need not keep it, and no more than one is held beside it.
-            if self.count > self.per_block() {
-                wanted.sort_unstable();
-            }
-            let mut held: Option<(u64, Block)> = None;
-            for &(code, row) in &wanted {
-                let number = code / self.per_block();
-                let block = match held.take().filter(|(held, _)| *held == number) {
-                    Some((_, block)) => block,
-                    None => self.block(number)?,
-                };
-                // Inside a block, which is in memory.
-                let at = (code % self.per_block()) as usize * width;
-                let label = block
-                    .get(at..at + width)
-                    .ok_or_else(|| Error::damaged("categories are not what they were"))?;
-                rows[row * width..(row + 1) * width].copy_from_slice(label);
-                held = Some((number, block));
-            }
-            Ok(())
-        })
     }
 }

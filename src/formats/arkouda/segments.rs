@@ -6,65 +6,9 @@
 
 use std::sync::Arc;
 
-use super::recognition::scalar;
 use crate::error::{Error, Result};
-use crate::formats::plain::array::ArrayFile;
-use crate::hdf5::ElementType;
 use crate::io::content::Content;
 use crate::io::rows::{Converted, STEP, read_window, words};
-use crate::npy::dtype::integer;
-use crate::npy::dtype::{DType, Kind, Order};
-
-/// The most times that a dataset may be larger than its file and still be looked at as a whole. No filter packs more;
-/// what claims to be larger was never written, and looking at it might take for ever.
-const LARGEST: u64 = 1 << 16;
-
-/// Refuses a dataset of `bytes` that is too large to be looked at.
-pub(super) fn bounded(array: &ArrayFile, bytes: u64) -> Result<()> {
-    let file = array.store.file.identity.size;
-    if bytes / LARGEST > file {
-        let why = format!("{bytes} bytes in a file of {file}: not looked at");
-        return Err(Error::damaged(why).about(array.path()));
-    }
-    Ok(())
-}
-
-/// The elements of an integer dataset as little-endian 64-bit integers. Unsigned ones beyond 2^63 - 1 become
-/// negative, and are refused as such.
-pub(super) fn int64(array: &ArrayFile) -> Result<Arc<dyn Content>> {
-    let payload: Arc<dyn Content> = Arc::new(array.payload()?);
-    bounded(array, payload.len())?;
-    let ElementType::Fixed {
-        dtype: DType::Scalar {
-            kind, size, order, ..
-        },
-        ..
-    } = &array.dataset.element
-    else {
-        return Err(Error::damaged("not integers").about(array.path()));
-    };
-    let (kind, size, order) = (*kind, *size, *order);
-    if !matches!(
-        scalar(&array.dataset),
-        Some((Kind::Int | Kind::Uint, 1..=8))
-    ) {
-        return Err(Error::damaged("not integers").about(array.path()));
-    }
-    if size == 8 && order == Order::Little {
-        return Ok(payload);
-    }
-    Ok(Arc::new(Converted::new(
-        payload,
-        size,
-        8,
-        move |from, to| {
-            for (from, to) in from.chunks_exact(size).zip(to.chunks_exact_mut(8)) {
-                let number = integer(from, kind, order).unwrap_or(-1);
-                to.copy_from_slice(&number.to_le_bytes());
-            }
-        },
-    )))
-}
 
 /// Returns numbers with something added to each.
 pub(super) fn rebased(starts: Arc<dyn Content>, base: u64) -> Arc<dyn Content> {

@@ -14,10 +14,11 @@ use super::once::Once;
 use super::padded::Padded;
 use super::recognition::{is_bytes, is_integers};
 use super::scan::{Scan, ScannedStarts};
-use super::segments::{Rule, bounded, check, int64, rebased};
+use super::segments::{Rule, check, rebased};
 use super::set::LocaleSet;
 use crate::error::{Error, Result};
 use crate::formats::plain::array::ArrayFile;
+use crate::formats::plain::integers::{bounded, int64};
 use crate::io::content::{Concat, Content};
 use crate::npy::dtype::{DType, Kind, Order};
 

@@ -8,6 +8,7 @@ use crate::checkout::encode::{NpyArray, text};
 use crate::checkout::format::Depth;
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::daf::{encode, sparse};
+use crate::formats::sparse::members::{MEMBERS, check_dims};
 use crate::tree::name;
 use crate::tree::{Directory, Node, VirtualFile};
 
@@ -117,13 +118,13 @@ impl DafObjects {
     fn check_sparse(&self, dir: &dyn Directory, lengths: (u64, u64)) -> Result<()> {
         if self.depth == Depth::Outline {
             return match dir.lookup(b"shape.npy")? {
-                Some(Node::File(file)) => sparse::check_dims(opened(&file)?, lengths),
+                Some(Node::File(file)) => check_dims(opened(&file)?, lengths),
                 // It is shown as plain HDF5, for a reason that the log has.
                 _ => Ok(()),
             };
         }
-        let mut members = Vec::with_capacity(sparse::MEMBERS.len());
-        for name in sparse::MEMBERS {
+        let mut members = Vec::with_capacity(MEMBERS.len());
+        for name in MEMBERS {
             match dir.lookup(format!("{name}.npy").as_bytes())? {
                 Some(Node::File(file)) => members.push(opened(&file)?),
                 _ if name == "shape" => {
@@ -136,7 +137,7 @@ impl DafObjects {
         let Ok(members) = members.try_into() else {
             return Ok(());
         };
-        let checked = sparse::check(sparse::SparseMembers(members), lengths)?;
+        let checked = sparse::check(members, lengths)?;
         if !checked.sorted {
             let why = "rows whose columns are not sorted, or twice there";
             return Err(invalid(why));

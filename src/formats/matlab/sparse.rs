@@ -9,7 +9,7 @@ use super::format::NAME;
 use super::value::Class;
 use crate::dataset::opened::OpenStore;
 use crate::error::{Error, Result};
-use crate::formats::daf::npz::{NpzFile, NpzMember};
+use crate::formats::npz::{NpzFile, NpzMember};
 use crate::formats::plain::small::ValueFile;
 use crate::hdf5::{Attribute, Dataset, ElementType, GroupMember, Value};
 use crate::io::content::Content;

@@ -28,7 +28,9 @@ struct KnownListing {
     listing: Arc<Listing>,
     /// Other files.
     others: Vec<Arc<OpenStore>>,
-    kind: Option<&'static dyn GroupKind>,
+    kind: Option<&'static str>,
+    /// What the kind says in `info`.
+    info: Vec<(&'static str, Json)>,
 }
 
 /// A group.
@@ -45,6 +47,8 @@ pub struct GroupDirectory {
     at_home: bool,
     /// The kinds of groups that are looked for.
     kinds: Kinds,
+    /// The name of the kind of the group that it lies in.
+    within: Option<&'static str>,
     /// Set if this group is one object.
     composite: Option<Composite>,
     listed: Mutex<Option<KnownListing>>,
@@ -76,6 +80,7 @@ impl GroupDirectory {
             above: Vec::new(),
             at_home: true,
             kinds,
+            within: None,
             composite: None,
             listed: Mutex::default(),
         }
@@ -91,6 +96,7 @@ impl GroupDirectory {
         store: &Arc<OpenStore>,
         name: &[u8],
         addr: u64,
+        within: Option<&'static str>,
         composite: Option<Composite>,
     ) -> Self {
         let mut path = self.path.clone();
@@ -105,6 +111,7 @@ impl GroupDirectory {
             above,
             at_home: self.at_home && Arc::ptr_eq(store, &self.store),
             kinds: self.kinds,
+            within,
             composite,
             listed: Mutex::default(),
         }
@@ -167,17 +174,23 @@ impl GroupDirectory {
         let mut own = None;
         for &kind in self.kinds {
             if own.is_none() && self.store.context.options.may_be(kind.name()) {
-                let view = kind.view(&self.store, self.addr, &members, &mut to.notes)?;
+                let view = kind.view(self, &members, &mut to.notes)?;
                 own = view.map(|view| (kind, view));
             }
         }
         if let Some((kind, view)) = &own {
-            to.kind = kind.name();
+            if !view.is_plain {
+                to.kind = kind.name();
+            }
             self.add_values(*kind, view, &mut to);
+            to.left_out.extend(view.left_out.iter().cloned());
         }
         self.add_attributes(&mut to);
         for (name, member) in members.members {
-            if own.as_ref().is_some_and(|(kind, _)| name == kind.mark()) {
+            if own
+                .as_ref()
+                .is_some_and(|(kind, _)| kind.mark() == Some(&name))
+            {
                 continue;
             }
             self.add(&name, member, own.as_ref(), &mut to);
@@ -193,12 +206,16 @@ impl GroupDirectory {
         Ok(KnownListing {
             listing: Arc::new(Listing::new(to.entries, to.left_out, to.notes).with_damage(damage)),
             others: to.others,
-            kind: own.map(|(kind, _)| kind),
+            kind: own
+                .as_ref()
+                .filter(|(_, view)| !view.is_plain)
+                .map(|(kind, _)| kind.name()),
+            info: own.map(|(_, view)| view.info).unwrap_or_default(),
         })
     }
 
     fn add_values(&self, kind: &dyn GroupKind, view: &GroupView, to: &mut GroupListing) {
-        let mark = String::from_utf8_lossy(kind.mark());
+        let mark = String::from_utf8_lossy(kind.mark().unwrap_or_default());
         for item in &view.values {
             match &item.value {
                 Ok(value) => {
@@ -216,7 +233,7 @@ impl GroupDirectory {
         let Some(composite) = &self.composite else {
             return;
         };
-        to.kind = composite.kind.name();
+        to.kind = composite.kind;
         for (name, value) in &composite.values {
             let file = self.value(value.clone(), "", name, to.kind);
             to.entries
@@ -245,6 +262,33 @@ impl GroupDirectory {
     /// Path in the HDF5 file.
     pub fn path(&self) -> &str {
         &self.group
+    }
+
+    /// The store that it lies in.
+    pub fn store(&self) -> &Arc<OpenStore> {
+        &self.store
+    }
+
+    /// Its address.
+    pub fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    /// Its own name; `None` for the root group.
+    pub fn name(&self) -> Option<&[u8]> {
+        self.path.last().map(Vec::as_slice)
+    }
+
+    /// The name of the kind of the group that it lies in.
+    pub fn within(&self) -> Option<&'static str> {
+        self.within
+    }
+
+    /// The address of the group that it lies in; `None` for the root group, and behind an external link.
+    pub fn above(&self) -> Option<u64> {
+        let (dev, ino, addr) = *self.above.last()?;
+        let (own_dev, own_ino, _) = Self::key(&self.store, self.addr);
+        ((dev, ino) == (own_dev, own_ino)).then_some(addr)
     }
 
     fn add(&self, name: &[u8], member: GroupMember, own: Option<&Own>, to: &mut GroupListing) {
@@ -317,16 +361,13 @@ impl GroupDirectory {
                 Err(e) => return self.add_broken(name, e, to),
             }
         }
-        let composite = own.and_then(|(kind, view)| {
-            let values = view.composites.get(&addr)?.clone();
-            Some(Composite {
-                kind: *kind,
-                values,
-            })
-        });
-        let directory = Arc::new(self.child(store, name, addr, composite.clone()));
+        let composite = own.and_then(|(_, view)| view.composites.get(&addr).cloned());
+        let within = own
+            .filter(|(_, view)| !view.is_plain)
+            .map(|(kind, _)| kind.name());
+        let directory = Arc::new(self.child(store, name, addr, within, composite.clone()));
         if let Some(composite) = composite {
-            match composite.kind.archive(&directory) {
+            match (composite.beside)(&directory) {
                 Ok((suffix, file)) => {
                     let name = self.visible(name, suffix);
                     to.entries.push((name, Node::File(file)));
@@ -398,7 +439,7 @@ impl Directory for GroupDirectory {
 
     fn format(&self) -> Result<&'static str> {
         let kind = self.listed()?.kind;
-        Ok(kind.map_or(super::format::NAME, |kind| kind.name()))
+        Ok(kind.unwrap_or(super::format::NAME))
     }
 
     fn is_current(&self) -> bool {
@@ -418,15 +459,19 @@ impl Directory for GroupDirectory {
         } else {
             &self.group
         };
-        Ok(json!({
-            "kind": kind.map_or(super::format::NAME, |kind| kind.name()),
+        let mut info = json!({
+            "kind": kind.unwrap_or(super::format::NAME),
             "file": self.store.file.path.to_string_lossy(),
             "path": path,
             "entries": listing.entries.len(),
             "left_out": info::left_out(listing.left_out.iter().chain(&denied)),
             "notes": listing.notes,
             "attributes": info::attributes(&self.attributes()?),
-        }))
+        });
+        for (name, fact) in listed.info {
+            info[name] = fact;
+        }
+        Ok(info)
     }
 
     fn attributes(&self) -> Result<Vec<Attribute>> {

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use serde_json::Value as Json;
+
 use super::group::GroupDirectory;
-use crate::dataset::opened::OpenStore;
 use crate::error::Result;
 use crate::hdf5::{Attribute, GroupMembers, Value};
 use crate::tree::VirtualFile;
@@ -14,20 +15,18 @@ pub trait GroupKind: Send + Sync {
     /// The name of the format.
     fn name(&self) -> &'static str;
 
-    /// The member that marks a group as one of this kind; it is not shown.
-    fn mark(&self) -> &'static [u8];
+    /// The member that marks a group as one of this kind; it is not shown. `None`: groups are known by something else.
+    fn mark(&self) -> Option<&'static [u8]> {
+        None
+    }
 
-    /// Returns what is shown of a group that bears the mark; `None`, with a note, if it is of this kind after all not.
+    /// Returns what is shown of a group; `None`, with a note if it seemed to be, if it is not of this kind.
     fn view(
         &self,
-        store: &OpenStore,
-        group: u64,
+        group: &GroupDirectory,
         members: &GroupMembers,
         notes: &mut Vec<String>,
     ) -> Result<Option<GroupView>>;
-
-    /// Returns the file that stands beside the directory of a composite, and its suffix.
-    fn archive(&self, composite: &GroupDirectory) -> Result<(&'static str, Arc<dyn VirtualFile>)>;
 }
 
 /// The part of a group that a format shows beside what plain HDF5 shows.
@@ -35,18 +34,30 @@ pub trait GroupKind: Send + Sync {
 pub struct GroupView {
     /// Attributes of the mark that are shown as files.
     pub values: Vec<Attribute>,
-    /// Groups below that are one object each, by their addresses: their attributes that are shown as files in them.
-    pub composites: HashMap<u64, Vec<(&'static str, Value)>>,
+    /// Groups below that are one object each, by their addresses.
+    pub composites: HashMap<u64, Composite>,
+    /// What is not shown beside the members, by their names, and why.
+    pub left_out: Vec<(Vec<u8>, String)>,
+    /// Facts for `info`.
+    pub info: Vec<(&'static str, Json)>,
+    /// The group itself is one of plain HDF5: only objects in it are of the kind.
+    pub is_plain: bool,
 }
 
 /// The kinds of groups that are looked for.
 pub type Kinds = &'static [&'static dyn GroupKind];
 
-/// A group that is one object of a kind of group, with the attributes that are shown as files in it.
+/// Makes the file that stands beside the directory of a composite, and its suffix.
+pub type Beside =
+    dyn Fn(&GroupDirectory) -> Result<(&'static str, Arc<dyn VirtualFile>)> + Send + Sync;
+
+/// A group that is one object of a kind of group.
 #[derive(Clone)]
 pub struct Composite {
-    /// The kind of group.
-    pub kind: &'static dyn GroupKind,
-    /// Small arrays, with their names.
+    /// The name of the kind of group.
+    pub kind: &'static str,
+    /// Small arrays that are shown as files in it, with their names.
     pub values: Vec<(&'static str, Value)>,
+    /// The file that stands beside its directory.
+    pub beside: Arc<Beside>,
 }

@@ -13,7 +13,7 @@ use crate::checkout::encode::NpyArray;
 use crate::checkout::encode::integers::Integers;
 use crate::checkout::encode::mapped::Mapped;
 use crate::error::Result;
-use crate::formats::daf::sparse::{Pointers, check_dims};
+use crate::formats::sparse::members::{Pointers, check_dims};
 use crate::io::content::{Concat, Content, InMemory, Slice};
 use crate::npy::dtype::{DType, Kind};
 use crate::tree::VirtualFile;

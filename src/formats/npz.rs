@@ -3,17 +3,16 @@
 //! Format: PKWARE APPNOTE 6.3, sections 4.3.7 to 4.3.16; sizes of 4 GiB and more in zip64 fields. All sizes
 //! are known beforehand; the checksums are taken in one pass when somebody first reads a header.
 
+pub(crate) mod archive;
+
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value as Json, json};
 
-use crate::error::{Error, Result};
-use crate::formats::plain::group::GroupDirectory;
-use crate::hdf5::Value;
+use crate::error::Result;
 use crate::io::content::{Concat, Content, InMemory, Lazy, read};
 use crate::io::file::Ownership;
-use crate::npy::dtype::DType;
-use crate::tree::{Directory, Node, VirtualFile};
+use crate::tree::VirtualFile;
 
 /// Bytes that are read at a time for a checksum.
 const STEP: usize = 1 << 20;
@@ -38,37 +37,6 @@ pub struct NpzFile {
     pub path: String,
     /// The format by whose rules it is shown.
     pub kind: &'static str,
-}
-
-impl NpzFile {
-    /// The parts of a sparse matrix in the order scipy writes them.
-    pub fn of(matrix: &GroupDirectory) -> Result<Self> {
-        let listing = matrix.list()?;
-        let file = |name: &str| -> Result<Arc<dyn VirtualFile>> {
-            match listing.find(name.as_bytes()) {
-                Some(Node::File(file)) => Ok(file),
-                _ => Err(Error::damaged(format!("sparse matrix without {name}"))),
-            }
-        };
-        let format = Value {
-            dtype: DType::bytes(3),
-            shape: Vec::new(),
-            data: b"csr".to_vec(),
-        };
-        let format = matrix.value(format, "", "format", super::format::NAME);
-        let member = |name, file| NpzMember { name, file };
-        Ok(Self {
-            members: vec![
-                member("indices.npy", file("indices.npy")?),
-                member("indptr.npy", file("indptr.npy")?),
-                member("format.npy", format),
-                member("shape.npy", file("shape.npy")?),
-                member("data.npy", file("data.npy")?),
-            ],
-            path: matrix.path().to_owned(),
-            kind: super::format::NAME,
-        })
-    }
 }
 
 /// A member with what its headers say.
