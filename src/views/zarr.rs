@@ -1,5 +1,7 @@
 //! A store as groups and arrays of Zarr.
 
+pub mod metadata;
+
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
