@@ -237,6 +237,7 @@ mod tests {
                 shape: shape.to_vec(),
                 data: data.to_vec(),
             }),
+            references: None,
         }
     }
 

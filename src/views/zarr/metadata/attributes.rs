@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json};
 
 use super::LeftOut;
-use crate::hdf5::{Attribute, Value};
+use crate::hdf5::{Attribute, GroupPath, References, Value};
 use crate::npy::dtype::{DType, Kind, Order};
 use crate::views::zarr::metadata::number::Number;
 
@@ -41,10 +41,13 @@ pub(super) fn json_besides(
         if known(&BOOKKEEPING) || known(besides) || (is_scale && known(&OF_SCALES)) {
             continue;
         }
-        let made = match (&attribute.value, std::str::from_utf8(&attribute.name)) {
-            (_, Err(_)) => Err("a name that is not UTF-8".to_owned()),
-            (Err(reason), _) => Err(reason.clone()),
-            (Ok(found), _) => value(found, keeps_lists),
+        let made = match (&attribute.value, &attribute.references) {
+            _ if std::str::from_utf8(&attribute.name).is_err() => {
+                Err("a name that is not UTF-8".to_owned())
+            }
+            (_, Some(found)) => references(found, keeps_lists),
+            (Err(reason), None) => Err(reason.clone()),
+            (Ok(found), None) => value(found, keeps_lists),
         };
         match made {
             Ok(made) => {
@@ -67,12 +70,50 @@ pub(super) fn value(value: &Value, keeps_lists: bool) -> Result<Json, String> {
         .chunks_exact(size)
         .map(|bytes| element(&value.dtype, bytes))
         .collect::<Result<Vec<_>, _>>()?;
-    if value.shape.is_empty() || (!keeps_lists && elements.len() == 1) {
-        let first = elements.into_iter().next();
-        return first.ok_or_else(|| "a value without its bytes".into());
+    arranged(elements, &value.shape, keeps_lists)
+}
+
+/// Returns references as the paths of what they lead to.
+fn references(references: &References, keeps_lists: bool) -> Result<Json, String> {
+    let elements = references
+        .elements
+        .iter()
+        .map(|paths| {
+            let mut paths = paths
+                .iter()
+                .map(|to| to.as_ref().map_or(Ok(Json::Null), path));
+            match references.sequences {
+                true => paths.collect::<Result<Vec<_>, _>>().map(Json::Array),
+                false => paths.next().unwrap_or(Ok(Json::Null)),
+            }
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    arranged(elements, &references.shape, keeps_lists)
+}
+
+/// The group beside the columns of a table in which AnnData before 0.8 kept their categories.
+const CATEGORIES: &[u8] = b"__categories";
+
+/// Returns a path as text: from the root, but for categories of AnnData, which are looked up from the group of the column.
+fn path(path: &GroupPath) -> Result<Json, String> {
+    let names = path
+        .iter()
+        .map(|name| std::str::from_utf8(name).ok())
+        .collect::<Option<Vec<_>>>()
+        .ok_or("a reference to a name that is not UTF-8")?;
+    let group = path.len().saturating_sub(2);
+    if path.get(group).is_some_and(|name| name == CATEGORIES) {
+        return Ok(names[group..].join("/").into());
     }
-    lists(&mut elements.into_iter(), &value.shape)
-        .ok_or_else(|| "a value without its bytes".to_owned())
+    Ok(format!("/{}", names.join("/")).into())
+}
+
+/// Returns elements in their shape, or the only one as itself, unless lists are kept.
+fn arranged(elements: Vec<Json>, shape: &[u64], keeps_lists: bool) -> Result<Json, String> {
+    if !keeps_lists && elements.len() == 1 {
+        return Ok(elements.into_iter().next().unwrap_or_default());
+    }
+    lists(&mut elements.into_iter(), shape).ok_or_else(|| "a value without its bytes".to_owned())
 }
 
 /// Returns elements as lists in lists; where there are none the lists around them are not there either, as they may be many.
@@ -179,6 +220,7 @@ mod tests {
                 shape: shape.to_vec(),
                 data: data.to_vec(),
             }),
+            references: None,
         }
     }
 
@@ -229,11 +271,13 @@ mod tests {
             Attribute {
                 name: b"null".to_vec(),
                 value: Err("null dataspace".into()),
+                references: None,
             },
         ];
         attributes.push(Attribute {
             name: vec![0xff],
             value: attributes[3].value.clone(),
+            references: None,
         });
         let (shown, left_out) = json(&attributes);
         assert_eq!(Json::from(shown), json!({ "kept": 1 }));
@@ -265,6 +309,50 @@ mod tests {
         assert_eq!(
             Json::from(shown),
             json!({ "column-order": ["a"], "encoding-type": "dataframe" })
+        );
+    }
+
+    #[test]
+    fn references_are_paths() {
+        let to = |names: &[&str]| Some(names.iter().map(|name| name.as_bytes().to_vec()).collect());
+        let attribute = |name: &str, sequences, shape: &[u64], elements| Attribute {
+            name: name.into(),
+            value: Err("references to objects".into()),
+            references: Some(References {
+                shape: shape.to_vec(),
+                sequences,
+                elements,
+            }),
+        };
+        let attributes = [
+            attribute("one", false, &[1], vec![vec![to(&["a", "b"])]]),
+            attribute("root", false, &[], vec![vec![to(&[])]]),
+            attribute("nowhere", false, &[2], vec![vec![None], vec![to(&["x"])]]),
+            attribute(
+                "many",
+                true,
+                &[2],
+                vec![vec![], vec![to(&["x"]), to(&["y"])]],
+            ),
+            attribute(
+                "categories",
+                false,
+                &[],
+                vec![vec![to(&["obs", "__categories", "kind"])]],
+            ),
+            attribute("DIMENSION_LIST", true, &[1], vec![vec![to(&["x"])]]),
+        ];
+        let (shown, left_out) = json(&attributes);
+        assert!(left_out.is_empty());
+        assert_eq!(
+            Json::from(shown),
+            json!({
+                "one": "/a/b",
+                "root": "/",
+                "nowhere": [null, "/x"],
+                "many": [[], ["/x", "/y"]],
+                "categories": "__categories/kind",
+            })
         );
     }
 }

@@ -72,6 +72,7 @@ mod tests {
                 shape: vec![2],
                 data: b"y\0xx".to_vec(),
             }),
+            references: None,
         };
         let attributes = [attribute];
         assert_eq!(names(&[3, 4], &[], &attributes), ["y", "xx"]);

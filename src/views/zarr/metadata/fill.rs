@@ -216,6 +216,7 @@ mod tests {
                 shape: vec![1],
                 data: data.to_vec(),
             }),
+            references: None,
         };
         let of = |attribute, version| Missing::of(&[attribute], &Element::Fixed(&dtype), version);
         let wide = || attribute(DType::int(4), &[7, 0, 0, 0]);
