@@ -27,6 +27,7 @@ PIPELINES = {
     16: hdf5plugin.Bitshuffle(cname="lz4"),
     17: hdf5plugin.Bitshuffle(cname="zstd"),
     19: dict(fletcher32=True, **hdf5plugin.Bitshuffle(cname="lz4")),
+    22: hdf5plugin.BZip2(),
 }
 ITEM = {1: "<i4", 3: "<i4", 8: "<c16", 14: "<i8", 19: "<i8"}
 
@@ -68,6 +69,12 @@ def main():
                     keep("blosc", chunk)
                     if shuffle == 1:
                         keep("filter", bytes([9, 0]) + data.nbytes.to_bytes(3, "little") + chunk)
+    for cname in ("blosclz", "lz4", "zlib", "zstd"):
+        for filters in (0, 1, 2, 3):
+            for shape in ((300,), (21, 17), (5, 6, 7)):
+                data = samples("<i4", int(np.prod(shape))).reshape(shape)
+                mask, chunk, _ = stored(data, **hdf5plugin.Blosc2(cname=cname, filters=filters))
+                keep("filter", bytes([23, mask]) + data.nbytes.to_bytes(3, "little") + chunk)
     for dtype, bits in (("u1", 8), ("<u2", 16)):
         for options in ("nn", "ec"):
             for block in (8, 32):

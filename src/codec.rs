@@ -6,6 +6,8 @@
 mod alone;
 mod bitshuffle;
 pub mod blosc;
+mod blosc2;
+mod bzip2;
 mod deflate;
 pub mod encode;
 mod fletcher32;
@@ -33,12 +35,16 @@ use crate::io::buffer::{Buffer, Pool};
 const DEFLATE: i32 = 1;
 const SHUFFLE: i32 = 2;
 const FLETCHER32: i32 = 3;
+/// Bzip2 in HDF5's registry of filters.
+pub const BZIP2: i32 = 307;
 const LZF: i32 = 32000;
 const BLOSC: i32 = 32001;
 /// LZ4 in HDF5's registry of filters.
 pub const LZ4: i32 = 32004;
 /// Bitshuffle in HDF5's registry of filters.
 pub const BITSHUFFLE: i32 = 32008;
+/// Blosc2 in HDF5's registry of filters.
+pub const BLOSC2: i32 = 32026;
 /// Zstandard in HDF5's registry of filters.
 pub const ZSTD: i32 = 32015;
 
@@ -46,7 +52,7 @@ pub const ZSTD: i32 = 32015;
 pub fn is_known(id: i32) -> bool {
     matches!(
         id,
-        DEFLATE | SHUFFLE | FLETCHER32 | LZF | BLOSC | LZ4 | BITSHUFFLE | ZSTD
+        DEFLATE | SHUFFLE | FLETCHER32 | BZIP2 | LZF | BLOSC | LZ4 | BITSHUFFLE | ZSTD | BLOSC2
     )
 }
 
@@ -62,12 +68,20 @@ enum FilterStep {
     Lz4,
     Bitshuffle(Bitshuffle),
     Zstd,
+    Bzip2,
+    Blosc2,
 }
 
 impl FilterStep {
     fn compresses(self) -> bool {
         match self {
-            Self::Deflate | Self::Lzf | Self::Blosc | Self::Lz4 | Self::Zstd => true,
+            Self::Deflate
+            | Self::Lzf
+            | Self::Blosc
+            | Self::Lz4
+            | Self::Zstd
+            | Self::Bzip2
+            | Self::Blosc2 => true,
             Self::Bitshuffle(step) => step.compresses(),
             Self::Shuffle(_) | Self::Fletcher32 => false,
         }
@@ -84,6 +98,8 @@ impl FilterStep {
             Self::Lz4 => lz4::into(data, out),
             Self::Bitshuffle(step) => step.into(data, out, means.pool),
             Self::Zstd => zstd::into(data, out),
+            Self::Bzip2 => bzip2::into(data, out),
+            Self::Blosc2 => blosc2::into(data, out, means),
         }
     }
 }
@@ -129,6 +145,12 @@ pub enum FilterError {
     /// A Blosc frame is damaged, or not of Blosc 1.
     #[error("blosc: {0}")]
     Blosc(&'static str),
+    /// A Blosc2 frame is damaged, or of a kind that is not read here.
+    #[error("blosc2: {0}")]
+    Blosc2(&'static str),
+    /// A bzip2 stream is damaged.
+    #[error("bzip2: {0}")]
+    Bzip2(String),
     /// An LZ4 block is damaged.
     #[error("lz4: damaged data")]
     Lz4,
@@ -183,6 +205,8 @@ impl Pipeline {
                 LZ4 => Some(FilterStep::Lz4),
                 BITSHUFFLE => Bitshuffle::new(parameters).map(FilterStep::Bitshuffle),
                 ZSTD => Some(FilterStep::Zstd),
+                BZIP2 => Some(FilterStep::Bzip2),
+                BLOSC2 => Some(FilterStep::Blosc2),
                 _ => None,
             })
             .collect::<Option<_>>()?;
@@ -191,10 +215,14 @@ impl Pipeline {
 
     /// Returns the number of further buffers of a chunk's size that decoding takes.
     pub fn buffers(&self) -> usize {
-        let has_blocks =
-            |step: &FilterStep| matches!(step, FilterStep::Blosc | FilterStep::Bitshuffle(_));
+        let of_blocks = |step: &FilterStep| match step {
+            // A block that is sorted, and one whose rows have other places.
+            FilterStep::Blosc2 => 2,
+            FilterStep::Blosc | FilterStep::Bitshuffle(_) => 1,
+            _ => 0,
+        };
         let between = self.steps.len().saturating_sub(1).min(2);
-        between + usize::from(self.steps.iter().any(has_blocks))
+        between + self.steps.iter().map(of_blocks).max().unwrap_or(0)
     }
 
     /// Reads and decodes a chunk of `available` stored bytes at the same time, if that is worth it; otherwise nothing is done,

@@ -4,6 +4,7 @@ Judge: h5py's own properties of the same dataset."""
 import errno
 import json
 import os
+import re
 from pathlib import Path
 
 import h5py
@@ -128,6 +129,13 @@ def test_a_missing_filter_is_named_where_the_read_fails(tmp_path):
         layout = h5py.VirtualLayout((1000,), "<i8")
         layout[:] = h5py.VirtualSource(file["blosc2"])
         file.create_virtual_dataset("virtual", layout)
+    # Numbers that nobody has: what decodes bzip2 and Blosc2 is not asked.
+    content = store.read_bytes()
+    for number, name in ((307, b"bzip2"), (32026, b"blosc2")):
+        old, new = number.to_bytes(2, "little"), (number + 1).to_bytes(2, "little")
+        content, count = re.subn(re.escape(old) + rb"(?=.{6}" + name + rb"\0)", new, content, flags=re.DOTALL)
+        assert count == {307: 3, 32026: 1}[number]
+    store.write_bytes(content)
     names = {"blosc2": "blosc2", "text": "bzip2", "fixed": "bzip2", "record": "bzip2", "packed": "zfp", "virtual": "blosc2"}
     with Mount(store) as mount:
         for name, filter_name in names.items():

@@ -14,7 +14,7 @@ use std::sync::Arc;
 const LONGEST: usize = 1 << 18;
 
 /// The pipelines by number: filters with their parameters. `fuzz/seed.py` writes the same list.
-const PIPELINES: [&[(i32, &[u32])]; 22] = [
+const PIPELINES: [&[(i32, &[u32])]; 25] = [
     &[(1, &[4])],
     &[(2, &[4]), (1, &[4])],
     &[(32000, &[])],
@@ -37,6 +37,9 @@ const PIPELINES: [&[(i32, &[u32])]; 22] = [
     &[(32008, &[0, 4, 8, 0, 2]), (3, &[])],
     &[(32008, &[0, 4, 1, 8, 0])],
     &[(2, &[2]), (32008, &[0, 4, 16, 0, 2])],
+    &[(307, &[9])],
+    &[(32026, &[])],
+    &[(32026, &[]), (3, &[])],
 ];
 
 fuzz_target!(|input: &[u8]| {
@@ -56,7 +59,7 @@ fuzz_target!(|input: &[u8]| {
         },
     };
     // Some filters are also undone alone, by the length that the chunk itself claims.
-    if let Some([(id @ (32004 | 32008 | 32015), parameters)]) = PIPELINES.get(usize::from(number))
+    if let Some([(id @ (307 | 32004 | 32008 | 32015 | 32026), parameters)]) = PIPELINES.get(usize::from(number))
         && let Ok(data) = alone(*id, parameters, stored, len)
     {
         assert!(data.len() <= len);

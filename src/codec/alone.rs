@@ -5,12 +5,12 @@
 use std::io::Read;
 use std::sync::Arc;
 
-use super::{BITSHUFFLE, Bitshuffle, FilterError, LZ4, ZSTD, lz4};
+use super::{BITSHUFFLE, BLOSC2, BZIP2, Bitshuffle, FilterError, LZ4, Means, ZSTD, blosc2, lz4};
 
 /// Most bytes that a byte of lz4 can stand for, block lengths left aside.
 const LZ4_EXPANSION: usize = 256;
 
-/// Decodes what one of the filters lz4, bitshuffle and zstd stored, to at most `most` bytes.
+/// Decodes what one of the filters lz4, bitshuffle, zstd, bzip2 and Blosc2 stored, to at most `most` bytes.
 pub fn alone(
     id: i32,
     parameters: &[u32],
@@ -44,21 +44,40 @@ pub fn alone(
         ZSTD => {
             let failed = |e: std::io::Error| FilterError::Zstd(e.to_string());
             let frame = zstd::Decoder::with_buffer(stored).map_err(failed)?;
-            let mut out = Vec::new();
-            // One more, to see whether there are too many.
-            let limit = (most as u64).saturating_add(1);
-            let frame = frame.single_frame();
-            frame.take(limit).read_to_end(&mut out).map_err(failed)?;
-            if out.len() > most {
-                return Err(FilterError::Size {
-                    have: out.len(),
-                    want: most,
-                });
-            }
+            all(frame.single_frame(), most, failed)
+        }
+        BZIP2 => {
+            let failed = |e: std::io::Error| FilterError::Bzip2(e.to_string());
+            all(bzip2::bufread::BzDecoder::new(stored), most, failed)
+        }
+        BLOSC2 => {
+            let mut out = room(blosc2::frame_len(stored)?, true)?;
+            let pool = &Arc::default();
+            let helpers = None;
+            blosc2::into(stored, &mut out, Means { pool, helpers })?;
             Ok(out)
         }
         _ => Err(FilterError::Unknown(id)),
     }
+}
+
+/// Reads a stream to its end; more than `most` bytes are an error.
+fn all(
+    stream: impl Read,
+    most: usize,
+    failed: impl Fn(std::io::Error) -> FilterError,
+) -> Result<Vec<u8>, FilterError> {
+    let mut out = Vec::new();
+    // One more, to see whether there are too many.
+    let limit = (most as u64).saturating_add(1);
+    stream.take(limit).read_to_end(&mut out).map_err(failed)?;
+    if out.len() > most {
+        return Err(FilterError::Size {
+            have: out.len(),
+            want: most,
+        });
+    }
+    Ok(out)
 }
 
 #[cfg(test)]
@@ -93,7 +112,7 @@ mod tests {
     proptest! {
         #[test]
         fn damage_asks_for_no_more_than_it_may(stored in proptest::collection::vec(any::<u8>(), 0..200)) {
-            for id in [LZ4, BITSHUFFLE, ZSTD] {
+            for id in [LZ4, BITSHUFFLE, ZSTD, BZIP2, BLOSC2] {
                 if let Ok(out) = alone(id, &BITS, &stored, 3000) {
                     prop_assert!(out.len() <= 3000);
                 }

@@ -41,8 +41,9 @@ const fn damaged(why: &'static str) -> FilterError {
     FilterError::Blosc(why)
 }
 
+/// The codec of the streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FrameCodec {
+pub(super) enum FrameCodec {
     Blosclz,
     /// Also what LZ4 HC writes.
     Lz4,
@@ -53,7 +54,7 @@ enum FrameCodec {
 
 impl FrameCodec {
     /// Reads the codec from the high three bits of the flags.
-    fn new(flags: u8) -> Result<Self, FilterError> {
+    pub(super) fn new(flags: u8) -> Result<Self, FilterError> {
         Ok(match flags >> 5 {
             0 => Self::Blosclz,
             1 => Self::Lz4,
@@ -65,7 +66,7 @@ impl FrameCodec {
     }
 
     /// Decodes a stream, which must fill `out`.
-    fn decode(self, stream: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
+    pub(super) fn decode(self, stream: &[u8], out: &mut [u8]) -> Result<(), FilterError> {
         match self {
             Self::Blosclz => blosclz::into(stream, out).ok_or(damaged("damaged blosclz data")),
             Self::Lz4 => lz4::decode_block(stream, out),

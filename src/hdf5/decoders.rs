@@ -11,7 +11,7 @@ use hdf5_sys::h5::{H5allocate_memory, H5free_memory};
 use hdf5_sys::h5z::{H5Z_CLASS_T_VERS, H5Z_FLAG_REVERSE, H5Z_class2_t, H5Z_func_t};
 
 use super::szip;
-use crate::codec::{BITSHUFFLE, LZ4, ZSTD, alone};
+use crate::codec::{BITSHUFFLE, BLOSC2, BZIP2, LZ4, ZSTD, alone};
 
 /// Most bytes that a chunk may decode to; HDF5 chunks end at 4 GiB.
 pub(super) const MAX_CHUNK: usize = 1 << 30;
@@ -28,6 +28,8 @@ pub(super) fn register() {
     register_one(LZ4, c"lz4", Some(filter::<LZ4>));
     register_one(BITSHUFFLE, c"bitshuffle", Some(filter::<BITSHUFFLE>));
     register_one(ZSTD, c"zstd", Some(filter::<ZSTD>));
+    register_one(BZIP2, c"bzip2", Some(filter::<BZIP2>));
+    register_one(BLOSC2, c"blosc2", Some(filter::<BLOSC2>));
 }
 
 fn register_one(id: i32, name: &'static CStr, filter: H5Z_func_t) {

@@ -308,8 +308,14 @@ fn filter(filter: &Json) -> String {
         (Some(4), _) => "szip".to_owned(),
         (Some(5), _) => "nbit".to_owned(),
         (Some(6), _) => "scaleoffset".to_owned(),
+        (Some(307), [size, ..]) => format!("bzip2 level {size}"),
         (Some(32_000), _) => "lzf".to_owned(),
-        (Some(32_001), [_, _, _, _, level, shuffle, codec, ..]) => blosc(*level, *shuffle, *codec),
+        (Some(32_001), [_, _, _, _, level, shuffle, codec, ..]) => {
+            format!("blosc {}", blosc(*level, *shuffle, *codec))
+        }
+        (Some(32_026), [_, _, _, _, level, shuffle, codec, ..]) => {
+            format!("blosc2 {}", blosc(*level, *shuffle, *codec))
+        }
         (Some(32_004), _) => "lz4".to_owned(),
         (Some(32_008), _) => "bitshuffle".to_owned(),
         (Some(32_015), [level, ..]) => format!("zstd level {level}"),
@@ -333,10 +339,11 @@ fn blosc(level: u64, shuffle: u64, codec: u64) -> String {
     let shuffle = match shuffle {
         1 => ", shuffle",
         2 => ", bitshuffle",
+        3 => ", delta",
         _ => "",
     };
     format!(
-        "blosc {} level {level}{shuffle}",
+        "{} level {level}{shuffle}",
         codec.unwrap_or(&"of another codec")
     )
 }
@@ -455,6 +462,11 @@ mod tests {
             filter(32_001, &[2, 2, 4, 16, 5, 1, 5]),
             "blosc zstd level 5, shuffle"
         );
+        assert_eq!(
+            filter(32_026, &[1, 0, 4, 16, 5, 2, 1, 1, 4]),
+            "blosc2 lz4 level 5, bitshuffle"
+        );
+        assert_eq!(filter(307, &[9]), "bzip2 level 9");
         assert_eq!(filter(7, &[]), "name (7)");
         assert_eq!(ratio(10, 9), ", 111% of the array");
         assert_eq!(ratio(0, 9), ", nothing was written");
