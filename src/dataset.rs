@@ -4,6 +4,7 @@ pub mod access_pattern;
 pub mod backing;
 mod blocks;
 pub mod cache;
+pub mod chunk;
 pub mod chunked;
 pub mod context;
 pub mod cost;

@@ -3,6 +3,7 @@
 //! Formats implement these traits; `mount` serves them. A node belongs to one version of its store: once the
 //! file on disk changed, `is_current` returns false, and the node is looked up again by its path.
 
+pub mod array;
 pub mod control;
 pub mod info;
 pub mod inode;
@@ -19,6 +20,8 @@ use crate::error::Result;
 use crate::hdf5::Attribute;
 use crate::io::content::Content;
 use crate::io::file::Ownership;
+
+use array::StoredArray;
 
 /// An entry of a directory, without its name.
 #[derive(Clone)]
@@ -183,6 +186,11 @@ pub trait Directory: Send + Sync {
     /// Reads in what the first visitor of a new mount will probably ask for.
     fn warm(&self) {}
 
+    /// Returns the dataset that the directory as a whole shows the elements of; `None` if it shows several, or none.
+    fn array(self: Arc<Self>) -> Result<Option<Arc<dyn StoredArray>>> {
+        Ok(None)
+    }
+
     /// Returns the HDF5 attributes of the group.
     fn attributes(&self) -> Result<Vec<Attribute>> {
         Ok(Vec::new())
@@ -217,6 +225,12 @@ pub trait VirtualFile: Send + Sync {
 
     /// Returns what `.npyfs/info` shows of the file.
     fn info(&self) -> Result<serde_json::Value>;
+
+    /// Returns the dataset that the file is, element for element; `None` if it is made of something else. Fails if the object
+    /// cannot be read.
+    fn array(self: Arc<Self>) -> Result<Option<Arc<dyn StoredArray>>> {
+        Ok(None)
+    }
 
     /// Returns the HDF5 attributes of the object.
     fn attributes(&self) -> Result<Vec<Attribute>> {

@@ -143,6 +143,9 @@ pub const STORED: u32 = 6;
 /// The form number of blocks of elements with text inside.
 pub const RECORD: u32 = 7;
 
+/// The form number of chunks of text with the length of each in front.
+pub const TEXT_CHUNK: u32 = 8;
+
 /// Fills `buf` from raw files, one after the other; behind them comes the fill value.
 pub fn read_raw(parts: &[RawFile], fill: &[u8], offset: u64, buf: &mut [u8]) -> Result<()> {
     let mut at = offset;

@@ -93,6 +93,14 @@ impl Grid {
         (start, shape)
     }
 
+    /// Returns the number of the block that holds the element at `index`.
+    pub fn number_at(&self, index: &[u64]) -> u64 {
+        let dims = self.shape.iter().zip(&self.block).zip(index);
+        dims.fold(0, |number, ((n, block), at)| {
+            number * n.div_ceil(*block).max(1) + at / block
+        })
+    }
+
     /// Returns the run that byte `offset` of the payload lies in, from that byte on.
     ///
     /// `offset` is below `payload`.

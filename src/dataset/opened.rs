@@ -2,16 +2,26 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use lru::LruCache;
+
 use super::text::Measured;
+use crate::dataset::access_pattern::AccessPattern;
 use crate::dataset::backing::{Backing, Form};
 use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::{GroupPath, ObjectTimes, Request};
 use crate::io::file::{Ownership, StoreFile, missing_end, time};
+
+/// Datasets read chunk by chunk whose access pattern is remembered.
+const MOST_PATTERNS: NonZeroUsize = match NonZeroUsize::new(64) {
+    Some(many) => many,
+    None => NonZeroUsize::MIN,
+};
 
 /// An HDF5 file that is open.
 pub struct OpenStore {
@@ -26,6 +36,8 @@ pub struct OpenStore {
     /// The path at which each group was seen first, for groups that claim one link only.
     seen: Mutex<HashMap<u64, GroupPath>>,
     measures: Mutex<HashMap<u64, Result<Arc<Measured>>>>,
+    /// How datasets are read that are read chunk by chunk, each through a handle of its own.
+    patterns: Mutex<LruCache<u64, Arc<AccessPattern>>>,
     /// The times at which objects were written, if the file says it.
     times: OnceLock<Arc<Option<ObjectTimes>>>,
 }
@@ -57,6 +69,7 @@ impl OpenStore {
             canonical: OnceLock::new(),
             seen: Mutex::default(),
             measures: Mutex::default(),
+            patterns: Mutex::new(LruCache::new(MOST_PATTERNS)),
             times: OnceLock::new(),
         }))
     }
@@ -155,6 +168,12 @@ impl OpenStore {
             known.put(key, backing.clone());
         }
         Ok(backing)
+    }
+
+    /// Returns the access pattern of all who read a dataset chunk by chunk.
+    pub fn pattern(&self, object: u64) -> Arc<AccessPattern> {
+        let mut known = self.patterns.lock().unwrap_or_else(|e| e.into_inner());
+        known.get_or_insert(object, Arc::default).clone()
     }
 
     /// Returns the measure of a text dataset; taken once.

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use crate::dataset::access_pattern::AccessPattern;
 use crate::dataset::backing::{Backing, Form, read_raw};
 use crate::dataset::blocks::{BlockReader, Blocks, SHARE};
 use crate::dataset::cache::Block;
@@ -21,7 +22,7 @@ use crate::io::content::{Content, Data};
 
 /// The elements of a dataset as bytes, for one open file.
 #[derive(Clone)]
-pub struct Payload(Arc<BlockReader>);
+pub struct Payload(pub(super) Arc<BlockReader>);
 
 impl Payload {
     /// Creates the payload of an open dataset. `rank` is the dataset's own; dimensions of an array datatype follow in
@@ -33,16 +34,40 @@ impl Payload {
         len: u64,
         backing: Arc<Backing>,
     ) -> Self {
+        Self::with_pattern(store, object, rank, len, (backing, Arc::default()))
+    }
+
+    /// Creates the payload, as [`Payload::new`] does, with the access pattern of others who read the dataset part by part.
+    pub fn with_pattern(
+        store: Arc<OpenStore>,
+        object: u64,
+        rank: usize,
+        len: u64,
+        (backing, pattern): (Arc<Backing>, Arc<AccessPattern>),
+    ) -> Self {
         Self(Arc::new(BlockReader {
             store,
             object,
             rank,
             len,
             backing,
-            pattern: Arc::default(),
+            pattern,
             spill: OnceLock::new(),
             spilling: Mutex::new(()),
         }))
+    }
+
+    /// Returns whether any element of a block of the dataset was ever written, which begins at the corner of a chunk; `None` if that
+    /// takes reading.
+    pub fn has_written(&self, start: &[u64], shape: &[u64]) -> Option<bool> {
+        match &*self.0.backing {
+            Backing::Fill(_) => Some(false),
+            Backing::Blocks {
+                direct: Some(chunks),
+                ..
+            } => Some(chunks.has_any(start, shape)),
+            _ => None,
+        }
     }
 
     /// Asks for the blocks that a sequential reader of `number` will want next.
@@ -106,11 +131,11 @@ impl Drop for Begun {
 }
 
 /// A part of a block that a request has at hand.
-struct Held {
+pub(super) struct Held {
     block: u64,
     /// Offset in the block.
-    from: u64,
-    bytes: Block,
+    pub(super) from: u64,
+    pub(super) bytes: Block,
 }
 
 impl Payload {
@@ -201,7 +226,7 @@ impl Payload {
     }
 
     /// Returns a block, or of one in the spill the `wanted` bytes from `at` on: it may be larger than all memory.
-    fn part(
+    pub(super) fn part(
         &self,
         blocks: Blocks<'_>,
         chunk_row: ChunkRow,

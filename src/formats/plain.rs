@@ -1,6 +1,7 @@
 //! Plain HDF5: groups are directories, datasets are `.npy` files.
 
 pub mod array;
+mod chunks;
 mod demo;
 pub(crate) mod encode;
 pub mod format;
@@ -10,3 +11,4 @@ pub mod kind;
 pub(crate) mod lookup;
 pub mod small;
 pub mod text;
+mod text_chunk;

@@ -311,6 +311,8 @@ pub struct Details {
     pub damage: Option<String>,
     /// The fill value, as an element is shown.
     pub fill: Option<Vec<u8>>,
+    /// The fill value was set when the dataset was made; otherwise it is that of HDF5.
+    pub fill_is_set: bool,
     /// Members of compounds that are not shown, with the reasons.
     pub left_out: Vec<(String, String)>,
     /// Names of external raw files or virtual sources.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value as Json;
 
+use super::array::StoredArray;
 use super::path::{PathError, find_names};
 use super::{Directory, Listing, Node, StoreHandle, Symlink, info, suggestion};
 use crate::error::{Error, ErrorKind, Result};
@@ -230,6 +231,10 @@ impl Directory for SubtreeDirectory {
 
     fn handle(&self) -> Option<StoreHandle> {
         self.inner().ok()?.handle()
+    }
+
+    fn array(self: Arc<Self>) -> Result<Option<Arc<dyn StoredArray>>> {
+        self.inner()?.array()
     }
 
     fn warm(&self) {

@@ -11,6 +11,7 @@ use super::{View, join, stem};
 use crate::error::{Result, retry_stale};
 use crate::hdf5::Attribute;
 use crate::io::file::Ownership;
+use crate::tree::array::StoredArray;
 use crate::tree::{Directory, Listing, Node, StoreHandle};
 
 /// A directory at one path.
@@ -248,6 +249,10 @@ impl Directory for ViewDirectory {
             Some(below) => below.attributes(),
             None => Ok(Vec::new()),
         }
+    }
+
+    fn array(self: Arc<Self>) -> Result<Option<Arc<dyn StoredArray>>> {
+        self.below.clone().map_or(Ok(None), |below| below.array())
     }
 
     fn handle(&self) -> Option<StoreHandle> {

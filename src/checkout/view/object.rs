@@ -20,6 +20,7 @@ use crate::hdf5::Attribute;
 use crate::io::content::Content;
 use crate::io::dir::Dir;
 use crate::io::file::Ownership;
+use crate::tree::array::StoredArray;
 use crate::tree::{Directory, Node, VirtualFile};
 
 /// Files of layers that are kept open, at most.
@@ -240,5 +241,9 @@ impl VirtualFile for UnopenedFile {
 
     fn attributes(&self) -> Result<Vec<Attribute>> {
         self.file()?.attributes()
+    }
+
+    fn array(self: Arc<Self>) -> Result<Option<Arc<dyn StoredArray>>> {
+        self.file()?.array()
     }
 }

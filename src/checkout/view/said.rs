@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::hdf5::Attribute;
 use crate::io::content::Content;
 use crate::io::file::Ownership;
+use crate::tree::array::StoredArray;
 use crate::tree::{Node, VirtualFile};
 
 /// The word of the layers about a key.
@@ -108,5 +109,9 @@ impl VirtualFile for ChangedFile {
 
     fn mode(&self) -> u32 {
         self.inner.mode()
+    }
+
+    fn array(self: Arc<Self>) -> Result<Option<Arc<dyn StoredArray>>> {
+        self.inner.clone().array()
     }
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value as Json, json};
 
+use crate::dataset::access_pattern::AccessPattern;
 use crate::dataset::backing::{Backing, Form, ROW_BLOCK};
 use crate::dataset::chunked::Chunks;
 use crate::dataset::grid::{Grid, row_block};
@@ -19,6 +20,7 @@ use crate::io::file::Ownership;
 use crate::npy;
 use crate::npy::dtype::DType;
 use crate::tree::VirtualFile;
+use crate::tree::array::StoredArray;
 use crate::tree::info;
 
 /// Small chunks are read together until they make a block of this many bytes.
@@ -59,7 +61,7 @@ impl ArrayFile {
         }
     }
 
-    fn payload_len(&self, dtype: &DType) -> Result<u64> {
+    pub(super) fn payload_len(&self, dtype: &DType) -> Result<u64> {
         npy::payload_len(dtype, &self.dataset.shape).ok_or_else(|| {
             Error::new(
                 ErrorKind::TooLarge,
@@ -74,6 +76,11 @@ impl ArrayFile {
 
     /// The elements, without the header. Not for elements with text inside.
     pub fn payload(&self) -> Result<Payload> {
+        self.payload_of(Arc::default())
+    }
+
+    /// The elements, for a reader of whom a pattern is known.
+    pub(super) fn payload_of(&self, pattern: Arc<AccessPattern>) -> Result<Payload> {
         if let ElementType::Record { .. } = self.dataset.element {
             return Err(Error::damaged("text inside elements"));
         }
@@ -93,12 +100,12 @@ impl ArrayFile {
             Ok((backing?, !crowded))
         })?;
         let rank = self.dataset.shape.len() - self.dataset.element.inner().len();
-        Ok(Payload::new(
+        Ok(Payload::with_pattern(
             store.clone(),
             self.dataset.addr,
             rank,
             len,
-            backing,
+            (backing, pattern),
         ))
     }
 
@@ -304,6 +311,10 @@ impl VirtualFile for ArrayFile {
             }
         }
         Ok(map.into())
+    }
+
+    fn array(self: Arc<Self>) -> Result<Option<Arc<dyn StoredArray>>> {
+        Ok(Some(self))
     }
 
     fn attributes(&self) -> Result<Vec<Attribute>> {

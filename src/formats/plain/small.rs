@@ -11,6 +11,7 @@ use crate::io::content::{Concat, Content, InMemory};
 use crate::io::file::Ownership;
 use crate::npy;
 use crate::tree::VirtualFile;
+use crate::tree::array::StoredArray;
 use crate::tree::info;
 
 /// A small array that came with an attribute.
@@ -104,6 +105,10 @@ impl VirtualFile for BrokenFile {
             ErrorKind::Denied => 0,
             _ => 0o666,
         }
+    }
+
+    fn array(self: Arc<Self>) -> Result<Option<Arc<dyn StoredArray>>> {
+        Err(self.error.clone())
     }
 
     fn info(&self) -> Result<serde_json::Value> {

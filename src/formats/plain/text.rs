@@ -16,6 +16,7 @@ use crate::io::content::{Concat, Content, InMemory};
 use crate::io::file::Ownership;
 use crate::npy;
 use crate::npy::dtype::{DType, Kind, Order};
+use crate::tree::array::StoredArray;
 use crate::tree::{Directory, Listing, Node, VirtualFile};
 
 /// A directory `values.npy` (bytes, `|u1`) and `offsets.npy` (`<i8`, one more than elements) in place of
@@ -55,6 +56,10 @@ impl Directory for TextDirectory {
 
     fn is_object(&self) -> bool {
         true
+    }
+
+    fn array(self: Arc<Self>) -> Result<Option<Arc<dyn StoredArray>>> {
+        Ok(Some(self.file.clone()))
     }
 
     fn is_current(&self) -> bool {

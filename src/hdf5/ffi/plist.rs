@@ -104,6 +104,19 @@ pub(crate) fn fill_value(plist: &Id, mem_type: &Id, size: usize) -> Result<Vec<u
     Ok(value)
 }
 
+/// Returns whether a fill value was set by who made the dataset.
+pub(crate) fn fill_is_set(plist: &Id) -> Result<bool> {
+    let mut status = h5d::H5D_fill_value_t::H5D_FILL_VALUE_UNDEFINED;
+    // SAFETY: the identifier is open, and the status is written to a place of its own.
+    unsafe {
+        done(
+            h5p::H5Pfill_value_defined(plist.0, &raw mut status),
+            "H5Pfill_value_defined",
+        )?;
+    }
+    Ok(status == h5d::H5D_fill_value_t::H5D_FILL_VALUE_USER_DEFINED)
+}
+
 /// Returns the external raw files: name, offset, length (`u64::MAX`: to the end of the file).
 pub(crate) fn external_files(plist: &Id) -> Result<Vec<(Vec<u8>, i64, u64)>> {
     // SAFETY: the buffers have the sizes that are passed; the name is terminated below in any case.

@@ -1,0 +1,201 @@
+//! A dataset as an array in chunks: those of the file, or rows of about 4 MiB where it has none.
+
+use std::sync::Arc;
+
+use super::array::ArrayFile;
+use super::text_chunk;
+use crate::dataset::chunk::{BlockChunk, LinearChunk};
+use crate::dataset::grid::row_block;
+use crate::dataset::record::RecordBytes;
+use crate::error::{Error, ErrorKind, Result};
+use crate::hdf5::{Details, ElementType};
+use crate::io::content::{Content, InMemory};
+use crate::npy::dtype::DType;
+use crate::tree::array::{ArrayDescription, Elements, Presence, StoredArray};
+
+/// Bytes of a chunk, about, of a dataset that has no chunks of its own.
+const ROWS: u64 = 4 << 20;
+
+/// Most elements of a chunk of text: its size is known only after a look at all of them.
+const MOST_TEXTS: u64 = 1 << 16;
+
+fn product(dims: &[u64]) -> Option<u64> {
+    dims.iter().try_fold(1_u64, |n, &d| n.checked_mul(d))
+}
+
+fn too_large() -> Error {
+    Error::new(ErrorKind::TooLarge, "a chunk larger than a file can be")
+}
+
+fn outside() -> Error {
+    Error::new(ErrorKind::NotFound, "no such chunk")
+}
+
+/// Returns where a chunk begins, and the shape of what of it is in the array.
+pub(super) fn bounds(of: &ArrayDescription, place: &[u64]) -> Result<(Vec<u64>, Vec<u64>)> {
+    if place.len() != of.shape.len() || of.chunk.len() != of.shape.len() {
+        return Err(outside());
+    }
+    let mut start = Vec::with_capacity(place.len());
+    let mut count = Vec::with_capacity(place.len());
+    for ((at, chunk), n) in place.iter().zip(&of.chunk).zip(&of.shape) {
+        let from = at.checked_mul(*chunk).filter(|from| from < n);
+        let from = from.ok_or_else(outside)?;
+        start.push(from);
+        count.push((*chunk).min(n - from));
+    }
+    Ok((start, count))
+}
+
+impl ArrayFile {
+    /// The chunk of the file, if elements are read by it.
+    fn own_chunk(&self, details: &Details) -> Option<Vec<u64>> {
+        let mut chunk = details.chunks.clone()?;
+        let inner = self.dataset.element.inner();
+        chunk.extend(inner.iter().map(|&d| d.max(1)));
+        let whole = chunk.len() == self.dataset.shape.len() && !chunk.contains(&0);
+        let wanted = match &self.dataset.element {
+            ElementType::Fixed { .. } => true,
+            ElementType::Text { fixed: None, .. } => {
+                product(&chunk).is_some_and(|n| n <= MOST_TEXTS)
+            }
+            ElementType::Text { fixed: Some(_), .. } | ElementType::Record { .. } => false,
+        };
+        (whole && wanted).then_some(chunk)
+    }
+
+    /// The bytes of a chunk that lie one after the other among all elements.
+    fn linear(
+        &self,
+        dtype: &DType,
+        of: &ArrayDescription,
+        (start, count): (&[u64], &[u64]),
+    ) -> Result<Arc<dyn Content>> {
+        let elements: Arc<dyn Content> = match self.dataset.element {
+            ElementType::Record { .. } => {
+                let len = self.payload_len(dtype)?;
+                Arc::new(RecordBytes::new(&self.store, &self.dataset, len)?)
+            }
+            _ => {
+                let pattern = self.store.pattern(self.dataset.addr);
+                Arc::new(self.payload_of(pattern)?)
+            }
+        };
+        let size = dtype.size() as u64;
+        let steps = start.iter().zip(&of.shape);
+        let first = steps.fold(0_u64, |at, (i, n)| at.saturating_mul(*n).saturating_add(*i));
+        let first = first.saturating_mul(size);
+        let bytes = product(count).and_then(|n| n.checked_mul(size));
+        let bytes = bytes.ok_or_else(too_large)?;
+        let len = self.fixed_len(dtype, of)?;
+        let range = first..first.saturating_add(bytes);
+        Ok(Arc::new(LinearChunk::new(
+            elements,
+            range,
+            fill(dtype, of),
+            len,
+        )?))
+    }
+
+    fn fixed_len(&self, dtype: &DType, of: &ArrayDescription) -> Result<u64> {
+        let size = dtype.size() as u64;
+        let len = product(&of.chunk).and_then(|n| n.checked_mul(size));
+        let len = len.filter(|&n| i64::try_from(n).is_ok());
+        len.ok_or_else(too_large)
+    }
+}
+
+/// The element that stands where none was written.
+fn fill(dtype: &DType, of: &ArrayDescription) -> Vec<u8> {
+    let size = dtype.size();
+    let own = of.details.fill.clone();
+    own.filter(|fill| fill.len() == size)
+        .unwrap_or_else(|| vec![0; size])
+}
+
+impl StoredArray for ArrayFile {
+    fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    fn describe(&self) -> Result<ArrayDescription> {
+        let h5 = &self.store.context.h5;
+        let details = h5.describe(&self.store.file, self.dataset.addr)?;
+        let elements = match self.dataset.element {
+            ElementType::Text { fixed: None, .. } => {
+                text_chunk::check(&self.store, &self.dataset)?;
+                Elements::Text
+            }
+            _ => Elements::Fixed(self.dtype()?.0),
+        };
+        let shape = self.dataset.shape.clone();
+        let chunk = self.own_chunk(&details).unwrap_or_else(|| match &elements {
+            Elements::Fixed(dtype) => row_block(&shape, dtype.size() as u64, ROWS),
+            Elements::Text => row_block(&shape, 1, MOST_TEXTS),
+        });
+        Ok(ArrayDescription {
+            elements,
+            shape,
+            chunk,
+            details,
+        })
+    }
+
+    fn presence(&self, of: &ArrayDescription) -> Result<Option<Presence>> {
+        if of.elements == Elements::Text || self.own_chunk(&of.details).is_none() {
+            return Ok(None);
+        }
+        let payload = self.payload_of(self.store.pattern(self.dataset.addr))?;
+        let corner = vec![0; of.shape.len()];
+        if of.shape.contains(&0) || payload.has_written(&corner, &corner).is_none() {
+            return Ok(None);
+        }
+        let of = of.clone();
+        Ok(Some(Box::new(move |place| {
+            bounds(&of, place)
+                .is_ok_and(|(start, count)| payload.has_written(&start, &count) != Some(false))
+        })))
+    }
+
+    fn chunk_len(&self, of: &ArrayDescription, place: &[u64]) -> Result<u64> {
+        let (start, count) = bounds(of, place)?;
+        match &of.elements {
+            Elements::Fixed(dtype) => self.fixed_len(dtype, of),
+            Elements::Text => {
+                let all = product(&of.chunk).ok_or_else(too_large)?;
+                text_chunk::measure(&self.store, &self.dataset, &start, &count, all)
+            }
+        }
+    }
+
+    fn chunk(&self, of: &ArrayDescription, place: &[u64]) -> Result<Arc<dyn Content>> {
+        let (start, count) = bounds(of, place)?;
+        let dtype = match &of.elements {
+            Elements::Fixed(dtype) => dtype,
+            Elements::Text => {
+                let counts = of.counts();
+                let both = place.iter().zip(&counts);
+                let number = both.fold(0_u64, |n, (i, count)| {
+                    n.saturating_mul(*count).saturating_add(*i)
+                });
+                let all = product(&of.chunk).ok_or_else(too_large)?;
+                let bounds = (start, count);
+                return text_chunk::open(&self.store, &self.dataset, bounds, (number, all));
+            }
+        };
+        if self.own_chunk(&of.details).is_none() {
+            return self.linear(dtype, of, (&start, &count));
+        }
+        let len = self.fixed_len(dtype, of)?;
+        let payload = self.payload_of(self.store.pattern(self.dataset.addr))?;
+        if payload.has_written(&start, &count) == Some(false) {
+            let nothing = Arc::new(InMemory(Vec::new()));
+            let chunk = LinearChunk::new(nothing, 0..0, fill(dtype, of), len)?;
+            return Ok(Arc::new(chunk));
+        }
+        let shapes = (&of.shape[..], &of.chunk[..]);
+        let chunk = BlockChunk::new(&payload, shapes, &start, fill(dtype, of));
+        let chunk = chunk.ok_or_else(|| Error::damaged("not read by its chunks"))?;
+        Ok(Arc::new(chunk))
+    }
+}

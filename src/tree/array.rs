@@ -1,0 +1,61 @@
+//! A dataset behind an entry of the tree, as an array in chunks: what views are made of.
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::hdf5::Details;
+use crate::io::content::Content;
+use crate::npy::dtype::DType;
+
+/// The elements of an array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Elements {
+    /// Elements of one size.
+    Fixed(DType),
+    /// Text of variable length.
+    Text,
+}
+
+/// What an array is.
+#[derive(Clone, Debug)]
+pub struct ArrayDescription {
+    /// The elements.
+    pub elements: Elements,
+    /// The dimensions, with those of an array datatype.
+    pub shape: Vec<u64>,
+    /// The shape of a chunk, of the same rank, nowhere 0: that in the file, or where it has none, or none that its chunks can be
+    /// read by, one that is cheap to read.
+    pub chunk: Vec<u64>,
+    /// Everything else that the file says.
+    pub details: Details,
+}
+
+impl ArrayDescription {
+    /// Returns the number of chunks along each dimension.
+    pub fn counts(&self) -> Vec<u64> {
+        let both = self.shape.iter().zip(&self.chunk);
+        both.map(|(n, chunk)| n.div_ceil((*chunk).max(1))).collect()
+    }
+}
+
+/// Says of a chunk, by its place in the grid, whether any part of it was ever written.
+pub type Presence = Box<dyn Fn(&[u64]) -> bool + Send + Sync>;
+
+/// A dataset as an array in chunks.
+pub trait StoredArray: Send + Sync {
+    /// Returns the name of the link that leads to it, as it is in the file.
+    fn name(&self) -> &[u8];
+
+    /// Returns what the array is. It asks a worker.
+    fn describe(&self) -> Result<ArrayDescription>;
+
+    /// Returns how chunks that were never written are told from others; `None` if all are to be taken as written.
+    fn presence(&self, of: &ArrayDescription) -> Result<Option<Presence>>;
+
+    /// Returns the exact number of bytes of a chunk.
+    fn chunk_len(&self, of: &ArrayDescription, place: &[u64]) -> Result<u64>;
+
+    /// Opens the chunk at a place in the grid: its elements in C order, as many as the shape of a chunk says. Those
+    /// beyond the array are the fill value, or empty.
+    fn chunk(&self, of: &ArrayDescription, place: &[u64]) -> Result<Arc<dyn Content>>;
+}
