@@ -154,6 +154,12 @@ pub trait Directory: Send + Sync {
     /// Returns whether the store on disk is still the version that this directory was read from.
     fn is_current(&self) -> bool;
 
+    /// Returns the directory as it is now, for somebody who remembers what is in it: one that is current only as long as nothing
+    /// that it shows changed. `None`: it is that itself.
+    fn at_present(&self) -> Result<Option<Arc<dyn Directory>>> {
+        Ok(None)
+    }
+
     /// Returns whether the entry stays what it is for as long as the store exists: the kernel may remember it without
     /// limit.
     fn is_lasting(&self) -> bool {

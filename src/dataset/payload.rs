@@ -26,19 +26,8 @@ pub struct Payload(pub(super) Arc<BlockReader>);
 
 impl Payload {
     /// Creates the payload of an open dataset. `rank` is the dataset's own; dimensions of an array datatype follow in
-    /// the grid.
+    /// the grid. The pattern is that of others, too, who read the dataset part by part, or new.
     pub fn new(
-        store: Arc<OpenStore>,
-        object: u64,
-        rank: usize,
-        len: u64,
-        backing: Arc<Backing>,
-    ) -> Self {
-        Self::with_pattern(store, object, rank, len, (backing, Arc::default()))
-    }
-
-    /// Creates the payload, as [`Payload::new`] does, with the access pattern of others who read the dataset part by part.
-    pub fn with_pattern(
         store: Arc<OpenStore>,
         object: u64,
         rank: usize,
@@ -55,6 +44,11 @@ impl Payload {
             spill: OnceLock::new(),
             spilling: Mutex::new(()),
         }))
+    }
+
+    /// Returns whether no element was ever written.
+    pub fn is_unwritten(&self) -> bool {
+        matches!(&*self.0.backing, Backing::Fill(_))
     }
 
     /// Returns whether any element of a block of the dataset was ever written, which begins at the corner of a chunk; `None` if that

@@ -38,19 +38,35 @@ impl ArrayDescription {
     }
 }
 
-/// Says of a chunk, by its place in the grid, whether any part of it was ever written.
-pub type Presence = Box<dyn Fn(&[u64]) -> bool + Send + Sync>;
+/// Which chunks of an array were ever written, at least in part.
+pub enum Presence {
+    /// All of them, or that takes reading.
+    All,
+    /// None.
+    Nothing,
+    /// Those at places in the grid of which this is true.
+    Some(Box<dyn Fn(&[u64]) -> bool + Send + Sync>),
+}
 
 /// A dataset as an array in chunks.
 pub trait StoredArray: Send + Sync {
     /// Returns the name of the link that leads to it, as it is in the file.
     fn name(&self) -> &[u8];
 
+    /// Returns the type of its elements, if that takes no look at them.
+    fn dtype(&self) -> Option<&DType>;
+
+    /// Returns a number of the store's version, as the file of the elements does.
+    fn version(&self) -> u64;
+
+    /// Returns whether the store on disk is still the version that the dataset was found in.
+    fn is_current(&self) -> bool;
+
     /// Returns what the array is. It asks a worker.
     fn describe(&self) -> Result<ArrayDescription>;
 
-    /// Returns how chunks that were never written are told from others; `None` if all are to be taken as written.
-    fn presence(&self, of: &ArrayDescription) -> Result<Option<Presence>>;
+    /// Returns which chunks were ever written.
+    fn presence(&self, of: &ArrayDescription) -> Result<Presence>;
 
     /// Returns the exact number of bytes of a chunk.
     fn chunk_len(&self, of: &ArrayDescription, place: &[u64]) -> Result<u64>;

@@ -197,6 +197,16 @@ impl Directory for SubtreeDirectory {
         self.inner().is_ok_and(|dir| dir.is_current())
     }
 
+    fn at_present(&self) -> Result<Option<Arc<dyn Directory>>> {
+        let inner = self.inner()?;
+        let place = Place::Below(inner.at_present()?.unwrap_or(inner));
+        Ok(Some(Arc::new(Self {
+            place,
+            top: self.top.clone(),
+            below: self.below.clone(),
+        })))
+    }
+
     fn is_lasting(&self) -> bool {
         self.inner().is_ok_and(|dir| dir.is_lasting())
     }

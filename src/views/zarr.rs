@@ -1,15 +1,25 @@
 //! A store as groups and arrays of Zarr.
+//!
+//! Groups are directories, arrays are directories of chunk files, and every chunk file is a chunk of the dataset, decoded. Names are
+//! those of the links, not escaped. Listing a group asks for nothing of its arrays: what an array is, is asked when its directory is
+//! looked into, or when the metadata of a whole store are wanted.
+
+mod array;
+mod chunk;
+mod consolidated;
+mod document;
+mod group;
+mod key;
+pub mod metadata;
 
 pub mod metadata;
 
 use std::sync::Arc;
 
-use serde_json::{Value as Json, json};
-
 use crate::dataset::context::Context;
-use crate::error::Result;
-use crate::io::file::Ownership;
-use crate::tree::{Directory, Listing};
+use crate::tree::Directory;
+
+use group::GroupView;
 
 /// A version of Zarr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,31 +33,21 @@ pub enum Version {
 /// Returns the root of the view of a tree.
 pub fn open(
     root: &Arc<dyn Directory>,
-    _version: Version,
-    _context: &Arc<Context>,
+    version: Version,
+    context: &Arc<Context>,
 ) -> Arc<dyn Directory> {
-    Arc::new(Root { of: root.clone() })
+    let view = Arc::new(View {
+        root: root.clone(),
+        version,
+        context: context.clone(),
+    });
+    Arc::new(GroupView::root(view))
 }
 
-/// The root.
-struct Root {
-    of: Arc<dyn Directory>,
-}
-
-impl Directory for Root {
-    fn ownership(&self) -> Ownership {
-        self.of.ownership()
-    }
-
-    fn list(&self) -> Result<Arc<Listing>> {
-        Ok(Arc::default())
-    }
-
-    fn is_current(&self) -> bool {
-        self.of.is_current()
-    }
-
-    fn info(&self) -> Result<Json> {
-        Ok(json!({ "kind": "zarr" }))
-    }
+/// A view, as all of its groups and arrays know it.
+struct View {
+    /// The root of the tree that is viewed.
+    root: Arc<dyn Directory>,
+    version: Version,
+    context: Arc<Context>,
 }

@@ -96,6 +96,10 @@ impl Directory for StoreRoot {
         self.current()?.list()
     }
 
+    fn at_present(&self) -> Result<Option<Arc<dyn Directory>>> {
+        Ok(Some(self.current()?))
+    }
+
     fn is_store(&self) -> bool {
         true
     }

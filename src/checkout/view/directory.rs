@@ -25,6 +25,8 @@ pub(super) struct ViewDirectory {
     /// The change that `below` goes back to, if layers made any.
     origin: Option<Arc<Origin>>,
     generation: u64,
+    /// Any change makes it another one. The root is otherwise the same for ever.
+    is_fixed: bool,
 }
 
 impl ViewDirectory {
@@ -35,6 +37,7 @@ impl ViewDirectory {
             below: Some(view.base.clone()),
             origin: None,
             generation: 0,
+            is_fixed: false,
             view,
         }
     }
@@ -60,6 +63,7 @@ impl ViewDirectory {
             below,
             origin: origin.cloned(),
             generation: self.view.objects().generation,
+            is_fixed: true,
         }))
     }
 
@@ -215,8 +219,25 @@ impl Directory for ViewDirectory {
     }
 
     fn is_current(&self) -> bool {
-        let same = self.key.is_empty() || self.generation == self.view.objects().generation;
-        same && self.below.as_ref().is_none_or(|below| below.is_current())
+        let same = || self.generation == self.view.objects().generation;
+        (!self.is_fixed || same()) && self.below.as_ref().is_none_or(|below| below.is_current())
+    }
+
+    fn at_present(&self) -> Result<Option<Arc<dyn Directory>>> {
+        self.view.refresh(&self.key);
+        let generation = self.view.objects().generation;
+        let below = match &self.below {
+            Some(below) => Some(below.at_present()?.unwrap_or_else(|| below.clone())),
+            None => None,
+        };
+        Ok(Some(Arc::new(Self {
+            view: self.view.clone(),
+            key: self.key.clone(),
+            below,
+            origin: self.origin.clone(),
+            generation,
+            is_fixed: true,
+        })))
     }
 
     fn is_store(&self) -> bool {

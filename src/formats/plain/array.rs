@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value as Json, json};
 
+use super::chunks::ChunkedArray;
 use crate::dataset::access_pattern::AccessPattern;
 use crate::dataset::backing::{Backing, Form, ROW_BLOCK};
 use crate::dataset::chunked::Chunks;
@@ -100,7 +101,7 @@ impl ArrayFile {
             Ok((backing?, !crowded))
         })?;
         let rank = self.dataset.shape.len() - self.dataset.element.inner().len();
-        Ok(Payload::with_pattern(
+        Ok(Payload::new(
             store.clone(),
             self.dataset.addr,
             rank,
@@ -314,7 +315,7 @@ impl VirtualFile for ArrayFile {
     }
 
     fn array(self: Arc<Self>) -> Result<Option<Arc<dyn StoredArray>>> {
-        Ok(Some(self))
+        Ok(Some(Arc::new(ChunkedArray(self))))
     }
 
     fn attributes(&self) -> Result<Vec<Attribute>> {

@@ -113,26 +113,47 @@ fn fill(dtype: &DType, of: &ArrayDescription) -> Vec<u8> {
         .unwrap_or_else(|| vec![0; size])
 }
 
-impl StoredArray for ArrayFile {
+/// A dataset as an array in chunks.
+pub struct ChunkedArray(pub Arc<ArrayFile>);
+
+impl StoredArray for ChunkedArray {
     fn name(&self) -> &[u8] {
-        &self.name
+        &self.0.name
+    }
+
+    fn dtype(&self) -> Option<&DType> {
+        match &self.0.dataset.element {
+            ElementType::Fixed { dtype, .. } => Some(dtype),
+            ElementType::Text { .. } | ElementType::Record { .. } => None,
+        }
+    }
+
+    fn version(&self) -> u64 {
+        self.0.store.file.identity.number()
+    }
+
+    fn is_current(&self) -> bool {
+        self.0.store.file.is_current()
     }
 
     fn describe(&self) -> Result<ArrayDescription> {
-        let h5 = &self.store.context.h5;
-        let details = h5.describe(&self.store.file, self.dataset.addr)?;
-        let elements = match self.dataset.element {
+        let h5 = &self.0.store.context.h5;
+        let details = h5.describe(&self.0.store.file, self.0.dataset.addr)?;
+        let elements = match self.0.dataset.element {
             ElementType::Text { fixed: None, .. } => {
-                text_chunk::check(&self.store, &self.dataset)?;
+                text_chunk::check(&self.0.store, &self.0.dataset)?;
                 Elements::Text
             }
-            _ => Elements::Fixed(self.dtype()?.0),
+            _ => Elements::Fixed(self.0.dtype()?.0),
         };
-        let shape = self.dataset.shape.clone();
-        let chunk = self.own_chunk(&details).unwrap_or_else(|| match &elements {
-            Elements::Fixed(dtype) => row_block(&shape, dtype.size() as u64, ROWS),
-            Elements::Text => row_block(&shape, 1, MOST_TEXTS),
-        });
+        let shape = self.0.dataset.shape.clone();
+        let chunk = self
+            .0
+            .own_chunk(&details)
+            .unwrap_or_else(|| match &elements {
+                Elements::Fixed(dtype) => row_block(&shape, dtype.size() as u64, ROWS),
+                Elements::Text => row_block(&shape, 1, MOST_TEXTS),
+            });
         Ok(ArrayDescription {
             elements,
             shape,
@@ -141,17 +162,26 @@ impl StoredArray for ArrayFile {
         })
     }
 
-    fn presence(&self, of: &ArrayDescription) -> Result<Option<Presence>> {
-        if of.elements == Elements::Text || self.own_chunk(&of.details).is_none() {
-            return Ok(None);
+    fn presence(&self, of: &ArrayDescription) -> Result<Presence> {
+        if of.elements == Elements::Text || of.shape.contains(&0) {
+            return Ok(Presence::All);
         }
-        let payload = self.payload_of(self.store.pattern(self.dataset.addr))?;
+        if let ElementType::Record { .. } = self.0.dataset.element {
+            return Ok(Presence::All);
+        }
+        let payload = self
+            .0
+            .payload_of(self.0.store.pattern(self.0.dataset.addr))?;
+        if payload.is_unwritten() {
+            return Ok(Presence::Nothing);
+        }
         let corner = vec![0; of.shape.len()];
-        if of.shape.contains(&0) || payload.has_written(&corner, &corner).is_none() {
-            return Ok(None);
+        let is_told = payload.has_written(&corner, &corner).is_some();
+        if !is_told || self.0.own_chunk(&of.details).is_none() {
+            return Ok(Presence::All);
         }
         let of = of.clone();
-        Ok(Some(Box::new(move |place| {
+        Ok(Presence::Some(Box::new(move |place| {
             bounds(&of, place)
                 .is_ok_and(|(start, count)| payload.has_written(&start, &count) != Some(false))
         })))
@@ -160,10 +190,10 @@ impl StoredArray for ArrayFile {
     fn chunk_len(&self, of: &ArrayDescription, place: &[u64]) -> Result<u64> {
         let (start, count) = bounds(of, place)?;
         match &of.elements {
-            Elements::Fixed(dtype) => self.fixed_len(dtype, of),
+            Elements::Fixed(dtype) => self.0.fixed_len(dtype, of),
             Elements::Text => {
                 let all = product(&of.chunk).ok_or_else(too_large)?;
-                text_chunk::measure(&self.store, &self.dataset, &start, &count, all)
+                text_chunk::measure(&self.0.store, &self.0.dataset, &start, &count, all)
             }
         }
     }
@@ -180,14 +210,16 @@ impl StoredArray for ArrayFile {
                 });
                 let all = product(&of.chunk).ok_or_else(too_large)?;
                 let bounds = (start, count);
-                return text_chunk::open(&self.store, &self.dataset, bounds, (number, all));
+                return text_chunk::open(&self.0.store, &self.0.dataset, bounds, (number, all));
             }
         };
-        if self.own_chunk(&of.details).is_none() {
-            return self.linear(dtype, of, (&start, &count));
+        if self.0.own_chunk(&of.details).is_none() {
+            return self.0.linear(dtype, of, (&start, &count));
         }
-        let len = self.fixed_len(dtype, of)?;
-        let payload = self.payload_of(self.store.pattern(self.dataset.addr))?;
+        let len = self.0.fixed_len(dtype, of)?;
+        let payload = self
+            .0
+            .payload_of(self.0.store.pattern(self.0.dataset.addr))?;
         if payload.has_written(&start, &count) == Some(false) {
             let nothing = Arc::new(InMemory(Vec::new()));
             let chunk = LinearChunk::new(nothing, 0..0, fill(dtype, of), len)?;

@@ -59,7 +59,7 @@ impl Directory for TextDirectory {
     }
 
     fn array(self: Arc<Self>) -> Result<Option<Arc<dyn StoredArray>>> {
-        Ok(Some(self.file.clone()))
+        self.file.clone().array()
     }
 
     fn is_current(&self) -> bool {

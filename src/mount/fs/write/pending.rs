@@ -14,6 +14,7 @@ use crate::checkout::target::Target;
 use crate::error::Result;
 use crate::hdf5::Attribute;
 use crate::io::file::Ownership;
+use crate::tree::array::StoredArray;
 use crate::tree::{Directory, Listing, Node, StoreHandle};
 
 /// The names that lead to something.
@@ -270,6 +271,8 @@ pub(super) struct PendingDirectory {
     /// The directory that is stored there, if any.
     below: Option<Arc<dyn Directory>>,
     generation: u64,
+    /// Any change makes it another one. The root is otherwise the same for ever.
+    is_fixed: bool,
 }
 
 impl PendingDirectory {
@@ -280,6 +283,7 @@ impl PendingDirectory {
             path: Vec::new(),
             below: Some(target.root()),
             generation: 0,
+            is_fixed: false,
             target,
         }
     }
@@ -302,6 +306,7 @@ impl PendingDirectory {
             path,
             below,
             generation: self.pending.generation.load(Ordering::Acquire),
+            is_fixed: true,
         }))
     }
 
@@ -381,8 +386,28 @@ impl Directory for PendingDirectory {
 
     fn is_current(&self) -> bool {
         let now = self.pending.generation.load(Ordering::Acquire);
-        let same = self.path.is_empty() || self.generation == now;
+        let same = !self.is_fixed || self.generation == now;
         same && self.below.as_ref().is_none_or(|below| below.is_current())
+    }
+
+    fn at_present(&self) -> Result<Option<Arc<dyn Directory>>> {
+        let generation = self.pending.generation.load(Ordering::Acquire);
+        let below = match &self.below {
+            Some(below) => Some(below.at_present()?.unwrap_or_else(|| below.clone())),
+            None => None,
+        };
+        Ok(Some(Arc::new(Self {
+            pending: self.pending.clone(),
+            target: self.target.clone(),
+            path: self.path.clone(),
+            below,
+            generation,
+            is_fixed: true,
+        })))
+    }
+
+    fn array(self: Arc<Self>) -> Result<Option<Arc<dyn StoredArray>>> {
+        self.below.clone().map_or(Ok(None), |below| below.array())
     }
 
     fn is_store(&self) -> bool {

@@ -1,0 +1,448 @@
+//! A group: a directory of its metadata, and of groups and arrays.
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use serde_json::{Value as Json, json};
+
+use super::array::{ArrayNode, ArrayView};
+use super::document::Document;
+use super::metadata::{self, ArrayMeta, Documents, Element};
+use super::{Version, View, consolidated, key};
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::file::Ownership;
+use crate::npy::dtype::DType;
+use crate::tree::array::StoredArray;
+use crate::tree::name::{self, NameError, visible_with};
+use crate::tree::path::{PathError, find_names};
+use crate::tree::{Directory, Listing, Node, info};
+
+/// Groups below each other that are shown, with those that links lead to.
+const DEEPEST: usize = 256;
+
+/// A group of the view.
+pub struct GroupView {
+    view: Arc<View>,
+    of: Arc<dyn Directory>,
+    way: Arc<Way>,
+    now: Mutex<Option<Arc<GroupNow>>>,
+}
+
+/// How a group was come to: a group on the way is not entered again.
+struct Way {
+    /// The names that lead to it in the tree that is viewed, through no link.
+    names: Vec<Vec<u8>>,
+    above: Option<Arc<Way>>,
+    depth: usize,
+}
+
+impl Way {
+    fn has(&self, names: &[Vec<u8>]) -> bool {
+        let mut at = Some(self);
+        while let Some(way) = at {
+            if way.names == names {
+                return true;
+            }
+            at = way.above.as_deref();
+        }
+        false
+    }
+}
+
+/// A member of a group.
+pub enum Member {
+    /// A group.
+    Group(Arc<GroupView>),
+    /// An array.
+    Array(Arc<ArrayNode>),
+}
+
+impl Member {
+    fn node(self) -> Node {
+        match self {
+            Self::Group(group) => Node::Directory(group),
+            Self::Array(array) => Node::Directory(Arc::new(ArrayView(array))),
+        }
+    }
+}
+
+/// The members of a group by their names, and what is left out.
+#[derive(Default)]
+pub struct Members {
+    /// The members.
+    pub members: Vec<(Vec<u8>, Member)>,
+    left_out: Vec<(Vec<u8>, String)>,
+}
+
+/// A name with what it stands for, or the reason why that is left out.
+type Found = (Vec<u8>, std::result::Result<Member, String>);
+
+/// The verdict about the type that was looked at last: the arrays of a group mostly share one.
+#[derive(Default)]
+struct LastType(Option<(DType, Option<String>)>);
+
+/// A group as it is at present: good for as long as the directory that it shows is current.
+pub struct GroupNow {
+    view: Arc<View>,
+    of: Arc<dyn Directory>,
+    way: Arc<Way>,
+    /// The metadata of all that is below it are put together here.
+    is_top: bool,
+    listed: Mutex<Option<Listed>>,
+    documents: OnceLock<Arc<Documents>>,
+    whole: OnceLock<Option<Arc<Vec<u8>>>>,
+}
+
+/// A listing, and that which it was made from.
+struct Listed {
+    from: Arc<Listing>,
+    listing: Arc<Listing>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl GroupView {
+    /// Returns the root of a view.
+    pub(super) fn root(view: Arc<View>) -> Self {
+        Self {
+            of: view.root.clone(),
+            view,
+            way: Arc::new(Way {
+                names: Vec::new(),
+                above: None,
+                depth: 0,
+            }),
+            now: Mutex::default(),
+        }
+    }
+
+    /// Returns the group as it is at present.
+    pub fn now(&self) -> Result<Arc<GroupNow>> {
+        let mut now = lock(&self.now);
+        if let Some(known) = &*now
+            && known.of.is_current()
+        {
+            return Ok(known.clone());
+        }
+        let of = self.of.at_present()?.unwrap_or_else(|| self.of.clone());
+        let made = Arc::new(GroupNow {
+            view: self.view.clone(),
+            of,
+            way: self.way.clone(),
+            is_top: self.way.above.is_none() || self.is_store(),
+            listed: Mutex::default(),
+            documents: OnceLock::new(),
+            whole: OnceLock::new(),
+        });
+        *now = Some(made.clone());
+        Ok(made)
+    }
+}
+
+/// Returns whether an error is about the machine or the moment, and not about the object.
+fn passes(e: &Error) -> bool {
+    e.is_shortage() || e.kind == ErrorKind::Stale
+}
+
+impl GroupNow {
+    /// Returns the metadata of the group itself.
+    pub fn documents(&self) -> Result<Arc<Documents>> {
+        if let Some(known) = self.documents.get() {
+            return Ok(known.clone());
+        }
+        let attributes = self.of.attributes()?;
+        let made = Arc::new(metadata::group(self.view.version, &attributes));
+        Ok(self.documents.get_or_init(|| made).clone())
+    }
+
+    /// Returns the metadata of all that is below the group as one text, if they are put together here.
+    fn whole(&self) -> Result<Option<Arc<Vec<u8>>>> {
+        if !self.is_top {
+            return Ok(None);
+        }
+        if let Some(known) = self.whole.get() {
+            return Ok(known.clone());
+        }
+        let made = consolidated::text(&self.view, self)?.map(Arc::new);
+        Ok(self.whole.get_or_init(|| made).clone())
+    }
+
+    fn file(&self, name: &str, text: Arc<Vec<u8>>) -> (Vec<u8>, Node) {
+        let of = self.of.clone();
+        let node = Document::node(text, self.of.ownership(), move || of.is_current());
+        (name.as_bytes().to_vec(), node)
+    }
+
+    /// Returns the files of metadata of the group alone.
+    fn own_files(&self) -> Result<Vec<(Vec<u8>, Node)>> {
+        let documents = self.documents()?;
+        let texts = documents.texts();
+        Ok(texts
+            .map(|(name, text)| self.file(name, Arc::new(text)))
+            .collect())
+    }
+
+    /// Returns the files of metadata.
+    fn files(&self) -> Result<Vec<(Vec<u8>, Node)>> {
+        let mut files = self.own_files()?;
+        if let Some(whole) = self.whole()? {
+            match self.view.version {
+                Version::V2 => files.push(self.file(".zmetadata", whole)),
+                Version::V3 => files = vec![self.file("zarr.json", whole)],
+            }
+        }
+        Ok(files)
+    }
+
+    /// Returns what an entry of the tree is here; `None` if it is no object of the file but made of some.
+    fn found(&self, shown: &[u8], node: Node, last: &mut LastType) -> Result<Option<Found>> {
+        let own = |shown: &[u8]| name::own(shown, self.view.context.options.sep);
+        let target = match &node {
+            Node::Symlink(link) => &link.target,
+            Node::File(file) => {
+                let array = match file.clone().array() {
+                    Ok(Some(array)) => array,
+                    Ok(None) => return Ok(None),
+                    Err(e) if passes(&e) => return Err(e),
+                    Err(e) => {
+                        let stem = shown.strip_suffix(b".npy").unwrap_or(shown);
+                        return Ok(Some((own(stem), Err(e.message))));
+                    }
+                };
+                let name = array.name().to_vec();
+                let array = self.array(&name, node, array, last);
+                return Ok(Some((name, array)));
+            }
+            Node::Directory(dir) => {
+                if let Some(array) = dir.clone().array()? {
+                    let name = array.name().to_vec();
+                    let array = self.array(&name, node, array, last);
+                    return Ok(Some((name, array)));
+                }
+                let name = own(shown);
+                let mut names = self.way.names.clone();
+                names.push(shown.to_vec());
+                let group = match name::check(shown, "", shown.to_vec()) {
+                    Err(NameError::Cut) => Err("a name of over 255 bytes".to_owned()),
+                    _ => self.group(&name, dir.clone(), names),
+                };
+                return Ok(Some((name, group)));
+            }
+        };
+        let path = [&self.way.names.join(&b'/')[..], target].join(&b'/');
+        let name = |stem: &[u8]| own(stem);
+        Ok(Some(match find_names(&self.view.root, &path) {
+            Err(PathError::Failed(e)) if passes(&e) => return Err(e),
+            Err(PathError::Failed(e)) => (name(shown), Err(e.message)),
+            Err(PathError::Missing) => (name(shown), Err("a link to nothing".to_owned())),
+            Ok((names, Node::Directory(dir))) => {
+                let name = name(shown);
+                let member = match dir.clone().array()? {
+                    Some(array) => self.array(&name, Node::Directory(dir), array, last),
+                    None => self.group(&name, dir, names),
+                };
+                (name, member)
+            }
+            Ok((_, Node::File(file))) => {
+                let name = name(shown.strip_suffix(b".npy").unwrap_or(shown));
+                let member = match file.clone().array() {
+                    Ok(Some(array)) => self.array(&name, Node::File(file), array, last),
+                    Ok(None) => return Ok(None),
+                    Err(e) if passes(&e) => return Err(e),
+                    Err(e) => Err(e.message),
+                };
+                (name, member)
+            }
+            Ok((_, Node::Symlink(_))) => (name(shown), Err("a link to a link".to_owned())),
+        }))
+    }
+
+    fn array(
+        &self,
+        name: &[u8],
+        shown: Node,
+        array: Arc<dyn StoredArray>,
+        last: &mut LastType,
+    ) -> std::result::Result<Member, String> {
+        if let Some(why) = key::refusal(self.view.version, name) {
+            return Err(why.to_owned());
+        }
+        if let Some(why) = array
+            .dtype()
+            .and_then(|dtype| last.refusal(self.view.version, dtype))
+        {
+            return Err(why);
+        }
+        Ok(Member::Array(Arc::new(ArrayNode {
+            view: self.view.clone(),
+            parent: self.of.clone(),
+            shown,
+            array,
+            described: OnceLock::new(),
+        })))
+    }
+
+    fn group(
+        &self,
+        name: &[u8],
+        of: Arc<dyn Directory>,
+        names: Vec<Vec<u8>>,
+    ) -> std::result::Result<Member, String> {
+        if let Some(why) = key::refusal(self.view.version, name) {
+            return Err(why.to_owned());
+        }
+        if self.way.has(&names) {
+            return Err("a link to a group that it lies in".to_owned());
+        }
+        if self.way.depth >= DEEPEST {
+            return Err("groups nested too deeply".to_owned());
+        }
+        Ok(Member::Group(Arc::new(GroupView {
+            view: self.view.clone(),
+            of,
+            way: Arc::new(Way {
+                names,
+                above: Some(self.way.clone()),
+                depth: self.way.depth + 1,
+            }),
+            now: Mutex::default(),
+        })))
+    }
+
+    /// Returns what is in the group.
+    pub fn members(&self) -> Result<Members> {
+        self.members_of(&*self.of.list()?)
+    }
+
+    fn members_of(&self, listing: &Listing) -> Result<Members> {
+        let mut made = Members {
+            members: Vec::with_capacity(listing.entries.len()),
+            left_out: listing.left_out.clone(),
+        };
+        let mut last = LastType::default();
+        // What a tree makes only when it is asked for are no objects of an HDF5 file.
+        for (shown, node) in &listing.entries {
+            match self.found(shown, node.clone(), &mut last)? {
+                Some((name, Ok(member))) => made.members.push((name, member)),
+                Some((name, Err(why))) => made.left_out.push((name, why)),
+                None => {}
+            }
+        }
+        Ok(made)
+    }
+
+    /// Returns the listing of the members.
+    fn listing(&self) -> Result<Arc<Listing>> {
+        let from = self.of.list()?;
+        if let Some(known) = &*lock(&self.listed)
+            && Arc::ptr_eq(&known.from, &from)
+        {
+            return Ok(known.listing.clone());
+        }
+        let made = self.members_of(&from)?;
+        let entries = made.members.into_iter();
+        let entries = entries
+            .map(|(name, member)| (name, member.node()))
+            .collect();
+        let listing = Listing::new(entries, made.left_out, from.notes.clone());
+        let listing = Arc::new(listing.with_damage(from.damage.clone()));
+        *lock(&self.listed) = Some(Listed {
+            from,
+            listing: listing.clone(),
+        });
+        Ok(listing)
+    }
+
+    /// Returns the member of a name.
+    fn member(&self, name: &[u8]) -> Result<Option<Node>> {
+        if key::refusal(self.view.version, name).is_some() {
+            return Ok(None);
+        }
+        let mut last = LastType::default();
+        for suffix in [".npy", ""] {
+            let shown = visible_with(name, suffix, self.view.context.options.sep);
+            let Some(node) = self.of.lookup(&shown)? else {
+                continue;
+            };
+            if let Some((own, Ok(member))) = self.found(&shown, node, &mut last)?
+                && own == name
+            {
+                return Ok(Some(member.node()));
+            }
+        }
+        // A format may show it by another name.
+        Ok(self.listing()?.find(name))
+    }
+}
+
+impl LastType {
+    /// Returns the reason why Zarr cannot hold elements of a type.
+    fn refusal(&mut self, version: Version, dtype: &DType) -> Option<String> {
+        if let Some((known, verdict)) = &self.0
+            && known == dtype
+        {
+            return verdict.clone();
+        }
+        let meta = ArrayMeta {
+            shape: &[],
+            chunks: &[],
+            element: Element::Fixed(dtype),
+            fill: None,
+            attributes: &[],
+            dimensions: &[],
+        };
+        let verdict = metadata::array(version, &meta).err();
+        self.0 = Some((dtype.clone(), verdict.clone()));
+        verdict
+    }
+}
+
+impl Directory for GroupView {
+    fn ownership(&self) -> Ownership {
+        self.of.ownership()
+    }
+
+    fn list(&self) -> Result<Arc<Listing>> {
+        let now = self.now()?;
+        let members = now.listing()?;
+        let mut entries = now.files()?;
+        entries.extend(members.entries.iter().cloned());
+        let listing = Listing::new(entries, members.left_out.clone(), members.notes.clone());
+        Ok(Arc::new(listing.with_damage(members.damage.clone())))
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
+        let now = self.now()?;
+        if name.starts_with(b".z") || name == b"zarr.json" {
+            let is_whole = name == b".zmetadata" || self.view.version == Version::V3;
+            let files = match is_whole {
+                true => now.files()?,
+                false => now.own_files()?,
+            };
+            let found = files.into_iter().find(|(known, _)| known == name);
+            return Ok(found.map(|(_, node)| node));
+        }
+        now.member(name)
+    }
+
+    fn is_current(&self) -> bool {
+        self.of.is_current()
+    }
+
+    fn is_store(&self) -> bool {
+        self.of.is_store()
+    }
+
+    fn info(&self) -> Result<Json> {
+        let now = self.now()?;
+        let mut info = self.of.info()?;
+        let listing = now.listing()?;
+        info["left_out"] = info::left_out(&listing.left_out);
+        info["entries"] = json!(listing.len());
+        let left_out = now.documents()?.left_out.clone().into_iter();
+        let left_out = left_out.map(|(name, why)| json!({ "attribute": name, "why": why }));
+        info["zarr"] = json!({ "left_out": left_out.collect::<Vec<_>>() });
+        Ok(info)
+    }
+}
