@@ -12,8 +12,6 @@ mod group;
 mod key;
 pub mod metadata;
 
-pub mod metadata;
-
 use std::sync::Arc;
 
 use crate::dataset::context::Context;

@@ -114,7 +114,7 @@ fn fill(dtype: &DType, of: &ArrayDescription) -> Vec<u8> {
 }
 
 /// A dataset as an array in chunks.
-pub struct ChunkedArray(pub Arc<ArrayFile>);
+pub(super) struct ChunkedArray(pub(super) Arc<ArrayFile>);
 
 impl StoredArray for ChunkedArray {
     fn name(&self) -> &[u8] {

@@ -14,7 +14,7 @@ use crate::tree::array::{ArrayDescription, Elements, Presence, StoredArray};
 use crate::tree::{Directory, Listing, Node};
 
 /// An array of the view.
-pub struct ArrayNode {
+pub(super) struct ArrayNode {
     pub(super) view: Arc<View>,
     /// The group that it was found in, as it was then.
     pub(super) parent: Arc<dyn Directory>,
@@ -25,11 +25,11 @@ pub struct ArrayNode {
 }
 
 /// What an array is, and its metadata.
-pub struct Described {
-    pub of: ArrayDescription,
-    pub documents: Documents,
+pub(super) struct Described {
+    pub(super) of: ArrayDescription,
+    pub(super) documents: Documents,
     /// The number of chunks along each dimension.
-    pub counts: Vec<u64>,
+    pub(super) counts: Vec<u64>,
     presence: OnceLock<Presence>,
 }
 
@@ -39,7 +39,7 @@ impl ArrayNode {
     /// # Errors
     ///
     /// The file cannot be read, or Zarr cannot hold the array.
-    pub fn described(&self) -> Result<Arc<Described>> {
+    pub(super) fn described(&self) -> Result<Arc<Described>> {
         if let Some(known) = self.described.get() {
             return Ok(known.clone());
         }
@@ -100,7 +100,7 @@ impl ArrayNode {
 }
 
 /// The directory of an array.
-pub struct ArrayView(pub Arc<ArrayNode>);
+pub(super) struct ArrayView(pub(super) Arc<ArrayNode>);
 
 impl ArrayView {
     fn documents(&self, described: &Described) -> Vec<(Vec<u8>, Node)> {

@@ -12,7 +12,7 @@ use crate::io::file::Ownership;
 use crate::tree::{LazyEntries, Node, VirtualFile};
 
 /// The file of one chunk.
-pub struct ChunkFile {
+pub(super) struct ChunkFile {
     of: Arc<ArrayNode>,
     described: Arc<Described>,
     place: Vec<u64>,
@@ -21,7 +21,7 @@ pub struct ChunkFile {
 
 impl ChunkFile {
     /// Returns the file of the chunk at a place in the grid.
-    pub fn node(of: &Arc<ArrayNode>, described: &Arc<Described>, place: Vec<u64>) -> Node {
+    pub(super) fn node(of: &Arc<ArrayNode>, described: &Arc<Described>, place: Vec<u64>) -> Node {
         Node::File(Arc::new(Self {
             of: of.clone(),
             described: described.clone(),
@@ -62,13 +62,13 @@ impl VirtualFile for ChunkFile {
 }
 
 /// The chunk files of an array, made when they are asked for.
-pub struct Chunks {
-    pub of: Arc<ArrayNode>,
-    pub described: Arc<Described>,
+pub(super) struct Chunks {
+    pub(super) of: Arc<ArrayNode>,
+    pub(super) described: Arc<Described>,
     /// The number of chunks in the grid.
-    pub all: u64,
+    pub(super) all: u64,
     /// The numbers of those that are shown; `None`: all.
-    pub written: Option<Vec<u64>>,
+    pub(super) written: Option<Vec<u64>>,
 }
 
 impl LazyEntries for Chunks {

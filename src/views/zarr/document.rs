@@ -11,7 +11,7 @@ use crate::io::file::Ownership;
 use crate::tree::{Node, VirtualFile};
 
 /// The text of a file, and whether what it is about is still the version that it was made from.
-pub struct Document {
+pub(super) struct Document {
     text: Arc<Vec<u8>>,
     ownership: Ownership,
     is_current: Box<dyn Fn() -> bool + Send + Sync>,
@@ -19,7 +19,7 @@ pub struct Document {
 
 impl Document {
     /// Returns the file of a text.
-    pub fn node(
+    pub(super) fn node(
         text: Arc<Vec<u8>>,
         ownership: Ownership,
         is_current: impl Fn() -> bool + Send + Sync + 'static,

@@ -20,7 +20,7 @@ use crate::tree::{Directory, Listing, Node, info};
 const DEEPEST: usize = 256;
 
 /// A group of the view.
-pub struct GroupView {
+pub(super) struct GroupView {
     view: Arc<View>,
     of: Arc<dyn Directory>,
     way: Arc<Way>,
@@ -49,7 +49,7 @@ impl Way {
 }
 
 /// A member of a group.
-pub enum Member {
+pub(super) enum Member {
     /// A group.
     Group(Arc<GroupView>),
     /// An array.
@@ -67,9 +67,9 @@ impl Member {
 
 /// The members of a group by their names, and what is left out.
 #[derive(Default)]
-pub struct Members {
+pub(super) struct Members {
     /// The members.
-    pub members: Vec<(Vec<u8>, Member)>,
+    pub(super) members: Vec<(Vec<u8>, Member)>,
     left_out: Vec<(Vec<u8>, String)>,
 }
 
@@ -81,7 +81,7 @@ type Found = (Vec<u8>, std::result::Result<Member, String>);
 struct LastType(Option<(DType, Option<String>)>);
 
 /// A group as it is at present: good for as long as the directory that it shows is current.
-pub struct GroupNow {
+pub(super) struct GroupNow {
     view: Arc<View>,
     of: Arc<dyn Directory>,
     way: Arc<Way>,
@@ -118,7 +118,7 @@ impl GroupView {
     }
 
     /// Returns the group as it is at present.
-    pub fn now(&self) -> Result<Arc<GroupNow>> {
+    pub(super) fn now(&self) -> Result<Arc<GroupNow>> {
         let mut now = lock(&self.now);
         if let Some(known) = &*now
             && known.of.is_current()
@@ -147,7 +147,7 @@ fn passes(e: &Error) -> bool {
 
 impl GroupNow {
     /// Returns the metadata of the group itself.
-    pub fn documents(&self) -> Result<Arc<Documents>> {
+    pub(super) fn documents(&self) -> Result<Arc<Documents>> {
         if let Some(known) = self.documents.get() {
             return Ok(known.clone());
         }
@@ -311,7 +311,7 @@ impl GroupNow {
     }
 
     /// Returns what is in the group.
-    pub fn members(&self) -> Result<Members> {
+    pub(super) fn members(&self) -> Result<Members> {
         self.members_of(&*self.of.list()?)
     }
 

@@ -6,7 +6,7 @@ use super::Version;
 const LONGEST: usize = 255;
 
 /// Returns the reason why a group or an array cannot have a name.
-pub fn refusal(version: Version, name: &[u8]) -> Option<&'static str> {
+pub(super) fn refusal(version: Version, name: &[u8]) -> Option<&'static str> {
     if name.is_empty() {
         return Some("Zarr has no empty names");
     }
@@ -29,7 +29,7 @@ pub fn refusal(version: Version, name: &[u8]) -> Option<&'static str> {
 }
 
 /// Returns the name of a chunk at a place in the grid.
-pub fn of_chunk(place: &[u64]) -> Vec<u8> {
+pub(super) fn of_chunk(place: &[u64]) -> Vec<u8> {
     if place.is_empty() {
         return b"0".to_vec();
     }
@@ -39,7 +39,7 @@ pub fn of_chunk(place: &[u64]) -> Vec<u8> {
 
 /// Returns the place that the name of a chunk stands for, in a grid of so many chunks along each dimension; `None` if no chunk there has
 /// this very name.
-pub fn place(name: &[u8], counts: &[u64]) -> Option<Vec<u64>> {
+pub(super) fn place(name: &[u8], counts: &[u64]) -> Option<Vec<u64>> {
     if counts.is_empty() {
         return (name == b"0").then(Vec::new);
     }
@@ -58,7 +58,7 @@ pub fn place(name: &[u8], counts: &[u64]) -> Option<Vec<u64>> {
 }
 
 /// Returns the place of a chunk by its number in C order.
-pub fn place_of(number: u64, counts: &[u64]) -> Vec<u64> {
+pub(super) fn place_of(number: u64, counts: &[u64]) -> Vec<u64> {
     let mut left = number;
     let mut place = vec![0; counts.len()];
     for (at, count) in place.iter_mut().zip(counts).rev() {
