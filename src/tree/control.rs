@@ -162,17 +162,21 @@ impl Directory for Control {
         let checkout = move || checkout.as_ref().map_or(Json::Null, |checkout| checkout());
         let (log, lines) = (self.context.clone(), self.context.clone());
         let root = self.root.clone();
+        let options = &self.context.options;
         let info = InfoDirectory {
             of: self.root.clone(),
-            context: self.context.clone(),
+            sep: options.view.map_or(options.sep, |_| b'#'),
         };
         let mut entries = Vec::new();
         for (name, view) in &self.views {
             let reports = InfoDirectory {
                 of: view.clone(),
-                context: self.context.clone(),
+                sep: b'#',
             };
             let reports = Node::Directory(Arc::new(reports));
+            let root = view.clone();
+            let on_root = live(own, move || render(&root.info()));
+            entries.push((format!("info.{name}.json").into_bytes(), on_root));
             entries.push((name.as_bytes().to_vec(), Node::Directory(view.clone())));
             entries.push((format!("info.{name}").into_bytes(), reports));
         }
@@ -212,7 +216,8 @@ impl Directory for Control {
 /// `info/`: a `.json` for every entry of a directory, and for what is left out.
 struct InfoDirectory {
     of: Arc<dyn Directory>,
-    context: Arc<Context>,
+    /// Stands in the place of `#` in names; views have it as it is.
+    sep: u8,
 }
 
 /// Suffix of a report on an object.
@@ -243,10 +248,7 @@ impl InfoDirectory {
 
     /// Returns the directory of reports on what is in a directory.
     fn below(&self, of: Arc<dyn Directory>) -> Node {
-        Node::Directory(Arc::new(InfoDirectory {
-            of,
-            context: self.context.clone(),
-        }))
+        Node::Directory(Arc::new(InfoDirectory { of, sep: self.sep }))
     }
 
     /// Returns names and reports of what is left out.
@@ -260,7 +262,7 @@ impl InfoDirectory {
                     "name": String::from_utf8_lossy(name),
                     "left_out": reason,
                 })));
-                let name = visible_with(name, "", self.context.options.sep);
+                let name = visible_with(name, "", self.sep);
                 ([&name, SUFFIX].concat(), fixed(own, move || made.clone()))
             })
             .collect()

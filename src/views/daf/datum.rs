@@ -13,6 +13,7 @@ use super::unfit::{Unfit, left_out};
 use super::yaml;
 use crate::checkout::encode::{NpyArray, text};
 use crate::error::{Error, Result};
+use crate::formats::daf::encode::check_entries;
 use crate::io::content::{Content, InMemory};
 use crate::tree::VirtualFile;
 
@@ -47,7 +48,7 @@ pub(super) struct Along {
 pub(super) struct AxisFacts {
     /// How many there are.
     entries: u64,
-    /// The first that is there twice.
+    /// What is to be said of one that is there twice.
     twice: Option<String>,
     /// Their order is that of their code points.
     is_sorted: bool,
@@ -161,16 +162,10 @@ fn judge_array(
         let yaml = yaml::dense(name, &array.shape);
         return Ok(Facts::Dense(yaml, array.data.len()));
     }
-    for (axis, along) in axes.iter().zip(along) {
-        if let Some(entry) = &axis.twice {
-            let path = along.file.info()?;
-            let path = path.get("path").and_then(|path| path.as_str());
-            let name = path.unwrap_or_default().rsplit('/').next();
-            return left_out(format!(
-                "it is text along {}, where {entry:?} is there twice: daf would give both one value",
-                name.unwrap_or_default()
-            ));
-        }
+    if let Some(twice) = axes.iter().find_map(|axis| axis.twice.as_ref()) {
+        return left_out(format!(
+            "it is text along an axis of which {twice}: daf would give both one value"
+        ));
     }
     let table = table(&meaning, array, along, text_limit)?;
     let blocks = match axes {
@@ -237,33 +232,23 @@ fn judge_axis(own: &str, array: NpyArray, text_limit: u64) -> std::result::Resul
             "an axis of {entries} entries: at most {MOST_ENTRIES} are shown"
         ));
     }
-    let twice = match crate::formats::daf::encode::check_entries(&array) {
+    let table = table(&meaning(own), array.clone(), &[], text_limit)?;
+    let twice = match check_entries(&array) {
         Ok(()) => None,
-        // What keeps it from being read turns up below.
-        Err(e) if e.errno() == libc::EINVAL => Some(e),
+        Err(e) if e.errno() == libc::EINVAL => Some(e.message),
         Err(e) => return Err(e.into()),
     };
-    let mut before: Option<Vec<u8>> = None;
+    let mut before = Vec::new();
     let mut is_sorted = true;
-    let mut doubled = None;
-    let table = table(&meaning(own), array, &[], text_limit)?;
     let blocks = table.measure(|_, entry| {
         let entry = entry.unwrap_or_default();
-        match &mut before {
-            Some(before) => {
-                is_sorted &= before.as_slice() < entry;
-                if before == entry && doubled.is_none() {
-                    doubled = Some(String::from_utf8_lossy(entry).into_owned());
-                }
-                before.clear();
-                before.extend_from_slice(entry);
-            }
-            None => before = Some(entry.to_vec()),
-        }
+        is_sorted &= before.as_slice() <= entry;
+        before.clear();
+        before.extend_from_slice(entry);
     })?;
     Ok(Facts::Axis(AxisFacts {
         entries,
-        twice: doubled.or(twice.map(|e| e.message)),
+        twice,
         is_sorted,
         blocks: Arc::new(blocks),
     }))
