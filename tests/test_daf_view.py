@@ -260,6 +260,7 @@ def test_what_would_stop_daf_or_come_back_wrong_is_left_out(tmp_path):
         group["x"] = np.arange(3)
         file.create_group("taken.yaml")["x"] = np.arange(3)
         file.create_group("mirrored")["x"] = np.arange(3)
+        attributes["mirrored"] = 4
     reasons = {
         "a#b": "no axis a", "a/b": "/", "complex": "c16", "raw": "UTF-8", "reference": "", "record": "", "plain": "no item", "nul#": "NUL", "number#": "vector of text",
         "table#": "vector of text", "latin#": "UTF-8", "number#age": "its axis number is left out", "table#age": "its axis table is left out",
@@ -269,14 +270,14 @@ def test_what_would_stop_daf_or_come_back_wrong_is_left_out(tmp_path):
         "cell,void#m": "without elements", "cell#" + "v" * 245: "longer than 255", "cell,gene#label": "permute", "taken.yaml": "for a file",
     }
     with Mount(tmp_path / "odd.h5df") as mount:
-        judge(mount / VIEW, {"title": "x"}, {"cell": ["c", "b", "a"], "gene": ["x", "y"], "twice": ["x", "y", "x"], "void": []},
+        judge(mount / VIEW, {"title": "x", "mirrored": 4}, {"cell": ["c", "b", "a"], "gene": ["x", "y"], "twice": ["x", "y", "x"], "void": []},
               {"cell#age": np.arange(3), "twice#age": np.arange(3), "cell#" + "t" * 245: ["1", "2", "3"]})
         found = left_out(mount)
         too_long = [name for name in found if name.startswith("nnn")]
         assert len(too_long) == 1 and "too long" in found.pop(too_long[0])
         assert {name: why for name, why in found.items() if reasons.get(name) is None or reasons[name] not in why} == {}
         assert set(found) == set(reasons)
-        assert "mirrored" in os.listdir(mount / VIEW) and "taken.yaml" not in os.listdir(mount / VIEW)
+        assert (mount / VIEW / "mirrored").is_dir() and "mirrored" in os.listdir(mount / VIEW) and "taken.yaml" not in os.listdir(mount / VIEW)
         assert json.loads((mount / ".npyfs/info.daf/cell,gene#label.json").read_bytes())["left_out"] == found["cell,gene#label"]
         for name in ["cell#short.yaml", "cell#short.array", "cell#age.csv", "cell#age.data", "plain.yaml", "cell,gene#label.csv", "taken.yaml"]:
             assert not (mount / VIEW / name).exists(), name
@@ -389,6 +390,8 @@ def test_order_layout_and_links(tmp_path):
         file["soft#"] = h5py.SoftLink("a#")
         file["soft#v"] = np.arange(7)
         file["a#dangling"] = h5py.SoftLink("/nowhere")
+        file["a#loop"] = h5py.SoftLink("/a#loop")
+        file["top"] = h5py.SoftLink("/")
         file["a#hard"] = file["a#big"]
         data = {name: file[name][()].astype(file[name].dtype.newbyteorder("<")) for name in ["a#big", "a#float", "a#filled", "r,c#gzip", "r,c#big", "soft#v"]}
     data |= {"a#soft": data["a#big"], "a#hard": data["a#big"]}
@@ -416,6 +419,22 @@ def test_a_damaged_axis_takes_its_data_along(tmp_path):
         reader = FilesReader(mount / VIEW)
         assert set(reader.axes) == {"good"} and set(reader.data) == {"good#v"}
         assert set(left_out(mount)) == {"bad#", "bad#v", "good#t"}  # its entries are there twice
+
+
+def test_text_beyond_the_limit_is_left_out(tmp_path):
+    with h5py.File(tmp_path / "wide.h5df", "w") as file:
+        daf.start(file)
+        entries = [f"c{i}" for i in range(100)]
+        store_strings(file, "cell#", entries)
+        store_strings(file, "cell#wide", ["w" * 200] * 100)
+        file.create_dataset("cell#long", data=["l" * 200] * 100, dtype=h5py.string_dtype())  # values and offsets, in a mount
+        file.create_dataset("long#", data=["l" * 200] * 100, dtype=h5py.string_dtype())
+        file["long#v"] = np.arange(100)
+    with Mount(tmp_path / "wide.h5df", "text_limit=10000") as mount:
+        judge(mount / VIEW, {}, {"cell": entries}, {})
+        found = left_out(mount)
+        assert set(found) == {"cell#wide", "cell#long", "long#", "long#v"} and all("text_limit" in why for why in found.values())
+        assert not (mount / VIEW / "cell#long").exists()
 
 
 # Changes.

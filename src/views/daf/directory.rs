@@ -12,6 +12,7 @@ use super::unfit::Unfit;
 use crate::dataset::context::Context;
 use crate::error::Result;
 use crate::formats::daf::format::NAME;
+use crate::formats::plain;
 use crate::hdf5::Attribute;
 use crate::io::file::Ownership;
 use crate::io::lru::WeightedLru;
@@ -36,7 +37,7 @@ struct DafView {
     known: Mutex<WeightedLru<Vec<u8>, Verdict>>,
 }
 
-/// A directory of the view: that of a store holds what daf reads, others what is in the same directory of the tree that is a directory.
+/// A directory of the view: that of a store holds what daf reads, those of plain HDF5 and of folders the directories that are there in the tree.
 pub(super) struct DafDirectory {
     view: Arc<DafView>,
     of: Arc<dyn Directory>,
@@ -52,6 +53,12 @@ enum Place {
     Directory,
     /// What daf has no files for.
     LeftOut(String),
+}
+
+impl Place {
+    fn being_written() -> Self {
+        Self::LeftOut("it is being written".into())
+    }
 }
 
 /// A datum, or why it has no files.
@@ -90,7 +97,7 @@ impl DafDirectory {
         Ok(self.of.format()? == NAME)
     }
 
-    /// Returns what a name of the tree leads to, through links.
+    /// Returns what a name of the tree leads to, through links; `None` if that cannot be found.
     fn resolved(&self, node: Node) -> Result<Option<Node>> {
         let Node::Symlink(link) = &node else {
             return Ok(Some(node));
@@ -101,7 +108,10 @@ impl DafDirectory {
         match path::find(&self.view.root, None, &whole, true) {
             Ok(node) => Ok(Some(node)),
             Err(PathError::Missing) => Ok(None),
-            Err(PathError::Failed(e)) => Err(e),
+            Err(PathError::Failed(e)) => match Unfit::from(e) {
+                Unfit::LeftOut(_) => Ok(None),
+                Unfit::Unknown(e) => Err(e),
+            },
         }
     }
 
@@ -113,19 +123,36 @@ impl DafDirectory {
         }
     }
 
-    /// Finds what stands under the name of a datum.
+    /// Finds what stands under the name of a datum: an array, or else a directory.
     fn place(&self, own: &str) -> Result<Place> {
-        match self.look_up(own, ".npy")? {
-            Some(Node::File(file)) if file.number().is_some() => {
-                return Ok(Place::LeftOut("it is being written".into()));
-            }
-            Some(Node::File(file)) => return Ok(Place::Parts(DatumParts::Array(file))),
-            _ => {}
-        }
+        let found = match self.array(own) {
+            Ok(None) => self.group(own),
+            Ok(Some(file)) if file.number().is_some() => Ok(Place::being_written()),
+            Ok(Some(file)) => Ok(Place::Parts(DatumParts::Array(file))),
+            Err(e) => Err(e),
+        };
+        found.or_else(|e| match Unfit::from(e) {
+            Unfit::LeftOut(why) => Ok(Place::LeftOut(why)),
+            Unfit::Unknown(e) => Err(e),
+        })
+    }
+
+    fn array(&self, own: &str) -> Result<Option<Arc<dyn VirtualFile>>> {
+        Ok(match self.look_up(own, ".npy")? {
+            Some(Node::File(file)) => Some(file),
+            _ => None,
+        })
+    }
+
+    /// Finds what the directory of a name is: a sparse matrix, text that is shown as two arrays, or something else.
+    fn group(&self, own: &str) -> Result<Place> {
         let Some(Node::Directory(dir)) = self.look_up(own, "")? else {
             return Ok(Place::Nothing);
         };
-        if dir.is_object() && dir.lookup(b"offsets.npy")?.is_some() {
+        if !own.contains('#') {
+            return Ok(Place::Directory);
+        }
+        if dir.lookup(b"offsets.npy")?.is_some() && dir.lookup(b"values.npy")?.is_some() {
             let why = "text that is larger than text_limit at a fixed width";
             return Ok(Place::LeftOut(why.into()));
         }
@@ -148,7 +175,7 @@ impl DafDirectory {
             return Ok(Place::Directory);
         }
         if members.iter().flatten().any(|file| file.number().is_some()) {
-            return Ok(Place::LeftOut("it is being written".into()));
+            return Ok(Place::being_written());
         }
         Ok(match members {
             [Some(data), Some(indices), Some(indptr), Some(shape)] => {
@@ -283,6 +310,11 @@ impl DafDirectory {
                     continue;
                 }
             };
+            // Beside an item there may be a group of the same name.
+            if matches!(&*node, Node::Directory(_)) && matches!(self.array(&own), Ok(Some(_))) {
+                self.add_directory(&shown, &node, to)?;
+                continue;
+            }
             match self.datum(&own)? {
                 Some(Ok(datum)) => to.data.push(datum),
                 Some(Err(why)) => to.left_out.push((own.into_bytes(), why)),
@@ -368,7 +400,9 @@ impl Directory for DafDirectory {
             entries.push((names::MARK.to_vec(), self.mark()));
             entries.extend(to.data.into_iter().flat_map(files));
         } else {
-            for (shown, node) in &listing.entries {
+            // What other formats show as directories are objects, or without end.
+            let is_mirrored = self.of.format()? == plain::format::NAME;
+            for (shown, node) in listing.entries.iter().filter(|_| is_mirrored) {
                 self.add_directory(shown, node, &mut to)?;
             }
             let others = listing.len().saturating_sub(to.directories.len());
@@ -398,10 +432,12 @@ impl Directory for DafDirectory {
             }
             let own = String::from_utf8(name::own(name, self.sep()));
             if let Ok(own) = own
-                && !matches!(self.place(&own)?, Place::Directory | Place::Nothing)
+                && !matches!(self.group(&own), Ok(Place::Directory | Place::Nothing))
             {
                 return Ok(None);
             }
+        } else if self.of.format()? != plain::format::NAME {
+            return Ok(None);
         }
         match self.of.lookup(name)? {
             Some(node) => Ok(self.directory(name, node)?.and_then(|found| found.ok())),
