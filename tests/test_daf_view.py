@@ -2,6 +2,7 @@
 (the fixtures), and a reader of these files written after daf's source (support/daf_files.py), against what h5py put into the store."""
 
 import csv
+import errno
 import io
 import json
 import os
@@ -23,6 +24,8 @@ from support.truth import sha256
 pytestmark = pytest.mark.fast
 
 VIEW = ".npyfs/daf"
+
+MUTANTS = int(os.environ.get("NPYFS_VIEW_MUTANTS", 40))
 
 
 def left_out(mount, group=""):
@@ -419,6 +422,46 @@ def test_a_damaged_axis_takes_its_data_along(tmp_path):
         reader = FilesReader(mount / VIEW)
         assert set(reader.axes) == {"good"} and set(reader.data) == {"good#v"}
         assert set(left_out(mount)) == {"bad#", "bad#v", "good#t"}  # its entries are there twice
+
+
+def test_daf_opens_damaged_stores(tmp_path):
+    """Whatever is wrong in a store, daf opens what the view has, and each datum is there or cannot be read: nothing has another shape,
+    or lacks a part."""
+    folder = tmp_path / "damaged"
+    folder.mkdir()
+    seeds = []
+    for version in ["earliest", "latest"]:
+        with h5py.File(tmp_path / version, "w", libver=version) as file:
+            daf.write(file, rows=6, columns=3)
+            axis = file["cell#"][()]
+            del file["cell#"]
+            file.create_dataset("cell#", data=axis, chunks=(2,), compression="gzip")
+        seeds.append((tmp_path / version).read_bytes())
+    random = np.random.default_rng(MUTANTS)
+    for number in range(MUTANTS):
+        data = bytearray(seeds[number % 2])
+        for place in random.integers(0, len(data), 1 + number % 12):
+            data[place] = random.integers(256)
+        (folder / f"{number}.h5df").write_bytes(data)
+    opened, read, unreadable = 0, 0, 0
+    with Mount(folder, limit=600) as mount:
+        for store in sorted(os.listdir(mount / VIEW)):
+            try:
+                if "__daf__.yaml" not in os.listdir(mount / VIEW / store):
+                    continue
+            except OSError:
+                continue
+            reader = FilesReader(mount / VIEW / store)
+            opened += 1
+            for get, names in [(reader.item, reader.items), (reader.get, reader.data)]:
+                for name in names:
+                    try:
+                        get(name)
+                        read += 1
+                    except OSError as error:
+                        assert error.errno in (errno.EIO, errno.EACCES), (store, name, error)
+                        unreadable += 1
+    assert opened > MUTANTS / 4 and read > 50 * opened / 2, (opened, read, unreadable)
 
 
 def test_text_beyond_the_limit_is_left_out(tmp_path):
