@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ndarray::{Dimension, IxDyn, SliceInfoElem};
+use ndarray::{Dimension, IxDyn, ShapeBuilder, SliceInfoElem};
 
 use super::element::{Element, lies_as_served};
 use super::error::Error;
@@ -20,6 +20,8 @@ pub struct Array {
     content: Arc<dyn Content>,
     dtype: DType,
     shape: Vec<usize>,
+    /// The elements lie in Fortran order.
+    fortran_order: bool,
     /// The offset in the file at which the elements begin.
     start: u64,
 }
@@ -34,6 +36,7 @@ impl Array {
             dtype,
             shape,
             start,
+            fortran_order,
             ..
         } = header.ok_or_else(none)?;
         let shape = shape.iter().map(|&n| usize::try_from(n));
@@ -43,6 +46,7 @@ impl Array {
             content,
             dtype,
             shape,
+            fortran_order,
             start,
         })
     }
@@ -62,7 +66,7 @@ impl Array {
         &self.shape
     }
 
-    /// Reads all elements.
+    /// Reads all elements. An array that lies in Fortran order, as those of MATLAB, has this order in memory, too.
     ///
     /// `T` is a type that the elements fit into without loss, see [`Element`]; `D` is the dimension.
     ///
@@ -152,14 +156,24 @@ impl Array {
         if let Some(wanted) = D::NDIM.filter(|&wanted| wanted != found) {
             return Err(rank(wanted));
         }
-        let elements = self.elements::<T>(region)?;
-        ndarray::Array::from_shape_vec(IxDyn(&region.shape), elements)
+        let (elements, shape) = match self.fortran_order {
+            true => {
+                let reversed: Vec<usize> = self.shape.iter().rev().copied().collect();
+                let elements = self.elements::<T>(&region.clone().reversed(), &reversed)?;
+                (elements, IxDyn(&region.shape).f())
+            }
+            false => (
+                self.elements::<T>(region, &self.shape)?,
+                IxDyn(&region.shape).into(),
+            ),
+        };
+        ndarray::Array::from_shape_vec(shape, elements)
             .and_then(|array| array.into_dimensionality::<D>())
             .map_err(|_| rank(D::NDIM.unwrap_or(found)))
     }
 
-    /// Reads the selected elements, in C order.
-    fn elements<T: Element>(&self, region: &Region) -> Result<Vec<T>, Error> {
+    /// Reads the selected elements of an array that lies in C order with this shape, in C order.
+    fn elements<T: Element>(&self, region: &Region, shape: &[usize]) -> Result<Vec<T>, Error> {
         let size = self.dtype.size();
         let too_large = |count: Option<usize>| Error::TooLarge {
             path: self.path.clone(),
@@ -177,7 +191,7 @@ impl Array {
         };
         let as_served = lies_as_served(&self.dtype) && size == size_of::<T>();
         let mut bytes = Vec::new();
-        region.runs(&self.shape, |first, len| {
+        region.runs(shape, |first, len| {
             let per_step = (STEP / size.max(1)).max(1);
             let mut done = 0;
             while done < len {

@@ -110,6 +110,13 @@ impl Region {
         Ok(region)
     }
 
+    /// Returns the same selection of the array with its axes in the opposite order.
+    pub(super) fn reversed(mut self) -> Self {
+        self.along.reverse();
+        self.shape.reverse();
+        self
+    }
+
     /// Returns the number of selected elements; `None` if a `usize` cannot hold it.
     pub(super) fn len(&self) -> Option<usize> {
         let mut counts = self.along.iter().map(|along| along.count);
@@ -207,6 +214,19 @@ mod tests {
                 got.extend(first as usize..first as usize + len);
                 Ok::<_, ()>(())
             }).unwrap();
+            let reversed: Vec<usize> = shape.iter().rev().copied().collect();
+            let mut turned = Vec::new();
+            let turned_region = region.clone().reversed();
+            turned_region.runs(&reversed, |first, len| {
+                turned.extend(first as usize..first as usize + len);
+                Ok::<_, ()>(())
+            }).unwrap();
+            let fortran = Array::from_iter(0..reversed.iter().product::<usize>());
+            let fortran = fortran.into_shape_with_order((IxDyn(&shape), ndarray::Order::F)).unwrap();
+            let kept = fortran.slice(&info);
+            let kept = kept.t();
+            prop_assert_eq!(&turned_region.shape, kept.shape());
+            prop_assert_eq!(turned, kept.iter().copied().collect::<Vec<_>>());
             prop_assert_eq!(&region.shape, want.shape());
             prop_assert_eq!(region.len(), Some(got.len()));
             prop_assert_eq!(got, want.iter().copied().collect::<Vec<_>>());

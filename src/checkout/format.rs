@@ -18,7 +18,7 @@ use super::target::{Deletion, Part, Target};
 use crate::checkout::extent::Extent;
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::tree::Directory;
 
 mod division;
@@ -161,9 +161,10 @@ pub trait Format: Send + Sync {
         None
     }
 
-    /// Refuses to write if its stores are only read.
+    /// Refuses to write if its stores are only read, with EROFS.
     fn check_writable(&self) -> Result<()> {
-        self.only_read().map_or(Ok(()), |why| Err(unsupported(why)))
+        let refused = |why: &str| Err(Error::new(ErrorKind::Os(libc::EROFS), why));
+        self.only_read().map_or(Ok(()), refused)
     }
 
     /// Says how the object at `key` is stored that consists of `parts`: what its file holds, or which members are still

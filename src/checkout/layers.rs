@@ -238,6 +238,7 @@ impl Target for LayerTarget {
             return Err(refused(libc::EPERM, "the root of the mount"));
         };
         let depth = self.store_depth(above)?;
+        self.check_writable(above, depth)?;
         let Some((stem, suffix)) = split_suffix(last) else {
             return Ok(Role::Scratch);
         };
@@ -346,6 +347,7 @@ impl Target for LayerTarget {
         let Some(depth) = self.view.store_depth(above) else {
             return self.begin_store(path, time);
         };
+        self.check_writable(above, depth)?;
         self.check_names(&path[depth..], "")?;
         if self.composite(depth, path)?.is_some() {
             return Ok(Made::Scratch);
@@ -360,6 +362,7 @@ impl Target for LayerTarget {
     fn remove_directory(&self, path: &PathNames) -> Result<()> {
         let above = path.split_last().map_or(&[][..], |(_, above)| above);
         if let Some(depth) = self.view.store_depth(above) {
+            self.check_writable(above, depth)?;
             self.check_names(&path[depth..], "")?;
         }
         self.remove(&self.view.key(path)?)

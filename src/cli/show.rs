@@ -90,9 +90,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     };
     let content = file.open().map_err(failed)?;
     let header = npy_header(&*content).map_err(failed)?.ok();
-    // All that stores show is in C order.
-    let is_array =
-        |header: &Header| !header.fortran_order && header.check_len(content.len()).is_ok();
+    let is_array = |header: &Header| header.check_len(content.len()).is_ok();
     let header = header.filter(is_array);
     match header {
         Some(header) => array(args, &*content, &header, failed),
@@ -137,10 +135,21 @@ struct Pictures {
 impl Pictures {
     fn new(args: &Args, header: &Header) -> Result<Self, CliError> {
         let colours = has_colour();
+        // A matrix by columns is drawn as one by rows, and turned; of more axes the last two do not lie together.
+        let by_columns = header.fortran_order;
+        let turned = Header {
+            shape: header.shape.iter().rev().copied().collect(),
+            ..header.clone()
+        };
+        let draw = |(rows, columns)| match (by_columns, header.shape.len()) {
+            (false, _) => Picture::new(header, (rows, columns)),
+            (true, 2) => Picture::new(&turned, (columns, rows)),
+            (true, _) => None,
+        };
         let is_matrix = header.shape.len() == 2 && header.shape.iter().all(|&len| len > 1);
         let is_drawn = args.image || (is_matrix && colours && !args.no_stats && !args.json);
-        let terminal = is_drawn.then(|| Picture::new(header, room())).flatten();
-        let file = args.png.as_ref().map(|_| Picture::new(header, PNG_SIZE));
+        let terminal = is_drawn.then(|| draw(room())).flatten();
+        let file = args.png.as_ref().map(|_| draw(PNG_SIZE));
         if (args.image && terminal.is_none()) || matches!(file, Some(None)) {
             return Err(no_picture(&args.path));
         }
@@ -202,6 +211,9 @@ fn array(
     let done = pass::run(content, header, places, &mut visitors, &progress);
     drop(progress);
     done.map_err(failed)?;
+    if header.fortran_order {
+        pictures.all().for_each(Picture::turn);
+    }
     if let (Some(file), Some(picture)) = (&args.png, &pictures.file) {
         png_file::write(file, picture)
             .map_err(|e| CliError::object(format!("{}: {e}", file.display())))?;

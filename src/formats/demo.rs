@@ -26,16 +26,26 @@ pub(super) fn write_file(
     path: PathBuf,
     fill: impl FnOnce(&File) -> hdf5::Result<()>,
 ) -> Result<(PathBuf, bool)> {
+    write_with(path, |unfinished| {
+        let written = File::create_excl(unfinished).and_then(|file| {
+            fill(&file)?;
+            file.close()
+        });
+        written.map_err(|e| Error::damaged(e.to_string()))
+    })
+}
+
+/// Has a file made in a place of its own, unless there is one at `path`; the path, and whether it was made.
+pub(super) fn write_with(
+    path: PathBuf,
+    make: impl FnOnce(&Path) -> Result<()>,
+) -> Result<(PathBuf, bool)> {
     if path.symlink_metadata().is_ok() {
         return Ok((path, false));
     }
     let workplace = Workplace::new_in(path.parent().unwrap_or(Path::new("/")))?;
     let unfinished = workplace.path().join("store");
-    let written = File::create_excl(&unfinished).and_then(|file| {
-        fill(&file)?;
-        file.close()
-    });
-    written.map_err(|e| Error::damaged(e.to_string()))?;
+    make(&unfinished)?;
     workplace.name(&unfinished, &path)?;
     Ok((path, true))
 }

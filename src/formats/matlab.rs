@@ -10,6 +10,7 @@
 mod array;
 mod cells;
 mod characters;
+mod demo;
 mod directory;
 mod empty;
 pub mod format;

@@ -66,6 +66,18 @@ fn arkouda() {
 }
 
 #[test]
+fn matlab() {
+    check(
+        |dir| demo(dir, "matlab"),
+        &[
+            ("trials.npy", "again.npy"),
+            ("subject/age.npy", "subject/years.npy"),
+            ("notes/2.npy", "notes/3.npy"),
+        ],
+    );
+}
+
+#[test]
 fn hangar() {
     npyfs::internals::hdf5::program::choose(env!("CARGO_BIN_EXE_npyfs").into());
     let sample = Sample {

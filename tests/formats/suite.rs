@@ -22,7 +22,7 @@ pub struct Sample {
     pub formats: Registry,
     /// Makes the store in a directory.
     pub make: fn(&Path) -> PathBuf,
-    /// Arrays of the store, and under which new names they can be stored, too.
+    /// Arrays of the store, and under which new names they can be stored, too; or cannot, if stores of the format are only read.
     pub copies: &'static [(&'static str, &'static str)],
     /// What is written goes into layers, which are committed and may conflict; else the store keeps it itself.
     pub has_layers: bool,
@@ -54,6 +54,10 @@ impl Sample {
     /// Runs everything.
     pub fn check(&self) {
         self.reads_alike();
+        if self.is_only_read() {
+            self.refuses_what_is_written();
+            return self.survives_damage();
+        }
         self.keeps_what_is_written();
         self.shows_names_or_refuses_them();
         if self.has_layers {
@@ -61,6 +65,47 @@ impl Sample {
         }
         self.survives_deletions();
         self.survives_damage();
+    }
+
+    fn is_only_read(&self) -> bool {
+        let fs = self.store().open().unwrap();
+        self.formats.of(&**fs.root()).unwrap().only_read().is_some()
+    }
+
+    fn refuses_what_is_written(&self) {
+        let store = self.store();
+        let all = |fs: &Fs| {
+            let mut files = Vec::new();
+            walk(fs.root(), "", &mut |path, node| {
+                if let Ok(Node::File(_)) = node {
+                    files.push((path.to_owned(), read(fs, path).unwrap()));
+                }
+            });
+            files
+        };
+        let before = all(&store.open().unwrap());
+        let fs = store.checkout("c").unwrap();
+        for (from, to) in self.copies {
+            let bytes = read(&fs, from).unwrap();
+            let (above, last) = split(&fs, from);
+            let refused = [
+                write(&fs, to, &bytes).map_err(|e| (e.errno, e.message)),
+                write(&fs, from, &bytes).map_err(|e| (e.errno, e.message)),
+                fs.unlink(above.ino, last).map_err(|e| (e.errno, e.message)),
+                fs.make_directory(above.ino, OsStr::new("new"))
+                    .map(drop)
+                    .map_err(|e| (e.errno, e.message)),
+            ];
+            for done in refused {
+                let (errno, why) = done.unwrap_err();
+                assert_eq!(errno, libc::EROFS, "{from}: {why}");
+                assert!(!why.is_empty(), "{from}");
+            }
+        }
+        let _ = fs.close();
+        drop(fs);
+        assert_eq!(all(&store.checkout("c").unwrap()), before);
+        assert_eq!(all(&store.open().unwrap()), before);
     }
 
     fn reads_alike(&self) {

@@ -84,6 +84,14 @@ impl LayerTarget {
         depth.ok_or_else(|| refused(libc::EPERM, "no store: nothing can be made here"))
     }
 
+    /// Refuses to change anything in a store that is only read. `depth`: how many names of the path lead to the store.
+    pub(super) fn check_writable(&self, path: &PathNames, depth: usize) -> Result<()> {
+        let store = self.directory(path.get(..depth).unwrap_or_default())?;
+        // What cannot be opened says so when it is read.
+        let format = store.and_then(|store| self.format(Some(&*store)).ok());
+        format.map_or(Ok(()), |format| format.check_writable())
+    }
+
     /// Returns where an object is in the file of a layer, and the path of its directory in the mount.
     pub(super) fn place(&self, object: &str) -> Result<(ObjectKey, Vec<Vec<u8>>)> {
         let names: Vec<&str> = object.split('/').collect();

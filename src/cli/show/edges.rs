@@ -34,15 +34,40 @@ struct Plan {
     shape: Vec<u64>,
     /// Entries at each end of a long axis; `None`: all are printed.
     edge: Option<u64>,
+    /// How far entries of each axis lie from each other, in elements.
+    strides: Vec<u64>,
+}
+
+/// Returns how far entries of each axis lie from each other, in elements.
+fn strides(header: &Header) -> Vec<u64> {
+    let steps = |axes: &mut dyn Iterator<Item = u64>| {
+        let step = |next: &mut u64, len: u64| {
+            let own = *next;
+            *next = own.saturating_mul(len);
+            Some(own)
+        };
+        axes.scan(1, step).collect::<Vec<u64>>()
+    };
+    let shape = header.shape.iter().copied();
+    match header.fortran_order {
+        true => steps(&mut { shape }),
+        false => {
+            let mut steps = steps(&mut shape.rev());
+            steps.reverse();
+            steps
+        }
+    }
 }
 
 impl Plan {
     /// Decides which elements of an array are printed; `None` if these are too many.
-    fn new(shape: &[u64]) -> Option<Self> {
+    fn new(header: &Header) -> Option<Self> {
+        let shape = &header.shape;
         let count = shape.iter().fold(1_u64, |n, &dim| n.saturating_mul(dim));
         let plan = |edge| Self {
-            shape: shape.to_vec(),
+            shape: shape.clone(),
             edge,
+            strides: strides(header),
         };
         if count <= THRESHOLD {
             return Some(plan(None));
@@ -72,12 +97,13 @@ impl Plan {
         self.shape.iter().map(of).fold(1, u64::saturating_mul)
     }
 
-    /// Returns the elements that are printed, by their place in the array.
+    /// Returns the places in the file of the elements that are printed, in the order in which they are.
     fn places(&self) -> Vec<u64> {
-        self.shape.iter().fold(vec![0], |places, &len| {
-            let inner = |place: &u64| {
-                let first = place * len;
-                self.entries(len).map(move |at| first + at)
+        let axes = self.shape.iter().zip(&self.strides);
+        axes.fold(vec![0], |places, (&len, &stride)| {
+            let inner = |&first: &u64| {
+                self.entries(len)
+                    .map(move |at| first.saturating_add(at.saturating_mul(stride)))
             };
             places.iter().flat_map(inner).collect()
         })
@@ -101,7 +127,7 @@ pub(super) fn print(content: &dyn Content, header: &Header) -> Result<String> {
     if header.shape.contains(&0) {
         return Ok("[]".to_owned());
     }
-    let Some(plan) = Plan::new(&header.shape) else {
+    let Some(plan) = Plan::new(header) else {
         return Ok(format!("({} axes: not printed)", header.shape.len()));
     };
     let places = plan.places();
@@ -234,7 +260,7 @@ impl<W: Iterator<Item = String>> Lines<'_, W> {
 mod tests {
     use super::*;
     use crate::io::content::InMemory;
-    use crate::npy::{header, parse::parse};
+    use crate::npy::{fortran_header, header, parse::parse};
 
     fn printed(dtype: &DType, shape: &[u64], payload: &[u8]) -> String {
         let file = [header(dtype, shape), payload.to_vec()].concat();
@@ -264,6 +290,27 @@ mod tests {
     }
 
     #[test]
+    fn fortran_order_is_printed_as_it_is_meant() {
+        let shown = |shape: &[u64], of: fn(u64, u64) -> u64| {
+            let (rows, columns) = (shape[0], shape[1]);
+            let all = (0..columns).flat_map(|column| (0..rows).map(move |row| of(row, column)));
+            let payload: Vec<u8> = all.flat_map(|n| (n as i32).to_le_bytes()).collect();
+            let file = [fortran_header(&DType::int(4), shape), payload].concat();
+            let header = parse(&file).unwrap();
+            assert!(header.fortran_order);
+            print(&InMemory(file), &header).unwrap()
+        };
+        assert_eq!(
+            shown(&[2, 3], |row, column| 3 * row + column),
+            "[[0 1 2]\n [3 4 5]]"
+        );
+        assert_eq!(
+            shown(&[500, 4], |row, column| 4 * row + column),
+            count(&[500, 4])
+        );
+    }
+
+    #[test]
     fn lines_break_where_numpys_do() {
         let lines = count(&[100]);
         assert_eq!(lines.lines().count(), 5);
@@ -277,7 +324,11 @@ mod tests {
 
     #[test]
     fn many_axes_are_bounded() {
-        let plan = |shape: &[u64]| Plan::new(shape).map(|plan| (plan.edge, plan.printed()));
+        let plan = |shape: &[u64]| {
+            let file = header(&DType::int(1), shape);
+            let plan = Plan::new(&parse(&file).unwrap());
+            plan.map(|plan| (plan.edge, plan.printed()))
+        };
         assert_eq!(plan(&[10; 2]), Some((None, 100)));
         assert_eq!(plan(&[10; 5]), Some((Some(3), 7776)));
         assert_eq!(plan(&[10; 7]), Some((Some(1), 128)));

@@ -89,6 +89,15 @@ impl Picture {
         (last(&self.rows), last(&self.columns))
     }
 
+    /// Makes rows of columns.
+    pub(super) fn turn(&mut self) {
+        let (width, height) = self.size();
+        let pixels = (0..width).flat_map(|x| (0..height).map(move |y| y * width + x));
+        let pixels = pixels.filter_map(|at| self.pixels.get(at).copied());
+        self.pixels = pixels.collect();
+        std::mem::swap(&mut self.rows, &mut self.columns);
+    }
+
     /// Returns the places of the elements that are shown.
     pub(super) fn places(&self) -> Range<u64> {
         let (rows, columns) = self.shape();
@@ -326,6 +335,15 @@ mod tests {
         assert_eq!(lines.matches('▀').count(), 4);
         assert!(lines.lines().all(|line| line.ends_with(PLAIN)));
         assert_eq!(small.rgba()[..8], [68, 1, 84, 255, 253, 231, 37, 255]);
+    }
+
+    #[test]
+    fn columns_are_turned_into_rows() {
+        let mut turned = picture(&[3, 2], DType::int(1), (48, 80));
+        turned.elements(0, &[1, 2, 3, 4, 5, 6]);
+        turned.turn();
+        assert_eq!((turned.size(), turned.shape()), ((3, 2), (2, 3)));
+        assert_eq!(means(&turned), [1.0, 3.0, 5.0, 2.0, 4.0, 6.0]);
     }
 
     #[test]

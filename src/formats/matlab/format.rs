@@ -1,7 +1,9 @@
 //! MATLAB 7.3 as a format, which is only read.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::demo;
 use super::directory::StructDirectory;
 use super::place::Place;
 use super::recognition;
@@ -10,6 +12,7 @@ use crate::checkout::format::Format;
 use crate::checkout::target::Part;
 use crate::dataset::opened::OpenStore;
 use crate::error::Result;
+use crate::formats::demo::write_with;
 use crate::tree::Directory;
 
 /// Name of the format.
@@ -42,12 +45,18 @@ impl Format for Matlab {
         Err(unsupported("there is no form for it"))
     }
 
+    fn demonstrate(&self, dir: &Path, _program: Option<&Path>) -> Result<Vec<(PathBuf, bool)>> {
+        Ok(vec![write_with(dir.join("session.mat"), demo::write)?])
+    }
+
     fn repeats(&self, _dir: &dyn Directory, shown: &[u8], _stacked: bool) -> Result<bool> {
         // The archive of a sparse matrix.
         Ok(shown.ends_with(b".npz"))
     }
 
     fn is_mark(&self, attribute: &[u8]) -> bool {
-        attribute.starts_with(b"MATLAB_") || attribute == b"H5PATH"
+        // The last are hdf5storage's.
+        let marks: [&[u8]; 3] = [b"MATLAB_", b"H5PATH", b"Python."];
+        marks.iter().any(|mark| attribute.starts_with(mark))
     }
 }
