@@ -293,6 +293,25 @@ def test_values_that_hold_themselves(tmp_path):
         assert below.count("/1") >= 50 and "deep" in reason_of(mount.info(below), "1")
 
 
+def test_values_that_are_shared_are_shown_once(tmp_path):
+    """Else each level would double the number of paths."""
+    with MatFile(tmp_path / "x.mat") as file:
+        below = [file.put("#refs#/x", np.ones((1, 1)), "double")] * 2
+        for depth in range(40):
+            below = [file.refer(f"#refs#/{side}{depth}", below) for side in "ab"]
+        file.refer("c", below)
+        struct = file.create_group("s")
+        file.mark(struct, "struct")
+        file.put("s/y", np.ones((1, 1)), "double")
+        file["t"] = struct
+    with Mount(tmp_path / "x.mat") as mount:
+        files = mount.files()
+        # A number is shown in each cell that refers to it.
+        assert len([path for path in files if path.startswith("c/")]) == 4
+        assert len([path for path in files if path.endswith("y.npy")]) == 1
+        assert npyfs("verify", tmp_path / "x.mat").returncode == 0
+
+
 @pytest.mark.fast
 def test_empty_values(tmp_path):
     with MatFile(tmp_path / "x.mat") as file:

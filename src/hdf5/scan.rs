@@ -74,8 +74,12 @@ pub(super) fn objects(
         entered: HashSet::new(),
         left: 0,
     };
+    let link = |addr| match addr {
+        0 | u64::MAX => RawLink::Damaged("no object".into()),
+        addr => RawLink::Hard(addr),
+    };
     addrs
-        .map(|addr| scanner.member(Vec::new(), RawLink::Hard(addr), 0))
+        .map(|addr| scanner.member(Vec::new(), link(addr), 0))
         .collect()
 }
 

@@ -5,8 +5,10 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 
+use lru::LruCache;
 use serde_json::{Value as Json, json};
 
 use super::array::reversed;
@@ -19,6 +21,9 @@ use crate::hdf5::{Attribute, ScannedMember};
 use crate::io::file::Ownership;
 use crate::tree::info;
 use crate::tree::{Directory, LazyEntries, Listing, Node};
+
+/// Values with others in them that a directory keeps.
+const KEPT: usize = 64;
 
 /// Values that are left out and named, at most.
 const MOST_LEFT_OUT: usize = 1000;
@@ -99,9 +104,6 @@ impl CellDirectory {
         let forms = Mutex::<Forms>::default();
         let judged = |scanned: ScannedMember| {
             let (addr, form) = judge(&scanned)?;
-            if form.is_container() {
-                self.place.admits(addr).map_err(NotShown::LeftOut)?;
-            }
             let mut forms = forms.lock().unwrap_or_else(|e| e.into_inner());
             Ok((addr, forms.number(form)))
         };
@@ -109,12 +111,21 @@ impl CellDirectory {
         let targets = h5.targets(&store.file, self.place.addr, &NAMES, usize::MAX, judged)?;
         let forms = forms.into_inner().unwrap_or_else(|e| e.into_inner());
         let forms = forms.in_order();
+        let form_of = |number: u32| forms.get(number as usize);
         let mut slots = Vec::with_capacity(targets.targets.len());
         let (mut left_out, mut more) = (Vec::new(), 0);
         for (number, target) in (1_u32..).zip(targets.targets) {
-            let why = match target {
+            let is_container = |form| form_of(form).is_some_and(Form::is_container);
+            let admitted = match target {
+                Ok((addr, form)) if is_container(form) => {
+                    let admitted = self.place.admits(&number.to_string(), addr);
+                    admitted.map(|()| (addr, form)).map_err(NotShown::LeftOut)
+                }
+                other => other,
+            };
+            let why = match admitted {
                 Ok((addr, form)) => {
-                    let suffixes = forms.get(form as usize).map_or(&[""][..], Form::suffixes);
+                    let suffixes = form_of(form).map_or(&[""][..], Form::suffixes);
                     slots.extend((0..).zip(suffixes).map(|(suffix, _)| Slot {
                         addr,
                         number,
@@ -136,6 +147,9 @@ impl CellDirectory {
             place: self.place.clone(),
             slots,
             forms,
+            containers: Mutex::new(LruCache::new(
+                NonZeroUsize::new(KEPT).unwrap_or(NonZeroUsize::MIN),
+            )),
         };
         Ok(KnownCells {
             listing: Arc::new(Listing {
@@ -196,6 +210,8 @@ struct CellEntries {
     place: Arc<Place>,
     slots: Vec<Slot>,
     forms: Vec<Form>,
+    /// The values with others in them that were asked for last, by their places: they know what is in them.
+    containers: Mutex<LruCache<u32, Node>>,
 }
 
 impl CellEntries {
@@ -203,7 +219,14 @@ impl CellEntries {
         let form = self.forms.get(slot.form as usize)?;
         let suffix = form.suffixes().get(usize::from(slot.suffix))?;
         let number = slot.number.to_string();
-        let node = node(&self.place, &number, slot.addr, form, suffix);
+        let make = || node(&self.place, &number, slot.addr, form, suffix);
+        let node = match form.is_container() {
+            true => {
+                let mut known = self.containers.lock().unwrap_or_else(|e| e.into_inner());
+                known.get_or_insert(slot.number, make).clone()
+            }
+            false => make(),
+        };
         Some((number + suffix, node))
     }
 }

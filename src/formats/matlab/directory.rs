@@ -81,7 +81,7 @@ impl StructDirectory {
             }
             let shown = |suffix| visible_with(&scanned.name, suffix, store.context.options.sep);
             let name = String::from_utf8_lossy(&scanned.name);
-            let (addr, form) = match judge(&scanned).and_then(|found| self.admit(found)) {
+            let (addr, form) = match judge(&scanned).and_then(|found| self.admit(&name, found)) {
                 Ok(found) => found,
                 Err(NotShown::LeftOut(why)) => {
                     left_out.push((scanned.name.clone(), why));
@@ -114,9 +114,13 @@ impl StructDirectory {
     }
 
     /// Checks that a value can be shown here.
-    fn admit(&self, (addr, form): (u64, Form)) -> std::result::Result<(u64, Form), NotShown> {
+    fn admit(
+        &self,
+        name: &str,
+        (addr, form): (u64, Form),
+    ) -> std::result::Result<(u64, Form), NotShown> {
         let checked = match form {
-            Form::Struct | Form::Cells { .. } => self.place.admits(addr),
+            Form::Struct | Form::Cells { .. } => self.place.admits(name, addr),
             Form::Sparse { class, rows } => {
                 let store = self.place.store.clone();
                 let matrix = SparseMatrix::new(store, "".into(), addr, (class, rows));

@@ -1,6 +1,9 @@
 //! Where a value stands: its store, its path, and the values around it.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::dataset::opened::OpenStore;
 
@@ -15,6 +18,8 @@ pub(super) struct Place {
     pub addr: u64,
     above: Option<Arc<Place>>,
     depth: usize,
+    /// Of values that hold others, by their addresses, a digest of the path at which each was seen first.
+    seen: Arc<Mutex<HashMap<u64, u64>>>,
 }
 
 impl Place {
@@ -26,6 +31,7 @@ impl Place {
             addr: store.root,
             above: None,
             depth: 0,
+            seen: Arc::default(),
         }
     }
 
@@ -37,6 +43,7 @@ impl Place {
             addr,
             above: Some(self.clone()),
             depth: self.depth + 1,
+            seen: self.seen.clone(),
         }
     }
 
@@ -45,8 +52,10 @@ impl Place {
         format!("{}/{name}", self.path).into()
     }
 
-    /// Checks that a value that holds others can be shown here: it holds not itself, and is not too deep.
-    pub(super) fn admits(&self, addr: u64) -> Result<(), String> {
+    /// Checks that a value that holds others can be shown here by this name: it does not hold itself, is not too deep, and is
+    /// shown nowhere else. MATLAB refers to each once; where values that are shared hold others that are shared, paths would
+    /// be without number.
+    pub(super) fn admits(&self, name: &str, addr: u64) -> Result<(), String> {
         let mut at = Some(self);
         while let Some(place) = at {
             if place.addr == addr {
@@ -54,9 +63,14 @@ impl Place {
             }
             at = place.above.as_deref();
         }
-        match self.depth < DEEPEST {
+        if self.depth >= DEEPEST {
+            return Err(format!("values in each other more than {DEEPEST} deep"));
+        }
+        let own = xxh3_64(self.path_of(name).as_bytes());
+        let mut seen = self.seen.lock().unwrap_or_else(|e| e.into_inner());
+        match *seen.entry(addr).or_insert(own) == own {
             true => Ok(()),
-            false => Err(format!("values in each other more than {DEEPEST} deep")),
+            false => Err("it is shown at another path".to_owned()),
         }
     }
 }
