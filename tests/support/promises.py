@@ -9,6 +9,7 @@ PROMISES = {
         "test_sweep.test_types_orders_layouts_ranks",
         "test_sweep.test_maximum_shapes",
         "test_daf_fixtures.test_every_entry_through_the_mount",
+        "test_matlab.test_what_hdf5storage_writes",
         "api::every_number_of_every_demonstration_store_is_what_ndarray_npy_reads",
     ],
     "A mount never changes, locks or truncates a store, whatever is written into a checkout.": [

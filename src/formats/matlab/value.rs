@@ -13,7 +13,7 @@ const OBJECT: &str = "MATLAB_object_decode";
 pub(super) const NAMES: [&str; 4] = [CLASS, EMPTY, SPARSE, OBJECT];
 
 /// Characters of text that is made in memory; of more the code units are shown.
-pub(super) const MAX_TEXT: u64 = 1 << 23;
+pub(super) const MAX_TEXT: u64 = 1 << 20;
 
 /// A class of values that npyfs shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
