@@ -56,7 +56,7 @@ use crate::io::thread;
 pub use answer::{
     Answer, Attribute, ChunkTable, DataSource, Dataset, DatasetMap, Details, Dimension, Dimensions,
     DirectChunks, FilterInfo, GroupMember, GroupMembers, GroupScan, Maps, RawPart, Reference,
-    References, Resolved, ScannedMember, Slot, Targets, TextMeasure, Value,
+    References, Resolved, ScannedMember, SequenceArray, Slot, Targets, TextMeasure, Value,
 };
 pub use create::{
     Creator, NewAttribute, NewChunk, NewChunks, NewDataset, NewElement, NewGroup, NewLayout,

@@ -61,16 +61,40 @@ def not_shown(dataset):
         kind = kind.get_super()
     if isinstance(kind, h5py.h5t.TypeReferenceID):
         return "reference"
-    if isinstance(kind, h5py.h5t.TypeVlenID):
+    if isinstance(kind, h5py.h5t.TypeVlenID) and not shown_as_sequences(dataset):
         return "sequence"
     if isinstance(kind, h5py.h5t.TypeTimeID):
         return "time"
     return None
 
 
+def shown_as_sequences(dataset):
+    """Whether it is a dataset of sequences whose elements have a form of their own."""
+    kind = dataset.id.get_type()
+    if not isinstance(kind, h5py.h5t.TypeVlenID):
+        return False
+    base = kind.get_super()
+    if isinstance(base, h5py.h5t.TypeStringID):
+        return not base.is_variable_str() and base.get_cset() == h5py.h5t.CSET_ASCII
+    return not isinstance(base, (h5py.h5t.TypeVlenID, h5py.h5t.TypeReferenceID, h5py.h5t.TypeArrayID))
+
+
+def judge_sequences(shown, dataset):
+    rows = list(np.asarray(dataset[()], object).ravel()) if dataset.shape else [dataset[()]]
+    offsets, values = (np.load(os.path.join(shown, f"{member}.npy")) for member in ("offsets", "values"))
+    base = h5py.check_vlen_dtype(dataset.dtype)
+    joined = b"".join(np.asarray(row, base).tobytes() for row in rows)
+    # h5py 3.16 does not turn elements of the other byte order.
+    forms = [values.tobytes(), values.byteswap().tobytes()] if base.byteorder == ">" else [values.tobytes()]
+    same = values.dtype == base and joined in forms and offsets.tolist() == list(np.cumsum([0] + [len(row) for row in rows]))
+    return (None if same else f"sequences differ: {offsets[:9]}, {values[:9]}"), "sequences"
+
+
 def judge(mount, names, dataset):
     """What is wrong with one dataset, or None, and how it was judged."""
     shown = os.path.join(mount.path, *map(escaped, names)) + ".npy"
+    if dataset is not None and shown_as_sequences(dataset) and dataset.id.get_space().get_simple_extent_type() != h5py.h5s.NULL:
+        return judge_sequences(shown.removesuffix(".npy"), dataset)
     reason = not_shown(dataset) if dataset is not None else None
     if reason:
         info = mount.info("/".join(map(escaped, names[:-1])))

@@ -34,7 +34,7 @@ def mount(tmp_path_factory):
         odd = file.create_group("odd")
         odd.create_dataset("object_reference", data=np.array([file["plain"].ref], h5py.ref_dtype), dtype=h5py.ref_dtype)
         odd.create_dataset("region_reference", (2,), h5py.regionref_dtype)
-        odd.create_dataset("sequences", (2,), h5py.vlen_dtype("<i4"))
+        odd.create_dataset("sequences", (2,), h5py.vlen_dtype(h5py.ref_dtype))
         odd.create_dataset("null", data=h5py.Empty("<f4"))
         odd.create_dataset("compound_of_sequences", (2,), [("v", h5py.vlen_dtype("<i4"))])
         odd["named_type"] = np.dtype("<f8")  # a committed datatype is no array

@@ -47,12 +47,40 @@ impl Measured {
 
 /// Rows along the first dimension that make a block.
 pub fn rows(shape: &[u64]) -> u64 {
+    rows_of(shape, BLOCK_ELEMENTS)
+}
+
+fn rows_of(shape: &[u64], elements: u64) -> u64 {
     let row: u64 = shape
         .iter()
         .skip(1)
         .try_fold(1_u64, |n, &d| n.checked_mul(d))
         .unwrap_or(u64::MAX);
-    (BLOCK_ELEMENTS / row.max(1)).max(1)
+    (elements / row.max(1)).max(1)
+}
+
+/// Elements per block that sequences are measured and read in: they may be long.
+const BLOCK_SEQUENCES: u64 = 2048;
+
+/// Rows along the first dimension that make a block of sequences.
+pub fn sequence_rows(shape: &[u64]) -> u64 {
+    rows_of(shape, BLOCK_SEQUENCES)
+}
+
+/// Measures a dataset of sequences: the bytes of all up to the end of each block.
+pub fn measure_sequences(
+    store: &Arc<OpenStore>,
+    addr: u64,
+    shape: &[u64],
+) -> Result<Arc<Measured>> {
+    store.measured(addr, || {
+        let h5 = &store.context.h5;
+        stays_inside(store, &h5.map(&store.file, addr)?.source)?;
+        Ok(Measured {
+            measure: h5.measure_text(&store.file, addr, sequence_rows(shape))?,
+            ..Measured::default()
+        })
+    })
 }
 
 /// Measures a text dataset.

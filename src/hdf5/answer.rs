@@ -162,9 +162,20 @@ pub enum GroupMember {
         addr: u64,
         /// The reason, for people.
         reason: String,
+        /// Set for sequences of variable length, which a directory can show.
+        sequences: Option<Box<SequenceArray>>,
     },
     /// An object that could not be opened, with the reason.
     Damaged(String),
+}
+
+/// A dataset whose elements are sequences of variable length.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SequenceArray {
+    /// Type of the elements of the sequences.
+    pub dtype: DType,
+    /// Shape of the dataset.
+    pub shape: Vec<u64>,
 }
 
 /// A dataset as a listing has it.

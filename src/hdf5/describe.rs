@@ -11,7 +11,7 @@ use super::service::{OpenDataset, bounded};
 use super::types::{self, ElementType, TypeCache, TypeError};
 use super::{
     DataSource, Dataset, DatasetMap, Details, Dimensions, DirectChunks, FilterInfo, GroupMember,
-    GroupMembers, GroupPath, H5Error, RawPart, Resolved, dimensions, text,
+    GroupMembers, GroupPath, H5Error, RawPart, Resolved, SequenceArray, dimensions, text,
 };
 use crate::codec;
 use crate::codec::Pipeline;
@@ -77,16 +77,25 @@ pub(super) fn open_member(
         ObjectKind::Other => Ok(GroupMember::Unsupported {
             addr,
             reason: "named datatype: no data".into(),
+            sequences: None,
         }),
         ObjectKind::Dataset => match dataset(id, addr, outside, memo) {
             Ok(dataset) => Ok(match dataset.shape[..] {
                 [len] if dimensions::is_only_a_dimension(id) => {
                     let reason = format!("a netCDF dimension without a variable, of length {len}");
-                    GroupMember::Unsupported { addr, reason }
+                    GroupMember::Unsupported {
+                        addr,
+                        reason,
+                        sequences: None,
+                    }
                 }
                 _ => GroupMember::Dataset(dataset),
             }),
-            Err(TypeError::Unsupported(reason)) => Ok(GroupMember::Unsupported { addr, reason }),
+            Err(TypeError::Unsupported(reason)) => Ok(GroupMember::Unsupported {
+                addr,
+                reason,
+                sequences: sequences(id).ok().flatten().map(Box::new),
+            }),
             Err(TypeError::Failure(failure)) => Err(failure),
         },
     }
@@ -114,6 +123,15 @@ fn dataset(id: &Id, addr: u64, outside: bool, memo: &mut TypeCache) -> Result<Da
         shape,
         outside,
     })
+}
+
+/// Returns the form of a dataset of sequences; `None` for others, and where their elements have no `.npy` form.
+fn sequences(id: &Id) -> Result<Option<SequenceArray>, TypeError> {
+    let Some((dtype, _)) = types::sequence(&ffi::dataset_type(id)?)? else {
+        return Ok(None);
+    };
+    let extent = ffi::extent(&ffi::dataset_space(id)?)?;
+    Ok(extent.map(|(shape, _)| SequenceArray { dtype, shape }))
 }
 
 /// Returns the names of the files that hold the data, other than the dataset's own.

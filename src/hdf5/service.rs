@@ -61,6 +61,8 @@ pub(super) struct OpenDataset {
     pub element: ElementType,
     /// The type to read with; for text of variable length a pointer.
     pub mem_type: Id,
+    /// Its elements are sequences: the type to read the elements of these with. They count as text then.
+    pub sequence: Option<Id>,
     /// Bytes of an element that are gaps, and zeros whatever is stored there.
     gaps: Vec<Range<usize>>,
     /// Where the members of its file are.
@@ -424,7 +426,14 @@ impl ServedFile {
                 chunks::check_ends(&id, self.identity.size)?;
             }
             let stored = ffi::dataset_type(&id)?;
-            let element = text::of_dataset(&id, types::element(&stored)?)?;
+            let sequence = types::sequence(&stored)?.map(|(_, base)| base);
+            let element = match sequence {
+                Some(_) => ElementType::Text {
+                    fixed: None,
+                    utf8: false,
+                },
+                None => text::of_dataset(&id, types::element(&stored)?)?,
+            };
             let gaps = types::gaps(&stored);
             let mem_type = match &element {
                 ElementType::Fixed { dtype, convert, .. } => {
@@ -439,6 +448,7 @@ impl ServedFile {
                 id,
                 element,
                 mem_type,
+                sequence,
                 gaps,
                 layout: self.layout.clone(),
             });

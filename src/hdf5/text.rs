@@ -1,4 +1,5 @@
-//! Text datasets: the width of their elements, and the elements in the form that is asked for.
+//! Text datasets: the width of their elements, and the elements in the form that is asked for. Sequences of variable length
+//! are bytes to it.
 
 use super::ffi::{self, Class, Failure, Id};
 use super::service::{OpenDataset, bounded};
@@ -159,6 +160,12 @@ pub fn encode(text: &[u8], form: TextForm, out: &mut Vec<u8>) -> Result<(), H5Er
 
 /// Reads the elements of a block, without padding.
 fn read(dataset: &OpenDataset, start: &[u64], shape: &[u64]) -> Result<Vec<Vec<u8>>, H5Error> {
+    if let Some(base) = &dataset.sequence {
+        bounded(shape, ffi::SEQUENCE)?;
+        let sequences = ffi::read_sequences(&dataset.id, base, start, shape);
+        let sequences = sequences.map_err(|e| dataset.failed(e))?;
+        return Ok(sequences.iter().map(<[u8]>::to_vec).collect());
+    }
     match dataset.element {
         ElementType::Text {
             fixed: Some(size), ..

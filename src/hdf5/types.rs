@@ -101,6 +101,25 @@ pub(super) fn element(ty: &Id) -> Result<ElementType, TypeError> {
     }
 }
 
+/// Returns the type of the elements of sequences, and the type to read them with; `None` for a datatype of other elements.
+pub(super) fn sequence(ty: &Id) -> Result<Option<(DType, Id)>, TypeError> {
+    if ffi::class(ty) != Class::H5T_VLEN {
+        return Ok(None);
+    }
+    let stored = ffi::super_type(ty)?;
+    match element(&stored)? {
+        ElementType::Fixed {
+            dtype,
+            inner,
+            convert,
+        } if inner.is_empty() => {
+            let mem_type = memory_type(&dtype, convert, stored)?;
+            Ok(Some((dtype, mem_type)))
+        }
+        _ => unsupported("variable-length sequences of text or arrays"),
+    }
+}
+
 /// Returns the members of compounds in a datatype that `.npy` cannot hold; none if all of it is left out.
 pub(super) fn left_out(ty: &Id) -> Vec<OmittedMember> {
     with_dims(ty, 0).map_or(Vec::new(), |(shown, _)| shown.left_out)

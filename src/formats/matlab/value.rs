@@ -187,7 +187,7 @@ pub(super) fn judge(scanned: &ScannedMember) -> Result<(u64, Form), NotShown> {
                 empty(dataset, known).map_err(NotShown::LeftOut)?,
             )),
         },
-        GroupMember::Unsupported { addr, reason } if reason == REFERENCES => match known {
+        GroupMember::Unsupported { addr, reason, .. } if reason == REFERENCES => match known {
             None | Some(Class::Cell) => {
                 let is_field = known.is_none();
                 Ok((*addr, Form::Cells { is_field }))

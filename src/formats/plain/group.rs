@@ -1,19 +1,18 @@
 //! A group of an HDF5 file as a directory.
 
+mod datasets;
 mod links;
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value as Json, json};
 
-use super::array::ArrayFile;
 use super::kind::{Composite, GroupKind, GroupView, Kinds};
 use super::small::{BrokenFile, ValueFile};
-use super::text::TextDirectory;
+use crate::dataset::external;
 use crate::dataset::opened::OpenStore;
-use crate::dataset::{external, text};
 use crate::error::{Error, ErrorKind, Result};
-use crate::hdf5::{Attribute, Dataset, GroupMember, GroupMembers, GroupPath, Value};
+use crate::hdf5::{Attribute, GroupMember, GroupMembers, GroupPath, Value};
 use crate::io::file::Ownership;
 use crate::tree::info;
 use crate::tree::name::visible_with;
@@ -299,6 +298,11 @@ impl GroupDirectory {
             GroupMember::Dataset(dataset) => self.add_dataset(&self.store, name, dataset, to),
             GroupMember::Soft(target) => self.add_soft(name, &target, to),
             GroupMember::External { file, path } => self.add_external(name, &file, &path, to),
+            GroupMember::Unsupported {
+                addr,
+                sequences: Some(sequences),
+                ..
+            } => self.add_sequences(&self.store, name, addr, *sequences, to),
             GroupMember::Unsupported { reason, .. } => to.left_out.push((name.to_vec(), reason)),
             GroupMember::Damaged(why) => self.add_broken(name, Error::damaged(why), to),
         }
@@ -380,35 +384,6 @@ impl GroupDirectory {
             }
         }
         to.entries.push((visible, Node::Directory(directory)));
-    }
-
-    fn add_dataset(
-        &self,
-        store: &Arc<OpenStore>,
-        name: &[u8],
-        dataset: Dataset,
-        to: &mut GroupListing,
-    ) {
-        let file = Arc::new(ArrayFile {
-            store: store.clone(),
-            dataset,
-            group: self.group.clone(),
-            name: name.into(),
-            kind: to.kind,
-            size: OnceLock::new(),
-        });
-        match text::is_over_limit(store, &file.dataset) {
-            Ok(true) => {
-                let directory = Arc::new(TextDirectory { file });
-                to.entries
-                    .push((self.visible(name, ""), Node::Directory(directory)));
-            }
-            Err(e) if e.is_shortage() => to.shortage = Some(e),
-            // A text dataset that cannot be measured says so when it is opened.
-            Ok(false) | Err(_) => to
-                .entries
-                .push((self.visible(name, ".npy"), Node::File(file))),
-        }
     }
 
     /// Returns what the policy denies among the datasets here.

@@ -1,5 +1,5 @@
-//! Text that is too large for a fixed width: a directory with the bytes of all elements one after the other,
-//! and where each begins.
+//! Elements of variable length: a directory with what all of them hold one after the other, and where each begins. So
+//! text is shown that is too large for a fixed width, and sequences of numbers.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::array::ArrayFile;
 use crate::dataset::backing::Form;
 use crate::dataset::measured_blocks::MeasuredBlocks;
 use crate::dataset::opened::OpenStore;
-use crate::dataset::text::{Measured, measure, rows};
+use crate::dataset::text::{Measured, measure, measure_sequences, rows, sequence_rows};
 use crate::error::{Error, Result};
 use crate::hdf5::{Dataset, Sink, TextForm};
 use crate::io::content::{Concat, Content, InMemory};
@@ -17,21 +17,44 @@ use crate::io::file::Ownership;
 use crate::npy;
 use crate::npy::dtype::{DType, Kind, Order};
 use crate::tree::array::StoredArray;
-use crate::tree::{Directory, Listing, Node, VirtualFile};
+use crate::tree::{Directory, Listing, Node, VirtualFile, info};
 
-/// A directory `values.npy` (bytes, `|u1`) and `offsets.npy` (`<i8`, one more than elements) in place of
-/// one array.
+/// A directory `values.npy` (bytes, `|u1`, or the elements of sequences) and `offsets.npy` (`<i8`, one more than elements)
+/// in place of one array.
 pub struct TextDirectory {
-    /// The array.
-    pub file: Arc<ArrayFile>,
+    /// The array. One of sequences counts as text.
+    file: Arc<ArrayFile>,
+    /// Type of the elements of sequences; `None`: it is text.
+    sequences: Option<DType>,
 }
 
 impl TextDirectory {
+    /// Shows a dataset of text.
+    pub fn of_text(file: Arc<ArrayFile>) -> Self {
+        Self {
+            file,
+            sequences: None,
+        }
+    }
+
+    /// Shows a dataset of sequences.
+    pub fn of_sequences(file: ArrayFile, dtype: DType) -> Self {
+        Self {
+            file: Arc::new(file),
+            sequences: Some(dtype),
+        }
+    }
+
     fn part(&self, part: TextMember) -> Node {
-        Node::File(Arc::new(TextPart {
+        Node::File(Arc::new(self.text_part(part)))
+    }
+
+    fn text_part(&self, part: TextMember) -> TextPart {
+        TextPart {
             file: self.file.clone(),
+            sequences: self.sequences.clone(),
             part,
-        }))
+        }
     }
 }
 
@@ -47,10 +70,13 @@ impl Directory for TextDirectory {
                 (b"values.npy".to_vec(), self.part(TextMember::Values)),
             ],
             Vec::new(),
-            vec![format!(
-                "text of {} elements is larger than text_limit at a fixed width",
-                elements(&self.file.dataset)
-            )],
+            match self.sequences {
+                Some(_) => Vec::new(),
+                None => vec![format!(
+                    "text of {} elements is larger than text_limit at a fixed width",
+                    elements(&self.file.dataset)
+                )],
+            },
         )))
     }
 
@@ -59,7 +85,10 @@ impl Directory for TextDirectory {
     }
 
     fn array(self: Arc<Self>) -> Result<Option<Arc<dyn StoredArray>>> {
-        self.file.clone().array()
+        match self.sequences {
+            Some(_) => Ok(None),
+            None => self.file.clone().array(),
+        }
     }
 
     fn is_current(&self) -> bool {
@@ -67,9 +96,7 @@ impl Directory for TextDirectory {
     }
 
     fn info(&self) -> Result<Json> {
-        let mut info = self.file.info()?;
-        info["shown_as"] = json!("values and offsets: larger than text_limit at a fixed width");
-        Ok(info)
+        self.text_part(TextMember::Values).info()
     }
 }
 
@@ -94,19 +121,31 @@ impl TextMember {
 
 struct TextPart {
     file: Arc<ArrayFile>,
+    sequences: Option<DType>,
     part: TextMember,
 }
 
 impl TextPart {
     fn measured(&self) -> Result<Arc<Measured>> {
-        measure(&self.file.store, &self.file.dataset)
+        let (store, dataset) = (&self.file.store, &self.file.dataset);
+        match self.sequences {
+            Some(_) => measure_sequences(store, dataset.addr, &dataset.shape),
+            None => measure(store, dataset),
+        }
+    }
+
+    /// Returns the bytes of an element of the values, at least one.
+    fn unit(&self) -> u64 {
+        let size = self.sequences.as_ref().map_or(1, DType::size);
+        (size as u64).max(1)
     }
 
     fn header(&self, measured: &Measured) -> (Vec<u8>, u64) {
+        let bytes = || DType::scalar(Kind::Uint, 1, Order::None);
         let (dtype, len) = match self.part {
             TextMember::Values => (
-                DType::scalar(Kind::Uint, 1, Order::None),
-                measured.measure.ends.last().copied().unwrap_or(0),
+                self.sequences.clone().unwrap_or_else(bytes),
+                measured.measure.ends.last().copied().unwrap_or(0) / self.unit(),
             ),
             TextMember::Offsets => (DType::int(8), elements(&self.file.dataset) + 1),
         };
@@ -130,7 +169,7 @@ impl VirtualFile for TextPart {
         let (header, len) = self.header(&measured);
         Ok(Arc::new(Concat::new([
             Arc::new(InMemory(header)) as Arc<dyn Content>,
-            Arc::new(TextBytes::new(&self.file, measured, self.part, len)),
+            Arc::new(TextBytes::new(self, measured, len)),
         ])))
     }
 
@@ -143,7 +182,23 @@ impl VirtualFile for TextPart {
     }
 
     fn info(&self) -> Result<Json> {
-        self.file.info()
+        let Some(dtype) = &self.sequences else {
+            let mut info = self.file.info()?;
+            info["shown_as"] = json!("values and offsets: larger than text_limit at a fixed width");
+            return Ok(info);
+        };
+        let (store, dataset) = (&self.file.store, &self.file.dataset);
+        let mut map = serde_json::Map::new();
+        map.insert("kind".into(), json!(self.file.kind));
+        map.insert("file".into(), json!(store.file.path.to_string_lossy()));
+        map.insert("path".into(), json!(self.file.path()));
+        map.insert("dtype".into(), dtype.json());
+        map.insert("shape".into(), json!(dataset.shape));
+        let said = "values and offsets: sequences of variable length";
+        map.insert("shown_as".into(), json!(said));
+        let details = store.context.h5.describe(&store.file, dataset.addr)?;
+        info::details(&details, None, &mut map);
+        Ok(map.into())
     }
 }
 
@@ -152,6 +207,10 @@ struct TextBytes {
     file: Arc<ArrayFile>,
     measured: Arc<Measured>,
     part: TextMember,
+    /// Elements of a block along the first dimension.
+    rows: u64,
+    /// Bytes of an element of the values.
+    unit: u64,
     len: u64,
     blocks: MeasuredBlocks,
 }
@@ -168,7 +227,13 @@ fn shorter() -> Error {
 }
 
 impl TextBytes {
-    fn new(file: &Arc<ArrayFile>, measured: Arc<Measured>, part: TextMember, len: u64) -> Self {
+    fn new(of: &TextPart, measured: Arc<Measured>, len: u64) -> Self {
+        let (file, part) = (&of.file, of.part);
+        let shape = &file.dataset.shape;
+        let rows = match of.sequences {
+            Some(_) => sequence_rows(shape),
+            None => rows(shape),
+        };
         let ends = &measured.measure.ends;
         let largest = match part {
             TextMember::Values => {
@@ -179,7 +244,7 @@ impl TextBytes {
                     .map(|(end, at)| end.saturating_sub(*at));
                 lengths.max().unwrap_or(0)
             }
-            TextMember::Offsets => rows_and_row(&file.dataset).1.min(len),
+            TextMember::Offsets => block_bytes(shape, rows).min(len),
         };
         let (addr, form) = (file.dataset.addr, Form::Text(part.form()).number());
         Self {
@@ -187,6 +252,8 @@ impl TextBytes {
             file: file.clone(),
             measured,
             part,
+            rows,
+            unit: of.unit(),
             len,
         }
     }
@@ -217,7 +284,7 @@ impl TextBytes {
                 }
             }
             TextMember::Offsets => {
-                let (_, bytes) = rows_and_row(&self.file.dataset);
+                let bytes = block_bytes(&self.file.dataset.shape, self.rows);
                 let start = at - at % bytes;
                 // Behind the offsets of all elements comes the length of all values.
                 let len = bytes.min(self.len.saturating_sub(8).saturating_sub(start));
@@ -233,7 +300,7 @@ impl TextBytes {
         let store = &self.file.store;
         let mut shape = dataset.shape.clone();
         let mut start = vec![0; shape.len()];
-        let (rows, _) = rows_and_row(dataset);
+        let rows = self.rows;
         if let (Some(first), Some(count)) = (start.first_mut(), shape.first_mut()) {
             *first = block * rows;
             *count = rows.min(count.saturating_sub(*first));
@@ -244,7 +311,7 @@ impl TextBytes {
         if self.part == TextMember::Values {
             return Ok(h5.stream(&store.file, request, sink)?);
         }
-        let first = self.start_of(block);
+        let (first, unit) = (self.start_of(block) / self.unit, self.unit);
         let mut offset = first;
         let mut lengths_to_offsets = |at, part: &[u8]| {
             if at == 0 {
@@ -257,7 +324,7 @@ impl TextBytes {
             let mut offsets = Vec::with_capacity(part.len());
             for len in lengths {
                 offsets.extend_from_slice(&offset.to_le_bytes());
-                offset = offset.saturating_add(u64::from_le_bytes(*len));
+                offset = offset.saturating_add(u64::from_le_bytes(*len) / unit);
             }
             sink(at, &offsets)
         };
@@ -265,15 +332,13 @@ impl TextBytes {
     }
 }
 
-/// Rows of a block, and bytes of the offsets of its elements.
-fn rows_and_row(dataset: &Dataset) -> (u64, u64) {
-    let shape = &dataset.shape;
-    let rows = rows(shape);
+/// Returns the bytes of the offsets of a block of so many rows.
+fn block_bytes(shape: &[u64], rows: u64) -> u64 {
     let row = shape
         .iter()
         .skip(1)
         .fold(1_u64, |n, &d| n.saturating_mul(d));
-    (rows, rows.saturating_mul(row).saturating_mul(8).max(8))
+    rows.saturating_mul(row).saturating_mul(8).max(8)
 }
 
 impl Content for TextBytes {
@@ -288,7 +353,7 @@ impl Content for TextBytes {
             let left = buf.len() - done;
             let last = self.len.saturating_sub(8);
             if self.part == TextMember::Offsets && at >= last {
-                let total = self.measured.measure.ends.last().copied().unwrap_or(0);
+                let total = self.measured.measure.ends.last().copied().unwrap_or(0) / self.unit;
                 let total = total.to_le_bytes();
                 let rest = usize::try_from(at - last)
                     .ok()

@@ -1,5 +1,6 @@
 //! Sequences of variable length, as libhdf5 reads them: with a length and a pointer for each.
 
+use super::dataset::read_block;
 use super::vlen::reclaim;
 use super::*;
 
@@ -11,8 +12,8 @@ pub(crate) struct Sequences {
     element: usize,
 }
 
-/// Bytes of a length and a pointer.
-const PAIR: usize = 2 * size_of::<usize>();
+/// Bytes of a sequence in memory: a length and a pointer.
+pub(crate) const SEQUENCE: usize = 2 * size_of::<usize>();
 
 /// Makes the type of sequences with elements of a type.
 fn sequence_type(base: &Id) -> Result<Id> {
@@ -28,11 +29,23 @@ pub(crate) fn read_attribute_sequences(attr: &Id, base: &Id, elements: usize) ->
     Ok(sequences)
 }
 
+/// Reads a block of sequences, as `read_block` does.
+pub(crate) fn read_sequences(
+    dataset: &Id,
+    base: &Id,
+    start: &[u64],
+    shape: &[u64],
+) -> Result<Sequences> {
+    let mut sequences = Sequences::empty(base)?;
+    sequences.buf = read_block(dataset, &sequences.mem_type, start, shape, SEQUENCE)?;
+    Ok(sequences)
+}
+
 impl Sequences {
     fn empty(base: &Id) -> Result<Self> {
         let mem_type = sequence_type(base)?;
         let element = size(base);
-        if size(&mem_type) != PAIR || element == 0 {
+        if size(&mem_type) != SEQUENCE || element == 0 {
             return Err(Failure("impossible sequences".into()));
         }
         Ok(Self {
@@ -44,7 +57,7 @@ impl Sequences {
 
     /// Returns the bytes of each sequence, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.buf.chunks_exact(PAIR).map(|pair| {
+        self.buf.chunks_exact(SEQUENCE).map(|pair| {
             let (len, at) = pair.split_at(size_of::<usize>());
             let word = |bytes: &[u8]| {
                 bytes
@@ -65,7 +78,7 @@ impl Sequences {
 
 impl Drop for Sequences {
     fn drop(&mut self) {
-        let len = self.buf.len() / PAIR;
+        let len = self.buf.len() / SEQUENCE;
         // SAFETY: type, count and buffer are those of the read.
         unsafe { reclaim(&mut self.buf, len, &self.mem_type) }
     }

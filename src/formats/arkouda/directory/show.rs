@@ -178,7 +178,7 @@ impl ObjectDirectory {
         Some(match text::is_over_limit(&file.store, &file.dataset) {
             Ok(true) => (
                 self.visible(member.name(), ""),
-                Node::Directory(Arc::new(TextDirectory { file })),
+                Node::Directory(Arc::new(TextDirectory::of_text(file))),
             ),
             Ok(false) | Err(_) => (self.visible(member.name(), ".npy"), Node::File(file)),
         })

@@ -26,6 +26,9 @@ impl GroupDirectory {
                     _ => ".npy",
                 }
             }
+            Resolved::Member(GroupMember::Unsupported {
+                sequences: Some(_), ..
+            }) => "",
             Resolved::Member(GroupMember::Unsupported { reason, .. }) => {
                 let reason = format!("soft link to what is not shown: {reason}");
                 to.left_out.push((name.to_vec(), reason));
@@ -80,6 +83,11 @@ impl GroupDirectory {
                         }
                         self.add_dataset(&other, name, dataset, to);
                     }
+                    GroupMember::Unsupported {
+                        addr,
+                        sequences: Some(sequences),
+                        ..
+                    } => self.add_sequences(&other, name, addr, *sequences, to),
                     GroupMember::Unsupported { reason, .. } => {
                         to.left_out.push((name.to_vec(), reason))
                     }
