@@ -39,6 +39,12 @@ pub trait Base {
         Ok(None)
     }
 
+    /// Returns what the mount shows at own names from the root of the store on, the last with this suffix; without names the
+    /// root. Nothing where there is no store.
+    fn from_top(&self, _path: &[String], _suffix: &str) -> Result<Option<Node>> {
+        Ok(None)
+    }
+
     /// An empty scratch file.
     fn scratch(&self) -> Scratch;
 }

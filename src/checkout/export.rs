@@ -194,7 +194,11 @@ impl Export<'_> {
         let members = base.layout().into_iter().flat_map(|l| &l.members);
         readable.extend(members.filter(|m| m.inode.is_some()).map(path_of));
         let holders = self.formats.attribute_holders();
-        let holders = Holders(holders.map(|name| name.as_bytes().to_vec()).collect());
+        let lists = self.formats.member_lists();
+        let holders = Holders {
+            datasets: holders.map(|name| name.as_bytes().to_vec()).collect(),
+            lists: lists.map(|name| name.as_bytes().to_vec()).collect(),
+        };
         let mut editor = Editor::start(self.program, dir.path(), &readable, holders)?;
         let mut refused = self.change(&mut editor, &base, &part, &changes, progress)?;
         if base.layout().is_some() {

@@ -54,7 +54,11 @@ impl FileBuilder {
         let objects = Dir::alone(construction.scratch)?;
         let creator = Creator::worker(new.program, &objects.path_of_descriptor());
         let holders = formats.attribute_holders();
-        let holders = Holders(holders.map(|name| name.as_bytes().to_vec()).collect());
+        let lists = construction.formats.member_lists();
+        let holders = Holders {
+            datasets: holders.map(|name| name.as_bytes().to_vec()).collect(),
+            lists: lists.map(|name| name.as_bytes().to_vec()).collect(),
+        };
         let above = new.path.parent().unwrap_or(new.path);
         let readable = [construction.scratch.to_owned()];
         Ok(Self {

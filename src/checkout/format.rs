@@ -19,6 +19,7 @@ use crate::checkout::extent::Extent;
 use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hdf5::NewAttribute;
 use crate::tree::Directory;
 
 mod division;
@@ -119,6 +120,28 @@ pub trait Format: Send + Sync {
         false
     }
 
+    /// Returns true if a directory at these own names holds the members of one object, or a file with this suffix is one. The names
+    /// begin behind the uppermost directory of this format; `there`: what is there now.
+    fn is_object_at(
+        &self,
+        path: &[String],
+        _suffix: &str,
+        _there: Option<&dyn Directory>,
+    ) -> Result<bool> {
+        Ok(path.last().is_some_and(|name| self.is_composite(name)))
+    }
+
+    /// Returns the attributes of a new group.
+    fn group_marks(&self) -> Vec<NewAttribute> {
+        Vec::new()
+    }
+
+    /// Returns the name of an attribute of groups that lists members of the group by their names: new members come last, and those
+    /// that go leave it. `None`: there is none.
+    fn member_list(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Returns true if objects may be shown as directories.
     fn has_composites(&self) -> bool {
         false
@@ -159,6 +182,11 @@ pub trait Format: Send + Sync {
     /// Returns the reason why its stores are only read; `None`: they are written, too.
     fn only_read(&self) -> Option<&'static str> {
         None
+    }
+
+    /// Returns true if new stores of this format can be made.
+    fn is_made(&self) -> bool {
+        true
     }
 
     /// Refuses to write if its stores are only read, with EROFS.
@@ -337,7 +365,7 @@ pub fn plan(format: &dyn Format, base: &dyn Base, key: &ObjectKey, parts: &[Part
 /// Returns a file with an empty group.
 pub fn group(format: &dyn Format, key: &ObjectKey) -> NewFile {
     let mut new = NewFile::default();
-    new.mark(key.path(), Vec::new());
+    new.mark(key.path(), format.group_marks());
     format.mark_file(&mut new);
     new
 }

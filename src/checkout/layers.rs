@@ -161,7 +161,12 @@ impl LayerTarget {
         let dir = self.directory(&above)?;
         let format = self.format_for(dir.as_deref(), &above, key.name())?;
         let is_begun = format.name() != self.format(dir.as_deref())?.name();
-        let base = Group { target: self, dir };
+        let store = above[..above.len().saturating_sub(key.group().len())].to_vec();
+        let base = Group {
+            target: self,
+            dir,
+            store,
+        };
         Ok(match format::plan(&**format, &base, &key, parts)? {
             Plan::Incomplete(missing) => Planned::Incomplete(missing),
             Plan::Complete(mut new) => {
@@ -244,9 +249,9 @@ impl Target for LayerTarget {
         };
         let mut names = above.to_vec();
         names.push(stem.to_vec());
-        let inside = match self.composite(depth, above)? {
+        let inside = match self.composite(depth, above, "")? {
             Some(top) => top,
-            None if suffix == ".npz" && self.composite(depth, &names)?.is_none() => {
+            None if suffix == ".npz" && self.composite(depth, &names, suffix)?.is_none() => {
                 return Ok(Role::Scratch);
             }
             None => names.len(),
@@ -306,7 +311,13 @@ impl Target for LayerTarget {
         self.check_unused(&key, &above)?;
         let dir = self.directory(&above)?;
         let format = self.format(dir.as_deref())?;
-        format.deletion(&Group { target: self, dir }, &key, &place.member)
+        let store = above[..above.len().saturating_sub(key.group().len())].to_vec();
+        let base = Group {
+            target: self,
+            dir,
+            store,
+        };
+        format.deletion(&base, &key, &place.member)
     }
 
     fn remove(&self, object: &str) -> Result<()> {
@@ -349,7 +360,7 @@ impl Target for LayerTarget {
         };
         self.check_writable(above, depth)?;
         self.check_names(&path[depth..], "")?;
-        if self.composite(depth, path)?.is_some() {
+        if self.composite(depth, path, "")?.is_some() {
             return Ok(Made::Scratch);
         }
         let object = self.view.key(path)?;

@@ -89,6 +89,8 @@ pub struct Publication<'a> {
     pub published: &'a Published,
     /// The checkout, if one is named.
     pub checkout: Option<&'a str>,
+    /// The names of attributes in which a group lists members.
+    pub lists: Vec<&'static str>,
     /// The new file.
     pub out: &'a Path,
     /// The program that becomes a worker.
@@ -179,6 +181,11 @@ impl Publication<'_> {
             files: std::mem::take(&mut links.files),
             joined: self.joined.clone(),
             changes,
+            lists: self
+                .lists
+                .iter()
+                .map(|name| name.as_bytes().to_vec())
+                .collect(),
             about: serde_json::to_string(&note).map_err(|e| Error::damaged(e.to_string()))?,
         };
         // The worker may write in this directory only.

@@ -12,6 +12,7 @@ mod axis;
 mod directory;
 mod fits;
 mod laid_axes;
+mod member_list;
 mod object;
 mod said;
 

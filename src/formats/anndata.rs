@@ -4,9 +4,13 @@
 //! categorical its labels; where the parts do not fit each other or the axes, these are left out with the reason.
 //! Source: anndata 0.12, `docs/fileformat-prose`; mudata 0.3.
 
+mod check;
+mod demo;
+mod encode;
 pub mod format;
 mod labels;
 mod marks;
+mod place;
 
 use std::sync::Arc;
 
@@ -241,11 +245,7 @@ impl Frame {
 
     /// Says in `info` what the table is, and what does not fit it.
     fn describe(&self, element: &Element, view: &mut GroupView, notes: &mut Vec<String>) {
-        view.info = vec![
-            ("index", json!(self.index)),
-            ("rows", json!(self.rows)),
-            ("columns", json!(self.columns)),
-        ];
+        view.info = vec![("index", json!(self.index)), ("rows", json!(self.rows))];
         for name in &self.columns {
             if element.member(name).is_none() {
                 notes.push(format!("column-order has {name}, which is not there"));

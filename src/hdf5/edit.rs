@@ -5,6 +5,7 @@
 
 mod client;
 mod join;
+pub(super) mod lists;
 mod rewrite;
 
 use std::ffi::OsStr;
@@ -40,10 +41,15 @@ const WORKPLACE: &[u8] = b"npyfs_export";
 /// Names from the root group to an object.
 pub type ObjectPath = Vec<Vec<u8>>;
 
-/// The own names of datasets whose attributes are objects of the group that they lie in: an object that a path names may be
-/// such an attribute.
+/// What attributes mean to the formats.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Holders(pub Vec<Vec<u8>>);
+pub struct Holders {
+    /// The own names of datasets whose attributes are objects of the group that they lie in: an object that a path names may be
+    /// such an attribute.
+    pub datasets: Vec<Vec<u8>>,
+    /// The names of attributes in which a group lists members.
+    pub lists: Vec<Vec<u8>>,
+}
 
 /// A file that is copied from: its path, and its device and inode, as the path may lead elsewhere by the time it is
 /// opened.
@@ -256,17 +262,26 @@ pub(super) fn apply(
     holders: &Holders,
 ) -> Result<Result<(), String>, Failure> {
     match step {
-        EditStep::Remove { path } => remove(target, path, holders).map(Ok),
+        EditStep::Remove { path } => {
+            remove_object(target, path, holders)?;
+            lists::remove(target, path, holders).map(Ok)
+        }
         EditStep::Copy { from, path, time } => {
             let source = match from.open() {
                 Ok(source) => source,
                 Err(e) => return Ok(Err(e.0)),
             };
             if ffi::exists(&source, path)? {
-                remove(target, path, holders)?;
+                let is_new = !ffi::exists(target, path)?;
+                remove_object(target, path, holders)?;
                 ffi::copy_object(&source, path, target, path)?;
+                if is_new {
+                    lists::add(target, path, holders)?;
+                }
                 // Its attributes are objects, and so would this be.
-                let is_holder = path.last().is_some_and(|name| holders.0.contains(name));
+                let is_holder = path
+                    .last()
+                    .is_some_and(|name| holders.datasets.contains(name));
                 return match time {
                     Some(time) if !is_holder => {
                         ffi::set_int_attribute(&ffi::open_at(target, path)?, TIME, *time).map(Ok)
@@ -282,7 +297,7 @@ pub(super) fn apply(
                 let missing = String::from_utf8_lossy(&missing);
                 return Ok(Err(format!("there is no {missing} that would hold it")));
             }
-            remove(target, path, holders)?;
+            remove_object(target, path, holders)?;
             if ffi::attribute_bytes(&held.holder, held.name)? > MAX_SMALL_ATTRIBUTE {
                 make_room(target, &held.at)?;
             }
@@ -297,7 +312,10 @@ pub(super) fn apply(
         EditStep::Join { like, path, pieces } => join::join(target, like, path, pieces),
         EditStep::Time { path, time } => {
             // The attributes of a holder are objects, and so would this be.
-            if path.last().is_some_and(|name| holders.0.contains(name)) {
+            if path
+                .last()
+                .is_some_and(|name| holders.datasets.contains(name))
+            {
                 return Ok(Ok(()));
             }
             match own_object(target, path)? {
@@ -375,7 +393,7 @@ fn own_object(file: &Id, path: &ObjectPath) -> Result<Option<Id>, Failure> {
     Ok(Some(object))
 }
 
-fn remove(target: &Id, path: &ObjectPath, holders: &Holders) -> Result<(), Failure> {
+fn remove_object(target: &Id, path: &ObjectPath, holders: &Holders) -> Result<(), Failure> {
     if ffi::exists(target, path)? {
         return ffi::unlink(target, path);
     }
@@ -403,7 +421,7 @@ fn held_object<'a>(
     let Some((name, group)) = path.split_last() else {
         return Ok(None);
     };
-    for own in &holders.0 {
+    for own in &holders.datasets {
         let at = [group, std::slice::from_ref(own)].concat();
         if !ffi::exists(file, &at)? {
             continue;

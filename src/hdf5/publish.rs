@@ -14,6 +14,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::edit::lists::change_list;
 use super::edit::{EditStep, MAX_SMALL_ATTRIBUTE, ObjectPath, SourceFile};
 use super::ffi::{self, Failure, Id, ObjectKind, RawLink};
 use super::{Answer, H5Error};
@@ -35,6 +36,8 @@ pub struct NewPublication {
     pub joined: Option<Vec<EditStep>>,
     /// What the layers say of objects, by path. What stands at a path hides what the store has there and below.
     pub changes: Vec<(ObjectPath, PublishedChange)>,
+    /// The names of attributes in which a group lists members.
+    pub lists: Vec<Vec<u8>>,
     /// What the attribute [`PUBLISHED`] says beside the files that are linked to: a JSON object.
     pub about: String,
 }
@@ -288,6 +291,7 @@ impl<'a> Maker<'a> {
                 }
                 links
             };
+            self.relist(&group.path, &links, group.changes)?;
             for (name, link) in links {
                 let said = changes.and_then(|changes| changes.get(name.as_slice()));
                 if said.is_some_and(|said| said.own.is_some()) {
@@ -311,6 +315,36 @@ impl<'a> Maker<'a> {
                 }),
                 // What is in it was stored after it had gone.
                 Some(PublishedChange::Deleted) | None => self.group(path, None, Some(said))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the lists of the members of a group that had some links: what is new comes last, and what is gone leaves them.
+    fn relist(
+        &self,
+        path: &ObjectPath,
+        had: &[(Vec<u8>, RawLink)],
+        changes: Option<&'a Changes<'a>>,
+    ) -> Result<(), Failure> {
+        let Some(changes) = changes.filter(|_| !self.new.lists.is_empty()) else {
+            return Ok(());
+        };
+        let group = ffi::open_at(&self.target, path)?;
+        for attribute in &self.new.lists {
+            for (name, said) in &changes.below {
+                let is_new = !had.iter().any(|(had, _)| had == name);
+                match said.own {
+                    Some(PublishedChange::Stored(_)) if is_new => {
+                        change_list(&group, attribute, name, &|list, name| list.push(name))?;
+                    }
+                    Some(PublishedChange::Deleted) => {
+                        let gone =
+                            |list: &mut Vec<String>, name| list.retain(|known| *known != name);
+                        change_list(&group, attribute, name, &gone)?;
+                    }
+                    Some(PublishedChange::Stored(_)) | None => {}
+                }
             }
         }
         Ok(())

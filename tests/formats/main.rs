@@ -54,6 +54,18 @@ fn daf() {
 }
 
 #[test]
+fn anndata() {
+    check(
+        |dir| demo(dir, "anndata"),
+        &[
+            ("obs/n_genes.npy", "obs/genes.npy"),
+            ("X.npz", "layers/counts.npz"),
+            ("obsm/X_umap.npy", "obsm/X_again.npy"),
+        ],
+    );
+}
+
+#[test]
 fn arkouda() {
     check(
         |dir| demo(dir, "arkouda"),

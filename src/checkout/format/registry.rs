@@ -33,9 +33,10 @@ impl Registry {
         self.0.iter()
     }
 
-    /// Returns the formats whose stores can be written, in their order.
-    pub fn written(&self) -> impl DoubleEndedIterator<Item = &Arc<dyn Format>> {
-        self.iter().filter(|format| format.only_read().is_none())
+    /// Returns the formats of which new stores are made, in their order.
+    pub fn made(&self) -> impl DoubleEndedIterator<Item = &Arc<dyn Format>> {
+        let is_made = |format: &&Arc<dyn Format>| format.only_read().is_none() && format.is_made();
+        self.iter().filter(is_made)
     }
 
     /// The format that takes what no other takes.
@@ -102,6 +103,11 @@ impl Registry {
     /// Returns the own names of the datasets whose attributes are objects in stores of any format.
     pub fn attribute_holders(&self) -> impl Iterator<Item = &'static str> {
         self.iter().filter_map(|format| format.attribute_holder())
+    }
+
+    /// Returns the names of the attributes of groups that list members in stores of any format.
+    pub fn member_lists(&self) -> impl Iterator<Item = &'static str> {
+        self.iter().filter_map(|format| format.member_list())
     }
 
     /// Returns the format of an empty store with a name: the one that `kind` leaves, or else the one that it ends in; `None`: stores

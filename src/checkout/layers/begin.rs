@@ -74,7 +74,11 @@ impl LayerTarget {
             let why = "a file of this name is one of several that are a store";
             return Err(refused(libc::EINVAL, why));
         }
-        let mut new = format.begin(&Group { target: self, dir })?;
+        let mut new = format.begin(&Group {
+            target: self,
+            dir,
+            store: path.to_vec(),
+        })?;
         new.begins = Some(format.name());
         let key = self.view.key(path)?;
         let _showing = self.layer.showing([key.clone()]);

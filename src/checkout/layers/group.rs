@@ -19,6 +19,33 @@ use crate::tree::{Directory, Node};
 pub(super) struct Group<'a> {
     pub target: &'a LayerTarget,
     pub dir: Option<Arc<dyn Directory>>,
+    /// The path of its store in the mount.
+    pub store: Vec<Vec<u8>>,
+}
+
+impl Group<'_> {
+    /// Returns what is shown at own names from a directory on.
+    fn find(
+        &self,
+        from: Option<Arc<dyn Directory>>,
+        path: &[String],
+        suffix: &str,
+    ) -> Result<Option<Node>> {
+        let sep = self.target.context.options.sep;
+        let Some(mut dir) = from else {
+            return Ok(None);
+        };
+        let Some((last, above)) = path.split_last() else {
+            return Ok(Some(Node::Directory(dir)));
+        };
+        for name in above {
+            match dir.lookup(&visible_with(name.as_bytes(), "", sep))? {
+                Some(Node::Directory(below)) => dir = below,
+                _ => return Ok(None),
+            }
+        }
+        dir.lookup(&visible_with(last.as_bytes(), suffix, sep))
+    }
 }
 
 impl Base for Group<'_> {
@@ -35,20 +62,14 @@ impl Base for Group<'_> {
     }
 
     fn node(&self, path: &[String], suffix: &str) -> Result<Option<Node>> {
-        let sep = self.target.context.options.sep;
-        let Some((last, above)) = path.split_last() else {
-            return Ok(None);
-        };
-        let Some(mut dir) = self.dir.clone() else {
-            return Ok(None);
-        };
-        for name in above {
-            match dir.lookup(&visible_with(name.as_bytes(), "", sep))? {
-                Some(Node::Directory(below)) => dir = below,
-                _ => return Ok(None),
-            }
+        match path {
+            [] => Ok(None),
+            path => self.find(self.dir.clone(), path, suffix),
         }
-        dir.lookup(&visible_with(last.as_bytes(), suffix, sep))
+    }
+
+    fn from_top(&self, path: &[String], suffix: &str) -> Result<Option<Node>> {
+        self.find(self.target.directory(&self.store)?, path, suffix)
     }
 
     fn scratch(&self) -> Scratch {

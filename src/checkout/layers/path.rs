@@ -56,23 +56,40 @@ impl LayerTarget {
     }
 
     /// Returns how many names of a path lead to the directory of parts that it is in, or that it is; `None` if an
-    /// object of that path is one file, or a group.
-    pub(super) fn composite(&self, depth: usize, path: &PathNames) -> Result<Option<usize>> {
+    /// object of that path is one file, or a group. `suffix`: that of a file of this path.
+    pub(super) fn composite(
+        &self,
+        depth: usize,
+        path: &PathNames,
+        suffix: &str,
+    ) -> Result<Option<usize>> {
         let (store, inside) = path.split_at(depth.min(path.len()));
         if inside.is_empty() {
             return Ok(None);
         }
         let mut dir = self.directory(store)?;
+        // The format of the directory that a name is in, and the names behind the uppermost directory of that format.
+        let mut behind: (&str, Vec<String>) = ("", Vec::new());
         for (at, shown) in inside.iter().enumerate() {
             let name = self.view.key_name(shown);
-            if let Ok(name) = std::str::from_utf8(&name)
-                && self
-                    .format_for(dir.as_deref(), &path[..depth + at], name)?
-                    .is_composite(name)
-            {
-                return Ok(Some(depth + at + 1));
+            let there = match &dir {
+                Some(dir) => below(&**dir, shown)?,
+                None => None,
+            };
+            if let Ok(name) = std::str::from_utf8(&name) {
+                let format = self.format_for(dir.as_deref(), &path[..depth + at], name)?;
+                if format.name() != behind.0 {
+                    behind = (format.name(), Vec::new());
+                }
+                behind
+                    .1
+                    .push(String::from_utf8_lossy(&name::unescape(name.as_bytes())).into_owned());
+                let suffix = if at + 1 == inside.len() { suffix } else { "" };
+                if format.is_object_at(&behind.1, suffix, there.as_deref())? {
+                    return Ok(Some(depth + at + 1));
+                }
             }
-            dir = dir.map_or(Ok(None), |dir| below(&*dir, shown))?;
+            dir = there;
         }
         // Text that is too long for a fixed width is shown as a directory.
         Ok(dir.is_some_and(|dir| dir.is_object()).then_some(path.len()))

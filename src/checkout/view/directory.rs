@@ -7,11 +7,13 @@ use std::time::SystemTime;
 use serde_json::{Value as Json, json};
 
 use super::said::{Origin, Said};
-use super::{View, join, stem};
+use super::{View, join, member_list, stem};
 use crate::error::{Result, retry_stale};
 use crate::hdf5::Attribute;
 use crate::io::file::Ownership;
 use crate::tree::array::StoredArray;
+use crate::tree::info;
+use crate::tree::name::unescape;
 use crate::tree::{Directory, Listing, Node, StoreHandle};
 
 /// A directory at one path.
@@ -153,6 +155,31 @@ impl ViewDirectory {
         Ok(implied.then(|| self.directory(whole, None, None)))
     }
 
+    /// Changes the list of members in an attribute as an export does: what is new comes last, in the order of keys, and what is gone
+    /// leaves it.
+    fn relist(&self, list: &mut Attribute, keys: &BTreeMap<Vec<u8>, Said>) -> Result<()> {
+        let Some(mut names) = member_list::names(list) else {
+            return Ok(());
+        };
+        let listing = self.listing()?;
+        let there: BTreeSet<Vec<u8>> = listing
+            .iter()
+            .map(|(name, node)| self.key_of(&name, &node))
+            .collect();
+        for (key, said) in keys {
+            let name = String::from_utf8_lossy(&unescape(super::split(key).1)).into_owned();
+            match said {
+                Said::Deleted => names.retain(|known| *known != name),
+                Said::Object(_) if !there.contains(key) && !names.contains(&name) => {
+                    names.push(name);
+                }
+                Said::Object(_) | Said::Uncovered(_) => {}
+            }
+        }
+        list.value = Ok(member_list::value(&names));
+        Ok(())
+    }
+
     fn changed(&self) -> Option<SystemTime> {
         self.view.objects().times.get(&self.key).copied()
     }
@@ -255,10 +282,13 @@ impl Directory for ViewDirectory {
     }
 
     fn info(&self) -> Result<Json> {
-        let info = match &self.below {
+        let mut info = match &self.below {
             Some(below) => below.info()?,
             None => json!({ "kind": "directory" }),
         };
+        if info.get("attributes").is_some() {
+            info["attributes"] = info::attributes(&self.attributes()?);
+        }
         Ok(match &self.origin {
             Some(origin) => origin.report(info),
             None => info,
@@ -266,10 +296,21 @@ impl Directory for ViewDirectory {
     }
 
     fn attributes(&self) -> Result<Vec<Attribute>> {
-        match &self.below {
-            Some(below) => below.attributes(),
-            None => Ok(Vec::new()),
+        let Some(below) = &self.below else {
+            return Ok(Vec::new());
+        };
+        let mut attributes = below.attributes()?;
+        let keys = self.keys();
+        if keys.is_empty() {
+            return Ok(attributes);
         }
+        for list in self.view.formats().member_lists() {
+            let mut found = attributes.iter_mut();
+            if let Some(list) = found.find(|a| a.name == list.as_bytes()) {
+                self.relist(list, &keys)?;
+            }
+        }
+        Ok(attributes)
     }
 
     fn array(self: Arc<Self>) -> Result<Option<Arc<dyn StoredArray>>> {

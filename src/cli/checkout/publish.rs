@@ -71,6 +71,7 @@ pub(super) fn publish(
         stored_as: &store.stored_as,
         published: &published,
         checkout: name,
+        lists: formats::registry().member_lists().collect(),
         out,
         program: program(),
     }

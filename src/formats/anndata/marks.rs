@@ -7,20 +7,24 @@ use crate::hdf5::{Attribute, Value};
 use crate::npy::dtype::{DType, Kind, Order};
 
 pub(super) const TYPE: &str = "encoding-type";
-#[expect(dead_code, reason = "for writing")]
 pub(super) const VERSION: &str = "encoding-version";
 /// The name of the column that holds the names of the rows.
 pub(super) const INDEX: &str = "_index";
 /// The names of the columns, in their order.
 pub(super) const COLUMNS: &str = "column-order";
 pub(super) const SHAPE: &str = "shape";
-#[expect(dead_code, reason = "for writing")]
 pub(super) const ORDERED: &str = "ordered";
 const OLD_FORMAT: &str = "h5sparse_format";
 const OLD_SHAPE: &str = "h5sparse_shape";
 
 /// All attributes that are asked for.
 pub(super) const NAMES: [&str; 6] = [TYPE, INDEX, COLUMNS, SHAPE, OLD_FORMAT, OLD_SHAPE];
+
+/// Returns whether an attribute says how an element is encoded, and nothing to others.
+pub(super) fn is_mark(name: &[u8]) -> bool {
+    let all = NAMES.iter().chain(&[VERSION, ORDERED]);
+    all.into_iter().any(|mark| mark.as_bytes() == name)
+}
 
 /// The attributes of an object.
 #[derive(Clone, Copy)]
