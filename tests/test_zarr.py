@@ -1,5 +1,6 @@
 """The Zarr view: groups, arrays, chunk files and names. Judges: zarr-python for the metadata, h5py for the values."""
 
+import errno
 import json
 import os
 
@@ -9,6 +10,7 @@ import pytest
 import zarr
 
 from support.mount import Mount
+from support.mount import until as wait
 
 pytestmark = pytest.mark.fast
 
@@ -50,6 +52,12 @@ def write_mixed(path):
         below.attrs["key"] = "value"
         below["x"] = np.arange(3)
         below["50%41 #.npy"] = np.arange(2)
+
+
+def until(make, fits):
+    """What is made as soon as it fits: the kernel may know a name for a second."""
+    wait(lambda: fits(make()), "the new version")
+    return make()
 
 
 def members(group):
@@ -218,17 +226,9 @@ def test_a_store_that_changes_is_shown_as_it_is(tmp_path):
         root = m / ".npyfs/zarr"
         for value in [1, 2, 3]:
             write(value)
-            # The kernel may know a name for a second.
             group = until(lambda: zarr.open_group(root, mode="r"), lambda group: group.attrs["version"] == value)
             assert (group["x"][...] == value).all()
             assert set(group.array_keys()) == {"x", f"only{value}"}
-
-
-def until(make, fits):
-    from support.mount import until as wait
-
-    wait(lambda: fits(make()), "the new version")
-    return make()
 
 
 def test_a_checkout_is_shown_as_it_is_now(tmp_path):
@@ -269,7 +269,6 @@ def test_a_chunk_that_cannot_be_decoded_fails_and_no_other(tmp_path):
     with h5py.File(store, "w") as file:
         data = file.create_dataset("x", data=np.arange(40_000.0), chunks=(1000,), compression="gzip")
         at = data.id.get_chunk_info(3)
-        data = file.create_dataset("unknown", data=np.arange(100), chunks=(50,))
     with open(store, "r+b") as file:
         file.seek(at.byte_offset)
         file.write(b"\xff" * at.size)
@@ -282,3 +281,24 @@ def test_a_chunk_that_cannot_be_decoded_fails_and_no_other(tmp_path):
             assert (root / f"{i}").read_bytes() == want.tobytes()
         # The name of the chunk file is in the log.
         assert "zarr/x/3" in (m / ".npyfs/errors.log").read_text()
+
+
+def test_a_filter_that_nobody_knows_costs_only_the_chunks(tmp_path):
+    store = tmp_path / "unknown.h5"
+    with h5py.File(store, "w") as file:
+        file["x"] = np.arange(3)
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((50,))
+        plist.set_filter(40_123, h5py.h5z.FLAG_OPTIONAL)
+        space = h5py.h5s.create_simple((100,))
+        dataset = h5py.h5d.create(file.id, b"unknown", h5py.h5t.STD_I32LE, space, plist)
+        dataset.write_direct_chunk((0,), b"whatever", 0)
+    with Mount(store) as m:
+        root = m / ".npyfs/zarr"
+        group = zarr.open_group(root, mode="r")
+        assert group["unknown"].shape == (100,) and np.array_equal(group["x"][...], np.arange(3))
+        with pytest.raises(OSError) as caught:
+            (root / "unknown/0").read_bytes()
+        assert caught.value.errno == errno.EIO
+        report = json.loads((m / ".npyfs/info.zarr/unknown.json").read_text())
+        assert [one["available"] for one in report["filters"]] == [False]

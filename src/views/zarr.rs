@@ -49,3 +49,6 @@ struct View {
     version: Version,
     context: Arc<Context>,
 }
+
+#[cfg(test)]
+mod tests;

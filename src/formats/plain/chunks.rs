@@ -208,9 +208,9 @@ impl StoredArray for ChunkedArray {
                 let number = both.fold(0_u64, |n, (i, count)| {
                     n.saturating_mul(*count).saturating_add(*i)
                 });
-                let all = product(&of.chunk).ok_or_else(too_large)?;
                 let bounds = (start, count);
-                return text_chunk::open(&self.0.store, &self.0.dataset, bounds, (number, all));
+                let chunk = (number, &of.chunk[..]);
+                return text_chunk::open(&self.0.store, &self.0.dataset, bounds, chunk);
             }
         };
         if self.0.own_chunk(&of.details).is_none() {

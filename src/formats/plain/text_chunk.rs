@@ -52,14 +52,16 @@ pub(super) fn measure(
     len_of(&lengths(store, dataset, start, count)?, all)
 }
 
-/// Opens chunk `number`, of `all` texts, of which those of a block are in the array.
+/// Opens chunk `number`, of a shape, of which a block is in the array.
 pub(super) fn open(
     store: &Arc<OpenStore>,
     dataset: &Dataset,
     bounds: (Vec<u64>, Vec<u64>),
-    (number, all): (u64, u64),
+    (number, chunk): (u64, &[u64]),
 ) -> Result<Arc<dyn Content>> {
     let lengths = lengths(store, dataset, &bounds.0, &bounds.1)?;
+    let all = chunk.iter().try_fold(1_u64, |n, &d| n.checked_mul(d));
+    let all = all.ok_or_else(too_large)?;
     Ok(Arc::new(TextChunk {
         len: len_of(&lengths, all)?,
         store: store.clone(),
@@ -67,7 +69,7 @@ pub(super) fn open(
         bounds,
         lengths,
         number,
-        all,
+        chunk: chunk.to_vec(),
     }))
 }
 
@@ -78,7 +80,8 @@ struct TextChunk {
     bounds: (Vec<u64>, Vec<u64>),
     lengths: Vec<u32>,
     number: u64,
-    all: u64,
+    /// Its shape.
+    chunk: Vec<u64>,
     len: u64,
 }
 
@@ -110,14 +113,19 @@ impl TextChunk {
         if std::str::from_utf8(&values).is_err() {
             return Err(Error::damaged("text that is not UTF-8"));
         }
-        write(&values, &self.lengths, self.all, out)
+        write(&values, &self.lengths, (count, &self.chunk), out)
             .ok_or_else(|| Error::damaged("text of other lengths than it had"))
     }
 }
 
-/// Writes texts, one after the other in `values`, with their lengths in front; behind them come empty ones, `all` together. `None` if
-/// that does not fill `out` exactly.
-fn write(values: &[u8], lengths: &[u32], all: u64, out: &mut [u8]) -> Option<()> {
+/// Writes the texts of a block, one after the other in `values`, with their lengths in front, as those of the chunk at whose start the
+/// block is: `count` and `chunk` are the shapes. Behind the block texts are empty. `None` if that does not fill `out` exactly.
+fn write(
+    values: &[u8],
+    lengths: &[u32],
+    (count, chunk): (&[u64], &[u64]),
+    out: &mut [u8],
+) -> Option<()> {
     let (mut values, mut out) = (values, out);
     let mut put = |bytes: &[u8]| {
         let (now, rest) = std::mem::take(&mut out).split_at_mut_checked(bytes.len())?;
@@ -125,17 +133,26 @@ fn write(values: &[u8], lengths: &[u32], all: u64, out: &mut [u8]) -> Option<()>
         out = rest;
         Some(())
     };
+    let all = chunk.iter().try_fold(1_u64, |n, &d| n.checked_mul(d))?;
     put(&u32::try_from(all).ok()?.to_le_bytes())?;
-    for &len in lengths {
+    let mut lengths = lengths.iter();
+    let mut index = vec![0; chunk.len()];
+    for _ in 0..all {
+        let is_in = index.iter().zip(count).all(|(at, n)| at < n);
+        let len = if is_in { *lengths.next()? } else { 0 };
         let (text, rest) = values.split_at_checked(usize::try_from(len).ok()?)?;
         values = rest;
         put(&len.to_le_bytes())?;
         put(text)?;
+        for (at, n) in index.iter_mut().zip(chunk).rev() {
+            *at += 1;
+            if *at < *n {
+                break;
+            }
+            *at = 0;
+        }
     }
-    for _ in lengths.len() as u64..all {
-        put(&0_u32.to_le_bytes())?;
-    }
-    (out.is_empty() && values.is_empty()).then_some(())
+    (out.is_empty() && values.is_empty() && lengths.len() == 0).then_some(())
 }
 
 impl Content for TextChunk {
@@ -168,13 +185,20 @@ mod tests {
         let lengths = [2, 0, 1];
         assert_eq!(len_of(&lengths, 4).unwrap(), 23);
         let mut out = [7; 23];
-        write(b"abc", &lengths, 4, &mut out).unwrap();
+        let shapes = (&[3][..], &[4][..]);
+        write(b"abc", &lengths, shapes, &mut out).unwrap();
         let wanted = b"\x04\0\0\0\x02\0\0\0ab\0\0\0\0\x01\0\0\0c\0\0\0\0";
         assert_eq!(&out, wanted);
-        assert!(write(b"abcd", &lengths, 4, &mut out).is_none());
-        assert!(write(b"ab", &lengths, 4, &mut out).is_none());
-        assert!(write(b"abc", &lengths, 4, &mut [0; 24]).is_none());
-        assert!(write(b"abc", &lengths, 4, &mut [0; 22]).is_none());
+        assert!(write(b"abcd", &lengths, shapes, &mut out).is_none());
+        assert!(write(b"ab", &lengths, shapes, &mut out).is_none());
+        assert!(write(b"abc", &lengths, shapes, &mut [0; 24]).is_none());
+        assert!(write(b"abc", &lengths, shapes, &mut [0; 22]).is_none());
+        // Beyond the last column of two rows.
+        let mut out = [7; 31];
+        let shapes = (&[2, 2][..], &[2, 3][..]);
+        write(b"abc", &[1, 0, 1, 1], shapes, &mut out).unwrap();
+        let wanted = b"\x06\0\0\0\x01\0\0\0a\0\0\0\0\0\0\0\0\x01\0\0\0b\x01\0\0\0c\0\0\0\0";
+        assert_eq!(&out, wanted);
     }
 
     #[test]
