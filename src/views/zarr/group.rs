@@ -1,6 +1,7 @@
 //! A group: a directory of its metadata, and of groups and arrays.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use serde_json::{Value as Json, json};
 
@@ -88,6 +89,8 @@ pub(super) struct GroupNow {
     /// The metadata of all that is below it are put together here.
     is_top: bool,
     listed: Mutex<Option<Listed>>,
+    /// The groups in it that somebody has: what they remember is not made twice.
+    groups: Mutex<HashMap<Vec<u8>, Weak<GroupView>>>,
     documents: OnceLock<Arc<Documents>>,
     whole: OnceLock<Option<Arc<Vec<u8>>>>,
 }
@@ -132,6 +135,7 @@ impl GroupView {
             way: self.way.clone(),
             is_top: self.way.above.is_none() || self.is_store(),
             listed: Mutex::default(),
+            groups: Mutex::default(),
             documents: OnceLock::new(),
             whole: OnceLock::new(),
         });
@@ -298,7 +302,13 @@ impl GroupNow {
         if self.way.depth >= DEEPEST {
             return Err("groups nested too deeply".to_owned());
         }
-        Ok(Member::Group(Arc::new(GroupView {
+        let mut groups = lock(&self.groups);
+        if let Some(known) = groups.get(name).and_then(Weak::upgrade)
+            && std::ptr::addr_eq(Arc::as_ptr(&known.of), Arc::as_ptr(&of))
+        {
+            return Ok(Member::Group(known));
+        }
+        let group = Arc::new(GroupView {
             view: self.view.clone(),
             of,
             way: Arc::new(Way {
@@ -307,7 +317,9 @@ impl GroupNow {
                 depth: self.way.depth + 1,
             }),
             now: Mutex::default(),
-        })))
+        });
+        groups.insert(name.to_vec(), Arc::downgrade(&group));
+        Ok(Member::Group(group))
     }
 
     /// Returns what is in the group.
