@@ -208,3 +208,17 @@ def test_a_packed_variable_of_short_factors_has_the_same_values(tmp_path, view):
     with Mount(store) as m, xr.open_dataset(store) as want, xr.open_zarr(m / ".npyfs" / view) as got:
         assert want["short"].dtype == np.float32
         assert np.array_equal(got["short"].values.astype("f4"), want["short"].values)
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_the_newest_state_of_a_checkout_is_seen_while_it_is_written(tmp_path, view):
+    store = tmp_path / "store.nc"
+    write_groups(store)
+    with Mount(store, checkout="work") as m:
+        with xr.open_zarr(m / ".npyfs" / view) as got:
+            assert np.array_equal(got["top"].values, np.arange(4))
+        np.save(m / "top.npy", np.arange(10, 14, dtype="i4"))
+        np.save(m / "new.npy", np.full((2, 3), 7.0))
+        for consolidated in [True, False]:
+            with xr.open_zarr(m / ".npyfs" / view, consolidated=consolidated) as got:
+                assert np.array_equal(got["top"].values, np.arange(10, 14))
+                assert np.array_equal(got["new"].values, np.full((2, 3), 7.0))

@@ -64,6 +64,8 @@ struct Objects {
     times: HashMap<Vec<u8>, SystemTime>,
     /// Counts changes of what directories stand for.
     generation: u64,
+    /// Counts all changes.
+    changes: u64,
 }
 
 impl View {
@@ -99,7 +101,9 @@ impl View {
     }
 
     fn objects_mut(&self) -> RwLockWriteGuard<'_, Objects> {
-        self.objects.write().unwrap_or_else(|e| e.into_inner())
+        let mut objects = self.objects.write().unwrap_or_else(|e| e.into_inner());
+        objects.changes += 1;
+        objects
     }
 
     /// Puts layers on top of those that are there, lowest first. What is put in later (`put`, `remove`) belongs to the

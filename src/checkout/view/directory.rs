@@ -27,6 +27,8 @@ pub(super) struct ViewDirectory {
     /// The change that `below` goes back to, if layers made any.
     origin: Option<Arc<Origin>>,
     generation: u64,
+    /// The number of changes after which it is no more what it was, for somebody who remembers what is in it.
+    changes: Option<u64>,
     /// Any change makes it another one. The root is otherwise the same for ever.
     is_fixed: bool,
 }
@@ -39,6 +41,7 @@ impl ViewDirectory {
             below: Some(view.base.clone()),
             origin: None,
             generation: 0,
+            changes: None,
             is_fixed: false,
             view,
         }
@@ -65,6 +68,7 @@ impl ViewDirectory {
             below,
             origin: origin.cloned(),
             generation: self.view.objects().generation,
+            changes: None,
             is_fixed: true,
         }))
     }
@@ -246,13 +250,20 @@ impl Directory for ViewDirectory {
     }
 
     fn is_current(&self) -> bool {
-        let same = || self.generation == self.view.objects().generation;
+        let same = || {
+            let objects = self.view.objects();
+            let is_as_it_was = self.changes.is_none_or(|known| known == objects.changes);
+            is_as_it_was && self.generation == objects.generation
+        };
         (!self.is_fixed || same()) && self.below.as_ref().is_none_or(|below| below.is_current())
     }
 
     fn at_present(&self) -> Result<Option<Arc<dyn Directory>>> {
         self.view.refresh(&self.key);
-        let generation = self.view.objects().generation;
+        let (generation, changes) = {
+            let objects = self.view.objects();
+            (objects.generation, objects.changes)
+        };
         let below = match &self.below {
             Some(below) => Some(below.at_present()?.unwrap_or_else(|| below.clone())),
             None => None,
@@ -263,6 +274,7 @@ impl Directory for ViewDirectory {
             below,
             origin: self.origin.clone(),
             generation,
+            changes: Some(changes),
             is_fixed: true,
         })))
     }

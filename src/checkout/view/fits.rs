@@ -167,7 +167,9 @@ impl View {
         self.tell(&pile.misfits, &misfits);
         pile.misfits = misfits;
         objects.generation = before + 1;
-        *self.objects_mut() = objects;
+        let mut now = self.objects_mut();
+        objects.changes = now.changes;
+        *now = objects;
     }
 
     /// The object that an entry of a layer stands for; without one, what the layer says.

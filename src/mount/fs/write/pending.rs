@@ -1,6 +1,7 @@
 //! The part of a writable mount that is not stored yet: scratch files and directories, over the tree of what is.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Instant, SystemTime};
@@ -253,6 +254,21 @@ impl Pending {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Returns a number that is another one after any change of what stands in the place of what is stored.
+    fn shown(&self) -> u64 {
+        let mut hash = DefaultHasher::new();
+        for (path, entry) in self.entries().iter() {
+            let (kind, number) = match entry {
+                PendingEntry::File(body) => (u8::from(entry.reads_as_stored()), body.number),
+                PendingEntry::Directory(_) => (2, 0),
+                PendingEntry::Hidden => (3, 0),
+                PendingEntry::Unwritten => (4, 0),
+            };
+            (path, kind, number).hash(&mut hash);
+        }
+        hash.finish()
+    }
+
     /// Returns the number of files.
     pub(super) fn files(&self) -> usize {
         let entries = self.entries();
@@ -271,6 +287,8 @@ pub(super) struct PendingDirectory {
     /// The directory that is stored there, if any.
     below: Option<Arc<dyn Directory>>,
     generation: u64,
+    /// What was shown by `pending` when somebody remembered what is in it.
+    shown: Option<u64>,
     /// Any change makes it another one. The root is otherwise the same for ever.
     is_fixed: bool,
 }
@@ -283,6 +301,7 @@ impl PendingDirectory {
             path: Vec::new(),
             below: Some(target.root()),
             generation: 0,
+            shown: None,
             is_fixed: false,
             target,
         }
@@ -306,6 +325,7 @@ impl PendingDirectory {
             path,
             below,
             generation: self.pending.generation.load(Ordering::Acquire),
+            shown: None,
             is_fixed: true,
         }))
     }
@@ -387,11 +407,13 @@ impl Directory for PendingDirectory {
     fn is_current(&self) -> bool {
         let now = self.pending.generation.load(Ordering::Acquire);
         let same = !self.is_fixed || self.generation == now;
-        same && self.below.as_ref().is_none_or(|below| below.is_current())
+        let is_as_it_was = || self.shown.is_none_or(|known| known == self.pending.shown());
+        same && is_as_it_was() && self.below.as_ref().is_none_or(|below| below.is_current())
     }
 
     fn at_present(&self) -> Result<Option<Arc<dyn Directory>>> {
         let generation = self.pending.generation.load(Ordering::Acquire);
+        let shown = self.pending.shown();
         let below = match &self.below {
             Some(below) => Some(below.at_present()?.unwrap_or_else(|| below.clone())),
             None => None,
@@ -402,6 +424,7 @@ impl Directory for PendingDirectory {
             path: self.path.clone(),
             below,
             generation,
+            shown: Some(shown),
             is_fixed: true,
         })))
     }
