@@ -187,14 +187,16 @@ def test_names_that_zarr_cannot_have_are_left_out_with_a_reason(tmp_path):
         for name in good + bad:
             file[name] = np.arange(3)
         file["__reserved"] = np.arange(3)
+        file.create_dataset("lists", (2,), h5py.vlen_dtype("i4"))
         file.id.links.create_soft(b"\xff", b"/%41")
     with Mount(store) as m:
         for view, more in [("zarr", {"__reserved"}), ("zarr3", set())]:
             found = members(zarr.open_group(m / ".npyfs" / view, mode="r", use_consolidated=False))
             assert set(found) == set(good) | more
             assert all(np.array_equal(array[...], np.arange(3)) for array in found.values())
-            report = json.loads((m / ".npyfs" / f"info.{view}" / ".zother.json").read_text())
-            assert report["left_out"]
+            for name in [".zother", "lists"]:
+                report = json.loads((m / ".npyfs" / f"info.{view}" / f"{name}.json").read_text())
+                assert report["left_out"]
 
 
 def test_a_directory_of_stores_has_the_metadata_of_each(tmp_path):

@@ -10,7 +10,7 @@ use crate::dataset::backing::Form;
 use crate::dataset::measured_blocks::MeasuredBlocks;
 use crate::dataset::opened::OpenStore;
 use crate::dataset::text::{Measured, measure, measure_sequences, rows, sequence_rows};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::{Dataset, Sink, TextForm};
 use crate::io::content::{Concat, Content, InMemory};
 use crate::io::file::Ownership;
@@ -86,7 +86,10 @@ impl Directory for TextDirectory {
 
     fn array(self: Arc<Self>) -> Result<Option<Arc<dyn StoredArray>>> {
         match self.sequences {
-            Some(_) => Ok(None),
+            Some(_) => {
+                let why = "sequences of variable length are no array of one element type";
+                Err(Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why))
+            }
             None => self.file.clone().array(),
         }
     }

@@ -219,10 +219,15 @@ impl GroupNow {
                 return Ok(Some((name, array)));
             }
             Node::Directory(dir) => {
-                if let Some(array) = dir.clone().array()? {
-                    let name = array.name().to_vec();
-                    let array = self.array(&name, node, array, last);
-                    return Ok(Some((name, array)));
+                match dir.clone().array() {
+                    Ok(None) => {}
+                    Ok(Some(array)) => {
+                        let name = array.name().to_vec();
+                        let array = self.array(&name, node, array, last);
+                        return Ok(Some((name, array)));
+                    }
+                    Err(e) if passes(&e) => return Err(e),
+                    Err(e) => return Ok(Some((own(shown), Err(e.message)))),
                 }
                 let name = own(shown);
                 let mut names = self.way.names.clone();
@@ -242,9 +247,11 @@ impl GroupNow {
             Err(PathError::Missing) => (name(shown), Err("a link to nothing".to_owned())),
             Ok((names, Node::Directory(dir))) => {
                 let name = name(shown);
-                let member = match dir.clone().array()? {
-                    Some(array) => self.array(&name, Node::Directory(dir), array, last),
-                    None => self.group(&name, dir, names),
+                let member = match dir.clone().array() {
+                    Ok(Some(array)) => self.array(&name, Node::Directory(dir), array, last),
+                    Ok(None) => self.group(&name, dir, names),
+                    Err(e) if passes(&e) => return Err(e),
+                    Err(e) => Err(e.message),
                 };
                 (name, member)
             }
