@@ -122,7 +122,10 @@ impl Form {
     pub(super) fn suffixes(&self) -> &'static [&'static str] {
         match self {
             Self::Array { .. } | Self::Characters { .. } => &[".npy"],
-            Self::Empty { class, .. } if matches!(class, Class::Cell | Class::Struct) => &[""],
+            Self::Empty {
+                class: Class::Cell | Class::Struct,
+                ..
+            } => &[""],
             Self::Empty { .. } => &[".npy"],
             Self::Cells { .. } | Self::Struct => &[""],
             Self::Sparse { .. } => &["", ".npz"],
