@@ -253,15 +253,15 @@ impl ChunkPlace {
         if let Some(k) = (0..index.len()).find(|&k| index[k] >= self.count[k]) {
             // All that follows at this place of the dimensions before lies beyond the array, too.
             let mut steps = self.chunk[k] - index[k];
-            for j in k + 1..index.len() {
-                steps = steps * self.chunk[j] - index[j];
+            for (chunk, at) in self.chunk.iter().zip(&index).skip(k + 1) {
+                steps = steps * chunk - at;
             }
             return ChunkRun::Fill(steps * self.step - rest);
         }
-        let mut at = 0;
-        for k in 0..index.len() {
-            at = at * self.block[k] + self.inside[k] + index[k];
-        }
+        let places = self.block.iter().zip(&self.inside).zip(&index);
+        let at = places.fold(0, |at, ((block, inside), index)| {
+            at * block + inside + index
+        });
         let last = index.len().checked_sub(1);
         let steps = last.map_or(1, |k| self.count[k] - index[k]);
         let start = at * self.step + rest;

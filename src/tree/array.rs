@@ -38,6 +38,9 @@ impl ArrayDescription {
     }
 }
 
+/// Returns whether the chunk at a place in the grid was ever written, at least in part.
+pub type IsWritten = Box<dyn Fn(&[u64]) -> bool + Send + Sync>;
+
 /// Which chunks of an array were ever written, at least in part.
 pub enum Presence {
     /// All of them, or that takes reading.
@@ -45,7 +48,7 @@ pub enum Presence {
     /// None.
     Nothing,
     /// Those at places in the grid of which this is true.
-    Some(Box<dyn Fn(&[u64]) -> bool + Send + Sync>),
+    Some(IsWritten),
 }
 
 /// A dataset as an array in chunks.
