@@ -41,7 +41,7 @@ pub trait Base {
 
     /// Returns what the mount shows at own names from the root of the store on, the last with this suffix; without names the
     /// root. Nothing where there is no store.
-    fn from_top(&self, _path: &[String], _suffix: &str) -> Result<Option<Node>> {
+    fn in_store(&self, _path: &[String], _suffix: &str) -> Result<Option<Node>> {
         Ok(None)
     }
 

@@ -68,7 +68,7 @@ impl Base for Group<'_> {
         }
     }
 
-    fn from_top(&self, path: &[String], suffix: &str) -> Result<Option<Node>> {
+    fn in_store(&self, path: &[String], suffix: &str) -> Result<Option<Node>> {
         self.find(self.target.directory(&self.store)?, path, suffix)
     }
 

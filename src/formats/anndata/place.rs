@@ -42,8 +42,8 @@ pub(super) fn behind_modality(names: &[String]) -> &[String] {
     }
 }
 
-/// Returns whether a directory of these names, from the AnnData on, holds the members of one object. `table`: there is a directory,
-/// and it is a table or a group of elements.
+/// Returns whether a directory of these names, from the AnnData on, holds the members of one object, or a file with this suffix is
+/// one. `is_there`: the attributes of the directory, if there is one.
 pub(super) fn is_object(names: &[String], suffix: &str, is_there: Option<&[Attribute]>) -> bool {
     let names: Vec<&str> = behind_modality(names).iter().map(String::as_str).collect();
     if let Some(attributes) = is_there {
@@ -163,7 +163,7 @@ fn split<'a>(base: &dyn Base, path: &'a [String]) -> Result<Option<(&'a [String]
 
 /// Returns the directory at a path from the root of the store.
 pub(super) fn directory(base: &dyn Base, path: &[String]) -> Result<Option<Arc<dyn Directory>>> {
-    Ok(match base.from_top(path, "")? {
+    Ok(match base.in_store(path, "")? {
         Some(Node::Directory(dir)) => Some(dir),
         _ => None,
     })
@@ -180,8 +180,8 @@ fn index(base: &dyn Base, table: &[String]) -> Result<Option<String>> {
 /// Returns the length of the index of a table; `None`: it has none, or is a record array.
 fn length(base: &dyn Base, table: &[String]) -> Result<Option<u64>> {
     let file = match index(base, table)? {
-        Some(index) => base.from_top(&[table, &[index]].concat(), ".npy")?,
-        None => base.from_top(table, ".npy")?,
+        Some(index) => base.in_store(&[table, &[index]].concat(), ".npy")?,
+        None => base.in_store(table, ".npy")?,
     };
     let Some(Node::File(file)) = file else {
         return Ok(None);
