@@ -192,7 +192,8 @@ pub trait Directory: Send + Sync {
     /// Reads in what the first visitor of a new mount will probably ask for.
     fn warm(&self) {}
 
-    /// Returns the dataset that the directory as a whole shows the elements of; `None` if it shows several, or none.
+    /// Returns the dataset that the directory as a whole shows the elements of; `None` if it shows several, or none. Fails if it
+    /// has no form as an array.
     fn array(self: Arc<Self>) -> Result<Option<Arc<dyn StoredArray>>> {
         Ok(None)
     }
