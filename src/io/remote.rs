@@ -1,0 +1,20 @@
+//! Objects that lie elsewhere: in a bucket, or on a web server.
+//!
+//! What is read of them goes through a file on this machine's disk, with holes where nothing was read so far. An object
+//! is one version: its entity tag (or the time of its last change) and its size. Bytes of two versions are never mixed, and
+//! nothing is ever written to where it lies. Addresses are shown without their query, which may hold a secret.
+
+mod address;
+mod blocks;
+mod disk;
+mod error;
+mod flight;
+mod object;
+mod origin;
+mod runtime;
+mod settings;
+
+pub use address::{Address, Scheme};
+pub use error::RemoteError;
+pub use object::RemoteObject;
+pub use settings::RemoteSettings;

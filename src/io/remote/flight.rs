@@ -1,0 +1,36 @@
+//! A request under way, and those who wait for it.
+
+use std::sync::{Arc, Condvar, Mutex};
+
+use super::error::RemoteError;
+
+/// A request that one asked for and others may wait for, too.
+#[derive(Default)]
+pub(super) struct Flight {
+    outcome: Mutex<Option<Result<(), RemoteError>>>,
+    landed: Condvar,
+}
+
+impl Flight {
+    /// Makes one that is under way.
+    pub(super) fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Tells those who wait what came of it.
+    pub(super) fn land(&self, outcome: Result<(), RemoteError>) {
+        *self.outcome.lock().unwrap_or_else(|e| e.into_inner()) = Some(outcome);
+        self.landed.notify_all();
+    }
+
+    /// Waits for what comes of it. It ends in any case: whoever carries it out has a limit of time.
+    pub(super) fn wait(&self) -> Result<(), RemoteError> {
+        let mut outcome = self.outcome.lock().unwrap_or_else(|e| e.into_inner());
+        loop {
+            if let Some(outcome) = &*outcome {
+                return outcome.clone();
+            }
+            outcome = self.landed.wait(outcome).unwrap_or_else(|e| e.into_inner());
+        }
+    }
+}

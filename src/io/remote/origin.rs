@@ -1,0 +1,91 @@
+//! Where an object lies, and asking for ranges of it.
+
+mod bucket;
+mod web;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use object_store::ObjectStore;
+use object_store::path::Path;
+
+use super::address::{Address, Scheme};
+use super::error::{Cause, RemoteError};
+use super::settings::RemoteSettings;
+
+/// What tells one version of an object from another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Bytes.
+    pub size: u64,
+    /// The entity tag, as the server writes it.
+    pub etag: Option<String>,
+    /// The time of the last change; the epoch if the server does not say.
+    pub modified: SystemTime,
+}
+
+impl Version {
+    /// Returns true if both are the same version, as far as servers say.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        let same = match (&self.etag, &other.etag) {
+            (Some(own), Some(others)) => own == others,
+            _ => self.modified == other.modified,
+        };
+        same && self.size == other.size
+    }
+
+    /// Returns the entity tag if servers compare it byte for byte.
+    fn strong(&self) -> Option<&str> {
+        self.etag.as_deref().filter(|tag| !tag.starts_with("W/"))
+    }
+}
+
+/// Bytes of an object, and the version that they are of.
+pub(super) struct Got {
+    pub(super) version: Version,
+    /// Where they begin: a server may send all of it.
+    pub(super) start: u64,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// A place that objects can be asked of.
+#[derive(Clone)]
+pub(super) enum Origin {
+    /// A bucket, and the object's name in it.
+    Bucket(Arc<dyn ObjectStore>, Path),
+    /// A web server.
+    Web(Arc<web::Site>),
+}
+
+impl Origin {
+    /// Prepares for an address; asks nothing yet.
+    pub(super) fn new(address: &Address, settings: &RemoteSettings) -> Result<Self, RemoteError> {
+        if address.scheme() == Scheme::Web {
+            return Ok(Self::Web(Arc::new(web::Site::new(address, settings)?)));
+        }
+        let path = Path::parse(address.key())
+            .map_err(|e| RemoteError::new(Cause::Unsupported, &address.to_string(), e))?;
+        Ok(Self::Bucket(bucket::open(address, settings)?, path))
+    }
+
+    /// Asks for a range, of one version if there is one to ask for. A range that ends behind the end is cut.
+    pub(super) async fn get(
+        &self,
+        range: Range<u64>,
+        of: Option<&Version>,
+    ) -> Result<Got, RemoteError> {
+        match self {
+            Self::Bucket(store, path) => bucket::get(store.as_ref(), path, range, of).await,
+            Self::Web(site) => site.get(range, of).await,
+        }
+    }
+
+    /// Asks which version there is.
+    pub(super) async fn head(&self) -> Result<Version, RemoteError> {
+        match self {
+            Self::Bucket(store, path) => bucket::head(store.as_ref(), path).await,
+            Self::Web(site) => site.head().await,
+        }
+    }
+}

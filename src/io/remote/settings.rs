@@ -1,0 +1,64 @@
+//! How objects are asked for, as plain values.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How the objects of a mount are asked for, and where what was read is kept.
+#[derive(Clone)]
+pub struct RemoteSettings {
+    /// The address of the service, for those that speak the protocol of another one.
+    pub endpoint: Option<String>,
+    /// The region of the bucket.
+    pub region: Option<String>,
+    /// The name of the profile in the user's configuration.
+    pub profile: Option<String>,
+    /// Ask without credentials.
+    pub anonymous: bool,
+    /// Whoever asks pays.
+    pub requester_pays: bool,
+    /// Lines that go with every request, which may be secret.
+    pub headers: Vec<(String, String)>,
+    /// The time after which a read ends, whatever the server does.
+    pub timeout: Duration,
+    /// The time for which a version is taken to be the newest.
+    pub check: Duration,
+    /// Bytes that may be kept on disk; 0: none.
+    pub disk_cache: u64,
+    /// The directory in which they are kept; `None`: that of the user.
+    pub cache_dir: Option<PathBuf>,
+}
+
+impl Default for RemoteSettings {
+    fn default() -> Self {
+        Self {
+            endpoint: None,
+            region: None,
+            profile: None,
+            anonymous: false,
+            requester_pays: false,
+            headers: Vec::new(),
+            timeout: Duration::from_secs(60),
+            check: Duration::from_secs(5),
+            disk_cache: 4 << 30,
+            cache_dir: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for RemoteSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let headers: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
+        f.debug_struct("RemoteSettings")
+            .field("endpoint", &self.endpoint)
+            .field("region", &self.region)
+            .field("profile", &self.profile)
+            .field("anonymous", &self.anonymous)
+            .field("requester_pays", &self.requester_pays)
+            .field("headers", &headers)
+            .field("timeout", &self.timeout)
+            .field("check", &self.check)
+            .field("disk_cache", &self.disk_cache)
+            .field("cache_dir", &self.cache_dir)
+            .finish()
+    }
+}
