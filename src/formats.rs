@@ -11,6 +11,7 @@ pub mod npy;
 pub mod npz;
 pub mod place;
 pub mod plain;
+pub mod remote;
 pub mod sparse;
 
 use std::path::Path;
@@ -20,6 +21,7 @@ use crate::checkout::format::{Format, Registry, StoreRoot};
 use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::file;
+use crate::io::remote::Address;
 use crate::tree::Directory;
 
 /// Returns all formats: the one list of them. A new format is a line here, and its folder.
@@ -54,6 +56,10 @@ pub fn open(
     may_be_empty: impl FnOnce() -> bool,
 ) -> Result<Arc<dyn Directory>> {
     let about = |e: Error| e.about(path.display());
+    if let Some(address) = Address::parse(path) {
+        let address = address.map_err(|why| Error::new(ErrorKind::Os(libc::EINVAL), why))?;
+        return remote::open(&address, context, formats);
+    }
     let meta = std::fs::metadata(path).map_err(|e| about(e.into()))?;
     for format in formats.wanted(context.options.kind.as_deref()) {
         if let Some(root) = format.open(path, context)? {

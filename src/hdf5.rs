@@ -20,6 +20,7 @@ mod dimensions;
 pub mod edit;
 pub mod editor;
 mod error;
+mod far;
 mod ffi;
 pub mod lmdb;
 mod object_paths;

@@ -1,7 +1,12 @@
 //! The options of a mounted or opened store, as plain values.
 
+mod remote;
+
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
+
+pub use remote::RemoteSettings;
 
 /// The policy for files that a file of the store names: external raw files, external links, sources of virtual
 /// datasets.
@@ -95,6 +100,8 @@ pub struct FsOptions {
     pub subpath: Option<PathBuf>,
     /// The view that is shown in the place of the store's own tree.
     pub view: Option<View>,
+    /// How objects in buckets and on web servers are asked for.
+    pub remote: Arc<RemoteSettings>,
     /// The number of files that every set of Arkouda has: one with others is incomplete. `None`: as many as there are.
     pub locales: Option<u64>,
 }
@@ -114,6 +121,7 @@ impl Default for FsOptions {
             kind: None,
             subpath: None,
             view: None,
+            remote: Arc::default(),
             locales: None,
         }
     }

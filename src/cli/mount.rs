@@ -142,9 +142,7 @@ fn serve(args: &Args, options: MountOptions, inherited: Option<Inherited>) -> Re
         background::leave_terminal(&args.mount_point);
     }
     // Where this fails, opening the store says why.
-    let store = args
-        .store
-        .canonicalize()
+    let store = StorePlace::resolved(&args.store)
         .or_else(|_| std::path::absolute(&args.store))
         .unwrap_or(args.store.clone());
     let is_view = options.fs.view.is_some();

@@ -82,7 +82,7 @@ impl StoreArgs {
     /// Returns the path of the store, without links.
     pub fn path(&self) -> Result<PathBuf, CliError> {
         let store = StorePlace::of(&self.store).store;
-        store.canonicalize().map_err(|e| {
+        StorePlace::resolved(&store).map_err(|e| {
             let hint = place::hint(&store);
             CliError::store(format!("{}: {e}{hint}", store.display()))
         })

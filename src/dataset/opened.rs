@@ -53,7 +53,7 @@ impl OpenStore {
     pub fn from_file(context: &Arc<Context>, file: StoreFile) -> Result<Arc<Self>> {
         let about = |e: Error| e.about(file.path.display());
         if file.layout().is_none()
-            && let Some(end) = missing_end(&*file.file()?).map_err(|e| about(e.into()))?
+            && let Some(end) = missing_end(&file).map_err(|e| about(e.into()))?
         {
             let has = file.identity.size;
             let why = format!("truncated file: {has} bytes of {end}");

@@ -4,6 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::io::remote::Address;
+
 /// The marks between a store and the path in it.
 const BORDER: &[u8] = b":/";
 
@@ -19,6 +21,12 @@ pub struct StorePlace {
 impl StorePlace {
     /// Takes a spelling apart. What exists as a path is a store, whatever it is called; of several stores, the longest path counts.
     pub fn of(spelled: &Path) -> Self {
+        if let Some(path) = Address::local(spelled) {
+            return Self::of(&path);
+        }
+        if Address::parse(spelled).is_some() {
+            return Self::of_address(spelled);
+        }
         let whole = Self {
             store: spelled.to_owned(),
             inside: None,
@@ -40,9 +48,55 @@ impl StorePlace {
     }
 }
 
+impl StorePlace {
+    /// Takes an address apart: the first border behind the host is the one.
+    fn of_address(spelled: &Path) -> Self {
+        let bytes = spelled.as_os_str().as_bytes();
+        let after = |from: usize, what: &[u8]| {
+            let rest = bytes.get(from..)?;
+            Some(from + rest.windows(what.len()).position(|part| part == what)?)
+        };
+        let host = after(0, b"://").map(|at| at + 3);
+        let path = host.and_then(|host| after(host, b"/"));
+        let border = path.and_then(|path| after(path, BORDER));
+        let (store, inside) = match border {
+            Some(at) => (&bytes[..at], Some(&bytes[at + 1..])),
+            None => (bytes, None),
+        };
+        let path = |bytes| PathBuf::from(OsStr::from_bytes(bytes));
+        Self {
+            store: path(store),
+            inside: inside.map(path),
+        }
+    }
+
+    /// Returns the path of the store without links; an address as it is.
+    pub fn resolved(store: &Path) -> std::io::Result<PathBuf> {
+        match Address::parse(store) {
+            Some(_) => Ok(store.to_owned()),
+            None => store.canonicalize(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_have_a_host_and_paths_inside() {
+        let of = |text: &str| {
+            let place = StorePlace::of(Path::new(text));
+            let inside = place.inside.map(|path| path.to_string_lossy().into_owned());
+            (place.store.to_string_lossy().into_owned(), inside)
+        };
+        let whole = |text: &str| (text.to_owned(), None);
+        assert_eq!(of("s3://b/a.h5"), whole("s3://b/a.h5"));
+        assert_eq!(of("https://h:80/a.h5"), whole("https://h:80/a.h5"));
+        let part = ("http://h:80/a.h5".to_owned(), Some("/g/h".to_owned()));
+        assert_eq!(of("http://h:80/a.h5:/g/h"), part);
+        assert_eq!(of("file:///a/b.h5"), whole("/a/b.h5"));
+    }
 
     #[test]
     fn what_exists_as_a_path_wins() {

@@ -11,6 +11,7 @@ mod collection;
 mod create;
 mod dataset;
 mod datatype;
+mod driver;
 mod edit;
 mod link;
 mod members;
@@ -27,6 +28,7 @@ pub use create::FilterSpec;
 pub(super) use create::*;
 pub(super) use dataset::*;
 pub(super) use datatype::*;
+pub(super) use driver::{open_far, take_failure};
 pub use edit::FileForm;
 pub(super) use edit::*;
 pub(super) use link::*;
@@ -38,8 +40,9 @@ pub(super) use sequence::*;
 pub(super) use space::*;
 pub(super) use vlen::*;
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulong, c_void};
 use std::ptr;
+use std::sync::Arc;
 
 use hdf5_sys::h5::{H5_index_t, H5_iter_order_t, hsize_t};
 use hdf5_sys::h5i::hid_t;

@@ -17,8 +17,10 @@ use std::time::{Duration, Instant};
 use super::budget::Budget;
 use super::permit::{Inode, Permit};
 use super::sandbox::Sandbox;
+use super::service::MAX_BLOCK;
 use super::wire::{Envelope, Reply, Wire};
 use super::{Answer, H5Error, Request, Sink};
+use crate::error::Error;
 use crate::io::file::StoreFile;
 use crate::io::thread;
 
@@ -90,6 +92,7 @@ impl WorkerProcess {
     pub(super) fn permit(&mut self, permit: &Permit, first: Option<&StoreFile>) -> io::Result<()> {
         self.access.everything = permit.anywhere;
         self.wire.deadline = Some(Instant::now() + GREETING_LIMIT);
+        let first = first.filter(|first| first.far().is_none());
         let first = first.map(StoreFile::file).transpose()?;
         let _ = self
             .wire
@@ -133,6 +136,7 @@ impl WorkerProcess {
             serial: file.serial,
             path: file.path.as_os_str().as_bytes().to_vec(),
             members: None,
+            far: file.far().map(|_| file.identity),
             seconds: limit.as_secs(),
             request: request.clone(),
         };
@@ -144,7 +148,7 @@ impl WorkerProcess {
         self.wire
             .send_request(&envelope, at_once.as_ref().map(|held| &***held))?;
         self.greet()?;
-        let reply = match self.wire.receive_reply(sink)? {
+        let reply = match self.reply(file, sink)? {
             Reply::NeedFile => {
                 // It waits for a request, this one or another.
                 let held = match file.file() {
@@ -153,7 +157,7 @@ impl WorkerProcess {
                 };
                 envelope.members = file.layout().map(|layout| (**layout).clone());
                 self.wire.send_request(&envelope, Some(&held))?;
-                self.wire.receive_reply(sink)?
+                self.reply(file, sink)?
             }
             reply => reply,
         };
@@ -164,9 +168,28 @@ impl WorkerProcess {
                 libc::EMFILE,
                 "a worker has no descriptor left".into(),
             ))),
-            Reply::Hello(..) | Reply::Bytes(_) | Reply::Map(..) => {
+            Reply::Hello(..) | Reply::Bytes(_) | Reply::Map(..) | Reply::Fetch(..) => {
                 Err(io::ErrorKind::InvalidData.into())
             }
+        }
+    }
+
+    /// Receives the reply to a request, and gives the worker what it asks for of a file that lies elsewhere. While it waits
+    /// for that, its deadline stands still.
+    fn reply(&mut self, file: &StoreFile, sink: &mut Option<&mut Sink<'_>>) -> io::Result<Reply> {
+        loop {
+            let (offset, len) = match self.wire.receive_reply(sink)? {
+                Reply::Fetch(offset, len) => (offset, len),
+                reply => return Ok(reply),
+            };
+            let begun = Instant::now();
+            if len > MAX_BLOCK || file.far().is_none() {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            let mut bytes = vec![0; usize::try_from(len).map_err(io::Error::other)?];
+            let fetched = file.read_exact_at(&mut bytes, offset).map_err(Error::from);
+            self.wire.deadline = self.wire.deadline.map(|at| at + begun.elapsed());
+            self.wire.send_fetched(fetched.map(|()| bytes))?;
         }
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use lru::LruCache;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
+use super::far::AskedFile;
 use super::serve::{daemon, serve};
 use super::service::{ChunkDecoder, Service, open_files};
 use super::wire::Reply;
@@ -22,7 +23,7 @@ pub fn run(decode: ChunkDecoder) -> std::io::Result<()> {
     // A worker that hangs must not outlive its daemon.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let closed = descriptors::close_inherited();
-    let wire = daemon()?;
+    let wire = Arc::new(daemon()?);
     let (permit, first) = wire.receive_permit()?;
     sandbox::raise_descriptors();
     let admitted = permit.admit(first.as_ref());
@@ -39,6 +40,12 @@ pub fn run(decode: ChunkDecoder) -> std::io::Result<()> {
                 Ok(file) => files.put(envelope.serial, Arc::new(file)),
                 Err(e) => return Reply::Done(Err(e)),
             };
+        }
+        if let Some(identity) = envelope.far
+            && !files.contains(&envelope.serial)
+        {
+            let far = Arc::new(AskedFile::new(&wire, identity.size));
+            files.put(envelope.serial, Arc::new(envelope.far_file(identity, far)));
         }
         let Some(file) = files.get(&envelope.serial) else {
             return Reply::NeedFile;

@@ -20,6 +20,7 @@ use super::types::{self, ElementType, TypeError};
 use super::{
     Answer, H5Error, Request, chunks, describe, dimensions, record, references, scan, text, times,
 };
+use crate::error::ErrorKind;
 use crate::io::file::handle::{Handle, allowance, is_short};
 use crate::io::file::members::Layout;
 use crate::io::file::{Identity, StoreFile};
@@ -115,7 +116,18 @@ impl Service {
             self.forget(&file.identity);
             return Err(H5Error::Stale);
         }
-        let answer = ffi::locked(|| self.dispatch(file, request));
+        let mut answer = ffi::locked(|| {
+            ffi::take_failure();
+            self.dispatch(file, request)
+        });
+        // What could not be fetched is no damage, and what libhdf5 left out for it is no answer.
+        if let Some(failure) = ffi::take_failure() {
+            self.forget(&file.identity);
+            answer = Err(match failure.kind {
+                ErrorKind::Stale => H5Error::Stale,
+                _ => H5Error::Machine(failure.errno(), failure.message),
+            });
+        }
         if !file.is_unchanged() {
             self.forget(&file.identity);
             return Err(H5Error::Stale);
@@ -304,8 +316,14 @@ impl Service {
     }
 
     /// Opens a file with libhdf5. If there are no descriptors left, all other files are closed first.
-    fn open_file(&mut self, path: &[u8], held: &Handle) -> Result<(Id, bool), H5Error> {
-        let failure = match ffi::open_file(path) {
+    fn open_file(&mut self, file: &StoreFile, follow: bool) -> Result<(Id, bool), H5Error> {
+        let held = file.file().map_err(H5Error::from)?;
+        // Sources of a virtual dataset are looked for beside the name the file was opened by.
+        let path = match follow {
+            true => file.path.as_os_str().as_bytes().to_vec(),
+            false => held.path().into_bytes(),
+        };
+        let failure = match ffi::open_file(&path) {
             Ok(opened) => return Ok(opened),
             Err(failure) => failure,
         };
@@ -314,7 +332,7 @@ impl Service {
             return Err(failure.into());
         }
         self.open.clear();
-        ffi::open_file(path).map_err(|failure| match probe() {
+        ffi::open_file(&path).map_err(|failure| match probe() {
             Some(short) => H5Error::of_system("libhdf5 cannot open the file", &short),
             None => failure.into(),
         })
@@ -335,19 +353,13 @@ impl Service {
             for key in stale {
                 self.open.pop(&key);
             }
-            let held = file.file().map_err(H5Error::from)?;
-            // Sources of a virtual dataset are looked for beside the name the file was opened by.
-            let path = if follow {
-                if !file.is_current() {
-                    return Err(H5Error::Stale);
-                }
-                file.path.as_os_str().as_bytes().to_vec()
-            } else {
-                held.path().into_bytes()
-            };
-            let (id, endless) = match file.layout() {
-                Some(layout) => (ffi::open_members(layout)?, false),
-                None => self.open_file(&path, &held)?,
+            if follow && !file.is_current() {
+                return Err(H5Error::Stale);
+            }
+            let (id, endless) = match (file.far(), file.layout()) {
+                (Some(far), _) => ffi::open_far(far, file.identity.size)?,
+                (None, Some(layout)) => (ffi::open_members(layout)?, false),
+                (None, None) => self.open_file(file, follow)?,
             };
             if follow && !file.is_current() {
                 return Err(H5Error::Stale);

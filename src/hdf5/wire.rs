@@ -27,8 +27,10 @@ use super::permit::{Inode, Permit};
 use super::sandbox::Sandbox;
 use super::service::MAX_BLOCK;
 use super::{Answer, ChunkTable, DataSource, DatasetMap, H5Error, Request, Sink, Slot, chunks};
-use crate::io::file::StoreFile;
+use crate::error::{Error, ErrorKind};
+use crate::io::file::far::Far;
 use crate::io::file::members::{Layout, Members};
+use crate::io::file::{Identity, Ownership, StoreFile};
 
 /// Longest frame of plain data: the index of a group with millions of members fits.
 const MAX_FRAME: u64 = 2 << 30;
@@ -68,6 +70,8 @@ pub(super) struct Envelope {
     pub path: Vec<u8>,
     /// The members of a file that is stored as several; with its descriptor only.
     pub members: Option<Layout>,
+    /// The identity of a file that lies elsewhere: what is read of it is asked of the daemon.
+    pub far: Option<Identity>,
     /// The time that the answer may take, in whole seconds.
     pub seconds: u64,
     /// The request.
@@ -86,6 +90,14 @@ impl Envelope {
         file.serial = self.serial;
         Ok(file)
     }
+
+    /// Returns the file of the request, which lies elsewhere.
+    pub(super) fn far_file(&self, identity: Identity, far: Arc<dyn Far>) -> StoreFile {
+        let path = Path::new(OsStr::from_bytes(&self.path));
+        let mut file = StoreFile::from_far(path, identity, Ownership::UNKNOWN, far);
+        file.serial = self.serial;
+        file
+    }
 }
 
 /// A message of a worker.
@@ -99,6 +111,8 @@ pub(super) enum Reply {
     Done(Result<Answer, H5Error>),
     /// `Answer::Bytes`, and this many bytes follow.
     Bytes(u64),
+    /// Bytes are wanted of a file that lies elsewhere, before the answer: where they begin, and how many.
+    Fetch(u64, u64),
     /// `Answer::Map`, and this many slots of its chunk table follow.
     Map(DatasetMap, u64),
 }
@@ -258,6 +272,29 @@ impl Wire {
             }
             other => self.send(&other, None),
         }
+    }
+
+    /// Asks the daemon for bytes of the file that a request is about.
+    pub(super) fn fetch(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
+        let failed = |e: io::Error| Error::new(ErrorKind::Os(libc::EIO), e.to_string());
+        self.send(&Reply::Fetch(offset, buf.len() as u64), None)
+            .map_err(failed)?;
+        let (outcome, _): (Result<(), (i32, String)>, _) = self.receive().map_err(failed)?;
+        match outcome {
+            Ok(()) => self.read_exact(buf, &mut None).map_err(failed),
+            Err((libc::ESTALE, why)) => Err(Error::new(ErrorKind::Stale, why)),
+            Err((errno, why)) => Err(Error::new(ErrorKind::Os(errno), why)),
+        }
+    }
+
+    /// Sends a worker the bytes that it asked for, or why there are none.
+    pub(super) fn send_fetched(&self, fetched: Result<Vec<u8>, Error>) -> io::Result<()> {
+        let (outcome, bytes) = match fetched {
+            Ok(bytes) => (Ok(()), bytes),
+            Err(e) => (Err((e.errno(), e.message)), Vec::new()),
+        };
+        self.send(&outcome, None)?;
+        self.write_all(&bytes, None)
     }
 
     /// Receives a reply. Bytes that follow are read too, and go to `sink` if there is one.

@@ -4,10 +4,12 @@
 //! writes, never locks.
 
 mod direct;
+pub mod far;
 pub mod handle;
 pub mod members;
 mod page_cache;
 mod seen;
+mod superblock;
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -23,12 +25,15 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::error::{Error, ErrorKind};
 use crate::io::buffer::ALIGNMENT;
 use direct::Direct;
+use far::Far;
 use handle::{Handle, Shared, with_room};
 use members::{Layout, Members};
 use seen::Seen;
+use superblock::signature;
+pub use superblock::{has_hdf5_signature, missing_end, user_block};
 
 /// The identity of one version of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Identity {
     /// The device.
     pub dev: u64,
@@ -49,6 +54,20 @@ impl Identity {
             size: meta.size(),
             mtime: (meta.mtime(), meta.mtime_nsec()),
             ctime: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+
+    /// Returns the identity of a version that lies elsewhere: a number of its own, and what is known of it.
+    pub fn elsewhere(number: u64, size: u64, modified: SystemTime) -> Self {
+        let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+        let time = (seconds, i64::from(since.subsec_nanos()));
+        Self {
+            dev: 0,
+            ino: number,
+            size,
+            mtime: time,
+            ctime: time,
         }
     }
 
@@ -152,6 +171,9 @@ pub enum RawError {
     /// A member of the file is not there.
     #[error("the data lie in {0}, which is not there")]
     Missing(PathBuf),
+    /// They could not be fetched from where they lie.
+    #[error("{0}")]
+    Far(Error),
     /// The system reported an error.
     #[error("{path}: {source}")]
     Io {
@@ -165,6 +187,7 @@ pub enum RawError {
 impl From<RawError> for Error {
     fn from(error: RawError) -> Self {
         let kind = match &error {
+            RawError::Far(error) => error.kind,
             RawError::Stale(_) => ErrorKind::Stale,
             RawError::Outside { .. } | RawError::Missing(_) => ErrorKind::Damaged,
             RawError::Io { source, .. } => match source.raw_os_error() {
@@ -174,6 +197,15 @@ impl From<RawError> for Error {
         };
         Self::new(kind, error.to_string())
     }
+}
+
+/// Where the bytes of a file are.
+#[derive(Debug)]
+enum Source {
+    /// On a disk of this machine.
+    Disk(Arc<Shared>),
+    /// Elsewhere.
+    Far(Arc<dyn Far>),
 }
 
 /// One version of one file, held open; a shared one may be closed while nobody reads it.
@@ -187,7 +219,7 @@ pub struct StoreFile {
     pub identity: Identity,
     /// The ownership when it was opened.
     pub ownership: Ownership,
-    shared: Arc<Shared>,
+    source: Source,
     /// The members that hold its bytes, if it is stored as several.
     members: Option<Arc<Members>>,
     /// The places where large reads have been.
@@ -225,20 +257,50 @@ impl StoreFile {
         self.members.as_ref().map(|members| &members.layout)
     }
 
+    fn next_serial() -> u64 {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
+        SERIAL.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Takes a file that lies elsewhere, by the name that people know it by.
+    pub fn from_far(
+        name: &Path,
+        identity: Identity,
+        ownership: Ownership,
+        far: Arc<dyn Far>,
+    ) -> Self {
+        Self {
+            serial: Self::next_serial(),
+            path: name.to_owned(),
+            identity,
+            ownership,
+            source: Source::Far(far),
+            members: None,
+            seen: Seen::default(),
+        }
+    }
+
+    /// Returns its bytes if they lie elsewhere.
+    pub fn far(&self) -> Option<&Arc<dyn Far>> {
+        match &self.source {
+            Source::Far(far) => Some(far),
+            Source::Disk(_) => None,
+        }
+    }
+
     /// Takes a regular file that is open already; `path` leads to it.
     pub fn from_file(path: &Path, file: File) -> io::Result<Self> {
-        static SERIAL: AtomicU64 = AtomicU64::new(1);
         let meta = file.metadata()?;
         if !meta.is_file() {
             return Err(io::Error::other("not a regular file"));
         }
         let identity = Identity::of(&meta);
         Ok(Self {
-            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            serial: Self::next_serial(),
             path: path.to_owned(),
             identity,
             ownership: Ownership::of(&meta),
-            shared: Shared::pinned(path, identity, file),
+            source: Source::Disk(Shared::pinned(path, identity, file)),
             members: None,
             seen: Seen::default(),
         })
@@ -247,7 +309,9 @@ impl StoreFile {
     /// Lets its descriptors be closed when others need them. For files that do not change while they are open: what was
     /// written to cannot be opened again.
     pub fn share(&self) {
-        self.shared.share();
+        if let Source::Disk(shared) = &self.source {
+            shared.share();
+        }
         if let Some(members) = &self.members {
             members.share();
         }
@@ -255,7 +319,13 @@ impl StoreFile {
 
     /// Returns the open file; an error of ESTALE says that it was closed, and another version stands at its path now.
     pub fn file(&self) -> io::Result<Arc<Handle>> {
-        self.shared.handle()
+        match &self.source {
+            Source::Disk(shared) => shared.handle(),
+            Source::Far(_) => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "it is not on a disk of this machine",
+            )),
+        }
     }
 
     fn handle(&self) -> Result<Arc<Handle>, RawError> {
@@ -267,6 +337,9 @@ impl StoreFile {
 
     /// Returns true if the path still leads to this version.
     pub fn is_current(&self) -> bool {
+        if let Source::Far(far) = &self.source {
+            return far.is_current();
+        }
         if let Some(members) = &self.members {
             return members.are_current();
         }
@@ -280,7 +353,11 @@ impl StoreFile {
         if let Some(members) = &self.members {
             return members.are_unchanged();
         }
-        let meta = match self.shared.is_open() {
+        let shared = match &self.source {
+            Source::Disk(shared) => shared,
+            Source::Far(far) => return far.is_unchanged(),
+        };
+        let meta = match shared.is_open() {
             true => self.file().and_then(|file| file.metadata()),
             false => std::fs::metadata(&self.path),
         };
@@ -297,6 +374,9 @@ impl StoreFile {
         self.inside(offset, buf.len() as u64)?;
         if let Some(members) = &self.members {
             return members.read(buf, offset);
+        }
+        if let Source::Far(far) = &self.source {
+            return far.read(buf, offset).map_err(RawError::Far);
         }
         let read = self.handle()?.read_exact_at(buf, offset);
         self.checked(read)
@@ -317,6 +397,9 @@ impl StoreFile {
         if let Some(members) = &self.members {
             return members.read(buf, offset);
         }
+        if let Source::Far(far) = &self.source {
+            return far.read(buf, offset).map_err(RawError::Far);
+        }
         let handle = self.handle()?;
         let read = handle.alone().read_exact_at(buf, offset);
         read.map_err(|source| self.failed(source))
@@ -326,7 +409,7 @@ impl StoreFile {
     /// they should be read as usual.
     pub fn direct_range(&self, offset: u64, len: u64) -> Option<Range<u64>> {
         const GRID: u64 = ALIGNMENT as u64;
-        if self.members.is_some() {
+        if self.members.is_some() || self.far().is_some() {
             return None;
         }
         let start = offset / GRID * GRID;
@@ -339,7 +422,10 @@ impl StoreFile {
     /// Returns true if a reader who may come back should still read these bytes directly: the first time, as long as
     /// the disk is fast. From a slow one they are better kept at once.
     pub fn reads_once_directly(&self, offset: u64) -> bool {
-        self.members.is_none() && !self.seen.is_slow() && self.seen.is_new(offset)
+        self.members.is_none()
+            && self.far().is_none()
+            && !self.seen.is_slow()
+            && self.seen.is_new(offset)
     }
 
     /// Returns true if a reader who goes on should read these bytes directly: also what is in memory only because the
@@ -395,56 +481,6 @@ impl StoreFile {
             source,
         }
     }
-}
-
-/// Returns the offset of the HDF5 signature: at the start of the file or behind a user block (format specification,
-/// section II.A: at 0, 512, 1024, 2048 and so on).
-fn superblock(file: &File) -> io::Result<Option<u64>> {
-    const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
-    let len = file.metadata()?.len();
-    let mut at = 0_u64;
-    let mut buf = [0; 8];
-    while at.checked_add(8).is_some_and(|end| end <= len) {
-        file.read_exact_at(&mut buf, at)?;
-        if &buf == SIGNATURE {
-            return Ok(Some(at));
-        }
-        at = if at == 0 { 512 } else { at.saturating_mul(2) };
-    }
-    Ok(None)
-}
-
-/// Returns the number of bytes before what libhdf5 wrote in a file; 0 if it is no HDF5 file.
-pub fn user_block(file: &File) -> io::Result<u64> {
-    Ok(superblock(file)?.unwrap_or(0))
-}
-
-/// Returns true if a file carries the HDF5 signature.
-pub fn has_hdf5_signature(file: &File) -> io::Result<bool> {
-    Ok(superblock(file)?.is_some())
-}
-
-/// Returns the size that a file should have, if that is more than it has.
-///
-/// libhdf5 makes this check itself but for superblock version 3 opened for SWMR reading. There it is left
-/// to us: a file that no writer has marked as open must be complete.
-pub fn missing_end(file: &File) -> io::Result<Option<u64>> {
-    const MARKED_OPEN: u8 = 0x1 | 0x4;
-    let Some(at) = superblock(file)? else {
-        return Ok(None);
-    };
-    // Signature, version, size of offsets, size of lengths, flags, base address, extension, end of file.
-    let mut head = [0; 36];
-    if file.read_exact_at(&mut head, at).is_err() {
-        return Ok(Some(at.saturating_add(head.len() as u64)));
-    }
-    if head[8] != 3 || head[9] != 8 || head[11] & MARKED_OPEN != 0 {
-        return Ok(None);
-    }
-    let mut end = [0; 8];
-    end.copy_from_slice(&head[28..]);
-    let end = u64::from_le_bytes(end);
-    Ok((file.metadata()?.len() < end).then_some(end))
 }
 
 #[cfg(test)]

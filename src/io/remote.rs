@@ -12,9 +12,9 @@ mod flight;
 mod object;
 mod origin;
 mod runtime;
-mod settings;
+mod store_file;
 
 pub use address::{Address, Scheme};
 pub use error::RemoteError;
 pub use object::RemoteObject;
-pub use settings::RemoteSettings;
+pub use store_file::store_file;

@@ -96,7 +96,7 @@ impl DataFiles {
             return Ok(open.clone());
         }
         let file = self.open(backend, uid)?;
-        if !has_hdf5_signature(&*file.file()?)? {
+        if !has_hdf5_signature(&**file.file()?)? {
             let why = format!("{}: not an HDF5 file", file.path.display());
             return Err(Error::damaged(why));
         }

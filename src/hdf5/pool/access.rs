@@ -50,6 +50,7 @@ impl<'a> RequiredAccess<'a> {
         let members = || self.file.layout().into_iter().flat_map(|l| &l.members);
         let mut inodes = members().filter_map(|member| member.inode);
         by.everything
+            || self.file.far().is_some()
             || by.inodes.contains(&self.inode)
                 && inodes.all(|inode| by.inodes.contains(&inode))
                 && (!self.sources || by.sources == added)
@@ -57,6 +58,9 @@ impl<'a> RequiredAccess<'a> {
 
     /// Notes that a worker is started for this request. An inode that it cannot open shows in its answer.
     pub(super) fn grant(&self, to: &mut Access) {
+        if self.file.far().is_some() {
+            return;
+        }
         to.inodes.insert(self.inode);
         let members = self.file.layout().into_iter().flat_map(|l| &l.members);
         to.inodes.extend(members.filter_map(|member| member.inode));
@@ -95,6 +99,9 @@ impl KnownFiles {
 
     /// Remembers a file that is asked about.
     pub(super) fn remember(&mut self, needs: RequiredAccess<'_>) {
+        if needs.file.far().is_some() {
+            return;
+        }
         if self.recent.get(&needs.inode).is_none() {
             self.recent.put(needs.inode, needs.file.path.clone());
         }
@@ -115,6 +122,7 @@ impl KnownFiles {
 
     /// Returns the permit of a new worker that is to open `first` first, if that is known.
     pub(super) fn permit(&self, reach: &Reach, file: Option<&StoreFile>) -> Permit {
+        let file = file.filter(|file| file.far().is_none());
         let first = file.map(|file| file.path.as_path());
         if let Reach::Anywhere = reach {
             return Permit {

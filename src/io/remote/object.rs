@@ -16,7 +16,7 @@ use super::error::{Cause, RemoteError};
 use super::flight::Flight;
 use super::origin::{Got, Origin, Version};
 use super::runtime;
-use super::settings::RemoteSettings;
+use crate::options::RemoteSettings;
 
 /// Absent blocks that lie no further apart are asked for together: 64 KiB cost less than a request.
 const GAP: u64 = (64 << 10) / BLOCK;

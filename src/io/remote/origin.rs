@@ -12,7 +12,7 @@ use object_store::path::Path;
 
 use super::address::{Address, Scheme};
 use super::error::{Cause, RemoteError};
-use super::settings::RemoteSettings;
+use crate::options::RemoteSettings;
 
 /// What tells one version of an object from another.
 #[derive(Clone, Debug, PartialEq, Eq)]

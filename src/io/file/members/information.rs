@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::{KINDS, open_member};
-use crate::io::file::superblock;
+use crate::io::file::signature;
 
 /// Bytes of the superblock, and of its extension or the driver information, that are looked at.
 const NEAR: usize = 1024;
@@ -29,7 +29,7 @@ pub(super) struct Information {
 pub(super) fn information(path: &Path, file: &File) -> io::Result<Option<Information>> {
     const NONE: u64 = u64::MAX;
     // Behind a user block addresses are others.
-    let Some(0) = superblock(file)? else {
+    let Some(0) = signature(file)? else {
         return Ok(None);
     };
     let head = read_near(file, 0)?;

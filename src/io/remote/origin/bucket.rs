@@ -14,8 +14,8 @@ use object_store::{
 
 use super::super::address::{Address, Scheme};
 use super::super::error::{Cause, RemoteError, without_secrets};
-use super::super::settings::RemoteSettings;
 use super::{Got, Version};
+use crate::options::RemoteSettings;
 
 /// Opens the bucket of an address; asks nothing yet.
 pub(super) fn open(

@@ -14,9 +14,9 @@ use reqwest::{Client, Method, Response, StatusCode, Url, redirect};
 
 use super::super::address::Address;
 use super::super::error::{Cause, RemoteError, without_secrets};
-use super::super::settings::RemoteSettings;
 use super::bucket::changed;
 use super::{Got, Version};
+use crate::options::RemoteSettings;
 
 /// Hosts that refer to others, one after the other.
 const MOST_REDIRECTS: usize = 10;
