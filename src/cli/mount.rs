@@ -101,6 +101,7 @@ pub fn run(mut args: Args) -> Result<(), CliError> {
     if !args.foreground {
         return background::start(&args);
     }
+    background::take_secrets();
     args.store = store;
     // Before anything else is opened.
     let inherited = inherited::number(&args.mount_point)

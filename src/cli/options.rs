@@ -5,6 +5,7 @@
 mod generic;
 mod known;
 mod list;
+mod remote;
 mod values;
 
 use std::fmt::Write;
@@ -123,9 +124,14 @@ pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<MountOption
     Ok(options)
 }
 
+/// Returns all options.
+fn all() -> impl Iterator<Item = &'static MountOption> {
+    KNOWN.iter().chain(remote::REMOTE)
+}
+
 /// Returns the option of this name.
 fn find(name: &str) -> Option<&'static MountOption> {
-    KNOWN.iter().find(|known| known.name == name)
+    all().find(|known| known.name == name)
 }
 
 /// Returns a list without the options that nobody knows, and the names of these.
@@ -155,7 +161,7 @@ pub fn help() -> String {
     let mut text =
         "Mount options (-o, separated by commas; \\, is a comma inside a value):\n".to_owned();
     let formats = formats::registry().names();
-    for known in KNOWN {
+    for known in all() {
         // Writing to a String cannot fail.
         let help = known.help.replace("FORMATS", &formats);
         let _ = writeln!(text, "  {:<20} {help}", spelling(known));
@@ -178,7 +184,7 @@ fn spelling(known: &MountOption) -> String {
 
 /// Returns the message for an unknown option.
 fn unknown(name: &str) -> String {
-    let known: Vec<String> = KNOWN.iter().map(spelling).collect();
+    let known: Vec<String> = all().map(spelling).collect();
     format!("unknown option {name:?}; known: {}", known.join(", "))
 }
 
@@ -241,7 +247,7 @@ mod tests {
         let unknown = refusal("uid=1,nonsense=3");
         assert!(
             unknown.contains("\"nonsense\"")
-                && KNOWN.iter().all(|known| unknown.contains(known.name))
+                && all().all(|known| unknown.contains(known.name))
         );
         assert!(refusal("sep=\\,").contains("one ASCII character"));
         assert_eq!(refusal("xattrs=1"), "option xattrs takes no value");

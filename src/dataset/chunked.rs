@@ -167,6 +167,27 @@ impl Chunks {
         }
     }
 
+    /// Returns where the chunks of a block of the dataset are stored; `start` is at a corner of a chunk.
+    pub fn stored(&self, start: &[u64], shape: &[u64]) -> Vec<Range<u64>> {
+        let first = self.first(start);
+        let last: Vec<u64> = (0..shape.len())
+            .map(|k| (start[k] + shape[k]).div_ceil(self.chunk[k]))
+            .collect();
+        let (mut ranges, mut place) = (Vec::new(), first.clone());
+        loop {
+            if let Ok(slot) = self.slot(&place)
+                && slot.size != 0
+            {
+                ranges.push(slot.addr..slot.addr.saturating_add(u64::from(slot.size)));
+            }
+            let Some(k) = (0..place.len()).rev().find(|&k| place[k] + 1 < last[k]) else {
+                return ranges;
+            };
+            place[k] += 1;
+            place[k + 1..].copy_from_slice(&first[k + 1..]);
+        }
+    }
+
     /// Returns the element of which chunks consist that were never written.
     pub fn fill_value(&self) -> &[u8] {
         &self.direct.fill
@@ -259,6 +280,10 @@ impl Chunks {
         }
         let pipeline = &self.direct.pipeline;
         let damaged = |e| Error::damaged(format!("chunk {place:?}: {e}"));
+        if let Some(far) = source.file.far() {
+            // As one request, whoever reads which part of it.
+            far.prefetch(&[slot.addr..slot.addr.saturating_add(u64::from(slot.size))]);
+        }
         let missing = source.missing(slot);
         if missing.is_none() && slot.size as usize >= LARGE {
             let file = source.file;

@@ -86,7 +86,9 @@ impl Payload {
         let key = self.0.key(form.number(), number);
         let is_awaited = || context.decoders.is_idle() && context.cache.is_under_way(&key);
         let pattern = &self.0.pattern;
-        for next in context.prefetch.reads(pattern, blocks, number, is_awaited) {
+        let wanted = context.prefetch.reads(pattern, blocks, number, is_awaited);
+        self.0.prefetch_stored(grid, wanted.clone());
+        for next in wanted {
             if context.cache.has(&self.0.key(form.number(), next)) || self.0.is_spilled(next) {
                 continue;
             }
@@ -205,6 +207,7 @@ impl Payload {
     fn begin(&self, blocks: Blocks<'_>, wanted: std::ops::Range<u64>) -> Begun {
         let context = &self.0.store.context;
         let begun = Begun::default();
+        self.0.prefetch_stored(blocks.grid, wanted.clone());
         for next in wanted.take(context.tuning.begun) {
             if context.cache.has(&self.0.key(blocks.form.number(), next)) {
                 continue;

@@ -90,6 +90,14 @@ fn begin(
     let wanted = context
         .prefetch
         .reads(pattern, sequence, number, is_awaited);
+    if let Some(far) = store.file.far() {
+        far.prefetch(
+            &wanted
+                .map(|number| blocks.range(number))
+                .collect::<Vec<_>>(),
+        );
+        return None;
+    }
     if !pattern.is_settled() {
         return None;
     }

@@ -25,7 +25,7 @@ impl StorePlace {
             return Self::of(&path);
         }
         if Address::parse(spelled).is_some() {
-            return Self::of_address(spelled);
+            return Self::of_address(&Address::hide_secret(spelled));
         }
         let whole = Self {
             store: spelled.to_owned(),

@@ -67,7 +67,7 @@ class Mount:
 
     def __init__(self, store, options="", *, limit=220, point=None, log=None, env=None, checkout=None, checkouts=None, flags=(), prefix=()):
         self.env = {**os.environ, **env} if env else None
-        self.store = Path(store)
+        self.store = store if "://" in str(store) else Path(store)
         self.options = options
         self.flags = [*flags, *(["--checkout", checkout] if checkout else [])]
         self.flags += ["--checkouts", checkouts] if checkouts else []
@@ -95,7 +95,7 @@ class Mount:
                 until(lambda: mounted(self.path) or self.front.poll() is not None, "the mount")
             else:
                 done = run([*self.prefix, NPYFS, "mount", *option, self.store, self.path], timeout=60, env=self.env)
-                assert done.returncode == 0, f"mount of {self.store.name} failed ({done.returncode}): {done.stderr}"
+                assert done.returncode == 0, f"mount of {os.path.basename(self.store)} failed ({done.returncode}): {done.stderr}"
             assert mounted(self.path), "nothing is mounted"
             self.pid = self.status()["pid"]
             self.start = process_start(self.pid)

@@ -19,6 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::Args;
 use crate::cli::CliError;
+use crate::io::remote::Address;
 use crate::mount::fuse::unmount::unmount;
 use crate::mount::fuse::{inherited, table};
 
@@ -27,6 +28,17 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The time that a process that took too long may take to clean up.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The variable by which the process in the background is told the addresses with secrets.
+const SECRETS: &str = "NPYFS_ADDRESSES";
+
+/// Takes over the addresses that the process in front was given.
+pub(super) fn take_secrets() {
+    let given = std::env::var(SECRETS).unwrap_or_default();
+    for address in given.lines() {
+        Address::hide_secret(Path::new(address));
+    }
+}
 
 /// Mounts in another process and returns when the mount has answered this one.
 pub(super) fn start(args: &Args) -> Result<(), CliError> {
@@ -82,7 +94,10 @@ fn command(args: &Args) -> Command {
     if let Some(dir) = &args.checkouts {
         command.arg("--checkouts").arg(dir);
     }
-    command.arg("--").arg(&args.store).arg(&args.mount_point);
+    // A query may hold a secret, and everybody can read a command line.
+    let store = Address::hide_secret(&args.store);
+    command.arg("--").arg(store).arg(&args.mount_point);
+    command.env(SECRETS, Address::secrets().join("\n"));
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     command
 }

@@ -57,6 +57,11 @@ pub(super) fn size(text: &str) -> Result<u64, &'static str> {
         .ok_or("expected a size such as 64M or 2GiB")
 }
 
+/// Parses a number of seconds.
+pub(super) fn seconds(text: &str) -> Result<u64, &'static str> {
+    digits(text, 10).ok_or("expected a number of seconds")
+}
+
 /// Parses digits: no sign, unlike `from_str_radix`.
 fn digits(text: &str, radix: u32) -> Option<u64> {
     if text.chars().all(|c| c.is_digit(radix)) {

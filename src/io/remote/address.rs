@@ -1,7 +1,8 @@
 //! The address of an object, or of a prefix of a bucket.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use url::Url;
 
@@ -47,17 +48,39 @@ impl Address {
             return Some(refuse("no host or bucket".into()));
         }
         Some(match Url::parse(text) {
-            Ok(url) => Ok(Self { scheme, url }),
+            Ok(url) => Ok(Self {
+                scheme,
+                url: with_secret(url),
+            }),
             Err(e) => refuse(e.to_string()),
         })
     }
 
     /// Returns the path that a `file://` address means; `None` for all else.
-    pub fn local(text: &Path) -> Option<std::path::PathBuf> {
+    pub fn local(text: &Path) -> Option<PathBuf> {
         let text = text.to_str()?;
         let rest = text.strip_prefix("file://")?;
         let decoded = Url::parse(text).ok()?.to_file_path().ok();
         decoded.or_else(|| Some(rest.into()))
+    }
+
+    /// Returns the address without what may be secret, which this process remembers; a path as it is.
+    pub fn hide_secret(text: &Path) -> PathBuf {
+        let Some(Ok(address)) = Self::parse(text) else {
+            return text.to_owned();
+        };
+        let shown = address.to_string();
+        if address.url.as_str() != shown && Url::parse(&shown).is_ok_and(|url| url != address.url) {
+            let mut secrets = SECRETS.lock().unwrap_or_else(|e| e.into_inner());
+            secrets.push(address.url);
+        }
+        shown.into()
+    }
+
+    /// Returns the addresses with secrets that this process was given, for one that it starts.
+    pub fn secrets() -> Vec<String> {
+        let secrets = SECRETS.lock().unwrap_or_else(|e| e.into_inner());
+        secrets.iter().map(|url| url.to_string()).collect()
     }
 
     /// Returns the protocol.
@@ -86,6 +109,18 @@ impl Address {
         let bytes = percent_encoding::percent_decode_str(path);
         bytes.decode_utf8_lossy().into_owned()
     }
+}
+
+/// Addresses that were given with a secret. Whoever names one of them without it means it.
+static SECRETS: Mutex<Vec<Url>> = Mutex::new(Vec::new());
+
+/// Returns the address that was given with a secret, if one was and this is that one.
+fn with_secret(url: Url) -> Url {
+    let secrets = SECRETS.lock().unwrap_or_else(|e| e.into_inner());
+    let own = url.as_str();
+    let given = secrets.iter().rev();
+    let mut same = given.filter(|given| super::error::without_secrets(given.as_str()) == own);
+    same.next().cloned().unwrap_or(url)
 }
 
 impl fmt::Display for Address {

@@ -1,0 +1,101 @@
+"""A web server on the loopback that serves a directory as told: with ranges and entity tags, or misbehaving."""
+
+import os
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+
+class Site:
+    """`with Site(directory) as site:` serves its files at `site.url("name")`.
+
+    `site.asked` is a list of (method, name, range) of all requests, `site.seen` of their headers. `site.fault`, if it is set, is
+    called with the handler before each answer; it returns true if it answered itself."""
+
+    def __init__(self, directory, *, ranges=True, tags=True, latency=0):
+        self.directory, self.ranges, self.tags, self.latency = Path(directory), ranges, tags, latency
+        self.asked, self.seen, self.fault, self.bytes = [], [], None, 0
+        self.lock = threading.Lock()
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.server.daemon_threads = True
+
+    def _handler(self):
+        site = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                pass
+
+            def do_HEAD(self):
+                self.answer(False)
+
+            def do_GET(self):
+                self.answer(True)
+
+            def refuse(self, status, **headers):
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name.replace("_", "-"), value)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return True
+
+            def answer(self, body):
+                name = self.path.split("?")[0].lstrip("/")
+                with site.lock:
+                    site.asked.append((self.command, name, self.headers.get("Range")))
+                    site.seen.append(dict(self.headers))
+                if site.latency:
+                    time.sleep(site.latency)
+                if site.fault and site.fault(self):
+                    return None
+                path = site.directory / name
+                if not path.is_file():
+                    return self.refuse(404)
+                with open(path, "rb") as file:
+                    status = os.fstat(file.fileno())
+                    tag = f'"{status.st_size:x}-{status.st_mtime_ns:x}-{status.st_ino:x}"'
+                    if site.tags and self.headers.get("If-Match", tag) != tag:
+                        return self.refuse(412)
+                    first, last = 0, status.st_size - 1
+                    wanted = self.headers.get("Range") if site.ranges else None
+                    if wanted:
+                        begin, end = wanted.split("=")[1].split("-")
+                        first, last = int(begin), min(int(end or last), last)
+                        if first > last:
+                            return self.refuse(416)
+                    self.send_response(206 if wanted else 200)
+                    if wanted:
+                        self.send_header("Content-Range", f"bytes {first}-{last}/{status.st_size}")
+                    if site.tags:
+                        self.send_header("ETag", tag)
+                    self.send_header("Last-Modified", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(status.st_mtime)))
+                    self.send_header("Content-Length", str(last - first + 1))
+                    self.end_headers()
+                    if body:
+                        file.seek(first)
+                        data = file.read(last - first + 1)
+                        with site.lock:
+                            site.bytes += len(data)
+                        try:
+                            self.wfile.write(data)
+                        except ConnectionError:
+                            pass
+                return None
+
+        return Handler
+
+    def url(self, name, query=""):
+        return f"http://127.0.0.1:{self.server.server_port}/{name}{query}"
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
