@@ -43,6 +43,7 @@ mod szip;
 mod text;
 mod times;
 mod types;
+mod walk;
 mod wire;
 pub mod writer;
 

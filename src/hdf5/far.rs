@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use lru::LruCache;
 
@@ -13,8 +14,11 @@ use crate::io::file::far::Far;
 /// Bytes that are asked for at a time; metadata lies near other metadata.
 const BLOCK: u64 = 8 << 10;
 
-/// Blocks that are remembered: 16 MiB.
-const BLOCKS: NonZeroUsize = NonZeroUsize::new(2048).unwrap();
+/// Blocks that are remembered: 32 MiB.
+const BLOCKS: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+
+/// Blocks that are asked for together at the most.
+const TOGETHER: usize = 1024;
 
 /// Reads of more bytes are of data, which nobody reads twice.
 const LARGE: u64 = 4 * BLOCK;
@@ -36,16 +40,40 @@ impl AskedFile {
         }
     }
 
-    fn fill(&self, block: u64, offset: u64, to: &mut [u8]) -> Result<(), Error> {
-        let mut blocks = self.blocks.lock().unwrap_or_else(|e| e.into_inner());
-        if !blocks.contains(&block) {
-            let start = block.saturating_mul(BLOCK);
-            let len = self.size.saturating_sub(start).min(BLOCK);
+    fn blocks(&self) -> MutexGuard<'_, LruCache<u64, Vec<u8>>> {
+        self.blocks.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn range(&self, block: u64) -> Range<u64> {
+        let start = block.saturating_mul(BLOCK).min(self.size);
+        start..start.saturating_add(BLOCK).min(self.size)
+    }
+
+    /// Asks for blocks that are not remembered, together.
+    fn ask(&self, blocks: &[u64]) -> Result<(), Error> {
+        for blocks in blocks.chunks(TOGETHER) {
+            let ranges: Vec<_> = blocks.iter().map(|&block| self.range(block)).collect();
+            let len: u64 = ranges.iter().map(|range| range.end - range.start).sum();
             let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-            self.wire.fetch(&mut bytes, start)?;
-            blocks.put(block, bytes);
+            self.wire.fetch(ranges.clone(), &mut bytes)?;
+            let mut rest = &bytes[..];
+            let mut known = self.blocks();
+            for (&block, range) in blocks.iter().zip(ranges) {
+                let len = usize::try_from(range.end - range.start).unwrap_or(0);
+                let (now, behind) = rest.split_at(len.min(rest.len()));
+                known.put(block, now.to_vec());
+                rest = behind;
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(&self, block: u64, offset: u64, to: &mut [u8]) -> Result<(), Error> {
+        if !self.blocks().contains(&block) {
+            self.ask(&[block])?;
         }
         let at = usize::try_from(offset % BLOCK).unwrap_or(0);
+        let mut blocks = self.blocks();
         let known = blocks
             .get(&block)
             .and_then(|bytes| bytes.get(at..at + to.len()));
@@ -57,8 +85,10 @@ impl AskedFile {
 
 impl Far for AskedFile {
     fn read(&self, mut buf: &mut [u8], mut offset: u64) -> Result<(), Error> {
-        if buf.len() as u64 >= LARGE {
-            return self.wire.fetch(buf, offset);
+        let len = buf.len() as u64;
+        if len >= LARGE {
+            let end = offset.saturating_add(len);
+            return self.wire.fetch(vec![offset..end], buf);
         }
         while !buf.is_empty() {
             let inside = usize::try_from(BLOCK - offset % BLOCK).unwrap_or(usize::MAX);
@@ -68,6 +98,22 @@ impl Far for AskedFile {
             buf = rest;
         }
         Ok(())
+    }
+
+    fn fetch(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
+        let mut wanted: Vec<u64> = Vec::new();
+        for range in ranges {
+            let end = range.end.min(self.size);
+            if range.start < end {
+                wanted.extend(range.start / BLOCK..end.div_ceil(BLOCK));
+            }
+        }
+        wanted.sort_unstable();
+        wanted.dedup();
+        let known = self.blocks();
+        wanted.retain(|block| !known.contains(block));
+        drop(known);
+        self.ask(&wanted)
     }
 
     fn is_unchanged(&self) -> bool {

@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
@@ -178,18 +179,14 @@ impl WorkerProcess {
     /// for that, its deadline stands still.
     fn reply(&mut self, file: &StoreFile, sink: &mut Option<&mut Sink<'_>>) -> io::Result<Reply> {
         loop {
-            let (offset, len) = match self.wire.receive_reply(sink)? {
-                Reply::Fetch(offset, len) => (offset, len),
+            let ranges = match self.wire.receive_reply(sink)? {
+                Reply::Fetch(ranges) => ranges,
                 reply => return Ok(reply),
             };
             let begun = Instant::now();
-            if len > MAX_BLOCK || file.far().is_none() {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-            let mut bytes = vec![0; usize::try_from(len).map_err(io::Error::other)?];
-            let fetched = file.read_exact_at(&mut bytes, offset).map_err(Error::from);
+            let fetched = fetched(file, &ranges)?;
             self.wire.deadline = self.wire.deadline.map(|at| at + begun.elapsed());
-            self.wire.send_fetched(fetched.map(|()| bytes))?;
+            self.wire.send_fetched(fetched)?;
         }
     }
 
@@ -229,6 +226,29 @@ impl WorkerProcess {
         }
         WorkerExit::Crashed
     }
+}
+
+/// Returns the bytes of ranges of a file that lies elsewhere, one behind the other. The outer error is one of the worker, who asks
+/// for what nobody may ask for.
+fn fetched(file: &StoreFile, ranges: &[Range<u64>]) -> io::Result<Result<Vec<u8>, Error>> {
+    let wrong = || io::Error::from(io::ErrorKind::InvalidData);
+    let far = file.far().ok_or_else(wrong)?;
+    let len = ranges.iter().try_fold(0_u64, |all, range| {
+        let len = range.end.checked_sub(range.start)?;
+        all.checked_add(len).filter(|&all| all <= MAX_BLOCK)
+    });
+    let len = usize::try_from(len.ok_or_else(wrong)?).map_err(|_| wrong())?;
+    let mut bytes = vec![0; len];
+    let mut rest = &mut bytes[..];
+    let mut read = far.fetch(ranges);
+    for range in ranges {
+        // It was added up above.
+        let len = usize::try_from(range.end - range.start).map_err(|_| wrong())?;
+        let (now, behind) = rest.split_at_mut(len);
+        read = read.and_then(|()| Ok(file.read_exact_at(now, range.start)?));
+        rest = behind;
+    }
+    Ok(read.map(|()| bytes))
 }
 
 /// Asks a worker that was kept or, if there is none or it has died since, a new one; returns it with the answer.

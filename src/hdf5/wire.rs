@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
@@ -111,8 +112,8 @@ pub(super) enum Reply {
     Done(Result<Answer, H5Error>),
     /// `Answer::Bytes`, and this many bytes follow.
     Bytes(u64),
-    /// Bytes are wanted of a file that lies elsewhere, before the answer: where they begin, and how many.
-    Fetch(u64, u64),
+    /// Ranges of a file that lies elsewhere are wanted before the answer.
+    Fetch(Vec<Range<u64>>),
     /// `Answer::Map`, and this many slots of its chunk table follow.
     Map(DatasetMap, u64),
 }
@@ -274,11 +275,10 @@ impl Wire {
         }
     }
 
-    /// Asks the daemon for bytes of the file that a request is about.
-    pub(super) fn fetch(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
+    /// Asks the daemon for ranges of the file that a request is about; their bytes fill `buf`, one behind the other.
+    pub(super) fn fetch(&self, ranges: Vec<Range<u64>>, buf: &mut [u8]) -> Result<(), Error> {
         let failed = |e: io::Error| Error::new(ErrorKind::Os(libc::EIO), e.to_string());
-        self.send(&Reply::Fetch(offset, buf.len() as u64), None)
-            .map_err(failed)?;
+        self.send(&Reply::Fetch(ranges), None).map_err(failed)?;
         let (outcome, _): (Result<(), (i32, String)>, _) = self.receive().map_err(failed)?;
         match outcome {
             Ok(()) => self.read_exact(buf, &mut None).map_err(failed),

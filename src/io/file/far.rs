@@ -10,6 +10,9 @@ pub trait Far: Send + Sync + Debug {
     /// Fills `buf` from `offset`, inside the file.
     fn read(&self, buf: &mut [u8], offset: u64) -> Result<(), Error>;
 
+    /// Has ranges fetched together, and waits until they are at hand.
+    fn fetch(&self, ranges: &[Range<u64>]) -> Result<(), Error>;
+
     /// Has ranges fetched that will be read soon, without waiting for them.
     fn prefetch(&self, _ranges: &[Range<u64>]) {}
 

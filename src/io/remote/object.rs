@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Instant, SystemTime};
 
+use tokio::sync::Semaphore;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::address::Address;
@@ -23,6 +24,9 @@ const GAP: u64 = (64 << 10) / BLOCK;
 
 /// Blocks of one request at the most.
 const PART: u64 = (8 << 20) / BLOCK;
+
+/// Requests that are under way at the same time; more wait for their turn.
+static AT_ONCE: Semaphore = Semaphore::const_new(64);
 
 /// Bytes of the first request, which tells the size and the version, too.
 const FIRST: u64 = 64 << 10;
@@ -308,7 +312,7 @@ impl RemoteObject {
         let range = offset..offset.saturating_add(buf.len() as u64);
         // What was fetched may be taken away before it is read, though hardly again and again.
         for _ in 0..8 {
-            self.fetch(std::slice::from_ref(&range))?;
+            self.fetch_over(std::slice::from_ref(&range), GAP)?;
             let kept = self.kept.read().unwrap_or_else(|e| e.into_inner());
             if touched(&range).all(|block| self.there.has(block)) {
                 let read = kept.file.read(buf, offset);
@@ -322,8 +326,13 @@ impl RemoteObject {
         RemoteError::new(Cause::Failed, &self.address.to_string(), why)
     }
 
-    /// Fetches what is not there of some ranges, and waits for it.
+    /// Fetches what is not there of scattered ranges, and waits for it. What lies between them stays away.
     pub fn fetch(self: &Arc<Self>, ranges: &[Range<u64>]) -> Result<(), RemoteError> {
+        self.fetch_over(ranges, 0)
+    }
+
+    /// Fetches what is not there of some ranges, and what lies in gaps of so many blocks, and waits for it.
+    fn fetch_over(self: &Arc<Self>, ranges: &[Range<u64>], gap: u64) -> Result<(), RemoteError> {
         if !self.is_unchanged() {
             let about = self.address.to_string();
             return Err(RemoteError::new(
@@ -332,7 +341,7 @@ impl RemoteObject {
                 "another version is there now",
             ));
         }
-        for flight in self.begin(ranges)? {
+        for flight in self.begin(ranges, gap)? {
             flight.wait()?;
         }
         Ok(())
@@ -341,11 +350,15 @@ impl RemoteObject {
     /// Begins to fetch what is not there of some ranges, for somebody who will ask for it later.
     pub fn prefetch(self: &Arc<Self>, ranges: &[Range<u64>]) {
         // Whoever reads it is told what is wrong.
-        let _ = self.begin(ranges);
+        let _ = self.begin(ranges, GAP);
     }
 
     /// Returns the requests under way for what is not there, and sends those that are missing.
-    fn begin(self: &Arc<Self>, ranges: &[Range<u64>]) -> Result<Vec<Arc<Flight>>, RemoteError> {
+    fn begin(
+        self: &Arc<Self>,
+        ranges: &[Range<u64>],
+        gap: u64,
+    ) -> Result<Vec<Arc<Flight>>, RemoteError> {
         let mut absent = Vec::new();
         for range in ranges {
             let end = range.end.min(self.version.size);
@@ -371,7 +384,7 @@ impl RemoteObject {
             false
         });
         let mut sent = Vec::new();
-        for blocks in requests(absent, GAP, PART) {
+        for blocks in requests(absent, gap, PART) {
             let flight = Flight::new();
             for block in blocks.clone() {
                 flights.entry(block).or_insert_with(|| flight.clone());
@@ -409,6 +422,8 @@ impl RemoteObject {
     async fn carry(self: Arc<Self>, blocks: Range<u64>, flight: &Arc<Flight>) {
         let range = bytes_of(&blocks, self.version.size);
         let about = self.address.to_string();
+        // It is never closed.
+        let _turn = AT_ONCE.acquire().await;
         self.traffic.requests.fetch_add(1, Ordering::Relaxed);
         let asked = self.origin.get(range, Some(&self.version));
         let outcome = match tokio::time::timeout(self.settings.timeout, asked).await {

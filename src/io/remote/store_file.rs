@@ -18,6 +18,10 @@ impl Far for ObjectFile {
         Ok(self.0.read(buf, offset)?)
     }
 
+    fn fetch(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
+        Ok(self.0.fetch(ranges)?)
+    }
+
     fn prefetch(&self, ranges: &[Range<u64>]) {
         self.0.prefetch(ranges);
     }
