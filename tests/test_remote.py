@@ -42,7 +42,7 @@ def write(path, seed=0):
             file[name].attrs["about"] = f"this is {name}"
             shown[f"{name}.npy"] = array
         file.create_dataset("text", data=["a", "some longer text", ""], dtype=h5py.string_dtype())
-        shown["text.npy"] = np.array([b"a", b"some longer text", b""])
+        shown["text.npy"] = np.array(["a", "some longer text", ""])
         file.create_dataset("never", (1000, 1000), "f8", fillvalue=2.5)
         shown["never.npy"] = np.full((1000, 1000), 2.5)
     return shown
@@ -89,11 +89,14 @@ def test_random_readers_fetch_what_they_touch(home, directory):
     with h5py.File(directory / "x.h5", "w") as file:
         file.create_dataset("a", data=array, chunks=(1, 4096))
     with Site(directory) as site, Mount(site.url("x.h5")) as mount:
-        np.load(mount / "a.npy", mmap_mode="r")
+        # Not by a map: a fault would hold the interpreter that answers the request.
+        file = os.open(mount / "a.npy", os.O_RDONLY)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
         before = site.bytes
-        loaded = np.load(mount / "a.npy", mmap_mode="r")
         for row in (5, 60, 31):
-            np.testing.assert_array_equal(loaded[row, 20000:20010], array[row, 20000:20010])
+            at = 128 + array.itemsize * (row * array.shape[1] + 20000)
+            assert os.pread(file, 40, at) == array[row, 20000:20010].tobytes()
+        os.close(file)
         assert site.bytes - before < array.nbytes / 4
 
 
@@ -117,15 +120,7 @@ def test_servers_that_are_busy_or_break_off_are_asked_again(home, directory):
         if turn % 4 == 1:
             return handler.refuse(503, Retry_After="0")
         if turn % 4 == 2:
-            # A body that ends too early.
-            handler.send_response(206)
-            first = int(handler.headers["Range"].split("=")[1].split("-")[0])
-            handler.send_header("Content-Range", f"bytes {first}-{first + 99}/{os.path.getsize(directory / 'x.h5')}")
-            handler.send_header("Content-Length", "100")
-            handler.end_headers()
-            handler.wfile.write(b"x" * 10)
-            handler.close_connection = True
-            return True
+            handler.cut = 10
         return False
 
     with Site(directory) as site:
@@ -154,17 +149,17 @@ def test_a_server_that_never_answers_ends_reads_in_time(home, directory):
 def test_an_object_that_is_replaced_is_seen_and_never_mixed(home, directory):
     old = write(directory / "x.h5", seed=1)
     with Site(directory) as site, Mount(site.url("x.h5"), "check=0") as mount:
-        opened = open(mount / "gzip.npy", "rb")
-        opened.read(1000)
-        new = write(directory / "new.h5", seed=2)
-        os.replace(directory / "new.h5", directory / "x.h5")
-        same(mount, new)
-        try:
-            rest = opened.read()
-        except OSError as refused:
-            assert refused.errno == 116
-        else:
-            assert rest[-8:] == old["gzip.npy"].tobytes()[-8:]
+        with open(mount / "gzip.npy", "rb") as opened:
+            opened.read(1000)
+            new = write(directory / "new.h5", seed=2)
+            os.replace(directory / "new.h5", directory / "x.h5")
+            same(mount, new)
+            try:
+                rest = opened.read()
+            except OSError as refused:
+                assert refused.errno == 116
+            else:
+                assert rest[-8:] == old["gzip.npy"].tobytes()[-8:]
 
 
 def test_a_server_without_ranges_sends_it_once(home, directory):
@@ -187,7 +182,7 @@ def test_secrets_stay_where_they_are(home, directory, tmp_path):
     headers.write_text("X-Secret: openSesame\n")
     with Site(directory) as site, Mount(site.url("x.h5", "?signature=aVerySecretWord"), f"header=@{headers}") as mount:
         np.load(mount / "plain.npy")
-        assert any(seen.get("X-Secret") == "openSesame" for seen in site.seen)
+        assert any(seen.get("x-secret") == "openSesame" for seen in site.seen)
         places = [Path(mount / ".npyfs/status.json").read_bytes(), Path(mount / ".npyfs/errors.log").read_bytes(),
                   Path(f"/proc/{mount.pid}/cmdline").read_bytes(), Path("/proc/self/mountinfo").read_bytes()]
         places += [path.read_bytes() for path in home.rglob("*") if path.is_file()]
@@ -204,8 +199,8 @@ def test_headers_do_not_cross_to_another_host(home, directory, tmp_path):
         site.fault = lambda handler: handler.refuse(302, Location=behind.url("x.h5"))
         with Mount(site.url("x.h5"), f"header=@{headers}") as mount:
             same(mount, shown)
-        assert all("X-Secret" in seen for seen in site.seen) and site.seen
-        assert not any("X-Secret" in seen for seen in behind.seen) and behind.seen
+        assert all("x-secret" in seen for seen in site.seen) and site.seen
+        assert not any("x-secret" in seen for seen in behind.seen) and behind.seen
 
 
 def test_what_is_kept_is_checked(home, directory):

@@ -246,8 +246,7 @@ mod tests {
     fn refusals_name_the_option() {
         let unknown = refusal("uid=1,nonsense=3");
         assert!(
-            unknown.contains("\"nonsense\"")
-                && all().all(|known| unknown.contains(known.name))
+            unknown.contains("\"nonsense\"") && all().all(|known| unknown.contains(known.name))
         );
         assert!(refusal("sep=\\,").contains("one ASCII character"));
         assert_eq!(refusal("xattrs=1"), "option xattrs takes no value");

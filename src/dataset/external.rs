@@ -32,6 +32,12 @@ fn denied(name: &[u8], why: &str) -> Error {
 
 /// Opens a file that something in `store` names.
 pub fn open(store: &OpenStore, name: &[u8]) -> Result<(PathBuf, File)> {
+    if store.file.far().is_some() {
+        return Err(denied(
+            name,
+            "what lies elsewhere reaches no file of this machine",
+        ));
+    }
     let base = store.file.path.parent().unwrap_or(Path::new("/"));
     let wanted = base.join(OsStr::from_bytes(name));
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;

@@ -15,6 +15,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
 use serde::{Deserialize, Serialize};
 
 use crate::io::file::has_hdf5_signature;
+use crate::io::remote::Address;
 use crate::options::External;
 
 /// Most files beside the first that may be opened.
@@ -36,6 +37,8 @@ impl Reach {
     /// Returns the reach of a store that is a file, or a directory of such files.
     pub fn of(store: &Path, external: External) -> Self {
         match external {
+            // What lies elsewhere reaches no file of this machine.
+            _ if Address::parse(store).is_some() => Self::Stores(Vec::new()),
             External::Allow => Self::Anywhere,
             _ if store.is_dir() => Self::Stores(vec![store.to_owned()]),
             _ => Self::Stores(Vec::new()),

@@ -58,7 +58,11 @@ enum Kind {
     /// An object header.
     Header,
     /// A part of an object header of version 1 or 2, of so many bytes.
-    HeaderPart { version: u8, len: u64, flags: u8 },
+    HeaderPart {
+        version: u8,
+        len: u64,
+        flags: u8,
+    },
     /// A node of a version 1 B-tree of a group.
     GroupTree,
     /// A symbol table node.
@@ -66,7 +70,9 @@ enum Kind {
     /// A local heap.
     LocalHeap,
     /// A node of a version 1 B-tree of chunks with so many dimensions in its keys.
-    ChunkTree { dimensions: u8 },
+    ChunkTree {
+        dimensions: u8,
+    },
     /// The header of a version 2 B-tree.
     Tree2,
     /// A node of one.
@@ -76,7 +82,10 @@ enum Kind {
     /// An indirect block of one.
     IndirectBlock(fractal_heap::Indirect),
     /// A direct block of one.
-    DirectBlock { len: u64, bits: u16 },
+    DirectBlock {
+        len: u64,
+        bits: u16,
+    },
     /// The header of a fixed array, or of an extensible one.
     FixedArray,
     ExtensibleArray,
@@ -128,9 +137,7 @@ impl Kind {
         let mut at = Cursor::new(bytes, sizes);
         match self {
             Self::Header => header::parse(&mut at),
-            Self::HeaderPart {
-                version, flags, ..
-            } => header::part(&mut at, *version, *flags),
+            Self::HeaderPart { version, flags, .. } => header::part(&mut at, *version, *flags),
             Self::GroupTree => tree1::group(&mut at),
             Self::SymbolNode => tree1::symbols(&mut at),
             Self::LocalHeap => tree1::local_heap(&mut at),
@@ -169,7 +176,8 @@ pub fn walk<P: Pages>(pages: &mut P, size: u64) -> Result<Walked, P::Error> {
     let mut queue: VecDeque<(u64, Kind, u64)> = VecDeque::new();
     let add = |queue: &mut VecDeque<_>, seen: &mut HashSet<_>, found: Vec<(u64, Kind)>| {
         for (addr, kind) in found {
-            let inside = addr != NOWHERE && addr.checked_add(sizes.base).is_some_and(|at| at < size);
+            let inside =
+                addr != NOWHERE && addr.checked_add(sizes.base).is_some_and(|at| at < size);
             if inside && seen.len() < MOST_STRUCTURES && seen.insert((addr, kind)) {
                 queue.push_back((addr, kind, kind.guess(&sizes).min(LARGEST)));
             }
@@ -184,7 +192,9 @@ pub fn walk<P: Pages>(pages: &mut P, size: u64) -> Result<Walked, P::Error> {
             start..start.saturating_add(*len).min(size)
         };
         let ranges: Vec<_> = level.iter().map(range).collect();
-        let wanted = ranges.iter().fold(0_u64, |n, r| n.saturating_add(r.end - r.start));
+        let wanted = ranges
+            .iter()
+            .fold(0_u64, |n, r| n.saturating_add(r.end - r.start));
         let Some(rest) = left.checked_sub(wanted) else {
             break;
         };

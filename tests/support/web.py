@@ -11,7 +11,8 @@ class Site:
     """`with Site(directory) as site:` serves its files at `site.url("name")`.
 
     `site.asked` is a list of (method, name, range) of all requests, `site.seen` of their headers. `site.fault`, if it is set, is
-    called with the handler before each answer; it returns true if it answered itself."""
+    called with the handler before each answer; it returns true if it answered itself. `handler.cut` is the number of bytes after which
+    it breaks off."""
 
     def __init__(self, directory, *, ranges=True, tags=True, latency=0):
         self.directory, self.ranges, self.tags, self.latency = Path(directory), ranges, tags, latency
@@ -47,7 +48,8 @@ class Site:
                 name = self.path.split("?")[0].lstrip("/")
                 with site.lock:
                     site.asked.append((self.command, name, self.headers.get("Range")))
-                    site.seen.append(dict(self.headers))
+                    site.seen.append({name.lower(): value for name, value in self.headers.items()})
+                self.cut = None
                 if site.latency:
                     time.sleep(site.latency)
                 if site.fault and site.fault(self):
@@ -81,7 +83,8 @@ class Site:
                         with site.lock:
                             site.bytes += len(data)
                         try:
-                            self.wfile.write(data)
+                            self.wfile.write(data[:self.cut])
+                            self.close_connection = self.cut is not None or self.close_connection
                         except ConnectionError:
                             pass
                 return None

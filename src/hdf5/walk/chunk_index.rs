@@ -75,7 +75,8 @@ impl Extensible {
         };
         let bytes = elements.saturating_mul(self.each.into());
         let all = bytes.saturating_add(pages.saturating_mul(4));
-        all.saturating_add(10 + sizes.offset as u64 + offset).min(LARGEST)
+        all.saturating_add(10 + sizes.offset as u64 + offset)
+            .min(LARGEST)
     }
 
     fn data_blocks_in_index(&self) -> u64 {
