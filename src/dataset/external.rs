@@ -19,6 +19,9 @@ use crate::hdf5::{DataSource, GroupMember, RawPart, Resolved};
 use crate::io::file::StoreFile;
 use crate::options::External;
 
+/// Why a store in a bucket or on a web server leads to no other file.
+const ELSEWHERE: &str = "what lies elsewhere reaches no file of this machine and no other host";
+
 /// Virtual datasets below virtual datasets that are followed.
 const DEEPEST: usize = 8;
 
@@ -33,10 +36,7 @@ fn denied(name: &[u8], why: &str) -> Error {
 /// Opens a file that something in `store` names.
 pub fn open(store: &OpenStore, name: &[u8]) -> Result<(PathBuf, File)> {
     if store.file.far().is_some() {
-        return Err(denied(
-            name,
-            "what lies elsewhere reaches no file of this machine",
-        ));
+        return Err(denied(name, ELSEWHERE));
     }
     let base = store.file.path.parent().unwrap_or(Path::new("/"));
     let wanted = base.join(OsStr::from_bytes(name));
@@ -175,6 +175,9 @@ fn check_below(
     let allow = store.context.options.external == External::Allow;
     let mut outside = false;
     for (file, path) in sources {
+        if store.file.far().is_some() && file != b"." {
+            return Err(denied(file, ELSEWHERE));
+        }
         let own = file == b"." || is_own(store, file);
         // By its name libhdf5 opens even the own file like any other.
         outside |= file != b".";

@@ -85,6 +85,8 @@ impl Versions for OneObject {
     }
 
     fn describe(&self) -> Json {
-        json!({ "file": self.address.to_string() })
+        let newest = self.newest.lock().unwrap_or_else(|e| e.into_inner());
+        let remote = newest.as_ref().map(|object| object.describe());
+        json!({ "file": self.address.to_string(), "remote": remote })
     }
 }

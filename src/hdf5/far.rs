@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use lru::LruCache;
 
+use super::walk;
 use super::wire::Wire;
 use crate::error::Error;
 use crate::io::file::far::Far;
@@ -132,4 +133,27 @@ impl fmt::Debug for AskedFile {
             .field("size", &self.size)
             .finish_non_exhaustive()
     }
+}
+
+/// The metadata of a file that lies elsewhere, for the walk that has them fetched before libhdf5 asks.
+struct Metadata<'a>(&'a Arc<dyn Far>);
+
+impl walk::Pages for Metadata<'_> {
+    type Error = Error;
+
+    fn fetch(&mut self, ranges: &[Range<u64>]) -> Result<(), Error> {
+        self.0.fetch(ranges)
+    }
+
+    fn bytes(&mut self, range: Range<u64>) -> Result<Vec<u8>, Error> {
+        let len = range.end.saturating_sub(range.start);
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+        self.0.read(&mut bytes, range.start)?;
+        Ok(bytes)
+    }
+}
+
+/// Has the metadata of a file fetched, in few round trips. What is wrong with them, libhdf5 meets itself.
+pub(super) fn warm(far: &Arc<dyn Far>, size: u64) {
+    let _ = walk::walk(&mut Metadata(far), size);
 }

@@ -18,12 +18,11 @@ use super::object_paths::{ObjectPaths, Referrer};
 use super::request::EncodedChunk;
 use super::types::{self, ElementType, TypeError};
 use super::{
-    Answer, H5Error, Request, chunks, describe, dimensions, record, references, scan, text, times,
-    walk,
+    Answer, H5Error, Request, chunks, describe, dimensions, far, record, references, scan, text,
+    times,
 };
-use crate::error::{Error, ErrorKind};
-use crate::io::file::far::Far;
-use crate::io::file::handle::{Handle, allowance, is_short};
+use crate::error::ErrorKind;
+use crate::io::file::handle::{allowance, is_short};
 use crate::io::file::members::Layout;
 use crate::io::file::{Identity, StoreFile};
 
@@ -43,24 +42,6 @@ pub(super) fn open_files() -> NonZeroUsize {
 
 /// Most bytes that one answer may hold.
 pub(super) const MAX_BLOCK: u64 = 1 << 30;
-
-/// The metadata of a file that lies elsewhere, for the walk that has them fetched before libhdf5 asks.
-struct Metadata<'a>(&'a Arc<dyn Far>);
-
-impl walk::Pages for Metadata<'_> {
-    type Error = Error;
-
-    fn fetch(&mut self, ranges: &[Range<u64>]) -> Result<(), Error> {
-        self.0.fetch(ranges)
-    }
-
-    fn bytes(&mut self, range: Range<u64>) -> Result<Vec<u8>, Error> {
-        let len = range.end.saturating_sub(range.start);
-        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-        self.0.read(&mut bytes, range.start)?;
-        Ok(bytes)
-    }
-}
 
 /// A file in libhdf5's hands. Identifiers are released in the order of the fields.
 struct ServedFile {
@@ -137,8 +118,7 @@ impl Service {
             return Err(H5Error::Stale);
         }
         if let (Request::Root, Some(far)) = (request, file.far()) {
-            // libhdf5 meets what is wrong itself.
-            let _ = walk::walk(&mut Metadata(far), file.identity.size);
+            far::warm(far, file.identity.size);
         }
         let mut answer = ffi::locked(|| {
             ffi::take_failure();

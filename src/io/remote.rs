@@ -14,7 +14,6 @@ mod origin;
 mod runtime;
 mod store_file;
 
-pub use address::{Address, Scheme};
-pub use error::RemoteError;
+pub use address::Address;
 pub use object::RemoteObject;
 pub use store_file::store_file;

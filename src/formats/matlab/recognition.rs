@@ -3,8 +3,6 @@
 //! Any one of these: the file begins with `MATLAB 7.3 MAT-file`, or a member of the root group has a text attribute
 //! `MATLAB_class` (the first 16 by name are looked at).
 
-use std::os::unix::fs::FileExt;
-
 use super::format::NAME;
 use super::value;
 use crate::dataset::opened::OpenStore;
@@ -23,10 +21,10 @@ const LOOKED_AT: usize = 16;
 /// Returns what the user block says of the file; `None` if it is not MATLAB's.
 pub(super) fn header(store: &OpenStore) -> Result<Option<String>> {
     let mut text = [0; TEXT];
-    match store.file.file()?.read_exact_at(&mut text, 0) {
-        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
-        done => done?,
+    if store.file.identity.size < TEXT as u64 {
+        return Ok(None);
     }
+    store.file.read_exact_at(&mut text, 0)?;
     let said = || {
         String::from_utf8_lossy(&text)
             .trim_end_matches([' ', '\0'])

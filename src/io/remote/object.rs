@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Instant, SystemTime};
 
+use serde_json::{Value as Json, json};
 use tokio::sync::Semaphore;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -257,9 +258,15 @@ impl RemoteObject {
         hash.digest()
     }
 
-    /// Returns what was asked of its server.
-    pub fn traffic(&self) -> &Traffic {
-        &self.traffic
+    /// Returns its version, what was asked of its server and the remarks about it, for `status.json`.
+    pub fn describe(&self) -> Json {
+        json!({
+            "version": self.version.etag,
+            "bytes": self.version.size,
+            "requests": self.traffic.requests.load(Ordering::Relaxed),
+            "bytes_fetched": self.traffic.bytes.load(Ordering::Relaxed),
+            "notes": self.notes(),
+        })
     }
 
     /// Returns remarks for people.
