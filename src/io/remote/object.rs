@@ -1,24 +1,25 @@
 //! One version of one object.
 
-use std::collections::{HashMap, VecDeque};
+mod kept;
+mod key;
+
+use std::collections::HashMap;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Instant, SystemTime};
 
 use serde_json::{Value as Json, json};
 use tokio::sync::Semaphore;
-use xxhash_rust::xxh3::Xxh3;
 
 use super::address::Address;
-use super::blocks::{BLOCK, Blocks, bytes_of, requests, touched};
-use super::disk::DiskFile;
+use super::blocks::{BLOCK, bytes_of, requests, touched};
 use super::error::{Cause, RemoteError};
 use super::flight::Flight;
 use super::origin::{Got, Origin, Version};
 use super::runtime;
 use crate::options::RemoteSettings;
+use kept::KeptBytes;
 
 /// Absent blocks that lie no further apart are asked for together: 64 KiB cost less than a request.
 const GAP: u64 = (64 << 10) / BLOCK;
@@ -32,9 +33,6 @@ static AT_ONCE: Semaphore = Semaphore::const_new(64);
 /// Bytes of the first request, which tells the size and the version, too.
 const FIRST: u64 = 64 << 10;
 
-/// Bytes that are held where there is no room on disk.
-const IN_MEMORY: u64 = 64 << 20;
-
 /// Numbers of what was asked of a server.
 #[derive(Debug, Default)]
 pub struct Traffic {
@@ -44,27 +42,15 @@ pub struct Traffic {
     pub bytes: AtomicU64,
 }
 
-/// The blocks that were fetched, and where they are kept.
-struct Kept {
-    file: DiskFile,
-    /// Bytes that may be kept.
-    most: u64,
-    in_memory: bool,
-}
-
 /// One version of one object. All methods may be called from any thread.
 pub struct RemoteObject {
     address: Address,
     origin: Origin,
     version: Version,
     settings: Arc<RemoteSettings>,
-    /// Read by who reads blocks that are there, written by who takes some away.
-    kept: RwLock<Kept>,
-    there: Blocks,
+    kept: KeptBytes,
     /// Requests under way, by block.
     flights: Mutex<HashMap<u64, Arc<Flight>>>,
-    /// What was fetched, in order, and the bytes of it.
-    fetched: Mutex<(VecDeque<Range<u64>>, u64)>,
     /// The time at which it was last found to be the newest version.
     checked: Mutex<Instant>,
     replaced: AtomicBool,
@@ -124,16 +110,8 @@ impl RemoteObject {
             async move { asked.get(0..FIRST, None).await },
         )?;
         let version = got.version.clone();
-        let there = Blocks::new(version.size).ok_or_else(|| {
-            RemoteError::new(
-                Cause::Unsupported,
-                &about,
-                "larger than can be kept track of",
-            )
-        })?;
         let mut notes = Vec::new();
-        let kept = Self::keep(address, &version, settings, &mut notes)
-            .map_err(|e| RemoteError::new(Cause::Failed, &about, e))?;
+        let kept = KeptBytes::open(address, &version, settings, &mut notes)?;
         if version.etag.is_none() {
             notes.push("the server names no versions: they are told by time and size".to_owned());
         }
@@ -142,10 +120,8 @@ impl RemoteObject {
             origin,
             version,
             settings: settings.clone(),
-            kept: RwLock::new(kept),
-            there,
+            kept,
             flights: Mutex::default(),
-            fetched: Mutex::default(),
             checked: Mutex::new(Instant::now()),
             replaced: AtomicBool::new(false),
             traffic: Traffic::default(),
@@ -153,83 +129,6 @@ impl RemoteObject {
         });
         object.store(got);
         Ok(object)
-    }
-
-    /// Opens the files that its bytes are kept in: on disk, or in memory if that is wanted or there is no way.
-    fn keep(
-        address: &Address,
-        version: &Version,
-        settings: &RemoteSettings,
-        notes: &mut Vec<String>,
-    ) -> std::io::Result<Kept> {
-        if settings.disk_cache > 0
-            && let Some(dir) = Self::directory(settings)
-        {
-            match DiskFile::open(&dir, &Self::key(address, version, settings), version.size) {
-                Ok(file) => {
-                    return Ok(Kept {
-                        file,
-                        most: settings.disk_cache,
-                        in_memory: false,
-                    });
-                }
-                Err(e) => notes.push(format!("nothing is kept in {}: {e}", dir.display())),
-            }
-        }
-        Ok(Kept {
-            file: DiskFile::in_memory(version.size)?,
-            most: IN_MEMORY,
-            in_memory: true,
-        })
-    }
-
-    /// Returns the directory in which bytes are kept; `None` for a user without a home.
-    fn directory(settings: &RemoteSettings) -> Option<PathBuf> {
-        let own = settings.cache_dir.clone();
-        let user = || {
-            let cache = std::env::var_os("XDG_CACHE_HOME").filter(|dir| !dir.is_empty());
-            let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
-            Some(
-                cache
-                    .map_or_else(home, |dir| Some(dir.into()))?
-                    .join("npyfs"),
-            )
-        };
-        Some(own.or_else(user)?.join("objects"))
-    }
-
-    /// Returns the name of the version's files: another one for whoever has other credentials.
-    fn key(address: &Address, version: &Version, settings: &RemoteSettings) -> String {
-        let mut hash = Xxh3::new();
-        let mut part = |bytes: &[u8]| {
-            hash.update(&(bytes.len() as u64).to_le_bytes());
-            hash.update(bytes);
-        };
-        part(address.to_string().as_bytes());
-        part(version.etag.as_deref().unwrap_or_default().as_bytes());
-        part(&version.size.to_le_bytes());
-        let since = version.modified.duration_since(SystemTime::UNIX_EPOCH);
-        part(&since.map_or(0, |since| since.as_nanos()).to_le_bytes());
-        for text in [&settings.endpoint, &settings.region, &settings.profile] {
-            part(text.as_deref().unwrap_or_default().as_bytes());
-        }
-        part(&[u8::from(settings.anonymous)]);
-        part(address.url().query().unwrap_or_default().as_bytes());
-        part(address.url().username().as_bytes());
-        part(address.url().password().unwrap_or_default().as_bytes());
-        for (name, value) in &settings.headers {
-            part(name.as_bytes());
-            part(value.as_bytes());
-        }
-        for name in [
-            "AWS_ACCESS_KEY_ID",
-            "AWS_PROFILE",
-            "AZURE_STORAGE_ACCOUNT_NAME",
-            "GOOGLE_APPLICATION_CREDENTIALS",
-        ] {
-            part(std::env::var(name).unwrap_or_default().as_bytes());
-        }
-        format!("{:032x}", hash.digest128())
     }
 
     /// Returns its address.
@@ -249,13 +148,7 @@ impl RemoteObject {
 
     /// Returns a number that no other version of any object has, as far as one can tell.
     pub fn number(&self) -> u64 {
-        let mut hash = Xxh3::new();
-        hash.update(self.address.to_string().as_bytes());
-        hash.update(self.version.etag.as_deref().unwrap_or_default().as_bytes());
-        hash.update(&self.version.size.to_le_bytes());
-        let since = self.version.modified.duration_since(SystemTime::UNIX_EPOCH);
-        hash.update(&since.map_or(0, |since| since.as_nanos()).to_le_bytes());
-        hash.digest()
+        key::number(&self.address, &self.version)
     }
 
     /// Returns its version, what was asked of its server and the remarks about it, for `status.json`.
@@ -320,9 +213,7 @@ impl RemoteObject {
         // What was fetched may be taken away before it is read, though hardly again and again.
         for _ in 0..8 {
             self.fetch_over(std::slice::from_ref(&range), GAP)?;
-            let kept = self.kept.read().unwrap_or_else(|e| e.into_inner());
-            if touched(&range).all(|block| self.there.has(block)) {
-                let read = kept.file.read(buf, offset);
+            if let Some(read) = self.kept.read(buf, offset) {
                 return read.map_err(|e| self.failed(e));
             }
         }
@@ -370,7 +261,7 @@ impl RemoteObject {
         for range in ranges {
             let end = range.end.min(self.version.size);
             let blocks = touched(&(range.start.min(end)..end));
-            absent.extend(blocks.filter(|&block| !self.is_there(block)));
+            absent.extend(blocks.filter(|&block| !self.kept.finds(block)));
         }
         if absent.is_empty() {
             return Ok(Vec::new());
@@ -379,7 +270,7 @@ impl RemoteObject {
         let mut flights = lock(&self.flights);
         absent.retain(|block| {
             // It may have arrived since.
-            if self.there.has(*block) {
+            if self.kept.has(*block) {
                 return false;
             }
             let Some(flight) = flights.get(block) else {
@@ -410,19 +301,6 @@ impl RemoteObject {
             }
         }
         Ok(waiting)
-    }
-
-    /// Returns true if a block is there, of this process or of an earlier one.
-    fn is_there(&self, block: u64) -> bool {
-        if self.there.has(block) {
-            return true;
-        }
-        let kept = self.kept.read().unwrap_or_else(|e| e.into_inner());
-        let inherited = kept.file.inherits(block);
-        if inherited {
-            self.there.add(block);
-        }
-        inherited
     }
 
     /// Carries a request out.
@@ -468,80 +346,8 @@ impl RemoteObject {
         self.traffic
             .bytes
             .fetch_add(got.bytes.len() as u64, Ordering::Relaxed);
-        let end = got.start.saturating_add(got.bytes.len() as u64);
-        // Whole blocks, or up to the end.
-        let first = got.start.div_ceil(BLOCK);
-        let last = match end >= self.version.size {
-            true => end.div_ceil(BLOCK),
-            false => end / BLOCK,
-        };
-        let range = bytes_of(&(first..last), self.version.size);
-        let from = usize::try_from(range.start.saturating_sub(got.start)).unwrap_or(usize::MAX);
-        let to = usize::try_from(range.end.saturating_sub(got.start)).unwrap_or(0);
-        let Some(bytes) = got.bytes.get(from..to) else {
-            return;
-        };
-        self.make_room(bytes.len() as u64);
-        let kept = self.kept.read().unwrap_or_else(|e| e.into_inner());
-        let mut written = kept.file.write(range.start, bytes);
-        drop(kept);
-        if let Err(e) = &written
-            && self.go_to_memory(e)
-        {
-            let kept = self.kept.read().unwrap_or_else(|e| e.into_inner());
-            written = kept.file.write(range.start, bytes);
+        if let Some(note) = self.kept.add(got.start, &got.bytes) {
+            lock(&self.notes).push(note);
         }
-        if written.is_err() {
-            return;
-        }
-        for block in first..last {
-            self.there.add(block);
-        }
-        let mut fetched = lock(&self.fetched);
-        fetched.0.push_back(first..last);
-        fetched.1 = fetched.1.saturating_add(bytes.len() as u64);
-    }
-
-    /// Takes away what was fetched first, until there is room for some bytes more.
-    fn make_room(&self, more: u64) {
-        let mut fetched = lock(&self.fetched);
-        let most = self.kept.read().unwrap_or_else(|e| e.into_inner()).most;
-        if fetched.1.saturating_add(more) <= most {
-            return;
-        }
-        let kept = self.kept.write().unwrap_or_else(|e| e.into_inner());
-        while fetched.1.saturating_add(more) > most {
-            let Some(blocks) = fetched.0.pop_front() else {
-                break;
-            };
-            for block in blocks.clone() {
-                self.there.remove(block);
-            }
-            let range = bytes_of(&blocks, self.version.size);
-            fetched.1 = fetched.1.saturating_sub(range.end - range.start);
-            // Room that is not given back is what is lost by it.
-            let _ = kept.file.punch(&blocks);
-        }
-    }
-
-    /// Goes on without the disk, which is full or broken. False if there is no way.
-    fn go_to_memory(&self, why: &std::io::Error) -> bool {
-        let mut kept = self.kept.write().unwrap_or_else(|e| e.into_inner());
-        if kept.in_memory {
-            return false;
-        }
-        let Ok(file) = DiskFile::in_memory(self.version.size) else {
-            return false;
-        };
-        *kept = Kept {
-            file,
-            most: IN_MEMORY,
-            in_memory: true,
-        };
-        self.there.clear();
-        let mut fetched = lock(&self.fetched);
-        *fetched = (VecDeque::new(), 0);
-        lock(&self.notes).push(format!("nothing more is kept on disk: {why}"));
-        true
     }
 }
