@@ -19,6 +19,7 @@ fn requests_carry_a_descriptor_and_answers_their_bytes() {
     let envelope = Envelope {
         serial: 7,
         members: None,
+        far: None,
         path: b"x".to_vec(),
         seconds: 10,
         request: Request::Root,
