@@ -2,6 +2,7 @@
 
 mod accounts;
 pub mod bench;
+pub mod cache;
 pub mod cat;
 pub mod checkout;
 pub mod column;
@@ -15,6 +16,7 @@ pub mod mount;
 pub mod new;
 pub mod options;
 pub mod output;
+pub mod pack;
 pub mod pages;
 mod place;
 pub mod progress;
@@ -57,6 +59,8 @@ enum Command {
     Show(show::Args),
     Bench(bench::Args),
     Verify(verify::Args),
+    Cache(cache::Args),
+    Pack(pack::Args),
     Checkout(checkout::Args),
     Column(column::Args),
     New(new::Args),
@@ -80,6 +84,8 @@ impl Cli {
             Command::Show(args) => show::run(&args),
             Command::Bench(args) => bench::run(&args),
             Command::Verify(args) => verify::run(&args),
+            Command::Cache(args) => cache::run(&args),
+            Command::Pack(args) => pack::run(&args),
             Command::Checkout(args) => checkout::run(args),
             Command::Column(args) => column::run(args),
             Command::New(args) => new::run(&args),

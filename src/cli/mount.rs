@@ -21,12 +21,13 @@ use crate::formats;
 use crate::formats::place::StorePlace;
 use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
+use crate::io::remote::{Address, cache_path};
 use crate::io::storage::Disk;
 use crate::mount::fs::{Fs, OpenError};
 use crate::mount::fuse::inherited::{self, Inherited};
 use crate::mount::fuse::session::{Appearance, Session};
 use crate::mount::fuse::{table, unmount};
-use crate::options::FsOptions;
+use crate::options::{FsOptions, RemoteSettings};
 
 mod background;
 pub mod helper;
@@ -142,6 +143,9 @@ fn serve(args: &Args, options: MountOptions, inherited: Option<Inherited>) -> Re
     if args.announce {
         background::leave_terminal(&args.mount_point);
     }
+    if Address::parse(&args.store).is_some() {
+        check_cache(&options.fs.remote, &args.mount_point)?;
+    }
     // Where this fails, opening the store says why.
     let store = StorePlace::resolved(&args.store)
         .or_else(|_| std::path::absolute(&args.store))
@@ -168,6 +172,24 @@ fn serve(args: &Args, options: MountOptions, inherited: Option<Inherited>) -> Re
         taken_back.unwrap_or_else(|e| say(&e.message));
     }
     mounted
+}
+
+/// Checks that what is read is not kept in the mount itself, which would wait for itself.
+fn check_cache(settings: &RemoteSettings, mount_point: &Path) -> Result<(), CliError> {
+    let kept = cache_path(settings).filter(|_| settings.disk_cache > 0);
+    let there = kept.as_ref().and_then(|kept| {
+        let mut above = kept.ancestors();
+        above.find_map(|above| above.canonicalize().ok())
+    });
+    match (kept, there, mount_point.canonicalize()) {
+        (Some(kept), Some(there), Ok(point)) if there.starts_with(&point) => {
+            let kept = kept.display();
+            Err(CliError::usage(format!(
+                "{kept} lies in the mount point: name another directory with -o cache_dir=, or none with disk_cache=0"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Mounts an open store or checkout, and serves until the mount ends.

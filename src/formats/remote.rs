@@ -32,14 +32,26 @@ pub fn open(
         formats: formats.clone(),
         newest: Mutex::default(),
     };
-    let file = object.file()?;
-    let signed = has_hdf5_signature(&file).map_err(|e| Error::from(e).about(address))?;
-    if !signed {
-        return Err(Error::damaged("not an HDF5 file").about(address));
-    }
-    let root = StoreRoot::of(object);
-    root.current()?;
-    Ok(Arc::new(root))
+    object.root()
+}
+
+/// Opens the store that an object is, whose requests somebody counts.
+///
+/// # Errors
+///
+/// What keeps it from being read, with the address; it is no HDF5 file.
+pub fn open_object(
+    object: &Arc<RemoteObject>,
+    context: &Arc<Context>,
+    formats: &Registry,
+) -> Result<Arc<dyn Directory>> {
+    let store = OneObject {
+        address: object.address().clone(),
+        context: context.clone(),
+        formats: formats.clone(),
+        newest: Mutex::new(Some(object.clone())),
+    };
+    store.root()
 }
 
 /// An HDF5 file that is one object.
@@ -52,6 +64,18 @@ struct OneObject {
 }
 
 impl OneObject {
+    /// Returns the root of the store, after a look at its signature.
+    fn root(self) -> Result<Arc<dyn Directory>> {
+        let file = self.file()?;
+        let signed = has_hdf5_signature(&file).map_err(|e| Error::from(e).about(&self.address))?;
+        if !signed {
+            return Err(Error::damaged("not an HDF5 file").about(&self.address));
+        }
+        let root = StoreRoot::of(self);
+        root.current()?;
+        Ok(Arc::new(root))
+    }
+
     /// Returns the newest version as a file.
     fn file(&self) -> Result<StoreFile> {
         let mut newest = self.newest.lock().unwrap_or_else(|e| e.into_inner());

@@ -6,14 +6,18 @@
 
 mod address;
 mod blocks;
+mod cache_dir;
 mod disk;
 mod error;
 mod flight;
 mod object;
 mod origin;
+mod pack;
 mod runtime;
 mod store_file;
 
 pub use address::Address;
+pub use cache_dir::{CacheDir, KeptVersion, cache_path};
 pub use object::RemoteObject;
+pub use pack::PACK_SUFFIX;
 pub use store_file::store_file;

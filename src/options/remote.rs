@@ -18,6 +18,8 @@ pub struct RemoteSettings {
     pub requester_pays: bool,
     /// Lines that go with every request, which may be secret.
     pub headers: Vec<(String, String)>,
+    /// Packs that lie beside stores are used.
+    pub packs: bool,
     /// The time after which a read ends, whatever the server does.
     pub timeout: Duration,
     /// The time for which a version is taken to be the newest.
@@ -37,6 +39,7 @@ impl Default for RemoteSettings {
             anonymous: false,
             requester_pays: false,
             headers: Vec::new(),
+            packs: true,
             timeout: Duration::from_secs(60),
             check: Duration::from_secs(5),
             disk_cache: 4 << 30,
@@ -55,6 +58,7 @@ impl std::fmt::Debug for RemoteSettings {
             .field("anonymous", &self.anonymous)
             .field("requester_pays", &self.requester_pays)
             .field("headers", &headers)
+            .field("packs", &self.packs)
             .field("timeout", &self.timeout)
             .field("check", &self.check)
             .field("disk_cache", &self.disk_cache)

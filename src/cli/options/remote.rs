@@ -86,16 +86,22 @@ pub(super) const REMOTE: &[MountOption] = &[
         help: "time after which a read of an object ends, whatever the server does [60]",
     },
     MountOption {
+        name: "nopack",
+        set: Setter::Flag(|to| settings(to).packs = false),
+        help: "do not look for a pack, STORE.npyfs-pack, beside a store",
+    },
+    MountOption {
         name: "disk_cache",
         set: Setter::Value("SIZE", |to, text| {
             size(text).map(|bytes| settings(to).disk_cache = bytes)
         }),
-        help: "bytes of an object that are kept on disk; 0: none [4G]",
+        help: "bytes of objects that are kept on disk, of all together; 0: none [4G]",
     },
     MountOption {
         name: "cache_dir",
         set: Setter::Value("DIR", |to, text| {
-            settings(to).cache_dir = Some(not_empty(text)?.into());
+            let dir = std::path::absolute(not_empty(text)?).map_err(|_| "no such place")?;
+            settings(to).cache_dir = Some(dir);
             Ok(())
         }),
         help: "directory in which they are kept [~/.cache/npyfs]",

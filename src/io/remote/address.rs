@@ -64,6 +64,14 @@ impl Address {
         decoded.or_else(|| Some(rest.into()))
     }
 
+    /// Returns the address of a file of this machine.
+    pub fn of_file(path: &Path) -> Option<Self> {
+        Some(Self {
+            scheme: Scheme::Web,
+            url: Url::from_file_path(path).ok()?,
+        })
+    }
+
     /// Returns the address without what may be secret, which this process remembers; a path as it is.
     pub fn hide_secret(text: &Path) -> PathBuf {
         let Some(Ok(address)) = Self::parse(text) else {

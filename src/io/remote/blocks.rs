@@ -51,11 +51,14 @@ impl Blocks {
         }
     }
 
-    /// Takes a block out.
-    pub(super) fn remove(&self, block: u64) {
-        if let Some((word, bit)) = self.place(block) {
-            word.fetch_and(!bit, Ordering::AcqRel);
-        }
+    /// Returns the blocks that are in it, in order.
+    pub(super) fn all(&self) -> impl Iterator<Item = u64> {
+        let words = (0_u64..).zip(&self.0);
+        words.flat_map(|(number, word)| {
+            let bits = word.load(Ordering::Acquire);
+            let set = (0..64).filter(move |bit| bits >> bit & 1 != 0);
+            set.map(move |bit| number * 64 + bit)
+        })
     }
 
     /// Takes all out.
@@ -103,10 +106,9 @@ mod tests {
         blocks.add(0);
         blocks.add(130);
         assert!(blocks.has(0) && blocks.has(130) && !blocks.has(1) && !blocks.has(1000));
-        blocks.remove(0);
-        assert!(!blocks.has(0));
+        assert_eq!(blocks.all().collect::<Vec<_>>(), [0, 130]);
         blocks.clear();
-        assert!(!blocks.has(130));
+        assert!(!blocks.has(130) && blocks.all().next().is_none());
     }
 
     #[test]

@@ -2,9 +2,11 @@
 
 mod kept;
 mod key;
+mod packs;
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Instant, SystemTime};
@@ -13,9 +15,9 @@ use serde_json::{Value as Json, json};
 use tokio::sync::Semaphore;
 
 use super::address::Address;
-use super::blocks::{BLOCK, bytes_of, requests, touched};
+use super::blocks::{BLOCK, Blocks, bytes_of, requests, touched};
 use super::error::{Cause, RemoteError};
-use super::flight::Flight;
+use super::flight::{Flight, Outcome};
 use super::origin::{Got, Origin, Version};
 use super::runtime;
 use crate::options::RemoteSettings;
@@ -26,6 +28,12 @@ const GAP: u64 = (64 << 10) / BLOCK;
 
 /// Blocks of one request at the most.
 const PART: u64 = (8 << 20) / BLOCK;
+
+/// Blocks of metadata that are kept longest at the most: 64 MiB.
+const MOST_LOOKED: u64 = (64 << 20) / BLOCK;
+
+/// Times that a read looks for what was fetched for others before it fetches what it wants itself.
+const LOOKS: u32 = 8;
 
 /// Requests that are under way at the same time; more wait for their turn.
 static AT_ONCE: Semaphore = Semaphore::const_new(64);
@@ -49,6 +57,9 @@ pub struct RemoteObject {
     version: Version,
     settings: Arc<RemoteSettings>,
     kept: KeptBytes,
+    /// The blocks of metadata that somebody asked for, and their number.
+    looked: Blocks,
+    looked_at: AtomicU64,
     /// Requests under way, by block.
     flights: Mutex<HashMap<u64, Arc<Flight>>>,
     /// The time at which it was last found to be the newest version.
@@ -91,6 +102,11 @@ fn late(about: &str, settings: &RemoteSettings) -> RemoteError {
     RemoteError::new(Cause::Late, about, why)
 }
 
+fn too_large(about: &str) -> RemoteError {
+    let why = "larger than can be kept track of";
+    RemoteError::new(Cause::Unsupported, about, why)
+}
+
 impl RemoteObject {
     /// Opens the newest version of an object: asks for its beginning.
     ///
@@ -101,17 +117,49 @@ impl RemoteObject {
         address: &Address,
         settings: &Arc<RemoteSettings>,
     ) -> Result<Arc<Self>, RemoteError> {
+        Self::from_origin(address, Origin::new(address, settings)?, settings)
+    }
+
+    /// Opens a file of this machine as if it lay elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be opened.
+    pub fn open_file(
+        path: &Path,
+        settings: &Arc<RemoteSettings>,
+    ) -> Result<Arc<Self>, RemoteError> {
+        let about = path.display().to_string();
+        let failed = |e| RemoteError::new(Cause::Failed, &about, e);
+        let no_path = || failed(std::io::ErrorKind::InvalidInput.into());
+        let address = Address::of_file(path).ok_or_else(no_path)?;
+        Self::from_origin(&address, Origin::local(path).map_err(failed)?, settings)
+    }
+
+    fn from_origin(
+        address: &Address,
+        origin: Origin,
+        settings: &Arc<RemoteSettings>,
+    ) -> Result<Arc<Self>, RemoteError> {
         let about = address.to_string();
-        let origin = Origin::new(address, settings)?;
         let asked = origin.clone();
-        let got = ask(
-            &about,
-            settings,
-            async move { asked.get(0..FIRST, None).await },
-        )?;
+        // Together with the first request, unless what is kept may do without.
+        let together = settings.packs && !kept::knows(address, settings);
+        let (got, pack) = ask(&about, settings, async move {
+            let beside = asked.clone();
+            let beside = async move { packs::beside(&beside).await };
+            let beside = together.then(|| tokio::spawn(beside));
+            let got = asked.get(0..FIRST, None).await?;
+            let pack = match beside {
+                Some(beside) => beside.await.ok().flatten(),
+                None => None,
+            };
+            Ok((got, pack))
+        })?;
         let version = got.version.clone();
         let mut notes = Vec::new();
         let kept = KeptBytes::open(address, &version, settings, &mut notes)?;
+        let looked = Blocks::new(version.size).ok_or_else(|| too_large(&about))?;
         if version.etag.is_none() {
             notes.push("the server names no versions: they are told by time and size".to_owned());
         }
@@ -121,13 +169,31 @@ impl RemoteObject {
             version,
             settings: settings.clone(),
             kept,
+            looked,
+            looked_at: AtomicU64::new(0),
             flights: Mutex::default(),
             checked: Mutex::new(Instant::now()),
             replaced: AtomicBool::new(false),
-            traffic: Traffic::default(),
+            traffic: Traffic {
+                requests: AtomicU64::new(1 + u64::from(together)),
+                ..Traffic::default()
+            },
             notes: Mutex::new(notes),
         });
-        object.store(got);
+        let known = object.kept.absent(0..1).is_empty();
+        object.store(&got, false);
+        let pack = match pack {
+            None if settings.packs && !together && !known => {
+                let origin = object.origin.clone();
+                object.traffic.requests.fetch_add(1, Ordering::Relaxed);
+                let beside = async move { Ok(packs::beside(&origin).await) };
+                ask(&about, settings, beside).unwrap_or_default()
+            }
+            pack => pack,
+        };
+        if let Some(pack) = pack {
+            object.unpack(pack);
+        }
         Ok(object)
     }
 
@@ -209,69 +275,151 @@ impl RemoteObject {
 
     /// Fills `buf` from `offset`; what is not there is fetched.
     pub fn read(self: &Arc<Self>, buf: &mut [u8], offset: u64) -> Result<(), RemoteError> {
-        let range = offset..offset.saturating_add(buf.len() as u64);
-        // What was fetched may be taken away before it is read, though hardly again and again.
-        for _ in 0..8 {
-            self.fetch_over(std::slice::from_ref(&range), GAP)?;
-            if let Some(read) = self.kept.read(buf, offset) {
-                return read.map_err(|e| self.failed(e));
+        self.stands()?;
+        let whole = offset..offset.saturating_add(buf.len() as u64);
+        for look in 0..LOOKS {
+            let mut absent = match self.kept.read(buf, offset) {
+                Ok(absent) => absent,
+                Err(e) => {
+                    self.note(self.kept.give_up(&e));
+                    touched(&whole).collect()
+                }
+            };
+            if absent.is_empty() {
+                return Ok(());
+            }
+            let alone = look + 1 == LOOKS;
+            for flight in self.begin(absent.clone(), GAP, false, alone) {
+                // From what arrived, as there may be no room to keep it.
+                let got = flight.wait()?;
+                absent.retain(|&block| !self.take(&got, block, buf, offset));
+            }
+            if absent.is_empty() {
+                return Ok(());
             }
         }
-        Err(self.failed("there is no room for what is read"))
+        Err(self.failed("what was asked for did not arrive"))
+    }
+
+    /// Copies what is wanted of a block; false if it is not among what arrived.
+    fn take(&self, got: &Got, block: u64, buf: &mut [u8], offset: u64) -> bool {
+        let range = bytes_of(&(block..block + 1), self.version.size);
+        let start = range.start.max(offset);
+        let end = range.end.min(offset.saturating_add(buf.len() as u64));
+        let part = |from: u64| {
+            let at = |place: u64| usize::try_from(place.checked_sub(from)?).ok();
+            Some(at(start)?..at(end)?)
+        };
+        let arrived = part(got.start).and_then(|part| got.bytes.get(part));
+        let wanted = part(offset).and_then(|part| buf.get_mut(part));
+        match (arrived, wanted) {
+            (Some(arrived), Some(wanted)) => {
+                wanted.copy_from_slice(arrived);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Fails if another version is known to have taken its place.
+    fn stands(&self) -> Result<(), RemoteError> {
+        match self.is_unchanged() {
+            true => Ok(()),
+            false => {
+                let about = self.address.to_string();
+                let why = "another version is there now";
+                Err(RemoteError::new(Cause::Changed, &about, why))
+            }
+        }
+    }
+
+    fn note(&self, note: Option<String>) {
+        lock(&self.notes).extend(note);
     }
 
     fn failed(&self, why: impl std::fmt::Display) -> RemoteError {
         RemoteError::new(Cause::Failed, &self.address.to_string(), why)
     }
 
-    /// Fetches what is not there of scattered ranges, and waits for it. What lies between them stays away.
+    /// Fetches what is not there of scattered ranges, and waits for it. What lies between them stays away. Ranges that are no
+    /// longer than a block are taken for metadata, which are kept longest.
     pub fn fetch(self: &Arc<Self>, ranges: &[Range<u64>]) -> Result<(), RemoteError> {
-        self.fetch_over(ranges, 0)
-    }
-
-    /// Fetches what is not there of some ranges, and what lies in gaps of so many blocks, and waits for it.
-    fn fetch_over(self: &Arc<Self>, ranges: &[Range<u64>], gap: u64) -> Result<(), RemoteError> {
-        if !self.is_unchanged() {
-            let about = self.address.to_string();
-            return Err(RemoteError::new(
-                Cause::Changed,
-                &about,
-                "another version is there now",
-            ));
+        self.stands()?;
+        let (metadata, data): (Vec<_>, Vec<_>) = ranges
+            .iter()
+            .cloned()
+            .partition(|range| range.end.saturating_sub(range.start) <= BLOCK);
+        let mut flights = Vec::new();
+        for (ranges, metadata) in [(metadata, true), (data, false)] {
+            let blocks = self.blocks(&ranges);
+            let absent = self.absent(&blocks);
+            if metadata {
+                self.look(&blocks, &absent);
+            }
+            flights.extend(self.begin(absent, 0, metadata, false));
         }
-        for flight in self.begin(ranges, gap)? {
+        for flight in flights {
             flight.wait()?;
         }
         Ok(())
     }
 
+    /// Remembers which blocks are of metadata.
+    fn look(&self, blocks: &[Range<u64>], absent: &[u64]) {
+        let new = |&block: &u64| {
+            let counts = !self.looked.has(block)
+                && self.looked_at.fetch_add(1, Ordering::Relaxed) < MOST_LOOKED;
+            if counts {
+                self.looked.add(block);
+            }
+            counts
+        };
+        let new: Vec<_> = blocks.iter().cloned().flatten().filter(new).collect();
+        let there = |block: &u64| absent.binary_search(block).is_err();
+        self.kept.mark(new.into_iter().filter(there));
+    }
+
     /// Begins to fetch what is not there of some ranges, for somebody who will ask for it later.
     pub fn prefetch(self: &Arc<Self>, ranges: &[Range<u64>]) {
         // Whoever reads it is told what is wrong.
-        let _ = self.begin(ranges, GAP);
+        self.begin(self.absent(&self.blocks(ranges)), GAP, false, false);
     }
 
-    /// Returns the requests under way for what is not there, and sends those that are missing.
+    /// Returns the blocks that ranges touch.
+    fn blocks(&self, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+        let inside = |range: &Range<u64>| {
+            let end = range.end.min(self.version.size);
+            touched(&(range.start.min(end)..end))
+        };
+        ranges.iter().map(inside).collect()
+    }
+
+    /// Returns those of some blocks that are absent, in order.
+    fn absent(&self, blocks: &[Range<u64>]) -> Vec<u64> {
+        let absent = blocks.iter().flat_map(|run| self.kept.absent(run.clone()));
+        let mut absent: Vec<_> = absent.collect();
+        absent.sort_unstable();
+        absent.dedup();
+        absent
+    }
+
+    /// Returns the requests under way for blocks that were absent, and sends those that are missing; all, if it is to be `alone`.
     fn begin(
         self: &Arc<Self>,
-        ranges: &[Range<u64>],
+        mut absent: Vec<u64>,
         gap: u64,
-    ) -> Result<Vec<Arc<Flight>>, RemoteError> {
-        let mut absent = Vec::new();
-        for range in ranges {
-            let end = range.end.min(self.version.size);
-            let blocks = touched(&(range.start.min(end)..end));
-            absent.extend(blocks.filter(|&block| !self.kept.finds(block)));
-        }
-        if absent.is_empty() {
-            return Ok(Vec::new());
-        }
+        metadata: bool,
+        alone: bool,
+    ) -> Vec<Arc<Flight>> {
         let mut waiting: Vec<Arc<Flight>> = Vec::new();
+        if absent.is_empty() {
+            return waiting;
+        }
         let mut flights = lock(&self.flights);
         absent.retain(|block| {
             // It may have arrived since.
-            if self.kept.has(*block) {
-                return false;
+            if alone || self.kept.has(*block) {
+                return alone;
             }
             let Some(flight) = flights.get(block) else {
                 return true;
@@ -295,16 +443,16 @@ impl RemoteObject {
             let object = self.clone();
             let carried = flight.clone();
             let run = blocks.clone();
-            let started = runtime::spawn(async move { object.carry(run, &carried).await });
-            if let Err(e) = started {
+            let carry = async move { object.carry(run, metadata, &carried).await };
+            if let Err(e) = runtime::spawn(carry) {
                 self.land(&blocks, &flight, Err(self.failed(e)));
             }
         }
-        Ok(waiting)
+        waiting
     }
 
     /// Carries a request out.
-    async fn carry(self: Arc<Self>, blocks: Range<u64>, flight: &Arc<Flight>) {
+    async fn carry(self: Arc<Self>, blocks: Range<u64>, metadata: bool, flight: &Arc<Flight>) {
         let range = bytes_of(&blocks, self.version.size);
         let about = self.address.to_string();
         // It is never closed.
@@ -313,8 +461,8 @@ impl RemoteObject {
         let asked = self.origin.get(range, Some(&self.version));
         let outcome = match tokio::time::timeout(self.settings.timeout, asked).await {
             Ok(Ok(got)) => {
-                self.store(got);
-                Ok(())
+                self.store(&got, metadata);
+                Ok(Arc::new(got))
             }
             Ok(Err(e)) => {
                 if matches!(e.cause, Cause::Changed | Cause::Missing) {
@@ -327,7 +475,7 @@ impl RemoteObject {
         self.land(&blocks, flight, outcome);
     }
 
-    fn land(&self, blocks: &Range<u64>, flight: &Arc<Flight>, outcome: Result<(), RemoteError>) {
+    fn land(&self, blocks: &Range<u64>, flight: &Arc<Flight>, outcome: Outcome) {
         let mut flights = lock(&self.flights);
         for block in blocks.clone() {
             if flights
@@ -342,12 +490,9 @@ impl RemoteObject {
     }
 
     /// Keeps what arrived.
-    fn store(&self, got: Got) {
-        self.traffic
-            .bytes
-            .fetch_add(got.bytes.len() as u64, Ordering::Relaxed);
-        if let Some(note) = self.kept.add(got.start, &got.bytes) {
-            lock(&self.notes).push(note);
-        }
+    fn store(&self, got: &Got, metadata: bool) {
+        let arrived = got.bytes.len() as u64;
+        self.traffic.bytes.fetch_add(arrived, Ordering::Relaxed);
+        self.note(self.kept.add(got.start, &got.bytes, metadata));
     }
 }

@@ -1,6 +1,7 @@
 //! Where an object lies, and asking for ranges of it.
 
 mod bucket;
+mod local;
 mod web;
 
 use std::ops::Range;
@@ -56,6 +57,8 @@ pub(super) enum Origin {
     Bucket(Arc<dyn ObjectStore>, Path),
     /// A web server.
     Web(Arc<web::Site>),
+    /// This machine's disk, for what is made of a copy.
+    Local(Arc<local::LocalFile>),
 }
 
 impl Origin {
@@ -69,6 +72,23 @@ impl Origin {
         Ok(Self::Bucket(bucket::open(address, settings)?, path))
     }
 
+    /// Takes a file of this machine.
+    pub(super) fn local(path: &std::path::Path) -> std::io::Result<Self> {
+        Ok(Self::Local(Arc::new(local::LocalFile::open(path)?)))
+    }
+
+    /// Returns what has the same name with `suffix` behind it; `None` if there is no way to name it.
+    pub(super) fn beside(&self, suffix: &str) -> Option<Self> {
+        match self {
+            Self::Bucket(store, path) => {
+                let path = Path::parse(format!("{}{suffix}", path.as_ref())).ok()?;
+                Some(Self::Bucket(store.clone(), path))
+            }
+            Self::Web(site) => Some(Self::Web(Arc::new(site.beside(suffix)?))),
+            Self::Local(_) => None,
+        }
+    }
+
     /// Asks for a range, of one version if there is one to ask for. A range that ends behind the end is cut.
     pub(super) async fn get(
         &self,
@@ -78,6 +98,7 @@ impl Origin {
         match self {
             Self::Bucket(store, path) => bucket::get(store.as_ref(), path, range, of).await,
             Self::Web(site) => site.get(range, of).await,
+            Self::Local(file) => file.get(range),
         }
     }
 
@@ -86,6 +107,7 @@ impl Origin {
         match self {
             Self::Bucket(store, path) => bucket::head(store.as_ref(), path).await,
             Self::Web(site) => site.head().await,
+            Self::Local(file) => Ok(file.version()),
         }
     }
 }

@@ -1,201 +1,419 @@
 //! The bytes of a version that were fetched, wherever they are kept.
+//!
+//! What is kept may be gone at any time, as other processes make room, too: who reads is told what is absent, and fetches it.
 
-use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
-use std::sync::{Mutex, RwLock};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Instant, SystemTime};
+
+use serde_json::json;
 
 use super::super::address::Address;
 use super::super::blocks::{BLOCK, Blocks, bytes_of, touched};
-use super::super::disk::DiskFile;
+use super::super::cache_dir::{CacheDir, cache_path};
+use super::super::disk::{DiskFile, EXTENT_BYTES, Extent, extents_of, settled};
 use super::super::error::{Cause, RemoteError};
 use super::super::origin::Version;
-use super::{key, lock};
+use super::key;
 use crate::options::RemoteSettings;
 
 /// Bytes that are held where there is no room on disk.
 const IN_MEMORY: u64 = 64 << 20;
 
+/// Milliseconds after which the file is noted to be in use once more.
+const NOTED: u32 = 10_000;
+
 /// Where blocks are kept.
 struct Place {
     file: DiskFile,
-    /// Bytes that may be kept.
+    /// The directory of the file, and its key there; `None`: it is in memory.
+    dir: Option<(Arc<CacheDir>, String)>,
+    /// Bytes that may be kept: of all versions on disk, or of this one in memory.
     most: u64,
-    in_memory: bool,
+    /// The generation of the file under which blocks were checked.
+    generation: u64,
+}
+
+impl Place {
+    fn in_memory(size: u64) -> io::Result<Self> {
+        let file = DiskFile::in_memory(size)?;
+        // Never one that the blocks of another place were checked under.
+        file.settle()?;
+        Ok(Self {
+            generation: file.generation()?,
+            file,
+            dir: None,
+            most: IN_MEMORY,
+        })
+    }
+
+    /// Returns the generation of the file as it is now.
+    fn now(&self) -> io::Result<u64> {
+        match self.dir {
+            Some(_) => self.file.generation(),
+            None => Ok(self.generation),
+        }
+    }
+
+    /// Returns true if blocks that were checked under the present generation need not be checked once more.
+    fn is_trusted(&self, generation: u64) -> bool {
+        let wary = self.dir.as_ref().is_some_and(|(dir, _)| dir.is_wary());
+        generation == self.generation && settled(generation) && !wary
+    }
 }
 
 /// The blocks of a version that were fetched.
 pub(super) struct KeptBytes {
     size: u64,
-    /// Read by readers of blocks that are there, written when some are taken away.
+    /// Read by readers, written when this process takes blocks away.
     place: RwLock<Place>,
-    there: Blocks,
-    /// What was fetched, in order, and the bytes of it.
-    fetched: Mutex<(VecDeque<Range<u64>>, u64)>,
+    /// The blocks that were checked under the place's generation.
+    checked: Blocks,
+    /// The time at which each extent was last used, in milliseconds since the beginning.
+    used: Vec<AtomicU32>,
+    began: Instant,
+    /// The time at which the file was noted to be in use.
+    noted: AtomicU32,
+    /// Bytes that were put into memory.
+    in_memory: AtomicU64,
 }
 
 impl KeptBytes {
-    /// Opens the files that the bytes are kept in: on disk, or in memory if that is wanted or there is no way.
+    /// Opens the file that the bytes are kept in: on disk, or in memory if that is wanted or there is no way.
     pub(super) fn open(
         address: &Address,
         version: &Version,
         settings: &RemoteSettings,
         notes: &mut Vec<String>,
     ) -> Result<Self, RemoteError> {
-        let about = address.to_string();
-        let there = Blocks::new(version.size).ok_or_else(|| {
-            let why = "larger than can be kept track of";
-            RemoteError::new(Cause::Unsupported, &about, why)
-        })?;
-        let place = place(address, version, settings, notes)
-            .map_err(|e| RemoteError::new(Cause::Failed, &about, e))?;
+        let failed =
+            |cause, why: &dyn std::fmt::Display| RemoteError::new(cause, &address.to_string(), why);
+        let large = || failed(Cause::Unsupported, &"larger than can be kept track of");
+        let checked = Blocks::new(version.size).ok_or_else(large)?;
+        let extents = usize::try_from(version.size.div_ceil(EXTENT_BYTES)).map_err(|_| large())?;
+        let mut used = Vec::new();
+        used.try_reserve_exact(extents).map_err(|_| large())?;
+        used.resize_with(extents, AtomicU32::default);
+        let on_disk = match on_disk(address, version, settings) {
+            Ok(place) => place,
+            Err(why) => {
+                notes.push(why);
+                None
+            }
+        };
+        let place = match on_disk {
+            Some(place) => place,
+            None => Place::in_memory(version.size).map_err(|e| failed(Cause::Failed, &e))?,
+        };
         Ok(Self {
             size: version.size,
             place: RwLock::new(place),
-            there,
-            fetched: Mutex::default(),
+            checked,
+            used,
+            began: Instant::now(),
+            noted: AtomicU32::new(0),
+            in_memory: AtomicU64::new(0),
         })
     }
 
-    /// Returns true if a block was fetched by this process, or found on disk before.
+    fn place(&self) -> RwLockReadGuard<'_, Place> {
+        self.place.read().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn place_mut(&self) -> RwLockWriteGuard<'_, Place> {
+        self.place.write().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Returns true if a block was there when somebody last looked.
     pub(super) fn has(&self, block: u64) -> bool {
-        self.there.has(block)
+        self.checked.has(block)
     }
 
-    /// Returns true if a block is there, of this process or of an earlier one.
-    pub(super) fn finds(&self, block: u64) -> bool {
-        if self.there.has(block) {
-            return true;
-        }
-        let place = self.place.read().unwrap_or_else(|e| e.into_inner());
-        let inherited = place.file.inherits(block);
-        if inherited {
-            self.there.add(block);
-        }
-        inherited
-    }
-
-    /// Fills `buf` from `offset`; `None` if a block of it is not there.
-    pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> Option<io::Result<()>> {
+    /// Fills `buf` from `offset`, but for the blocks that it returns, which are absent.
+    pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> io::Result<Vec<u64>> {
         let range = offset..offset.saturating_add(buf.len() as u64);
-        let place = self.place.read().unwrap_or_else(|e| e.into_inner());
-        let there = touched(&range).all(|block| self.there.has(block));
-        there.then(|| place.file.read(buf, offset))
+        let blocks = touched(&range);
+        let place = self.place();
+        self.note_use(&place, &range);
+        let before = place.now()?;
+        if place.is_trusted(before) && blocks.clone().all(|block| self.checked.has(block)) {
+            place.file.read(buf, offset)?;
+            if place.now()? == before {
+                return Ok(Vec::new());
+            }
+        }
+        let absent = place.file.read_checked(buf, offset)?;
+        drop(place);
+        self.found(before, blocks, &absent);
+        Ok(absent)
     }
 
-    /// Keeps the whole blocks among bytes that begin at `start`. Returns a remark if the disk is given up.
-    pub(super) fn add(&self, start: u64, bytes: &[u8]) -> Option<String> {
+    /// Returns those of some blocks that are absent.
+    pub(super) fn absent(&self, blocks: Range<u64>) -> Vec<u64> {
+        let place = self.place();
+        let Ok(before) = place.now() else {
+            return blocks.collect();
+        };
+        let trusted = place.is_trusted(before);
+        let mut absent = Vec::new();
+        let mut at = blocks.start;
+        while at < blocks.end {
+            if trusted && self.checked.has(at) {
+                at += 1;
+                continue;
+            }
+            let known = |block: &u64| trusted && self.checked.has(*block);
+            let end = (at..blocks.end).find(known).unwrap_or(blocks.end);
+            let some = place.file.absent(at..end);
+            absent.extend(some.unwrap_or_else(|_| (at..end).collect()));
+            at = end;
+        }
+        drop(place);
+        self.found(before, blocks, &absent);
+        absent
+    }
+
+    /// Remembers that blocks were there under a generation, all but the absent ones.
+    fn found(&self, generation: u64, blocks: Range<u64>, absent: &[u64]) {
+        let place = self.place();
+        let now = place.now();
+        if now.as_ref().ok() != Some(&place.generation) {
+            drop(place);
+            return self.begin_again();
+        }
+        // What is taken away from here on has another generation, which the next reader sees.
+        if place.is_trusted(generation) {
+            let mut absent = absent.iter().peekable();
+            for block in blocks {
+                if absent.next_if(|&&absent| absent == block).is_none() {
+                    self.checked.add(block);
+                }
+            }
+        }
+    }
+
+    /// Forgets what was there, as another process took something away.
+    fn begin_again(&self) {
+        let mut place = self.place_mut();
+        self.checked.clear();
+        // Odd: blocks are checked each time.
+        place.generation = place.file.generation().unwrap_or(1);
+    }
+
+    fn milliseconds(&self) -> u32 {
+        u32::try_from(self.began.elapsed().as_millis()).unwrap_or(u32::MAX)
+    }
+
+    fn note_use(&self, place: &Place, range: &Range<u64>) {
+        let now = self.milliseconds();
+        for extent in extents_of(range) {
+            let used = usize::try_from(extent)
+                .ok()
+                .and_then(|extent| self.used.get(extent));
+            if let Some(used) = used {
+                used.store(now, Ordering::Relaxed);
+            }
+        }
+        let noted = self.noted.load(Ordering::Relaxed);
+        if place.dir.is_some() && now.saturating_sub(noted) > NOTED {
+            self.noted.store(now, Ordering::Relaxed);
+            place.file.set_modified(SystemTime::now());
+        }
+    }
+
+    /// Returns the blocks that some bytes are the whole of.
+    pub(super) fn whole(&self, start: u64, bytes: &[u8]) -> Range<u64> {
         let end = start.saturating_add(bytes.len() as u64);
-        // Whole blocks, or up to the end.
-        let first = start.div_ceil(BLOCK);
         let last = match end >= self.size {
             true => end.div_ceil(BLOCK),
             false => end / BLOCK,
         };
-        let range = bytes_of(&(first..last), self.size);
+        let first = start.div_ceil(BLOCK);
+        first..last.max(first)
+    }
+
+    /// Keeps the whole blocks among bytes that begin at `start`, if there is room. Returns a remark if the disk is given up.
+    pub(super) fn add(&self, start: u64, bytes: &[u8], metadata: bool) -> Option<String> {
+        let blocks = self.whole(start, bytes);
+        let range = bytes_of(&blocks, self.size);
         let from = usize::try_from(range.start.saturating_sub(start)).unwrap_or(usize::MAX);
         let to = usize::try_from(range.end.saturating_sub(start)).unwrap_or(0);
-        let bytes = bytes.get(from..to)?;
-        self.make_room(bytes.len() as u64);
-        let write = || {
-            let place = self.place.read().unwrap_or_else(|e| e.into_inner());
-            place.file.write(range.start, bytes)
-        };
-        let mut note = None;
-        let mut written = write();
-        if let Err(e) = &written {
-            note = self.go_to_memory(e);
-            if note.is_some() {
-                written = write();
-            }
+        let bytes = bytes.get(from..to).filter(|bytes| !bytes.is_empty())?;
+        if !self.make_room(bytes.len() as u64) {
+            return None;
         }
-        if written.is_ok() {
-            for block in first..last {
-                self.there.add(block);
-            }
-            let mut fetched = lock(&self.fetched);
-            fetched.0.push_back(first..last);
-            fetched.1 = fetched.1.saturating_add(bytes.len() as u64);
+        let write = || {
+            let place = self.place();
+            self.note_use(&place, &range);
+            let before = place.now()?;
+            place.file.write(range.start, bytes, metadata)?;
+            drop(place);
+            self.found(before, blocks.clone(), &[]);
+            Ok(())
+        };
+        let note = self.give_up(&write().err()?);
+        if note.is_some() {
+            // What memory has no room for is fetched again.
+            let _ = write();
         }
         note
     }
 
-    /// Takes away what was fetched first, until there is room for some bytes more.
-    fn make_room(&self, more: u64) {
-        let mut fetched = lock(&self.fetched);
-        let most = self.place.read().unwrap_or_else(|e| e.into_inner()).most;
-        if fetched.1.saturating_add(more) <= most {
-            return;
-        }
-        let place = self.place.write().unwrap_or_else(|e| e.into_inner());
-        while fetched.1.saturating_add(more) > most {
-            let Some(blocks) = fetched.0.pop_front() else {
-                break;
-            };
-            for block in blocks.clone() {
-                self.there.remove(block);
-            }
-            let range = bytes_of(&blocks, self.size);
-            fetched.1 = fetched.1.saturating_sub(range.end - range.start);
-            // Room that is not given back is what is lost by it.
-            let _ = place.file.punch(&blocks);
+    /// Notes that blocks are of metadata: they stay longest.
+    pub(super) fn mark(&self, blocks: impl Iterator<Item = u64>) {
+        let place = self.place();
+        for block in blocks {
+            // What is not noted is only given back sooner.
+            let _ = place.file.mark(block);
         }
     }
 
-    /// Goes on without the disk, which is full or broken, and returns a remark; `None` if there is no way.
-    fn go_to_memory(&self, why: &io::Error) -> Option<String> {
-        let mut place = self.place.write().unwrap_or_else(|e| e.into_inner());
-        if place.in_memory {
-            return None;
+    /// Makes room for some bytes more. False if there is none.
+    fn make_room(&self, more: u64) -> bool {
+        let place = self.place();
+        let most = place.most;
+        if more > most / 2 {
+            return false;
         }
-        let file = DiskFile::in_memory(self.size).ok()?;
-        *place = Place {
-            file,
-            most: IN_MEMORY,
-            in_memory: true,
+        let Some((dir, key)) = &place.dir else {
+            drop(place);
+            let kept = self.in_memory.fetch_add(more, Ordering::Relaxed) + more;
+            return kept <= most || self.free(kept - most + most / 8, true) > 0;
         };
-        self.there.clear();
-        *lock(&self.fetched) = (VecDeque::new(), 0);
+        let (dir, key) = (dir.clone(), key.clone());
+        drop(place);
+        if !dir.keeps(more, most) {
+            return true;
+        }
+        // Metadata of other versions are worth more than data of this one, but not all the room.
+        [most / 2, 0].into_iter().any(|spared| {
+            let excess = dir.make_room(more, most, &key, spared);
+            excess.is_ok_and(|excess| excess == 0 || self.free(excess, spared == 0) >= excess)
+        })
+    }
+
+    /// Gives the room of the extents back that were not used for longest, of metadata only with `all`, and returns the bytes
+    /// that this frees.
+    fn free(&self, excess: u64, all: bool) -> u64 {
+        let place = self.place();
+        let Ok(mut extents) = place.file.extents() else {
+            return 0;
+        };
+        let dir = place.dir.as_ref().map(|(dir, _)| dir.clone());
+        drop(place);
+        extents.sort_by_key(|extent| {
+            let used = usize::try_from(extent.number).ok();
+            let used = used.and_then(|number| self.used.get(number));
+            used.map_or(0, |used| used.load(Ordering::Relaxed))
+        });
+        let free = || {
+            let data = self.punch(&extents, excess, false);
+            data + match all && data < excess {
+                true => self.punch(&extents, excess - data, true),
+                false => 0,
+            }
+        };
+        match dir {
+            Some(dir) => dir.alone(free).unwrap_or(0),
+            None => {
+                let freed = free();
+                let less = |kept: u64| Some(kept.saturating_sub(freed));
+                // It is always another number that is put there.
+                let _ = self
+                    .in_memory
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+                freed
+            }
+        }
+    }
+
+    /// Gives the first of some extents back, until that frees so many bytes.
+    fn punch(&self, extents: &[Extent], excess: u64, all: bool) -> u64 {
+        let mut freed = 0_u64;
+        let mut chosen = Vec::new();
+        for extent in extents {
+            if freed >= excess {
+                break;
+            }
+            let bytes = if all { extent.metadata } else { extent.data };
+            if bytes > 0 {
+                freed = freed.saturating_add(bytes);
+                chosen.push(extent.number);
+            }
+        }
+        if chosen.is_empty() {
+            return 0;
+        }
+        let mut place = self.place_mut();
+        let punched = place.file.punch(chosen.iter().copied(), all);
+        self.checked.clear();
+        place.generation = place.file.generation().unwrap_or(1);
+        if punched.is_ok() { freed } else { 0 }
+    }
+
+    /// Goes on without the disk, which is full or broken, and returns a remark; `None` if there is no way.
+    pub(super) fn give_up(&self, why: &io::Error) -> Option<String> {
+        let mut place = self.place_mut();
+        place.dir.as_ref()?;
+        *place = Place::in_memory(self.size).ok()?;
+        self.checked.clear();
+        self.in_memory.store(0, Ordering::Relaxed);
         Some(format!("nothing more is kept on disk: {why}"))
     }
 }
 
-/// Opens the place that a version's bytes are kept in.
-fn place(
+impl Drop for KeptBytes {
+    fn drop(&mut self) {
+        let place = self.place();
+        if place.dir.is_some() {
+            place.file.set_modified(SystemTime::now());
+        }
+    }
+}
+
+/// Returns true if something of an object, of whatever version, is kept on disk.
+pub(super) fn knows(address: &Address, settings: &RemoteSettings) -> bool {
+    let path = cache_path(settings).filter(|_| settings.disk_cache > 0);
+    let dir = path.and_then(|path| CacheDir::open(&path).ok());
+    dir.is_some_and(|dir| dir.has_version_of(&key::of_object(address, settings)))
+}
+
+/// Opens the file of a version on disk; `None` if that is not wanted.
+fn on_disk(
     address: &Address,
     version: &Version,
     settings: &RemoteSettings,
-    notes: &mut Vec<String>,
-) -> io::Result<Place> {
-    if settings.disk_cache > 0
-        && let Some(dir) = directory(settings)
-    {
-        match DiskFile::open(&dir, &key::of(address, version, settings), version.size) {
-            Ok(file) => {
-                return Ok(Place {
-                    file,
-                    most: settings.disk_cache,
-                    in_memory: false,
-                });
-            }
-            Err(e) => notes.push(format!("nothing is kept in {}: {e}", dir.display())),
-        }
+) -> Result<Option<Place>, String> {
+    if settings.disk_cache == 0 {
+        return Ok(None);
     }
-    Ok(Place {
-        file: DiskFile::in_memory(version.size)?,
-        most: IN_MEMORY,
-        in_memory: true,
-    })
-}
-
-/// Returns the directory in which bytes are kept; `None` for a user without a home.
-fn directory(settings: &RemoteSettings) -> Option<PathBuf> {
-    let user = || {
-        let cache = std::env::var_os("XDG_CACHE_HOME").filter(|dir| !dir.is_empty());
-        let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
-        let cache = cache.map_or_else(home, |dir| Some(dir.into()))?;
-        Some(cache.join("npyfs"))
+    let Some(path) = cache_path(settings) else {
+        return Ok(None);
     };
-    Some(settings.cache_dir.clone().or_else(user)?.join("objects"))
+    let open = || {
+        let dir = CacheDir::open(&path)?;
+        let key = key::of(address, version, settings);
+        let about = json!({
+            "url": address.to_string(),
+            "version": version.etag,
+            "size": version.size,
+        });
+        let file = DiskFile::new(dir.version(&key)?, version.size, &about.to_string())?;
+        if !settled(file.generation()?) {
+            // Whoever was at it is gone if the lock can be had.
+            dir.alone(|| file.settle()).transpose()?;
+        }
+        file.set_modified(SystemTime::now());
+        Ok(Place {
+            generation: file.generation()?,
+            file,
+            dir: Some((dir, key)),
+            most: settings.disk_cache,
+        })
+    };
+    let place: io::Result<Place> = open();
+    let failed = |e| format!("nothing is kept in {}: {e}", path.display());
+    place.map(Some).map_err(failed)
 }

@@ -8,28 +8,35 @@ use super::super::address::Address;
 use super::super::origin::Version;
 use crate::options::RemoteSettings;
 
-/// Returns the name of the version's files: another one for whoever has other credentials.
-pub(super) fn of(address: &Address, version: &Version, settings: &RemoteSettings) -> String {
-    let mut hash = Xxh3::new();
-    let mut part = |bytes: &[u8]| {
-        hash.update(&(bytes.len() as u64).to_le_bytes());
-        hash.update(bytes);
-    };
-    part(address.to_string().as_bytes());
-    part(version.etag.as_deref().unwrap_or_default().as_bytes());
-    part(&version.size.to_le_bytes());
-    let since = version.modified.duration_since(SystemTime::UNIX_EPOCH);
-    part(&since.map_or(0, |since| since.as_nanos()).to_le_bytes());
-    for text in [&settings.endpoint, &settings.region, &settings.profile] {
-        part(text.as_deref().unwrap_or_default().as_bytes());
+/// A hash of parts of which none runs into the next.
+struct Parts(Xxh3);
+
+impl Parts {
+    fn new() -> Self {
+        Self(Xxh3::new())
     }
-    part(&[u8::from(settings.anonymous)]);
-    part(address.url().query().unwrap_or_default().as_bytes());
-    part(address.url().username().as_bytes());
-    part(address.url().password().unwrap_or_default().as_bytes());
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.0.update(&(bytes.len() as u64).to_le_bytes());
+        self.0.update(bytes);
+    }
+}
+
+/// Returns what the keys of all versions of an object begin with: another one for whoever has other credentials.
+pub(super) fn of_object(address: &Address, settings: &RemoteSettings) -> String {
+    let mut parts = Parts::new();
+    parts.add(address.to_string().as_bytes());
+    for text in [&settings.endpoint, &settings.region, &settings.profile] {
+        parts.add(text.as_deref().unwrap_or_default().as_bytes());
+    }
+    parts.add(&[u8::from(settings.anonymous)]);
+    let url = address.url();
+    parts.add(url.query().unwrap_or_default().as_bytes());
+    parts.add(url.username().as_bytes());
+    parts.add(url.password().unwrap_or_default().as_bytes());
     for (name, value) in &settings.headers {
-        part(name.as_bytes());
-        part(value.as_bytes());
+        parts.add(name.as_bytes());
+        parts.add(value.as_bytes());
     }
     for name in [
         "AWS_ACCESS_KEY_ID",
@@ -37,9 +44,20 @@ pub(super) fn of(address: &Address, version: &Version, settings: &RemoteSettings
         "AZURE_STORAGE_ACCOUNT_NAME",
         "GOOGLE_APPLICATION_CREDENTIALS",
     ] {
-        part(std::env::var(name).unwrap_or_default().as_bytes());
+        parts.add(std::env::var(name).unwrap_or_default().as_bytes());
     }
-    format!("{:032x}", hash.digest128())
+    format!("{:032x}", parts.0.digest128())
+}
+
+/// Returns the name of what is kept of a version.
+pub(super) fn of(address: &Address, version: &Version, settings: &RemoteSettings) -> String {
+    let mut parts = Parts::new();
+    parts.add(version.etag.as_deref().unwrap_or_default().as_bytes());
+    parts.add(&version.size.to_le_bytes());
+    let since = version.modified.duration_since(SystemTime::UNIX_EPOCH);
+    parts.add(&since.map_or(0, |since| since.as_nanos()).to_le_bytes());
+    let object = of_object(address, settings);
+    format!("{object}-{:032x}", parts.0.digest128())
 }
 
 /// Returns a number that no other version of any object has, as far as one can tell.

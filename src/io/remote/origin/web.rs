@@ -122,6 +122,20 @@ impl Site {
         })
     }
 
+    /// Returns the document whose name has `suffix` behind it; `None` if the address has a query, which may be a signature.
+    pub(super) fn beside(&self, suffix: &str) -> Option<Self> {
+        if self.url.query().is_some() {
+            return None;
+        }
+        let mut url = self.url.clone();
+        url.set_path(&format!("{}{suffix}", url.path()));
+        Some(Self {
+            client: self.client.clone(),
+            url,
+            headers: self.headers.clone(),
+        })
+    }
+
     /// Asks for a range, of one version if there is one to ask for.
     pub(super) async fn get(
         &self,
