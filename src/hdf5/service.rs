@@ -17,9 +17,7 @@ use super::lmdb::Environments;
 use super::object_paths::{ObjectPaths, Referrer};
 use super::request::EncodedChunk;
 use super::types::{self, ElementType, TypeError};
-use super::{
-    Answer, H5Error, Request, chunks, describe, dimensions, record, references, scan, text, times,
-};
+use super::{Answer, H5Error, Request, chunks, describe, record, references, scan, text, times};
 use crate::io::file::handle::{Handle, allowance, is_short};
 use crate::io::file::members::Layout;
 use crate::io::file::{Identity, StoreFile};
@@ -208,15 +206,6 @@ impl Service {
             Request::Attributes { object } => {
                 let id = ffi::open_object(&open.file, *object)?;
                 Answer::Attributes(attributes(&id, &mut open.referrer())?)
-            }
-            Request::Dimensions { datasets } => {
-                let mut referrer = open.referrer();
-                let names = datasets.iter().map(|&dataset| {
-                    let id = ffi::open_object(referrer.file, dataset).map_err(H5Error::from);
-                    id.and_then(|id| dimensions::dimensions(&id, dataset, &mut referrer))
-                        .map_err(|e| e.to_string())
-                });
-                Answer::Dimensions(names.collect())
             }
             Request::Block {
                 dataset,
