@@ -83,6 +83,7 @@ fn every_number_of_every_demonstration_store_is_what_ndarray_npy_reads() {
                 || agrees::<u32>(&store, path)
                 || agrees::<u64>(&store, path)
                 || agrees::<i16>(&store, path)
+                || agrees::<i8>(&store, path)
                 || agrees::<bool>(&store, path)
                 || agrees::<Complex<f64>>(&store, path);
             if known {
