@@ -43,6 +43,7 @@ mod szip;
 mod text;
 mod times;
 mod types;
+mod unlimited;
 mod walk;
 mod wire;
 pub mod writer;
@@ -384,32 +385,6 @@ impl H5 {
     /// Returns the attributes of an object, in order of name.
     pub fn attributes(&self, file: &StoreFile, object: u64) -> Result<Vec<Attribute>, H5Error> {
         ask!(self, file, Request::Attributes { object }, Attributes)
-    }
-
-    /// Returns the names of the dimensions of each dataset, or the reason why they cannot be told. Many are asked for in parts,
-    /// by several workers at a time.
-    #[cfg_attr(not(feature = "internals"), expect(dead_code, reason = "for views"))]
-    pub fn dimensions(
-        &self,
-        file: &StoreFile,
-        datasets: &[u64],
-    ) -> Result<Vec<Result<Dimensions, String>>, H5Error> {
-        /// Datasets of each part at the least and at the most.
-        const PART_SIZES: std::ops::RangeInclusive<usize> = 1000..=10_000;
-        let part = |from: usize, most: usize| {
-            let to = from.saturating_add(most).min(datasets.len());
-            let datasets = datasets.get(from..to).unwrap_or_default().to_vec();
-            let count = datasets.len();
-            let request = Request::Dimensions { datasets };
-            match (ask!(self, file, request, Dimensions), count) {
-                (Ok(answer), count) if answer.len() == count => Ok(answer),
-                (Ok(_), _) => Err(H5Error::unexpected_answer()),
-                // One of them crashed or stalled the worker: the others go without names.
-                (Err(H5Error::Damaged(why)), count) => Ok(vec![Err(why); count]),
-                (Err(e), _) => Err(e),
-            }
-        };
-        Ok(parts(0..datasets.len(), PART_SIZES, &part)?.concat())
     }
 
     /// Returns the bytes that a request is answered with.

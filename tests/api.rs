@@ -7,6 +7,7 @@ use std::process::Command;
 use ndarray::{Array1, Array2, ArrayD, Ix0, Ix1, Ix2, IxDyn, s};
 use ndarray_npy::{ReadNpyExt, ReadableElement};
 use npyfs::{Element, Error, Store};
+use num_complex::Complex;
 use tempfile::TempDir;
 
 fn npyfs() -> &'static Path {
@@ -82,7 +83,9 @@ fn every_number_of_every_demonstration_store_is_what_ndarray_npy_reads() {
                 || agrees::<u32>(&store, path)
                 || agrees::<u64>(&store, path)
                 || agrees::<i16>(&store, path)
-                || agrees::<bool>(&store, path);
+                || agrees::<i8>(&store, path)
+                || agrees::<bool>(&store, path)
+                || agrees::<Complex<f64>>(&store, path);
             if known {
                 numbers += 1;
                 continue;

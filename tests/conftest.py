@@ -5,11 +5,16 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import netCDF4  # noqa: F401 (see below)
 import pytest
 
 from support import process
 
 pytest_plugins = ["support.workers", "support.verdict"]
+
+# The wheel of netCDF4 names filters of its own to every libhdf5, also to those of other processes, which are of other
+# versions and fail with them (Hangar's h5py). It is imported here once, so that no test sets the variable again.
+os.environ.pop("HDF5_PLUGIN_PATH", None)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -209,6 +209,36 @@ def test_a_packed_variable_of_short_factors_has_the_same_values(tmp_path, view):
         assert want["short"].dtype == np.float32
         assert np.array_equal(got["short"].values.astype("f4"), want["short"].values)
 
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_variables_that_end_before_their_unlimited_dimension_go_on(tmp_path, view):
+    """What another variable made longer holds fill values from there on, along all of a variable's unlimited dimensions."""
+    store = tmp_path / "long.nc"
+    with netCDF4.Dataset(store, "w") as file:
+        file.createDimension("time", None)
+        file.createDimension("run", None)
+        file.createDimension("x", 3)
+        file.createVariable("time", "f8", ("time",))[:] = np.arange(11.0)
+        file.createVariable("short", "f4", ("time", "x"), chunksizes=(2, 3), zlib=True)[:3] = np.ones((3, 3))
+        file.createVariable("masked", "i2", ("time",), fill_value=-7, chunksizes=(4,))[:5] = np.arange(5)
+        file.createVariable("never", "i4", ("time", "x"))
+        file.createVariable("both", "f8", ("run", "time"), chunksizes=(2, 2))[:1, :2] = [[5, 6]]
+        file.createVariable("runs", "i8", ("run",))[:] = np.arange(5)
+        names = file.createVariable("names", str, ("time",), chunksizes=(4,))
+        names[0], names[1] = "a", "b"
+        group = file.createGroup("below")
+        group.createVariable("more", "u1", ("time",))[:1] = 4
+    for group in [None, "below"]:
+        with (Mount(store) as m, xr.open_dataset(store, group=group) as want,
+              xr.open_zarr(m / ".npyfs" / view, group=group) as got):
+            # netCDF's C library shows whatever is in memory where a variable is short along two dimensions.
+            xr.testing.assert_identical(got.drop_vars("both", errors="ignore").load(), want.drop_vars("both", errors="ignore").load())
+            assert got.sizes["time"] == 11
+            if group is None:
+                both = np.full((5, 11), netCDF4.default_fillvals["f8"])
+                both[0, :2] = [5, 6]
+                assert np.array_equal(got["both"].values, both)
+
 @pytest.mark.parametrize("view", VIEWS)
 def test_the_newest_state_of_a_checkout_is_seen_while_it_is_written(tmp_path, view):
     store = tmp_path / "store.nc"

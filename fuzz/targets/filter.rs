@@ -59,7 +59,8 @@ fuzz_target!(|input: &[u8]| {
         },
     };
     // Some filters are also undone alone, by the length that the chunk itself claims.
-    if let Some([(id @ (307 | 32004 | 32008 | 32015 | 32026), parameters)]) = PIPELINES.get(usize::from(number))
+    if let Some([(id @ (307 | 32004 | 32008 | 32015 | 32026), parameters)]) =
+        PIPELINES.get(usize::from(number))
         && let Ok(data) = alone(*id, parameters, stored, len)
     {
         assert!(data.len() <= len);

@@ -35,8 +35,6 @@ pub enum Answer {
     Targets(Targets<ScannedMember>),
     /// To `Request::Times`; `None`: the file has none.
     Times(Option<ObjectTimes>),
-    /// To `Request::Dimensions`: of each dataset, or the reason why they cannot be told.
-    Dimensions(Vec<Result<Dimensions, String>>),
     /// To `Request::Resolve`.
     Resolved(Resolved),
     /// To `Request::Map`.
@@ -350,6 +348,8 @@ pub struct Dimension {
     pub scale: Option<GroupPath>,
     /// Its label, which is not empty.
     pub label: Option<Vec<u8>>,
+    /// The length that another dataset gives it, if it is unlimited and this one is shorter.
+    pub length: Option<u64>,
 }
 
 impl Dimension {

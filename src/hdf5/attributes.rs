@@ -53,22 +53,9 @@ pub(super) fn references(
     attr: &Id,
     referrer: &mut Referrer<'_>,
 ) -> Result<Option<References>, H5Error> {
-    let stored = ffi::attribute_type(attr)?;
-    let sequences = ffi::class(&stored) == Class::H5T_VLEN;
-    let single = match sequences {
-        true => ffi::super_type(&stored)?,
-        false => stored,
-    };
-    if ffi::class(&single) != Class::H5T_REFERENCE {
+    let Some((object, sequences)) = reference_type(attr)? else {
         return Ok(None);
-    }
-    if ffi::is_region_reference(&single) {
-        return Err(H5Error::Unsupported("references to regions".into()));
-    }
-    let object = ffi::object_reference_type()?;
-    if !ffi::equal(&single, &object) {
-        return Err(H5Error::Unsupported("references of another kind".into()));
-    }
+    };
     let Some((shape, _)) = ffi::extent(&ffi::attribute_space(attr)?)? else {
         return Err(H5Error::Unsupported("null dataspace".into()));
     };
@@ -99,6 +86,53 @@ pub(super) fn references(
         shape,
         sequences,
         elements,
+    }))
+}
+
+/// Returns the type that references of an attribute are read with, and whether its elements are sequences of them; `None` if it
+/// consists of something else.
+fn reference_type(attr: &Id) -> Result<Option<(Id, bool)>, H5Error> {
+    let stored = ffi::attribute_type(attr)?;
+    let sequences = ffi::class(&stored) == Class::H5T_VLEN;
+    let single = match sequences {
+        true => ffi::super_type(&stored)?,
+        false => stored,
+    };
+    if ffi::class(&single) != Class::H5T_REFERENCE {
+        return Ok(None);
+    }
+    if ffi::is_region_reference(&single) {
+        return Err(H5Error::Unsupported("references to regions".into()));
+    }
+    let object = ffi::object_reference_type()?;
+    if !ffi::equal(&single, &object) {
+        return Err(H5Error::Unsupported("references of another kind".into()));
+    }
+    Ok(Some((object, sequences)))
+}
+
+/// Returns the first address of each of `elements` elements of an attribute of references; `None` if it consists of something
+/// else. What they lead to is for the caller to see.
+pub(super) fn first_addresses(
+    attr: &Id,
+    elements: usize,
+) -> Result<Option<Vec<Option<u64>>>, H5Error> {
+    let Some((object, sequences)) = reference_type(attr)? else {
+        return Ok(None);
+    };
+    let first = |bytes: &[u8]| {
+        let addr = u64::from_le_bytes(*bytes.first_chunk()?);
+        (addr != 0).then_some(addr)
+    };
+    Ok(Some(match sequences {
+        true => {
+            let read = ffi::read_attribute_sequences(attr, &object, elements)?;
+            read.iter().map(first).collect()
+        }
+        false => {
+            let read = ffi::read_attribute(attr, &object, elements)?;
+            read.chunks(REFERENCE).map(first).collect()
+        }
     }))
 }
 

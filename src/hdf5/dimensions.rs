@@ -6,7 +6,7 @@
 use super::attributes;
 use super::ffi::{self, Class, Id, ObjectKind};
 use super::object_paths::Referrer;
-use super::{Dimension, Dimensions, H5Error};
+use super::{Dimension, Dimensions, GroupPath, H5Error, unlimited};
 
 /// Begins the name of a dimension scale of netCDF-4 that holds no values.
 const WITHOUT_VARIABLE: &[u8] = b"This is a netCDF dimension but not a netCDF variable";
@@ -26,12 +26,17 @@ pub(super) fn dimensions(
     let rank = ffi::extent(&ffi::dataset_space(id)?)?.map_or(0, |(shape, _)| shape.len());
     let is_scale = is_scale(id)?;
     let mut dimensions = vec![Dimension::default(); rank];
-    let listed = list_scales(id, &mut dimensions, referrer)?;
-    match &mut dimensions[..] {
-        _ if listed => {}
-        [dimension] if is_scale => dimension.scale = referrer.path(addr)?,
-        _ => number_scales(id, &mut dimensions, referrer)?,
+    let scales = match listed_scales(id, rank)? {
+        Some(scales) => scales,
+        None if is_scale && rank == 1 => vec![Some(addr)],
+        None => numbered_scales(id, rank, referrer)?,
+    };
+    for (dimension, scale) in dimensions.iter_mut().zip(&scales) {
+        if let Some(scale) = scale {
+            dimension.scale = path(*scale, referrer)?;
+        }
     }
+    unlimited::add_lengths(id, &scales, &mut dimensions, referrer)?;
     add_labels(id, &mut dimensions)?;
     if dimensions
         .iter()
@@ -57,51 +62,48 @@ pub(super) fn is_scale(id: &Id) -> Result<bool, H5Error> {
     Ok(text(id, b"CLASS")?.is_some_and(|class| class == b"DIMENSION_SCALE"))
 }
 
-/// Sets the scales that `DIMENSION_LIST` refers to; returns whether there is one.
-fn list_scales(
-    id: &Id,
-    dimensions: &mut [Dimension],
-    referrer: &mut Referrer<'_>,
-) -> Result<bool, H5Error> {
+/// Returns the path of the scale at an address that the file says.
+fn path(scale: u64, referrer: &mut Referrer<'_>) -> Result<Option<GroupPath>, H5Error> {
+    let nowhere = || H5Error::Damaged("a reference that leads to no object of the file".into());
+    referrer.path(scale)?.ok_or_else(nowhere).map(Some)
+}
+
+/// Returns the addresses of the first scale of each dimension that `DIMENSION_LIST` refers to; `None` if there are none.
+fn listed_scales(id: &Id, rank: usize) -> Result<Option<Vec<Option<u64>>>, H5Error> {
     let Some(list) = ffi::attribute(id, b"DIMENSION_LIST")? else {
-        return Ok(false);
+        return Ok(None);
     };
     let shape = ffi::extent(&ffi::attribute_space(&list)?)?.map(|(shape, _)| shape);
-    if shape != Some(vec![dimensions.len() as u64]) {
+    if shape != Some(vec![rank as u64]) {
         return Err(H5Error::Damaged(
             "DIMENSION_LIST has not one element for each dimension".into(),
         ));
     }
-    let scales = attributes::references(&list, referrer)?
+    let scales = attributes::first_addresses(&list, rank)?
         .ok_or_else(|| H5Error::Damaged("DIMENSION_LIST holds no references".into()))?;
-    let mut found = false;
-    for (dimension, scales) in dimensions.iter_mut().zip(scales.elements) {
-        dimension.scale = scales.into_iter().next().flatten();
-        found |= dimension.scale.is_some();
-    }
-    Ok(found)
+    Ok(scales.iter().any(Option::is_some).then_some(scales))
 }
 
-/// Sets the scales that netCDF-4 knows by their numbers.
-fn number_scales(
+/// Returns the addresses of the scales that netCDF-4 knows by their numbers.
+fn numbered_scales(
     id: &Id,
-    dimensions: &mut [Dimension],
+    rank: usize,
     referrer: &mut Referrer<'_>,
-) -> Result<(), H5Error> {
+) -> Result<Vec<Option<u64>>, H5Error> {
     let Some(numbers) = ffi::attribute(id, b"_Netcdf4Coordinates")? else {
-        return Ok(());
+        return Ok(Vec::new());
     };
     let shape = ffi::extent(&ffi::attribute_space(&numbers)?)?.map(|(shape, _)| shape);
     let is_integer = ffi::class(&ffi::attribute_type(&numbers)?) == Class::H5T_INTEGER;
-    if shape != Some(vec![dimensions.len() as u64]) || !is_integer {
-        return Ok(());
+    if shape != Some(vec![rank as u64]) || !is_integer {
+        return Ok(Vec::new());
     }
     let mem_type = ffi::int_type(8, true, false)?;
-    let numbers = ffi::read_attribute(&numbers, &mem_type, dimensions.len())?;
-    for (dimension, number) in dimensions.iter_mut().zip(numbers.as_chunks().0) {
-        dimension.scale = referrer.scale(i64::from_le_bytes(*number))?;
-    }
-    Ok(())
+    let numbers = ffi::read_attribute(&numbers, &mem_type, rank)?;
+    let numbers = numbers.as_chunks().0.iter();
+    numbers
+        .map(|number| referrer.scale(i64::from_le_bytes(*number)))
+        .collect()
 }
 
 fn add_labels(id: &Id, dimensions: &mut [Dimension]) -> Result<(), H5Error> {

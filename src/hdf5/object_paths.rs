@@ -24,6 +24,8 @@ pub(super) struct ObjectPaths {
     next: usize,
     /// The dimension scales of netCDF-4 by their number, once they were asked for.
     scales: Option<HashMap<i64, u64>>,
+    /// The lengths of unlimited dimensions by the address of their scale; `None` of a limited one.
+    pub lengths: HashMap<u64, Option<u64>>,
 }
 
 /// An object where it was found first.
@@ -53,8 +55,8 @@ impl Referrer<'_> {
         }
     }
 
-    /// Returns the path of the dimension scale that has this number in a netCDF-4 file; `None` if there is none.
-    pub(super) fn scale(&mut self, number: i64) -> Result<Option<GroupPath>, H5Error> {
+    /// Returns the address of the dimension scale that has this number in a netCDF-4 file; `None` if there is none.
+    pub(super) fn scale(&mut self, number: i64) -> Result<Option<u64>, H5Error> {
         if self.paths.scales.is_none() {
             while self.paths.go_on(self.file)? {}
             let mut scales = HashMap::new();
@@ -72,10 +74,7 @@ impl Referrer<'_> {
             self.paths.scales = Some(scales);
         }
         let scales = self.paths.scales.as_ref();
-        match scales.and_then(|scales| scales.get(&number)).copied() {
-            Some(addr) => self.path(addr),
-            None => Ok(None),
-        }
+        Ok(scales.and_then(|scales| scales.get(&number)).copied())
     }
 }
 

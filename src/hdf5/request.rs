@@ -70,11 +70,6 @@ pub enum Request {
         /// The path, of names between slashes.
         path: Vec<u8>,
     },
-    /// Asks for the names of the dimensions of datasets.
-    Dimensions {
-        /// Addresses of the datasets.
-        datasets: Vec<u64>,
-    },
     /// Asks where the elements of a dataset lie.
     Map {
         /// Address of the dataset.
@@ -183,7 +178,6 @@ impl Request {
                 | Self::References
                 | Self::Targets { .. }
                 | Self::Times
-                | Self::Dimensions { .. }
                 | Self::Maps { .. }
         )
     }
@@ -223,11 +217,6 @@ impl Request {
             | Self::Tables(_) => 0,
             // It looks at attributes: a crash there must not cost the file.
             Self::Times => u64::MAX,
-            // A crash in many at a time says nothing about one.
-            Self::Dimensions { datasets } => match datasets[..] {
-                [dataset] => dataset ^ 1 << 62,
-                _ => u64::MAX - 1,
-            },
             Self::List { group, .. } | Self::Resolve { group, .. } => *group,
             // It looks at attributes, and below the group: a crash there must not cost the group.
             Self::Scan {

@@ -18,8 +18,7 @@ use super::object_paths::{ObjectPaths, Referrer};
 use super::request::EncodedChunk;
 use super::types::{self, ElementType, TypeError};
 use super::{
-    Answer, H5Error, Request, chunks, describe, dimensions, far, record, references, scan, text,
-    times,
+    Answer, H5Error, Request, chunks, describe, far, record, references, scan, text, times,
 };
 use crate::error::ErrorKind;
 use crate::io::file::handle::{allowance, is_short};
@@ -224,15 +223,6 @@ impl Service {
             Request::Attributes { object } => {
                 let id = ffi::open_object(&open.file, *object)?;
                 Answer::Attributes(attributes(&id, &mut open.referrer())?)
-            }
-            Request::Dimensions { datasets } => {
-                let mut referrer = open.referrer();
-                let names = datasets.iter().map(|&dataset| {
-                    let id = ffi::open_object(referrer.file, dataset).map_err(H5Error::from);
-                    id.and_then(|id| dimensions::dimensions(&id, dataset, &mut referrer))
-                        .map_err(|e| e.to_string())
-                });
-                Answer::Dimensions(names.collect())
             }
             Request::Block {
                 dataset,

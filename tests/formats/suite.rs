@@ -68,7 +68,8 @@ impl Sample {
     }
 
     fn is_only_read(&self) -> bool {
-        let fs = self.store().open().unwrap();
+        let store = self.store();
+        let fs = store.open().unwrap();
         self.formats.of(&**fs.root()).unwrap().only_read().is_some()
     }
 

@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(plan(&[10; 2]), Some((None, 100)));
         assert_eq!(plan(&[10; 5]), Some((Some(3), 7776)));
         assert_eq!(plan(&[10; 7]), Some((Some(1), 128)));
-        assert_eq!(plan(&[u64::MAX >> 1]), Some((Some(3), 6)));
+        assert_eq!(plan(&[u64::MAX >> 2]), Some((Some(3), 6)));
         assert_eq!(plan(&[7; 20]), None);
         assert_eq!(plan(&[2; 30]), None);
     }

@@ -31,18 +31,24 @@ fn outside() -> Error {
     Error::new(ErrorKind::NotFound, "no such chunk")
 }
 
-/// Returns where a chunk begins, and the shape of what of it is in the array.
-pub(super) fn bounds(of: &ArrayDescription, place: &[u64]) -> Result<(Vec<u64>, Vec<u64>)> {
-    if place.len() != of.shape.len() || of.chunk.len() != of.shape.len() {
+/// Returns where a chunk begins, and the shape of what of it is in the dataset, whose `own` shape may end before that of the array.
+pub(super) fn bounds(
+    of: &ArrayDescription,
+    own: &[u64],
+    place: &[u64],
+) -> Result<(Vec<u64>, Vec<u64>)> {
+    let rank = of.shape.len();
+    if place.len() != rank || of.chunk.len() != rank || own.len() != rank {
         return Err(outside());
     }
     let mut start = Vec::with_capacity(place.len());
     let mut count = Vec::with_capacity(place.len());
-    for ((at, chunk), n) in place.iter().zip(&of.chunk).zip(&of.shape) {
-        let from = at.checked_mul(*chunk).filter(|from| from < n);
+    for k in 0..rank {
+        let from = place[k].checked_mul(of.chunk[k]);
+        let from = from.filter(|from| *from < of.shape[k]);
         let from = from.ok_or_else(outside)?;
         start.push(from);
-        count.push((*chunk).min(n - from));
+        count.push(of.chunk[k].min(own[k].saturating_sub(from)));
     }
     Ok((start, count))
 }
@@ -82,7 +88,7 @@ impl ArrayFile {
             }
         };
         let size = dtype.size() as u64;
-        let steps = start.iter().zip(&of.shape);
+        let steps = start.iter().zip(&self.dataset.shape);
         let first = steps.fold(0_u64, |at, (i, n)| at.saturating_mul(*n).saturating_add(*i));
         let first = first.saturating_mul(size);
         let bytes = product(count).and_then(|n| n.checked_mul(size));
@@ -146,14 +152,22 @@ impl StoredArray for ChunkedArray {
             }
             _ => Elements::Fixed(self.0.dtype()?.0),
         };
-        let shape = self.0.dataset.shape.clone();
+        let own = &self.0.dataset.shape;
         let chunk = self
             .0
             .own_chunk(&details)
             .unwrap_or_else(|| match &elements {
-                Elements::Fixed(dtype) => row_block(&shape, dtype.size() as u64, ROWS),
-                Elements::Text => row_block(&shape, 1, MOST_TEXTS),
+                Elements::Fixed(dtype) => row_block(own, dtype.size() as u64, ROWS),
+                Elements::Text => row_block(own, 1, MOST_TEXTS),
             });
+        let mut shape = own.clone();
+        let named = details.dimensions.iter();
+        for (n, dimension) in shape
+            .iter_mut()
+            .zip(named.flat_map(|named| &named.dimensions))
+        {
+            *n = dimension.length.unwrap_or(*n);
+        }
         Ok(ArrayDescription {
             elements,
             shape,
@@ -165,6 +179,10 @@ impl StoredArray for ChunkedArray {
     fn presence(&self, of: &ArrayDescription) -> Result<Presence> {
         if of.elements == Elements::Text || of.shape.contains(&0) {
             return Ok(Presence::All);
+        }
+        let own = self.0.dataset.shape.clone();
+        if own.contains(&0) {
+            return Ok(Presence::Nothing);
         }
         if let ElementType::Record { .. } = self.0.dataset.element {
             return Ok(Presence::All);
@@ -182,13 +200,14 @@ impl StoredArray for ChunkedArray {
         }
         let of = of.clone();
         Ok(Presence::Some(Box::new(move |place| {
-            bounds(&of, place)
-                .is_ok_and(|(start, count)| payload.has_written(&start, &count) != Some(false))
+            bounds(&of, &own, place).is_ok_and(|(start, count)| {
+                !count.contains(&0) && payload.has_written(&start, &count) != Some(false)
+            })
         })))
     }
 
     fn chunk_len(&self, of: &ArrayDescription, place: &[u64]) -> Result<u64> {
-        let (start, count) = bounds(of, place)?;
+        let (start, count) = bounds(of, &self.0.dataset.shape, place)?;
         match &of.elements {
             Elements::Fixed(dtype) => self.0.fixed_len(dtype, of),
             Elements::Text => {
@@ -199,7 +218,7 @@ impl StoredArray for ChunkedArray {
     }
 
     fn chunk(&self, of: &ArrayDescription, place: &[u64]) -> Result<Arc<dyn Content>> {
-        let (start, count) = bounds(of, place)?;
+        let (start, count) = bounds(of, &self.0.dataset.shape, place)?;
         let dtype = match &of.elements {
             Elements::Fixed(dtype) => dtype,
             Elements::Text => {
@@ -213,19 +232,24 @@ impl StoredArray for ChunkedArray {
                 return text_chunk::open(&self.0.store, &self.0.dataset, bounds, chunk);
             }
         };
+        let len = self.0.fixed_len(dtype, of)?;
+        let unwritten = || {
+            let nothing = Arc::new(InMemory(Vec::new()));
+            LinearChunk::new(nothing, 0..0, fill(dtype, of), len)
+        };
+        if count.contains(&0) {
+            return Ok(Arc::new(unwritten()?));
+        }
         if self.0.own_chunk(&of.details).is_none() {
             return self.0.linear(dtype, of, (&start, &count));
         }
-        let len = self.0.fixed_len(dtype, of)?;
         let payload = self
             .0
             .payload_of(self.0.store.pattern(self.0.dataset.addr))?;
         if payload.has_written(&start, &count) == Some(false) {
-            let nothing = Arc::new(InMemory(Vec::new()));
-            let chunk = LinearChunk::new(nothing, 0..0, fill(dtype, of), len)?;
-            return Ok(Arc::new(chunk));
+            return Ok(Arc::new(unwritten()?));
         }
-        let shapes = (&of.shape[..], &of.chunk[..]);
+        let shapes = (&self.0.dataset.shape[..], &of.chunk[..]);
         let chunk = BlockChunk::new(&payload, shapes, &start, fill(dtype, of));
         let chunk = chunk.ok_or_else(|| Error::damaged("not read by its chunks"))?;
         Ok(Arc::new(chunk))
