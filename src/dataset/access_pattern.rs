@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
+use crate::dataset::stream::Stream;
 use crate::tuning::Tuning;
 
 /// Blocks of which is remembered how much was read.
@@ -20,6 +21,8 @@ const MOST_DOUBLED: u32 = 16;
 #[derive(Debug, Default)]
 pub struct AccessPattern {
     state: Mutex<State>,
+    /// The same of bytes that lie elsewhere.
+    pub stream: Stream,
 }
 
 #[derive(Debug, Default)]

@@ -1,7 +1,6 @@
 //! The decoded blocks of one open dataset: from the cache, or, where those that a reader of rows comes back to
 //! are too many for it, from a temporary file.
 
-use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::backing::{Backing, Form, SINGLE};
@@ -129,18 +128,6 @@ impl BlockReader {
             Backing::Blocks { direct, .. } => direct.as_deref(),
             _ => None,
         }
-    }
-
-    /// Has the stored chunks of blocks fetched that will be decoded soon, if the file lies elsewhere.
-    pub(super) fn prefetch_stored(&self, grid: &Grid, blocks: Range<u64>) {
-        let Some((far, chunks)) = self.store.file.far().zip(self.direct()) else {
-            return;
-        };
-        let ranges = blocks.flat_map(|number| {
-            let (start, shape) = grid.bounds(number);
-            chunks.stored(&start, &shape)
-        });
-        far.prefetch(&ranges.collect::<Vec<_>>());
     }
 
     pub(super) fn decoded(

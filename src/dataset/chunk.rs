@@ -96,6 +96,22 @@ impl BlockChunk {
         self.payload.0.decoded(chunks, form, SINGLE, self.single)
     }
 
+    /// Has its bytes fetched where they lie elsewhere; returns the chunk if it is better read alone.
+    fn wanted_alone(&self) -> Result<Option<Block>> {
+        let (blocks, _) = self.blocks()?;
+        let inner = &self.payload.0;
+        if inner.fetch_block(blocks, self.block, self.single) {
+            return Ok(None);
+        }
+        let key = inner.key(blocks.form.number(), self.block);
+        match blocks.chunks {
+            Some(chunks) if !inner.store.context.cache.has(&key) => {
+                self.alone(chunks, blocks.form).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// Gives up the block once the kernel has all of it.
     fn note_read(&self, read: u64) -> Result<()> {
         let (blocks, row) = self.blocks()?;
@@ -118,7 +134,7 @@ impl Content for BlockChunk {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let mut held: Option<Held> = None;
-        let mut alone: Option<Block> = None;
+        let mut alone = self.wanted_alone()?;
         let mut done = 0;
         let mut read = 0;
         while done < buf.len() {
@@ -178,6 +194,8 @@ impl Content for BlockChunk {
         if !self.is_block {
             return Ok(None);
         }
+        let (blocks, _) = self.blocks()?;
+        self.payload.0.fetch_block(blocks, self.block, self.single);
         let part = self.part(offset, len as u64)?;
         self.note_read(len as u64)?;
         let at = usize::try_from(offset - part.from).map_err(|_| short())?;

@@ -26,8 +26,9 @@ pub struct Chunks {
     chunk: Vec<u64>,
     element: u64,
     chunk_len: usize,
-    /// Stored bytes of the largest chunk.
+    /// Stored bytes of the largest chunk, and of all.
     largest: usize,
+    stored: u64,
     direct: DirectChunks,
 }
 
@@ -109,9 +110,10 @@ impl Chunks {
             .iter()
             .try_fold(element, |n, &d| n.checked_mul(d))
             .filter(|&n| n <= LARGEST)?;
-        let stored = direct.table.slots.iter().map(|slot| slot.size).max();
+        let sizes = || direct.table.slots.iter().map(|slot| slot.size);
         Some(Self {
-            largest: usize::try_from(stored.unwrap_or(0)).ok()?,
+            largest: usize::try_from(sizes().max().unwrap_or(0)).ok()?,
+            stored: sizes().map(u64::from).fold(0, u64::saturating_add),
             shape: shape.to_vec(),
             chunk: chunk.to_vec(),
             element,
@@ -186,6 +188,11 @@ impl Chunks {
             place[k] += 1;
             place[k + 1..].copy_from_slice(&first[k + 1..]);
         }
+    }
+
+    /// Returns the bytes that all chunks are stored in.
+    pub fn stored_bytes(&self) -> u64 {
+        self.stored
     }
 
     /// Returns the element of which chunks consist that were never written.
@@ -282,7 +289,8 @@ impl Chunks {
         let damaged = |e| Error::damaged(format!("chunk {place:?}: {e}"));
         if let Some(far) = source.file.far() {
             // As one request, whoever reads which part of it.
-            far.prefetch(&[slot.addr..slot.addr.saturating_add(u64::from(slot.size))]);
+            let stored = slot.addr..slot.addr.saturating_add(u64::from(slot.size));
+            far.prefetch(&[stored], 0, Box::new(|| {}));
         }
         let missing = source.missing(slot);
         if missing.is_none() && slot.size as usize >= LARGE {

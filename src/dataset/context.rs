@@ -7,6 +7,7 @@ use crate::codec::pool::DecodePool;
 use crate::dataset::backing::Backings;
 use crate::dataset::cache::Cache;
 use crate::dataset::prefetch::Prefetcher;
+use crate::dataset::stream::Fetches;
 use crate::hdf5::H5;
 use crate::journal::Journal;
 use crate::options::FsOptions;
@@ -26,6 +27,8 @@ pub struct Context {
     pub tuning: Tuning,
     /// The rule for what is fetched ahead of them.
     pub prefetch: Prefetcher,
+    /// The room for what is fetched ahead over a network.
+    pub fetches: Arc<Fetches>,
     /// The threads that decode.
     pub decoders: DecodePool,
     /// The sources of bytes of datasets that were opened lately.
@@ -53,6 +56,7 @@ impl Context {
             cache: Cache::new(options.cache_size),
             journal: Journal::default(),
             prefetch: Prefetcher::new(tuning.clone(), options.cache_size),
+            fetches: Arc::new(Fetches::new(options.cache_size)),
             decoders: DecodePool::new(&tuning),
             tuning,
             options,

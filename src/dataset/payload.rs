@@ -87,16 +87,17 @@ impl Payload {
         let is_awaited = || context.decoders.is_idle() && context.cache.is_under_way(&key);
         let pattern = &self.0.pattern;
         let wanted = context.prefetch.reads(pattern, blocks, number, is_awaited);
-        self.0.prefetch_stored(grid, wanted.clone());
         for next in wanted {
             if context.cache.has(&self.0.key(form.number(), next)) || self.0.is_spilled(next) {
                 continue;
             }
-            let inner = self.0.clone();
-            context.decoders.submit(move || {
-                if let Backing::Blocks { grid, .. } = &*inner.backing {
-                    inner.fetch_ahead(grid, form, next, || !inner.pattern.has_reached(next));
-                }
+            self.0.when_there(grid, next, move |inner| {
+                let store = inner.store.clone();
+                store.context.decoders.submit(move || {
+                    if let Backing::Blocks { grid, .. } = &*inner.backing {
+                        inner.fetch_ahead(grid, form, next, || !inner.pattern.has_reached(next));
+                    }
+                });
             });
         }
     }
@@ -135,6 +136,11 @@ pub(super) struct Held {
 }
 
 impl Payload {
+    /// Returns where contiguous elements lie that begin at an address.
+    fn stored_at(&self, addr: u64) -> Range<u64> {
+        addr..addr.saturating_add(self.0.len)
+    }
+
     fn read_blocks(&self, blocks: Blocks<'_>, offset: u64, buf: &mut [u8]) -> Result<()> {
         let chunk_row = blocks.grid.chunk_row();
         let end = offset + buf.len() as u64;
@@ -145,7 +151,8 @@ impl Payload {
         let mut done = 0;
         // A block that cannot be decoded whole: the rest of it is read chunk by chunk, too.
         let mut broken = None;
-        let _begun = (chunk_row.blocks == 1 && !buf.is_empty()).then(|| {
+        let whole = self.0.fetch(blocks, offset, buf.len() as u64);
+        let _begun = (chunk_row.blocks == 1 && !buf.is_empty() && whole).then(|| {
             let first = blocks.grid.run_at(offset).block;
             self.begin(blocks, first + 1..blocks.grid.run_at(end - 1).block + 1)
         });
@@ -171,8 +178,11 @@ impl Payload {
             let wanted = rows
                 .saturating_mul(chunk_row.block_row)
                 .clamp(n as u64, end - at);
+            let form = blocks.form.number();
+            let cache = &self.0.store.context.cache;
+            let alone = || !whole && !cache.has(&self.0.key(form, run.block));
             if let Some(chunks) = blocks.chunks
-                && broken == Some(run.block)
+                && (broken == Some(run.block) || alone())
             {
                 done += self
                     .0
@@ -207,16 +217,18 @@ impl Payload {
     fn begin(&self, blocks: Blocks<'_>, wanted: std::ops::Range<u64>) -> Begun {
         let context = &self.0.store.context;
         let begun = Begun::default();
-        self.0.prefetch_stored(blocks.grid, wanted.clone());
         for next in wanted.take(context.tuning.begun) {
             if context.cache.has(&self.0.key(blocks.form.number(), next)) {
                 continue;
             }
-            let (inner, form, over) = (self.0.clone(), blocks.form, begun.0.clone());
-            context.decoders.submit_first(move || {
-                if let Backing::Blocks { grid, .. } = &*inner.backing {
-                    inner.fetch_ahead(grid, form, next, || !over.load(Ordering::Acquire));
-                }
+            let (form, over) = (blocks.form, begun.0.clone());
+            self.0.when_there(blocks.grid, next, move |inner| {
+                let store = inner.store.clone();
+                store.context.decoders.submit_first(move || {
+                    if let Backing::Blocks { grid, .. } = &*inner.backing {
+                        inner.fetch_ahead(grid, form, next, || !over.load(Ordering::Acquire));
+                    }
+                });
             });
         }
         begun
@@ -307,7 +319,7 @@ impl Content for Payload {
             }
             Backing::Contiguous(addr) => {
                 let at = addr.checked_add(offset).ok_or_else(short)?;
-                stored::read(store, &self.0.pattern, at, buf)?;
+                stored::read(store, &self.0.pattern, self.stored_at(*addr), at, buf)?;
             }
             Backing::Raw { parts, fill } => read_raw(parts, fill, offset, buf)?,
             Backing::Blocks {
@@ -374,7 +386,8 @@ impl Content for Payload {
     fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {
         if let Backing::Contiguous(addr) = &*self.0.backing {
             let at = addr.checked_add(offset).ok_or_else(short)?;
-            return stored::share(&self.0.store, &self.0.pattern, at, len);
+            let data = self.stored_at(*addr);
+            return stored::share(&self.0.store, &self.0.pattern, data, at, len);
         }
         let Backing::Blocks {
             grid, chunks, form, ..
@@ -392,6 +405,17 @@ impl Content for Payload {
             return Ok(None);
         }
         let chunk_row = grid.chunk_row();
+        let gathers = chunks.is_some();
+        if gathers && !self.0.reads_whole_blocks() {
+            return Ok(None);
+        }
+        let cached = || {
+            let key = self.0.key(form.number(), run.block);
+            self.0.store.context.cache.has(&key)
+        };
+        if !self.0.fetch(blocks, offset, len as u64) && gathers && !cached() {
+            return Ok(None);
+        }
         let part = match self.part(blocks, chunk_row, run.block, run.at, len as u64) {
             // `read_at` finds out which of the chunks is damaged.
             Err(e) if chunks.is_some() && e.kind == ErrorKind::Damaged => return Ok(None),

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::backing::STORED;
+use super::fetch;
 use crate::dataset::access_pattern::AccessPattern;
 use crate::dataset::cache::{Block, Key, Need};
 use crate::dataset::opened::OpenStore;
@@ -60,12 +61,17 @@ struct FoundBytes {
 fn begin(
     store: &Arc<OpenStore>,
     pattern: &Arc<AccessPattern>,
+    data: &Range<u64>,
     at: u64,
     len: usize,
 ) -> Option<FileBlocks> {
     let size = store.file.identity.size;
     let len = len as u64;
     let end = at.checked_add(len).filter(|&end| end <= size)?;
+    if let Some(far) = store.file.far() {
+        fetch::contiguous((store, far), pattern, at..end, data);
+        return None;
+    }
     if len < LEAST as u64 {
         return None;
     }
@@ -90,14 +96,6 @@ fn begin(
     let wanted = context
         .prefetch
         .reads(pattern, sequence, number, is_awaited);
-    if let Some(far) = store.file.far() {
-        far.prefetch(
-            &wanted
-                .map(|number| blocks.range(number))
-                .collect::<Vec<_>>(),
-        );
-        return None;
-    }
     if !pattern.is_settled() {
         return None;
     }
@@ -116,14 +114,15 @@ fn begin(
     Some(blocks)
 }
 
-/// Fills `buf` from byte `at` of the store file.
+/// Fills `buf` from byte `at` of the store file; `data` is where the elements lie.
 pub fn read(
     store: &Arc<OpenStore>,
     pattern: &Arc<AccessPattern>,
+    data: Range<u64>,
     at: u64,
     buf: &mut [u8],
 ) -> Result<()> {
-    match begin(store, pattern, at, buf.len()) {
+    match begin(store, pattern, &data, at, buf.len()) {
         Some(blocks) => copy(store, blocks, at, buf),
         None => usual(&store.file, buf, at),
     }
@@ -165,10 +164,11 @@ fn usual(file: &StoreFile, buf: &mut [u8], at: u64) -> Result<()> {
 pub fn share(
     store: &Arc<OpenStore>,
     pattern: &Arc<AccessPattern>,
+    data: Range<u64>,
     at: u64,
     len: usize,
 ) -> Result<Option<Data>> {
-    let Some(blocks) = begin(store, pattern, at, len) else {
+    let Some(blocks) = begin(store, pattern, &data, at, len) else {
         return Ok(None);
     };
     let range = blocks.range(blocks.number(at));

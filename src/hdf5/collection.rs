@@ -249,7 +249,7 @@ impl CollectionWriter {
             None => self.start()?,
         };
         let request = Request::Collection(request);
-        let answer = running.worker.ask(file, &request, &mut None);
+        let answer = running.worker.ask(file, &request, &mut None, &());
         let answer = answer.map_err(failed)?;
         *place = Some(running);
         match answer? {

@@ -6,6 +6,7 @@
 mod access;
 mod bad;
 
+use std::cell::Cell;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use super::budget::Budget;
 use super::permit::{Inode, Reach};
-use super::process::{WorkerExit, WorkerProcess};
+use super::process::{Counter, WorkerExit, WorkerProcess};
 use super::sandbox::Sandbox;
 use super::{Answer, H5Error, Request, Sink, program, reader};
 use crate::io::file::StoreFile;
@@ -36,6 +37,9 @@ const START_INTERVAL: Duration = Duration::from_millis(50);
 /// The time for which a request waits for a worker while there is one for each core: most answer sooner than another starts.
 const IDLE_WAIT: Duration = Duration::from_millis(5);
 
+/// Workers that do not count while they wait for the network, at the most: a process takes some 10 MiB.
+const MAX_AWAY: usize = 64;
+
 /// libhdf5 leaves some 4 KiB behind for each dataset it has opened: a worker that occupies more bytes than
 /// this after a large listing is replaced.
 const MAX_RESIDENT: u64 = 192 << 20;
@@ -43,8 +47,10 @@ const MAX_RESIDENT: u64 = 192 << 20;
 struct PoolState {
     /// The one used last is the last.
     idle: Vec<WorkerProcess>,
-    /// Workers that run or are being started, idle ones included.
+    /// Workers that run or are being started, idle ones included, but for those that are away.
     running: usize,
+    /// Workers that wait for the network in place of working.
+    away: usize,
     bad: BadObjects,
     /// The sandbox of the worker that was started last.
     sandbox: Option<Sandbox>,
@@ -75,6 +81,41 @@ pub struct WorkerPool {
     tables: Arc<Budget>,
 }
 
+/// A pool as the process of one of its workers sees it.
+struct Turns<'a> {
+    pool: &'a WorkerPool,
+    /// The worker is away, and does not count.
+    is_away: Cell<bool>,
+}
+
+impl<'a> Turns<'a> {
+    fn new(pool: &'a WorkerPool) -> Self {
+        let is_away = Cell::new(false);
+        Self { pool, is_away }
+    }
+}
+
+impl Counter for Turns<'_> {
+    fn leave(&self) {
+        let mut state = self.pool.state();
+        if state.away < MAX_AWAY {
+            state.away += 1;
+            state.running -= 1;
+            self.is_away.set(true);
+            drop(state);
+            self.pool.freed.notify_one();
+        }
+    }
+
+    fn come_back(&self) {
+        if self.is_away.take() {
+            let mut state = self.pool.state();
+            state.away -= 1;
+            state.running += 1;
+        }
+    }
+}
+
 impl WorkerPool {
     /// Starts no worker yet; those to come may read the stores in this reach.
     pub fn new(reach: Reach) -> Self {
@@ -85,6 +126,7 @@ impl WorkerPool {
             state: Mutex::new(PoolState {
                 idle: Vec::new(),
                 running: 0,
+                away: 0,
                 bad: BadObjects::default(),
                 sandbox: None,
                 known: KnownFiles::new(),
@@ -234,6 +276,8 @@ impl WorkerPool {
     fn give_back(&self, worker: Option<WorkerProcess>) {
         let mut state = self.state();
         match worker {
+            // Others were started while some were away.
+            Some(_) if state.running > self.most => state.running -= 1,
             Some(worker) => state.idle.push(worker),
             None => state.running -= 1,
         }
@@ -271,7 +315,7 @@ impl WorkerPool {
         let (mut failures, mut kills) = (0, 0);
         let exit = loop {
             let Assigned { mut worker, fresh } = self.take(needs).map_err(cannot_start)?;
-            match worker.ask(file, request, &mut sink) {
+            match worker.ask(file, request, &mut sink, &Turns::new(self)) {
                 Ok(answer) => {
                     if fresh {
                         self.state().sandbox = worker.sandbox().cloned();

@@ -47,6 +47,33 @@ pub(super) struct Access {
     pub(super) sources: u64,
 }
 
+/// Whoever keeps count of workers, and is told of those that wait for the network.
+pub(super) trait Counter {
+    /// A worker waits for the network from now on, and does not count.
+    fn leave(&self) {}
+
+    /// It counts again.
+    fn come_back(&self) {}
+}
+
+impl Counter for () {}
+
+/// A worker that waits for the network, until this is dropped.
+struct Away<'a>(&'a dyn Counter);
+
+impl<'a> Away<'a> {
+    fn begin(counter: &'a dyn Counter) -> Self {
+        counter.leave();
+        Self(counter)
+    }
+}
+
+impl Drop for Away<'_> {
+    fn drop(&mut self) {
+        self.0.come_back();
+    }
+}
+
 /// The end of a worker that did not answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum WorkerExit {
@@ -130,6 +157,7 @@ impl WorkerProcess {
         file: &StoreFile,
         request: &Request,
         sink: &mut Option<&mut Sink<'_>>,
+        counter: &dyn Counter,
     ) -> io::Result<Result<Answer, H5Error>> {
         let limit = time_limit(request, file.identity.size);
         self.wire.deadline = Some(Instant::now() + limit);
@@ -149,7 +177,7 @@ impl WorkerProcess {
         self.wire
             .send_request(&envelope, at_once.as_ref().map(|held| &***held))?;
         self.greet()?;
-        let reply = match self.reply(file, sink)? {
+        let reply = match self.reply(file, sink, counter)? {
             Reply::NeedFile => {
                 // It waits for a request, this one or another.
                 let held = match file.file() {
@@ -158,7 +186,7 @@ impl WorkerProcess {
                 };
                 envelope.members = file.layout().map(|layout| (**layout).clone());
                 self.wire.send_request(&envelope, Some(&held))?;
-                self.reply(file, sink)?
+                self.reply(file, sink, counter)?
             }
             reply => reply,
         };
@@ -177,14 +205,21 @@ impl WorkerProcess {
 
     /// Receives the reply to a request, and gives the worker what it asks for of a file that lies elsewhere. While it waits
     /// for that, its deadline stands still.
-    fn reply(&mut self, file: &StoreFile, sink: &mut Option<&mut Sink<'_>>) -> io::Result<Reply> {
+    fn reply(
+        &mut self,
+        file: &StoreFile,
+        sink: &mut Option<&mut Sink<'_>>,
+        counter: &dyn Counter,
+    ) -> io::Result<Reply> {
         loop {
             let ranges = match self.wire.receive_reply(sink)? {
                 Reply::Fetch(ranges) => ranges,
                 reply => return Ok(reply),
             };
             let begun = Instant::now();
+            let away = Away::begin(counter);
             let fetched = fetched(file, &ranges)?;
+            drop(away);
             self.wire.deadline = self.wire.deadline.map(|at| at + begun.elapsed());
             self.wire.send_fetched(fetched)?;
         }
@@ -259,12 +294,12 @@ pub(super) fn ask_kept(
     request: &Request,
 ) -> io::Result<(WorkerProcess, Result<Answer, H5Error>)> {
     if let Some(mut worker) = kept
-        && let Ok(answer) = worker.ask(file, request, &mut None)
+        && let Ok(answer) = worker.ask(file, request, &mut None, &())
     {
         return Ok((worker, answer));
     }
     let mut worker = start()?;
-    let answer = worker.ask(file, request, &mut None)?;
+    let answer = worker.ask(file, request, &mut None, &())?;
     Ok((worker, answer))
 }
 

@@ -23,6 +23,8 @@ use crate::checkout::layer_lock::LayerLock;
 use crate::dataset::context::{Context, Report};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::file::Ownership;
+use crate::io::remote::Address;
+use crate::io::thread;
 use crate::journal::{LineSink, Refusal};
 use crate::tree::control;
 pub use crate::tree::inode::ROOT_INO;
@@ -93,7 +95,17 @@ impl Fs {
     /// Reads in what the first visitor will probably ask for, beside everything else.
     pub fn warm(&self) {
         let root = self.root.clone();
+        if self.lies_elsewhere() {
+            // It waits for a network, as threads that decode do not. Without it the first visitor waits.
+            let _ = thread::spawn("warm", move || root.warm());
+            return;
+        }
         self.context.decoders.submit(move || root.warm());
+    }
+
+    /// Returns true if the store lies in a bucket or on a web server.
+    pub fn lies_elsewhere(&self) -> bool {
+        Address::parse(&self.store).is_some()
     }
 
     /// Has `status.json` say how the kernel is served.

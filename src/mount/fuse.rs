@@ -13,6 +13,7 @@ mod scheduling;
 pub mod session;
 pub mod table;
 pub mod unmount;
+mod waiting;
 
 use std::ffi::OsStr;
 use std::io;
@@ -30,7 +31,7 @@ use crate::mount::fs::{AttrChange, Flags, Fs, Replace};
 
 use adapter::Adapter;
 use files::maker;
-use reply::{NO_ENTRY, done, entry, file_attr, shown_attr, ttl};
+use reply::{done, entry, shown_attr, ttl};
 
 /// The time for which the kernel may believe a name, a missing name, or attributes.
 const TTL: Duration = Duration::from_secs(1);
@@ -107,19 +108,19 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let thread = request.pid();
+        if self.waits() {
+            let name = name.to_owned();
+            let _ = self.hand_on(reply, move |own, reply| {
+                own.look_up(thread, parent, &name, reply);
+            });
+            return;
+        }
         let _work = match self.fs.looks_again(request.pid()) {
             true => self.longer_work(request),
             false => self.work(request),
         };
-        let found = self.ask(|fs| fs.lookup(parent.0, name, request.pid()));
-        self.answer(|| match found {
-            Ok(attr) => reply.entry(&ttl(&attr), &file_attr(&attr), GENERATION),
-            Err(errno) if errno.code() == libc::ENOENT && !self.fs.is_writable() => {
-                reply.entry(&TTL, &NO_ENTRY, GENERATION);
-            }
-            Err(errno) => reply.error(errno),
-        });
-        self.look_out();
+        self.look_up(thread, parent, name, reply);
     }
 
     fn forget(&self, request: &Request, ino: INodeNo, count: u64) {
@@ -129,13 +130,11 @@ impl Filesystem for Adapter {
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let _work = self.work(request);
-        let attr = self.ask(|fs| fs.getattr(ino.0));
-        self.answer(|| match attr {
-            Ok(attr) => reply.attr(&ttl(&attr), &shown_attr(&attr)),
-            Err(errno) => reply.error(errno),
-        });
-        self.look_out();
+        let reply = self.hand_on(reply, move |own, reply| own.tell_attributes(ino, reply));
+        if let Some(reply) = reply {
+            let _work = self.work(request);
+            self.tell_attributes(ino, reply);
+        }
     }
 
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
@@ -180,10 +179,10 @@ impl Filesystem for Adapter {
     }
 
     fn opendir(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let _work = self.long_work(request);
-        match self.ask(|fs| fs.open_dir(ino.0)) {
-            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
-            Err(errno) => reply.error(errno),
+        let reply = self.hand_on(reply, move |own, reply| own.open_directory(ino, reply));
+        if let Some(reply) = reply {
+            let _work = self.long_work(request);
+            self.open_directory(ino, reply);
         }
     }
 
@@ -195,7 +194,11 @@ impl Filesystem for Adapter {
         offset: u64,
         reply: ReplyDirectory,
     ) {
-        self.list(request, handle, offset, reply);
+        let reply = self.hand_on(reply, move |own, reply| own.list(handle, offset, reply));
+        if let Some(reply) = reply {
+            let _work = self.long_work(request);
+            self.list(handle, offset, reply);
+        }
     }
 
     fn readdirplus(
@@ -206,7 +209,13 @@ impl Filesystem for Adapter {
         offset: u64,
         reply: ReplyDirectoryPlus,
     ) {
-        self.list_with_attributes(request, handle, offset, reply);
+        let reply = self.hand_on(reply, move |own, reply| {
+            own.list_with_attributes(handle, offset, reply);
+        });
+        if let Some(reply) = reply {
+            let _work = self.long_work(request);
+            self.list_with_attributes(handle, offset, reply);
+        }
     }
 
     fn releasedir(
@@ -239,11 +248,23 @@ impl Filesystem for Adapter {
         size: u32,
         reply: ReplyXattr,
     ) {
-        self.attribute(request, ino, name, size, reply);
+        if self.waits() {
+            let name = name.to_owned();
+            let _ = self.hand_on(reply, move |own, reply| {
+                own.attribute(ino, &name, size, reply);
+            });
+            return;
+        }
+        let _work = self.work(request);
+        self.attribute(ino, name, size, reply);
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        self.attributes(request, ino, size, reply);
+        let reply = self.hand_on(reply, move |own, reply| own.attributes(ino, size, reply));
+        if let Some(reply) = reply {
+            let _work = self.work(request);
+            self.attributes(ino, size, reply);
+        }
     }
 
     fn create(

@@ -220,7 +220,7 @@ impl Editor {
         file: &StoreFile,
         request: &Request,
     ) -> Result<Answer, H5Error> {
-        let asked = self.worker.ask(file, request, &mut None);
+        let asked = self.worker.ask(file, request, &mut None, &());
         asked.map_err(|e| H5Error::Damaged(format!("the editing worker failed: {e}")))?
     }
 }

@@ -158,7 +158,7 @@ impl WriterLock<'_> {
         let Some(worker) = &mut self.worker else {
             return Err(H5Error::Damaged("the writer lock is lost".into()));
         };
-        match worker.ask(&self.file, &request, &mut None) {
+        match worker.ask(&self.file, &request, &mut None, &()) {
             Ok(Ok(Answer::Tables(outcome))) => Ok(outcome),
             Ok(Ok(_)) => Err(H5Error::unexpected_answer()),
             Ok(Err(e)) => Err(e),
@@ -175,7 +175,7 @@ impl Drop for WriterLock<'_> {
         let request = Request::Tables(TablesRequest::Release);
         // A worker that is gone gave the lock back, or left the row, which the next worker recognises.
         if let Some(mut worker) = self.worker.take()
-            && worker.ask(&self.file, &request, &mut None).is_ok()
+            && worker.ask(&self.file, &request, &mut None, &()).is_ok()
         {
             *self.idle = Some(worker);
         }

@@ -1,9 +1,11 @@
 //! A request under way, and those who wait for it.
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::error::RemoteError;
 use super::origin::Got;
+use crate::io::file::far::Then;
 
 /// What comes of a request.
 pub(super) type Outcome = Result<Arc<Got>, RemoteError>;
@@ -11,8 +13,52 @@ pub(super) type Outcome = Result<Arc<Got>, RemoteError>;
 /// A request that one asked for and others may wait for, too.
 #[derive(Default)]
 pub(super) struct Flight {
-    outcome: Mutex<Option<Outcome>>,
+    state: Mutex<State>,
     landed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    outcome: Option<Outcome>,
+    /// What is called once there is an outcome.
+    then: Vec<Arc<Landings>>,
+}
+
+/// A function that is called when several requests are over.
+struct Landings {
+    left: AtomicUsize,
+    then: Mutex<Option<Then>>,
+}
+
+impl Landings {
+    fn one_less(&self) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let then = self.then.lock().unwrap_or_else(|e| e.into_inner()).take();
+            if let Some(then) = then {
+                then();
+            }
+        }
+    }
+}
+
+/// Calls a function once all these requests are over: now, or in the thread that ends the last one.
+pub(super) fn when_over(flights: &[Arc<Flight>], then: Then) {
+    let all = Arc::new(Landings {
+        // One more than there are, so that it is not called while they are gone through.
+        left: AtomicUsize::new(flights.len() + 1),
+        then: Mutex::new(Some(then)),
+    });
+    for flight in flights {
+        let mut state = flight.state();
+        match state.outcome {
+            None => state.then.push(all.clone()),
+            Some(_) => {
+                drop(state);
+                all.one_less();
+            }
+        }
+    }
+    all.one_less();
 }
 
 impl Flight {
@@ -21,20 +67,72 @@ impl Flight {
         Arc::default()
     }
 
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
     /// Tells those who wait what came of it.
     pub(super) fn land(&self, outcome: Outcome) {
-        *self.outcome.lock().unwrap_or_else(|e| e.into_inner()) = Some(outcome);
+        let mut state = self.state();
+        state.outcome = Some(outcome);
+        let then = std::mem::take(&mut state.then);
+        drop(state);
         self.landed.notify_all();
+        for all in then {
+            all.one_less();
+        }
     }
 
     /// Waits for what comes of it. It ends in any case: whoever carries it out has a limit of time.
     pub(super) fn wait(&self) -> Outcome {
-        let mut outcome = self.outcome.lock().unwrap_or_else(|e| e.into_inner());
+        let mut state = self.state();
         loop {
-            if let Some(outcome) = &*outcome {
+            if let Some(outcome) = &state.outcome {
                 return outcome.clone();
             }
-            outcome = self.landed.wait(outcome).unwrap_or_else(|e| e.into_inner());
+            state = self.landed.wait(state).unwrap_or_else(|e| e.into_inner());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::origin::Version;
+    use super::*;
+    use std::time::SystemTime;
+
+    #[test]
+    fn what_waits_for_several_is_called_after_the_last() {
+        let flights = [Flight::new(), Flight::new(), Flight::new()];
+        let calls = Arc::new(AtomicUsize::new(0));
+        let count = || -> Then {
+            let calls = calls.clone();
+            Box::new(move || {
+                calls.fetch_add(1, Ordering::Relaxed);
+            })
+        };
+        let called = || calls.load(Ordering::Relaxed);
+        let got = || {
+            let version = Version {
+                size: 0,
+                etag: None,
+                modified: SystemTime::UNIX_EPOCH,
+            };
+            Ok(Arc::new(Got {
+                version,
+                start: 0,
+                bytes: Vec::new(),
+            }))
+        };
+        flights[1].land(got());
+        when_over(&flights, count());
+        flights[0].land(got());
+        assert_eq!(called(), 0);
+        flights[2].land(got());
+        assert_eq!(called(), 1);
+        when_over(&flights, count());
+        when_over(&[], count());
+        assert_eq!(called(), 3);
+        assert!(flights[2].wait().is_ok());
     }
 }

@@ -17,9 +17,10 @@ use tokio::sync::Semaphore;
 use super::address::Address;
 use super::blocks::{BLOCK, Blocks, bytes_of, requests, touched};
 use super::error::{Cause, RemoteError};
-use super::flight::{Flight, Outcome};
+use super::flight::{Flight, Outcome, when_over};
 use super::origin::{Got, Origin, Version};
 use super::runtime;
+use crate::io::file::far::Then;
 use crate::options::RemoteSettings;
 use kept::KeptBytes;
 
@@ -35,8 +36,8 @@ const MOST_LOOKED: u64 = (64 << 20) / BLOCK;
 /// Times that a read looks for what was fetched for others before it fetches what it wants itself.
 const LOOKS: u32 = 8;
 
-/// Requests that are under way at the same time; more wait for their turn.
-static AT_ONCE: Semaphore = Semaphore::const_new(64);
+/// Requests of one object that are under way at the same time; more wait for their turn.
+const AT_ONCE: usize = 64;
 
 /// Bytes of the first request, which tells the size and the version, too.
 const FIRST: u64 = 64 << 10;
@@ -62,6 +63,8 @@ pub struct RemoteObject {
     looked_at: AtomicU64,
     /// Requests under way, by block.
     flights: Mutex<HashMap<u64, Arc<Flight>>>,
+    /// What requests wait for that may not be sent yet.
+    turns: Semaphore,
     /// The time at which it was last found to be the newest version.
     checked: Mutex<Instant>,
     replaced: AtomicBool,
@@ -172,6 +175,7 @@ impl RemoteObject {
             looked,
             looked_at: AtomicU64::new(0),
             flights: Mutex::default(),
+            turns: Semaphore::new(AT_ONCE),
             checked: Mutex::new(Instant::now()),
             replaced: AtomicBool::new(false),
             traffic: Traffic {
@@ -379,10 +383,37 @@ impl RemoteObject {
         self.kept.mark(new.into_iter().filter(there));
     }
 
-    /// Begins to fetch what is not there of some ranges, for somebody who will ask for it later.
-    pub fn prefetch(self: &Arc<Self>, ranges: &[Range<u64>]) {
+    /// Begins to fetch what is not there of some ranges, and of gaps of up to `gap` bytes between them, for somebody who will ask for
+    /// it later.
+    pub fn prefetch(self: &Arc<Self>, ranges: &[Range<u64>], gap: u64, then: Then) {
         // Whoever reads it is told what is wrong.
-        self.begin(self.absent(&self.blocks(ranges)), GAP, false, false);
+        let absent = self.absent(&self.blocks(ranges));
+        when_over(&self.begin(absent, gap / BLOCK, false, false), then);
+    }
+
+    /// Calls a function when ranges are there that are so now or on their way; drops it if some are neither.
+    pub fn when_there(&self, ranges: &[Range<u64>], then: Then) {
+        let absent = self.absent(&self.blocks(ranges));
+        let mut waiting: Vec<Arc<Flight>> = Vec::new();
+        let flights = lock(&self.flights);
+        for block in absent {
+            let Some(flight) = flights.get(&block) else {
+                if self.kept.has(block) {
+                    continue;
+                }
+                return;
+            };
+            if !waiting.iter().any(|known| Arc::ptr_eq(known, flight)) {
+                waiting.push(flight.clone());
+            }
+        }
+        drop(flights);
+        when_over(&waiting, then);
+    }
+
+    /// Returns true if ranges are there.
+    pub fn has(&self, ranges: &[Range<u64>]) -> bool {
+        self.absent(&self.blocks(ranges)).is_empty()
     }
 
     /// Returns the blocks that ranges touch.
@@ -456,7 +487,7 @@ impl RemoteObject {
         let range = bytes_of(&blocks, self.version.size);
         let about = self.address.to_string();
         // It is never closed.
-        let _turn = AT_ONCE.acquire().await;
+        let _turn = self.turns.acquire().await;
         self.traffic.requests.fetch_add(1, Ordering::Relaxed);
         let asked = self.origin.get(range, Some(&self.version));
         let outcome = match tokio::time::timeout(self.settings.timeout, asked).await {

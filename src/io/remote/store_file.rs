@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::object::RemoteObject;
 use crate::error::Error;
-use crate::io::file::far::Far;
+use crate::io::file::far::{Far, Then};
 use crate::io::file::{Identity, Ownership, StoreFile};
 
 /// An object that others read as a file.
@@ -22,8 +22,16 @@ impl Far for ObjectFile {
         Ok(self.0.fetch(ranges)?)
     }
 
-    fn prefetch(&self, ranges: &[Range<u64>]) {
-        self.0.prefetch(ranges);
+    fn prefetch(&self, ranges: &[Range<u64>], gap: u64, then: Then) {
+        self.0.prefetch(ranges, gap, then);
+    }
+
+    fn when_there(&self, ranges: &[Range<u64>], then: Then) {
+        self.0.when_there(ranges, then);
+    }
+
+    fn has(&self, ranges: &[Range<u64>]) -> bool {
+        self.0.has(ranges)
     }
 
     fn is_unchanged(&self) -> bool {

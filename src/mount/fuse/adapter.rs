@@ -8,14 +8,18 @@ use std::sync::{Arc, OnceLock};
 use fuser::{Errno, Notifier, Request};
 
 use super::scheduling::Scheduling;
+use super::waiting::Waiters;
 use crate::mount::fs::{Fs, FsError};
 
 /// A view of a store as `fuser` wants to see it.
+#[derive(Clone)]
 pub(super) struct Adapter {
     pub(super) fs: Arc<Fs>,
     /// The kernel lets files be mapped that are opened for direct reads (Linux 6.6).
     pub(super) maps_direct: bool,
     link: Arc<Link>,
+    /// The threads that answer where the store lies elsewhere.
+    waiters: Option<Arc<Waiters>>,
 }
 
 /// The ways to the kernel beside answers, and to the threads of the session.
@@ -44,7 +48,9 @@ impl Drop for ActiveRequest<'_> {
 
 impl Adapter {
     pub(super) fn new(fs: Fs) -> Self {
-        let scheduling = Scheduling::new(fs.stores_quickly(), fs.schedules());
+        let far = fs.lies_elsewhere();
+        // Answers that wait for a network come from any thread.
+        let scheduling = Scheduling::new(fs.stores_quickly() && !far, fs.schedules() && !far);
         let link = Arc::new(Link {
             notifier: OnceLock::new(),
             scheduling,
@@ -55,6 +61,7 @@ impl Adapter {
             fs: Arc::new(fs),
             maps_direct: false,
             link,
+            waiters: far.then(Arc::default),
         }
     }
 
@@ -70,6 +77,25 @@ impl Adapter {
 
     fn scheduling(&self) -> &Scheduling {
         &self.link.scheduling
+    }
+
+    /// Has a request answered by a thread that may wait, if the store lies elsewhere; hands it back if it does not.
+    pub(super) fn hand_on<R: Send + 'static>(
+        &self,
+        reply: R,
+        answer: impl FnOnce(&Self, R) + Send + 'static,
+    ) -> Option<R> {
+        let Some(waiters) = &self.waiters else {
+            return Some(reply);
+        };
+        let own = self.clone();
+        waiters.run(move || answer(&own, reply));
+        None
+    }
+
+    /// Returns whether the store lies elsewhere.
+    pub(super) fn waits(&self) -> bool {
+        self.waiters.is_some()
     }
 
     /// A request begins; to be held until it is answered.

@@ -20,19 +20,29 @@ impl Adapter {
         flags: OpenFlags,
         reply: ReplyOpen,
     ) {
-        let _work = self.longer_work(request);
-        if flags.acc_mode() != OpenAccMode::O_RDONLY {
-            return match self.ask(|fs| fs.open_to_write(ino.0, open_flags(request, flags.0))) {
-                Ok(opened) => {
-                    reply.opened(
-                        FileHandle(opened.handle),
-                        self.written_pages(flags.acc_mode()),
-                    );
-                }
-                Err(errno) => reply.error(errno),
-            };
+        let thread = request.pid();
+        if flags.acc_mode() == OpenAccMode::O_RDONLY {
+            let reply = self.hand_on(reply, move |own, reply| {
+                own.open_to_read(thread, ino, reply)
+            });
+            if let Some(reply) = reply {
+                let _work = self.longer_work(request);
+                self.open_to_read(thread, ino, reply);
+            }
+            return;
         }
-        match self.ask(|fs| fs.open_file(ino.0, self.maps_direct, request.pid())) {
+        let _work = self.longer_work(request);
+        match self.ask(|fs| fs.open_to_write(ino.0, open_flags(request, flags.0))) {
+            Ok(opened) => {
+                let pages = self.written_pages(flags.acc_mode());
+                reply.opened(FileHandle(opened.handle), pages);
+            }
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn open_to_read(&self, thread: u32, ino: INodeNo, reply: ReplyOpen) {
+        match self.ask(|fs| fs.open_file(ino.0, self.maps_direct, thread)) {
             Ok(opened) => {
                 if opened.fresh {
                     self.give(ino, opened.handle);
@@ -82,6 +92,12 @@ impl Adapter {
         size: u32,
         reply: ReplyData,
     ) {
+        let reply = self.hand_on(reply, move |own, reply| {
+            own.answer_read(handle, offset, size, false, reply);
+        });
+        let Some(reply) = reply else {
+            return;
+        };
         let direct = self.fs.is_direct(handle.0);
         let _work = if direct || size <= SHORT_READ {
             self.longer_work(request)
@@ -93,6 +109,17 @@ impl Adapter {
             // A chunk that is wanted alone is decoded by several threads.
             self.spread();
         }
+        self.answer_read(handle, offset, size, direct, reply);
+    }
+
+    fn answer_read(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        direct: bool,
+        reply: ReplyData,
+    ) {
         let bytes = self.ask(|fs| fs.read(handle.0, offset, size));
         self.answer(|| match &bytes {
             Ok(bytes) => reply.data(bytes.as_ref()),

@@ -1,23 +1,47 @@
-//! Listing directories and extended attributes.
+//! Names: looking them up, listing them, and their attributes.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use fuser::{Errno, FileHandle, INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyXattr, Request};
+use fuser::{
+    Errno, FileHandle, FopenFlags, INodeNo, ReplyAttr, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEntry, ReplyOpen, ReplyXattr,
+};
 
-use super::GENERATION;
 use super::adapter::Adapter;
-use super::reply::{file_attr, file_type, sized, ttl};
+use super::reply::{NO_ENTRY, file_attr, file_type, shown_attr, sized, ttl};
+use super::{GENERATION, TTL};
 
 impl Adapter {
-    pub(super) fn list(
-        &self,
-        request: &Request,
-        handle: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        let _work = self.long_work(request);
+    pub(super) fn look_up(&self, thread: u32, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.ask(|fs| fs.lookup(parent.0, name, thread));
+        self.answer(|| match found {
+            Ok(attr) => reply.entry(&ttl(&attr), &file_attr(&attr), GENERATION),
+            Err(errno) if errno.code() == libc::ENOENT && !self.fs.is_writable() => {
+                reply.entry(&TTL, &NO_ENTRY, GENERATION);
+            }
+            Err(errno) => reply.error(errno),
+        });
+        self.look_out();
+    }
+
+    pub(super) fn tell_attributes(&self, ino: INodeNo, reply: ReplyAttr) {
+        let attr = self.ask(|fs| fs.getattr(ino.0));
+        self.answer(|| match attr {
+            Ok(attr) => reply.attr(&ttl(&attr), &shown_attr(&attr)),
+            Err(errno) => reply.error(errno),
+        });
+        self.look_out();
+    }
+
+    pub(super) fn open_directory(&self, ino: INodeNo, reply: ReplyOpen) {
+        match self.ask(|fs| fs.open_dir(ino.0)) {
+            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    pub(super) fn list(&self, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         let answer = self.ask(|fs| {
             fs.read_dir(handle.0, offset, &mut |entry| {
                 !reply.add(
@@ -36,12 +60,10 @@ impl Adapter {
 
     pub(super) fn list_with_attributes(
         &self,
-        request: &Request,
         handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let _work = self.long_work(request);
         let answer = self.ask(|fs| {
             fs.read_dir_plus(handle.0, offset, &mut |entry, attr| {
                 let name = OsStr::from_bytes(&entry.name);
@@ -61,15 +83,7 @@ impl Adapter {
         }
     }
 
-    pub(super) fn attribute(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        name: &OsStr,
-        size: u32,
-        reply: ReplyXattr,
-    ) {
-        let _work = self.work(request);
+    pub(super) fn attribute(&self, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         if !self.fs.xattrs_enabled() {
             return reply.error(Errno::ENOSYS);
         }
@@ -80,8 +94,7 @@ impl Adapter {
         }
     }
 
-    pub(super) fn attributes(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let _work = self.work(request);
+    pub(super) fn attributes(&self, ino: INodeNo, size: u32, reply: ReplyXattr) {
         if !self.fs.xattrs_enabled() {
             return reply.error(Errno::ENOSYS);
         }
