@@ -13,7 +13,7 @@ from email.utils import formatdate
 from pathlib import Path
 from urllib.parse import unquote
 
-PART = 64 << 10
+PART = 256 << 10
 
 
 class Server:
@@ -42,8 +42,8 @@ class Server:
                     await self.answer(writer, method, unquote(target.split("?")[0]).lstrip("/"), headers)
                 finally:
                     self.now -= 1
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
+            pass  # The other side is gone, or this one is to end.
         finally:
             writer.close()
 

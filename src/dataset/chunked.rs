@@ -288,9 +288,11 @@ impl Chunks {
         let pipeline = &self.direct.pipeline;
         let damaged = |e| Error::damaged(format!("chunk {place:?}: {e}"));
         if let Some(far) = source.file.far() {
-            // As one request, whoever reads which part of it.
-            let stored = slot.addr..slot.addr.saturating_add(u64::from(slot.size));
-            far.prefetch(&[stored], 0, Box::new(|| {}));
+            // As one request, and before others are called to help: they do not wait for a network.
+            let stored = [slot.addr..slot.addr.saturating_add(u64::from(slot.size))];
+            if !far.has(&stored) {
+                far.fetch(&stored)?;
+            }
         }
         let missing = source.missing(slot);
         if missing.is_none() && slot.size as usize >= LARGE {

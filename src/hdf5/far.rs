@@ -15,6 +15,9 @@ use crate::io::file::far::Far;
 /// Bytes that are asked for at a time; metadata lies near other metadata.
 const BLOCK: u64 = 8 << 10;
 
+/// Blocks that are asked for at a time where one is wanted behind the other, at the most: the heaps that hold text lie so.
+const MOST_AHEAD: u64 = 128;
+
 /// Blocks that are remembered: 32 MiB.
 const BLOCKS: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
@@ -29,6 +32,16 @@ pub(super) struct AskedFile {
     wire: Arc<Wire>,
     size: u64,
     blocks: Mutex<LruCache<u64, Vec<u8>>>,
+    ahead: Mutex<Ahead>,
+}
+
+/// What was asked for last because it was not remembered.
+#[derive(Default)]
+struct Ahead {
+    /// The block behind it.
+    next: u64,
+    /// The number of blocks.
+    run: u64,
 }
 
 impl AskedFile {
@@ -38,6 +51,7 @@ impl AskedFile {
             wire: wire.clone(),
             size,
             blocks: Mutex::new(LruCache::new(BLOCKS)),
+            ahead: Mutex::default(),
         }
     }
 
@@ -69,9 +83,26 @@ impl AskedFile {
         Ok(())
     }
 
+    /// Returns a block that is not remembered, with those behind it that are probably wanted next: twice as many each time that the one
+    /// behind the last is wanted.
+    fn wanted_with(&self, block: u64) -> Vec<u64> {
+        let mut ahead = self.ahead.lock().unwrap_or_else(|e| e.into_inner());
+        let run = match block == ahead.next {
+            true => (ahead.run * 2).min(MOST_AHEAD),
+            false => 1,
+        };
+        let end = block.saturating_add(run);
+        let end = end.min(self.size.div_ceil(BLOCK)).max(block + 1);
+        *ahead = Ahead { next: end, run };
+        drop(ahead);
+        let known = self.blocks();
+        let absent = |next: &u64| *next == block || !known.contains(next);
+        (block..end).filter(absent).collect()
+    }
+
     fn fill(&self, block: u64, offset: u64, to: &mut [u8]) -> Result<(), Error> {
         if !self.blocks().contains(&block) {
-            self.ask(&[block])?;
+            self.ask(&self.wanted_with(block))?;
         }
         let at = usize::try_from(offset % BLOCK).unwrap_or(0);
         let mut blocks = self.blocks();

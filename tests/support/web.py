@@ -17,6 +17,8 @@ class Site:
     def __init__(self, directory, *, ranges=True, tags=True, latency=0):
         self.directory, self.ranges, self.tags, self.latency = Path(directory), ranges, tags, latency
         self.asked, self.seen, self.fault, self.bytes = [], [], None, 0
+        # Requests that are being answered, and the bytes that these ask for: now, and the most at a time.
+        self.at_once = self.most_at_once = self.under_way = self.most_under_way = 0
         self.lock = threading.Lock()
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.server.daemon_threads = True
@@ -34,7 +36,13 @@ class Site:
                 self.answer(False)
 
             def do_GET(self):
-                self.answer(True)
+                wanted = self.headers.get("Range", "bytes=0-0").split("=")[1].split("-")
+                bytes = int(wanted[1] or wanted[0]) - int(wanted[0]) + 1
+                site.count(1, bytes)
+                try:
+                    self.answer(True)
+                finally:
+                    site.count(-1, -bytes)
 
             def refuse(self, status, **headers):
                 self.send_response(status)
@@ -90,6 +98,12 @@ class Site:
                 return None
 
         return Handler
+
+    def count(self, requests, bytes):
+        with self.lock:
+            self.at_once, self.under_way = self.at_once + requests, self.under_way + bytes
+            self.most_at_once = max(self.most_at_once, self.at_once)
+            self.most_under_way = max(self.most_under_way, self.under_way)
 
     def url(self, name, query=""):
         return f"http://127.0.0.1:{self.server.server_port}/{name}{query}"
