@@ -287,7 +287,7 @@ impl Chunks {
         }
         let pipeline = &self.direct.pipeline;
         let damaged = |e| Error::damaged(format!("chunk {place:?}: {e}"));
-        if let Some(far) = source.file.far() {
+        if let Some(far) = source.file.far().filter(|_| slot.size as usize >= LARGE) {
             // As one request, and before others are called to help: they do not wait for a network.
             let stored = [slot.addr..slot.addr.saturating_add(u64::from(slot.size))];
             if !far.has(&stored) {
