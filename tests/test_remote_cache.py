@@ -313,7 +313,7 @@ def test_cache_ls_and_clear(directory, cache):
             entries = {entry["url"]: entry for entry in listed(cache)}
             assert set(entries) == {site.url("x.h5"), site.url("y.h5")}
             x, y = entries[site.url("x.h5")], entries[site.url("y.h5")]
-            assert x["size"] == os.path.getsize(directory / "x.h5") and x["kept"] >= x["size"] and not x["in_use"]
+            assert x["size"] == os.path.getsize(directory / "x.h5") and x["kept"] > 0.9 * x["size"] and not x["in_use"]
             assert y["in_use"] and y["kept"] < x["kept"] and x["version"].startswith('"')
             text = npyfs("cache", "ls", "--dir", cache, check=True).stdout
             assert len(text.splitlines()) == 3 and site.url("x.h5") in text and "SecretWord" not in text

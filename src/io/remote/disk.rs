@@ -40,9 +40,6 @@ const EXTENT: u64 = (1 << 20) / BLOCK;
 /// Bytes of an extent.
 pub(super) const EXTENT_BYTES: u64 = EXTENT * BLOCK;
 
-/// Blocks that are checked at a time.
-const TOGETHER: u64 = 64;
-
 /// The bytes of one version.
 pub(super) struct DiskFile {
     file: File,
@@ -223,22 +220,11 @@ impl DiskFile {
         Ok(absent)
     }
 
-    /// Returns those of some blocks that do not have their checksums.
+    /// Returns those of some blocks that have no checksum. Whether the others have theirs, a read finds out.
     pub(super) fn absent(&self, blocks: Range<u64>) -> io::Result<Vec<u64>> {
-        let mut absent = Vec::new();
-        let mut buf = Vec::new();
-        let mut start = blocks.start;
-        while start < blocks.end {
-            let end = start.saturating_add(TOGETHER).min(blocks.end);
-            let range = bytes_of(&(start..end), self.size);
-            buf.resize(
-                usize::try_from(range.end - range.start).unwrap_or(usize::MAX),
-                0,
-            );
-            absent.extend(self.read_checked(&mut buf, range.start)?);
-            start = end;
-        }
-        Ok(absent)
+        let known = self.known(&blocks)?;
+        let absent = blocks.zip(known).filter(|(_, known)| *known == 0);
+        Ok(absent.map(|(block, _)| block).collect())
     }
 
     /// Writes whole blocks, the first of which begins at `start`: their bytes, then their checksums.
@@ -363,6 +349,11 @@ mod tests {
 
     const SIZE: u64 = 3 * BLOCK + 5;
 
+    /// Returns the blocks of a file that are absent or damaged.
+    fn wrong(file: &DiskFile) -> Vec<u64> {
+        file.read_checked(&mut [0; SIZE as usize], 0).unwrap()
+    }
+
     fn file() -> (tempfile::NamedTempFile, DiskFile) {
         let named = tempfile::NamedTempFile::new().unwrap();
         let file = DiskFile::new(named.reopen().unwrap(), SIZE, r#"{"url":"u"}"#).unwrap();
@@ -377,11 +368,12 @@ mod tests {
         file.write(3 * BLOCK, &[1; 5], true).unwrap();
         let other = DiskFile::new(named.reopen().unwrap(), SIZE, "").unwrap();
         assert_eq!(other.absent(0..4).unwrap(), [0, 2]);
+        assert_eq!(wrong(&other), [0, 2]);
         assert_eq!(about(named.as_file()).unwrap()["url"], "u");
         // Bytes without a checksum, and others than it is of.
         named.as_file().write_all_at(&block, 2 * BLOCK).unwrap();
         named.as_file().write_all_at(&[8], BLOCK).unwrap();
-        assert_eq!(other.absent(0..4).unwrap(), [0, 1, 2]);
+        assert_eq!(wrong(&other), [0, 1, 2]);
     }
 
     #[test]

@@ -150,29 +150,15 @@ impl KeptBytes {
         Ok(absent)
     }
 
-    /// Returns those of some blocks that are absent.
+    /// Returns those of some blocks that are absent, as far as is known without a look at their bytes.
     pub(super) fn absent(&self, blocks: Range<u64>) -> Vec<u64> {
         let place = self.place();
-        let Ok(before) = place.now() else {
-            return blocks.collect();
-        };
-        let trusted = place.is_trusted(before);
-        let mut absent = Vec::new();
-        let mut at = blocks.start;
-        while at < blocks.end {
-            if trusted && self.checked.has(at) {
-                at += 1;
-                continue;
-            }
-            let known = |block: &u64| trusted && self.checked.has(*block);
-            let end = (at..blocks.end).find(known).unwrap_or(blocks.end);
-            let some = place.file.absent(at..end);
-            absent.extend(some.unwrap_or_else(|_| (at..end).collect()));
-            at = end;
+        let trusted = place.now().is_ok_and(|now| place.is_trusted(now));
+        if trusted && blocks.clone().all(|block| self.checked.has(block)) {
+            return Vec::new();
         }
-        drop(place);
-        self.found(before, blocks, &absent);
-        absent
+        let absent = place.file.absent(blocks.clone());
+        absent.unwrap_or_else(|_| blocks.collect())
     }
 
     /// Remembers that blocks were there under a generation, all but the absent ones.
