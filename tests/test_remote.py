@@ -247,3 +247,23 @@ def test_directories_of_web_servers_are_refused(home, directory):
     with Site(directory) as site:
         refused = npyfs("ls", site.url(""))
         assert refused.returncode == 2 and "name one of them" in refused.stderr
+
+
+def test_views_of_a_store_that_lies_elsewhere(home, directory):
+    """Chunk files are fetched when they are read, and only then."""
+    zarr = pytest.importorskip("zarr")
+    array = np.random.default_rng(5).normal(size=(4000, 250))
+    with h5py.File(directory / "x.h5", "w") as file:
+        file.create_dataset("large", data=array, chunks=(100, 250))
+        file["group/small"] = np.arange(5)
+    with Site(directory) as site, Mount(site.url("x.h5")) as mount:
+        view = zarr.open_group(mount / ".npyfs/zarr", mode="r")
+        assert sorted(view.array_keys()) == ["large"] and view["large"].chunks == (100, 250)
+        assert site.bytes < array.nbytes / 4
+        np.testing.assert_array_equal(view["large"][:100], array[:100])
+        assert site.bytes < array.nbytes / 2
+        np.testing.assert_array_equal(view["large"][:], array)
+        np.testing.assert_array_equal(view["group/small"][:], np.arange(5))
+    with Site(directory) as site, Mount(site.url("x.h5"), "view=zarr3") as mount:
+        view = zarr.open_group(mount.path, mode="r", zarr_format=3)
+        np.testing.assert_array_equal(view["large"][:], array)
