@@ -1,5 +1,7 @@
 //! A store in a bucket or on a web server.
 
+mod prefix;
+
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value as Json, json};
@@ -9,10 +11,11 @@ use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::file::{Ownership, StoreFile, has_hdf5_signature};
-use crate::io::remote::{Address, RemoteObject, store_file};
+use crate::io::remote::{Address, Listing, RemoteObject, Scheme, store_file};
 use crate::tree::Directory;
+use prefix::Prefix;
 
-/// Opens the store at an address.
+/// Opens the store at an address, or the directory that a prefix of a bucket is.
 ///
 /// # Errors
 ///
@@ -23,16 +26,26 @@ pub fn open(
     formats: &Registry,
 ) -> Result<Arc<dyn Directory>> {
     if address.is_prefix() {
-        let why = format!("{address}: a directory of objects: name one of them");
-        return Err(Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why));
+        if address.scheme() == Scheme::Web {
+            let why = "a web server does not list its directories: name one of them";
+            let why = format!("{address}: {why}");
+            return Err(Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why));
+        }
+        let listing = Listing::new(address, &context.options.remote);
+        return Ok(Arc::new(Prefix::open(listing, context, formats)?));
     }
-    let object = OneObject {
-        address: address.clone(),
-        context: context.clone(),
-        formats: formats.clone(),
-        newest: Mutex::default(),
-    };
-    object.root()
+    let root = StoreRoot::of(Object::new(address.clone(), None, context, formats));
+    root.current().map_err(|e| match e.kind {
+        ErrorKind::NotFound if address.scheme() != Scheme::Web => {
+            let why = format!(
+                "{}; a directory of objects is named with a / at its end",
+                e.message
+            );
+            Error::new(e.kind, why)
+        }
+        _ => e,
+    })?;
+    Ok(Arc::new(root))
 }
 
 /// Opens the store that an object is, whose requests somebody counts.
@@ -45,35 +58,40 @@ pub fn open_object(
     context: &Arc<Context>,
     formats: &Registry,
 ) -> Result<Arc<dyn Directory>> {
-    let store = OneObject {
-        address: object.address().clone(),
-        context: context.clone(),
-        formats: formats.clone(),
+    let store = Object {
         newest: Mutex::new(Some(object.clone())),
+        ..Object::new(object.address().clone(), None, context, formats)
     };
-    store.root()
+    let root = StoreRoot::of(store);
+    root.current()?;
+    Ok(Arc::new(root))
 }
 
-/// An HDF5 file that is one object.
-struct OneObject {
+/// An object that is an HDF5 file.
+struct Object {
     address: Address,
+    /// The list that it was found in, and its name there.
+    listed: Option<(Arc<Listing>, String)>,
     context: Arc<Context>,
     formats: Registry,
     /// The version that was opened last.
     newest: Mutex<Option<Arc<RemoteObject>>>,
 }
 
-impl OneObject {
-    /// Returns the root of the store, after a look at its signature.
-    fn root(self) -> Result<Arc<dyn Directory>> {
-        let file = self.file()?;
-        let signed = has_hdf5_signature(&file).map_err(|e| Error::from(e).about(&self.address))?;
-        if !signed {
-            return Err(Error::damaged("not an HDF5 file").about(&self.address));
+impl Object {
+    fn new(
+        address: Address,
+        listed: Option<(Arc<Listing>, String)>,
+        context: &Arc<Context>,
+        formats: &Registry,
+    ) -> Self {
+        Self {
+            address,
+            listed,
+            context: context.clone(),
+            formats: formats.clone(),
+            newest: Mutex::default(),
         }
-        let root = StoreRoot::of(self);
-        root.current()?;
-        Ok(Arc::new(root))
     }
 
     /// Returns the newest version as a file.
@@ -92,18 +110,35 @@ impl OneObject {
     }
 }
 
-impl Versions for OneObject {
+impl Versions for Object {
     fn open(&self) -> Result<Arc<dyn Directory>> {
-        let store = OpenStore::from_file(&self.context, self.file()?)?;
+        let file = self.file()?;
+        match has_hdf5_signature(&file) {
+            Ok(true) => {}
+            Err(e) if e.kind() != std::io::ErrorKind::UnexpectedEof => {
+                return Err(Error::from(e).about(&self.address));
+            }
+            // Also one that ends before its signature.
+            _ => return Err(Error::damaged("not an HDF5 file").about(&self.address)),
+        }
+        let store = OpenStore::from_file(&self.context, file)?;
         self.formats.root(&store)
     }
 
     fn ownership(&self) -> Ownership {
+        if let Some((listing, name)) = &self.listed {
+            return listing.ownership(Some(name));
+        }
         self.file()
             .map_or(Ownership::UNKNOWN, |file| file.ownership)
     }
 
     fn are_there(&self) -> bool {
+        if let Some((listing, name)) = &self.listed {
+            // What cannot be asked for is as it was.
+            let entries = listing.entries();
+            return entries.map_or(true, |entries| entries.has_object(name));
+        }
         let newest = self.newest.lock().unwrap_or_else(|e| e.into_inner());
         newest.is_some()
     }

@@ -103,7 +103,7 @@ pub fn time(nanoseconds: i64) -> SystemTime {
 }
 
 /// Owner, permissions and time that entries of a store take from its file or directory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ownership {
     /// The owner.
     pub uid: u32,

@@ -10,14 +10,16 @@ mod cache_dir;
 mod disk;
 mod error;
 mod flight;
+mod listing;
 mod object;
 mod origin;
 mod pack;
 mod runtime;
 mod store_file;
 
-pub use address::Address;
+pub use address::{Address, Scheme};
 pub use cache_dir::{CacheDir, KeptVersion, cache_path};
+pub use listing::{Entries, Listing};
 pub use object::RemoteObject;
 pub use pack::PACK_SUFFIX;
 pub use store_file::store_file;

@@ -5,7 +5,10 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use crate::io::file::Ownership;
+use crate::io::remote::Listing;
 use crate::options::External;
 
 /// The way in which a format calls the files of a set: prefix, mark, number, extension. Numbers count from 0.
@@ -54,6 +57,7 @@ impl PartNames {
         let with = |prefix: &[u8]| FileSet {
             names: *self,
             dir: dir.to_owned(),
+            elsewhere: None,
             prefix: prefix.to_vec(),
             extension: extension.to_vec(),
         };
@@ -67,6 +71,7 @@ impl PartNames {
         Some(FileSet {
             names: *self,
             dir: dir.to_owned(),
+            elsewhere: None,
             prefix: part.prefix.to_vec(),
             extension: part.extension.to_vec(),
         })
@@ -88,6 +93,8 @@ pub struct FileSet {
     pub names: PartNames,
     /// The directory of the files.
     pub dir: PathBuf,
+    /// What lies in the directory, if it is a prefix of a bucket.
+    elsewhere: Option<Arc<Listing>>,
     prefix: Vec<u8>,
     extension: Vec<u8>,
 }
@@ -96,6 +103,20 @@ pub struct FileSet {
 pub(super) type SetFile = Result<PathBuf, String>;
 
 impl FileSet {
+    /// Returns the set as one of objects below a prefix.
+    pub fn below(self, listing: &Arc<Listing>) -> Self {
+        Self {
+            dir: PathBuf::from(listing.address().to_string()),
+            elsewhere: Some(listing.clone()),
+            ..self
+        }
+    }
+
+    /// Returns true if its files are objects in a bucket.
+    pub fn is_elsewhere(&self) -> bool {
+        self.elsewhere.is_some()
+    }
+
     fn name(&self, middle: &[u8]) -> Vec<u8> {
         [&self.prefix, middle, &self.extension].concat()
     }
@@ -121,9 +142,18 @@ impl FileSet {
 
     /// Returns the name that it is shown by: without mark, or with it if something is called so.
     pub fn visible(&self) -> Vec<u8> {
-        match self.whole().symlink_metadata() {
-            Ok(_) => self.marked(),
-            Err(_) => self.name(b""),
+        let is_taken = match &self.elsewhere {
+            Some(listing) => listing.entries().is_ok_and(|entries| {
+                let name = self.name(b"");
+                let name = std::str::from_utf8(&name).unwrap_or_default();
+                entries.has_object(name) || entries.has_prefix(name)
+            }),
+            None => self.whole().symlink_metadata().is_ok(),
+        };
+        if is_taken {
+            self.marked()
+        } else {
+            self.name(b"")
         }
     }
 
@@ -134,26 +164,59 @@ impl FileSet {
         String::from_utf8_lossy(&name).into_owned()
     }
 
+    /// Returns the number of the part that a file of this name is; `None` if it is none of them.
+    fn number(&self, name: &[u8]) -> Option<u64> {
+        let part = self.names.parse(name)?;
+        let is_own = part.prefix == self.prefix && part.extension == self.extension;
+        is_own.then_some(part.number)
+    }
+
+    /// Returns whose the parts are together, without opening them.
+    pub fn ownership(&self, top: &Path, external: External) -> Ownership {
+        if let Some(listing) = &self.elsewhere {
+            let Ok(entries) = listing.entries() else {
+                return Ownership::UNKNOWN;
+            };
+            let prefix = String::from_utf8_lossy(&self.prefix);
+            let names = entries.beginning(&prefix);
+            let own = names.filter(|name| self.number(name.as_bytes()).is_some());
+            return Ownership::joined(own.map(|name| listing.ownership(Some(name))));
+        }
+        let parts = self.parts(top, external).unwrap_or_default();
+        let paths = parts.into_values().flatten().flatten();
+        let parts = paths.filter_map(|path| std::fs::metadata(path).ok());
+        Ownership::joined(parts.map(|meta| Ownership::of(&meta)))
+    }
+
     /// Returns the parts that are there, by their number. A symbolic link that leads out of `top` is a part that may not
     /// be read, unless the policy allows it.
     pub fn parts(&self, top: &Path, external: External) -> io::Result<BTreeMap<u64, Vec<SetFile>>> {
         let mut parts: BTreeMap<u64, Vec<SetFile>> = BTreeMap::new();
+        if let Some(listing) = &self.elsewhere {
+            let entries = listing.entries();
+            let entries = entries.map_err(|e| io::Error::other(e.message))?;
+            let prefix = String::from_utf8_lossy(&self.prefix);
+            for name in entries.beginning(&prefix) {
+                if let Some(number) = self.number(name.as_bytes()) {
+                    let path = PathBuf::from(listing.address().below(name, false).to_string());
+                    parts.entry(number).or_default().push(Ok(path));
+                }
+            }
+            return Ok(parts);
+        }
         for entry in std::fs::read_dir(&self.dir)? {
             let entry = entry?;
             let name = entry.file_name().into_vec();
-            let Some(part) = self.names.parse(&name) else {
+            let Some(number) = self.number(&name) else {
                 continue;
             };
-            if part.prefix != self.prefix || part.extension != self.extension {
-                continue;
-            }
             let kind = entry.file_type()?;
             let path = entry.path();
             if kind.is_dir() {
                 continue;
             }
             let refused = kind.is_symlink() && leads_out(&path, top, external);
-            parts.entry(part.number).or_default().push(if refused {
+            parts.entry(number).or_default().push(if refused {
                 let name = String::from_utf8_lossy(&name);
                 Err(format!(
                     "{name}: symbolic link that leads out of the mounted directory, or nowhere"

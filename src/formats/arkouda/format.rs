@@ -55,7 +55,7 @@ impl Format for Arkouda {
         // The first file that can be opened tells.
         let parts = set.parts(top, context.options.external)?;
         for path in parts.into_values().flatten().flatten() {
-            match OpenStore::open(context, &path) {
+            match OpenStore::open_part(context, &path) {
                 Ok(store) => return is_arkouda(&store),
                 Err(e) if e.is_shortage() => return Err(e),
                 Err(_) => {}

@@ -46,10 +46,7 @@ impl Versions for SetVersions {
 
     fn ownership(&self) -> Ownership {
         // As a set shows it, but without opening its files.
-        let parts = self.set.parts(&self.top, self.context.options.external);
-        let paths = parts.unwrap_or_default().into_values().flatten().flatten();
-        let parts = paths.filter_map(|path| std::fs::metadata(path).ok());
-        Ownership::joined(parts.map(|meta| Ownership::of(&meta)))
+        self.set.ownership(&self.top, self.context.options.external)
     }
 
     fn are_there(&self) -> bool {

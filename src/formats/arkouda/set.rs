@@ -80,6 +80,9 @@ impl FoundFiles {
 
     /// Returns whether no part was added or removed, and none that could not be opened has changed.
     fn is_current(&self, context: &Context) -> bool {
+        if self.set.is_elsewhere() && !self.unopened.is_empty() {
+            return false;
+        }
         if self
             .unopened
             .iter()
@@ -165,7 +168,7 @@ impl LocaleSet {
                     }
                 };
                 let was = identity(&path);
-                match OpenStore::open(context, &path) {
+                match OpenStore::open_part(context, &path) {
                     Ok(store) => parts.push(LocaleFile {
                         locale: Some(locale),
                         store,

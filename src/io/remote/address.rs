@@ -19,11 +19,15 @@ pub enum Scheme {
     Web,
 }
 
-/// The address of an object, or of what its name begins with. Shown without its query and a user's name and password.
+/// The address of an object, or of what its name begins with. That of a web server is shown without its query and a user's name
+/// and password. In a bucket names are as they are: nothing in them is encoded, as in the addresses of `aws`, `gsutil` and `az`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Address {
     scheme: Scheme,
+    /// All of it on a web server; else the bucket.
     url: Url,
+    /// The object's name in its bucket.
+    key: String,
 }
 
 impl Address {
@@ -34,8 +38,8 @@ impl Address {
     /// The reason why it is no address that objects can have.
     pub fn parse(text: &Path) -> Option<Result<Self, String>> {
         let text = text.to_str()?;
-        let (scheme, rest) = text.split_once("://")?;
-        let scheme = match scheme.to_ascii_lowercase().as_str() {
+        let (name, rest) = text.split_once("://")?;
+        let scheme = match name.to_ascii_lowercase().as_str() {
             "s3" | "s3a" => Scheme::S3,
             "gs" => Scheme::Google,
             "az" | "azure" | "abfs" | "abfss" => Scheme::Azure,
@@ -47,10 +51,28 @@ impl Address {
         if rest.is_empty() || rest.starts_with('/') {
             return Some(refuse("no host or bucket".into()));
         }
-        Some(match Url::parse(text) {
+        if scheme == Scheme::Web {
+            return Some(match Url::parse(text) {
+                Ok(url) => Ok(Self {
+                    scheme,
+                    url: with_secret(url),
+                    key: String::new(),
+                }),
+                Err(e) => refuse(e.to_string()),
+            });
+        }
+        let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+        let has_user = bucket.contains('@') && scheme != Scheme::Azure;
+        if has_user || bucket.contains(':') {
+            let why = "a bucket has neither port nor user: -o endpoint= and a profile or the environment say them";
+            return Some(refuse(why.into()));
+        }
+        let url = Url::parse(&format!("{name}://{bucket}/"));
+        Some(match url {
             Ok(url) => Ok(Self {
                 scheme,
-                url: with_secret(url),
+                url,
+                key: key.to_owned(),
             }),
             Err(e) => refuse(e.to_string()),
         })
@@ -69,6 +91,7 @@ impl Address {
         Some(Self {
             scheme: Scheme::Web,
             url: Url::from_file_path(path).ok()?,
+            key: String::new(),
         })
     }
 
@@ -78,7 +101,10 @@ impl Address {
             return text.to_owned();
         };
         let shown = address.to_string();
-        if address.url.as_str() != shown && Url::parse(&shown).is_ok_and(|url| url != address.url) {
+        if address.scheme == Scheme::Web
+            && address.url.as_str() != shown
+            && Url::parse(&shown).is_ok_and(|url| url != address.url)
+        {
             let mut secrets = SECRETS.lock().unwrap_or_else(|e| e.into_inner());
             secrets.push(address.url);
         }
@@ -96,26 +122,46 @@ impl Address {
         self.scheme
     }
 
-    /// Returns the address with everything that it was given with.
+    /// Returns the address with everything that it was given with; of an object in a bucket, that of the bucket.
     pub(super) fn url(&self) -> &Url {
         &self.url
     }
 
     /// Returns true if it names what objects' names begin with, as a directory does.
     pub fn is_prefix(&self) -> bool {
-        self.url.path().ends_with('/') || self.url.path().is_empty()
+        match self.scheme {
+            Scheme::Web => self.url.path().ends_with('/'),
+            _ => self.key.is_empty() || self.key.ends_with('/'),
+        }
+    }
+
+    /// Returns the address of a name below a prefix of a bucket; `is_prefix`: that of a prefix.
+    pub fn below(&self, name: &str, is_prefix: bool) -> Self {
+        let end = if is_prefix { "/" } else { "" };
+        Self {
+            key: format!("{}{name}{end}", self.key),
+            ..self.clone()
+        }
     }
 
     /// Returns the bucket or container, or the host.
     pub(super) fn bucket(&self) -> &str {
-        self.url.host_str().unwrap_or_default()
+        match self.url.username() {
+            container if self.scheme == Scheme::Azure && !container.is_empty() => container,
+            _ => self.url.host_str().unwrap_or_default(),
+        }
+    }
+
+    /// Returns the account of `abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/`.
+    pub(super) fn account(&self) -> Option<&str> {
+        let is_named = self.scheme == Scheme::Azure && !self.url.username().is_empty();
+        let host = self.url.host_str().filter(|_| is_named)?;
+        host.split('.').next()
     }
 
     /// Returns the name of the object in its bucket.
-    pub(super) fn key(&self) -> String {
-        let path = self.url.path().trim_start_matches('/');
-        let bytes = percent_encoding::percent_decode_str(path);
-        bytes.decode_utf8_lossy().into_owned()
+    pub(super) fn key(&self) -> &str {
+        &self.key
     }
 }
 
@@ -133,7 +179,10 @@ fn with_secret(url: Url) -> Url {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&super::error::without_secrets(self.url.as_str()))
+        match self.scheme {
+            Scheme::Web => f.write_str(&super::error::without_secrets(self.url.as_str())),
+            _ => write!(f, "{}{}", self.url, self.key),
+        }
     }
 }
 
@@ -156,12 +205,18 @@ mod tests {
         for path in ["a/b.h5", "/a://b", "x:/y", "file:///a.h5", "ftp://h/a"] {
             assert!(Address::parse(Path::new(path)).is_none(), "{path}");
         }
-        for bad in ["s3://", "s3:///key", "https:///x"] {
+        for bad in ["s3://", "s3:///key", "https:///x", "s3://me:word@bucket/x"] {
             assert!(Address::parse(Path::new(bad)).unwrap().is_err(), "{bad}");
         }
-        let s3 = address("s3://bucket/dir/a%20b.h5");
-        assert_eq!((s3.scheme(), s3.bucket()), (Scheme::S3, "bucket"));
-        assert_eq!((s3.key().as_str(), s3.is_prefix()), ("dir/a b.h5", false));
+        let s3 = address("s3://my_bucket/dir/a%20b c?#+ü.h5");
+        assert_eq!((s3.scheme(), s3.bucket()), (Scheme::S3, "my_bucket"));
+        assert_eq!((s3.key(), s3.is_prefix()), ("dir/a%20b c?#+ü.h5", false));
+        assert_eq!(s3.to_string(), "s3://my_bucket/dir/a%20b c?#+ü.h5");
+        let above = address("s3://my_bucket/dir/");
+        assert_eq!(above.below("a%20b c?#+ü.h5", false), s3);
+        assert!(above.is_prefix() && above.below("x", true).is_prefix());
+        let azure = address("abfss://data@account.dfs.core.windows.net/x.h5");
+        assert_eq!((azure.bucket(), azure.account()), ("data", Some("account")));
         assert!(address("gs://bucket").is_prefix() && address("az://c/d/").is_prefix());
         let local = Address::local(Path::new("file:///a%20b/c.h5"));
         assert_eq!(local.as_deref(), Some(Path::new("/a b/c.h5")));

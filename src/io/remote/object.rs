@@ -86,7 +86,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Waits for a request on the network's thread, but no longer than allowed.
-fn ask<T: Send + 'static>(
+pub(super) fn ask<T: Send + 'static>(
     about: &str,
     settings: &RemoteSettings,
     request: impl Future<Output = Result<T, RemoteError>> + Send + 'static,

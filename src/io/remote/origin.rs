@@ -1,16 +1,20 @@
 //! Where an object lies, and asking for ranges of it.
 
+mod amazon;
 mod bucket;
+mod credentials;
 mod local;
+mod profile;
+mod sieve;
 mod web;
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use object_store::ObjectStore;
 use object_store::path::Path;
 
+use self::bucket::Bucket;
 use super::address::{Address, Scheme};
 use super::error::{Cause, RemoteError};
 use crate::options::RemoteSettings;
@@ -50,11 +54,22 @@ pub(super) struct Got {
     pub(super) bytes: Vec<u8>,
 }
 
+/// A part of the names directly below a prefix.
+pub(super) struct Names {
+    pub(super) objects: Vec<(String, Version)>,
+    /// Names that others go on behind.
+    pub(super) prefixes: Vec<String>,
+    /// Names that cannot be names of files, and the reasons.
+    pub(super) left_out: Vec<(String, String)>,
+    /// What the next part is asked for with; `None`: this was the last.
+    pub(super) next: Option<String>,
+}
+
 /// A place that objects can be asked of.
 #[derive(Clone)]
 pub(super) enum Origin {
     /// A bucket, and the object's name in it.
-    Bucket(Arc<dyn ObjectStore>, Path),
+    Bucket(Arc<Bucket>, Path),
     /// A web server.
     Web(Arc<web::Site>),
     /// This machine's disk, for what is made of a copy.
@@ -67,7 +82,13 @@ impl Origin {
         if address.scheme() == Scheme::Web {
             return Ok(Self::Web(Arc::new(web::Site::new(address, settings)?)));
         }
-        let path = Path::parse(address.key())
+        // A prefix is told where it is listed, as it is.
+        let key = if address.is_prefix() {
+            ""
+        } else {
+            address.key()
+        };
+        let path = Path::parse(key)
             .map_err(|e| RemoteError::new(Cause::Unsupported, &address.to_string(), e))?;
         Ok(Self::Bucket(bucket::open(address, settings)?, path))
     }
@@ -96,7 +117,7 @@ impl Origin {
         of: Option<&Version>,
     ) -> Result<Got, RemoteError> {
         match self {
-            Self::Bucket(store, path) => bucket::get(store.as_ref(), path, range, of).await,
+            Self::Bucket(store, path) => bucket::get(store, path, range, of).await,
             Self::Web(site) => site.get(range, of).await,
             Self::Local(file) => file.get(range),
         }
@@ -105,9 +126,24 @@ impl Origin {
     /// Asks which version there is.
     pub(super) async fn head(&self) -> Result<Version, RemoteError> {
         match self {
-            Self::Bucket(store, path) => bucket::head(store.as_ref(), path).await,
+            Self::Bucket(store, path) => bucket::head(store, path).await,
             Self::Web(site) => site.head().await,
             Self::Local(file) => Ok(file.version()),
+        }
+    }
+
+    /// Asks for a part of the names directly below a prefix, the first one or the one behind another.
+    pub(super) async fn list(
+        &self,
+        prefix: &str,
+        after: Option<String>,
+    ) -> Result<Names, RemoteError> {
+        match self {
+            Self::Bucket(store, _) => bucket::list(store, prefix, after).await,
+            Self::Web(_) | Self::Local(_) => Err(RemoteError {
+                cause: Cause::Unsupported,
+                message: "only buckets list what is in them".to_owned(),
+            }),
         }
     }
 }

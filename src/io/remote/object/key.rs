@@ -41,6 +41,14 @@ pub(super) fn of_object(address: &Address, settings: &RemoteSettings) -> String 
     for name in [
         "AWS_ACCESS_KEY_ID",
         "AWS_PROFILE",
+        "AWS_ROLE_ARN",
+        "AWS_CONFIG_FILE",
+        "AWS_SHARED_CREDENTIALS_FILE",
+        "AWS_ENDPOINT_URL",
+        "AWS_ENDPOINT_URL_S3",
+        "AZURE_STORAGE_ENDPOINT",
+        "AZURE_CLIENT_ID",
+        "STORAGE_EMULATOR_HOST",
         "AZURE_STORAGE_ACCOUNT_NAME",
         "GOOGLE_APPLICATION_CREDENTIALS",
     ] {
