@@ -5,6 +5,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import unquote
 
 
 class Site:
@@ -53,7 +54,7 @@ class Site:
                 return True
 
             def answer(self, body):
-                name = self.path.split("?")[0].lstrip("/")
+                name = unquote(self.path.split("?")[0]).lstrip("/")
                 with site.lock:
                     site.asked.append((self.command, name, self.headers.get("Range")))
                     site.seen.append({name.lower(): value for name, value in self.headers.items()})

@@ -1,0 +1,23 @@
+"""moto's S3 in a process of its own: a read through a mount that this process waited for could not be answered by it.
+
+The first line of standard input is JSON, {bucket: [names of empty objects]}: one by one ten thousand would take a minute. It prints its port, and
+serves until standard input ends."""
+
+import json
+import logging
+import sys
+
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
+from moto.server import ThreadedMotoServer
+
+logging.getLogger("werkzeug").setLevel(logging.ERROR)
+server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+server.start()
+backend = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+for bucket, names in json.loads(sys.stdin.readline()).items():
+    backend.create_bucket(bucket, "us-east-1")
+    for name in names:
+        backend.put_object(bucket, name, b"")
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()

@@ -1,0 +1,179 @@
+"""Prefixes of buckets as directories: `npyfs mount s3://bucket/dir/ mnt`. The judges are h5py, and the directory that was uploaded, mounted
+from disk."""
+
+import os
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import test_arkouda
+
+from support import arkouda
+from support.buckets import S3
+from support.mount import Mount, reason_of, until
+from support.process import npyfs, one_line
+from support.remote_files import NAMES, same, write
+from support.truth import assert_all
+
+LONG = "x" * 300 + ".h5"
+# Names that an object can have and a file cannot.
+ODD = ["odd/fine.h5", "odd//nameless.h5", "odd/../above.h5", "odd/./here.h5", "odd/new\nline.h5", f"odd/{LONG}", "odd/both.h5", "odd/both.h5/x.h5", "odd/"]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Stores of several kinds in directories, and what the set among them shows."""
+    top = tmp_path_factory.mktemp("folder") / "top"
+    (top / "deep/er").mkdir(parents=True)
+    first = write(top / "first.h5")
+    for name in NAMES:
+        shutil.copy(first, top / "deep" / name)
+    write(top / "deep/er/last.h5ad", 1)
+    (top / "deep/notes.txt").write_text("no store")
+    with arkouda.Store(top / "deep", "set.h5", (3, 0, 4)) as store:
+        shown = test_arkouda.put_everything(store)
+    with arkouda.Store(top, "no-suffix", (1, 1)) as store:
+        arkouda.put_array(store, "a", np.arange(10))
+    shutil.copy(first, top / "plain_LOCALE0000.h5")
+    return top, shown
+
+
+@pytest.fixture(scope="module")
+def s3(made):
+    numbers = [f"many/{number:05}.h5" for number in range(10_000)]
+    with S3(odd=ODD, numbers=numbers) as s3:
+        s3.upload("data", "top/", made[0])
+        yield s3
+
+
+@pytest.fixture
+def options(s3, monkeypatch):
+    for name, value in s3.env.items():
+        monkeypatch.setenv(name, value)
+    return s3.options
+
+
+def tree(path):
+    found = []
+    for folder, folders, files in os.walk(path):
+        found += [os.path.relpath(os.path.join(folder, name), path) for name in [*folders, *files]]
+        if ".npyfs" in folders:
+            folders.remove(".npyfs")
+    return sorted(found)
+
+
+def test_a_prefix_shows_what_the_directory_shows(made, options):
+    top, shown = made
+    with Mount("s3://data/top/", options) as far, Mount(top) as near:
+        assert tree(far.path) == tree(near.path)
+        for path in near.files():
+            assert (far / path).read_bytes() == (near / path).read_bytes(), path
+        same(far / "first.h5", top / "first.h5")
+        for name in NAMES:
+            same(far / "deep" / name, top / "deep" / name)
+        assert_all(far / "deep/set.h5", shown, at_least=100)
+        assert os.readlink(far / "deep/set_LOCALE0002.h5") == "set.h5"
+        assert far.errors() == []
+
+
+def test_commands_take_prefixes(made, options):
+    url = "s3://data/top/"
+    listed = npyfs("ls", "-o", options, url, check=True).stdout.splitlines()
+    assert sorted(listed) == ["deep", "first.h5", "no-suffix", "plain_LOCALE0000.h5"]
+    assert "deep/er/last.h5ad/group/small.npy" in npyfs("ls", "-R", "--json", "-o", options, url, check=True).stdout
+    assert "small.npy" in npyfs("ls", "-o", options, f"{url}first.h5:/group", check=True).stdout
+    assert "2000" in npyfs("info", "-o", options, url, "deep/100%.h5/gzip.npy", check=True).stdout
+    assert "3.5" in npyfs("show", "-o", options, url, "first.h5/scalar.npy", check=True).stdout
+    out = subprocess.run([os.environ["NPYFS_BIN"], "cat", "-o", options, url, "deep/set.h5/i8.npy"], capture_output=True, check=True).stdout
+    assert out.endswith(test_arkouda.NUMBERS["i8"].tobytes())
+    done = npyfs("verify", "-o", options, f"{url}deep/er/", timeout=200)
+    assert done.returncode == 0, done
+    assert npyfs("ls", "-o", options, f"{url}nothing/").returncode == 2
+
+
+def test_the_bucket_itself(options):
+    assert npyfs("ls", "-o", options, "s3://data/", check=True).stdout == "top\n"
+    assert npyfs("ls", "-o", options, "s3://data", check=True).stdout == "top\n"
+
+
+def test_ten_thousand_objects(options):
+    listed = npyfs("ls", "-o", options, "s3://numbers/many/", check=True).stdout.splitlines()
+    assert listed == [f"{number:05}.h5" for number in range(10_000)]
+    with Mount("s3://numbers/many/", options) as mount:
+        assert len(os.listdir(mount.path)) == 10_000
+        assert (mount / "09999.h5").stat().st_mtime > 1.6e9
+        # It is looked at when it is entered: an empty object is no HDF5 file.
+        with pytest.raises(OSError) as refused:
+            os.listdir(mount / "00007.h5")
+        assert refused.value.errno == 5
+        assert any("00007.h5: not an HDF5 file" in line for line in mount.errors())
+
+
+def test_names_that_no_file_has_are_left_out(options):
+    with Mount("s3://odd/odd/", options) as mount:
+        assert sorted(os.listdir(mount.path)) == ["both.h5", "fine.h5"]
+        assert os.listdir(mount / "both.h5") == ["x.h5"]
+        info = mount.info()
+        assert "a directory" in reason_of(info, "both.h5")
+        left_out = {entry["name"]: entry["reason"] for entry in info["left_out"]}
+        assert {"/", "../", "./", "new\nline.h5", LONG} <= set(left_out)
+        assert "control" in left_out["new\nline.h5"] and "255" in left_out[LONG]
+
+
+def test_what_comes_and_goes(s3, made, options, tmp_path):
+    first, other = made[0] / "first.h5", write(tmp_path / "other.h5", 7)
+    s3.put("data", "live/a.h5", first)
+    with Mount("s3://data/live/", f"{options},check=0") as mount:
+        assert os.listdir(mount.path) == ["a.h5"]
+        s3.put("data", "live/b.h5", first)
+        s3.put("data", "live/below/c.h5", other)
+        assert sorted(os.listdir(mount.path)) == ["a.h5", "b.h5", "below"]
+        same(mount / "below/c.h5", other)
+        s3.put("data", "live/a.h5", other)
+        same(mount / "a.h5", other)
+        s3.delete("data", "live/below/c.h5")
+        s3.delete("data", "live/b.h5")
+        until(lambda: os.listdir(mount.path) == ["a.h5"], "the list without them")
+        assert not (mount / "b.h5").exists()
+    with Mount("s3://data/live/", f"{options},check=1") as mount:
+        assert os.listdir(mount.path) == ["a.h5"]
+        s3.put("data", "live/d.h5", first)
+        until(lambda: (mount / "d.h5").exists(), "the new object")
+        same(mount / "d.h5", first)
+
+
+def test_a_set_follows_its_objects(s3, options, tmp_path):
+    def make(name, weights):
+        with arkouda.Store(tmp_path, name, weights) as store:
+            return store.paths, arkouda.put_array(store, "a", np.arange(30) * len(weights))
+
+    paths, shown = make("s.h5", (1, 2))
+    for path in paths:
+        s3.put("data", f"sets/{path.name}", path)
+    with Mount("s3://data/sets/", f"{options},check=0") as mount:
+        assert_all(mount / "s.h5", shown, at_least=1)
+        assert len(mount.info("s.h5/a.npy")["locales"]) == 2
+        paths, shown = make("s.h5", (1, 1, 4))
+        for path in paths:
+            s3.put("data", f"sets/{path.name}", path)
+        assert_all(mount / "s.h5", shown, at_least=1)
+        s3.delete("data", "sets/s_LOCALE0001.h5")
+        with pytest.raises(OSError):
+            (mount / "s.h5/a.npy").read_bytes()
+        assert any("s_LOCALE0001.h5" in line for line in mount.errors())
+
+
+def test_repositories_of_hangar_are_refused(s3, options):
+    s3.put("data", "repositories/one/.hangar/store.lmdb", b"")
+    done = npyfs("ls", "-o", options, "s3://data/repositories/one/")
+    assert done.returncode == 2 and "Hangar" in one_line(done.stderr)
+    with Mount("s3://data/repositories/", options) as mount:
+        assert os.listdir(mount / "one") == []
+        assert "Hangar" in reason_of(mount.info("one"), ".hangar")
