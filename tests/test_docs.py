@@ -14,7 +14,6 @@ OTHERS = ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "benches/README.
 NOT_RUN = {
     "README.md": ["builds npyfs"],
     "docs/arkouda.md": ["needs R"],
-    "docs/remote.md": ["needs a bucket"],
     "docs/daf.md": ["tanaylab's daf is not on PyPI"],
     "docs/remote.md": ["needs a bucket"] * 3,
     # Run by test_mount_scripts.py on a machine of its own, but for systemd's and the container's.

@@ -76,7 +76,12 @@ def test_sweep_over_types_layouts_and_filters(s3, tmp_path):
     with Mount("s3://sweep/", s3.options, limit=900) as mount:
         assert sorted(os.listdir(mount.path)) == sorted(os.listdir(tmp_path))
         for path in sorted(tmp_path.iterdir()):
-            assert_all(mount / path.name, walk(path), at_least=2)
+            truths = walk(path)
+            # Its source is named by the file, which has no name that libhdf5 could open here.
+            if truths.pop("stacked_name.npy", None) is not None:
+                with pytest.raises(PermissionError):
+                    (mount / path.name / "stacked_name.npy").read_bytes()
+            assert_all(mount / path.name, truths, at_least=2)
         assert mount.errors() == []
 
 
