@@ -82,7 +82,7 @@ def test_sweep_over_types_layouts_and_filters(s3, tmp_path):
                 with pytest.raises(PermissionError):
                     (mount / path.name / "stacked_name.npy").read_bytes()
             assert_all(mount / path.name, truths, at_least=2)
-        assert mount.errors() == []
+        assert [line for line in mount.errors() if "stacked_name.npy" not in line] == []
 
 
 def test_other_kinds_are_what_they_are_on_disk(s3, shared, tmp_path):
