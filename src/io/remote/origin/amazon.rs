@@ -7,7 +7,7 @@ use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::{ClientOptions, RetryConfig};
 
 use super::super::address::Address;
-use super::credentials::{Asked, few};
+use super::credentials::{Asked, NOBODY, few};
 use super::profile::{FileKeys, Files, Means, Profile, variable};
 use crate::options::RemoteSettings;
 
@@ -131,7 +131,7 @@ fn known(
             let nobody = variable("AWS_EC2_METADATA_DISABLED").is_some_and(is_off)
                 && WAYS.iter().all(|way| variable(way).is_none());
             if nobody {
-                return Err(format!("no credentials: {HINT}"));
+                return Err(format!("{NOBODY}{HINT}"));
             }
         }
     }

@@ -15,7 +15,7 @@ use object_store::{
 
 use super::super::address::{Address, Scheme};
 use super::super::error::{Cause, RemoteError, without_secrets};
-use super::credentials::{Asked, few};
+use super::credentials::{Asked, NOBODY, few};
 use super::profile::variable;
 use super::sieve::{LeftOut, Sieve};
 use super::{Got, Names, Version, amazon};
@@ -281,8 +281,10 @@ fn failed(error: object_store::Error) -> RemoteError {
             _ => Cause::Failed,
         },
     };
+    // A service that has none for this machine answers something, too.
+    let nobody = text.find(NOBODY).and_then(|at| text.get(at..));
     let said = tag(&text, "Code");
-    let message = match (cause, said) {
+    let told = match (cause, said) {
         (Cause::Missing, Some("NoSuchBucket" | "ContainerNotFound")) => {
             "there is no such bucket".to_owned()
         }
@@ -299,6 +301,7 @@ fn failed(error: object_store::Error) -> RemoteError {
             None => without_secrets(&text),
         },
     };
+    let message = nobody.map_or(told, without_secrets);
     RemoteError {
         cause,
         message: message.chars().take(400).collect(),
@@ -345,6 +348,12 @@ mod tests {
         };
         let told = failed(error);
         assert_eq!(told.cause, Cause::Denied);
+        let told_nobody = failed(object_store::Error::Unauthenticated {
+            path: String::new(),
+            source: "no credentials: try (status code: 404 Not Found)".into(),
+        });
+        assert_eq!(told_nobody.cause, Cause::Denied);
+        assert!(told_nobody.message.starts_with("no credentials: try"));
         assert_eq!(
             told.message,
             "the server answers 403: SignatureDoesNotMatch: The signature"

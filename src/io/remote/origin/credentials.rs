@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use object_store::{BackoffConfig, CredentialProvider, RetryConfig};
 
+/// The beginning of the message of somebody without credentials.
+pub(super) const NOBODY: &str = "no credentials: ";
+
 /// Returns how often such a service is asked: on most machines there is none.
 pub(super) fn few() -> RetryConfig {
     RetryConfig {
@@ -46,7 +49,7 @@ impl<T: Send + Sync + std::fmt::Debug> CredentialProvider for Asked<T> {
             let given = self.service.get_credential().await;
             given.map_err(|e| object_store::Error::Unauthenticated {
                 path: String::new(),
-                source: format!("no credentials: {} ({e})", self.hint).into(),
+                source: format!("{NOBODY}{} ({e})", self.hint).into(),
             })
         })
     }
