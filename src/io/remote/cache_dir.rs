@@ -3,7 +3,7 @@
 //! Each version is a file, on which whoever has it open holds a shared lock: a file is removed only under an exclusive one, and
 //! looked up again by whoever opened it meanwhile. One process at a time, the holder of the directory's lock, takes bytes away.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::thread::sleep;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{
     AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, flock, fstatfs, openat, unlinkat,
@@ -49,6 +49,9 @@ const FUSE: u64 = 0x6573_5546;
 /// The time after which a version that a process has open, and does not read, may lose what is kept of it.
 const IDLE: Duration = Duration::from_secs(60);
 
+/// The time for which it is remembered of which objects there are versions.
+const LISTED: Duration = Duration::from_secs(10);
+
 /// Flags of every file that is opened.
 const PLAIN: OFlags = OFlags::RDWR
     .union(OFlags::NOFOLLOW)
@@ -63,6 +66,8 @@ pub struct CacheDir {
     wary: bool,
     /// Bytes that this process kept since it last looked how much there is in all.
     since: AtomicU64,
+    /// The beginnings of the keys that were there at a time.
+    objects: Mutex<(Option<Instant>, HashSet<String>)>,
 }
 
 /// A version in a directory.
@@ -155,6 +160,7 @@ impl CacheDir {
             fd: dir.into(),
             wary: !LOCAL.contains(&system),
             since: AtomicU64::new(u64::MAX / 2),
+            objects: Mutex::default(),
         })
     }
 
@@ -193,10 +199,19 @@ impl CacheDir {
         Err(io::ErrorKind::WouldBlock.into())
     }
 
-    /// Returns true if a version of which all keys begin so is there.
+    /// Returns true if a version is there whose key is `beginning` and a hyphen in front of the rest.
     pub(super) fn has_version_of(&self, beginning: &str) -> bool {
-        let names = self.names().unwrap_or_default();
-        names.iter().any(|name| name.starts_with(beginning))
+        let mut objects = self.objects.lock().unwrap_or_else(|e| e.into_inner());
+        // Many objects are opened one after the other. What came since costs a request.
+        if objects.0.is_none_or(|seen| seen.elapsed() > LISTED) {
+            let names = self.names().unwrap_or_default();
+            let object = |name: &String| Some(name.split_once('-')?.0.to_owned());
+            *objects = (
+                Some(Instant::now()),
+                names.iter().filter_map(object).collect(),
+            );
+        }
+        objects.1.contains(beginning)
     }
 
     fn names(&self) -> io::Result<Vec<String>> {
@@ -365,4 +380,70 @@ fn is_npyfs(device: u64) -> bool {
         let kind = line.split(" - ").nth(1).unwrap_or_default();
         is_it && kind.starts_with("fuse.npyfs")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn only(dir: &CacheDir) -> KeptVersion {
+        let mut versions = dir.versions().unwrap();
+        assert_eq!(versions.len(), 1);
+        versions.remove(0)
+    }
+
+    #[test]
+    fn what_is_open_stays() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("objects");
+        let dir = CacheDir::open(&path).unwrap();
+        let open = dir.version("a").unwrap();
+        let version = only(&dir);
+        assert!(version.in_use && !dir.discard(&version).unwrap());
+        drop(open);
+        let version = only(&dir);
+        assert!(!version.in_use && dir.discard(&version).unwrap());
+        assert!(dir.versions().unwrap().is_empty());
+        assert!(dir.discard(&version).unwrap());
+    }
+
+    #[test]
+    fn versions_that_nobody_has_open_go_first() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = CacheDir::open(&parent.path().join("objects")).unwrap();
+        let make = |key: &str| {
+            let about = r#"{"size":4194304}"#;
+            let file = DiskFile::new(dir.version(key).unwrap(), 4 << 20, about).unwrap();
+            file.write(0, &vec![1; 4 << 20], false).unwrap();
+            file
+        };
+        let (own, other) = (make("own"), make("other"));
+        drop(make("unused"));
+        let limit = 10 << 20;
+        let excess = dir.make_room(0, limit, "own", limit).unwrap();
+        assert_eq!(excess, 0);
+        assert!(own.room().unwrap() >= 4 << 20 && other.room().unwrap() >= 4 << 20);
+        let unused = DiskFile::new(dir.version("unused").unwrap(), 4 << 20, "").unwrap();
+        assert!(unused.room().unwrap() < 1 << 20);
+        let excess = dir.make_room(0, 4 << 20, "own", 0).unwrap();
+        assert!(excess >= 4 << 20, "{excess}");
+    }
+
+    #[test]
+    fn directories_of_others_are_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("objects");
+        std::fs::create_dir(&path).unwrap();
+        let mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode));
+        mode(0o777).unwrap();
+        assert!(CacheDir::existing(&path).is_err());
+        mode(0o755).unwrap();
+        CacheDir::existing(&path).unwrap();
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o700);
+        let link = parent.path().join("link");
+        symlink(&path, &link).unwrap();
+        assert!(CacheDir::existing(&link).is_err());
+    }
 }

@@ -56,14 +56,16 @@ pub(super) struct Subject {
     pub(super) ends: [u64; 2],
 }
 
+/// Where ranges begin in the store, and where their bytes are in a pack.
+type Ranges = Vec<(u64, Range<usize>)>;
+
 /// A pack that was looked through.
 #[derive(Debug)]
 pub(super) struct Pack {
     /// What it is of.
     pub(super) of: Subject,
     bytes: Vec<u8>,
-    /// Where each range begins in the store, and where its bytes are.
-    ranges: Vec<(u64, Range<usize>)>,
+    ranges: Ranges,
 }
 
 /// A place in the bytes of a pack.
@@ -144,7 +146,7 @@ impl Pack {
 }
 
 /// Reads what stands behind the version.
-fn read(at: &mut Cursor<'_>) -> Option<(Subject, Vec<(u64, Range<usize>)>)> {
+fn read(at: &mut Cursor<'_>) -> Option<(Subject, Ranges)> {
     let tag_len = usize::try_from(at.small()?).ok()?;
     let (size, first, last, count) = (at.number()?, at.number()?, at.number()?, at.number()?);
     if tag_len > LONGEST_TAG {

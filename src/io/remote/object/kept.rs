@@ -403,3 +403,93 @@ fn on_disk(
     let failed = |e| format!("nothing is kept in {}: {e}", path.display());
     place.map(Some).map_err(failed)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    const SIZE: u64 = (4 << 20) + 100;
+
+    fn open(dir: &Path) -> KeptBytes {
+        let settings = RemoteSettings {
+            cache_dir: Some(dir.to_owned()),
+            ..RemoteSettings::default()
+        };
+        let address = Address::parse(Path::new("http://host/x.h5"))
+            .unwrap()
+            .unwrap();
+        let version = Version {
+            size: SIZE,
+            etag: Some("\"tag\"".into()),
+            modified: SystemTime::UNIX_EPOCH,
+        };
+        let mut notes = Vec::new();
+        let kept = KeptBytes::open(&address, &version, &settings, &mut notes).unwrap();
+        assert_eq!(notes, Vec::<String>::new());
+        kept
+    }
+
+    fn bytes() -> Vec<u8> {
+        (0..SIZE).map(|n| (n % 255) as u8 + 1).collect()
+    }
+
+    #[test]
+    fn what_one_process_takes_away_another_never_reads_as_zeros() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = (open(dir.path()), open(dir.path()));
+        let bytes = bytes();
+        let (over, wrong, right) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for seed in 0..3_u64 {
+                let (two, bytes, over, wrong, right) = (&two, &bytes, &over, &wrong, &right);
+                scope.spawn(move || {
+                    let mut at = seed * 1000;
+                    while !over.load(Ordering::Relaxed) {
+                        at = (at * 31 + 77_777) % (SIZE - 100_000);
+                        let mut buf = vec![0; 100_000];
+                        let absent = two.read(&mut buf, at).unwrap();
+                        for (place, byte) in (at..).zip(&buf) {
+                            if !absent.contains(&(place / BLOCK)) {
+                                let expected = bytes[place as usize];
+                                let count = if *byte == expected { right } else { wrong };
+                                count.fetch_add(1, Ordering::Relaxed);
+                            }
+                        }
+                    }
+                });
+            }
+            for round in 0..60 {
+                assert!(one.add(0, &bytes[..2 << 20], round % 2 == 0).is_none());
+                assert!(two.add(2 << 20, &bytes[2 << 20..], false).is_none());
+                one.free(1 << 20, true);
+                two.free(SIZE, round % 3 == 0);
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(wrong.into_inner(), 0);
+        assert!(right.into_inner() > 0);
+    }
+
+    #[test]
+    fn what_is_kept_is_there_for_the_next_and_what_is_given_back_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let bytes = bytes();
+        open(dir.path()).add(0, &bytes, false);
+        let kept = open(dir.path());
+        let mut buf = vec![0; 1000];
+        assert!(kept.read(&mut buf, SIZE - 1000).unwrap().is_empty());
+        assert_eq!(buf, bytes[bytes.len() - 1000..]);
+        kept.mark([0, 1].into_iter());
+        assert!(kept.free(SIZE, false) > 0);
+        assert!(kept.absent(0..2).is_empty());
+        assert_eq!(kept.absent(2..5), [2, 3, 4]);
+        assert!(!kept.has(100));
+        assert!(kept.give_up(&io::ErrorKind::StorageFull.into()).is_some());
+        assert_eq!(kept.read(&mut buf, 0).unwrap(), [0]);
+        kept.add(0, &bytes[..BLOCK as usize + 1], false);
+        assert_eq!(kept.absent(0..2), [1]);
+    }
+}
