@@ -35,14 +35,16 @@ struct State {
 pub struct Order {
     /// Bytes by which reads may be out of order.
     pub slack: u64,
-    /// Bytes that must have been read of one that began with the first byte, and of one that did not.
+    /// Bytes that must have been read by one that began with the first byte.
     pub from_start: u64,
+    /// Bytes that must have been read by one that began anywhere else.
     pub elsewhere: u64,
 }
 
 /// Bytes to fetch now, in parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ahead {
+    /// The bytes.
     pub range: Range<u64>,
     /// Bytes of a request.
     pub part: u64,

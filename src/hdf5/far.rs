@@ -18,6 +18,9 @@ const BLOCK: u64 = 8 << 10;
 /// Blocks that are asked for at a time where one is wanted behind the other, at the most: the heaps that hold text lie so.
 const MOST_AHEAD: u64 = 128;
 
+/// Blocks in a row before more than one is asked for: nodes of indexes take fewer, and data lie behind them that nobody wants.
+const IN_A_ROW: u32 = 4;
+
 /// Blocks that are remembered: 32 MiB.
 const BLOCKS: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
@@ -42,6 +45,8 @@ struct Ahead {
     next: u64,
     /// The number of blocks.
     run: u64,
+    /// How often it was the next one.
+    row: u32,
 }
 
 impl AskedFile {
@@ -84,16 +89,21 @@ impl AskedFile {
     }
 
     /// Returns a block that is not remembered, with those behind it that are probably wanted next: twice as many each time that the one
-    /// behind the last is wanted.
+    /// behind the last is wanted, after the first few.
     fn wanted_with(&self, block: u64) -> Vec<u64> {
         let mut ahead = self.ahead.lock().unwrap_or_else(|e| e.into_inner());
-        let run = match block == ahead.next {
+        let row = match block == ahead.next {
+            true => ahead.row.saturating_add(1),
+            false => 0,
+        };
+        let run = match row >= IN_A_ROW {
             true => (ahead.run * 2).min(MOST_AHEAD),
             false => 1,
         };
         let end = block.saturating_add(run);
         let end = end.min(self.size.div_ceil(BLOCK)).max(block + 1);
-        *ahead = Ahead { next: end, run };
+        let next = end;
+        *ahead = Ahead { next, run, row };
         drop(ahead);
         let known = self.blocks();
         let absent = |next: &u64| *next == block || !known.contains(next);
