@@ -27,7 +27,7 @@ const MOST_TOGETHER: usize = 4096;
 const LARGEST: u64 = 8 << 20;
 
 /// The source of bytes: fetches ranges together, then has them.
-pub trait Pages {
+pub(super) trait Pages {
     /// The failure of fetching.
     type Error;
 
@@ -157,20 +157,10 @@ impl Kind {
     }
 }
 
-/// The outcome of a walk, for people.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Walked {
-    /// Levels: round trips.
-    pub levels: u32,
-    /// Structures that were looked at.
-    pub structures: usize,
-}
-
 /// Walks over the metadata of a file of `size` bytes. Ends early, without a word, at what it does not know.
-pub fn walk<P: Pages>(pages: &mut P, size: u64) -> Result<Walked, P::Error> {
-    let mut walked = Walked::default();
-    let Some((sizes, first)) = superblock(pages, size, &mut walked)? else {
-        return Ok(walked);
+pub(super) fn walk<P: Pages>(pages: &mut P, size: u64) -> Result<(), P::Error> {
+    let Some((sizes, first)) = superblock(pages, size)? else {
+        return Ok(());
     };
     let mut seen: HashSet<(u64, Kind)> = HashSet::new();
     let mut queue: VecDeque<(u64, Kind, u64)> = VecDeque::new();
@@ -200,8 +190,6 @@ pub fn walk<P: Pages>(pages: &mut P, size: u64) -> Result<Walked, P::Error> {
         };
         left = rest;
         pages.fetch(&ranges)?;
-        walked.levels += 1;
-        walked.structures += level.len();
         for ((addr, kind, len), range) in level.into_iter().zip(ranges) {
             if let Kind::Plain(_) = kind {
                 continue;
@@ -218,21 +206,19 @@ pub fn walk<P: Pages>(pages: &mut P, size: u64) -> Result<Walked, P::Error> {
             }
         }
     }
-    Ok(walked)
+    Ok(())
 }
 
 /// Looks for the superblock, and returns what it tells and what it refers to.
 fn superblock<P: Pages>(
     pages: &mut P,
     size: u64,
-    walked: &mut Walked,
 ) -> Result<Option<(Sizes, Vec<(u64, Kind)>)>, P::Error> {
     const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";
     let mut at = 0_u64;
     while at < size {
         let range = at..at.saturating_add(128).min(size);
         pages.fetch(std::slice::from_ref(&range))?;
-        walked.levels += 1;
         let bytes = pages.bytes(range)?;
         if bytes.starts_with(SIGNATURE) {
             return Ok(read_superblock(&bytes[8..], at));
