@@ -72,7 +72,7 @@ impl OpenOptions {
         self
     }
 
-    /// Opens the store at `path`; `STORE:/path` is a directory in one.
+    /// Opens the store at `path`, which may be a URL; `STORE:/path` is a directory in one.
     ///
     /// # Errors
     ///
@@ -89,7 +89,7 @@ impl OpenOptions {
             errno: e.raw_os_error().unwrap_or(libc::EIO),
             message: format!("{}: {e}", path.display()),
         };
-        let path = path.canonicalize().map_err(about)?;
+        let path = StorePlace::resolved(&path).map_err(about)?;
         let refused = |e: crate::error::Error| Error::Store {
             errno: e.errno(),
             message: e.message,
@@ -97,6 +97,7 @@ impl OpenOptions {
         let formats = formats::registry();
         let checkouts =
             Checkouts::below(&path, self.checkouts.as_deref(), &formats).map_err(refused)?;
+        let checkouts = checkouts.asking(&self.fs.remote);
         let reach = Reach::of(&path, self.fs.external).with(checkouts.dir());
         let h5 = H5::workers(reach);
         let fs =

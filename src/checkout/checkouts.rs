@@ -13,7 +13,7 @@ use std::time::SystemTime;
 
 use super::commits::{self, LayerCommit};
 use super::format::Registry;
-use super::index::{self, IndexChanges, LayerBase};
+use super::index::{self, BaseFile, IndexChanges, LayerBase};
 use super::layer::{Layer, nanoseconds};
 use super::layer_lock::{self, LayerLock};
 use super::left_behind::LeftBehind;
@@ -22,13 +22,16 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::Creator;
 use crate::io::dir::Dir;
 use crate::io::log_file;
+use crate::io::remote::Address;
 use crate::io::rights::Rights;
 use crate::io::storage::{Disk, Storage};
+use crate::options::RemoteSettings;
 
 pub use crate::checkout::layer_files::LayerFiles;
 pub(super) use crate::checkout::layer_files::layers;
-use crate::checkout::names::is_name;
-pub use crate::checkout::names::{base_files, check_name, checkout_of, is_checkouts, name_of};
+pub(super) use crate::checkout::names::base_files;
+use crate::checkout::names::{base_object, is_name};
+pub use crate::checkout::names::{check_name, checkout_of, is_checkouts, name_of};
 
 /// Name of the log of a checkout's mounts, in its directory.
 pub const LOG: &str = "log.jsonl";
@@ -73,6 +76,7 @@ pub struct Checkouts {
     store: PathBuf,
     place: CheckoutsPlace,
     rights: Rights,
+    remote: Arc<RemoteSettings>,
 }
 
 impl Checkouts {
@@ -99,6 +103,26 @@ impl Checkouts {
             store: store.to_owned(),
             place,
             rights: Rights::of(store),
+            remote: Arc::default(),
+        }
+    }
+
+    /// Has a store that lies elsewhere asked for in this way.
+    pub fn asking(self, remote: &Arc<RemoteSettings>) -> Self {
+        let remote = remote.clone();
+        Self { remote, ..self }
+    }
+
+    /// Returns how a store that lies elsewhere is asked for.
+    pub fn remote(&self) -> &Arc<RemoteSettings> {
+        &self.remote
+    }
+
+    /// Returns the files of the store as they are now; `None` if they are too many or cannot be looked at.
+    pub fn base_files(&self) -> Option<Vec<BaseFile>> {
+        match Address::parse(&self.store) {
+            Some(address) => base_object(&address.ok()?, &self.remote),
+            None => base_files(&self.store),
         }
     }
 
@@ -171,7 +195,7 @@ impl Checkouts {
             commits: commits.len() as u64,
             on: commits.last().map(|last| last.id.clone()),
             time: nanoseconds(SystemTime::now()),
-            base: base_files(&self.store),
+            base: self.base_files(),
         })?;
         Ok(OpenCheckout { layer, below })
     }

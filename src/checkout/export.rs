@@ -25,7 +25,9 @@ use crate::hdf5::edit::{EditStep, Editor, FileForm, Holders, ObjectPath, SourceF
 use crate::io::dir::Dir;
 use crate::io::file::StoreFile;
 use crate::io::file::members::path_of;
+use crate::io::remote::{copy, open_file};
 use crate::io::rights::Rights;
+use crate::options::RemoteSettings;
 use crate::tree::name::{self, unescape};
 
 /// Changes that the worker is asked for at a time.
@@ -91,8 +93,9 @@ impl DividedChanges {
 
 /// An export: a file of a store with layers on top, as a new file.
 pub struct Export<'a> {
-    /// The file of the store.
+    /// The file of the store, or its address, and how that is asked for.
     pub base: &'a Path,
+    pub remote: &'a Arc<RemoteSettings>,
     /// The new file is made in steps; `None`: it begins as a copy of the old one.
     pub rearranged: Option<Rearranged<'a>>,
     /// Lowest first.
@@ -158,7 +161,7 @@ impl Export<'_> {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        let base = StoreFile::open(self.base)?;
+        let base = open_file(self.base, self.remote)?;
         let changes = joined(self.layers);
         let sizes = changes.values().map(|change| match change {
             ExportedChange::Stored(dir, stored) => {
@@ -172,6 +175,10 @@ impl Export<'_> {
         let dir = Workplace::new_in(parent).map_err(|e| Error::from(e).about(parent.display()))?;
         let part = dir.path().join("part.h5");
         match (&self.rearranged, base.layout()) {
+            (None, None) if base.far().is_some() => {
+                let mut new = File::create_new(&part).map_err(about)?;
+                copy(&base, &mut new, &|bytes| progress.advance(bytes))?;
+            }
             (None, None) => self.copy_base(&base, &part, progress).map_err(about)?,
             _ => drop(File::create_new(&part).map_err(about)?),
         }
@@ -236,7 +243,11 @@ impl Export<'_> {
             false => Relaid::unchanged(&part),
         };
         let done = File::open(&part).and_then(|file| {
-            Rights::copy_of(self.base)?.settle(&file)?;
+            let rights = match base.far() {
+                Some(_) => Rights::of_new(),
+                None => Rights::copy_of(self.base)?,
+            };
+            rights.settle(&file)?;
             file.sync_all()
         });
         done.and_then(|()| dir.name(&part, self.out))

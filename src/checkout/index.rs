@@ -131,6 +131,9 @@ pub struct BaseFile {
     pub size: u64,
     /// In nanoseconds since 1970.
     pub modified: i64,
+    /// The version of a file that lies elsewhere, as its server names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
 }
 
 /// The state of a store that the changes that follow in the index were made on.

@@ -1,12 +1,15 @@
 //! Names of checkouts and of their directories, and the files that a store consists of.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::checkout::commits;
 use crate::checkout::index::BaseFile;
 use crate::checkout::place::SUFFIX;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::file::Identity;
+use crate::io::remote::{Address, RemoteObject};
+use crate::options::RemoteSettings;
 
 /// Longest name of a checkout.
 pub(crate) const LONGEST_NAME: usize = 200;
@@ -64,6 +67,18 @@ pub fn is_checkouts(dir: &Path) -> bool {
         && dir.join(commits::LOCK).is_file()
 }
 
+/// The object at an address as it is now; `None` if it cannot be looked at.
+pub fn base_object(address: &Address, settings: &Arc<RemoteSettings>) -> Option<Vec<BaseFile>> {
+    let version = RemoteObject::newest(address, settings).ok()?;
+    let identity = Identity::elsewhere(0, version.size, version.modified);
+    Some(vec![BaseFile {
+        path: String::new(),
+        size: version.size,
+        modified: identity.modified(),
+        version: version.etag,
+    }])
+}
+
 /// The files of the store at `path`; `None` if they are too many or cannot be looked at.
 pub fn base_files(path: &Path) -> Option<Vec<BaseFile>> {
     fn walk(top: &Path, path: &Path, to: &mut Vec<BaseFile>) -> Option<()> {
@@ -86,6 +101,7 @@ pub fn base_files(path: &Path) -> Option<Vec<BaseFile>> {
                 path: path.strip_prefix(top).ok()?.to_str()?.to_owned(),
                 size: identity.size,
                 modified: identity.modified(),
+                version: None,
             });
         }
         (to.len() <= MOST_BASE_FILES).then_some(())

@@ -20,6 +20,7 @@ use super::format::Registry;
 use super::index::IndexChanges;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::dir::Dir;
+use crate::io::remote::Address;
 use crate::io::rights::Rights;
 use crate::io::storage::Storage;
 
@@ -98,11 +99,7 @@ impl CheckoutsPlace {
                         abandoned: Vec::new(),
                     });
                 }
-                Some(other)
-                    if Path::new(OsStr::from_bytes(&other))
-                        .symlink_metadata()
-                        .is_err() =>
-                {
+                Some(other) if is_gone(Path::new(OsStr::from_bytes(&other))) => {
                     abandoned.push(path);
                 }
                 _ => {}
@@ -121,6 +118,10 @@ impl CheckoutsPlace {
 
     /// `dir` itself, if checkouts of the store lie there.
     fn old(store: &Path, dir: &Path, rights: &Rights) -> Result<Option<Self>> {
+        // Such directories are older than stores that lie elsewhere.
+        if Address::parse(store).is_some() {
+            return Ok(None);
+        }
         let is_there = |name: &str| dir.join(name).symlink_metadata().is_ok();
         if !is_there(commits::LOCK) && !is_there(commits::NAME) {
             return Ok(None);
@@ -233,6 +234,11 @@ impl CheckoutsPlace {
         sync_parent(&self.dir).map_err(about)?;
         self.open(rights)
     }
+}
+
+/// Returns true if there is no store at a path any more. Of what lies elsewhere that cannot be said.
+fn is_gone(store: &Path) -> bool {
+    Address::parse(store).is_none() && store.symlink_metadata().is_err()
 }
 
 fn sync_parent(dir: &Path) -> std::io::Result<()> {

@@ -9,7 +9,7 @@ mod states;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::checkouts::{Checkouts, LayerFiles, base_files, layers};
+use super::checkouts::{Checkouts, LayerFiles, layers};
 use super::commit::{CommitRefusal, Fitting, RuleCheck, axes, check_files};
 use super::commits::{self, Commits, LayerCommit};
 use super::conflict::{Conflict, conflicts};
@@ -142,7 +142,7 @@ impl Checkouts {
             commits: commits.len() as u64,
             on: commits.last().map(|last| last.id.clone()),
             time,
-            base: base_files(self.store()),
+            base: self.base_files(),
         });
         let mut layers = layers(top, commits)?;
         let (below, later) = layers.split_at(number - 1);

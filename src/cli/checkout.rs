@@ -28,11 +28,12 @@ use layers::CheckoutArgs;
 /// Writes a store as new files of the same kind: with the checkout of this name on top, or with what is committed.
 pub(super) fn copy(
     store: (&Path, Option<&Path>),
+    options: &[String],
     checkout: Option<&str>,
     out: &Path,
     leave_out: bool,
 ) -> Result<Exported, CliError> {
-    let which = CheckoutArgs::of(store.0, store.1);
+    let which = CheckoutArgs::of(store.0, store.1, options);
     let wish = ExportWish {
         layout: Layout::default(),
         parts: None,

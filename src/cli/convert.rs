@@ -120,12 +120,18 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         ));
     }
     let source = open(&args.source)?;
-    let path = args.source.given();
+    let path = &*args.source.given();
     if let Some((checkout, dir)) = args.source.checkout()
         && is_one_file(&source, &*to, path)
     {
         drop(source);
-        let copied = checkout::copy((path, dir), checkout, &args.new, args.leave_out)?;
+        let copied = checkout::copy(
+            (path, dir),
+            args.source.options(),
+            checkout,
+            &args.new,
+            args.leave_out,
+        )?;
         return tell_copied(args, to.name(), &copied);
     }
     if lies_in(&args.new, path) {
@@ -284,7 +290,7 @@ fn destination(args: &Args) -> Result<Arc<dyn Format>, CliError> {
 
 /// Opens a store, or a directory of arrays.
 fn open(source: &StoreArgs) -> Result<Source, CliError> {
-    let path = source.given();
+    let path = &*source.given();
     let registry = formats::registry();
     let is_store = registry.iter().any(|format| format.is_store(path));
     if path.is_dir() && !is_store && npy::holds_arrays(path) {

@@ -94,7 +94,8 @@ fn mount_of(path: &Path) -> Option<PathBuf> {
 fn of_checkout(args: &Args, name: &str) -> Result<Vec<LogEntry>, CliError> {
     let refused = |e: crate::error::Error| CliError::store(e.message);
     let StorePlace { store, .. } = StorePlace::of(&args.place);
-    let store = store.canonicalize().map_err(|e| {
+    place::check_place(&store, args.checkouts.as_deref()).map_err(refused)?;
+    let store = StorePlace::resolved(&store).map_err(|e| {
         let hint = place::hint(&store);
         CliError::store(format!("{}: {e}{hint}", store.display()))
     })?;

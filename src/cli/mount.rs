@@ -102,7 +102,9 @@ pub fn run(mut args: Args) -> Result<(), CliError> {
     if !args.foreground {
         return background::start(&args);
     }
-    background::take_secrets();
+    if args.announce {
+        background::take_secrets();
+    }
     args.store = store;
     // Before anything else is opened.
     let inherited = inherited::number(&args.mount_point)
@@ -159,6 +161,7 @@ fn serve(args: &Args, options: MountOptions, inherited: Option<Inherited>) -> Re
         false => place::checkouts(&store, args.checkouts.as_deref()),
     };
     let checkouts = checkouts.map_err(|e| CliError::store(e.message))?;
+    let checkouts = checkouts.asking(&options.fs.remote);
     let Some(name) = args.checkout.as_deref().filter(|_| writable) else {
         return serve_store(args, options, &store, &checkouts, writable, inherited);
     };
@@ -299,7 +302,9 @@ fn open(
     let refused = |refusal: OpenError| {
         let hint = place::hint(store);
         let begin = match args.checkout {
-            Some(_) if hint.is_empty() && !store.exists() => "; npyfs new makes an empty store",
+            Some(_) if hint.is_empty() && !store.exists() && Address::parse(store).is_none() => {
+                "; npyfs new makes an empty store"
+            }
             _ => "",
         };
         CliError::store(format!("{refusal}{hint}{begin}"))

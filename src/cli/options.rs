@@ -152,7 +152,8 @@ pub fn without_unknown(list: &str) -> (String, Vec<String>) {
 pub fn store_help() -> String {
     let formats = formats::registry().names();
     format!(
-        "A file or directory that is a store ({formats}), or a directory with such; STORE:/PATH is a directory in it"
+        "A file or directory that is a store ({formats}), or a directory with such, or the URL of one (https://, s3://, gs://, az://); \
+         STORE:/PATH is a directory in it"
     )
 }
 

@@ -7,6 +7,7 @@ use crate::checkout::left_behind::orphaned_at;
 use crate::cli::say;
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats;
+use crate::io::remote::Address;
 
 /// Returns the checkouts of a store, below `dir` or beside it. Says so if the store has left them behind.
 pub(super) fn checkouts(store: &Path, dir: Option<&Path>) -> Result<Checkouts> {
@@ -20,6 +21,7 @@ pub(super) fn checkouts(store: &Path, dir: Option<&Path>) -> Result<Checkouts> {
 /// Returns the checkouts of a store that is going to be written: an error if it has left them behind, as new ones would take the
 /// place that they need.
 pub(super) fn checkouts_to_write(store: &Path, dir: Option<&Path>) -> Result<Checkouts> {
+    check_place(store, dir)?;
     let checkouts = find(store, dir)?;
     match checkouts.left_behind() {
         None => Ok(checkouts),
@@ -27,7 +29,23 @@ pub(super) fn checkouts_to_write(store: &Path, dir: Option<&Path>) -> Result<Che
     }
 }
 
+/// Refuses to look for checkouts of a store that lies elsewhere where none can be: beside it.
+pub(super) fn check_place(store: &Path, dir: Option<&Path>) -> Result<()> {
+    if dir.is_some() || Address::parse(store).is_none() {
+        return Ok(());
+    }
+    let message = format!(
+        "{}: what is written over a store that lies elsewhere is kept on this machine: --checkouts DIR says where",
+        store.display()
+    );
+    Err(Error::new(ErrorKind::Os(libc::EROFS), message))
+}
+
 fn find(store: &Path, dir: Option<&Path>) -> Result<Checkouts> {
+    if let Some(Ok(address)) = dir.and_then(Address::parse) {
+        let message = format!("{address}: checkouts are in a directory of this machine");
+        return Err(Error::new(ErrorKind::Os(libc::EINVAL), message));
+    }
     let dir = dir.map(std::path::absolute).transpose()?;
     Checkouts::below(store, dir.as_deref(), &formats::registry())
 }

@@ -9,6 +9,7 @@ use crate::formats;
 use crate::formats::place::StorePlace;
 use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
+use crate::io::remote::Address;
 use crate::mount::fs::Fs;
 use crate::options::External;
 use crate::tree::Node;
@@ -19,7 +20,7 @@ use crate::tree::suggestion;
 /// The store and the view options of a subcommand that reads without mounting.
 #[derive(clap::Args, Debug)]
 pub struct StoreArgs {
-    /// View options as for `npyfs mount`: sep, external, text_limit, cache_size, kind, locales
+    /// Options as for `npyfs mount`: sep, external, text_limit, cache_size, kind, locales; endpoint, profile, header and so on
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
 
@@ -49,9 +50,14 @@ impl StoreArgs {
         is_whole.then_some((self.checkout.as_deref(), self.checkouts.as_deref()))
     }
 
-    /// Returns the store as it was given.
-    pub fn given(&self) -> &Path {
-        &self.store
+    /// Returns the store as it was given, without what may be secret.
+    pub fn given(&self) -> PathBuf {
+        Address::local(&self.store).unwrap_or_else(|| Address::hide_secret(&self.store))
+    }
+
+    /// Returns the options as they were given.
+    pub fn options(&self) -> &[String] {
+        &self.options
     }
 
     /// Opens the store with everything that is committed, or as the arguments say.
@@ -64,7 +70,8 @@ impl StoreArgs {
         let store = self.path()?;
         let formats = formats::registry();
         let checkouts = place::checkouts(&store, self.checkouts.as_deref())
-            .map_err(|e| CliError::store(e.message))?;
+            .map_err(|e| CliError::store(e.message))?
+            .asking(&options.fs.remote);
         let reach = Reach::of(&store, options.fs.external).with(checkouts.dir());
         let h5 = H5::workers(reach);
         let opened = match (&self.checkout, &self.at) {

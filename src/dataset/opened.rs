@@ -16,7 +16,7 @@ use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::{GroupPath, ObjectTimes, Request};
 use crate::io::file::{Ownership, StoreFile, missing_end, time};
-use crate::io::remote::{Address, RemoteObject, store_file};
+use crate::io::remote::open_file;
 
 /// Datasets read chunk by chunk whose access pattern is remembered.
 const MOST_PATTERNS: NonZeroUsize = match NonZeroUsize::new(64) {
@@ -52,12 +52,7 @@ impl OpenStore {
 
     /// Opens a part of a set: a file, or the object at an address. Never for a name that a store's content gives.
     pub fn open_part(context: &Arc<Context>, path: &Path) -> Result<Arc<Self>> {
-        let Some(address) = Address::parse(path) else {
-            return Self::open(context, path);
-        };
-        let address = address.map_err(|why| Error::new(ErrorKind::Os(libc::EINVAL), why))?;
-        let object = RemoteObject::open(&address, &context.options.remote)?;
-        Self::from_file(context, store_file(&object))
+        Self::from_file(context, open_file(path, &context.options.remote)?)
     }
 
     /// Takes an HDF5 file that is open already.

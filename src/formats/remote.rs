@@ -76,6 +76,8 @@ struct Object {
     formats: Registry,
     /// The version that was opened last.
     newest: Mutex<Option<Arc<RemoteObject>>>,
+    /// What was said of a server that did not answer.
+    lost: Mutex<Option<String>>,
 }
 
 impl Object {
@@ -91,6 +93,19 @@ impl Object {
             context: context.clone(),
             formats: formats.clone(),
             newest: Mutex::default(),
+            lost: Mutex::default(),
+        }
+    }
+
+    /// Says that the server is gone, or there again.
+    fn tell(&self, lost: Option<String>) {
+        let mut told = self.lost.lock().unwrap_or_else(|e| e.into_inner());
+        if told.is_some() != lost.is_some() {
+            let own = format!("{}: ", self.address);
+            let now = lost.as_deref().unwrap_or("the server answers again");
+            let now = now.trim_start_matches(&own);
+            self.context.journal.add(&format!("{own}{now}"));
+            *told = lost;
         }
     }
 
@@ -98,9 +113,16 @@ impl Object {
     fn file(&self) -> Result<StoreFile> {
         let mut newest = self.newest.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(object) = newest.as_ref().filter(|object| object.is_current()) {
+            self.tell(object.lost());
             return Ok(store_file(object));
         }
-        let object = RemoteObject::open(&self.address, &self.context.options.remote)?;
+        let object = RemoteObject::open(&self.address, &self.context.options.remote);
+        let object = object.inspect_err(|e| self.tell(Some(e.message.clone())))?;
+        self.tell(None);
+        if newest.is_some() {
+            let line = format!("{}: another version is there now", self.address);
+            self.context.journal.add(&line);
+        }
         for note in object.notes() {
             self.context
                 .journal
@@ -116,7 +138,12 @@ impl Versions for Object {
         match has_hdf5_signature(&file) {
             Ok(true) => {}
             Err(e) if e.kind() != std::io::ErrorKind::UnexpectedEof => {
-                return Err(Error::from(e).about(&self.address));
+                let error = Error::from(e);
+                // That of a request has the address already.
+                return Err(match error.message.starts_with(&self.address.to_string()) {
+                    true => error,
+                    false => error.about(&self.address),
+                });
             }
             // Also one that ends before its signature.
             _ => return Err(Error::damaged("not an HDF5 file").about(&self.address)),

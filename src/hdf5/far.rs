@@ -9,7 +9,7 @@ use lru::LruCache;
 
 use super::walk;
 use super::wire::Wire;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::io::file::far::Far;
 
 /// Bytes that are asked for at a time; metadata lies near other metadata.
@@ -195,6 +195,13 @@ impl walk::Pages for Metadata<'_> {
 }
 
 /// Has the metadata of a file fetched, in few round trips. What is wrong with them, libhdf5 meets itself.
-pub(super) fn warm(far: &Arc<dyn Far>, size: u64) {
-    let _ = walk::walk(&mut Metadata(far), size);
+///
+/// # Errors
+///
+/// They cannot be fetched: libhdf5 would wait for them once more.
+pub(super) fn warm(far: &Arc<dyn Far>, size: u64) -> Result<(), Error> {
+    match walk::walk(&mut Metadata(far), size) {
+        Err(e) if e.kind != ErrorKind::Damaged => Err(e),
+        _ => Ok(()),
+    }
 }

@@ -20,7 +20,7 @@ use super::types::{self, ElementType, TypeError};
 use super::{
     Answer, H5Error, Request, chunks, describe, far, record, references, scan, text, times,
 };
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 use crate::io::file::handle::{allowance, is_short};
 use crate::io::file::members::Layout;
 use crate::io::file::{Identity, StoreFile};
@@ -95,6 +95,14 @@ impl From<TypeError> for H5Error {
     }
 }
 
+/// Returns the error of bytes that did not arrive.
+fn not_fetched(failure: Error) -> H5Error {
+    match failure.kind {
+        ErrorKind::Stale => H5Error::Stale,
+        _ => H5Error::Machine(failure.errno(), failure.message),
+    }
+}
+
 impl Service {
     /// Makes a service with no file open. Without `decode`, requests for single chunks are refused.
     pub fn new(decode: Option<ChunkDecoder>) -> Self {
@@ -117,7 +125,7 @@ impl Service {
             return Err(H5Error::Stale);
         }
         if let (Request::Root, Some(far)) = (request, file.far()) {
-            far::warm(far, file.identity.size);
+            far::warm(far, file.identity.size).map_err(not_fetched)?;
         }
         let mut answer = ffi::locked(|| {
             ffi::take_failure();
@@ -126,10 +134,7 @@ impl Service {
         // What could not be fetched is no damage, and what libhdf5 left out for it is no answer.
         if let Some(failure) = ffi::take_failure() {
             self.forget(&file.identity);
-            answer = Err(match failure.kind {
-                ErrorKind::Stale => H5Error::Stale,
-                _ => H5Error::Machine(failure.errno(), failure.message),
-            });
+            answer = Err(not_fetched(failure));
         }
         if !file.is_unchanged() {
             self.forget(&file.identity);

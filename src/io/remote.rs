@@ -7,11 +7,14 @@
 mod address;
 mod blocks;
 mod cache_dir;
+mod copy;
 mod disk;
 mod error;
 mod flight;
+mod freshness;
 mod listing;
 mod object;
+mod open_objects;
 mod origin;
 mod pack;
 mod runtime;
@@ -19,7 +22,9 @@ mod store_file;
 
 pub use address::{Address, Scheme};
 pub use cache_dir::{CacheDir, KeptVersion, cache_path};
+pub use copy::copy;
 pub use listing::{Entries, Listing};
 pub use object::RemoteObject;
+pub use open_objects::describe_open;
 pub use pack::PACK_SUFFIX;
-pub use store_file::store_file;
+pub use store_file::{open_file, store_file};

@@ -12,6 +12,7 @@ use crate::dataset::context::Context;
 use crate::error::Result;
 use crate::io::content::{Content, InMemory};
 use crate::io::file::Ownership;
+use crate::io::remote::describe_open;
 use crate::tree::name::visible_with;
 use crate::tree::{Directory, Listing, Node, VirtualFile};
 
@@ -136,6 +137,7 @@ fn status(context: &Context, store: &str, checkout: Json) -> Json {
         },
         "same_processor": context.serving.get().map_or(Json::Null, |report| report()),
         "stores_opened": context.stores_opened.load(std::sync::atomic::Ordering::Relaxed),
+        "remote": describe_open(),
         "worker_restarts": context.h5.restarts(),
         "worker_sandbox": context.h5.sandbox(),
         "errors": context.journal.total(),

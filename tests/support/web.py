@@ -13,9 +13,10 @@ class Site:
 
     `site.asked` is a list of (method, name, range) of all requests, `site.seen` of their headers. `site.fault`, if it is set, is
     called with the handler before each answer; it returns true if it answered itself. `handler.cut` is the number of bytes after which
-    it breaks off."""
+    it breaks off. `tags` may be "weak"; `tls` is an `ssl.SSLContext`."""
 
-    def __init__(self, directory, *, ranges=True, tags=True, latency=0):
+    def __init__(self, directory, *, ranges=True, tags=True, latency=0, tls=None):
+        self.scheme = "https" if tls else "http"
         self.directory, self.ranges, self.tags, self.latency = Path(directory), ranges, tags, latency
         self.asked, self.seen, self.fault, self.bytes = [], [], None, 0
         # Requests that are being answered, and the bytes that these ask for: now, and the most at a time.
@@ -23,12 +24,19 @@ class Site:
         self.lock = threading.Lock()
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.server.daemon_threads = True
+        # Connections that break off are what is tried here.
+        self.server.handle_error = lambda *_: None
+        if tls:
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True, do_handshake_on_connect=False)
 
     def _handler(self):
         site = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            server_site = site
+            # Head and body are sent apart.
+            disable_nagle_algorithm = True
 
             def log_message(self, *_):
                 pass
@@ -68,8 +76,9 @@ class Site:
                     return self.refuse(404)
                 with open(path, "rb") as file:
                     status = os.fstat(file.fileno())
-                    tag = f'"{status.st_size:x}-{status.st_mtime_ns:x}-{status.st_ino:x}"'
-                    if site.tags and self.headers.get("If-Match", tag) != tag:
+                    tag, modified = site.version(file.fileno())
+                    # As servers do: a weak tag matches nothing.
+                    if site.tags and (site.tags == "weak" or self.headers.get("If-Match", tag) != tag) and "If-Match" in self.headers:
                         return self.refuse(412)
                     first, last = 0, status.st_size - 1
                     wanted = self.headers.get("Range") if site.ranges else None
@@ -83,7 +92,7 @@ class Site:
                         self.send_header("Content-Range", f"bytes {first}-{last}/{status.st_size}")
                     if site.tags:
                         self.send_header("ETag", tag)
-                    self.send_header("Last-Modified", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(status.st_mtime)))
+                    self.send_header("Last-Modified", modified)
                     self.send_header("Content-Length", str(last - first + 1))
                     self.end_headers()
                     if body:
@@ -106,8 +115,15 @@ class Site:
             self.most_at_once = max(self.most_at_once, self.at_once)
             self.most_under_way = max(self.most_under_way, self.under_way)
 
+    def version(self, of):
+        """The tag and the time of a file, or of the document that a handler is asked for."""
+        status = os.stat(of if isinstance(of, int) else self.directory / of.path.split("?")[0].lstrip("/"))
+        tag = f'"{status.st_size:x}-{status.st_mtime_ns:x}-{status.st_ino:x}"'
+        return ("W/" + tag if self.tags == "weak" else tag,
+                time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(status.st_mtime)))
+
     def url(self, name, query=""):
-        return f"http://127.0.0.1:{self.server.server_port}/{name}{query}"
+        return f"{self.scheme}://127.0.0.1:{self.server.server_port}/{name}{query}"
 
     def __enter__(self):
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)

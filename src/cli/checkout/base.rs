@@ -39,7 +39,10 @@ impl BaseStore {
 
     /// Opens the store of these checkouts.
     pub(super) fn try_open(checkouts: &Checkouts) -> Result<Self> {
-        let options = FsOptions::default();
+        let options = FsOptions {
+            remote: checkouts.remote().clone(),
+            ..FsOptions::default()
+        };
         let reach = Reach::of(checkouts.store(), options.external).with(checkouts.dir());
         let h5 = H5::workers(reach);
         let context = Arc::new(Context::new(h5, options));

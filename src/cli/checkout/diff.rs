@@ -6,7 +6,7 @@ use std::path::{Component, Path};
 use super::base::{BaseStore, describe, forms};
 use super::changes::{ChangeKind, Changes};
 use super::layers::{CheckoutArgs, Selected, line_of, print_misfits, refused};
-use crate::checkout::checkouts::{LayerFiles, Summary, base_files};
+use crate::checkout::checkouts::{LayerFiles, Summary};
 use crate::checkout::fit::Misfit;
 use crate::checkout::index::{BaseFile, LayerBase};
 use crate::cli::output::OutputFormat;
@@ -159,7 +159,7 @@ fn list(
     });
     changes.incomplete = waiting;
     if let Some(begun) = &summary.changes.begun {
-        changes.changed_below = changed_base(begun, base_files(checkouts.store()));
+        changes.changed_below = changed_base(begun, checkouts.base_files());
     }
     Ok((changes, misfits, unread))
 }

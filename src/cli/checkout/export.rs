@@ -70,7 +70,7 @@ pub(super) fn write(
     wish: &ExportWish,
 ) -> Result<Exported, CliError> {
     let leave_out = wish.leave_out;
-    let found = which.find(name)?;
+    let found = which.find_if_any(name)?;
     let mut layers = found.checkouts.committed().map_err(refused)?;
     let (own, incomplete) = own(&found)?;
     layers.extend(own);
@@ -124,6 +124,7 @@ pub(super) fn write(
             let new = place.of(&file.name);
             let done = Export {
                 base: &file.path,
+                remote: found.checkouts.remote(),
                 layers: &store.layers,
                 out: &new,
                 without: &file.without,

@@ -17,12 +17,14 @@ use crate::checkout::result;
 use crate::checkout::target::describe_incomplete;
 use crate::cli::output;
 use crate::cli::progress::Progress;
-use crate::cli::{CliError, place, say};
+use crate::cli::{CliError, options, place, say};
 use crate::error::{Error, ErrorKind};
 use crate::formats;
 use crate::formats::place::StorePlace;
+use crate::io::remote::Address;
 use crate::io::storage::Disk;
 use crate::mount::fuse::table;
+use crate::options::RemoteSettings;
 use crate::printable;
 
 /// The most conflicts that are printed.
@@ -34,11 +36,15 @@ pub(super) const SHORT_ID: usize = 12;
 /// The arguments that name a store and its checkouts.
 #[derive(clap::Args, Debug)]
 pub(super) struct CheckoutArgs {
+    /// Options of a store that lies elsewhere, as for `npyfs mount`: endpoint, region, profile, header and so on
+    #[arg(short, value_name = "OPTIONS")]
+    options: Vec<String>,
+
     /// Directory of the checkouts; by default STORE.checkouts
     #[arg(long, value_name = "DIR")]
     checkouts: Option<PathBuf>,
 
-    /// An HDF5 file or a directory with such, or the mount point of a checkout
+    /// An HDF5 file, its URL, or a directory with such, or the mount point of a checkout
     pub(super) store: PathBuf,
 }
 
@@ -54,8 +60,9 @@ pub(super) struct Selected {
 
 impl CheckoutArgs {
     /// Names a store, and the directory of its checkouts if that is not beside it.
-    pub(super) fn of(store: &Path, checkouts: Option<&Path>) -> Self {
+    pub(super) fn of(store: &Path, checkouts: Option<&Path>, options: &[String]) -> Self {
         Self {
+            options: options.to_vec(),
             checkouts: checkouts.map(Path::to_owned),
             store: store.to_owned(),
         }
@@ -63,6 +70,13 @@ impl CheckoutArgs {
 
     /// Finds the checkouts of the store. If it is given by a mount point, the name is that of the mounted checkout.
     pub(super) fn find(&self, name: Option<&str>) -> Result<Selected, CliError> {
+        let store = StorePlace::of(&self.store).store;
+        place::check_place(&store, self.checkouts.as_deref()).map_err(refused)?;
+        self.find_if_any(name)
+    }
+
+    /// Finds the checkouts of the store for a command that makes sense without any.
+    pub(super) fn find_if_any(&self, name: Option<&str>) -> Result<Selected, CliError> {
         let place = StorePlace::of(&self.store);
         if place.inside.is_some() {
             return Err(CliError::usage(format!(
@@ -71,17 +85,27 @@ impl CheckoutArgs {
                 place.store.display()
             )));
         }
-        let shown = self.store.display();
+        if Address::parse(&place.store).is_some() {
+            if name.is_some() {
+                place::check_place(&place.store, self.checkouts.as_deref()).map_err(refused)?;
+            }
+            return Ok(Selected {
+                checkouts: self.checkouts_of(&place.store)?,
+                name: name.map(str::to_owned),
+                waiting: None,
+            });
+        }
+        let given = &place.store;
+        let shown = given.display();
         let fail = |e: &dyn std::fmt::Display| CliError::store(format!("{shown}: {e}"));
-        let path = table::resolve(&self.store).map_err(|e| fail(&e))?;
+        let path = table::resolve(given).map_err(|e| fail(&e))?;
         let mounted = table::at(&path).map_err(|e| fail(&e))?;
         if mounted.is_some_and(|mounted| mounted.is_ours()) {
             return self.mounted(&path, name);
         }
-        let store = self
-            .store
+        let store = given
             .canonicalize()
-            .map_err(|e| fail(&format!("{e}{}", place::hint(&self.store))))?;
+            .map_err(|e| fail(&format!("{e}{}", place::hint(given))))?;
         Ok(Selected {
             checkouts: self.checkouts_of(&store)?,
             name: name.map(str::to_owned),
@@ -92,13 +116,25 @@ impl CheckoutArgs {
     /// Returns the arguments for the whole store, and the path of the directory in it that was named.
     pub(super) fn whole(&self) -> (Self, Option<PathBuf>) {
         let StorePlace { store, inside } = StorePlace::of(&self.store);
-        let checkouts = self.checkouts.clone();
-        (Self { checkouts, store }, inside)
+        let (options, checkouts) = (self.options.clone(), self.checkouts.clone());
+        let whole = Self {
+            options,
+            checkouts,
+            store,
+        };
+        (whole, inside)
     }
 
     /// Returns the checkouts of a store.
     fn checkouts_of(&self, store: &Path) -> Result<Checkouts, CliError> {
-        place::checkouts(store, self.checkouts.as_deref()).map_err(refused)
+        let checkouts = place::checkouts(store, self.checkouts.as_deref()).map_err(refused)?;
+        Ok(checkouts.asking(&self.remote()?))
+    }
+
+    /// Returns how a store that lies elsewhere is asked for.
+    fn remote(&self) -> Result<Arc<RemoteSettings>, CliError> {
+        let options = options::parse(self.options.iter().map(String::as_str));
+        Ok(options.map_err(CliError::usage)?.fs.remote)
     }
 
     /// Finds the checkouts of the store that is mounted at `path`, from the mount's status.
@@ -114,7 +150,7 @@ impl CheckoutArgs {
         Ok(Selected {
             checkouts: match layer.and_then(Path::parent) {
                 Some(dir) if self.checkouts.is_none() => {
-                    Checkouts::of(store, Some(dir), &formats::registry())
+                    Checkouts::of(store, Some(dir), &formats::registry()).asking(&self.remote()?)
                 }
                 _ => self.checkouts_of(store)?,
             },

@@ -22,6 +22,7 @@ use crate::dataset::opened::OpenStore;
 use crate::formats;
 use crate::hdf5::edit::{EditStep, ObjectPath};
 use crate::hdf5::program::program;
+use crate::io::remote::Address;
 use crate::io::storage::{Disk, Storage};
 use crate::mount::fuse::table;
 use crate::printable;
@@ -42,7 +43,7 @@ pub(super) fn publish(
     leave_out: bool,
     format: OutputFormat,
 ) -> Result<(), CliError> {
-    let found = which.find(name)?;
+    let found = which.find_if_any(name)?;
     let name = found.name.as_deref();
     let checkouts = &found.checkouts;
     let base = BaseStore::open(checkouts)?;
@@ -122,6 +123,12 @@ fn files_of(base: &BaseStore, store: &Path) -> Result<Vec<PathBuf>, CliError> {
     let root = &base.base;
     let shown = store.display();
     let no = |why: &str| CliError::object(format!("{shown}: cannot be published: {why}"));
+    if Address::parse(store).is_some() {
+        return Err(no(
+            "it lies elsewhere, and links in HDF5 files lead to files of this machine; npyfs checkout export writes \
+             a whole store",
+        ));
+    }
     if !root.is_store() {
         return Err(no("it is a directory; publish the stores in it one by one"));
     }

@@ -6,7 +6,7 @@ use super::base::{BaseStore, describe, forms};
 use super::changes::{ChangeKind, Changes};
 use super::diff::changed_base;
 use super::layers::{CheckoutArgs, MOST_SHOWN, Selected, print, refused};
-use crate::checkout::checkouts::{LayerFiles, base_files};
+use crate::checkout::checkouts::LayerFiles;
 use crate::checkout::commit::CommitRefusal;
 use crate::checkout::conflict::Conflict;
 use crate::checkout::fit::Misfit;
@@ -58,7 +58,7 @@ fn tell_changed(found: &Selected, base: Option<&LayerBase>) {
     let Some(before) = base else {
         return;
     };
-    let changed = changed_base(before, base_files(found.checkouts.store()));
+    let changed = changed_base(before, found.checkouts.base_files());
     for what in changed.iter().take(MOST_SHOWN) {
         say(&format!(
             "{what} was changed since: what comes back out of it is what it has now"

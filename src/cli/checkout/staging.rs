@@ -9,6 +9,7 @@ use crate::cli::output::{OutputFormat, print};
 use crate::cli::progress::Progress;
 use crate::error::Error;
 use crate::formats;
+use crate::io::remote::Address;
 
 pub(in crate::cli) fn refused(e: Error) -> CliError {
     CliError::object(e.message)
@@ -22,6 +23,13 @@ pub(in crate::cli) fn stores() -> String {
 /// Opens the staging area of a store.
 pub(in crate::cli) fn open(store: &Path) -> Result<Box<dyn Staging>, CliError> {
     let fail = |e: &dyn std::fmt::Display| CliError::store(format!("{}: {e}", store.display()));
+    if let Some(Ok(address)) = Address::parse(store) {
+        let message = format!(
+            "{address}: only a {} on this machine has a staging area",
+            stores()
+        );
+        return Err(CliError::usage(message));
+    }
     let store = store.canonicalize().map_err(|e| fail(&e))?;
     let formats = formats::registry();
     let Some((format, _)) = formats.staged(&store) else {

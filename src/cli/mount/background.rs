@@ -5,7 +5,7 @@
 //! back.
 
 use std::fs::OpenOptions;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -29,14 +29,25 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time that a process that took too long may take to clean up.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The variable by which the process in the background is told the addresses with secrets.
-const SECRETS: &str = "NPYFS_ADDRESSES";
+/// The most that is read of what the process in front says.
+const LONGEST: u64 = 1 << 20;
 
-/// Takes over the addresses that the process in front was given.
+/// Takes over the addresses with secrets that the process in front was given. They come through the standard input: command lines
+/// and environments can be read by others, and are handed on.
 pub(super) fn take_secrets() {
-    let given = std::env::var(SECRETS).unwrap_or_default();
+    let mut given = String::new();
+    // Without them it is told that they are wrong.
+    let _ = io::stdin().take(LONGEST).read_to_string(&mut given);
     for address in given.lines() {
         Address::hide_secret(Path::new(address));
+    }
+}
+
+/// Hands the addresses with secrets to the process in the background.
+fn hand_over(child: &mut Child) {
+    if let Some(mut pipe) = child.stdin.take() {
+        // One that has ended says why itself.
+        let _ = pipe.write_all(Address::secrets().join("\n").as_bytes());
     }
 }
 
@@ -54,6 +65,7 @@ pub(super) fn start(args: &Args) -> Result<(), CliError> {
     let mut child = command(args).spawn().map_err(|error| {
         CliError::mount(format!("cannot start a process in the background: {error}"))
     })?;
+    hand_over(&mut child);
     let seen = descriptor.is_none().then_some(path.as_path());
     let word = child.stdout.take().map(|pipe| wait(pipe, seen));
     match word {
@@ -97,8 +109,11 @@ fn command(args: &Args) -> Command {
     // A query may hold a secret, and everybody can read a command line.
     let store = Address::hide_secret(&args.store);
     command.arg("--").arg(store).arg(&args.mount_point);
-    command.env(SECRETS, Address::secrets().join("\n"));
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let input = match Address::secrets().is_empty() {
+        true => Stdio::null(),
+        false => Stdio::piped(),
+    };
+    command.stdin(input).stdout(Stdio::piped());
     command
 }
 
@@ -215,6 +230,7 @@ pub(super) fn detach(device: Option<Dev>) -> io::Result<()> {
         .read(true)
         .write(true)
         .open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
     let mut stdout = io::stdout();
     stdout.write_all(announcement(device).as_bytes())?;

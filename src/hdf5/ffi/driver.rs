@@ -247,6 +247,10 @@ unsafe extern "C" fn read(
     if to.is_empty() {
         return 0;
     }
+    // Where one read failed, the others of this request would wait as long.
+    if FAILED.with_borrow(Option::is_some) {
+        return -1;
+    }
     match file.far.read(to, address) {
         Ok(()) => 0,
         Err(e) => {

@@ -1,5 +1,6 @@
 //! One version of one object.
 
+mod current;
 mod fetching;
 mod kept;
 mod key;
@@ -9,7 +10,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use serde_json::{Value as Json, json};
 use tokio::sync::Semaphore;
@@ -18,6 +19,8 @@ use super::address::Address;
 use super::blocks::{BLOCK, Blocks, bytes_of, touched};
 use super::error::{Cause, RemoteError};
 use super::flight::Flight;
+use super::freshness::Freshness;
+use super::open_objects;
 use super::origin::{Got, Origin, Version};
 use super::runtime;
 use crate::options::RemoteSettings;
@@ -58,8 +61,8 @@ pub struct RemoteObject {
     flights: Mutex<HashMap<u64, Arc<Flight>>>,
     /// What requests wait for that may not be sent yet.
     turns: Semaphore,
-    /// The time at which it was last found to be the newest version.
-    checked: Mutex<Instant>,
+    /// Whether it is the newest version.
+    freshness: Freshness,
     replaced: AtomicBool,
     traffic: Traffic,
     notes: Mutex<Vec<String>>,
@@ -169,7 +172,7 @@ impl RemoteObject {
             looked_at: AtomicU64::new(0),
             flights: Mutex::default(),
             turns: Semaphore::new(AT_ONCE),
-            checked: Mutex::new(Instant::now()),
+            freshness: Freshness::new(),
             replaced: AtomicBool::new(false),
             traffic: Traffic {
                 requests: AtomicU64::new(1 + u64::from(together)),
@@ -191,6 +194,7 @@ impl RemoteObject {
         if let Some(pack) = pack {
             object.unpack(pack);
         }
+        open_objects::add(&object);
         Ok(object)
     }
 
@@ -217,6 +221,7 @@ impl RemoteObject {
     /// Returns its version, what was asked of its server and the remarks about it, for `status.json`.
     pub fn describe(&self) -> Json {
         json!({
+            "url": self.address.to_string(),
             "version": self.version.etag,
             "bytes": self.version.size,
             "requests": self.traffic.requests.load(Ordering::Relaxed),
@@ -227,47 +232,14 @@ impl RemoteObject {
 
     /// Returns remarks for people.
     pub fn notes(&self) -> Vec<String> {
-        lock(&self.notes).clone()
+        let mut notes = lock(&self.notes).clone();
+        notes.extend(self.lost());
+        notes
     }
 
     /// Returns true unless it is known that another version took its place.
     pub fn is_unchanged(&self) -> bool {
         !self.replaced.load(Ordering::Acquire)
-    }
-
-    /// Returns true if it is the newest version: asks, unless that was done a moment ago. Without an answer it is.
-    pub fn is_current(&self) -> bool {
-        if !self.is_unchanged() {
-            return false;
-        }
-        let mut checked = lock(&self.checked);
-        if checked.elapsed() < self.settings.check {
-            return true;
-        }
-        *checked = Instant::now();
-        drop(checked);
-        let origin = self.origin.clone();
-        let about = self.address.to_string();
-        self.traffic.requests.fetch_add(1, Ordering::Relaxed);
-        match ask(&about, &self.settings, async move { origin.head().await }) {
-            Ok(version) if version.is(&self.version) => true,
-            Ok(_) => {
-                self.replaced.store(true, Ordering::Release);
-                false
-            }
-            Err(e) if e.cause == Cause::Missing => {
-                self.replaced.store(true, Ordering::Release);
-                false
-            }
-            Err(e) => {
-                let mut notes = lock(&self.notes);
-                let note = format!("the last known version is shown: {}", e.message);
-                if notes.last() != Some(&note) {
-                    notes.push(note);
-                }
-                true
-            }
-        }
     }
 
     /// Fills `buf` from `offset`; what is not there is fetched.

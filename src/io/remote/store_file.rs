@@ -4,22 +4,33 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::address::Address;
+use super::error::{Cause, RemoteError};
 use super::object::RemoteObject;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::io::file::far::{Far, Then};
 use crate::io::file::{Identity, Ownership, StoreFile};
+use crate::options::RemoteSettings;
 
 /// An object that others read as a file.
 #[derive(Debug)]
 struct ObjectFile(Arc<RemoteObject>);
 
+/// Returns the error of a read: that an object is gone which is open is worth a line in the log, unlike that there is none.
+fn of_read(error: RemoteError) -> Error {
+    match error.cause {
+        Cause::Missing => Error::new(ErrorKind::Os(error.errno()), error.message),
+        _ => error.into(),
+    }
+}
+
 impl Far for ObjectFile {
     fn read(&self, buf: &mut [u8], offset: u64) -> Result<(), Error> {
-        Ok(self.0.read(buf, offset)?)
+        self.0.read(buf, offset).map_err(of_read)
     }
 
     fn fetch(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
-        Ok(self.0.fetch(ranges)?)
+        self.0.fetch(ranges).map_err(of_read)
     }
 
     fn prefetch(&self, ranges: &[Range<u64>], gap: u64, then: Then) {
@@ -55,4 +66,19 @@ pub fn store_file(object: &Arc<RemoteObject>) -> StoreFile {
     let name = object.address().to_string();
     let far = Arc::new(ObjectFile(object.clone()));
     StoreFile::from_far(Path::new(&name), identity, ownership, far)
+}
+
+/// Opens a file by its path, or the newest version of an object by its address. Never for a name that a store's content gives.
+///
+/// # Errors
+///
+/// The reason why it cannot be read, with its name.
+pub fn open_file(path: &Path, settings: &Arc<RemoteSettings>) -> Result<StoreFile, Error> {
+    match Address::parse(path) {
+        None => StoreFile::open(path).map_err(|e| Error::from(e).about(path.display())),
+        Some(address) => {
+            let address = address.map_err(|why| Error::new(ErrorKind::Os(libc::EINVAL), why))?;
+            Ok(store_file(&RemoteObject::open(&address, settings)?))
+        }
+    }
 }

@@ -18,8 +18,8 @@ use crate::error::{self, Error};
 use crate::formats;
 use crate::hdf5::edit::{EditStep, ObjectPath};
 use crate::hdf5::{GroupMember, GroupPath};
-use crate::io::file::StoreFile;
 use crate::io::file::members::is_first_member;
+use crate::io::remote::open_file;
 use crate::tree::{Directory, Node};
 
 /// The shape of an export: what its files make together.
@@ -349,7 +349,9 @@ impl Planner<'_> {
         parts: Parts,
     ) -> Result<Vec<Vec<EditStep>>, CliError> {
         let context = self.plan.seen.context.clone();
-        let opened = files.iter().map(|path| OpenStore::open(&context, path));
+        let opened = files
+            .iter()
+            .map(|path| OpenStore::open_part(&context, path));
         let opened = opened.collect::<error::Result<Vec<_>>>().map_err(refused)?;
         let Some(divided) = format.divided(&opened, &[], parts) else {
             return Err(CliError::usage(format!(
@@ -453,7 +455,7 @@ impl Planner<'_> {
         let opened = store
             .old_files
             .iter()
-            .map(|path| OpenStore::open(context, path));
+            .map(|path| OpenStore::open_part(context, path));
         let opened = opened.collect::<error::Result<Vec<_>>>()?;
         let StoredParts { parts, lost } = stored_as(format, &opened, &mut store.layers)?;
         store.stored_as = parts;
@@ -466,8 +468,14 @@ impl Planner<'_> {
     fn outside(&self, path: &Path) -> Result<Vec<(ObjectPath, String)>, CliError> {
         let failed =
             |e: &dyn std::fmt::Display| CliError::store(format!("{}: {e}", path.display()));
-        let file = StoreFile::open(path).map_err(|e| failed(&e))?;
-        let h5 = &self.plan.seen.context.h5;
+        let context = &self.plan.seen.context;
+        let file =
+            open_file(path, &context.options.remote).map_err(|e| CliError::store(e.message))?;
+        let h5 = &context.h5;
+        if file.far().is_some() {
+            // So that its metadata are fetched together.
+            h5.root(&file).map_err(|e| failed(&e))?;
+        }
         let mut lost = Vec::new();
         for (group, path) in h5.groups(&file).map_err(|e| failed(&e))? {
             let members = h5.list(&file, group, true).map_err(|e| failed(&e))?;

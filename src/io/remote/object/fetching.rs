@@ -160,10 +160,12 @@ impl RemoteObject {
     async fn carry(self: Arc<Self>, blocks: Range<u64>, metadata: bool, flight: &Arc<Flight>) {
         let range = bytes_of(&blocks, self.version.size);
         let about = self.address.to_string();
-        // It is never closed.
-        let _turn = self.turns.acquire().await;
-        self.traffic.requests.fetch_add(1, Ordering::Relaxed);
-        let asked = self.origin.get(range, Some(&self.version));
+        let asked = async {
+            // It is never closed. Waiting for a turn is part of the time that somebody waits.
+            let _turn = self.turns.acquire().await;
+            self.traffic.requests.fetch_add(1, Ordering::Relaxed);
+            self.origin.get(range, Some(&self.version)).await
+        };
         let outcome = match tokio::time::timeout(self.settings.timeout, asked).await {
             Ok(Ok(got)) => {
                 self.store(&got, metadata);

@@ -3,12 +3,14 @@
 //! What goes with a request beside the range, secrets above all, goes to the host that the address names, and to no other
 //! that it may refer to.
 
+mod patience;
+
 use std::ops::Range;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use reqwest::header::{
-    ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, HeaderValue,
-    IF_MATCH, LAST_MODIFIED, LOCATION, RANGE, RETRY_AFTER,
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderName,
+    HeaderValue, IF_MATCH, LAST_MODIFIED, LOCATION, RANGE, RETRY_AFTER,
 };
 use reqwest::{Client, Method, Response, StatusCode, Url, redirect};
 
@@ -17,41 +19,21 @@ use super::super::error::{Cause, RemoteError, without_secrets};
 use super::bucket::changed;
 use super::{Got, Version};
 use crate::options::RemoteSettings;
+use patience::{Again, Patience, Refusal};
 
 /// Hosts that refer to others, one after the other.
 const MOST_REDIRECTS: usize = 10;
 
-/// Times that a request is sent again.
-const MOST_RETRIES: u32 = 20;
-
 /// The largest document that is taken as a whole from a server that has no ranges.
 const LARGEST_WHOLE: u64 = 256 << 20;
-
-/// The first pause before a request is sent again, and the longest.
-const PAUSES: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(8);
 
 /// A document on a web server.
 pub(in crate::io::remote) struct Site {
     client: Client,
     url: Url,
     headers: HeaderMap,
-}
-
-/// A failure, and whether the same request may succeed later.
-struct Refusal {
-    error: RemoteError,
-    again: bool,
-    after: Option<Duration>,
-}
-
-impl From<RemoteError> for Refusal {
-    fn from(error: RemoteError) -> Self {
-        Self {
-            error,
-            again: false,
-            after: None,
-        }
-    }
+    /// The time after which nobody waits any more.
+    timeout: Duration,
 }
 
 fn error(cause: Cause, why: impl std::fmt::Display) -> RemoteError {
@@ -63,28 +45,60 @@ fn error(cause: Cause, why: impl std::fmt::Display) -> RemoteError {
 
 /// Returns what a failure of the network means.
 fn broken(failure: &reqwest::Error) -> Refusal {
-    let mut why = String::new();
+    let mut reasons: Vec<String> = Vec::new();
+    let mut is_distrusted = false;
     let mut inner: Option<&dyn std::error::Error> = Some(failure);
     while let Some(cause) = inner {
-        let more = cause.to_string();
-        if !why.contains(&more) {
-            why = if why.is_empty() {
-                more
-            } else {
-                format!("{why}: {more}")
-            };
+        is_distrusted |= is_of_certificate(cause);
+        let reason = cause.to_string();
+        // Where it happened, not what.
+        let says_nothing = [
+            "error sending request",
+            "client error (",
+            "request or response body",
+        ];
+        if !says_nothing.iter().any(|start| reason.starts_with(start))
+            && !reasons.iter().any(|known| known.contains(&reason))
+        {
+            reasons.push(reason);
         }
         inner = cause.source();
     }
-    let cause = match failure.is_timeout() {
-        true => Cause::Late,
-        false => Cause::Failed,
+    let why = match reasons.is_empty() {
+        true => failure.to_string(),
+        false => reasons.join(": "),
+    };
+    let (cause, why) = match failure.is_timeout() {
+        true => (Cause::Late, "no answer came".to_owned()),
+        false if is_distrusted => {
+            let why = format!("the server's certificate is not trusted: {why}");
+            (Cause::Failed, why)
+        }
+        false => (Cause::Failed, why),
+    };
+    let again = match () {
+        () if is_distrusted || failure.is_builder() => Again::Never,
+        () if failure.is_connect() => Again::IfKnown,
+        () => Again::Always,
     };
     Refusal {
         error: error(cause, why),
-        again: !failure.is_builder(),
+        again,
         after: None,
     }
+}
+
+/// Returns whether a failure is that a server's certificate is not to be trusted, which nothing changes.
+fn is_of_certificate(failure: &(dyn std::error::Error + 'static)) -> bool {
+    let is = |failure: &(dyn std::error::Error + 'static)| {
+        matches!(
+            failure.downcast_ref::<rustls::Error>(),
+            Some(rustls::Error::InvalidCertificate(_))
+        )
+    };
+    let inner = failure.downcast_ref::<std::io::Error>();
+    let inner = inner.and_then(std::io::Error::get_ref);
+    is(failure) || inner.is_some_and(|inner| is_of_certificate(inner))
 }
 
 impl Site {
@@ -102,7 +116,8 @@ impl Site {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
             .redirect(redirect::Policy::none())
-            .connect_timeout(Duration::from_secs(10).min(settings.timeout))
+            // So that there is time left to ask once more.
+            .connect_timeout(Duration::from_secs(10).min(settings.timeout / 2))
             .read_timeout(Duration::from_secs(20).min(settings.timeout))
             .build()
             .map_err(|e| refused(&e))?;
@@ -119,6 +134,7 @@ impl Site {
             client,
             url: address.url().clone(),
             headers,
+            timeout: settings.timeout,
         })
     }
 
@@ -133,6 +149,7 @@ impl Site {
             client: self.client.clone(),
             url,
             headers: self.headers.clone(),
+            timeout: self.timeout,
         })
     }
 
@@ -142,9 +159,10 @@ impl Site {
         range: Range<u64>,
         of: Option<&Version>,
     ) -> Result<Got, RemoteError> {
-        let mut patience = Patience::new();
+        let mut patience = Patience::new(self.timeout, of.is_some());
         loop {
-            match self.range(range.clone(), of).await {
+            let asked = self.range(range.clone(), of);
+            match patience.within(asked).await {
                 Ok(got) => return Ok(got),
                 Err(refusal) => patience.pause(refusal).await?,
             }
@@ -153,20 +171,41 @@ impl Site {
 
     /// Asks which version there is.
     pub(super) async fn head(&self) -> Result<Version, RemoteError> {
-        let mut patience = Patience::new();
+        // Whoever waits for it goes on with the version that is known.
+        let mut patience = Patience::new(self.timeout, false);
         loop {
-            let answer = match self.ask(Method::HEAD, HeaderMap::new()).await {
-                Ok(answer) => answer,
-                Err(refusal) => {
-                    patience.pause(refusal).await?;
-                    continue;
-                }
-            };
-            let size = answer.headers().get(CONTENT_LENGTH);
-            let size = size.and_then(|size| size.to_str().ok()?.parse().ok());
-            let size = size.ok_or_else(|| error(Cause::Unsupported, "no size is told"))?;
-            return Ok(version(&answer, size));
+            match patience.within(self.look()).await {
+                Ok(version) => return Ok(version),
+                Err(refusal) => patience.pause(refusal).await?,
+            }
         }
+    }
+
+    /// Asks for the head, or for one byte: an address that was signed for reading may allow that alone.
+    async fn look(&self) -> Result<Version, Refusal> {
+        match self.ask(Method::HEAD, HeaderMap::new()).await {
+            Ok(answer) => {
+                let size = answer.headers().get(CONTENT_LENGTH);
+                let size = size.and_then(|size| size.to_str().ok()?.parse().ok());
+                if let Some(size) = size
+                    && !is_encoded(&answer)
+                {
+                    return Ok(version(&answer, size));
+                }
+            }
+            Err(refusal) if refusal.is_of_method() => {}
+            Err(refusal) => return Err(refusal),
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(RANGE, HeaderValue::from_static("bytes=0-0"));
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let answer = self.ask(Method::GET, headers).await?;
+        let size = match answer.status() {
+            StatusCode::PARTIAL_CONTENT => content_range(&answer).map(|(_, size)| size),
+            _ => answer.content_length(),
+        };
+        let size = size.ok_or_else(|| error(Cause::Unsupported, "no size is told"))?;
+        Ok(version(&answer, size))
     }
 
     async fn range(&self, range: Range<u64>, of: Option<&Version>) -> Result<Got, Refusal> {
@@ -180,46 +219,70 @@ impl Site {
         {
             headers.insert(IF_MATCH, tag);
         }
-        let answer = self.ask(Method::GET, headers).await?;
-        let (start, size) = match answer.status() {
-            StatusCode::PARTIAL_CONTENT => content_range(&answer)
-                .filter(|(start, _)| *start == range.start)
-                .ok_or_else(|| error(Cause::Unsupported, "a part is not the one asked for"))?,
-            // All of it: a server without ranges.
-            _ => {
-                let size = answer.content_length();
-                let whole = size.filter(|&size| size <= LARGEST_WHOLE).ok_or_else(|| {
-                    let why = format!(
-                        "the server has no ranges, and sends documents of up to {} MiB only as a whole",
-                        LARGEST_WHOLE >> 20
-                    );
-                    error(Cause::Unsupported, why)
-                })?;
-                (0, whole)
+        let answer = match self.ask(Method::GET, headers).await {
+            Err(refusal) if of.is_none() && refusal.error.cause == Cause::Changed => {
+                return Err(error(Cause::Failed, "it is empty").into());
             }
+            answer => answer?,
         };
+        if is_encoded(&answer) {
+            let why = "the server sends it compressed, so that parts of it cannot be asked for";
+            return Err(error(Cause::Unsupported, why).into());
+        }
+        if answer.status() != StatusCode::PARTIAL_CONTENT {
+            return self.whole(answer, of).await;
+        }
+        let (own, size) = content_range(&answer)
+            .filter(|(own, size)| *own == (range.start..range.end.min(*size)))
+            .ok_or_else(|| error(Cause::Failed, "a part is not the one that was asked for"))?;
         let version = version(&answer, size);
         if of.is_some_and(|of| !of.is(&version)) {
             return Err(changed().into());
         }
-        let whole = answer.status() != StatusCode::PARTIAL_CONTENT;
-        let bytes = answer.bytes().await.map_err(|e| broken(&e))?;
-        let wanted = match whole {
-            true => size,
-            false => range.end.min(size).saturating_sub(start),
-        };
-        if bytes.len() as u64 != wanted {
-            let why = format!("{} bytes arrived of {wanted}", bytes.len());
-            return Err(Refusal {
-                error: error(Cause::Failed, why),
-                again: true,
-                after: None,
-            });
+        let len = own.end - own.start;
+        let bytes = body(answer, len).await?;
+        if bytes.len() as u64 != len {
+            let why = format!("{} bytes arrived of {len}", bytes.len());
+            return Err(Refusal::again(error(Cause::Failed, why)));
         }
         Ok(Got {
             version,
-            start,
-            bytes: bytes.into(),
+            start: own.start,
+            bytes,
+        })
+    }
+
+    /// Takes all of it, from a server without ranges.
+    async fn whole(&self, answer: Response, of: Option<&Version>) -> Result<Got, Refusal> {
+        let too_large = || {
+            let why = format!(
+                "the server has no ranges, and what is larger than {} MiB is not fetched as a whole",
+                LARGEST_WHOLE >> 20
+            );
+            Refusal::from(error(Cause::Unsupported, why))
+        };
+        let told = answer.content_length();
+        if told.is_some_and(|size| size > LARGEST_WHOLE) {
+            return Err(too_large());
+        }
+        let mut version = version(&answer, told.unwrap_or_default());
+        let bytes = match body(answer, told.unwrap_or(LARGEST_WHOLE)).await {
+            Err(_) if told.is_none() => return Err(too_large()),
+            bytes => bytes?,
+        };
+        let size = bytes.len() as u64;
+        if let Some(told) = told.filter(|&told| told != size) {
+            let why = format!("{size} bytes arrived of {told}");
+            return Err(Refusal::again(error(Cause::Failed, why)));
+        }
+        version.size = size;
+        if of.is_some_and(|of| !of.is(&version)) {
+            return Err(changed().into());
+        }
+        Ok(Got {
+            version,
+            start: 0,
+            bytes,
         })
     }
 
@@ -251,31 +314,24 @@ impl Site {
     }
 }
 
-/// The pauses before a request is sent again. Whoever waits limits the time.
-struct Patience {
-    next: Duration,
-    left: u32,
+/// Returns the bytes of an answer, of which there may be so many at the most.
+async fn body(mut answer: Response, most: u64) -> Result<Vec<u8>, Refusal> {
+    let mut bytes = Vec::new();
+    while let Some(more) = answer.chunk().await.map_err(|e| broken(&e))? {
+        let len = (bytes.len() as u64).saturating_add(more.len() as u64);
+        if len > most {
+            let why = format!("more than the {most} bytes arrived that were asked for");
+            return Err(error(Cause::Failed, why).into());
+        }
+        bytes.extend_from_slice(&more);
+    }
+    Ok(bytes)
 }
 
-impl Patience {
-    fn new() -> Self {
-        Self {
-            next: PAUSES.start,
-            left: MOST_RETRIES,
-        }
-    }
-
-    /// Waits until it is worth trying again; fails if it is not.
-    async fn pause(&mut self, refusal: Refusal) -> Result<(), RemoteError> {
-        if !refusal.again || self.left == 0 {
-            return Err(refusal.error);
-        }
-        self.left -= 1;
-        let wait = refusal.after.unwrap_or(self.next).min(PAUSES.end);
-        self.next = (self.next * 2).min(PAUSES.end);
-        tokio::time::sleep(jitter(wait)).await;
-        Ok(())
-    }
+/// Returns whether an answer's body is not the document's own bytes.
+fn is_encoded(answer: &Response) -> bool {
+    let mut encodings = answer.headers().get_all(CONTENT_ENCODING).iter();
+    encodings.any(|encoding| encoding != "identity" && !encoding.is_empty())
 }
 
 /// Returns an answer that is one.
@@ -285,29 +341,29 @@ fn judged(answer: Response) -> Result<Response, Refusal> {
         _ if status.is_success() => return Ok(answer),
         StatusCode::NOT_FOUND | StatusCode::GONE => Cause::Missing,
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Cause::Denied,
+        // It is shorter than it was.
         StatusCode::PRECONDITION_FAILED | StatusCode::RANGE_NOT_SATISFIABLE => {
             return Err(changed().into());
         }
         StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => Cause::Unsupported,
         _ => Cause::Failed,
     };
-    let busy = status == StatusCode::TOO_MANY_REQUESTS
-        || status == StatusCode::REQUEST_TIMEOUT
-        || (status.is_server_error() && cause == Cause::Failed);
+    let again = match status {
+        StatusCode::TOO_MANY_REQUESTS
+        | StatusCode::REQUEST_TIMEOUT
+        | StatusCode::BAD_GATEWAY
+        | StatusCode::SERVICE_UNAVAILABLE
+        | StatusCode::GATEWAY_TIMEOUT => Again::Always,
+        _ if status.is_server_error() && cause == Cause::Failed => Again::IfKnown,
+        _ => Again::Never,
+    };
     let after = answer.headers().get(RETRY_AFTER);
     let after = after.and_then(|after| after.to_str().ok()?.parse().ok());
     Err(Refusal {
         error: error(cause, format!("the server answers {status}")),
-        again: busy,
+        again,
         after: after.map(Duration::from_secs),
     })
-}
-
-/// Returns a time between half of it and all of it.
-fn jitter(time: Duration) -> Duration {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let noise = now.map_or(0, |now| now.subsec_nanos()) % 512;
-    time / 2 + time * noise / 1024
 }
 
 /// Returns the version that an answer is of.
@@ -329,10 +385,36 @@ fn version(answer: &Response, size: u64) -> Version {
     }
 }
 
-/// Returns where a part begins, and the size of the whole.
-fn content_range(answer: &Response) -> Option<(u64, u64)> {
-    let text = answer.headers().get(CONTENT_RANGE)?.to_str().ok()?;
+/// Returns the range that a part is, and the size of the whole.
+fn content_range(answer: &Response) -> Option<(Range<u64>, u64)> {
+    range_of(answer.headers().get(CONTENT_RANGE)?.to_str().ok()?)
+}
+
+fn range_of(text: &str) -> Option<(Range<u64>, u64)> {
     let (range, size) = text.strip_prefix("bytes ")?.split_once('/')?;
-    let (start, _) = range.split_once('-')?;
-    Some((start.trim().parse().ok()?, size.trim().parse().ok()?))
+    let (start, last) = range.split_once('-')?;
+    let (start, last): (u64, u64) = (start.trim().parse().ok()?, last.trim().parse().ok()?);
+    let end = last.checked_add(1).filter(|&end| end > start)?;
+    Some((start..end, size.trim().parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_says_which_it_is() {
+        assert_eq!(range_of("bytes 0-9/100"), Some((0..10, 100)));
+        for bad in [
+            "",
+            "bytes 0-9/*",
+            "bytes 9-8/100",
+            "items 0-9/100",
+            "bytes */100",
+        ] {
+            assert_eq!(range_of(bad), None, "{bad}");
+        }
+        let last = format!("bytes 0-{}/1", u64::MAX);
+        assert_eq!(range_of(&last), None);
+    }
 }

@@ -1,0 +1,299 @@
+"""Ways in which a web server misbehaves: functions for `Site.fault` (see `web`), which answer in the server's place."""
+
+import socket
+import struct
+import threading
+
+ended = threading.Event()
+"""Set by whoever wants servers that hang to end."""
+
+
+def wanted(handler):
+    """(first, last, bytes of all) of the part of the document that is asked for."""
+    data = (handler.server_site.directory / handler.path.split("?")[0].lstrip("/")).read_bytes()
+    asked = handler.headers.get("Range")
+    first, last = (int(n or len(data) - 1) for n in asked.split("=")[1].split("-")) if asked else (0, len(data) - 1)
+    return first, min(last, len(data) - 1), data
+
+
+def head(handler, status, data, first, last, **headers):
+    """The head of an answer with the tag and the time that the server itself would name."""
+    handler.send_response(status)
+    tag, modified = handler.server_site.version(handler)
+    fields = {"ETag": tag, "Last-Modified": modified, "Content-Length": str(last - first + 1)}
+    if status == 206:
+        fields["Content-Range"] = f"bytes {first}-{last}/{len(data)}"
+    fields.update({name.replace("_", "-"): value for name, value in headers.items()})
+    for name, value in fields.items():
+        if value is not None:
+            handler.send_header(name, value)
+    handler.end_headers()
+
+
+def write(handler, data):
+    """Sends bytes as long as somebody takes them; false if nobody does."""
+    try:
+        handler.wfile.write(data)
+        handler.wfile.flush()
+        return True
+    except OSError:
+        handler.close_connection = True
+        return False
+
+
+def gone(handler, reset=True):
+    """Ends the connection, by a reset or in order."""
+    handler.close_connection = True
+    if reset:
+        handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    try:
+        handler.connection.shutdown(socket.SHUT_RDWR) if not reset else handler.connection.close()
+    except OSError:
+        pass
+    return True
+
+
+def status(code, **headers):
+    return lambda handler: handler.refuse(code, **headers)
+
+
+def reset_in_head(handler):
+    write(handler, b"HTTP/1.1 206 Partial Con")
+    return gone(handler)
+
+
+def reset_in_body(handler):
+    first, last, data = wanted(handler)
+    head(handler, 206, data, first, last)
+    write(handler, data[first:first + (last - first) // 2])
+    return gone(handler)
+
+
+def cut_body(handler):
+    first, last, data = wanted(handler)
+    head(handler, 206, data, first, last)
+    write(handler, data[first:first + (last - first) // 2])
+    return gone(handler, reset=False)
+
+
+def short_body(handler):
+    """Less than was asked for, with a length that fits and a range that does not."""
+    first, last, data = wanted(handler)
+    head(handler, 206, data, first, last, Content_Length=str((last - first) // 2))
+    write(handler, data[first:first + (last - first) // 2])
+    return True
+
+
+def no_answer(handler):
+    return gone(handler, reset=False)
+
+
+def rubbish(handler):
+    write(handler, b"\x16\x03 this is no HTTP\r\n\r\n" * 20)
+    return gone(handler, reset=False)
+
+
+def more_than_told(handler):
+    """A body longer than its length: what is behind is no part of it."""
+    first, last, data = wanted(handler)
+    head(handler, 206, data, first, last)
+    write(handler, data[first:last + 1] + b"more" * 1000)
+    handler.close_connection = True
+    return True
+
+
+def chunks(handler, parts):
+    for part in parts:
+        if not write(handler, b"%x\r\n%s\r\n" % (len(part), part)):
+            return True
+    write(handler, b"0\r\n\r\n")
+    return True
+
+
+def chunked(handler):
+    """The right bytes, without a length."""
+    first, last, data = wanted(handler)
+    head(handler, 206, data, first, last, Content_Length=None, Transfer_Encoding="chunked")
+    return chunks(handler, [data[at:min(at + 5000, last + 1)] for at in range(first, last + 1, 5000)])
+
+
+def chunked_whole(handler):
+    """All of it, without a length."""
+    _, _, data = wanted(handler)
+    head(handler, 200, data, 0, len(data) - 1, Content_Length=None, Transfer_Encoding="chunked")
+    return chunks(handler, [data[at:at + 50_000] for at in range(0, len(data), 50_000)])
+
+
+def endless(handler):
+    """The right head, and bytes without an end."""
+    first, last, data = wanted(handler)
+    head(handler, 206, data, first, last, Content_Length=None, Transfer_Encoding="chunked")
+    handler.close_connection = True
+    while not ended.is_set() and write(handler, b"10000\r\n" + bytes(0x10000) + b"\r\n"):
+        pass
+    return True
+
+
+def whole(handler):
+    """All of it, as if no range had been asked for."""
+    _, _, data = wanted(handler)
+    head(handler, 200, data, 0, len(data) - 1)
+    write(handler, data)
+    return True
+
+
+def huge(handler):
+    """A document that is too large to be taken as a whole, of which nothing is ever sent."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(1 << 40))
+    handler.end_headers()
+    return gone(handler, reset=False)
+
+
+def wrong_range(handler):
+    """The right bytes with a range that was not asked for."""
+    first, last, data = wanted(handler)
+    head(handler, 206, data, first, last, Content_Range=f"bytes {first + 1}-{last + 1}/{len(data)}")
+    write(handler, data[first:last + 1])
+    return True
+
+
+def other_range(handler):
+    """Another part, which says so."""
+    first, last, data = wanted(handler)
+    other = max(0, first - 100) if first else 7
+    head(handler, 206, data, other, other + last - first)
+    write(handler, data[other:other + last - first + 1].ljust(last - first + 1, b"\0"))
+    return True
+
+
+def no_range(handler):
+    """A part that does not say which it is."""
+    first, last, data = wanted(handler)
+    head(handler, 206, data, first, last, Content_Range=None)
+    write(handler, data[first:last + 1])
+    return True
+
+
+def other_size(handler):
+    """A part of something longer, with the tag of this one."""
+    first, last, data = wanted(handler)
+    head(handler, 206, data, first, last, Content_Range=f"bytes {first}-{last}/{len(data) + 1000}")
+    write(handler, data[first:last + 1])
+    return True
+
+
+def compressed(handler):
+    import gzip
+    first, last, data = wanted(handler)
+    packed = gzip.compress(data[first:last + 1])
+    head(handler, 206, data, first, last, Content_Encoding="gzip", Content_Length=str(len(packed)))
+    write(handler, packed)
+    return True
+
+
+def trickle(handler):
+    """One byte a second."""
+    first, last, data = wanted(handler)
+    head(handler, 206, data, first, last)
+    for at in range(first, last + 1):
+        if ended.wait(1) or not write(handler, data[at:at + 1]):
+            break
+    handler.close_connection = True
+    return True
+
+
+def trickling_head(handler):
+    """One line of the head a second."""
+    write(handler, b"HTTP/1.1 206 Partial Content\r\n")
+    while not ended.wait(1) and write(handler, b"X-Wait: a\r\n"):
+        pass
+    handler.close_connection = True
+    return True
+
+
+def hang(handler):
+    """No answer, as long as the test runs."""
+    handler.close_connection = True
+    ended.wait(60)
+    return True
+
+
+def to_itself(handler):
+    return handler.refuse(302, Location=handler.path)
+
+
+def to_nowhere(handler):
+    return handler.refuse(302)
+
+
+def to_a_file(handler):
+    return handler.refuse(302, Location="file:///etc/passwd")
+
+
+def to_ever_other_places(handler):
+    return handler.refuse(307, Location=f"{handler.path}x")
+
+
+class Deaf:
+    """A port that takes connections and says nothing: `with Deaf() as port`."""
+
+    def __enter__(self):
+        self.socket = socket.create_server(("127.0.0.1", 0), backlog=64)
+        return self.socket.getsockname()[1]
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+
+def closed_port():
+    """A port that nobody listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+class Proxy:
+    """An HTTP proxy that takes all requests as its own: `proxy.asked` is what it was asked for. `with Proxy(site) as proxy`: its
+    answers are the site's."""
+
+    def __init__(self, site):
+        from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+        from urllib.request import ProxyHandler, Request, build_opener
+        asked = self.asked = []
+        opener = build_opener(ProxyHandler({}))
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                pass
+
+            def answer(self):
+                asked.append(self.path)
+                path = "/" + self.path.split("://", 1)[1].split("/", 1)[1]
+                request = Request(site.url(path.lstrip("/")), method=self.command,
+                                  headers={name: self.headers[name] for name in ("Range", "If-Match") if name in self.headers})
+                with opener.open(request, timeout=20) as answer:
+                    data = answer.read()
+                    self.send_response(answer.status)
+                    for name in ("Content-Range", "ETag", "Last-Modified"):
+                        if name in answer.headers:
+                            self.send_header(name, answer.headers[name])
+                    self.send_header("Content-Length", answer.headers["Content-Length"])
+                    self.end_headers()
+                    self.wfile.write(data)
+
+            do_GET = do_HEAD = answer
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.server.handle_error = lambda *_: None
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def __enter__(self):
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
