@@ -93,8 +93,9 @@ impl DividedChanges {
 
 /// An export: a file of a store with layers on top, as a new file.
 pub struct Export<'a> {
-    /// The file of the store, or its address, and how that is asked for.
+    /// The file of the store, or its address.
     pub base: &'a Path,
+    /// The way in which the address is asked for.
     pub remote: &'a Arc<RemoteSettings>,
     /// The new file is made in steps; `None`: it begins as a copy of the old one.
     pub rearranged: Option<Rearranged<'a>>,

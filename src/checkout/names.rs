@@ -68,7 +68,10 @@ pub fn is_checkouts(dir: &Path) -> bool {
 }
 
 /// The object at an address as it is now; `None` if it cannot be looked at.
-pub fn base_object(address: &Address, settings: &Arc<RemoteSettings>) -> Option<Vec<BaseFile>> {
+pub(crate) fn base_object(
+    address: &Address,
+    settings: &Arc<RemoteSettings>,
+) -> Option<Vec<BaseFile>> {
     let version = RemoteObject::newest(address, settings).ok()?;
     let identity = Identity::elsewhere(0, version.size, version.modified);
     Some(vec![BaseFile {
@@ -80,7 +83,7 @@ pub fn base_object(address: &Address, settings: &Arc<RemoteSettings>) -> Option<
 }
 
 /// The files of the store at `path`; `None` if they are too many or cannot be looked at.
-pub fn base_files(path: &Path) -> Option<Vec<BaseFile>> {
+pub(crate) fn base_files(path: &Path) -> Option<Vec<BaseFile>> {
     fn walk(top: &Path, path: &Path, to: &mut Vec<BaseFile>) -> Option<()> {
         let meta = std::fs::symlink_metadata(path).ok()?;
         if meta.is_dir() {
