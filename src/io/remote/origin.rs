@@ -21,7 +21,7 @@ use crate::options::RemoteSettings;
 
 /// What tells one version of an object from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Version {
+pub struct Version {
     /// Bytes.
     pub size: u64,
     /// The entity tag, as the server writes it.
