@@ -289,9 +289,10 @@ impl Chunks {
         let damaged = |e| Error::damaged(format!("chunk {place:?}: {e}"));
         if let Some(far) = source.file.far().filter(|_| slot.size as usize >= LARGE) {
             // As one request, and before others are called to help: they do not wait for a network.
-            let stored = [slot.addr..slot.addr.saturating_add(u64::from(slot.size))];
-            if !far.has(&stored) {
-                far.fetch(&stored)?;
+            let stored = slot.addr..slot.addr.saturating_add(u64::from(slot.size));
+            let stored = std::slice::from_ref(&stored);
+            if !far.has(stored) {
+                far.fetch(stored)?;
             }
         }
         let missing = source.missing(slot);

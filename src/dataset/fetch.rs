@@ -76,7 +76,8 @@ pub(super) fn contiguous(
     };
     let stopped = fetch_parts((far, context), &ahead, |at| {
         let next = at.saturating_add(ahead.part).min(ahead.range.end);
-        (vec![data.start + at..data.start + next], next)
+        let part = data.start + at..data.start + next;
+        (std::iter::once(part).collect(), next)
     });
     if let Some(at) = stopped {
         stream.stops_at(at);

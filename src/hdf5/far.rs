@@ -130,7 +130,7 @@ impl Far for AskedFile {
         let len = buf.len() as u64;
         if len >= LARGE {
             let end = offset.saturating_add(len);
-            return self.wire.fetch(vec![offset..end], buf);
+            return self.wire.fetch(std::iter::once(offset..end).collect(), buf);
         }
         while !buf.is_empty() {
             let inside = usize::try_from(BLOCK - offset % BLOCK).unwrap_or(usize::MAX);

@@ -224,11 +224,9 @@ fn layout(at: &mut Cursor<'_>, found: &mut Vec<(u64, Kind)>) -> Option<()> {
                 found.push((at.offset()?, Kind::ChunkTree { dimensions }));
             }
         }
-        3 => {
-            if at.number(1)? == 2 {
-                let dimensions = at.number(1)? as u8;
-                found.push((at.offset()?, Kind::ChunkTree { dimensions }));
-            }
+        3 if at.number(1)? == 2 => {
+            let dimensions = at.number(1)? as u8;
+            found.push((at.offset()?, Kind::ChunkTree { dimensions }));
         }
         4 | 5 => {
             if at.number(1)? != 2 {

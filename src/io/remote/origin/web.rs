@@ -376,7 +376,7 @@ fn version(answer: &Response, size: u64) -> Version {
     };
     let modified = text(LAST_MODIFIED).and_then(|text| {
         let time = jiff::fmt::rfc2822::parse(text).ok()?;
-        SystemTime::try_from(time.timestamp()).ok()
+        Some(SystemTime::from(time.timestamp()))
     });
     Version {
         size,
