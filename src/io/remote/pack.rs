@@ -145,9 +145,6 @@ impl Pack {
     }
 }
 
-/// Ranges of a store: where each begins, and where its bytes are in the pack.
-type Ranges = Vec<(u64, Range<usize>)>;
-
 /// Reads what stands behind the version.
 fn read(at: &mut Cursor<'_>) -> Option<(Subject, Ranges)> {
     let tag_len = usize::try_from(at.small()?).ok()?;
