@@ -213,10 +213,7 @@ pub(super) fn walk<P: Pages>(pages: &mut P, size: u64) -> Result<(), P::Error> {
 type Referred = Vec<(u64, Kind)>;
 
 /// Looks for the superblock, and returns what it tells and what it refers to.
-fn superblock<P: Pages>(
-    pages: &mut P,
-    size: u64,
-) -> Result<Option<(Sizes, Referred)>, P::Error> {
+fn superblock<P: Pages>(pages: &mut P, size: u64) -> Result<Option<(Sizes, Referred)>, P::Error> {
     const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";
     let mut at = 0_u64;
     while at < size {
