@@ -1,0 +1,77 @@
+//! The identity of one version of a file: what changes when the file does.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use xxhash_rust::xxh3::Xxh3;
+
+/// The identity of one version of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub struct Identity {
+    /// The device.
+    pub dev: u64,
+    /// The inode.
+    pub ino: u64,
+    /// The size in bytes.
+    pub size: u64,
+    pub(super) mtime: (i64, i64),
+    pub(super) ctime: (i64, i64),
+}
+
+impl Identity {
+    /// Returns the identity of the file that the metadata are of.
+    pub fn of(meta: &Metadata) -> Self {
+        Self {
+            dev: meta.dev(),
+            ino: meta.ino(),
+            size: meta.size(),
+            mtime: (meta.mtime(), meta.mtime_nsec()),
+            ctime: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+
+    /// Returns the identity of a version that lies elsewhere: a number of its own, and what is known of it.
+    pub fn elsewhere(number: u64, size: u64, modified: SystemTime) -> Self {
+        let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+        let time = (seconds, i64::from(since.subsec_nanos()));
+        Self {
+            dev: 0,
+            ino: number,
+            size,
+            mtime: time,
+            ctime: time,
+        }
+    }
+
+    /// Returns the time of the last modification, in nanoseconds since 1970.
+    pub fn modified(&self) -> i64 {
+        self.mtime
+            .0
+            .saturating_mul(1_000_000_000)
+            .saturating_add(self.mtime.1)
+    }
+
+    /// Returns a number that is the same after a remount (device numbers may not be, so they don't count).
+    pub fn number(&self) -> u64 {
+        let mut hash = Xxh3::new();
+        for part in [self.ino, self.size] {
+            hash.update(&part.to_le_bytes());
+        }
+        for part in [self.mtime.0, self.mtime.1, self.ctime.0, self.ctime.1] {
+            hash.update(&part.to_le_bytes());
+        }
+        hash.digest()
+    }
+}
+
+/// Returns the time that so many nanoseconds since 1970 are.
+pub fn time(nanoseconds: i64) -> SystemTime {
+    let distance = Duration::from_nanos(nanoseconds.unsigned_abs());
+    if nanoseconds >= 0 {
+        UNIX_EPOCH + distance
+    } else {
+        UNIX_EPOCH - distance
+    }
+}
