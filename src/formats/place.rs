@@ -93,8 +93,8 @@ mod tests {
         let whole = |text: &str| (text.to_owned(), None);
         assert_eq!(of("s3://b/a.h5"), whole("s3://b/a.h5"));
         assert_eq!(of("https://h:80/a.h5"), whole("https://h:80/a.h5"));
-        let part = ("http://h:80/a.h5".to_owned(), Some("/g/h".to_owned()));
-        assert_eq!(of("http://h:80/a.h5:/g/h"), part);
+        let part = ("http://h:81/a.h5".to_owned(), Some("/g/h".to_owned()));
+        assert_eq!(of("http://h:81/a.h5:/g/h"), part);
         assert_eq!(of("file:///a/b.h5"), whole("/a/b.h5"));
     }
 
