@@ -2,6 +2,7 @@
 The judge is xarray, through netCDF4 and h5netcdf."""
 
 import datetime
+import json
 
 import h5netcdf
 import h5py
@@ -238,6 +239,25 @@ def test_variables_that_end_before_their_unlimited_dimension_go_on(tmp_path, vie
                 both = np.full((5, 11), netCDF4.default_fillvals["f8"])
                 both[0, :2] = [5, 6]
                 assert np.array_equal(got["both"].values, both)
+
+
+def test_a_damaged_variable_costs_no_other_its_dimensions(tmp_path):
+    """Along one unlimited dimension the lengths of all are asked for."""
+    store = tmp_path / "damaged.nc"
+    with netCDF4.Dataset(store, "w") as file:
+        file.createDimension("time", None)
+        for name, length in [("time", 6), ("short", 2), ("broken", 4)]:
+            file.createVariable(name, "f8", ("time",))[:length] = np.arange(length)
+    with h5py.File(store) as file:
+        place = h5py.h5o.get_info(file["broken"].id).addr
+    with open(store, "r+b") as raw:
+        raw.seek(place)
+        raw.write(b"\xff" * 32)
+    with Mount(store) as m:
+        with open(m / ".npyfs/zarr/short/.zarray") as array, open(m / ".npyfs/zarr/short/.zattrs") as attributes:
+            assert json.load(array)["shape"] == [6]
+            assert json.load(attributes)["_ARRAY_DIMENSIONS"] == ["time"]
+
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_the_newest_state_of_a_checkout_is_seen_while_it_is_written(tmp_path, view):

@@ -64,15 +64,20 @@ fn longest(scale: u64, referrer: &mut Referrer<'_>) -> Result<Option<u64>, H5Err
         if referrer.path(addr)?.is_none() {
             continue;
         }
-        let id = ffi::open_object(referrer.file, addr)?;
-        if ffi::kind(&id) != ObjectKind::Dataset {
-            continue;
-        }
-        let extent = ffi::extent(&ffi::dataset_space(&id)?)?;
-        let own = extent.and_then(|(shape, _)| shape.get(k).copied());
-        longest = longest.max(own.unwrap_or(0));
+        // One that is damaged has no length, and costs the others nothing.
+        longest = longest.max(extent_along(referrer.file, addr, k).unwrap_or(0));
     }
     Ok(Some(longest))
+}
+
+/// Returns the extent of a dimension of the dataset at an address; `None` if it has none that can be read.
+fn extent_along(file: &Id, addr: u64, k: usize) -> Option<u64> {
+    let id = ffi::open_object(file, addr).ok()?;
+    if ffi::kind(&id) != ObjectKind::Dataset {
+        return None;
+    }
+    let (shape, _) = ffi::extent(&ffi::dataset_space(&id).ok()?).ok()??;
+    shape.get(k).copied()
 }
 
 /// Returns the addresses of the datasets along a scale, and the number of the dimension of each.

@@ -84,13 +84,9 @@ pub(crate) fn filter_available(filter: i32) -> bool {
 /// Returns the fill value in `mem_type`; zeros when the file defines none.
 pub(crate) fn fill_value(plist: &Id, mem_type: &Id, size: usize) -> Result<Vec<u8>> {
     let mut value = vec![0_u8; size];
-    let mut status = h5d::H5D_fill_value_t::H5D_FILL_VALUE_UNDEFINED;
+    let status = fill_status(plist)?;
     // SAFETY: the buffer has the size of the type, which is checked.
     unsafe {
-        done(
-            h5p::H5Pfill_value_defined(plist.0, &raw mut status),
-            "H5Pfill_value_defined",
-        )?;
         if status != h5d::H5D_fill_value_t::H5D_FILL_VALUE_UNDEFINED {
             if h5t::H5Tget_size(mem_type.0) != size {
                 return Err(Failure("fill value of another size".into()));
@@ -106,6 +102,10 @@ pub(crate) fn fill_value(plist: &Id, mem_type: &Id, size: usize) -> Result<Vec<u
 
 /// Returns whether a fill value was set by who made the dataset.
 pub(crate) fn fill_is_set(plist: &Id) -> Result<bool> {
+    Ok(fill_status(plist)? == h5d::H5D_fill_value_t::H5D_FILL_VALUE_USER_DEFINED)
+}
+
+fn fill_status(plist: &Id) -> Result<h5d::H5D_fill_value_t> {
     let mut status = h5d::H5D_fill_value_t::H5D_FILL_VALUE_UNDEFINED;
     // SAFETY: the identifier is open, and the status is written to a place of its own.
     unsafe {
@@ -114,7 +114,7 @@ pub(crate) fn fill_is_set(plist: &Id) -> Result<bool> {
             "H5Pfill_value_defined",
         )?;
     }
-    Ok(status == h5d::H5D_fill_value_t::H5D_FILL_VALUE_USER_DEFINED)
+    Ok(status)
 }
 
 /// Returns the external raw files: name, offset, length (`u64::MAX`: to the end of the file).

@@ -48,7 +48,7 @@ pub(super) struct Along {
 pub(super) struct AxisFacts {
     /// How many there are.
     entries: u64,
-    /// What is to be said of one that is there twice.
+    /// The reason to give for one that is there twice.
     twice: Option<String>,
     /// Their order is that of their code points, and none is there twice.
     is_sorted: bool,

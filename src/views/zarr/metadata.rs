@@ -16,7 +16,7 @@ use super::Version;
 use crate::hdf5::Attribute;
 use crate::npy::dtype::DType;
 
-/// What is not shown, by its name, and the reason.
+/// The names of what is not shown, each with the reason.
 pub type LeftOut = (String, String);
 
 /// The form in which an array's elements stand in its chunk files.
