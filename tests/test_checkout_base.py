@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from support import arkouda
-from support.checkouts import CELLS, SCORE, checkout, lines, old_lines, save, write_daf, write_plain
+from support.checkouts import CELLS, SCORE, checkout, commits_of, lines, old_lines, save, write_daf, write_plain
 from support.mount import Mount, until
 
 OBJECT, USAGE = 3, 1
@@ -85,7 +85,7 @@ def test_a_commit_does_without_what_does_not_fit(tmp_path):
     write_daf(store, cells=CELLS[::-1])
     done = checkout("commit", "--leave-out", store, "work").stdout
     assert done.splitlines()[0].startswith("left out: cell#score: ") and done.endswith("commit 1: 1 changes\n")
-    assert lines(tmp_path / "x.h5.checkouts/commits")[1][0]["without"] == ["cell#score"]
+    assert commits_of(tmp_path / "x.h5.checkouts")[0]["without"] == ["cell#score"]
     with Mount(store) as mount:
         assert (mount / "gene#n.npy").exists() and not (mount / "cell#score.npy").exists()
     assert not checkout("ls", store).stderr

@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse
 
 from support import arkouda, daf
+from support.checkouts import as_list, old_lines
 from support.mount import Mount
 from support.process import NPYFS, npyfs, one_line, run
 from support.truth import np_save, read
@@ -437,7 +438,8 @@ def test_what_a_damaged_list_says_is_not_followed(store, tmp_path):
     write(store, "work", {"new.npy": np.zeros(3)})
     checkout("commit", store, "work")
     commits = tmp_path / "x.h5.checkouts/commits"
-    good = commits.read_text()
+    good = old_lines("npyfs commits 2", {"layer": "work", "time": 1, "without": []})
+    as_list(commits.parent, good)
     for layer in ("../../etc", "/etc", ".", "a/b"):
         record = json.dumps({"layer": layer, "time": 1, "without": []}, separators=(",", ":"))
         commits.write_text(f"npyfs commits 1\n{zlib.crc32(record.encode()):08x} {record}\n")

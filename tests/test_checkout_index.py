@@ -2,6 +2,7 @@
 Judges: hashlib on identifiers, NumPy through mounts, h5py on exported files."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -10,7 +11,8 @@ import h5py
 import numpy as np
 import pytest
 
-from support.checkouts import CELLS, GENES, SCORE, checkout, entries, lines, old_lines, save, write_daf, write_plain
+from support.checkouts import (CELLS, GENES, SCORE, as_list, checkout, commits_of, entries, lines, old_lines, save, write_daf,
+                               write_plain)
 from support.mount import Mount
 from support.process import npyfs, one_line
 
@@ -23,13 +25,9 @@ def test_what_a_list_and_an_index_say(tmp_path):
     save(store, "one", {"cell#score.npy": SCORE}, message="a score\nfor each cell")
     save(store, "two", {"note.npy": np.arange(3)}, message="\x1b[31mred\u202e")
     directory = tmp_path / "x.h5.checkouts"
-    first, commits = lines(directory / "commits")
-    assert first == "npyfs commits 2"
-    for text in (directory / "commits").read_text().splitlines()[1:]:
-        json_text = text[9:]
-        identifier, rest = json_text[7:39], "{" + json_text[41:]
-        assert json_text.startswith('{"id":"') and hashlib.blake2b(rest.encode(), digest_size=16).hexdigest() == identifier
-    one, two = commits
+    one, two = commits_of(directory)
+    hint = json.loads((directory / "commits/newest").read_text())
+    assert hint == {"number": 2, "id": two["id"]}
     assert one["parents"] == [] and two["parents"] == [one["id"]] and one["write"] != two["write"]
     assert one["message"] == "a score\nfor each cell" and one["time"] < two["time"]
     assert re.fullmatch(r"npyfs \d.*", one["tool"]) and "@" in one["author"]
@@ -47,9 +45,9 @@ def test_what_a_list_and_an_index_say(tmp_path):
 
 def as_of_the_first_form(directory):
     """Writes lists and indexes as the first form had them: what came later is left out."""
-    _, commits = lines(directory / "commits")
+    commits = commits_of(directory)
     old = [{key: commit[key] for key in ("layer", "time", "without")} for commit in commits]
-    (directory / "commits").write_text(old_lines("npyfs commits 1", *old))
+    as_list(directory, old_lines("npyfs commits 1", *old))
     for index in directory.glob("*/index"):
         _, records = lines(index)
         kept = []
@@ -82,10 +80,14 @@ def test_lists_of_the_first_form_go_on_to_work(tmp_path):
         assert "cell#score: not shown" in (mount / ".npyfs/errors.log").read_text()
     os.replace(tmp_path / "old.h5", store)
     save(store, "two", {"cell#late.npy": SCORE})
-    first, commits = lines(directory / "commits")
-    assert first == "npyfs commits 2" and list(commits[0]) == ["layer", "time", "without"]
+    # Older versions refuse the list by its first line, and nothing is added to it.
+    first, [listed] = lines(directory / "commits")
+    assert first == "npyfs commits 3" and list(listed) == ["layer", "time", "without"]
+    assert (directory / "commits").read_bytes()[16:] == before[directory / "commits"][16:]
     text = (directory / "commits").read_text().splitlines()[1][9:]
-    assert commits[1]["parents"] == [hashlib.blake2b(text.encode(), digest_size=16).hexdigest()]
+    [commit] = commits_of(directory)
+    assert (directory / ".commits/00000000000000000002.json").is_file()
+    assert commit["parents"] == [hashlib.blake2b(text.encode(), digest_size=16).hexdigest()]
     assert lines(directory / "two/index")[0] == "npyfs checkout 2"
     with Mount(store) as mount:
         for name in ("cell#score", "note", "gene#n", "cell#late"):
@@ -98,9 +100,10 @@ def test_what_a_newer_version_wrote_is_refused_by_name(tmp_path):
     write_plain(store)
     save(store, "one", {"note.npy": np.arange(3)})
     commits = directory / "commits"
-    good = commits.read_text()
+    good = old_lines("npyfs commits 2", {"layer": "one", "time": 1, "without": []})
+    as_list(directory, good)
     newer = old_lines("npyfs commits 2", {"layer": "one", "time": 1, "without": [], "needs": ["shadows"]})
-    for content, why in ((good.replace("commits 2", "commits 3", 1), "form 3"), (newer, "needs shadows")):
+    for content, why in ((good.replace("commits 2", "commits 4", 1), "form 4"), (newer, "needs shadows")):
         commits.write_text(content)
         refused = checkout("ls", store, code=OBJECT).stderr
         assert "commits" in refused and "newer npyfs" in refused and why in refused
@@ -117,11 +120,12 @@ def test_commit_times_never_run_backwards(tmp_path):
     store = tmp_path / "x.h5"
     write_plain(store)
     save(store, "one", {"note.npy": np.arange(3)})
-    commits = tmp_path / "x.h5.checkouts/commits"
+    directory = tmp_path / "x.h5.checkouts"
     future = 4_000_000_000_000_000_000
-    commits.write_text(old_lines("npyfs commits 1", {"layer": "one", "time": future, "without": []}))
+    as_list(directory, old_lines("npyfs commits 1", {"layer": "one", "time": future, "without": []}))
     save(store, "two", {"more.npy": np.arange(3)})
-    assert [commit["time"] for commit in lines(commits)[1]] == [future, future + 1]
+    save(store, "three", {"more.npy": np.arange(4)})
+    assert [commit["time"] for commit in commits_of(directory)] == [future + 1, future + 2]
 
 
 def rename_in_index(directory, old, new):

@@ -1,5 +1,5 @@
-//! The checkouts of a store: a directory beside it, with a directory for each layer and the list of
-//! those that are committed (`commits`).
+//! The checkouts of a store: a directory beside it, with a directory for each layer, and the commits of those that
+//! are committed (`commits`).
 //!
 //! The layer of the checkout NAME is `NAME`, or `NAME~2` and so on if layers of that name were committed before.
 //! The files of the store are looked at, never opened.

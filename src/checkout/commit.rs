@@ -83,6 +83,75 @@ pub type RuleCheck<'a> = &'a dyn Fn(&[LayerFiles]) -> Result<Vec<String>>;
 /// A check of layers, the lowest first, which returns the objects that do not fit the store as it is now.
 pub type Fitting<'a> = &'a dyn Fn(&[LayerFiles]) -> Result<Vec<Misfit>>;
 
+/// What decides about a commit: the wishes of who commits, and the checks of the store.
+struct CommitJudge<'a> {
+    wish: &'a Wish,
+    is_group: IsGroup<'a>,
+    fitting: Fitting<'a>,
+    broken: RuleCheck<'a>,
+}
+
+/// A layer that can be committed on top of others.
+struct JudgedLayer {
+    commit: LayerCommit,
+    objects: usize,
+    dropped: Vec<String>,
+    misfits: Vec<Misfit>,
+}
+
+impl CommitJudge<'_> {
+    /// Returns the commit that a layer becomes on top of those below, or the reason why it does not.
+    fn judged(
+        &self,
+        mut ours: LayerFiles,
+        changes: &IndexChanges,
+        below: &[LayerFiles],
+    ) -> std::result::Result<JudgedLayer, CommitRefusal> {
+        let (met, shared) = meet(&ours, changes, below, self.is_group);
+        let dropped = match self.wish.side {
+            None if !met.is_empty() => return Err(CommitRefusal::Conflicts(met)),
+            Some(Side::Theirs) => met.into_iter().map(|conflict| conflict.ours).collect(),
+            _ => BTreeSet::new(),
+        };
+        ours.entries.retain(|key, _| !dropped.contains(key));
+        let mut without: BTreeSet<String> = dropped.iter().cloned().chain(shared).collect();
+        // What does not count in any case need not fit.
+        let counting = |without: &BTreeSet<String>| {
+            let mut new = ours.clone();
+            new.entries.retain(|key, _| !without.contains(key));
+            let mut all = below.to_vec();
+            all.push(new);
+            all
+        };
+        let mut misfits = (self.fitting)(&counting(&without))?;
+        misfits.retain(|misfit| misfit.layer == below.len());
+        if !misfits.is_empty() && !self.wish.leave_out {
+            return Err(CommitRefusal::Misfits(misfits));
+        }
+        without.extend(misfits.iter().map(|misfit| misfit.key.clone()));
+        let broken = (self.broken)(&counting(&without))?;
+        if !broken.is_empty() {
+            return Err(CommitRefusal::Broken(broken));
+        }
+        for misfit in &misfits {
+            ours.entries.remove(&misfit.key);
+        }
+        Ok(JudgedLayer {
+            objects: ours.entries.len(),
+            commit: LayerCommit {
+                layer: ours.dir.name(),
+                message: self.wish.message.clone(),
+                without,
+                axes: axes(&ours),
+                base: ours.stores,
+                ..LayerCommit::default()
+            },
+            dropped: dropped.into_iter().collect(),
+            misfits,
+        })
+    }
+}
+
 impl Checkouts {
     /// Puts the checkout `name` on top of the committed ones, for everybody who mounts the store from now on.
     ///
@@ -104,7 +173,7 @@ impl Checkouts {
         let dir = top.below(&dir_of(name, commits.all()))?;
         let _lock = LayerLock::take(&dir)?;
         let changes = IndexChanges::read(&dir)?;
-        let mut ours = LayerFiles::of(&dir, changes.clone());
+        let ours = LayerFiles::of(&dir, changes.clone());
         let incomplete: Vec<KeptObject> = changes.incomplete.values().cloned().collect();
         if !incomplete.is_empty() && !wish.leave_out {
             return Err(CommitRefusal::Incomplete(incomplete));
@@ -119,55 +188,35 @@ impl Checkouts {
             });
         }
         check_files(&ours)?;
-        let below = layers(&top, commits.all())?;
-        let (met, shared) = meet(&ours, &changes, &below, is_group);
-        let dropped = match wish.side {
-            None if !met.is_empty() => return Err(CommitRefusal::Conflicts(met)),
-            Some(Side::Theirs) => met.into_iter().map(|conflict| conflict.ours).collect(),
-            _ => BTreeSet::new(),
+        let judge = CommitJudge {
+            wish,
+            is_group,
+            fitting,
+            broken,
         };
-        ours.entries.retain(|key, _| !dropped.contains(key));
-        let mut without: BTreeSet<String> = dropped.iter().cloned().chain(shared).collect();
-        // What does not count in any case need not fit.
-        let counting = |without: &BTreeSet<String>| {
-            let mut new = ours.clone();
-            new.entries.retain(|key, _| !without.contains(key));
-            let mut all = below.clone();
-            all.push(new);
-            all
+        let judged = loop {
+            let below = layers(&top, commits.all())?;
+            let judged = judge.judged(ours.clone(), &changes, &below)?;
+            if commits.add(judged.commit.clone())? {
+                break judged;
+            }
+            // On another host somebody was faster: what is there now decides.
+            if commits.all().iter().any(|other| other.layer == dir.name()) {
+                let why = format!("checkout {name} was committed by another process meanwhile");
+                let stale = Error::new(ErrorKind::Stale, why).about(self.dir().display());
+                return Err(stale.into());
+            }
         };
-        let mut misfits = fitting(&counting(&without))?;
-        misfits.retain(|misfit| misfit.layer == below.len());
-        if !misfits.is_empty() && !wish.leave_out {
-            return Err(CommitRefusal::Misfits(misfits));
-        }
-        without.extend(misfits.iter().map(|misfit| misfit.key.clone()));
-        let broken = broken(&counting(&without))?;
-        if !broken.is_empty() {
-            return Err(CommitRefusal::Broken(broken));
-        }
-        for misfit in &misfits {
-            ours.entries.remove(&misfit.key);
-        }
-        let objects = ours.entries.len();
-        commits.add(LayerCommit {
-            layer: dir.name(),
-            message: wish.message.clone(),
-            without,
-            axes: axes(&ours),
-            base: ours.stores,
-            ..LayerCommit::default()
-        })?;
         for member in incomplete.iter().flat_map(|object| &object.members) {
             // Nobody looks for it any more.
             let _ = storage.remove(&dir, &name_of_member(member));
         }
         Ok(Committed {
             number: Some(commits.all().len()),
-            objects,
-            dropped: dropped.into_iter().collect(),
+            objects: judged.objects,
+            dropped: judged.dropped,
             incomplete,
-            misfits,
+            misfits: judged.misfits,
         })
     }
 

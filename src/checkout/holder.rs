@@ -70,6 +70,14 @@ pub fn read(mut file: &File) -> String {
     }
 }
 
+/// Returns whether a lock was last had alone by a process of this host, as far as its name tells, or by none that got as far as
+/// to name itself.
+pub fn was_here(file: &File) -> bool {
+    let host = |name: &str| name.split(',').next().map(str::to_owned);
+    let is_unnamed = file.metadata().is_ok_and(|meta| meta.len() == 0);
+    is_unnamed || host(&read(file)) == host(&own())
+}
+
 /// Returns the names of processes of this host that have a lock on a file, as far as the kernel tells.
 pub fn all(file: &File) -> Vec<String> {
     let (Ok(meta), Ok(table)) = (file.metadata(), std::fs::read_to_string(LOCKS)) else {

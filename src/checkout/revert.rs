@@ -15,7 +15,9 @@ use super::commits::{self, Commits, LayerCommit};
 use super::conflict::{Conflict, conflicts};
 use super::entry::{LayerEntry, StoredAgain};
 use super::fit::Misfit;
+use super::holder;
 use super::index::{IndexChanges, LayerBase, RestoredObject, StoredObject};
+use super::layer_lock::{self, LayerLock};
 use super::names::REVERT;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::dir::Dir;
@@ -82,40 +84,38 @@ impl Checkouts {
     ) -> std::result::Result<Reverted, CommitRefusal> {
         let top = self.committed_dir()?;
         let mut commits = Commits::lock(&top, storage.clone())?;
-        let plan = self.revert_of(&top, commits.all(), id)?;
-        plan.check(checks)?;
-        let Some(new) = plan.layers.last().filter(|new| !new.entries.is_empty()) else {
-            return Ok(Reverted {
-                number: None,
-                objects: 0,
-                base: None,
-            });
-        };
         sweep(&top, commits.all())?;
-        let name = format!("{REVERT}{}", commits.all().len() + 1);
-        let dir = top.make(&name)?.0;
-        let about = |e: std::io::Error| Error::from(e).about(top.path().display());
-        let written = plan.changes.write(&dir, storage.clone());
-        if let Err(e) = written.and_then(|()| storage.sync_dir(&top).map_err(about)) {
-            // What cannot be removed now is removed by the next one.
-            let _ = top.remove_all(&name);
-            return Err(e.into());
+        loop {
+            let plan = self.revert_of(&top, commits.all(), id)?;
+            plan.check(checks)?;
+            let Some(new) = plan.layers.last().filter(|new| !new.entries.is_empty()) else {
+                return Ok(Reverted {
+                    number: None,
+                    objects: 0,
+                    base: None,
+                });
+            };
+            let (name, _lock) = plan.lay(&top, commits.all().len() + 1, &storage)?;
+            let message = message.map_or_else(|| plan.message(), str::to_owned);
+            let is_made = commits.add(LayerCommit {
+                layer: name.clone(),
+                message,
+                time: plan.time(),
+                reverts: plan.commit.id.clone(),
+                axes: axes(new),
+                base: new.stores.clone(),
+                ..LayerCommit::default()
+            })?;
+            if is_made {
+                return Ok(Reverted {
+                    number: Some(commits.all().len()),
+                    objects: new.entries.len(),
+                    base: plan.base,
+                });
+            }
+            // On another host somebody was faster: what is there now decides.
+            top.remove_all(&name)?;
         }
-        let message = message.map_or_else(|| plan.message(), str::to_owned);
-        commits.add(LayerCommit {
-            layer: name,
-            message,
-            time: plan.time(),
-            reverts: plan.commit.id.clone(),
-            axes: axes(new),
-            base: new.stores.clone(),
-            ..LayerCommit::default()
-        })?;
-        Ok(Reverted {
-            number: Some(commits.all().len()),
-            objects: new.entries.len(),
-            base: plan.base,
-        })
     }
 
     fn committed_dir(&self) -> Result<Dir> {
@@ -205,6 +205,38 @@ impl Checkouts {
 }
 
 impl RevertPlan {
+    /// Makes the layer of the commit that is to have this number, durably, and returns its name. What is there already is of another
+    /// host that is at it, too.
+    fn lay(
+        &self,
+        top: &Dir,
+        number: usize,
+        storage: &Arc<dyn Storage>,
+    ) -> Result<(String, LayerLock)> {
+        let about = |e: std::io::Error| Error::from(e).about(top.path().display());
+        let mut names = std::iter::once(format!("{REVERT}{number}"))
+            .chain((2_u64..).map(|n| format!("{REVERT}{number}~{n}")));
+        let (name, dir) = loop {
+            let name = names.next().unwrap_or_default();
+            if let (dir, true) = top.make(&name)? {
+                break (name, dir);
+            }
+        };
+        let written = LayerLock::take(&dir).and_then(|lock| {
+            self.changes.write(&dir, storage.clone())?;
+            storage.sync_dir(top).map_err(about)?;
+            Ok(lock)
+        });
+        match written {
+            Ok(lock) => Ok((name, lock)),
+            Err(e) => {
+                // What cannot be removed now is removed by the next one.
+                let _ = top.remove_all(&name);
+                Err(e)
+            }
+        }
+    }
+
     /// Returns the message of a commit that has none of its own.
     fn message(&self) -> String {
         let id = self.commit.id.get(..SHORT_ID).unwrap_or(&self.commit.id);
@@ -308,14 +340,23 @@ fn lies_along(key: &str, axis: &str) -> bool {
     axis.ends_with('#') && !is_in(key, axis) && !is_in(axis, key)
 }
 
-/// Removes layers of commits that took others back and never happened, as their processes died.
+/// Removes layers of commits that took others back and never happened, as their processes died. Those of other hosts stay: their
+/// processes may be at it.
 fn sweep(top: &Dir, commits: &[LayerCommit]) -> Result<()> {
     let about = |e: std::io::Error| Error::from(e).about(top.path().display());
     for (name, _) in top.names().map_err(about)? {
         let Some(name) = name.to_str().filter(|name| name.starts_with(REVERT)) else {
             continue;
         };
-        if !commits.iter().any(|commit| commit.layer == name) {
+        if commits.iter().any(|commit| commit.layer == name) {
+            continue;
+        }
+        // Who makes one says first who that is.
+        let was_here = match top.below(name)?.read(layer_lock::NAME) {
+            Err(e) if e.kind == ErrorKind::NotFound => true,
+            holder => holder::was_here(&holder?),
+        };
+        if was_here {
             top.remove_all(name)?;
         }
     }

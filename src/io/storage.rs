@@ -28,6 +28,9 @@ pub trait Storage: Send + Sync {
     /// Gives an open file that has no name a new one.
     fn link(&self, file: &File, dir: &Dir, name: &str) -> io::Result<()>;
 
+    /// Gives a file a name that nothing else has; `EEXIST` if something has. Whether the first name is left is not said.
+    fn name_once(&self, dir: &Dir, from: &str, to: &str) -> io::Result<()>;
+
     /// Gives a file another name, in the place of a file that may have it.
     fn rename(&self, dir: &Dir, from: &str, to: &str) -> io::Result<()>;
 
@@ -67,6 +70,10 @@ impl Storage for Disk {
         dir.link(file, name)
     }
 
+    fn name_once(&self, dir: &Dir, from: &str, to: &str) -> io::Result<()> {
+        dir.name_once(from, to)
+    }
+
     fn rename(&self, dir: &Dir, from: &str, to: &str) -> io::Result<()> {
         dir.rename(from, to)
     }
@@ -95,6 +102,8 @@ pub mod faulty {
         pub errno: i32,
         /// True if the process died there, as far as the disk can tell.
         pub dead: bool,
+        /// True if a name is given and the answer is lost.
+        pub done: bool,
         calls: AtomicU64,
     }
 
@@ -106,6 +115,7 @@ pub mod faulty {
                 at,
                 errno,
                 dead,
+                done: false,
                 calls,
             }
         }
@@ -153,6 +163,14 @@ pub mod faulty {
         fn link(&self, file: &File, dir: &Dir, name: &str) -> io::Result<()> {
             self.judge()?;
             Disk.link(file, dir, name)
+        }
+
+        fn name_once(&self, dir: &Dir, from: &str, to: &str) -> io::Result<()> {
+            let judged = self.judge();
+            if judged.is_ok() || self.done {
+                Disk.name_once(dir, from, to)?;
+            }
+            judged
         }
 
         fn rename(&self, dir: &Dir, from: &str, to: &str) -> io::Result<()> {

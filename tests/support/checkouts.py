@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import zlib
 
 import h5py
@@ -55,6 +56,29 @@ def lines(path):
     for line in rest:
         assert int(line[:8], 16) == zlib.crc32(line[9:].encode()), line
     return first, [json.loads(line[9:]) for line in rest]
+
+
+def commits_of(directory):
+    """The numbered commits in a directory of checkouts, each with its id checked and made on the one before it."""
+    folder = directory / (".commits" if (directory / "commits").is_file() else "commits")
+    found = sorted(path for path in folder.iterdir() if path.suffix == ".json") if folder.exists() else []
+    commits = []
+    for number, path in enumerate(found, int(found[0].stem) if found else 1):
+        assert path.name == f"{number:020}.json", path
+        text = path.read_text()
+        assert text.startswith('{"id":"') and text.endswith("}\n"), text
+        commits.append(json.loads(text))
+        rest = "{" + text[41:-1]
+        assert commits[-1]["id"] == text[7:39] == hashlib.blake2b(rest.encode(), digest_size=16).hexdigest(), path
+    for one, two in zip(commits, commits[1:]):
+        assert two["parents"] == [one["id"]] and one["time"] < two["time"], two
+    return commits
+
+
+def as_list(directory, text):
+    """Has a list in the place of the numbered commits, as older versions have it."""
+    shutil.rmtree(directory / "commits")
+    (directory / "commits").write_text(text)
 
 
 def old_lines(first, *records):

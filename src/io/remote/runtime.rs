@@ -36,7 +36,7 @@ pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> io::Resu
 }
 
 /// Has the network's thread do something, and waits for what comes of it.
-pub(super) fn wait<T: Send + 'static>(
+pub(crate) fn wait<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> io::Result<T> {
     let (done, outcome) = mpsc::sync_channel(1);
