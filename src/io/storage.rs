@@ -103,7 +103,7 @@ pub mod faulty {
         /// True if the process died there, as far as the disk can tell.
         pub dead: bool,
         /// True if a name is given and the answer is lost.
-        pub done: bool,
+        done: bool,
         calls: AtomicU64,
     }
 
@@ -118,6 +118,11 @@ pub mod faulty {
                 done: false,
                 calls,
             }
+        }
+
+        /// Has the answer lost when a name is given, instead of the name.
+        pub fn answering(self) -> Self {
+            Self { done: true, ..self }
         }
 
         /// Returns the number of calls so far.

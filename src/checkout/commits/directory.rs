@@ -21,14 +21,14 @@ const LONGEST: u64 = 1 << 30;
 const ABANDONED: i64 = 24 * 3600;
 
 /// A directory as a place of commits.
-pub struct CommitDirectory {
+pub(super) struct CommitDirectory {
     dir: Dir,
     storage: Arc<dyn Storage>,
 }
 
 impl CommitDirectory {
     /// Takes an open directory; what is changed in it goes through `storage`.
-    pub fn new(dir: Dir, storage: Arc<dyn Storage>) -> Self {
+    pub(super) fn new(dir: Dir, storage: Arc<dyn Storage>) -> Self {
         Self { dir, storage }
     }
 

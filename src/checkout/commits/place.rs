@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 
 /// The outcome of an attempt to create an object.
 #[derive(Debug)]
-pub enum Creation {
+pub(super) enum Creation {
     /// It was made, durably.
     Made,
     /// There is an object of this name. If the answer to an earlier attempt was lost, it may be that one.
@@ -15,7 +15,7 @@ pub enum Creation {
 
 /// A place that objects are created in, each under a name that nothing had before. Several programs use it at a time, on any
 /// number of hosts, and nothing but `create` keeps them apart.
-pub trait CommitPlace: Send + Sync {
+pub(super) trait CommitPlace: Send + Sync {
     /// Returns the bytes of an object; `None` if there is none.
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>>;
 

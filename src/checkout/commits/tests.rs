@@ -209,10 +209,7 @@ fn of_an_answer_that_was_lost_the_commit_knows_that_it_happened() {
         add(&dir, &["a"]);
         let mut seen = 0;
         for at in 0..10 {
-            let faulty = Faulty {
-                done: true,
-                ..Faulty::new(at, errno, false)
-            };
+            let faulty = Faulty::new(at, errno, false).answering();
             let layer = format!("b{at}");
             let mut commits = Commits::lock(&dir, Arc::new(faulty)).unwrap();
             let made = commits.add(commit(&layer));

@@ -23,7 +23,7 @@ impl Random {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |state| {
                 Some(step(state))
             });
-        (old.unwrap() >> 33) % most
+        (step(old.unwrap()) >> 33) % most
     }
 }
 
