@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::checkouts::{Checkouts, LayerFiles, check_name, dir_of, layers};
+use super::checkouts::{Checkouts, LayerFiles, check_name, dir_of};
 use super::commits::{self, Commits, LayerCommit};
 use super::conflict::{Conflict, conflicts};
 use super::fit::Misfit;
 use super::index::{IndexChanges, KeptObject};
 use super::layer::name_of_member;
+use super::layer_files::add_layers;
 use super::layer_lock::LayerLock;
 use super::publications;
 use crate::checkout::against::AxisEntries;
@@ -194,8 +195,9 @@ impl Checkouts {
             fitting,
             broken,
         };
+        let mut below = Vec::new();
         let judged = loop {
-            let below = layers(&top, commits.all())?;
+            add_layers(&top, commits.all(), &mut below)?;
             let judged = judge.judged(ours.clone(), &changes, &below)?;
             if commits.add(judged.commit.clone())? {
                 break judged;

@@ -54,9 +54,22 @@ impl LayerFiles {
 
 /// The layers of `commits` in the directory of a store's checkouts.
 pub(in crate::checkout) fn layers(dir: &Dir, commits: &[LayerCommit]) -> Result<Vec<LayerFiles>> {
-    let mut all: Vec<LayerFiles> = Vec::with_capacity(commits.len());
-    let mut places: HashMap<&str, usize> = HashMap::new();
-    for commit in commits {
+    let mut all = Vec::with_capacity(commits.len());
+    add_layers(dir, commits, &mut all)?;
+    Ok(all)
+}
+
+/// Adds the layers of those of `commits` that are not among `all` yet.
+pub(in crate::checkout) fn add_layers(
+    dir: &Dir,
+    commits: &[LayerCommit],
+    all: &mut Vec<LayerFiles>,
+) -> Result<()> {
+    let known = commits.iter().take(all.len()).zip(0..);
+    let mut places: HashMap<&str, usize> = known
+        .map(|(commit, place)| (commit.layer.as_str(), place))
+        .collect();
+    for commit in commits.iter().skip(all.len()) {
         let layer = match commits.len() <= MOST_HELD {
             true => dir.below(&commit.layer),
             false => dir.below_unheld(&commit.layer),
@@ -76,7 +89,7 @@ pub(in crate::checkout) fn layers(dir: &Dir, commits: &[LayerCommit]) -> Result<
         let restored = std::mem::take(&mut changes.restored);
         let mut files = LayerFiles::of(&layer, changes);
         for (key, restored) in restored {
-            let entry = entry_of(&restored, &key, &places, &all).ok_or_else(|| {
+            let entry = entry_of(&restored, &key, &places, all).ok_or_else(|| {
                 let why = format!("{key}: what it was before is not there");
                 Error::damaged(why).about(layer.path().join(index::NAME).display())
             })?;
@@ -89,7 +102,7 @@ pub(in crate::checkout) fn layers(dir: &Dir, commits: &[LayerCommit]) -> Result<
         places.insert(&commit.layer, all.len());
         all.push(files);
     }
-    Ok(all)
+    Ok(())
 }
 
 /// Returns the entry that restores a key, out of the layers below; `None` if they have no such object.

@@ -33,7 +33,7 @@ impl Committer {
             all,
             write: record::write_id()?,
             until: None,
-            pause: Pause::default(),
+            pause: Pause::after_others(),
         })
     }
 

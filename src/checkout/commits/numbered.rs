@@ -209,7 +209,7 @@ impl NumberedCommits {
         let failed = |e: serde_json::Error| Error::damaged(e.to_string());
         let text = format!("{}\n", commit.print().map_err(failed)?);
         let name = object(number);
-        let mut pause = Pause::default();
+        let mut pause = Pause::after_failure();
         let mut is_unclear = false;
         loop {
             let failure = match self.place.create(&name, text.as_bytes()) {

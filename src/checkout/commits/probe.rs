@@ -52,7 +52,7 @@ fn try_with(place: &Arc<dyn CommitPlace>, name: &str) -> Result<()> {
 /// Returns whether an object was made.
 fn created(place: &dyn CommitPlace, name: &str, text: &str) -> Result<bool> {
     let until = Instant::now() + PATIENCE;
-    let mut pause = Pause::default();
+    let mut pause = Pause::after_failure();
     loop {
         let error = match place.create(name, text.as_bytes())? {
             Creation::Made => return Ok(true),
