@@ -19,6 +19,8 @@ pub enum ErrorKind {
     Stale,
     /// Larger than a file can be, or than may be held in memory.
     TooLarge,
+    /// Another host did not answer as it should: an errno.
+    Unreached(i32),
     /// An errno of the operating system.
     Os(i32),
 }
@@ -60,14 +62,18 @@ impl Error {
             ErrorKind::Denied => libc::EACCES,
             ErrorKind::Stale => libc::ESTALE,
             ErrorKind::TooLarge => libc::EFBIG,
-            ErrorKind::Os(errno) => errno,
+            ErrorKind::Unreached(errno) | ErrorKind::Os(errno) => errno,
         }
     }
 
-    /// Returns whether the machine is short of something: that says nothing about what was asked for, and is not
-    /// remembered.
-    pub fn is_shortage(&self) -> bool {
-        matches!(self.kind, ErrorKind::Os(errno) if is_shortage(errno))
+    /// Returns whether the machine is short of something, or another host did not answer: that says nothing about what was
+    /// asked for, and is not remembered.
+    pub fn is_passing(&self) -> bool {
+        match self.kind {
+            ErrorKind::Unreached(_) => true,
+            ErrorKind::Os(errno) => is_shortage(errno),
+            _ => false,
+        }
     }
 
     /// Puts the file or object that the error is about in front of the message.

@@ -205,11 +205,11 @@ impl H5 {
         }
     }
 
-    /// Returns how many requests so far the machine was short of something for: what was learnt meanwhile may be wrong.
-    pub fn shortages(&self) -> u64 {
+    /// Returns how many requests so far failed for a reason that says nothing about the file: what was learnt meanwhile may be wrong.
+    pub fn unanswered(&self) -> u64 {
         match self {
             Self::Local(_) => 0,
-            Self::Workers(pool) => pool.shortages(),
+            Self::Workers(pool) => pool.unanswered(),
         }
     }
 

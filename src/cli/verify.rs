@@ -248,7 +248,9 @@ impl Walk {
                 (&mut self.files.filters, why)
             }
             ErrorKind::Denied => (&mut self.files.refused, format!("not checked, {error}")),
-            ErrorKind::Os(_) => (&mut self.files.failed, error.to_string()),
+            ErrorKind::Os(_) | ErrorKind::Unreached(_) => {
+                (&mut self.files.failed, error.to_string())
+            }
             _ => (&mut self.files.damaged, error.to_string()),
         };
         *count += 1;

@@ -298,7 +298,7 @@ impl Folder {
             Some((_, is_set)) => *is_set,
             None => {
                 let is_set = match format.is_set(set, &self.top, &self.context) {
-                    Err(e) if e.is_shortage() => {
+                    Err(e) if e.is_passing() => {
                         return Err(io::Error::from_raw_os_error(e.errno()));
                     }
                     is_set => is_set.unwrap_or(false),

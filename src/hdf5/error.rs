@@ -23,6 +23,9 @@ pub enum H5Error {
     /// to be done. It says nothing about the file.
     #[error("{1}")]
     Machine(i32, String),
+    /// Bytes that lie elsewhere did not arrive: an errno, and why. It says nothing about the file, nor about this machine.
+    #[error("{1}")]
+    NotFetched(i32, String),
 }
 
 /// The errnos that a reply to the kernel may have: FUSE refuses others, and the program would wait for ever. Names in a
@@ -34,11 +37,13 @@ impl From<H5Error> for Error {
         let kind = match &error {
             H5Error::Stale => ErrorKind::Stale,
             H5Error::Machine(errno, _) if ERRNOS.contains(errno) => ErrorKind::Os(*errno),
+            H5Error::NotFetched(errno, _) if ERRNOS.contains(errno) => ErrorKind::Unreached(*errno),
             // A size that a file cannot be served at is a fault of the object, like any other.
             H5Error::Damaged(why) => errno_of_system(why).map_or(ErrorKind::Damaged, ErrorKind::Os),
-            H5Error::Unsupported(_) | H5Error::TooLarge(_) | H5Error::Machine(..) => {
-                ErrorKind::Damaged
-            }
+            H5Error::Unsupported(_)
+            | H5Error::TooLarge(_)
+            | H5Error::Machine(..)
+            | H5Error::NotFetched(..) => ErrorKind::Damaged,
         };
         Self::new(kind, error.to_string())
     }
@@ -55,6 +60,11 @@ impl H5Error {
     /// Makes the error of a worker that gave the answer to another request.
     pub(super) fn unexpected_answer() -> Self {
         Self::Damaged("answer to another request".into())
+    }
+
+    /// Returns whether it says nothing about the file: what was learnt meanwhile may be wrong.
+    pub(super) fn is_passing(&self) -> bool {
+        matches!(self, Self::Machine(..) | Self::NotFetched(..))
     }
 
     /// Makes an error of one of the system that was met on the way to an answer.
@@ -102,5 +112,18 @@ mod tests {
             (machine(libc::EMFILE), machine(4000)),
             (libc::EMFILE, libc::EIO)
         );
+    }
+
+    #[test]
+    fn what_did_not_arrive_is_no_shortage_of_this_machine() {
+        let late = H5Error::NotFetched(libc::ETIMEDOUT, String::new());
+        assert!(late.is_passing());
+        let late = Error::from(late);
+        assert_eq!(late.kind, ErrorKind::Unreached(libc::ETIMEDOUT));
+        assert!(late.is_passing() && late.errno() == libc::ETIMEDOUT);
+        let forged = H5Error::NotFetched(0, String::new());
+        assert_eq!(Error::from(forged).errno(), libc::EIO);
+        let denied = Error::new(ErrorKind::Denied, "");
+        assert!(!denied.is_passing());
     }
 }

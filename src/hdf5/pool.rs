@@ -75,8 +75,8 @@ pub struct WorkerPool {
     cores: usize,
     restarts: AtomicU64,
     reach: Reach,
-    /// Requests that the machine was short of something for.
-    shortages: AtomicU64,
+    /// Requests that failed for a reason that says nothing about the file.
+    unanswered: AtomicU64,
     /// The memory that chunk tables may take.
     tables: Arc<Budget>,
 }
@@ -136,7 +136,7 @@ impl WorkerPool {
             most: cores + 2,
             cores,
             restarts: AtomicU64::new(0),
-            shortages: AtomicU64::new(0),
+            unanswered: AtomicU64::new(0),
         }
     }
 
@@ -149,9 +149,9 @@ impl WorkerPool {
         self.restarts.load(Ordering::Relaxed)
     }
 
-    /// Returns how many requests so far the machine was short of something for.
-    pub fn shortages(&self) -> u64 {
-        self.shortages.load(Ordering::Relaxed)
+    /// Returns how many requests so far failed for a reason that says nothing about the file.
+    pub fn unanswered(&self) -> u64 {
+        self.unanswered.load(Ordering::Relaxed)
     }
 
     /// Returns what holds the workers back; `None` before the first has served.
@@ -293,8 +293,8 @@ impl WorkerPool {
         sink: Option<&mut Sink<'_>>,
     ) -> Result<Answer, H5Error> {
         self.answer(file, request, sink).inspect_err(|e| {
-            if let H5Error::Machine(..) = e {
-                self.shortages.fetch_add(1, Ordering::Relaxed);
+            if e.is_passing() {
+                self.unanswered.fetch_add(1, Ordering::Relaxed);
             }
         })
     }

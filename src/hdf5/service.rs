@@ -99,7 +99,7 @@ impl From<TypeError> for H5Error {
 fn not_fetched(failure: Error) -> H5Error {
     match failure.kind {
         ErrorKind::Stale => H5Error::Stale,
-        _ => H5Error::Machine(failure.errno(), failure.message),
+        _ => H5Error::NotFetched(failure.errno(), failure.message),
     }
 }
 

@@ -143,8 +143,12 @@ impl Fs {
     /// Notes a failure in `errors.log`, with the path it is about.
     fn note(&self, ino: u64, what: &str, error: Error) -> FsError {
         let path = self.inodes().path(ino);
-        // A name that is not there, or a version that is gone, is an answer and no failure.
-        if !matches!(error.kind, ErrorKind::NotFound | ErrorKind::Stale) {
+        // A name that is not there, or a version that is gone, is an answer and no failure. But what is open was there.
+        let is_answer = match error.kind {
+            ErrorKind::NotFound => what != "read",
+            kind => kind == ErrorKind::Stale,
+        };
+        if !is_answer {
             self.refuse(&path, what, &error);
         }
         error.into()

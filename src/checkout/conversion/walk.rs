@@ -175,7 +175,7 @@ impl Walk<'_> {
 
     /// Notes that an object of the source cannot be read; what says nothing about it ends the conversion.
     pub(super) fn unreadable(&mut self, object: &str, error: Error) -> Result<()> {
-        if error.is_shortage() || error.kind == ErrorKind::Stale {
+        if error.is_passing() || error.kind == ErrorKind::Stale {
             return Err(error.about(object));
         }
         self.lost(object, &error.message);

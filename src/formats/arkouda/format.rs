@@ -57,7 +57,7 @@ impl Format for Arkouda {
         for path in parts.into_values().flatten().flatten() {
             match OpenStore::open_part(context, &path) {
                 Ok(store) => return is_arkouda(&store),
-                Err(e) if e.is_shortage() => return Err(e),
+                Err(e) if e.is_passing() => return Err(e),
                 Err(_) => {}
             }
         }

@@ -173,7 +173,7 @@ impl LocaleSet {
                         locale: Some(locale),
                         store,
                     }),
-                    Err(e) if e.is_shortage() => return Err(e),
+                    Err(e) if e.is_passing() => return Err(e),
                     Err(e) => {
                         faults.push(e.message);
                         unopened.push((path, was));

@@ -42,7 +42,9 @@ pub(super) fn root(store: &Arc<OpenStore>) -> Result<Option<Arc<dyn Directory>>>
     let h5 = &store.context.h5;
     let attributes = match h5.attributes(&store.file, store.root) {
         Ok(attributes) => attributes,
-        Err(e @ (H5Error::Machine(..) | H5Error::Stale)) => return Err(e.into()),
+        Err(e @ (H5Error::Machine(..) | H5Error::NotFetched(..) | H5Error::Stale)) => {
+            return Err(e.into());
+        }
         // A file whose attributes cannot be read is no collection.
         Err(_) => return Ok(None),
     };

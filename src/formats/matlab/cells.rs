@@ -91,9 +91,9 @@ impl CellDirectory {
             return Ok(known.clone());
         }
         let h5 = &self.place.store.context.h5;
-        let before = h5.shortages();
+        let before = h5.unanswered();
         let made = self.build()?;
-        if h5.shortages() == before {
+        if h5.unanswered() == before {
             *known = Some(made.clone());
         }
         Ok(made)

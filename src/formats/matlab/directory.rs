@@ -55,9 +55,9 @@ impl StructDirectory {
             return Ok(known.clone());
         }
         let h5 = &self.place.store.context.h5;
-        let before = h5.shortages();
+        let before = h5.unanswered();
         let made = self.build()?;
-        if h5.shortages() == before {
+        if h5.unanswered() == before {
             *listed = Some(made.clone());
         }
         Ok(made)

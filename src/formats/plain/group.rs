@@ -63,8 +63,8 @@ struct GroupListing {
     notes: Vec<String>,
     others: Vec<Arc<OpenStore>>,
     kind: &'static str,
-    /// The shortage of the machine because of which the listing would not be true.
-    shortage: Option<Error>,
+    /// The failure that may be gone soon, because of which the listing would not be true.
+    passing: Option<Error>,
 }
 
 impl GroupDirectory {
@@ -145,9 +145,9 @@ impl GroupDirectory {
             return Ok(known.clone());
         }
         let h5 = &self.store.context.h5;
-        let before = h5.shortages();
+        let before = h5.unanswered();
         let made = self.build()?;
-        if h5.shortages() == before {
+        if h5.unanswered() == before {
             *listed = Some(made.clone());
         }
         Ok(made)
@@ -162,7 +162,7 @@ impl GroupDirectory {
             notes: Vec::new(),
             others: Vec::new(),
             kind: "plain",
-            shortage: None,
+            passing: None,
         };
         let damage = members
             .damage
@@ -194,8 +194,8 @@ impl GroupDirectory {
             }
             self.add(&name, member, own.as_ref(), &mut to);
         }
-        if let Some(shortage) = to.shortage {
-            return Err(shortage);
+        if let Some(failure) = to.passing {
+            return Err(failure);
         }
         let journal = &self.store.context.journal;
         let about = format!("{}: {}/", self.store.file.path.display(), self.group);
@@ -310,8 +310,8 @@ impl GroupDirectory {
 
     fn add_broken(&self, name: &[u8], error: Error, to: &mut GroupListing) {
         let path = format!("{}/{}", self.group, String::from_utf8_lossy(name));
-        if error.is_shortage() || error.kind == ErrorKind::Stale {
-            to.shortage = Some(error);
+        if error.is_passing() || error.kind == ErrorKind::Stale {
+            to.passing = Some(error);
             return;
         }
         if error.kind == ErrorKind::Denied {
@@ -376,7 +376,7 @@ impl GroupDirectory {
                     let name = self.visible(name, suffix);
                     to.entries.push((name, Node::File(file)));
                 }
-                Err(e) if e.is_shortage() => to.shortage = Some(e),
+                Err(e) if e.is_passing() => to.passing = Some(e),
                 Err(e) => {
                     to.notes
                         .push(format!("{}: {}", String::from_utf8_lossy(name), e.message))

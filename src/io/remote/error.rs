@@ -57,7 +57,8 @@ impl From<RemoteError> for Error {
             Cause::Missing => ErrorKind::NotFound,
             Cause::Denied => ErrorKind::Denied,
             Cause::Changed => ErrorKind::Stale,
-            Cause::Late | Cause::Failed | Cause::Unsupported => ErrorKind::Os(error.errno()),
+            Cause::Late | Cause::Failed => ErrorKind::Unreached(error.errno()),
+            Cause::Unsupported => ErrorKind::Os(error.errno()),
         };
         Self::new(kind, error.message)
     }
@@ -70,18 +71,23 @@ pub(super) fn without_secrets(text: &str) -> String {
     while let Some(at) = rest.find("://") {
         let (before, from) = rest.split_at(at + 3);
         shown.push_str(before);
+        let from = after_user(from);
         let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | ')');
         let end = from.find(ends).unwrap_or(from.len());
         let (address, after) = from.split_at(end);
-        let address = address.split(['?', '#']).next().unwrap_or_default();
-        let host_end = address.find('/').unwrap_or(address.len());
-        let (host, path) = address.split_at(host_end);
-        shown.push_str(host.rsplit('@').next().unwrap_or(host));
-        shown.push_str(path);
+        shown.push_str(address.split(['?', '#']).next().unwrap_or_default());
         rest = after;
     }
     shown.push_str(rest);
     shown
+}
+
+/// Returns what follows the user and the password at the beginning of a text. In these are signs that end an address elsewhere.
+fn after_user(text: &str) -> &str {
+    let ends = |c: char| c.is_whitespace() || matches!(c, '/' | '?' | '#' | '"' | '<' | '>');
+    let end = text.find(ends).unwrap_or(text.len());
+    let user = text.get(..end).and_then(|authority| authority.rfind('@'));
+    user.and_then(|at| text.get(at + 1..)).unwrap_or(text)
 }
 
 #[cfg(test)]
@@ -98,6 +104,9 @@ mod tests {
                 "(https://h:9/a) <s3://b/k>",
             ),
             ("http://u@h", "http://h"),
+            ("at http://u:p'q)r@h/a@b'", "at http://h/a@b'"),
+            ("(http://h) mail a@b", "(http://h) mail a@b"),
+            ("http://h/a@b?c@d", "http://h/a@b"),
         ] {
             assert_eq!(without_secrets(text), shown);
         }

@@ -13,7 +13,7 @@ pub(super) enum Unfit {
 
 impl From<Error> for Unfit {
     fn from(error: Error) -> Self {
-        match error.is_shortage() || error.kind == ErrorKind::Stale {
+        match error.is_passing() || error.kind == ErrorKind::Stale {
             true => Self::Unknown(error),
             false => Self::LeftOut(error.message),
         }

@@ -60,7 +60,7 @@ pub(super) fn text(view: &View, top: &GroupNow) -> Result<Option<Vec<u8>>> {
 fn describe(view: &View, arrays: &[(String, Arc<ArrayNode>)]) -> Result<Vec<Option<Documents>>> {
     let one = |(_, array): &(String, Arc<ArrayNode>)| match array.described() {
         Ok(described) => Ok(Some(described.documents.clone())),
-        Err(e) if e.is_shortage() || e.kind == ErrorKind::Stale => Err(e),
+        Err(e) if e.is_passing() || e.kind == ErrorKind::Stale => Err(e),
         Err(_) => Ok(None),
     };
     let threads = view.context.decoders.processors();

@@ -146,7 +146,7 @@ impl GroupView {
 
 /// Returns whether an error is about the machine or the moment, and not about the object.
 fn passes(e: &Error) -> bool {
-    e.is_shortage() || e.kind == ErrorKind::Stale
+    e.is_passing() || e.kind == ErrorKind::Stale
 }
 
 impl GroupNow {

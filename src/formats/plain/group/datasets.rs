@@ -32,7 +32,7 @@ impl GroupDirectory {
                 to.entries
                     .push((self.visible(name, ""), Node::Directory(directory)));
             }
-            Err(e) if e.is_shortage() => to.shortage = Some(e),
+            Err(e) if e.is_passing() => to.passing = Some(e),
             // A text dataset that cannot be measured says so when it is opened.
             Ok(false) | Err(_) => to
                 .entries
