@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 
-from support.mount import Mount
+from support.mount import Mount, until
 from support.process import npyfs, one_line, run
 from support.web import Site
 
@@ -228,9 +228,43 @@ def test_a_full_disk_is_done_without(directory, tmp_path):
         with Site(directory) as site, Mount(site.url("x.h5"), f"cache_dir={small},cache_size=4M") as mount:
             same(mount, shown)
             same(mount, shown)
-            assert "nothing more is kept on disk" in json.dumps(mount.status().get("remote", "nothing more is kept on disk"))
+            assert any("nothing more is kept on disk" in note for note in mount.status()["remote"][0]["notes"])
     finally:
         run(["umount", small], check=True)
+
+
+def test_a_disk_that_was_full_is_used_again(directory, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a small file system")
+    shown = write(directory / "x.h5", 24)
+    small = tmp_path / "small"
+    small.mkdir()
+    if run(["mount", "-t", "tmpfs", "-o", "size=64M,mode=700", "tmpfs", small]).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        (small / "of-others").write_bytes(bytes(62 << 20))
+        with Site(directory) as site, Mount(site.url("x.h5"), f"cache_dir={small}/cache,cache_size=4M") as mount:
+            half = dict(list(shown.items())[:2])
+            same(mount, half)
+            assert any("nothing more is kept on disk" in note for note in mount.status()["remote"][0]["notes"])
+            (small / "of-others").unlink()
+            until(lambda: tried(mount, shown), "the disk")
+            same(mount, shown)
+        # What was in memory meanwhile is there, too.
+        assert kept(small / "cache") > 18 << 20
+    finally:
+        run(["umount", small], check=True)
+
+
+def tried(mount, shown):
+    """Whether the disk is in use; looks at a little that was not read yet, as nobody else would find out."""
+    name = list(shown)[-1]
+    at = tried.at = getattr(tried, "at", 0) + 100_000
+    with open(mount / name, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        os.pread(file.fileno(), 10, at)
+    time.sleep(0.5)
+    return not mount.status()["remote"][0]["notes"]
 
 
 def test_damage_of_any_part_of_a_file_costs_requests_and_no_bytes(directory, cache):

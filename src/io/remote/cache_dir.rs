@@ -15,7 +15,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, flock, fstatfs, openat, unlinkat,
+    AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, flock, fstatfs, fstatvfs, openat, unlinkat,
 };
 use rustix::io::Errno;
 use serde_json::Value as Json;
@@ -167,6 +167,12 @@ impl CacheDir {
     /// Returns true if what is read from it is to be checked each time.
     pub(super) fn is_wary(&self) -> bool {
         self.wary
+    }
+
+    /// Returns the bytes that are free on its file system.
+    pub(super) fn room(&self) -> u64 {
+        let system = fstatvfs(&self.fd);
+        system.map_or(0, |system| system.f_bavail.saturating_mul(system.f_frsize))
     }
 
     fn file(&self, name: &str, flags: OFlags) -> io::Result<File> {

@@ -327,6 +327,23 @@ impl DiskFile {
         Ok(())
     }
 
+    /// Writes to another file what there is in this one.
+    pub(super) fn copy_to(&self, other: &Self) -> io::Result<()> {
+        let blocks = self.size.div_ceil(BLOCK);
+        for extent in self.extents()? {
+            let first = extent.number.saturating_mul(EXTENT);
+            let some = first..first.saturating_add(EXTENT).min(blocks);
+            for (block, known) in some.clone().zip(self.known(&some)?) {
+                let range = bytes_of(&(block..block + 1), self.size);
+                let mut bytes = vec![0; usize::try_from(range.end - range.start).unwrap_or(0)];
+                if known != 0 && self.read_checked(&mut bytes, range.start)?.is_empty() {
+                    other.write(range.start, &bytes, known & METADATA != 0)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the extents in which there is something.
     pub(super) fn extents(&self) -> io::Result<Vec<Extent>> {
         let mut found = Vec::new();

@@ -5,6 +5,7 @@ mod fetching;
 mod kept;
 mod key;
 mod packs;
+mod place;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -143,7 +144,7 @@ impl RemoteObject {
         let about = address.to_string();
         let asked = origin.clone();
         // Together with the first request, unless what is kept may do without.
-        let together = settings.packs && !kept::knows(address, settings);
+        let together = settings.packs && !place::knows(address, settings);
         let (got, pack) = ask(&about, settings, async move {
             let beside = asked.clone();
             let beside = async move { packs::beside(&beside).await };
@@ -157,7 +158,7 @@ impl RemoteObject {
         })?;
         let version = got.version.clone();
         let mut notes = Vec::new();
-        let kept = KeptBytes::open(address, &version, settings, &mut notes)?;
+        let kept = KeptBytes::open(address, &version, settings)?;
         let looked = Blocks::new(version.size).ok_or_else(|| too_large(&about))?;
         if version.etag.is_none() {
             notes.push("the server names no versions: they are told by time and size".to_owned());
@@ -233,6 +234,7 @@ impl RemoteObject {
     /// Returns remarks for people.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = lock(&self.notes).clone();
+        notes.extend(self.kept.note());
         notes.extend(self.lost());
         notes
     }
@@ -250,7 +252,7 @@ impl RemoteObject {
             let mut absent = match self.kept.read(buf, offset) {
                 Ok(absent) => absent,
                 Err(e) => {
-                    self.note(self.kept.give_up(&e));
+                    self.kept.give_up(&e);
                     touched(&whole).collect()
                 }
             };

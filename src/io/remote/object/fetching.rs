@@ -200,6 +200,6 @@ impl RemoteObject {
     pub(super) fn store(&self, got: &Got, metadata: bool) {
         let arrived = got.bytes.len() as u64;
         self.traffic.bytes.fetch_add(arrived, Ordering::Relaxed);
-        self.note(self.kept.add(got.start, &got.bytes, metadata));
+        self.kept.add(got.start, &got.bytes, metadata);
     }
 }

@@ -5,63 +5,34 @@
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{Instant, SystemTime};
-
-use serde_json::json;
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::super::address::Address;
 use super::super::blocks::{BLOCK, Blocks, bytes_of, touched};
-use super::super::cache_dir::{CacheDir, cache_path};
-use super::super::disk::{DiskFile, EXTENT_BYTES, Extent, extents_of, settled};
+use super::super::disk::{EXTENT_BYTES, Extent, extents_of};
 use super::super::error::{Cause, RemoteError};
 use super::super::origin::Version;
-use super::key;
+use super::place::Place;
 use crate::options::RemoteSettings;
-
-/// Bytes that are held where there is no room on disk.
-const IN_MEMORY: u64 = 64 << 20;
 
 /// Milliseconds after which the file is noted to be in use once more.
 const NOTED: u32 = 10_000;
 
-/// Where blocks are kept.
-struct Place {
-    file: DiskFile,
-    /// The directory of the file, and its key there; `None`: it is in memory.
-    dir: Option<(Arc<CacheDir>, String)>,
-    /// Bytes that may be kept: of all versions on disk, or of this one in memory.
-    most: u64,
-    /// The generation of the file under which blocks were checked.
-    generation: u64,
-}
+/// The time after which a disk that failed is tried again, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-impl Place {
-    fn in_memory(size: u64) -> io::Result<Self> {
-        let file = DiskFile::in_memory(size)?;
-        // Never one that the blocks of another place were checked under.
-        file.settle()?;
-        Ok(Self {
-            generation: file.generation()?,
-            file,
-            dir: None,
-            most: IN_MEMORY,
-        })
-    }
+/// Bytes that must be free on a disk that failed, before it is tried again.
+const LEAST_ROOM: u64 = 16 << 20;
 
-    /// Returns the generation of the file as it is now.
-    fn now(&self) -> io::Result<u64> {
-        match self.dir {
-            Some(_) => self.file.generation(),
-            None => Ok(self.generation),
-        }
-    }
-
-    /// Returns true if blocks that were checked under the present generation need not be checked once more.
-    fn is_trusted(&self, generation: u64) -> bool {
-        let wary = self.dir.as_ref().is_some_and(|(dir, _)| dir.is_wary());
-        generation == self.generation && settled(generation) && !wary
-    }
+/// Whether the disk is done without, and until when.
+struct Disk {
+    /// The reason.
+    failed: Option<String>,
+    /// The time at which it failed, or was last tried.
+    at: Instant,
+    pause: Duration,
 }
 
 /// The blocks of a version that were fetched.
@@ -78,6 +49,10 @@ pub(super) struct KeptBytes {
     noted: AtomicU32,
     /// Bytes that were put into memory.
     in_memory: AtomicU64,
+    /// Taken before `place`.
+    disk: Mutex<Disk>,
+    /// Opens the file on disk.
+    reopen: Box<dyn Fn() -> Result<Option<Place>, String> + Send + Sync>,
 }
 
 impl KeptBytes {
@@ -85,8 +60,7 @@ impl KeptBytes {
     pub(super) fn open(
         address: &Address,
         version: &Version,
-        settings: &RemoteSettings,
-        notes: &mut Vec<String>,
+        settings: &Arc<RemoteSettings>,
     ) -> Result<Self, RemoteError> {
         let failed =
             |cause, why: &dyn std::fmt::Display| RemoteError::new(cause, &address.to_string(), why);
@@ -96,12 +70,11 @@ impl KeptBytes {
         let mut used = Vec::new();
         used.try_reserve_exact(extents).map_err(|_| large())?;
         used.resize_with(extents, AtomicU32::default);
-        let on_disk = match on_disk(address, version, settings) {
-            Ok(place) => place,
-            Err(why) => {
-                notes.push(why);
-                None
-            }
+        let of = (address.clone(), version.clone(), settings.clone());
+        let reopen = move || Place::on_disk(&of.0, &of.1, &of.2);
+        let (on_disk, why) = match reopen() {
+            Ok(place) => (place, None),
+            Err(why) => (None, Some(why)),
         };
         let place = match on_disk {
             Some(place) => place,
@@ -115,7 +88,22 @@ impl KeptBytes {
             began: Instant::now(),
             noted: AtomicU32::new(0),
             in_memory: AtomicU64::new(0),
+            disk: Mutex::new(Disk {
+                failed: why,
+                at: Instant::now(),
+                pause: FIRST_PAUSE,
+            }),
+            reopen: Box::new(reopen),
         })
+    }
+
+    fn disk(&self) -> MutexGuard<'_, Disk> {
+        self.disk.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Returns the reason why nothing is kept on disk, if that is wanted.
+    pub(super) fn note(&self) -> Option<String> {
+        self.disk().failed.clone()
     }
 
     fn place(&self) -> RwLockReadGuard<'_, Place> {
@@ -220,15 +208,18 @@ impl KeptBytes {
         first..last.max(first)
     }
 
-    /// Keeps the whole blocks among bytes that begin at `start`, if there is room. Returns a remark if the disk is given up.
-    pub(super) fn add(&self, start: u64, bytes: &[u8], metadata: bool) -> Option<String> {
+    /// Keeps the whole blocks among bytes that begin at `start`, if there is room.
+    pub(super) fn add(&self, start: u64, bytes: &[u8], metadata: bool) {
         let blocks = self.whole(start, bytes);
         let range = bytes_of(&blocks, self.size);
         let from = usize::try_from(range.start.saturating_sub(start)).unwrap_or(usize::MAX);
         let to = usize::try_from(range.end.saturating_sub(start)).unwrap_or(0);
-        let bytes = bytes.get(from..to).filter(|bytes| !bytes.is_empty())?;
+        let Some(bytes) = bytes.get(from..to).filter(|bytes| !bytes.is_empty()) else {
+            return;
+        };
+        self.try_again();
         if !self.make_room(bytes.len() as u64) {
-            return None;
+            return;
         }
         let write = || {
             let place = self.place();
@@ -239,12 +230,10 @@ impl KeptBytes {
             self.found(before, blocks.clone(), &[]);
             Ok(())
         };
-        let note = self.give_up(&write().err()?);
-        if note.is_some() {
+        if write().is_err_and(|e| self.give_up(&e)) {
             // What memory has no room for is fetched again.
             let _ = write();
         }
-        note
     }
 
     /// Notes that blocks are of metadata: they stay longest.
@@ -339,14 +328,48 @@ impl KeptBytes {
         if punched.is_ok() { freed } else { 0 }
     }
 
-    /// Goes on without the disk, which is full or broken, and returns a remark; `None` if there is no way.
-    pub(super) fn give_up(&self, why: &io::Error) -> Option<String> {
+    /// Goes on without the disk, which is full or broken, for a while. False if there is no way.
+    pub(super) fn give_up(&self, why: &io::Error) -> bool {
+        let mut disk = self.disk();
         let mut place = self.place_mut();
-        place.dir.as_ref()?;
-        *place = Place::in_memory(self.size).ok()?;
+        let in_memory = place.dir.as_ref().map(|_| Place::in_memory(self.size));
+        let Some(Ok(in_memory)) = in_memory else {
+            return false;
+        };
+        *place = in_memory;
         self.checked.clear();
         self.in_memory.store(0, Ordering::Relaxed);
-        Some(format!("nothing more is kept on disk: {why}"))
+        disk.pause = match disk.at.elapsed() < LONGEST_PAUSE {
+            true => (disk.pause * 2).min(LONGEST_PAUSE),
+            false => FIRST_PAUSE,
+        };
+        disk.at = Instant::now();
+        disk.failed = Some(format!("nothing more is kept on disk: {why}"));
+        true
+    }
+
+    /// Goes back to the disk, with what is in memory, if it failed some time ago and has room again.
+    fn try_again(&self) {
+        let mut disk = self.disk();
+        if disk.failed.is_none() || disk.at.elapsed() < disk.pause {
+            return;
+        }
+        disk.at = Instant::now();
+        disk.pause = (disk.pause * 2).min(LONGEST_PAUSE);
+        let Ok(Some(on_disk)) = (self.reopen)() else {
+            return;
+        };
+        let held = self.in_memory.load(Ordering::Relaxed);
+        if on_disk.room() < held.saturating_mul(2).max(LEAST_ROOM) {
+            return;
+        }
+        let mut place = self.place_mut();
+        if place.dir.is_some() || place.file.copy_to(&on_disk.file).is_err() {
+            return;
+        }
+        *place = on_disk;
+        self.checked.clear();
+        disk.failed = None;
     }
 }
 
@@ -359,51 +382,6 @@ impl Drop for KeptBytes {
     }
 }
 
-/// Returns true if something of an object, of whatever version, is kept on disk.
-pub(super) fn knows(address: &Address, settings: &RemoteSettings) -> bool {
-    let path = cache_path(settings).filter(|_| settings.disk_cache > 0);
-    let dir = path.and_then(|path| CacheDir::open(&path).ok());
-    dir.is_some_and(|dir| dir.has_version_of(&key::of_object(address, settings)))
-}
-
-/// Opens the file of a version on disk; `None` if that is not wanted.
-fn on_disk(
-    address: &Address,
-    version: &Version,
-    settings: &RemoteSettings,
-) -> Result<Option<Place>, String> {
-    if settings.disk_cache == 0 {
-        return Ok(None);
-    }
-    let Some(path) = cache_path(settings) else {
-        return Ok(None);
-    };
-    let open = || {
-        let dir = CacheDir::open(&path)?;
-        let key = key::of(address, version, settings);
-        let about = json!({
-            "url": address.to_string(),
-            "version": version.etag,
-            "size": version.size,
-        });
-        let file = DiskFile::new(dir.version(&key)?, version.size, &about.to_string())?;
-        if !settled(file.generation()?) {
-            // Whoever was at it is gone if the lock can be had.
-            dir.alone(|| file.settle()).transpose()?;
-        }
-        file.set_modified(SystemTime::now());
-        Ok(Place {
-            generation: file.generation()?,
-            file,
-            dir: Some((dir, key)),
-            most: settings.disk_cache,
-        })
-    };
-    let place: io::Result<Place> = open();
-    let failed = |e| format!("nothing is kept in {}: {e}", path.display());
-    place.map(Some).map_err(failed)
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -414,10 +392,10 @@ mod tests {
     const SIZE: u64 = (4 << 20) + 100;
 
     fn open(dir: &Path) -> KeptBytes {
-        let settings = RemoteSettings {
+        let settings = Arc::new(RemoteSettings {
             cache_dir: Some(dir.to_owned()),
             ..RemoteSettings::default()
-        };
+        });
         let address = Address::parse(Path::new("http://host/x.h5"))
             .unwrap()
             .unwrap();
@@ -426,9 +404,8 @@ mod tests {
             etag: Some("\"tag\"".into()),
             modified: SystemTime::UNIX_EPOCH,
         };
-        let mut notes = Vec::new();
-        let kept = KeptBytes::open(&address, &version, &settings, &mut notes).unwrap();
-        assert_eq!(notes, Vec::<String>::new());
+        let kept = KeptBytes::open(&address, &version, &settings).unwrap();
+        assert_eq!(kept.note(), None);
         kept
     }
 
@@ -462,8 +439,8 @@ mod tests {
                 });
             }
             for round in 0..60 {
-                assert!(one.add(0, &bytes[..2 << 20], round % 2 == 0).is_none());
-                assert!(two.add(2 << 20, &bytes[2 << 20..], false).is_none());
+                one.add(0, &bytes[..2 << 20], round % 2 == 0);
+                two.add(2 << 20, &bytes[2 << 20..], false);
                 one.free(1 << 20, true);
                 two.free(SIZE, round % 3 == 0);
             }
@@ -487,9 +464,31 @@ mod tests {
         assert!(kept.absent(0..2).is_empty());
         assert_eq!(kept.absent(2..5), [2, 3, 4]);
         assert!(!kept.has(100));
-        assert!(kept.give_up(&io::ErrorKind::StorageFull.into()).is_some());
+        assert!(kept.give_up(&io::ErrorKind::StorageFull.into()));
+        assert!(kept.note().is_some());
         assert_eq!(kept.read(&mut buf, 0).unwrap(), [0]);
         kept.add(0, &bytes[..BLOCK as usize + 1], false);
         assert_eq!(kept.absent(0..2), [1]);
+    }
+
+    #[test]
+    fn a_disk_that_failed_is_used_again_after_a_while() {
+        let dir = tempfile::tempdir().unwrap();
+        let bytes = bytes();
+        let kept = open(dir.path());
+        assert!(kept.give_up(&io::ErrorKind::StorageFull.into()));
+        assert!(!kept.give_up(&io::ErrorKind::StorageFull.into()));
+        kept.add(0, &bytes[..BLOCK as usize], true);
+        assert!(kept.place().dir.is_none());
+        kept.disk().at -= LONGEST_PAUSE;
+        kept.add(BLOCK, &bytes[BLOCK as usize..2 * BLOCK as usize], false);
+        assert!(kept.place().dir.is_some());
+        assert_eq!(kept.note(), None);
+        // What was in memory is there for others, too.
+        let other = open(dir.path());
+        assert_eq!(other.absent(0..4), [2, 3]);
+        let mut buf = vec![0; 2 * BLOCK as usize];
+        assert!(other.read(&mut buf, 0).unwrap().is_empty());
+        assert_eq!(buf, bytes[..buf.len()]);
     }
 }

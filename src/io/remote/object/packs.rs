@@ -67,7 +67,7 @@ impl RemoteObject {
             const PART: usize = 1 << 20;
             for (at, part) in (start..).step_by(PART).zip(bytes.chunks(PART)) {
                 if !self.kept.absent(self.kept.whole(at, part)).is_empty() {
-                    self.note(self.kept.add(at, part, true));
+                    self.kept.add(at, part, true);
                 }
             }
         }
