@@ -1,6 +1,7 @@
 """What stores on web servers may not reach, and what nobody may see: secrets in logs, processes and files; sockets in workers; other files and
 other hosts through links in a file."""
 
+import base64
 import os
 import re
 import shutil
@@ -97,6 +98,58 @@ def test_secrets_are_seen_nowhere(place):
         for name, data in found:
             for secret in SECRETS:
                 assert secret not in data and (secret not in name or name.startswith(b"[")), (name, secret)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("where", ["option", "environment"])
+def test_the_password_of_a_service_is_seen_nowhere(place, where):
+    (place / "www/data").mkdir()
+    shutil.copy(place / "www/x.h5", place / "www/data/x.h5")
+    np.save(place / "saved.npy", np.arange(4))
+    # One that other signs end, where addresses stand in a text.
+    password = PASSWORD + "')(!"
+    url = "s3://data/x.h5"
+    with Site(place / "www") as site:
+        endpoint = site.url("").rstrip("/").replace("://", f"://me:{password}@")
+        option = f",endpoint={endpoint}" if where == "option" else ""
+        environment = {"AWS_ENDPOINT_URL": endpoint} if where == "environment" else {}
+        common = f"anonymous,region=us-east-1{option}"
+        with Mount(url, f"{common},timeout=1,check=0", checkout="mine", checkouts=place / "kept", env=environment) as mount:
+            np.testing.assert_array_equal(np.load(mount / "a.npy"), np.arange(100_000))
+            (mount / "new.npy").write_bytes((place / "saved.npy").read_bytes())
+            # The service is told, and it is told to no other.
+            expected = "Basic " + base64.b64encode(f"me:{password}".encode()).decode()
+            assert site.seen and {seen.get("authorization") for seen in site.seen} == {expected}
+            for status in (403, 404, 500, 503, 302):
+                site.fault = lambda handler, status=status: handler.refuse(status, Location=handler.path)
+                with pytest.raises(OSError):
+                    read(mount / "b.npy")
+            with Site(place / "www") as behind:
+                site.fault = lambda handler: handler.refuse(307, Location=behind.url(handler.path.lstrip("/")))
+                read(mount / "b.npy")
+                assert behind.seen and not any("authorization" in seen for seen in behind.seen)
+            site.fault = None
+            found = list(of_process(mount.pid, "cmdline", "mountinfo", "mounts"))
+            own = of_process(mount.pid, "environ")[0][1]
+            found.append((b"environ", own if where == "option" else own.replace(f"AWS_ENDPOINT_URL={endpoint}".encode(), b"")))
+            for pid in workers(mount.pid):
+                found += of_process(pid, "cmdline", "environ")
+            found += [(name.encode(), (mount / ".npyfs" / name).read_bytes()) for name in ("status.json", "errors.log", "errors.jsonl", "info.json")]
+            for command in (["log", mount.path], ["checkout", "ls", mount.path], ["info", mount.path, "a.npy"]):
+                done = npyfs(*command)
+                found.append((str(command).encode(), (done.stdout + done.stderr).encode()))
+        environ = {**os.environ, **environment}
+        for command in (["ls", "-o", common, url], ["verify", "-o", common, url], ["info", "-o", common, url],
+                        ["pack", "-o", common, url, place / "x.npyfs-pack"], ["ls", "-o", f"{common},timeout=1", "s3://data/y.h5"],
+                        ["checkout", "export", "-o", common, url, place / "out.h5"], ["ls", "-o", f"{common},bogus", url],
+                        ["ls", "-o", f"endpoint=me:{PASSWORD}@host", url], ["ls", "-o", f"endpoint=http://me:{PASSWORD}/x@host", url],
+                        ["ls", "-o", f"endpoint=http://me:{PASSWORD}@127.0.0.1:9,anonymous,timeout=1", url],
+                        ["ls", "-o", f"header=X: {PASSWORD}", url], ["ls", f"http://me:{PASSWORD}/x@host/y.h5"]):
+            done = npyfs(*command, env=environ)
+            found.append((str(command[0]).encode(), (done.stdout + done.stderr).encode()))
+        found += files_below(place)
+        for name, data in found:
+            assert PASSWORD.encode() not in data and PASSWORD.encode() not in name, (name, data[-300:])
 
 
 @pytest.mark.fast

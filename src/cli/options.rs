@@ -12,6 +12,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use crate::formats;
+use crate::io::remote::Address;
 use crate::options::{External, FsOptions};
 use known::KNOWN;
 
@@ -78,6 +79,21 @@ enum Setter {
 /// The policy that shows everybody what the user who mounts may read.
 const FOR_OTHERS: &str = "allow-for-others";
 
+/// The options that may have secrets in their values.
+const SECRET: [&str; 2] = ["endpoint", "header"];
+
+/// Returns a list without what may be secret in it, which this process remembers.
+pub fn without_secrets(options: &str) -> String {
+    let shown = |item| match list::name_and_value(item) {
+        (name @ "endpoint", Some(value)) if value.contains('@') => {
+            list::written(name, &Address::hide_user(&value).unwrap_or_default())
+        }
+        _ => item.to_owned(),
+    };
+    let items: Vec<String> = list::items(options).into_iter().map(shown).collect();
+    items.join(",")
+}
+
 /// Parses option lists in the order given; of two equal options the last counts.
 pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<MountOptions, String> {
     let mut options = MountOptions::default();
@@ -101,8 +117,11 @@ pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<MountOption
                 return Err(format!("option {name} needs a value: {name}={placeholder}"));
             }
             (Setter::Value(_, set), Some(value)) => {
-                set(&mut options, value)
-                    .map_err(|expected| format!("option {name}={value}: {expected}"))?;
+                let refused = |expected| match SECRET.contains(&name) {
+                    true => format!("option {name}: {expected}"),
+                    false => format!("option {name}={value}: {expected}"),
+                };
+                set(&mut options, value).map_err(refused)?;
             }
         }
     }

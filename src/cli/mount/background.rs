@@ -18,7 +18,7 @@ use rustix::fs::{Dev, major, minor};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Args;
-use crate::cli::CliError;
+use crate::cli::{CliError, options};
 use crate::io::remote::Address;
 use crate::mount::fuse::unmount::unmount;
 use crate::mount::fuse::{inherited, table};
@@ -40,6 +40,7 @@ pub(super) fn take_secrets() {
     let _ = io::stdin().take(LONGEST).read_to_string(&mut given);
     for address in given.lines() {
         Address::hide_secret(Path::new(address));
+        Address::hide_user(address);
     }
 }
 
@@ -95,7 +96,7 @@ fn command(args: &Args) -> Command {
         .args(["mount", "--foreground", "--announce"]);
     for list in &args.options {
         // One argument, so that a list may begin with a hyphen.
-        command.arg(format!("-o{list}"));
+        command.arg(format!("-o{}", options::without_secrets(list)));
     }
     if let Some(name) = &args.checkout {
         command.arg("--checkout").arg(name);

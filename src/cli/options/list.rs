@@ -48,6 +48,12 @@ pub(super) fn name_and_value(item: &str) -> (&str, Option<String>) {
     }
 }
 
+/// Returns an option as it is written.
+pub(super) fn written(name: &str, value: &str) -> String {
+    let value = value.replace('\\', "\\\\").replace(',', "\\,");
+    format!("{name}={value}")
+}
+
 /// Takes the quotes off a value. Or the backslashes: they take the special meaning from a comma or a backslash.
 fn meaning(value: &str) -> String {
     let inside = value
@@ -87,5 +93,12 @@ mod tests {
         assert_eq!(items(r",,a,,b\,c,"), ["a", r"b\,c"]);
         assert_eq!(items(r"a\"), [r"a\"]);
         assert!(items("").is_empty());
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for value in ["a", "a,b", r"\", r"a\,b", r"\x"] {
+            assert_eq!(values(&written("a", value)), [value]);
+        }
     }
 }

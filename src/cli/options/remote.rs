@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::values::{not_empty, seconds, size};
 use super::{MountOption, MountOptions, Setter};
+use crate::io::remote::Address;
 use crate::options::RemoteSettings;
 
 fn settings(to: &mut MountOptions) -> &mut RemoteSettings {
@@ -29,7 +30,8 @@ pub(super) const REMOTE: &[MountOption] = &[
     MountOption {
         name: "endpoint",
         set: Setter::Value("URL", |to, text| {
-            settings(to).endpoint = Some(not_empty(text)?);
+            let shown = Address::hide_user(&not_empty(text)?);
+            settings(to).endpoint = Some(shown.ok_or("expected http(s)://HOST")?);
             Ok(())
         }),
         help: "address of the service that holds the bucket [that of the provider]",

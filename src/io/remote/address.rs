@@ -46,7 +46,11 @@ impl Address {
             "http" | "https" => Scheme::Web,
             _ => return None,
         };
-        let shown = super::error::without_secrets(text);
+        // What is no address may be anything: of a password, too, it is not known where it ends.
+        let shown = match rest.contains('@') && Url::parse(text).is_err() {
+            true => format!("{name}://..."),
+            false => super::error::without_secrets(text),
+        };
         let refuse = |why: String| Err(format!("{shown}: {why}"));
         if rest.is_empty() || rest.starts_with('/') {
             return Some(refuse("no host or bucket".into()));
@@ -109,6 +113,26 @@ impl Address {
             secrets.push(address.url);
         }
         shown.into()
+    }
+
+    /// Returns the address of a service without its user and password, which this process remembers; `None` if it cannot be told where
+    /// these end.
+    pub fn hide_user(endpoint: &str) -> Option<String> {
+        if !endpoint.contains('@') {
+            return Some(endpoint.to_owned());
+        }
+        let mut url = Url::parse(endpoint).ok()?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return None;
+        }
+        let whole = url.clone();
+        url.set_username("").ok()?;
+        url.set_password(None).ok()?;
+        let mut secrets = SECRETS.lock().unwrap_or_else(|e| e.into_inner());
+        if url != whole && !secrets.contains(&whole) {
+            secrets.push(whole);
+        }
+        Some(url.as_str().trim_end_matches('/').to_owned())
     }
 
     /// Returns the addresses with secrets that this process was given, for one that it starts.
@@ -177,6 +201,14 @@ fn with_secret(url: Url) -> Url {
     same.next().cloned().unwrap_or(url)
 }
 
+/// Returns the address of a service with the user and password that it was given with.
+pub(super) fn reveal(endpoint: &str) -> String {
+    match Url::parse(endpoint) {
+        Ok(url) => with_secret(url).into(),
+        Err(_) => endpoint.to_owned(),
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.scheme {
@@ -220,6 +252,20 @@ mod tests {
         assert!(address("gs://bucket").is_prefix() && address("az://c/d/").is_prefix());
         let local = Address::local(Path::new("file:///a%20b/c.h5"));
         assert_eq!(local.as_deref(), Some(Path::new("/a b/c.h5")));
+    }
+
+    #[test]
+    fn the_user_of_a_service_is_kept_and_not_shown() {
+        let hidden = Address::hide_user("http://me:wo'r)d@service:9000").unwrap();
+        assert_eq!(hidden, "http://service:9000");
+        assert_eq!(reveal(&hidden), "http://me:wo'r)d@service:9000/");
+        assert_eq!(reveal("http://other:9000"), "http://other:9000/");
+        assert_eq!(Address::hide_user("host:9000").unwrap(), "host:9000");
+        for bad in ["me:word@host", "http://me:w/rd@host", "ftp://me:word@host"] {
+            assert_eq!(Address::hide_user(bad), None, "{bad}");
+        }
+        let refused = Address::parse(Path::new("http://me:w/rd@host/x.h5"));
+        assert!(!refused.unwrap().unwrap_err().contains("rd"));
     }
 
     #[test]

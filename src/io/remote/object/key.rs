@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use super::super::address::Address;
+use super::super::address::{Address, reveal};
 use super::super::origin::Version;
 use crate::options::RemoteSettings;
 
@@ -26,7 +26,9 @@ impl Parts {
 pub(super) fn of_object(address: &Address, settings: &RemoteSettings) -> String {
     let mut parts = Parts::new();
     parts.add(address.to_string().as_bytes());
-    for text in [&settings.endpoint, &settings.region, &settings.profile] {
+    let endpoint = settings.endpoint.as_deref().map(reveal);
+    parts.add(endpoint.unwrap_or_default().as_bytes());
+    for text in [&settings.region, &settings.profile] {
         parts.add(text.as_deref().unwrap_or_default().as_bytes());
     }
     parts.add(&[u8::from(settings.anonymous)]);
