@@ -17,55 +17,13 @@ import pytest
 from support import weather
 from support.mount import Mount, until
 from support.process import npyfs
-from support.web import Site
-from support.weather import status
+from support.proxies import Proxy
+from support.web import Site, certificate
 
 REST = "timeout=1,check=0,nopack"
 SOME = np.random.default_rng(3).integers(0, 1000, (40, 4096)).astype("i4")
-LATE = "[Nn]o answer"
 
-# What happens, the errors that a read may end with (none: it succeeds), what the line about it says.
-READS = [
-    pytest.param(fault, errors, says, id=name) for name, fault, errors, says in [
-        ("503", status(503), {"EIO"}, "503"),
-        ("503-after-a-second", status(503, Retry_After="1"), {"EIO"}, "503"),
-        ("429", status(429, Retry_After="0"), {"EIO"}, "429"),
-        ("500", status(500), {"EIO"}, "500"),
-        ("502", status(502), {"EIO"}, "502"),
-        ("403", status(403), {"EACCES"}, "403"),
-        ("401", status(401), {"EACCES"}, "401"),
-        ("404", status(404), {"ENOENT", "ESTALE"}, "404"),
-        ("410", status(410), {"ENOENT", "ESTALE"}, "410"),
-        ("412", status(412), {"ESTALE"}, "another version"),
-        ("416", status(416), {"ESTALE"}, "another version"),
-        ("400", status(400), {"EIO"}, "400"),
-        ("204", status(204), {"EIO", "ESTALE"}, ""),
-        ("reset-in-head", weather.reset_in_head, {"EIO", "ETIMEDOUT"}, ""),
-        ("reset-in-body", weather.reset_in_body, {"EIO", "ETIMEDOUT"}, ""),
-        ("no-answer", weather.no_answer, {"EIO", "ETIMEDOUT"}, ""),
-        ("rubbish", weather.rubbish, {"EIO", "ETIMEDOUT"}, ""),
-        ("cut-body", weather.cut_body, {"EIO", "ETIMEDOUT"}, ""),
-        ("short-body", weather.short_body, {"EIO"}, "bytes arrived of"),
-        ("more-than-told", weather.more_than_told, set(), ""),
-        ("chunked", weather.chunked, set(), ""),
-        ("huge", weather.huge, {"ENOTSUP"}, "no ranges"),
-        ("endless", weather.endless, {"EIO", "ETIMEDOUT"}, ""),
-        ("wrong-range", weather.wrong_range, {"EIO"}, "not the one that was asked for"),
-        ("other-range", weather.other_range, {"EIO"}, "not the one that was asked for"),
-        ("no-range", weather.no_range, {"EIO"}, "not the one that was asked for"),
-        ("other-size", weather.other_size, {"ESTALE"}, "another version"),
-        ("compressed", weather.compressed, {"ENOTSUP"}, "compressed"),
-        ("trickle", weather.trickle, {"ETIMEDOUT"}, LATE),
-        ("trickling-head", weather.trickling_head, {"ETIMEDOUT"}, LATE),
-        ("hang", weather.hang, {"ETIMEDOUT"}, LATE),
-        ("to-itself", weather.to_itself, {"EIO"}, "again and again"),
-        ("to-nowhere", weather.to_nowhere, {"EIO"}, "no place"),
-        ("to-a-file", weather.to_a_file, {"EIO"}, "no place"),
-        ("to-ever-other-places", weather.to_ever_other_places, {"EIO"}, "again and again"),
-        # After these all of it is there.
-        ("chunked-whole", weather.chunked_whole, set(), ""),
-        ("whole", weather.whole, set(), ""),
-    ]]
+READS = [pytest.param(fault, errors, says, id=name) for name, fault, errors, says in weather.CASES]
 
 
 def write(path, arrays=1):
@@ -291,16 +249,6 @@ def test_redirects_to_another_host_go_without_secrets(home, directory, tmp_path)
             assert "aVerySecretWord" not in str(seen)
 
 
-def certificate(directory):
-    """A certificate for 127.0.0.1 that nobody vouches for: (certificate, key)."""
-    pair = directory / "own.pem", directory / "own.key"
-    made = subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1", "-addext",
-                           "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE", "-keyout", pair[1], "-out", pair[0]],
-                          capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
-    return pair
-
-
 def test_a_certificate_of_nobody_is_refused(home, directory, tmp_path):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     own, key = certificate(tmp_path)
@@ -317,7 +265,7 @@ def test_a_certificate_of_nobody_is_refused(home, directory, tmp_path):
 
 
 def test_a_proxy_is_asked(home, directory):
-    with Site(directory) as site, weather.Proxy(site) as proxy:
+    with Site(directory) as site, Proxy(site) as proxy:
         elsewhere = f"http://some-host.invalid:{site.server.server_port}/x.h5"
         done = npyfs("ls", "-o", "timeout=20,nopack", elsewhere, env={**os.environ, "http_proxy": proxy.url})
         assert done.returncode == 0 and "d0.npy" in done.stdout, done

@@ -3,6 +3,7 @@
 import socket
 import struct
 import threading
+from urllib.parse import unquote
 
 ended = threading.Event()
 """Set by whoever wants servers that hang to end."""
@@ -10,7 +11,7 @@ ended = threading.Event()
 
 def wanted(handler):
     """(first, last, bytes of all) of the part of the document that is asked for."""
-    data = (handler.server_site.directory / handler.path.split("?")[0].lstrip("/")).read_bytes()
+    data = (handler.server_site.directory / unquote(handler.path.split("?")[0]).lstrip("/")).read_bytes()
     asked = handler.headers.get("Range")
     first, last = (int(n or len(data) - 1) for n in asked.split("=")[1].split("-")) if asked else (0, len(data) - 1)
     return first, min(last, len(data) - 1), data
@@ -55,6 +56,28 @@ def gone(handler, reset=True):
 
 def status(code, **headers):
     return lambda handler: handler.refuse(code, **headers)
+
+
+def slow_down(handler, status=503, code="SlowDown", **headers):
+    """What S3 says to who asks too often."""
+    body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>Please reduce your request rate.</Message><RequestId>1</RequestId></Error>"
+    handler.send_response(status)
+    for name, value in headers.items():
+        handler.send_header(name.replace("_", "-"), value)
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    write(handler, body.encode() if handler.command != "HEAD" else b"")
+    return True
+
+
+def longer_than_asked(handler):
+    """The head of the part that was asked for, and a body of a tebibyte."""
+    first, last, data = wanted(handler)
+    head(handler, 206, data, first, last, Content_Length=str(1 << 40))
+    handler.close_connection = True
+    while not ended.is_set() and write(handler, bytes(0x10000)):
+        pass
+    return True
 
 
 def reset_in_head(handler):
@@ -235,6 +258,51 @@ def to_ever_other_places(handler):
     return handler.refuse(307, Location=f"{handler.path}x")
 
 
+LATE = "[Nn]o answer"
+
+# What happens, the errors that a read may end with (none: it succeeds), what the line about it says.
+CASES = [
+    ("503", status(503), {"EIO"}, "503"),
+    ("503-after-a-second", status(503, Retry_After="1"), {"EIO"}, "503"),
+    ("429", status(429, Retry_After="0"), {"EIO"}, "429"),
+    ("500", status(500), {"EIO"}, "500"),
+    ("502", status(502), {"EIO"}, "502"),
+    ("403", status(403), {"EACCES"}, "403"),
+    ("401", status(401), {"EACCES"}, "401"),
+    ("404", status(404), {"ENOENT", "ESTALE"}, "404"),
+    ("410", status(410), {"ENOENT", "ESTALE"}, "410"),
+    ("412", status(412), {"ESTALE"}, "another version"),
+    ("416", status(416), {"ESTALE"}, "another version"),
+    ("400", status(400), {"EIO"}, "400"),
+    ("204", status(204), {"EIO", "ESTALE"}, ""),
+    ("reset-in-head", reset_in_head, {"EIO", "ETIMEDOUT"}, ""),
+    ("reset-in-body", reset_in_body, {"EIO", "ETIMEDOUT"}, ""),
+    ("no-answer", no_answer, {"EIO", "ETIMEDOUT"}, ""),
+    ("rubbish", rubbish, {"EIO", "ETIMEDOUT"}, ""),
+    ("cut-body", cut_body, {"EIO", "ETIMEDOUT"}, ""),
+    ("short-body", short_body, {"EIO"}, "bytes arrived of"),
+    ("more-than-told", more_than_told, set(), ""),
+    ("chunked", chunked, set(), ""),
+    ("huge", huge, {"ENOTSUP"}, "no ranges"),
+    ("endless", endless, {"EIO", "ETIMEDOUT"}, ""),
+    ("wrong-range", wrong_range, {"EIO"}, "not the one that was asked for"),
+    ("other-range", other_range, {"EIO"}, "not the one that was asked for"),
+    ("no-range", no_range, {"EIO"}, "not the one that was asked for"),
+    ("other-size", other_size, {"ESTALE"}, "another version"),
+    ("compressed", compressed, {"ENOTSUP"}, "compressed"),
+    ("trickle", trickle, {"ETIMEDOUT"}, LATE),
+    ("trickling-head", trickling_head, {"ETIMEDOUT"}, LATE),
+    ("hang", hang, {"ETIMEDOUT"}, LATE),
+    ("to-itself", to_itself, {"EIO"}, "again and again"),
+    ("to-nowhere", to_nowhere, {"EIO"}, "no place"),
+    ("to-a-file", to_a_file, {"EIO"}, "no place"),
+    ("to-ever-other-places", to_ever_other_places, {"EIO"}, "again and again"),
+    # After these all of it is there.
+    ("chunked-whole", chunked_whole, set(), ""),
+    ("whole", whole, set(), ""),
+]
+
+
 class Deaf:
     """A port that takes connections and says nothing: `with Deaf() as port`."""
 
@@ -250,50 +318,3 @@ def closed_port():
     """A port that nobody listens at."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]
-
-
-class Proxy:
-    """An HTTP proxy that takes all requests as its own: `proxy.asked` is what it was asked for. `with Proxy(site) as proxy`: its
-    answers are the site's."""
-
-    def __init__(self, site):
-        from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-        from urllib.request import ProxyHandler, Request, build_opener
-        asked = self.asked = []
-        opener = build_opener(ProxyHandler({}))
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, *_):
-                pass
-
-            def answer(self):
-                asked.append(self.path)
-                path = "/" + self.path.split("://", 1)[1].split("/", 1)[1]
-                request = Request(site.url(path.lstrip("/")), method=self.command,
-                                  headers={name: self.headers[name] for name in ("Range", "If-Match") if name in self.headers})
-                with opener.open(request, timeout=20) as answer:
-                    data = answer.read()
-                    self.send_response(answer.status)
-                    for name in ("Content-Range", "ETag", "Last-Modified"):
-                        if name in answer.headers:
-                            self.send_header(name, answer.headers[name])
-                    self.send_header("Content-Length", answer.headers["Content-Length"])
-                    self.end_headers()
-                    self.wfile.write(data)
-
-            do_GET = do_HEAD = answer
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.server.handle_error = lambda *_: None
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-
-    def __enter__(self):
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.server.server_close()

@@ -1,6 +1,7 @@
 """A web server on the loopback that serves a directory as told: with ranges and entity tags, or misbehaving."""
 
 import os
+import subprocess
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -117,7 +118,7 @@ class Site:
 
     def version(self, of):
         """The tag and the time of a file, or of the document that a handler is asked for."""
-        status = os.stat(of if isinstance(of, int) else self.directory / of.path.split("?")[0].lstrip("/"))
+        status = os.stat(of if isinstance(of, int) else self.directory / unquote(of.path.split("?")[0]).lstrip("/"))
         tag = f'"{status.st_size:x}-{status.st_mtime_ns:x}-{status.st_ino:x}"'
         return ("W/" + tag if self.tags == "weak" else tag,
                 time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(status.st_mtime)))
@@ -133,3 +134,14 @@ class Site:
     def __exit__(self, *_):
         self.server.shutdown()
         self.server.server_close()
+
+
+def certificate(directory, name="127.0.0.1"):
+    """A certificate for 127.0.0.1 and for `name` that nobody vouches for: (certificate, key)."""
+    pair = directory / "own.pem", directory / "own.key"
+    names = "IP:127.0.0.1" if name == "127.0.0.1" else f"IP:127.0.0.1,DNS:{name}"
+    made = subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext",
+                           f"subjectAltName={names}", "-addext", "basicConstraints=critical,CA:FALSE", "-keyout", pair[1], "-out", pair[0]],
+                          capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    return pair

@@ -2,8 +2,12 @@
 
 mod amazon;
 mod bucket;
+mod connections;
+mod container;
 mod credentials;
+mod failure;
 mod local;
+mod patience;
 mod profile;
 mod sieve;
 mod web;

@@ -3,10 +3,13 @@
 
 use std::sync::Arc;
 
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AwsCredentialProvider};
 use object_store::{ClientOptions, RetryConfig};
 
 use super::super::address::Address;
+use super::bucket::Renewable;
+use super::connections::Connections;
+use super::container::Container;
 use super::credentials::{Asked, NOBODY, few};
 use super::profile::{FileKeys, Files, Means, Profile, variable};
 use crate::options::RemoteSettings;
@@ -39,7 +42,7 @@ pub(super) fn open(
     settings: &RemoteSettings,
     client: ClientOptions,
     retry: RetryConfig,
-) -> Result<AmazonS3, String> {
+) -> Result<(AmazonS3, Renewable), String> {
     let files = Files::of_user();
     let chosen = settings.profile.clone().or_else(|| variable("AWS_PROFILE"));
     let name = chosen.clone().unwrap_or_else(|| "default".to_owned());
@@ -69,6 +72,11 @@ pub(super) fn open(
         &["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"],
     );
     let endpoint = endpoint.or_else(|| profile.endpoint().map(str::to_owned));
+    // The name that Amazon's own programs know.
+    if let Some(service) = variable("AWS_EC2_METADATA_SERVICE_ENDPOINT") {
+        builder = builder.with_metadata_endpoint(service.trim_end_matches('/'));
+    }
+    let (endpoint, connections) = Connections::to(endpoint, settings.timeout);
     let region = own(&settings.region, &["AWS_REGION", "AWS_DEFAULT_REGION"]);
     let region = region.or_else(|| profile.get("region").map(str::to_owned));
     let plain = endpoint.as_deref().is_some_and(super::bucket::is_plain);
@@ -76,6 +84,7 @@ pub(super) fn open(
         .with_bucket_name(address.bucket())
         .with_retry(retry)
         .with_request_payer(settings.requester_pays)
+        .with_http_connector(connections)
         .with_client_options(client.with_allow_http(plain));
     if let Some(endpoint) = endpoint {
         builder = builder.with_endpoint(endpoint);
@@ -83,13 +92,12 @@ pub(super) fn open(
     if let Some(region) = region {
         builder = builder.with_region(region);
     }
-    let builder = match settings.anonymous {
-        true => builder.with_skip_signature(true),
+    let (builder, renewable) = match settings.anonymous {
+        true => (builder.with_skip_signature(true), None),
         false => known(builder, settings, &files, &name, &profile)?,
     };
-    super::bucket::connected(builder)
-        .build()
-        .map_err(|e| e.to_string())
+    let store = builder.build().map_err(|e| e.to_string())?;
+    Ok((store, renewable))
 }
 
 /// Adds credentials.
@@ -99,22 +107,23 @@ fn known(
     files: &Files,
     name: &str,
     profile: &Profile,
-) -> Result<AmazonS3Builder, String> {
+) -> Result<(AmazonS3Builder, Renewable), String> {
     let keys = variable("AWS_ACCESS_KEY_ID").zip(variable("AWS_SECRET_ACCESS_KEY"));
     // A profile that is named for this mount goes before the environment.
     if let Some((id, secret)) = keys.filter(|_| settings.profile.is_none()) {
         builder = builder
             .with_access_key_id(id)
             .with_secret_access_key(secret);
-        return Ok(match variable("AWS_SESSION_TOKEN") {
+        let builder = match variable("AWS_SESSION_TOKEN") {
             Some(token) => builder.with_token(token),
             None => builder,
-        });
+        };
+        return Ok((builder, None));
     }
     match profile.means()? {
         Means::Keys => {
-            let keys = FileKeys::new(files.clone(), name);
-            return Ok(builder.with_credentials(Arc::new(keys)));
+            let keys = Arc::new(FileKeys::new(files.clone(), name));
+            return Ok((builder.with_credentials(keys.clone()), Some(keys)));
         }
         Means::WebIdentity => {
             for key in ["role_arn", "web_identity_token_file", "role_session_name"] {
@@ -135,8 +144,17 @@ fn known(
             }
         }
     }
-    let asking = builder.clone().with_retry(few()).build();
-    let asking = asking.map_err(|e| e.to_string())?;
-    let asked = Asked::new(asking.credentials().clone(), HINT);
-    Ok(builder.with_credentials(Arc::new(asked)))
+    let has_identity = profile.means()? == Means::WebIdentity
+        || (variable("AWS_WEB_IDENTITY_TOKEN_FILE").is_some()
+            && variable("AWS_ROLE_ARN").is_some());
+    let asking = builder.clone().with_retry(few());
+    let asked = Asked::new(HINT, move || {
+        if let Some(container) = Container::of_environment().filter(|_| !has_identity) {
+            let container: AwsCredentialProvider = container?;
+            return Ok(container);
+        }
+        let made = asking.clone().build().map_err(|e| e.to_string())?;
+        Ok(made.credentials().clone())
+    })?;
+    Ok((builder.with_credentials(asked.clone()), Some(asked)))
 }

@@ -1,10 +1,11 @@
 //! Buckets of object stores.
 
+mod refusal;
+
 use std::ops::Range;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use object_store::aws::AmazonS3Builder;
 use object_store::azure::{MicrosoftAzure, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
@@ -12,20 +13,32 @@ use object_store::path::Path;
 use object_store::{
     BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, RetryConfig,
 };
+use reqwest::StatusCode;
 
 use super::super::address::{Address, Scheme};
 use super::super::error::{Cause, RemoteError, without_secrets};
-use super::credentials::{Asked, NOBODY, few};
+use super::connections::{Connections, Heard};
+use super::credentials::{Asked, Renew, few};
+use super::failure::error;
+use super::patience::{Patience, Refusal};
 use super::profile::variable;
-use super::sieve::{LeftOut, Sieve};
+use super::sieve::LeftOut;
 use super::{Got, Names, Version, amazon};
 use crate::options::RemoteSettings;
+use refusal::{failed, reasons};
 
 /// A bucket, and the connections to it.
 pub(in crate::io::remote) struct Bucket {
     objects: Arc<dyn ObjectStore>,
     listings: Arc<dyn PaginatedListStore>,
+    /// Credentials that can be had anew.
+    credentials: Option<Arc<dyn Renew>>,
+    /// The time after which nobody waits any more.
+    timeout: Duration,
 }
+
+/// Credentials that can be had anew, of whoever asks; `None`: they are what they are, or there are none.
+pub(super) type Renewable = Option<Arc<dyn Renew>>;
 
 /// Buckets that are open, by their address and how they are asked.
 static OPEN: Mutex<Vec<(String, Weak<Bucket>)>> = Mutex::new(Vec::new());
@@ -63,38 +76,33 @@ pub(super) fn open(
 fn make(address: &Address, settings: &RemoteSettings) -> Result<Bucket, String> {
     // Connections are made with the provider that the process has; installed already, it is the same one.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    // Asking again is up to `Patience`: it knows what the server wants, signs anew, and ends in time.
     let retry = RetryConfig {
-        backoff: BackoffConfig {
-            init_backoff: Duration::from_millis(100),
-            max_backoff: Duration::from_secs(8),
-            ..BackoffConfig::default()
-        },
-        max_retries: 20,
-        retry_timeout: settings.timeout,
+        backoff: BackoffConfig::default(),
+        max_retries: 0,
+        retry_timeout: Duration::ZERO,
     };
-    let client = ClientOptions::new()
-        .with_timeout_disabled()
-        .with_connect_timeout(Duration::from_secs(10).min(settings.timeout))
-        .with_read_timeout(Duration::from_secs(20).min(settings.timeout));
+    let client = ClientOptions::new().with_timeout_disabled();
+    let timeout = settings.timeout;
     Ok(match address.scheme() {
-        Scheme::S3 => of(amazon::open(address, settings, client, retry)?),
-        Scheme::Google => of(google(address, settings, client, retry)?),
-        Scheme::Azure => of(azure(address, settings, client, retry)?),
+        Scheme::S3 => of(amazon::open(address, settings, client, retry)?, timeout),
+        Scheme::Google => of(google(address, settings, client, retry)?, timeout),
+        Scheme::Azure => of(azure(address, settings, client, retry)?, timeout),
         Scheme::Web => return Err("a web server has no buckets".to_owned()),
     })
 }
 
-fn of(store: impl ObjectStore + PaginatedListStore) -> Bucket {
+fn of(
+    (store, credentials): (impl ObjectStore + PaginatedListStore, Renewable),
+    timeout: Duration,
+) -> Bucket {
     let store = Arc::new(store);
     Bucket {
         objects: store.clone(),
         listings: store,
+        credentials,
+        timeout,
     }
-}
-
-/// Has the listings of a bucket sifted.
-pub(super) fn connected(builder: AmazonS3Builder) -> AmazonS3Builder {
-    builder.with_http_connector(Sieve)
 }
 
 fn google(
@@ -102,7 +110,7 @@ fn google(
     settings: &RemoteSettings,
     client: ClientOptions,
     retry: RetryConfig,
-) -> Result<GoogleCloudStorage, String> {
+) -> Result<(GoogleCloudStorage, Renewable), String> {
     const HINT: &str = "neither GOOGLE_APPLICATION_CREDENTIALS nor this machine has any; -o anonymous asks without";
     let emulator = variable("STORAGE_EMULATOR_HOST").map(|host| match host.contains("://") {
         true => host,
@@ -110,24 +118,30 @@ fn google(
     });
     let anonymous = settings.anonymous || (settings.endpoint.is_none() && emulator.is_some());
     let endpoint = settings.endpoint.clone().or(emulator);
+    let (endpoint, connections) = Connections::to(endpoint, settings.timeout);
     let plain = endpoint.as_deref().is_some_and(is_plain);
     let mut builder = GoogleCloudStorageBuilder::from_env()
         .with_bucket_name(address.bucket())
         .with_retry(retry)
-        .with_http_connector(Sieve)
+        .with_http_connector(connections)
         .with_client_options(client.with_allow_http(plain));
     if let Some(endpoint) = endpoint {
         builder = builder.with_base_url(endpoint.trim_end_matches('/'));
     }
+    let mut renewable: Renewable = None;
     if anonymous {
         builder = builder.with_skip_signature(true);
     } else {
-        let asking = builder.clone().with_retry(few()).build();
-        let asking = asking.map_err(|e| e.to_string())?;
-        let asked = Asked::new(asking.credentials().clone(), HINT);
-        builder = builder.with_credentials(Arc::new(asked));
+        let asking = builder.clone().with_retry(few());
+        let asked = Asked::new(HINT, move || {
+            let made = asking.clone().build().map_err(|e| e.to_string())?;
+            Ok(made.credentials().clone())
+        })?;
+        builder = builder.with_credentials(asked.clone());
+        renewable = Some(asked);
     }
-    builder.build().map_err(|e| e.to_string())
+    let store = builder.build().map_err(|e| e.to_string())?;
+    Ok((store, renewable))
 }
 
 fn azure(
@@ -135,18 +149,19 @@ fn azure(
     settings: &RemoteSettings,
     client: ClientOptions,
     retry: RetryConfig,
-) -> Result<MicrosoftAzure, String> {
+) -> Result<(MicrosoftAzure, Renewable), String> {
     const HINT: &str =
         "neither the variables AZURE_STORAGE_* nor this machine has any; -o anonymous asks without";
     let endpoint = settings
         .endpoint
         .clone()
         .or_else(|| variable("AZURE_STORAGE_ENDPOINT"));
+    let (endpoint, connections) = Connections::to(endpoint, settings.timeout);
     let plain = endpoint.as_deref().is_some_and(is_plain);
     let mut builder = MicrosoftAzureBuilder::from_env()
         .with_container_name(address.bucket())
         .with_retry(retry)
-        .with_http_connector(Sieve)
+        .with_http_connector(connections)
         .with_client_options(client.with_allow_http(plain));
     if let Some(account) = address.account() {
         builder = builder.with_account(account);
@@ -154,15 +169,20 @@ fn azure(
     if let Some(endpoint) = endpoint {
         builder = builder.with_endpoint(endpoint);
     }
+    let mut renewable: Renewable = None;
     if settings.anonymous {
         builder = builder.with_skip_signature(true);
     } else {
-        let asking = builder.clone().with_retry(few()).build();
-        let asking = asking.map_err(|e| e.to_string())?;
-        let asked = Asked::new(asking.credentials().clone(), HINT);
-        builder = builder.with_credentials(Arc::new(asked));
+        let asking = builder.clone().with_retry(few());
+        let asked = Asked::new(HINT, move || {
+            let made = asking.clone().build().map_err(|e| e.to_string())?;
+            Ok(made.credentials().clone())
+        })?;
+        builder = builder.with_credentials(asked.clone());
+        renewable = Some(asked);
     }
-    builder.build().map_err(|e| e.to_string())
+    let store = builder.build().map_err(|e| e.to_string())?;
+    Ok((store, renewable))
 }
 
 /// Asks for a part of the names directly below a prefix, the first one or the one behind another.
@@ -171,26 +191,13 @@ pub(super) async fn list(
     prefix: &str,
     after: Option<String>,
 ) -> Result<Names, RemoteError> {
-    let left_out = LeftOut::new(prefix);
-    let mut options = PaginatedListOptions {
-        delimiter: Some("/".into()),
-        page_token: after,
-        ..PaginatedListOptions::default()
-    };
-    options.extensions.insert(left_out.clone());
-    let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
-    let page = bucket.listings.list_paginated(prefix, options).await;
-    let page = page.map_err(failed)?;
-    let objects = page.result.objects.iter();
-    let prefixes = page.result.common_prefixes.iter();
-    Ok(Names {
-        objects: objects
-            .map(|meta| (meta.location.to_string(), version(meta)))
-            .collect(),
-        prefixes: prefixes.map(ToString::to_string).collect(),
-        left_out: left_out.take(),
-        next: page.page_token,
-    })
+    let mut patience = Patience::new(bucket.timeout, false);
+    loop {
+        match patience.within(bucket.names(prefix, after.clone())).await {
+            Ok(names) => return Ok(names),
+            Err(refusal) => bucket.pause(&mut patience, refusal).await?,
+        }
+    }
 }
 
 /// Asks for a range, of one version if there is one to ask for.
@@ -200,47 +207,128 @@ pub(super) async fn get(
     range: Range<u64>,
     of: Option<&Version>,
 ) -> Result<Got, RemoteError> {
-    let options = GetOptions {
-        range: Some(GetRange::Bounded(range.clone())),
-        if_match: of.and_then(Version::strong).map(str::to_owned),
-        ..GetOptions::default()
-    };
-    let answer = match bucket.objects.get_opts(path, options).await {
-        // An empty object has no range.
-        Err(e) if of.is_none() && status(&reasons(&e)) == Some("416") => {
-            return Ok(Got {
-                version: head(bucket, path).await?,
-                start: 0,
-                bytes: Vec::new(),
-            });
+    let mut patience = Patience::new(bucket.timeout, of.is_some());
+    loop {
+        match patience.within(bucket.range(path, &range, of)).await {
+            Ok(got) => return Ok(got),
+            Err(refusal) => bucket.pause(&mut patience, refusal).await?,
         }
-        answer => answer.map_err(failed)?,
-    };
-    let version = version(&answer.meta);
-    if of.is_some_and(|of| !of.is(&version)) {
-        return Err(changed());
     }
-    let start = answer.range.start;
-    let bytes = answer.bytes().await.map_err(failed)?;
-    Ok(Got {
-        version,
-        start,
-        bytes: bytes.into(),
-    })
 }
 
 /// Asks which version there is.
 pub(super) async fn head(bucket: &Bucket, path: &Path) -> Result<Version, RemoteError> {
-    let options = GetOptions {
-        head: true,
-        ..GetOptions::default()
-    };
-    let answer = bucket
-        .objects
-        .get_opts(path, options)
-        .await
-        .map_err(failed)?;
-    Ok(version(&answer.meta))
+    // Whoever waits for it goes on with the version that is known.
+    let mut patience = Patience::new(bucket.timeout, false);
+    loop {
+        match patience.within(bucket.look(path)).await {
+            Ok(version) => return Ok(version),
+            Err(refusal) => bucket.pause(&mut patience, refusal).await?,
+        }
+    }
+}
+
+impl Bucket {
+    /// Waits until it is worth asking again; fails if it is not.
+    async fn pause(&self, patience: &mut Patience, refusal: Refusal) -> Result<(), RemoteError> {
+        let renewed = |credentials: &Arc<dyn Renew>| credentials.renew(patience.sent());
+        match refusal.is_of_credentials && self.credentials.as_ref().is_some_and(renewed) {
+            true => Ok(()),
+            false => patience.pause(refusal).await,
+        }
+    }
+
+    async fn names(&self, prefix: &str, after: Option<String>) -> Result<Names, Refusal> {
+        let (left_out, heard) = (LeftOut::new(prefix), Heard::default());
+        let mut options = PaginatedListOptions {
+            delimiter: Some("/".into()),
+            page_token: after,
+            ..PaginatedListOptions::default()
+        };
+        options.extensions.insert(left_out.clone());
+        options.extensions.insert(heard.clone());
+        let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
+        let page = self.listings.list_paginated(prefix, options).await;
+        let page = page.map_err(|e| failed(&e, &heard.take()))?;
+        let objects = page.result.objects.iter();
+        let prefixes = page.result.common_prefixes.iter();
+        Ok(Names {
+            objects: objects
+                .map(|meta| (meta.location.to_string(), version(meta)))
+                .collect(),
+            prefixes: prefixes.map(ToString::to_string).collect(),
+            left_out: left_out.take(),
+            next: page.page_token,
+        })
+    }
+
+    async fn range(
+        &self,
+        path: &Path,
+        range: &Range<u64>,
+        of: Option<&Version>,
+    ) -> Result<Got, Refusal> {
+        let heard = Heard::default();
+        let mut options = GetOptions {
+            range: Some(GetRange::Bounded(range.clone())),
+            if_match: of.and_then(Version::strong).map(str::to_owned),
+            ..GetOptions::default()
+        };
+        options.extensions.insert(heard.clone());
+        let answer = self.objects.get_opts(path, options).await;
+        let told = heard.take();
+        let answer = match answer {
+            // An empty object has no range.
+            Err(_) if of.is_none() && told.status == Some(StatusCode::RANGE_NOT_SATISFIABLE) => {
+                return Ok(Got {
+                    version: self.look(path).await?,
+                    start: 0,
+                    bytes: Vec::new(),
+                });
+            }
+            Err(_) if told.status == Some(StatusCode::OK) => {
+                let why = "the server has no ranges: it sends all of an object";
+                return Err(error(Cause::Unsupported, why).into());
+            }
+            Err(e) if told.status == Some(StatusCode::PARTIAL_CONTENT) => {
+                let why = format!("a part is not the one that was asked for: {}", reasons(&e));
+                return Err(error(Cause::Failed, why).into());
+            }
+            answer => answer.map_err(|e| failed(&e, &told))?,
+        };
+        let version = version(&answer.meta);
+        if of.is_some_and(|of| !of.is(&version)) {
+            return Err(changed().into());
+        }
+        let own = answer.range.clone();
+        let len = own.end.saturating_sub(own.start);
+        if told.length.is_some_and(|length| length > len) {
+            let why = format!("more than the {len} bytes are told that were asked for");
+            return Err(error(Cause::Failed, why).into());
+        }
+        let bytes = answer.bytes().await.map_err(|e| failed(&e, &told))?;
+        if bytes.len() as u64 != len {
+            let why = format!("{} bytes arrived of {len}", bytes.len());
+            return Err(Refusal::again(error(Cause::Failed, why)));
+        }
+        Ok(Got {
+            version,
+            start: own.start,
+            bytes: bytes.into(),
+        })
+    }
+
+    async fn look(&self, path: &Path) -> Result<Version, Refusal> {
+        let heard = Heard::default();
+        let mut options = GetOptions {
+            head: true,
+            ..GetOptions::default()
+        };
+        options.extensions.insert(heard.clone());
+        let answer = self.objects.get_opts(path, options).await;
+        let answer = answer.map_err(|e| failed(&e, &heard.take()))?;
+        Ok(version(&answer.meta))
+    }
 }
 
 fn version(meta: &ObjectMeta) -> Version {
@@ -260,103 +348,5 @@ pub(super) fn changed() -> RemoteError {
     RemoteError {
         cause: Cause::Changed,
         message: "another version is there now".into(),
-    }
-}
-
-/// Returns what a failure means, without the name of the object.
-fn failed(error: object_store::Error) -> RemoteError {
-    use object_store::Error as E;
-    let text = reasons(&error);
-    let cause = match &error {
-        E::NotFound { .. } => Cause::Missing,
-        E::PermissionDenied { .. } | E::Unauthenticated { .. } => Cause::Denied,
-        E::Precondition { .. } | E::NotModified { .. } => Cause::Changed,
-        E::NotSupported { .. } | E::NotImplemented { .. } | E::InvalidPath { .. } => {
-            Cause::Unsupported
-        }
-        // Of listings only the text tells.
-        _ => match status(&text) {
-            Some("401" | "403") => Cause::Denied,
-            Some("404") => Cause::Missing,
-            _ => Cause::Failed,
-        },
-    };
-    // A service that has none for this machine answers something, too.
-    let nobody = text.find(NOBODY).and_then(|at| text.get(at..));
-    let said = tag(&text, "Code");
-    let told = match (cause, said) {
-        (Cause::Missing, Some("NoSuchBucket" | "ContainerNotFound")) => {
-            "there is no such bucket".to_owned()
-        }
-        (Cause::Missing, _) => "there is no such object".to_owned(),
-        (Cause::Changed, _) => changed().message,
-        (_, Some(code)) => {
-            let more = tag(&text, "Message").unwrap_or_default();
-            let more = more.split("RequestId").next().unwrap_or_default().trim();
-            let status = status(&text).unwrap_or("an error");
-            format!("the server answers {status}: {code}: {more}")
-        }
-        _ => match status(&text) {
-            Some(status) => format!("the server answers {status}"),
-            None => without_secrets(&text),
-        },
-    };
-    let message = nobody.map_or(told, without_secrets);
-    RemoteError {
-        cause,
-        message: message.chars().take(400).collect(),
-    }
-}
-
-/// Returns a failure and what caused it in one line.
-fn reasons(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let more = inner.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = inner.source();
-    }
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Returns the status of the answer that a failure is about.
-fn status(text: &str) -> Option<&str> {
-    let (_, from) = text.split_once("status code: ")?;
-    from.get(..3)
-}
-
-/// Returns the text of an element of an answer that a failure holds.
-fn tag<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let (_, from) = text.split_once(&format!("<{name}>"))?;
-    Some(from.split_once("</")?.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_are_told_without_what_they_repeat() {
-        let text = "Error performing GET http://h/b?x - Server returned non-2xx status code: 403 Forbidden: <Error><Code>SignatureDoesNotMatch\
-                    </Code><Message>The signature</Message><StringToSign>secret</StringToSign></Error>";
-        let error = object_store::Error::Generic {
-            store: "S3",
-            source: text.into(),
-        };
-        let told = failed(error);
-        assert_eq!(told.cause, Cause::Denied);
-        let told_nobody = failed(object_store::Error::Unauthenticated {
-            path: String::new(),
-            source: "no credentials: try (status code: 404 Not Found)".into(),
-        });
-        assert_eq!(told_nobody.cause, Cause::Denied);
-        assert!(told_nobody.message.starts_with("no credentials: try"));
-        assert_eq!(
-            told.message,
-            "the server answers 403: SignatureDoesNotMatch: The signature"
-        );
     }
 }

@@ -7,10 +7,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use object_store::CredentialProvider;
 use object_store::aws::AwsCredential;
+
+use super::credentials::{Renew, Renewals};
 
 /// Bytes of a file that are read at the most.
 const LARGEST: u64 = 4 << 20;
@@ -211,6 +213,7 @@ pub(super) struct FileKeys {
     files: Files,
     name: String,
     known: Mutex<Known>,
+    renewals: Renewals,
 }
 
 type Known = Option<([Option<(SystemTime, u64)>; 2], Arc<AwsCredential>)>;
@@ -222,6 +225,7 @@ impl FileKeys {
             files,
             name: name.to_owned(),
             known: Mutex::default(),
+            renewals: Renewals::default(),
         }
     }
 
@@ -245,6 +249,14 @@ impl FileKeys {
 impl std::fmt::Debug for FileKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("FileKeys").field(&self.name).finish()
+    }
+}
+
+impl Renew for FileKeys {
+    fn renew(&self, sent: Instant) -> bool {
+        // A file that was written twice within a moment may look as before.
+        let forget = || *self.known.lock().unwrap_or_else(|e| e.into_inner()) = None;
+        self.renewals.may(sent, forget)
     }
 }
 

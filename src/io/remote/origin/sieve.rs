@@ -2,13 +2,9 @@
 //! them would cost the whole listing.
 
 use std::borrow::Cow;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-use object_store::ClientOptions;
-use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
-};
+use object_store::client::{HttpError, HttpResponse};
 
 /// Bytes of a name of a file.
 const LONGEST: usize = 255;
@@ -34,45 +30,16 @@ impl LeftOut {
     pub(super) fn take(&self) -> Vec<(String, String)> {
         std::mem::take(&mut self.found.lock().unwrap_or_else(|e| e.into_inner()))
     }
-}
 
-/// Makes connections whose listings are sifted.
-#[derive(Debug)]
-pub(super) struct Sieve;
-
-impl HttpConnector for Sieve {
-    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = ReqwestConnector::default().connect(options)?;
-        Ok(HttpClient::new(Sifted(client)))
-    }
-}
-
-#[derive(Debug)]
-struct Sifted(HttpClient);
-
-impl HttpService for Sifted {
-    fn call<'life, 'async_trait>(
-        &'life self,
-        request: HttpRequest,
-    ) -> Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'async_trait>>
-    where
-        'life: 'async_trait,
-        Self: 'async_trait,
-    {
-        Box::pin(async move {
-            let left_out = request.extensions().get::<LeftOut>().cloned();
-            let answer = self.0.execute(request).await?;
-            let Some(left_out) = left_out.filter(|_| answer.status().is_success()) else {
-                return Ok(answer);
-            };
-            let (mut head, body) = answer.into_parts();
-            let body = body.bytes().await?;
-            head.headers.remove(reqwest::header::CONTENT_LENGTH);
-            let mut found = left_out.found.lock().unwrap_or_else(|e| e.into_inner());
-            let text = String::from_utf8_lossy(&body);
-            let sifted = sift(&text, &left_out.prefix, &mut found);
-            Ok(HttpResponse::from_parts(head, sifted.into()))
-        })
+    /// Takes out of an answer what cannot be shown.
+    pub(super) async fn sifted(&self, answer: HttpResponse) -> Result<HttpResponse, HttpError> {
+        let (mut head, body) = answer.into_parts();
+        let body = body.bytes().await?;
+        head.headers.remove(reqwest::header::CONTENT_LENGTH);
+        let mut found = self.found.lock().unwrap_or_else(|e| e.into_inner());
+        let text = String::from_utf8_lossy(&body);
+        let sifted = sift(&text, &self.prefix, &mut found);
+        Ok(HttpResponse::from_parts(head, sifted.into()))
     }
 }
 

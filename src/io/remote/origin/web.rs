@@ -3,26 +3,25 @@
 //! What goes with a request beside the range, secrets above all, goes to the host that the address names, and to no other
 //! that it may refer to.
 
-mod patience;
-
 use std::ops::Range;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use reqwest::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderName,
-    HeaderValue, IF_MATCH, LAST_MODIFIED, LOCATION, RANGE, RETRY_AFTER,
+    HeaderValue, IF_MATCH, LAST_MODIFIED, LOCATION, RANGE,
 };
 use reqwest::{Client, Method, Response, StatusCode, Url, redirect};
 
 use super::super::address::Address;
 use super::super::error::{Cause, RemoteError, without_secrets};
 use super::bucket::changed;
+use super::failure::{again_after, broken, error, retry_after};
+use super::patience::{Patience, Refusal};
 use super::{Got, Version};
 use crate::options::RemoteSettings;
-use patience::{Again, Patience, Refusal};
 
 /// Hosts that refer to others, one after the other.
-const MOST_REDIRECTS: usize = 10;
+pub(super) const MOST_REDIRECTS: usize = 10;
 
 /// The largest document that is taken as a whole from a server that has no ranges.
 const LARGEST_WHOLE: u64 = 256 << 20;
@@ -34,71 +33,6 @@ pub(in crate::io::remote) struct Site {
     headers: HeaderMap,
     /// The time after which nobody waits any more.
     timeout: Duration,
-}
-
-fn error(cause: Cause, why: impl std::fmt::Display) -> RemoteError {
-    RemoteError {
-        cause,
-        message: without_secrets(&why.to_string()),
-    }
-}
-
-/// Returns what a failure of the network means.
-fn broken(failure: &reqwest::Error) -> Refusal {
-    let mut reasons: Vec<String> = Vec::new();
-    let mut is_distrusted = false;
-    let mut inner: Option<&dyn std::error::Error> = Some(failure);
-    while let Some(cause) = inner {
-        is_distrusted |= is_of_certificate(cause);
-        let reason = cause.to_string();
-        // Where it happened, not what.
-        let says_nothing = [
-            "error sending request",
-            "client error (",
-            "request or response body",
-        ];
-        if !says_nothing.iter().any(|start| reason.starts_with(start))
-            && !reasons.iter().any(|known| known.contains(&reason))
-        {
-            reasons.push(reason);
-        }
-        inner = cause.source();
-    }
-    let why = match reasons.is_empty() {
-        true => failure.to_string(),
-        false => reasons.join(": "),
-    };
-    let (cause, why) = match failure.is_timeout() {
-        true => (Cause::Late, "no answer came".to_owned()),
-        false if is_distrusted => {
-            let why = format!("the server's certificate is not trusted: {why}");
-            (Cause::Failed, why)
-        }
-        false => (Cause::Failed, why),
-    };
-    let again = match () {
-        () if is_distrusted || failure.is_builder() => Again::Never,
-        () if failure.is_connect() => Again::IfKnown,
-        () => Again::Always,
-    };
-    Refusal {
-        error: error(cause, why),
-        again,
-        after: None,
-    }
-}
-
-/// Returns whether a failure is that a server's certificate is not to be trusted, which nothing changes.
-fn is_of_certificate(failure: &(dyn std::error::Error + 'static)) -> bool {
-    let is = |failure: &(dyn std::error::Error + 'static)| {
-        matches!(
-            failure.downcast_ref::<rustls::Error>(),
-            Some(rustls::Error::InvalidCertificate(_))
-        )
-    };
-    let inner = failure.downcast_ref::<std::io::Error>();
-    let inner = inner.and_then(std::io::Error::get_ref);
-    is(failure) || inner.is_some_and(|inner| is_of_certificate(inner))
 }
 
 impl Site {
@@ -299,19 +233,19 @@ impl Site {
             if !answer.status().is_redirection() {
                 return judged(answer);
             }
-            let to = answer
-                .headers()
-                .get(LOCATION)
-                .and_then(|to| to.to_str().ok());
-            let to = to.and_then(|to| url.join(to).ok());
-            let to = to.filter(|to| matches!(to.scheme(), "http" | "https"));
-            // Never from a safe connection to one that others can read.
-            let to = to.filter(|to| url.scheme() == "http" || to.scheme() == "https");
-            url =
-                to.ok_or_else(|| error(Cause::Failed, "it refers to no place that can be asked"))?;
+            url = referred(&url, answer.headers())
+                .ok_or_else(|| error(Cause::Failed, "it refers to no place that can be asked"))?;
         }
         Err(error(Cause::Failed, "it refers to another place again and again").into())
     }
+}
+
+/// Returns the place that an answer refers to, if it can be asked: never from a safe connection to one that others can read.
+pub(super) fn referred(from: &Url, headers: &HeaderMap) -> Option<Url> {
+    let to = from.join(headers.get(LOCATION)?.to_str().ok()?).ok()?;
+    let is_web = matches!(to.scheme(), "http" | "https");
+    let is_as_safe = from.scheme() == "http" || to.scheme() == "https";
+    (is_web && is_as_safe).then_some(to)
 }
 
 /// Returns the bytes of an answer, of which there may be so many at the most.
@@ -348,21 +282,10 @@ fn judged(answer: Response) -> Result<Response, Refusal> {
         StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => Cause::Unsupported,
         _ => Cause::Failed,
     };
-    let again = match status {
-        StatusCode::TOO_MANY_REQUESTS
-        | StatusCode::REQUEST_TIMEOUT
-        | StatusCode::BAD_GATEWAY
-        | StatusCode::SERVICE_UNAVAILABLE
-        | StatusCode::GATEWAY_TIMEOUT => Again::Always,
-        _ if status.is_server_error() && cause == Cause::Failed => Again::IfKnown,
-        _ => Again::Never,
-    };
-    let after = answer.headers().get(RETRY_AFTER);
-    let after = after.and_then(|after| after.to_str().ok()?.parse().ok());
     Err(Refusal {
-        error: error(cause, format!("the server answers {status}")),
-        again,
-        after: after.map(Duration::from_secs),
+        again: again_after(status),
+        after: retry_after(answer.headers()),
+        ..error(cause, format!("the server answers {status}")).into()
     })
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-use super::super::super::error::{Cause, RemoteError};
+use super::super::error::{Cause, RemoteError};
 
 /// Times that a request is sent again of what may be wrong for good: a wrong name of a host is not waited for.
 const FEW: u32 = 3;
@@ -29,6 +29,8 @@ pub(super) struct Refusal {
     pub(super) again: Again,
     /// The time after which the server wants to be asked again.
     pub(super) after: Option<Duration>,
+    /// Other credentials may be answered.
+    pub(super) is_of_credentials: bool,
 }
 
 impl From<RemoteError> for Refusal {
@@ -37,6 +39,7 @@ impl From<RemoteError> for Refusal {
             error,
             again: Again::Never,
             after: None,
+            is_of_credentials: false,
         }
     }
 }
@@ -63,9 +66,11 @@ pub(super) struct Patience {
     limit: Duration,
     next: Duration,
     asked: u32,
+    /// The time of the last request.
+    sent: Instant,
     is_known: bool,
     /// The reason why it was asked again.
-    last: Option<String>,
+    last: Option<RemoteError>,
 }
 
 impl Patience {
@@ -79,6 +84,7 @@ impl Patience {
             limit,
             next: FIRST,
             asked: 0,
+            sent: begun,
             is_known,
             last: None,
         }
@@ -90,17 +96,27 @@ impl Patience {
         request: impl Future<Output = Result<T, Refusal>>,
     ) -> Result<T, Refusal> {
         self.asked += 1;
+        self.sent = Instant::now();
         match tokio::time::timeout_at(self.deadline, request).await {
             Ok(outcome) => outcome,
             Err(_) => {
-                let before = self.last.as_deref();
-                let before =
-                    before.map_or_else(String::new, |why| format!(" (before that: {why})"));
-                let message = format!("no answer within {} s{before}", self.limit.as_secs());
-                let cause = Cause::Late;
+                let mut message = format!("no answer within {} s", self.limit.as_secs());
+                // What a server says is told, however slowly it says it once more.
+                let cause = match &self.last {
+                    Some(last) => {
+                        message = format!("{message} (before that: {last})");
+                        last.cause
+                    }
+                    None => Cause::Late,
+                };
                 Err(RemoteError { cause, message }.into())
             }
         }
+    }
+
+    /// Returns the time of the last request.
+    pub(super) fn sent(&self) -> std::time::Instant {
+        self.sent.into_std()
     }
 
     /// Waits until it is worth asking again; fails if it is not.
@@ -124,7 +140,7 @@ impl Patience {
             let message = format!("{message}; asked {} times in {seconds:.1} s", self.asked);
             return Err(RemoteError { cause, message });
         }
-        self.last = Some(refusal.error.message);
+        self.last = Some(refusal.error);
         tokio::time::sleep(wait).await;
         Ok(())
     }
