@@ -183,3 +183,34 @@ fn a_list_that_names_what_is_not_there_is_refused() {
         );
     }
 }
+
+#[test]
+fn what_another_host_is_making_stays_and_what_died_here_goes() {
+    let (_dir, checkouts) = place();
+    let first = commit(&checkouts, "a", &["x"]);
+    let top = checkouts.opened().unwrap().unwrap();
+    for (name, who) in [
+        (
+            "revert+2",
+            Some("host elsewhere, process 7 (npyfs checkout)\n".to_owned()),
+        ),
+        ("revert+7", Some(format!("{}\n", holder::own()))),
+        ("revert+8", Some(String::new())),
+        ("revert+9", None),
+    ] {
+        top.make(name).unwrap();
+        if let Some(who) = who {
+            std::fs::write(checkouts.dir().join(name).join(layer_lock::NAME), who).unwrap();
+        }
+    }
+    revert(&checkouts, &first).unwrap();
+    assert_eq!(all(&checkouts)[1].layer, "revert+2~2");
+    let names = top.names().unwrap().into_iter();
+    let mut left: Vec<_> = names
+        .filter_map(|(name, _)| name.into_string().ok())
+        .filter(|name| name.starts_with(REVERT))
+        .collect();
+    left.sort();
+    assert_eq!(left, ["revert+2", "revert+2~2"]);
+    assert_eq!(said(&checkouts), ["~x"]);
+}
