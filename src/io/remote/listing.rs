@@ -4,14 +4,16 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::address::Address;
 use super::error::{Cause, RemoteError};
+use super::freshness::{Freshness, PATIENCE, Question};
 use super::object::ask;
 use super::origin::{Origin, Version};
 use crate::io::file::Ownership;
+use crate::io::thread;
 use crate::options::RemoteSettings;
 
 /// Names below one prefix at the most.
@@ -64,6 +66,11 @@ impl Entries {
         &self.left_out
     }
 
+    /// Returns the version of an object.
+    pub fn version(&self, name: &str) -> Option<&Version> {
+        self.objects.get(name)
+    }
+
     /// Returns the time of the last change of an object.
     pub fn modified(&self, name: &str) -> Option<SystemTime> {
         Some(self.objects.get(name)?.modified)
@@ -76,15 +83,59 @@ impl Entries {
     }
 }
 
-/// What was answered last, and the time of the question.
-type Known = Option<(Instant, Arc<Entries>)>;
+/// What is known of what lies below a prefix.
+struct State {
+    /// The last list.
+    newest: Mutex<Option<Arc<Entries>>>,
+    /// Held while somebody waits for an answer.
+    asking: Mutex<()>,
+    /// Whether it is the newest.
+    freshness: Freshness,
+    notes: Mutex<Vec<String>>,
+}
 
 /// A prefix, and what is known of what lies below it. Two are equal if they are of one prefix.
 pub struct Listing {
     address: Address,
     settings: Arc<RemoteSettings>,
-    newest: Mutex<Known>,
-    notes: Mutex<Vec<String>>,
+    state: Arc<State>,
+}
+
+impl State {
+    fn newest(&self) -> Option<Arc<Entries>> {
+        lock(&self.newest).clone()
+    }
+
+    /// Takes note of an answer. Returns what is there; without an answer what was there before, and a remark the first time.
+    fn judge(&self, answer: Result<Entries, RemoteError>) -> Result<Arc<Entries>, RemoteError> {
+        let mut newest = lock(&self.newest);
+        match (answer, &*newest) {
+            (Ok(entries), known) => {
+                let same = known.clone().filter(|known| **known == entries);
+                let entries = same.unwrap_or_else(|| Arc::new(entries));
+                *newest = Some(entries.clone());
+                self.freshness.answered(None);
+                Ok(entries)
+            }
+            (Err(e), Some(known)) if matches!(e.cause, Cause::Failed | Cause::Late) => {
+                if self.freshness.lost().is_none() {
+                    let note = format!("the last known list is shown: {}", e.message);
+                    lock(&self.notes).push(note);
+                }
+                self.freshness.answered(Some(e.message));
+                Ok(known.clone())
+            }
+            (Err(e), _) => {
+                *newest = None;
+                self.freshness.answered(None);
+                Err(e)
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 impl Listing {
@@ -93,8 +144,12 @@ impl Listing {
         Self {
             address: address.clone(),
             settings: settings.clone(),
-            newest: Mutex::default(),
-            notes: Mutex::default(),
+            state: Arc::new(State {
+                newest: Mutex::default(),
+                asking: Mutex::default(),
+                freshness: Freshness::new(),
+                notes: Mutex::default(),
+            }),
         }
     }
 
@@ -115,38 +170,49 @@ impl Listing {
     /// It is not to be read, or nothing is known and the server does not answer.
     pub fn entries(&self) -> Result<Arc<Entries>, RemoteError> {
         // Whoever else wants to know waits for the same answer.
-        let mut newest = self.newest.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some((asked, entries)) = &*newest
-            && asked.elapsed() < self.settings.check
-        {
-            return Ok(entries.clone());
-        }
-        let entries = match (self.ask(), &*newest) {
-            (Ok(entries), Some((_, known))) if **known == entries => known.clone(),
-            (Ok(entries), _) => Arc::new(entries),
-            (Err(e), Some((_, known))) if matches!(e.cause, Cause::Failed | Cause::Late) => {
-                let note = format!("the last known list is shown: {}", e.message);
-                let mut notes = self.notes.lock().unwrap_or_else(|e| e.into_inner());
-                notes.push(note);
-                known.clone()
-            }
-            (Err(e), _) => return Err(e),
+        let _one = lock(&self.state.asking);
+        let Some(known) = self.state.newest() else {
+            return self.entries_now();
         };
-        *newest = Some((Instant::now(), entries.clone()));
-        Ok(entries)
+        // Where something is known, nobody waits for long.
+        let patient = || RemoteSettings {
+            timeout: PATIENCE.min(self.settings.timeout),
+            ..(*self.settings).clone()
+        };
+        match self.state.freshness.question(self.settings.check) {
+            Question::None => Ok(known),
+            Question::Wait => self.state.judge(ask_all(&self.address, &patient())),
+            Question::Behind => {
+                let (address, settings, state) =
+                    (self.address.clone(), patient(), self.state.clone());
+                let asking = move || state.judge(ask_all(&address, &settings)).map(drop);
+                if let Err(e) = thread::spawn("list", asking) {
+                    self.state.freshness.answered(Some(e.to_string()));
+                }
+                Ok(known)
+            }
+        }
+    }
+
+    /// Returns what is there now: asks in any case.
+    ///
+    /// # Errors
+    ///
+    /// It is not to be read, or the server does not answer.
+    pub fn entries_now(&self) -> Result<Arc<Entries>, RemoteError> {
+        let entries = ask_all(&self.address, &self.settings)?;
+        self.state.judge(Ok(entries))
     }
 
     /// Returns remarks for people, each once.
     pub fn take_notes(&self) -> Vec<String> {
-        std::mem::take(&mut self.notes.lock().unwrap_or_else(|e| e.into_inner()))
+        std::mem::take(&mut lock(&self.state.notes))
     }
 
     /// Returns whose an object is and the time of its last change, as the last list says; without a name, those of the whole. It
     /// is its reader's alone: others may have no credentials.
     pub fn ownership(&self, name: Option<&str>) -> Ownership {
-        let newest = self.newest.lock().unwrap_or_else(|e| e.into_inner());
-        let known = newest.as_ref().map(|(_, entries)| entries.clone());
-        drop(newest);
+        let known = self.state.newest();
         let entries = known.map_or_else(|| self.entries(), Ok);
         owned(entries.map_or(UNIX_EPOCH, |entries| {
             let of = name.map(|name| entries.modified(name).unwrap_or(UNIX_EPOCH));
@@ -156,58 +222,59 @@ impl Listing {
 
     /// Returns whose the whole is and the time of its last change, as far as it was asked for.
     pub fn known_ownership(&self) -> Ownership {
-        let newest = self.newest.lock().unwrap_or_else(|e| e.into_inner());
-        let known = newest.as_ref().map(|(_, entries)| entries.newest());
-        owned(known.unwrap_or(UNIX_EPOCH))
+        let known = self.state.newest();
+        owned(known.map_or(UNIX_EPOCH, |entries| entries.newest()))
     }
+}
 
-    fn ask(&self) -> Result<Entries, RemoteError> {
-        let about = self.address.to_string();
-        let origin = Origin::new(&self.address, &self.settings)?;
-        let (mut entries, mut after) = (Entries::default(), None);
-        loop {
-            let (origin, prefix) = (origin.clone(), self.address.key().to_owned());
-            let page = async move { origin.list(&prefix, after).await };
-            let page = ask(&about, &self.settings, page)?;
-            for (name, version) in page.objects {
-                if let Some(name) = self.name(&name) {
-                    entries.objects.insert(name, version);
-                }
-            }
-            let prefixes = page.prefixes.iter().filter_map(|name| self.name(name));
-            entries.prefixes.extend(prefixes);
-            for (name, why) in page.left_out {
-                let name = name.strip_prefix(self.address.key()).unwrap_or(&name);
-                entries.left_out.push((name.to_owned(), why));
-            }
-            let count = entries.objects.len() + entries.prefixes.len() + entries.left_out.len();
-            if count > MOST {
-                let why = format!("more than {MOST} names: name what lies below");
-                return Err(RemoteError::new(Cause::Unsupported, &about, why));
-            }
-            match page.next {
-                None => break,
-                next => after = next,
+/// Asks for all names below a prefix.
+fn ask_all(address: &Address, settings: &RemoteSettings) -> Result<Entries, RemoteError> {
+    let about = address.to_string();
+    let origin = Origin::new(address, settings)?;
+    let (mut entries, mut after) = (Entries::default(), None);
+    loop {
+        let (origin, prefix) = (origin.clone(), address.key().to_owned());
+        let page = async move { origin.list(&prefix, after).await };
+        let page = ask(&about, settings, page)?;
+        for (key, version) in page.objects {
+            if let Some(name) = name_below(address, &key) {
+                entries.objects.insert(name, version);
             }
         }
-        // A name can be both; as a directory, what is below it can be reached.
-        let both: Vec<_> = entries.objects.keys().cloned().collect();
-        for name in both
-            .into_iter()
-            .filter(|name| entries.prefixes.contains(name))
-        {
-            entries.objects.remove(&name);
-            let why = "an object of the same name as a directory";
-            entries.left_out.push((name, why.to_owned()));
+        let prefixes = page.prefixes.iter();
+        let prefixes = prefixes.filter_map(|key| name_below(address, key));
+        entries.prefixes.extend(prefixes);
+        for (key, why) in page.left_out {
+            let name = key.strip_prefix(address.key()).unwrap_or(&key);
+            entries.left_out.push((name.to_owned(), why));
         }
-        Ok(entries)
+        let count = entries.objects.len() + entries.prefixes.len() + entries.left_out.len();
+        if count > MOST {
+            let why = format!("more than {MOST} names: name what lies below");
+            return Err(RemoteError::new(Cause::Unsupported, &about, why));
+        }
+        match page.next {
+            None => break,
+            next => after = next,
+        }
     }
+    // A name can be both; as a directory, what is below it can be reached.
+    let both: Vec<_> = entries.objects.keys().cloned().collect();
+    for name in both
+        .into_iter()
+        .filter(|name| entries.prefixes.contains(name))
+    {
+        entries.objects.remove(&name);
+        let why = "an object of the same name as a directory";
+        entries.left_out.push((name, why.to_owned()));
+    }
+    Ok(entries)
+}
 
-    /// Returns the name that a key has below the prefix.
-    fn name(&self, key: &str) -> Option<String> {
-        let name = key.strip_prefix(self.address.key())?.trim_end_matches('/');
-        (!name.is_empty() && !name.contains('/')).then(|| name.to_owned())
-    }
+/// Returns the name that a key has below a prefix.
+fn name_below(address: &Address, key: &str) -> Option<String> {
+    let name = key.strip_prefix(address.key())?.trim_end_matches('/');
+    (!name.is_empty() && !name.contains('/')).then(|| name.to_owned())
 }
 
 fn owned(mtime: SystemTime) -> Ownership {
