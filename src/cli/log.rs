@@ -67,6 +67,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         }
         return show(&of_checkout(args, name)?, args.json);
     }
+    place::refuse_address(&args.place)?;
     let path = table::resolve(&args.place).unwrap_or_else(|_| args.place.clone());
     if let Some(mount) = mount_of(&path) {
         return live(&mount, args);

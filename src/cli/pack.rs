@@ -43,6 +43,10 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let (object, out) = match Address::parse(&args.store) {
         Some(address) => {
             let address = address.map_err(CliError::usage)?;
+            if address.is_prefix() {
+                let why = "a pack is of one file: name one below it";
+                return Err(CliError::usage(format!("{address}: {why}")));
+            }
             let object = RemoteObject::open(&address, &options.remote).map_err(|e| refused(&e))?;
             let shown = address.to_string();
             let name = shown.rsplit('/').next().unwrap_or_default();

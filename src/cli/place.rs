@@ -1,13 +1,16 @@
-//! The checkouts of the store that a command is given, and what is said of those that were left behind elsewhere.
+//! The checkouts of the store that a command is given, what is said of those that were left behind elsewhere, and of addresses where
+//! a mount point is wanted.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use crate::checkout::checkouts::Checkouts;
 use crate::checkout::left_behind::orphaned_at;
-use crate::cli::say;
+use crate::cli::{CliError, say};
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats;
 use crate::io::remote::Address;
+use crate::mount::fuse::table;
 
 /// Returns the checkouts of a store, below `dir` or beside it. Says so if the store has left them behind.
 pub(super) fn checkouts(store: &Path, dir: Option<&Path>) -> Result<Checkouts> {
@@ -59,4 +62,24 @@ pub(super) fn hint(store: &Path) -> String {
             dir.display()
         ),
     }
+}
+
+/// Refuses the address of a store where a mount point is wanted, and says where it is mounted.
+pub(super) fn refuse_address(given: &Path) -> std::result::Result<(), CliError> {
+    let Some(Ok(address)) = Address::parse(given) else {
+        return Ok(());
+    };
+    let shown = address.to_string();
+    let mounts = table::of_source(OsStr::new(&shown)).unwrap_or_default();
+    let mounts: Vec<_> = mounts
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    let why = match mounts.is_empty() {
+        true => "and not mounted: name the directory that a store is mounted at".to_owned(),
+        false => format!("mounted at {}: name that", mounts.join(", ")),
+    };
+    Err(CliError::mount(format!(
+        "{shown} is the address of a store, {why}"
+    )))
 }

@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Deserialize;
 
-use crate::cli::{CliError, accounts, log, say};
+use crate::cli::{CliError, accounts, log, place, say};
 use crate::journal::Line;
 use crate::mount::fuse::table;
 use crate::mount::fuse::unmount::unmount;
@@ -57,6 +57,7 @@ impl Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<(), CliError> {
+    place::refuse_address(&args.mount_point)?;
     let shown = args.mount_point.display();
     let failed = |reason: &dyn std::fmt::Display| {
         CliError::mount(format!("cannot unmount {shown}: {reason}"))
@@ -272,6 +273,7 @@ fn sync_with_reason(path: &Path) -> io::Result<()> {
 pub fn sync(mount_point: &Path) -> Result<(), CliError> {
     let shown = mount_point.display();
     let failed = |reason: io::Error| CliError::object(format!("{shown}: {reason}"));
+    place::refuse_address(mount_point)?;
     let path = table::resolve(mount_point).map_err(failed)?;
     mounted_at(&path, mount_point).map_err(CliError::object)?;
     with_timeout(SYNC_TIMEOUT, move || sync_with_reason(&path)).map_err(failed)

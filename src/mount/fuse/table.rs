@@ -3,7 +3,7 @@
 //! Answers what is mounted where without touching the mount itself, which may be dead or hang.
 //! Assumes the paths it is asked about are absolute and free of symbolic links.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -48,6 +48,18 @@ impl Mounted {
 pub fn at(path: &Path) -> io::Result<Option<Mounted>> {
     let table = std::fs::read("/proc/self/mountinfo")?;
     Ok(topmost(&table, path))
+}
+
+/// Returns where npyfs shows a store, by the source that a mount names.
+pub fn of_source(source: &OsStr) -> io::Result<Vec<PathBuf>> {
+    let table = std::fs::read("/proc/self/mountinfo")?;
+    Ok(showing(&table, source))
+}
+
+fn showing(table: &[u8], source: &OsStr) -> Vec<PathBuf> {
+    let mounts = table.split(|&byte| byte == b'\n').filter_map(parse);
+    let ours = mounts.filter(|mounted| mounted.is_ours() && mounted.source == source);
+    ours.map(|mounted| mounted.mount_point).collect()
 }
 
 fn topmost(table: &[u8], path: &Path) -> Option<Mounted> {
@@ -151,6 +163,14 @@ mod tests {
         assert_eq!(mounted.owner, Some(7));
         let root = topmost(TABLE, Path::new("/")).unwrap();
         assert!(!root.read_only && root.owner.is_none());
+    }
+
+    #[test]
+    fn mounts_of_a_source() {
+        let of = |source: &str| showing(TABLE, OsStr::new(source));
+        assert_eq!(of("/data/x,y.h5"), [Path::new("/mnt/a b\\c")]);
+        assert_eq!(of("/data/z.h5"), [Path::new("/auto")]);
+        assert!(of("/dev/root").is_empty());
     }
 
     #[test]
