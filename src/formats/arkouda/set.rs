@@ -3,9 +3,10 @@
 //! A set is of one version: that of its files, all of which stay open. What is wrong with the set as a
 //! whole (a part that is missing, there twice or cannot be opened) is wrong with every object in it.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use serde_json::{Value as Json, json};
 use xxhash_rust::xxh3::Xxh3;
@@ -19,6 +20,10 @@ use crate::dataset::opened::OpenStore;
 use crate::error::{Error, Result};
 use crate::hdf5::H5Error;
 use crate::io::file::Identity;
+use crate::io::thread;
+
+/// Parts that are asked for at the same time if they lie elsewhere.
+const AT_ONCE: usize = 32;
 
 /// One version of a set.
 pub struct LocaleSet {
@@ -32,6 +37,8 @@ pub struct LocaleSet {
     pub faults: Vec<String>,
     /// The files that the parts were found in; `None` for a single file.
     found: Option<FoundFiles>,
+    /// The time when it was last asked for newer versions of parts that lie elsewhere.
+    asked: Mutex<Instant>,
     version: u64,
 }
 
@@ -61,6 +68,23 @@ struct FoundFiles {
     unopened: Vec<(PathBuf, Option<Identity>)>,
     /// The directory's time when these were all its files.
     checked: Mutex<Option<SystemTime>>,
+}
+
+/// Returns what `work` makes of each item, at the same time where it waits for a network, in their order.
+fn at_once<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let work = &work;
+    thread::scope(|scope| {
+        items
+            .chunks(items.len().div_ceil(AT_ONCE).max(1))
+            .map(|some| scope.spawn(move || some.iter().map(work).collect::<Vec<_>>()))
+            .collect::<Vec<_>>()
+            .into_iter()
+            .flat_map(|running| match running.join() {
+                Ok(made) => made,
+                Err(panicked) => std::panic::resume_unwind(panicked),
+            })
+            .collect()
+    })
 }
 
 fn changed(dir: &Path) -> Option<SystemTime> {
@@ -117,6 +141,7 @@ impl LocaleSet {
             }],
             faults: Vec::new(),
             found: None,
+            asked: Mutex::new(Instant::now()),
         }
     }
 
@@ -137,7 +162,8 @@ impl LocaleSet {
     pub fn open(context: &Arc<Context>, set: &FileSet, top: &Path) -> Result<Self> {
         let before = changed(&set.dir);
         let there = set.parts(top, context.options.external)?;
-        let files = there.values().flatten().flatten().cloned().collect();
+        let files: Vec<PathBuf> = there.values().flatten().flatten().cloned().collect();
+        let mut opened = Self::open_together(context, set, &files);
         let (mut parts, mut faults, mut unopened) = (Vec::new(), Vec::new(), Vec::new());
         let mut expected = 0;
         let missing = |from: u64, to: u64| {
@@ -168,7 +194,8 @@ impl LocaleSet {
                     }
                 };
                 let was = identity(&path);
-                match OpenStore::open_part(context, &path) {
+                let part = opened.remove(&path);
+                match part.unwrap_or_else(|| OpenStore::open_part(context, &path)) {
                     Ok(store) => parts.push(LocaleFile {
                         locale: Some(locale),
                         store,
@@ -213,8 +240,22 @@ impl LocaleSet {
                 unopened,
                 checked: Mutex::new(before),
             }),
+            asked: Mutex::new(Instant::now()),
             version: hash.digest(),
         })
+    }
+
+    /// Opens the files of a set that lies elsewhere, all at the same time; none of one that does not.
+    fn open_together(
+        context: &Arc<Context>,
+        set: &FileSet,
+        files: &[PathBuf],
+    ) -> HashMap<PathBuf, Result<Arc<OpenStore>>> {
+        if !set.is_elsewhere() {
+            return HashMap::new();
+        }
+        let open = |path: &PathBuf| (path.clone(), OpenStore::open_part(context, path));
+        at_once(files, open).into_iter().collect()
     }
 
     /// A number of this version.
@@ -225,8 +266,22 @@ impl LocaleSet {
     /// Returns whether the files on disk are still these.
     pub fn is_current(&self) -> bool {
         let found = self.found.as_ref();
-        found.is_none_or(|found| found.is_current(&self.context))
-            && self.parts.iter().all(|part| part.store.file.is_current())
+        if found.is_some_and(|found| !found.is_current(&self.context)) {
+            return false;
+        }
+        let is_current = |part: &LocaleFile| part.store.file.is_current();
+        if found.is_none_or(|found| !found.set.is_elsewhere()) {
+            return self.parts.iter().all(is_current);
+        }
+        // Each takes a request: they are sent together.
+        let mut asked = self.asked.lock().unwrap_or_else(|e| e.into_inner());
+        if asked.elapsed() < self.context.options.remote.check {
+            let mut parts = self.parts.iter();
+            return parts.all(|part| part.store.file.is_unchanged());
+        }
+        let current = at_once(&self.parts, is_current);
+        *asked = Instant::now();
+        current.into_iter().all(|is| is)
     }
 
     /// Returns the faults of the set as a whole.
