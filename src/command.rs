@@ -8,7 +8,7 @@ use crate::cli::{self, Cli};
 use crate::dataset::chunked;
 use crate::hdf5::lmdb::writer as lmdb_writer;
 use crate::hdf5::{editor, probe, reader, writer};
-use crate::io::heap;
+use crate::io::{heap, private_dir};
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -41,6 +41,7 @@ pub fn main() -> ExitCode {
         Some(Call::Unmount(call)) => parsed::<UnmountArgs>(call).map(UnmountArgs::run),
         None => parsed::<Cli>(arguments).map(Cli::run),
     };
+    private_dir::remove_all();
     match done {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(error)) => error.report(),

@@ -9,7 +9,7 @@ pub mod chunked;
 pub mod context;
 pub mod cost;
 pub mod external;
-mod fetch;
+pub mod fetch;
 pub mod grid;
 pub mod hyperslab;
 pub mod measured_blocks;

@@ -187,6 +187,13 @@ impl H5 {
         }
     }
 
+    /// Lets workers that start from now on open a file that they will be asked about.
+    pub fn will_ask(&self, file: &StoreFile) {
+        if let Self::Workers(pool) = self {
+            pool.will_ask(file);
+        }
+    }
+
     /// Returns whether libhdf5 can open by name only what was permitted.
     pub fn is_confined(&self) -> bool {
         match self {

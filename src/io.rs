@@ -13,6 +13,7 @@ pub mod hex;
 pub mod log_file;
 pub(crate) mod lru;
 pub mod owner;
+pub mod private_dir;
 pub mod remote;
 pub mod rights;
 pub mod rows;

@@ -1,9 +1,15 @@
 """Prefixes of buckets as directories: `npyfs mount s3://bucket/dir/ mnt`. The judges are h5py, and the directory that was uploaded, mounted
 from disk."""
 
+import contextlib
 import os
 import shutil
 import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -12,7 +18,7 @@ import test_arkouda
 from support import arkouda
 from support.buckets import S3
 from support.mount import Mount, reason_of, until
-from support.process import npyfs, one_line
+from support.process import npyfs, run
 from support.remote_files import NAMES, same, write
 from support.truth import assert_all
 
@@ -170,10 +176,60 @@ def test_a_set_follows_its_objects(s3, options, tmp_path):
         assert any("s_LOCALE0001.h5" in line for line in mount.errors())
 
 
-def test_repositories_of_hangar_are_refused(s3, options):
-    s3.put("data", "repositories/one/.hangar/store.lmdb", b"")
-    done = npyfs("ls", "-o", options, "s3://data/repositories/one/")
-    assert done.returncode == 2 and "Hangar" in one_line(done.stderr)
-    with Mount("s3://data/repositories/", options) as mount:
-        assert os.listdir(mount / "one") == []
-        assert "Hangar" in reason_of(mount.info("one"), ".hangar")
+@contextlib.contextmanager
+def gate(url, count, of):
+    """A server before another one, which lets requests of a method through when so many wait; yields its address and the times that so many did."""
+    barrier, passed = threading.Barrier(count), []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_):
+            pass
+
+        def forward(self):
+            if self.command == of:
+                with contextlib.suppress(threading.BrokenBarrierError):
+                    passed.append(barrier.wait(10))
+            request = urllib.request.Request(url + self.path, headers=dict(self.headers), method=self.command)
+            try:
+                answer = urllib.request.urlopen(request, timeout=30)
+            except urllib.error.HTTPError as refused:
+                answer = refused
+            with answer:
+                data = answer.read()
+                self.send_response(answer.status)
+                for name, value in answer.headers.items():
+                    if name.lower() not in ("connection", "transfer-encoding", "content-length"):
+                        self.send_header(name, value)
+                length = answer.headers.get("Content-Length", len(data)) if self.command == "HEAD" else len(data)
+                self.send_header("Content-Length", length)
+                self.end_headers()
+                self.wfile.write(data)
+
+        do_GET = do_HEAD = forward
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", passed
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_parts_of_a_set_are_looked_at_together(s3, options, tmp_path):
+    with arkouda.Store(tmp_path, "s.h5", (1, 2, 3, 4)) as store:
+        arkouda.put_array(store, "a", np.arange(30))
+    for path in store.paths:
+        s3.put("data", f"together/{path.name}", path)
+    with gate(s3.url, 4, "HEAD") as (url, passed), Mount("s3://data/together/", f"endpoint={url},check=1") as mount:
+        # By another process: this one answers.
+        listed = run(["ls", mount / "s.h5"], check=True).stdout.split()
+        assert listed == ["a.npy"]
+        time.sleep(1.1)
+        run(["ls", mount / "s.h5"], check=True)
+        until(lambda: len(passed) >= 4, "four requests at a time")

@@ -20,6 +20,7 @@ use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::NewAttribute;
+use crate::io::remote::{Entries, Listing};
 use crate::tree::Directory;
 
 mod division;
@@ -61,6 +62,17 @@ pub trait Format: Send + Sync {
     /// Returns the store that a real directory is, for one of many: opened when somebody looks into it.
     fn open_lazily(&self, _dir: &Path, _context: &Arc<Context>) -> Option<Arc<dyn Directory>> {
         None
+    }
+
+    /// Opens the store that a prefix of a bucket is; `None` if it is none of this format. `entries` are the names directly
+    /// below.
+    fn open_prefix(
+        &self,
+        _listing: &Listing,
+        _entries: &Entries,
+        _context: &Arc<Context>,
+    ) -> Result<Option<Arc<dyn Directory>>> {
+        Ok(None)
     }
 
     /// Returns the root of an HDF5 file; `None` if it is none of this format.

@@ -17,8 +17,8 @@ use crate::dataset::opened::OpenStore;
 use crate::io::file::far::Far;
 use crate::tuning::Tuning;
 
-/// What counts as reading in order: requests of the kernel may come in any order, and it reads ahead of single samples, too.
-fn order(context: &Context) -> Order {
+/// Returns what counts as reading in order: requests of the kernel may come in any order, and it reads ahead of single samples, too.
+pub fn order(context: &Context) -> Order {
     Order {
         slack: context.prefetch.under_way(),
         from_start: Tuning::STREAM_BEGINS,

@@ -32,7 +32,7 @@ pub fn open(
             return Err(Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why));
         }
         let listing = Listing::new(address, &context.options.remote);
-        return Ok(Arc::new(Prefix::open(listing, context, formats)?));
+        return Prefix::open(listing, context, formats);
     }
     let root = StoreRoot::of(Object::new(address.clone(), None, context, formats));
     root.current().map_err(|e| match e.kind {

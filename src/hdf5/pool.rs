@@ -164,6 +164,12 @@ impl WorkerPool {
         self.state().known.add_source(path, inode);
     }
 
+    /// Lets workers that start from now on open a file that they will be asked about.
+    pub fn will_ask(&self, file: &StoreFile) {
+        let needs = RequiredAccess::new(file, &Request::Root);
+        self.state().known.remember(needs);
+    }
+
     /// Starts a worker that may open what a request needs.
     fn start(&self, needs: Option<RequiredAccess<'_>>) -> io::Result<WorkerProcess> {
         let arguments = (reader::ARGUMENT, None);

@@ -117,14 +117,21 @@ impl Service {
     pub fn answer(&mut self, file: &StoreFile, request: &Request) -> Result<Answer, H5Error> {
         match request {
             Request::Lmdb(request) => return self.lmdb.answer(file, request),
-            Request::Maps { names } => return ffi::locked(|| self.maps(file, names)),
+            Request::Maps { names } if file.far().is_none() => {
+                return ffi::locked(|| self.maps(file, names));
+            }
             _ => {}
         }
         if !file.is_unchanged() {
             self.forget(&file.identity);
             return Err(H5Error::Stale);
         }
-        if let (Request::Root, Some(far)) = (request, file.far()) {
+        let begins = match request {
+            Request::Root => true,
+            Request::Maps { .. } => !self.open.contains(&(file.serial, false)),
+            _ => false,
+        };
+        if let (true, Some(far)) = (begins, file.far()) {
             far::warm(far, file.identity.size).map_err(not_fetched)?;
         }
         let mut answer = ffi::locked(|| {
@@ -174,6 +181,9 @@ impl Service {
             return decode(file, stored)
                 .map(Answer::Bytes)
                 .map_err(|e| H5Error::Damaged(e.message));
+        }
+        if let Request::Maps { names } = request {
+            return self.maps(file, names);
         }
         let follow = matches!(request, Request::Block { outside: true, .. });
         let open = self.open(file, follow)?;
@@ -277,10 +287,7 @@ impl Service {
     /// Returns maps of datasets in a file that a SWMR writer may be appending to. The state of libhdf5 may
     /// be old, so the file is opened anew when it has changed.
     fn maps(&mut self, file: &StoreFile, names: &[Vec<u8>]) -> Result<Answer, H5Error> {
-        let now = file
-            .file()
-            .and_then(|file| file.metadata())
-            .map(|meta| Identity::of(&meta));
+        let now = file.identity_now();
         let now = now.map_err(|e| H5Error::Damaged(e.to_string()))?;
         let key = (file.serial, false);
         if self

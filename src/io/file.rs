@@ -335,6 +335,25 @@ impl StoreFile {
         read.map_err(|source| self.failed(source))
     }
 
+    /// Fills `buf` from `offset` of a file that others may be adding to, whether they wrote to it or not: what stood there
+    /// before stays.
+    pub fn read_growing_at(&self, buf: &mut [u8], offset: u64) -> Result<(), RawError> {
+        if let Source::Far(far) = &self.source {
+            self.inside(offset, buf.len() as u64)?;
+            return far.read(buf, offset).map_err(RawError::Far);
+        }
+        let read = self.handle()?.read_exact_at(buf, offset);
+        read.map_err(|source| self.failed(source))
+    }
+
+    /// Returns the identity of the version that is there now, of a file that others may be adding to.
+    pub fn identity_now(&self) -> io::Result<Identity> {
+        match &self.source {
+            Source::Disk(shared) => Ok(Identity::of(&shared.handle()?.metadata()?)),
+            Source::Far(_) => Ok(self.identity),
+        }
+    }
+
     /// Returns the range of the file, in a page-aligned buffer, that a direct read of these bytes takes; `None` if
     /// they should be read as usual.
     pub fn direct_range(&self, offset: u64, len: u64) -> Option<Range<u64>> {

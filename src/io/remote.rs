@@ -26,6 +26,7 @@ pub use copy::copy;
 pub use listing::{Entries, Listing};
 pub use object::RemoteObject;
 pub use open_objects::describe_open;
+pub use origin::Version;
 pub use pack::PACK_SUFFIX;
 pub(crate) use runtime::wait;
 pub use store_file::{open_file, store_file};

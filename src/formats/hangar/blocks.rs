@@ -4,7 +4,6 @@
 //! and each sample is checked.
 
 use std::collections::HashSet;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -120,7 +119,7 @@ impl StackBlocks {
         self.parse_record(at, &records)
     }
 
-    fn parse_record(&self, at: usize, records: &LocatedRecords) -> Result<Record> {
+    pub(super) fn parse_record(&self, at: usize, records: &LocatedRecords) -> Result<Record> {
         let (repository, column) = (self.view.repository(), &self.view.column);
         let record = repository.parse_record(column, at, records)?;
         match record.shape() {
@@ -290,7 +289,7 @@ impl StackBlocks {
 
     /// Looks up the records of a batch of samples and maps the datasets they name, those of one file together.
     /// Only the first for a batch does anything; the others wait for it.
-    fn prepare(&self, batch: usize) {
+    pub(super) fn prepare(&self, batch: usize) {
         let Some(place) = self.view.column.prepared.get(batch) else {
             return;
         };
@@ -406,7 +405,7 @@ fn stored<'b>(
         }
     }
     let bytes = &mut buffer[..len];
-    file.file()?.read_exact_at(bytes, start)?;
+    file.read_growing_at(bytes, start)?;
     Ok(bytes)
 }
 

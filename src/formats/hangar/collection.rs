@@ -5,15 +5,15 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use lru::LruCache;
 
+use super::folder::Folder;
 use super::rows::Rows;
-use super::table::{Table, open_inside};
-use crate::dataset::context::Context;
+use super::table::Table;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::file::{Identity, StoreFile, has_hdf5_signature};
 
@@ -33,9 +33,8 @@ pub struct Collection {
 
 /// The data files of one repository.
 pub struct DataFiles {
-    context: Arc<Context>,
     /// The repository's directory.
-    folder: PathBuf,
+    folder: Arc<Folder>,
     collections: Mutex<LruCache<(&'static str, String), Arc<Collection>>>,
     tables: Mutex<LruCache<(&'static str, String), Arc<Table>>>,
     /// The maps by serial number of the file, and dataset.
@@ -55,10 +54,9 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl DataFiles {
     /// `folder` is the repository's directory.
-    pub fn new(folder: &Path, context: &Arc<Context>) -> Self {
+    pub fn new(folder: &Arc<Folder>) -> Self {
         Self {
-            context: context.clone(),
-            folder: folder.to_owned(),
+            folder: folder.clone(),
             collections: cache(FILES),
             tables: cache(FILES),
             maps: cache(MAPS),
@@ -67,7 +65,7 @@ impl DataFiles {
 
     /// The path of a data file. `uid` holds letters and digits only.
     pub fn path(&self, backend: &str, uid: &str) -> PathBuf {
-        let folder = self.folder.join("data").join(backend);
+        let folder = self.folder.path.join("data").join(backend);
         match backend {
             "10" => folder.join(format!("{uid}.npy")),
             "30" | "31" => folder.join(uid).join("data.mdb"),
@@ -78,7 +76,7 @@ impl DataFiles {
     /// Opens a data file; one that is missing says so.
     pub fn open(&self, backend: &str, uid: &str) -> Result<StoreFile> {
         let path = self.path(backend, uid);
-        open_inside(&path, &self.folder, &self.context).map_err(|e| {
+        self.folder.open(&path).map_err(|e| {
             match e.kind {
                 // The name in the mount is there; what is missing is its data.
                 ErrorKind::NotFound => {
@@ -89,19 +87,24 @@ impl DataFiles {
         })
     }
 
-    /// A collection file, opened at most once.
+    /// A collection file, opened at most once; again if it lies elsewhere and the tables are other ones since.
     pub fn collection(&self, backend: &'static str, uid: &str) -> Result<Arc<Collection>> {
         let key = (backend, uid.to_owned());
-        if let Some(open) = lock(&self.collections).get(&key) {
-            return Ok(open.clone());
+        let open = lock(&self.collections).get(&key).cloned();
+        if let Some(open) = open {
+            match self.folder.far() {
+                Some(elsewhere) if !elsewhere.is_newest(&open.file)? => self.forget(backend, uid),
+                _ => return Ok(open),
+            }
         }
         let file = self.open(backend, uid)?;
-        if !has_hdf5_signature(&**file.file()?)? {
+        if !has_hdf5_signature(&file)? {
             let why = format!("{}: not an HDF5 file", file.path.display());
             return Err(Error::damaged(why));
         }
         let open = Arc::new(Collection::new(file));
-        self.context.stores_opened.fetch_add(1, Ordering::Relaxed);
+        let opened = &self.folder.context.stores_opened;
+        opened.fetch_add(1, Ordering::Relaxed);
         // Another thread may have been faster: its descriptor counts.
         let mut collections = lock(&self.collections);
         Ok(collections.get_or_insert(key, || open).clone())
@@ -117,11 +120,7 @@ impl DataFiles {
         let key = (backend, uid.to_owned());
         lock(&self.tables)
             .get_or_insert(key, || {
-                Arc::new(Table::new(
-                    &self.path(backend, uid),
-                    &self.folder,
-                    &self.context,
-                ))
+                Arc::new(Table::new(&self.path(backend, uid), &self.folder))
             })
             .clone()
     }
@@ -171,9 +170,9 @@ impl DataFiles {
     /// Maps datasets, all if none are named; answers the last one.
     fn map(&self, of: &Collection, names: Vec<Vec<u8>>) -> Result<Option<Arc<Rows>>> {
         let many = names.len() != 1;
-        let version = Identity::of(&of.file.file()?.metadata()?);
+        let version = of.file.identity_now()?;
         let mut last = None;
-        for (name, map) in self.context.h5.maps(&of.file, names)? {
+        for (name, map) in self.folder.context.h5.maps(&of.file, names)? {
             let text = String::from_utf8_lossy(&name);
             let Ok(dataset) = text.parse::<u32>() else {
                 continue;
@@ -219,6 +218,9 @@ impl Collection {
 
     /// Returns whether the path leads to another file now.
     pub fn is_moved(&self) -> bool {
+        if self.file.far().is_some() {
+            return !self.file.is_current();
+        }
         let known = &self.file.identity;
         std::fs::metadata(&self.file.path).is_ok_and(|meta| {
             let now = Identity::of(&meta);
@@ -228,7 +230,7 @@ impl Collection {
 
     /// Returns whether the file was written to since a map was made.
     pub fn is_newer(&self, rows: &Rows) -> bool {
-        let now = self.file.file().and_then(|file| file.metadata());
-        now.is_ok_and(|meta| Identity::of(&meta) != rows.version)
+        let now = self.file.identity_now();
+        now.is_ok_and(|now| now != rows.version)
     }
 }

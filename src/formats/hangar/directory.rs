@@ -98,7 +98,7 @@ impl Directory for SnapshotDirectory {
             .collect();
         let mut info = json!({
             "kind": "hangar",
-            "file": self.snapshot.repository.folder.to_string_lossy(),
+            "file": self.snapshot.repository.folder.path.to_string_lossy(),
             "parents": commit.parents,
             "columns": columns,
             "notes": commit.notes,

@@ -1,6 +1,5 @@
 //! The bytes of a sample by its record, checked against the record's xxh64 the first time they are decoded.
 
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -87,6 +86,22 @@ impl Repository {
             Record::Remote { .. } => e,
             _ => e.about(record),
         })
+    }
+
+    /// Returns why a text or bytes sample has no length: its file cannot be read, or lacks it.
+    pub fn no_value(&self, record: &Record) -> Error {
+        let mut why = Error::damaged("there is no such row");
+        if let Record::Lmdb {
+            backend, uid, key, ..
+        } = record
+        {
+            let keys = vec![key.as_bytes().to_vec()];
+            match self.values_file(backend, uid).lengths(keys) {
+                Err(e) => why = e,
+                Ok(_) => why = why.about(self.files.path(backend, uid).display()),
+            }
+        }
+        why.about(record)
     }
 
     /// The type of an array sample, as its data file has it.
@@ -336,8 +351,7 @@ impl Repository {
         };
         let pool = self.context.cache.pool();
         let mut bytes = pool.take(stored.slot.size as usize);
-        let file = file.file.file()?;
-        file.read_exact_at(&mut bytes, stored.slot.addr)?;
+        file.file.read_growing_at(&mut bytes, stored.slot.addr)?;
         rows.decode(&bytes, stored.slot.mask, out, pool)?;
         check(out, row.checksum)?;
         Ok(true)

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::folder::BRANCHES;
 use super::lazy_repository::LazyRepository;
 use super::repository::{self, Repository};
 use super::root::RootDirectory;
@@ -25,6 +26,7 @@ use crate::dataset::context::Context;
 use crate::dataset::opened::OpenStore;
 use crate::error::{Error, Result};
 use crate::hdf5::program::program;
+use crate::io::remote::{Entries, Listing};
 use crate::tree::name::visible;
 use crate::tree::{Directory, Node};
 
@@ -54,6 +56,23 @@ impl Format for Hangar {
     fn open_lazily(&self, dir: &Path, context: &Arc<Context>) -> Option<Arc<dyn Directory>> {
         let folder = repository::folder(dir)?;
         Some(Arc::new(LazyRepository::new(&folder, context)))
+    }
+
+    fn open_prefix(
+        &self,
+        listing: &Listing,
+        entries: &Entries,
+        context: &Arc<Context>,
+    ) -> Result<Option<Arc<dyn Directory>>> {
+        let Some(name) = repository::folder_below(entries) else {
+            return Ok(None);
+        };
+        let folder = listing.below(name);
+        if !folder.entries()?.has_object(BRANCHES) {
+            return Ok(None);
+        }
+        let repository = Repository::open_elsewhere(folder, context)?;
+        Ok(Some(Arc::new(RootDirectory::new(repository))))
     }
 
     fn root(&self, store: &Arc<OpenStore>) -> Result<Option<Arc<dyn Directory>>> {
@@ -162,6 +181,7 @@ impl Format for Hangar {
         let Some(repository) = repository_of(&**base) else {
             return Ok(None);
         };
+        repository.folder.check_writable()?;
         let checkout = checkouts.in_directory(name, |dir| {
             Checkout::open(&repository, dir, name, program())
         })?;

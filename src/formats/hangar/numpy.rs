@@ -2,14 +2,12 @@
 //!
 //! Only what Hangar writes is read: version 1.0, C order, numbers and booleans in native byte order.
 
-use std::os::unix::fs::FileExt;
-
 use super::rows::LARGEST;
 use super::schema::described;
 use crate::dataset::hyperslab::{SlabPlace, copy};
 use crate::error::{Error, Result};
 use crate::hdf5::Sink;
-use crate::io::file::StoreFile;
+use crate::io::file::{RawError, StoreFile};
 use crate::npy::{self, dtype::DType};
 
 /// Bytes that are handed on at a time, unless one run is more.
@@ -27,14 +25,17 @@ pub(super) struct NumpyHeader {
 impl NumpyHeader {
     pub(super) fn read(file: &StoreFile) -> Result<Self> {
         let about = |why: &str| Error::damaged(format!("{}: {why}", file.path.display()));
-        let short = |_| about("not an .npy file");
+        let short = |e| match e {
+            RawError::Far(e) => e,
+            _ => about("not an .npy file"),
+        };
         let mut head = vec![0; 10];
-        file.file()?.read_exact_at(&mut head, 0).map_err(short)?;
+        file.read_growing_at(&mut head, 0).map_err(short)?;
         if head[..8] != *b"\x93NUMPY\x01\x00" {
             return Err(about("not an .npy file of version 1.0"));
         }
         head.resize(10 + usize::from(u16::from_le_bytes([head[8], head[9]])), 0);
-        file.file()?.read_exact_at(&mut head, 0).map_err(short)?;
+        file.read_growing_at(&mut head, 0).map_err(short)?;
         Self::parse(&head).ok_or_else(|| about("an .npy header that Hangar does not write"))
     }
 
@@ -93,6 +94,12 @@ impl NumpyHeader {
         let element = self.dtype.size() as u64;
         // Neither is larger than the row.
         let run = usize::try_from(shape[rank - 1] * element).map_err(|_| outside())?;
+        if let Some(far) = file.far() {
+            // Its runs lie near each other.
+            let last = shape.iter().zip(inner).fold(0, |at, (s, d)| at * d + s - 1);
+            let end = start.saturating_add((last + 1).saturating_mul(element));
+            far.fetch(std::slice::from_ref(&(start..end)))?;
+        }
         let mut index = vec![0; rank - 1];
         let mut part = Vec::with_capacity(PART.max(run));
         let mut done = 0;
@@ -101,7 +108,7 @@ impl NumpyHeader {
             let at = start + places * inner[rank - 1] * element;
             let from = part.len();
             part.resize(from + run, 0);
-            file.file()?.read_exact_at(&mut part[from..], at)?;
+            file.read_growing_at(&mut part[from..], at)?;
             let next = (0..rank - 1).rev().find(|&k| index[k] + 1 < shape[k]);
             if next.is_none() || part.len() + run > PART {
                 sink(done, &part)?;
@@ -129,9 +136,7 @@ impl NumpyHeader {
         let element = self.dtype.size() as u64;
         let bytes = |shape: &[u64]| shape.iter().try_fold(element, |n, &d| n.checked_mul(d));
         let mut stored = vec![0; usize::try_from(whole).map_err(|_| outside())?];
-        file.file()?
-            .read_exact_at(&mut stored, at)
-            .map_err(|e| Error::damaged(format!("{}: {e}", file.path.display())))?;
+        file.read_growing_at(&mut stored, at)?;
         if shape == inner {
             return Ok(stored);
         }

@@ -12,6 +12,7 @@ use super::collection::DataFiles;
 use super::column::Column;
 use super::commit::{Commit, SortedColumns, Sorter, Spec, parents, records, unpack, unpack_parts};
 use super::digest::{self, CommitHash};
+use super::folder::{BRANCHES, Folder};
 use super::history::History;
 use super::schema::Schema;
 use super::table::Table;
@@ -19,6 +20,7 @@ use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::file::{Identity, Ownership};
 use crate::io::lru::WeightedLru;
+use crate::io::remote::{Entries, Listing};
 use crate::io::thread;
 
 /// Names of the directory that makes a repository: a user's, and a server's.
@@ -50,7 +52,7 @@ pub struct Repository {
     /// The cache, workers and threads that reading needs.
     pub context: Arc<Context>,
     /// The directory with the tables.
-    pub folder: PathBuf,
+    pub folder: Arc<Folder>,
     /// `branch.lmdb`: the commit of each branch.
     pub branches: Table,
     /// `ref.lmdb`: parents, descriptions and records of commits.
@@ -81,7 +83,12 @@ pub fn folder(top: &Path) -> Option<PathBuf> {
     FOLDERS
         .iter()
         .map(|name| top.join(name))
-        .find(|folder| folder.join("branch.lmdb").is_file())
+        .find(|folder| folder.join(BRANCHES).is_file())
+}
+
+/// Returns the directory of the tables below a prefix of a bucket, if its names are those of a repository.
+pub fn folder_below(entries: &Entries) -> Option<&'static str> {
+    FOLDERS.into_iter().find(|name| entries.has_prefix(name))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -92,17 +99,26 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Repository {
     /// Opens the repository whose tables are in `folder`; refuses versions that Hangar 0.5.2 refuses.
     pub fn open(folder: &Path, context: &Arc<Context>) -> Result<Arc<Self>> {
-        let table = |name: &str| Table::new(&folder.join(name), folder, context);
+        Self::in_folder(Folder::here(folder, context))
+    }
+
+    /// Opens the repository whose tables are below a prefix of a bucket.
+    pub fn open_elsewhere(folder: Listing, context: &Arc<Context>) -> Result<Arc<Self>> {
+        Self::in_folder(Folder::elsewhere(folder, context))
+    }
+
+    fn in_folder(folder: Arc<Folder>) -> Result<Arc<Self>> {
+        let table = |name: &str| Table::new(&folder.path.join(name), &folder);
         let repository = Self {
-            context: context.clone(),
-            folder: folder.to_owned(),
-            branches: table("branch.lmdb"),
+            context: folder.context.clone(),
+            branches: table(BRANCHES),
             refs: table("ref.lmdb"),
             hashes: table("hash.lmdb"),
             stage: table("stage_ref.lmdb"),
             stage_hashes: table("stage_hash.lmdb"),
-            files: DataFiles::new(folder, context),
-            history: History::new(folder),
+            files: DataFiles::new(&folder),
+            history: History::new(&folder.path),
+            folder: folder.clone(),
             heads: Mutex::default(),
             staged: Mutex::default(),
             commits: Mutex::new(WeightedLru::new(SAMPLES)),
@@ -115,7 +131,7 @@ impl Repository {
         if is_refused(&version) {
             let why = format!(
                 "{}: written by Hangar {version:?}, whose format Hangar 0.5.2 refuses to read",
-                folder.display()
+                folder.path.display()
             );
             return Err(Error::damaged(why));
         }
@@ -124,7 +140,7 @@ impl Repository {
 
     /// Owner and permissions that all entries take.
     pub fn ownership(&self) -> Ownership {
-        std::fs::metadata(&self.folder).map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
+        self.folder.ownership()
     }
 
     /// The branches as they are now.

@@ -16,8 +16,9 @@ use super::lazy_snapshot::LazySnapshot;
 use super::record::Record;
 use super::repository::Repository;
 use super::snapshot::{Snapshot, SnapshotPlace};
+use super::table::Table;
 use crate::error::{ErrorKind, Result};
-use crate::io::file::Ownership;
+use crate::io::file::{Ownership, time};
 use crate::tree::name::{unescape, visible};
 use crate::tree::{Directory, Listing, Node, StoreHandle};
 
@@ -163,7 +164,7 @@ impl RootDirectory {
 
     /// A server's repository has none.
     fn has_stage(&self) -> bool {
-        self.repository().stage.path.is_file()
+        self.repository().stage.is_there()
     }
 
     /// Branches at this level: the name here, the full name, and the commit.
@@ -197,16 +198,15 @@ impl RootDirectory {
 impl Directory for RootDirectory {
     fn ownership(&self) -> Ownership {
         let own = self.repository().ownership();
-        let changed = |path: &std::path::Path| {
-            let meta = std::fs::metadata(path);
-            meta.and_then(|meta| meta.modified())
-                .unwrap_or(SystemTime::UNIX_EPOCH)
+        let changed = |table: &Table| {
+            let version = table.version();
+            version.map_or(SystemTime::UNIX_EPOCH, |version| time(version.modified()))
         };
         let mtime = match self.level {
             Level::Branches | Level::Remotes | Level::Remote(_) => {
-                changed(&self.repository().branches.path)
+                changed(&self.repository().branches)
             }
-            Level::Commits => changed(&self.repository().refs.path),
+            Level::Commits => changed(&self.repository().refs),
             Level::Root | Level::Records => own.mtime,
         };
         Ownership { mtime, ..own }
@@ -299,7 +299,7 @@ impl Directory for RootDirectory {
     }
 
     fn is_current(&self) -> bool {
-        self.repository().branches.path.is_file()
+        self.repository().folder.is_there()
     }
 
     fn info(&self) -> Result<Json> {
@@ -307,7 +307,7 @@ impl Directory for RootDirectory {
         let listing = self.list()?;
         Ok(json!({
             "kind": "hangar",
-            "file": self.repository().folder.to_string_lossy(),
+            "file": self.repository().folder.path.to_string_lossy(),
             "branches": heads.branches,
             "remotes": self.remotes()?,
             "staging_area_on": heads.staged_on,

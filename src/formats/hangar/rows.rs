@@ -4,7 +4,7 @@
 //! the first `00`), possibly larger, or one axis with the samples' elements (`00`). Which of the two follows
 //! from the ranks alone: the record's shape and the dataset's decide, never the column's schema.
 
-use std::os::unix::fs::FileExt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::codec::Means;
@@ -285,15 +285,14 @@ impl Rows {
                 let at = row.checked_mul(stride).and_then(|n| n.checked_add(*addr));
                 let at = at.ok_or_else(|| Error::damaged("rows too far behind"))?;
                 let mut whole = vec![0; bytes(&self.shape[1..], self.element)?];
-                file.file()?.read_exact_at(&mut whole, at)?;
+                file.read_growing_at(&mut whole, at)?;
                 self.crop(&whole, count, len).map(Some)
             }
             RowStorage::Chunked {
                 chunk,
                 len: chunk_len,
-                direct,
                 ..
-            } => self.gather(file, row, count, (chunk, *chunk_len, direct), fill),
+            } => self.gather(file, row, count, (chunk, *chunk_len), fill),
             RowStorage::Library => {
                 let request = self.request(row, count);
                 let bytes = h5.bytes(file, request)?;
@@ -327,7 +326,7 @@ impl Rows {
         file: &StoreFile,
         row: u64,
         count: &[u64],
-        (chunk, chunk_len, direct): (&[u64], usize, &DirectChunks),
+        (chunk, chunk_len): (&[u64], usize),
         fill: bool,
     ) -> Result<Option<Vec<u8>>> {
         let rank = chunk.len();
@@ -339,6 +338,64 @@ impl Rows {
         if size.contains(&0) {
             return Ok(Some(out));
         }
+        if let Some(far) = file.far() {
+            far.fetch(&self.ranges(row, count)?)?;
+        }
+        let mut stored = false;
+        let pool = Arc::default();
+        for (place, slot) in self.slots(row, count)? {
+            if slot.size == 0 {
+                if !fill || single {
+                    return Ok(None);
+                }
+                continue;
+            }
+            stored = true;
+            let mut decoded = vec![0; chunk_len];
+            let done = read_chunk(file, slot)
+                .and_then(|bytes| self.decode(&bytes, slot.mask, &mut decoded, &pool));
+            done.map_err(|e| e.about(format!("chunk {place:?}")))?;
+            if single {
+                return Ok(Some(decoded));
+            }
+            let corner: Vec<u64> = (0..rank).map(|k| place[k] * chunk[k]).collect();
+            let mut inside = vec![0; rank];
+            inside[0] = row - corner[0];
+            let part: Vec<u64> = (0..rank)
+                .map(|k| {
+                    if k == 0 {
+                        1
+                    } else {
+                        chunk[k].min(size[k] - corner[k])
+                    }
+                })
+                .collect();
+            let mut target = corner;
+            target[0] = 0;
+            let from = SlabPlace {
+                shape: chunk,
+                start: &inside,
+            };
+            let to = SlabPlace {
+                shape: &size,
+                start: &target,
+            };
+            copy(&decoded, from, &mut out, to, &part, self.element)
+                .ok_or_else(|| Error::damaged("a chunk does not fit the sample"))?;
+        }
+        Ok(stored.then_some(out))
+    }
+
+    /// Returns the chunks that a sample touches, each with its place among the chunks.
+    fn slots(&self, row: u64, count: &[u64]) -> Result<Vec<(Vec<u64>, Slot)>> {
+        let RowStorage::Chunked { chunk, direct, .. } = &self.source else {
+            return Ok(Vec::new());
+        };
+        let rank = chunk.len();
+        if count.contains(&0) {
+            return Ok(Vec::new());
+        }
+        let mut slots = Vec::new();
         let first = [&[row / chunk[0]], &vec![0; rank - 1][..]].concat();
         let last: Vec<u64> = (0..rank)
             .map(|k| match k {
@@ -347,8 +404,6 @@ impl Rows {
             })
             .collect();
         let mut place = first.clone();
-        let mut stored = false;
-        let pool = Arc::default();
         loop {
             let at = (0..rank).try_fold(0_u64, |at, k| {
                 at.checked_mul(self.shape[k].div_ceil(chunk[k]))?
@@ -358,50 +413,26 @@ impl Rows {
                 .and_then(|at| usize::try_from(at).ok())
                 .and_then(|at| direct.table.slots.get(at))
                 .ok_or_else(|| Error::damaged("a chunk outside the table"))?;
-            if slot.size == 0 {
-                if !fill || single {
-                    return Ok(None);
-                }
-            } else {
-                stored = true;
-                let mut decoded = vec![0; chunk_len];
-                let done = read_chunk(file, *slot)
-                    .and_then(|bytes| self.decode(&bytes, slot.mask, &mut decoded, &pool));
-                done.map_err(|e| e.about(format!("chunk {place:?}")))?;
-                if single {
-                    return Ok(Some(decoded));
-                }
-                let corner: Vec<u64> = (0..rank).map(|k| place[k] * chunk[k]).collect();
-                let mut inside = vec![0; rank];
-                inside[0] = row - corner[0];
-                let part: Vec<u64> = (0..rank)
-                    .map(|k| {
-                        if k == 0 {
-                            1
-                        } else {
-                            chunk[k].min(size[k] - corner[k])
-                        }
-                    })
-                    .collect();
-                let mut target = corner;
-                target[0] = 0;
-                let from = SlabPlace {
-                    shape: chunk,
-                    start: &inside,
-                };
-                let to = SlabPlace {
-                    shape: &size,
-                    start: &target,
-                };
-                copy(&decoded, from, &mut out, to, &part, self.element)
-                    .ok_or_else(|| Error::damaged("a chunk does not fit the sample"))?;
-            }
+            slots.push((place.clone(), *slot));
             let Some(k) = (0..rank).rev().find(|&k| place[k] + 1 < last[k]) else {
-                return Ok(stored.then_some(out));
+                return Ok(slots);
             };
             place[k] += 1;
             place[k + 1..].copy_from_slice(&first[k + 1..]);
         }
+    }
+
+    /// Returns the ranges of the file in which a sample is stored, as far as they are known without libhdf5.
+    pub fn ranges(&self, row: u64, count: &[u64]) -> Result<Vec<Range<u64>>> {
+        let range = |start: u64, len: u64| start..start.saturating_add(len);
+        if let RowStorage::Contiguous(addr) = &self.source {
+            let stride = bytes(&self.shape[1..], self.element)? as u64;
+            let start = addr.saturating_add(row.saturating_mul(stride));
+            return Ok(std::iter::once(range(start, stride)).collect());
+        }
+        let slots = self.slots(row, count)?.into_iter();
+        let stored = slots.map(|(_, slot)| range(slot.addr, u64::from(slot.size)));
+        Ok(stored.filter(|range| !range.is_empty()).collect())
     }
 }
 
@@ -411,11 +442,11 @@ fn read_chunk(file: &StoreFile, slot: Slot) -> Result<Vec<u8>> {
         return Err(Error::damaged("a stored chunk of more than 1 GiB"));
     }
     let end = slot.addr.saturating_add(u64::from(slot.size));
-    if end > file.file()?.metadata()?.len() {
+    if end > file.identity_now()?.size {
         return Err(Error::damaged("a chunk behind the end of the file"));
     }
     let mut stored = vec![0; slot.size as usize];
-    file.file()?.read_exact_at(&mut stored, slot.addr)?;
+    file.read_growing_at(&mut stored, slot.addr)?;
     Ok(stored)
 }
 

@@ -143,7 +143,7 @@ impl VirtualFile for SampleFile {
         let (dtype, len) = match &schema.samples {
             SampleKind::Text | SampleKind::Bytes => {
                 let len = view.repository().length(&view.column, self.at())?;
-                let missing = || Error::damaged("there is no such row").about(&record);
+                let missing = || view.repository().no_value(&record);
                 (None, len.ok_or_else(missing)?)
             }
             SampleKind::Arrays {

@@ -14,6 +14,7 @@ use crate::dataset::prefetch::BlockSequence;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::content::{Concat, Content, Data, InMemory};
 use crate::io::file::Ownership;
+use crate::io::thread;
 use crate::npy;
 use crate::npy::dtype::DType;
 use crate::tree::VirtualFile;
@@ -113,6 +114,12 @@ impl StackedRows {
     fn prepare(&self) {
         let context = &self.blocks.view.repository().context;
         let repository = self.blocks.view.repository().clone();
+        if self.blocks.is_far() {
+            let inner = self.blocks.clone();
+            // It waits for the network. Without a thread the first reader does.
+            let _ = thread::spawn("fetch", move || inner.prepare(0));
+            return;
+        }
         if !repository.has_located(&self.blocks.view.column) {
             context
                 .decoders
@@ -148,6 +155,10 @@ impl StackedRows {
             .prefetch
             .reads(&blocks.pattern, self.sequence(), number, is_awaited);
         for next in wanted {
+            if blocks.is_far() {
+                blocks.ahead_when_there(next);
+                continue;
+            }
             let inner = blocks.clone();
             context.decoders.submit(move || inner.ahead(next));
         }
@@ -183,10 +194,12 @@ impl Content for StackedRows {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let mut done = 0;
         let large = self.blocks.is_large();
+        let end = offset.saturating_add(buf.len() as u64);
+        let by_row = large || !self.blocks.fetch(offset..end)?;
         while done < buf.len() {
             let at = offset + done as u64;
             let (number, inside) = self.place(at);
-            let block = match large {
+            let block = match by_row {
                 true => None,
                 false => {
                     self.look_ahead(number);
@@ -208,7 +221,7 @@ impl Content for StackedRows {
             }
             whole.read_at(from, &mut buf[done..done + n])?;
             done += n;
-            if !large {
+            if !by_row {
                 self.blocks.note_read(number, n);
             }
         }
@@ -222,7 +235,8 @@ impl Content for StackedRows {
         if inside.saturating_add(len as u64) > block {
             return Ok(None);
         }
-        if self.blocks.is_large() {
+        let end = offset.saturating_add(len as u64);
+        if self.blocks.is_large() || !self.blocks.fetch(offset..end)? {
             return Ok(None);
         }
         self.look_ahead(number);

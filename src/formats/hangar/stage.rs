@@ -85,11 +85,11 @@ impl Stage {
     /// `program` becomes the worker that writes tables; see `hdf5::lmdb::writer`. A server's repository has no stage.
     pub fn open(repository: &Arc<Repository>, program: &Path) -> Result<Self> {
         if !repository.stage.path.is_file() {
-            let why = format!("{}: has no staging area", repository.folder.display());
+            let why = format!("{}: has no staging area", repository.folder.path.display());
             return Err(Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why));
         }
-        let writer = tables::writer(program, &repository.folder)
-            .map_err(|e| Error::from(e).about(repository.folder.display()))?;
+        let writer = tables::writer(program, &repository.folder.path)
+            .map_err(|e| Error::from(e).about(repository.folder.path.display()))?;
         Ok(Self {
             repository: repository.clone(),
             writer,
@@ -102,7 +102,7 @@ impl Stage {
     }
 
     fn about(&self, error: impl Into<Error>) -> Error {
-        error.into().about(self.repository.folder.display())
+        error.into().about(self.repository.folder.path.display())
     }
 
     /// Takes the writer lock; EBUSY, with the name of the holder, if somebody has it.

@@ -1,4 +1,4 @@
-//! One LMDB file of a repository, whatever version of it is on disk. Read in a worker process.
+//! One LMDB file of a repository, whatever version of it is there. Read in a worker process.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -7,12 +7,10 @@ use std::time::{Duration, Instant};
 use serde_bytes::ByteBuf;
 
 use super::digest::Hash;
-use crate::dataset::context::Context;
-use crate::error::{Error, ErrorKind, Result};
-use crate::hdf5::H5Error;
-use crate::hdf5::{PackedValues, Sink};
+use super::folder::Folder;
+use crate::error::{Error, Result};
+use crate::hdf5::{H5, H5Error, PackedValues, Sink};
 use crate::io::file::{Identity, StoreFile};
-use crate::options::External;
 
 /// Rows that are asked for at a time.
 const PAGE: usize = 1 << 16;
@@ -24,25 +22,11 @@ const LOOK: Duration = Duration::from_millis(1);
 /// A key and its value.
 pub(super) type TableRow = (ByteBuf, ByteBuf);
 
-/// Opens a file of a repository. One that a symbolic link puts outside the repository's directory is refused
-/// unless the mount allows it.
-pub(super) fn open_inside(path: &Path, folder: &Path, context: &Context) -> Result<StoreFile> {
-    let about = |e: Error| e.about(path.display());
-    let real = path.canonicalize().map_err(|e| about(e.into()))?;
-    let top = folder.canonicalize().map_err(|e| about(e.into()))?;
-    if !real.starts_with(&top) && context.options.external != External::Allow {
-        let why = format!("leads out of {} (external=allow reads it)", top.display());
-        return Err(about(Error::new(ErrorKind::Denied, why)));
-    }
-    StoreFile::open(path).map_err(|e| about(e.into()))
-}
-
 /// An LMDB file.
 pub struct Table {
     pub path: PathBuf,
     /// The repository's directory.
-    folder: PathBuf,
-    context: Arc<Context>,
+    folder: Arc<Folder>,
     file: Mutex<Option<Arc<StoreFile>>>,
     /// The last look at it, and what was there.
     looked: Mutex<Option<(Instant, Identity)>>,
@@ -50,11 +34,10 @@ pub struct Table {
 
 impl Table {
     /// `folder` is the repository's directory.
-    pub fn new(path: &Path, folder: &Path, context: &Arc<Context>) -> Self {
+    pub fn new(path: &Path, folder: &Arc<Folder>) -> Self {
         Self {
             path: path.to_owned(),
-            folder: folder.to_owned(),
-            context: context.clone(),
+            folder: folder.clone(),
             file: Mutex::default(),
             looked: Mutex::default(),
         }
@@ -64,7 +47,16 @@ impl Table {
         error.into().about(self.path.display())
     }
 
-    /// The version on disk, now or a moment ago: another one after each of Hangar's transactions.
+    fn h5(&self) -> &H5 {
+        &self.folder.context.h5
+    }
+
+    /// Returns true if it is there.
+    pub fn is_there(&self) -> bool {
+        self.folder.has_table(&self.path)
+    }
+
+    /// The version that is there, now or a moment ago: another one after each of Hangar's transactions.
     pub fn version(&self) -> Result<Identity> {
         let mut looked = self.looked.lock().unwrap_or_else(|e| e.into_inner());
         if let Some((at, version)) = &*looked
@@ -73,8 +65,13 @@ impl Table {
             return Ok(*version);
         }
         let at = Instant::now();
-        let meta = std::fs::metadata(&self.path).map_err(|e| self.about(e))?;
-        let version = Identity::of(&meta);
+        let version = match self.folder.far() {
+            Some(elsewhere) => elsewhere.table(&self.path)?.identity,
+            None => {
+                let meta = std::fs::metadata(&self.path).map_err(|e| self.about(e))?;
+                Identity::of(&meta)
+            }
+        };
         *looked = Some((at, version));
         Ok(version)
     }
@@ -85,13 +82,16 @@ impl Table {
     }
 
     fn file(&self) -> Result<Arc<StoreFile>> {
+        if let Some(elsewhere) = self.folder.far() {
+            return elsewhere.table(&self.path);
+        }
         let mut file = self.file.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(open) = &*file
             && open.is_current()
         {
             return Ok(open.clone());
         }
-        let open = Arc::new(open_inside(&self.path, &self.folder, &self.context)?);
+        let open = Arc::new(self.folder.open(&self.path)?);
         *file = Some(open.clone());
         Ok(open)
     }
@@ -119,14 +119,14 @@ impl Table {
     /// The values of keys, in their order.
     pub fn values(&self, keys: Vec<Vec<u8>>) -> Result<Vec<Option<ByteBuf>>> {
         let count = keys.len();
-        let values = self.ask(|file| self.context.h5.values(file, keys))?;
+        let values = self.ask(|file| self.h5().values(file, keys))?;
         self.complete(values, count)
     }
 
     /// The values of samples' digests of one kind, in their order.
     pub fn hashed(&self, kind: u8, hashes: &[Hash]) -> Result<PackedValues> {
         let prefix = [b'h', b':', kind, b'='];
-        self.ask(|file| self.context.h5.hashed(file, &prefix, hashes))
+        self.ask(|file| self.h5().hashed(file, &prefix, hashes))
     }
 
     /// The value of a key.
@@ -137,13 +137,13 @@ impl Table {
 
     /// The value of a key, handed on as it comes.
     pub fn stream(&self, key: &[u8], sink: &mut Sink<'_>) -> Result<()> {
-        self.ask(|file| self.context.h5.stream_value(file, key, sink))
+        self.ask(|file| self.h5().stream_value(file, key, sink))
     }
 
     /// The lengths of the values of keys, in their order.
     pub fn lengths(&self, keys: Vec<Vec<u8>>) -> Result<Vec<Option<u64>>> {
         let count = keys.len();
-        let lengths = self.ask(|file| self.context.h5.lengths(file, keys))?;
+        let lengths = self.ask(|file| self.h5().lengths(file, keys))?;
         self.complete(lengths, count)
     }
 
@@ -164,10 +164,8 @@ impl Table {
     ) -> Result<()> {
         let mut after = None;
         loop {
-            let rows = self.ask(|file| {
-                let h5 = &self.context.h5;
-                h5.rows(file, prefix, after.take(), PAGE, longest)
-            })?;
+            let rows =
+                self.ask(|file| self.h5().rows(file, prefix, after.take(), PAGE, longest))?;
             let full = rows.len() == PAGE;
             after = rows.last().map(|(key, _)| key.to_vec());
             each(rows)?;

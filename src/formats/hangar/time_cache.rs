@@ -9,6 +9,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::digest;
 use super::history::{ColumnTimes, Times};
+use crate::io::remote::Address;
 use std::sync::Arc;
 
 /// Changes whenever the format does.
@@ -30,7 +31,9 @@ impl TimeCache {
             path.filter(|path| path.is_absolute())
         };
         let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-        let real = repository.canonicalize().ok();
+        // What lies elsewhere goes by its address.
+        let address = || Address::parse(repository).map(|_| repository.to_owned());
+        let real = repository.canonicalize().ok().or_else(address);
         let folder = cache.zip(real).map(|(cache, real)| {
             use std::os::unix::ffi::OsStrExt;
             let name = format!("{:032x}", xxh3_128(real.as_os_str().as_bytes()));

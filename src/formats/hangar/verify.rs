@@ -17,6 +17,9 @@ use crate::io::thread;
 /// Longest record or schema.
 const LONGEST: usize = 1 << 16;
 
+/// Samples that are read at a time where each is waited for.
+const WAITING: usize = 16;
+
 /// Said of samples whose data are still at the remote.
 const NOT_FETCHED: &str = "samples are not here: they were not fetched from the remote yet";
 
@@ -129,7 +132,11 @@ fn all_samples(
         .map(|(digest, value)| (place(&value), digest, value))
         .collect();
     rows.sort();
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let threads = match repository.folder.far() {
+        Some(_) => cores.max(WAITING),
+        None => cores,
+    };
     let next = std::sync::atomic::AtomicUsize::new(0);
     let work = || {
         let mut done = CheckedSamples::default();

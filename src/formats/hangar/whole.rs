@@ -123,7 +123,7 @@ impl Whole {
                 let at = place.start.checked_add(offset).ok_or_else(behind)?;
                 match &place.file {
                     PartFile::Nameless(file) => file.read_exact_at(buf, at)?,
-                    PartFile::Store(file) => file.file()?.read_exact_at(buf, at)?,
+                    PartFile::Store(file) => file.read_growing_at(buf, at)?,
                 }
             }
         }

@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::io::file::Ownership;
 use crate::io::remote::{Entries, Listing};
 use crate::tree::info;
-use crate::tree::{Directory, Listing as Shown, Node, Symlink};
+use crate::tree::{Directory, Listing as Shown, Node, StoreHandle, Symlink};
 
 /// Ends of names of HDF5 files, in lower case: of HDF5's own programs, netCDF-4, MATLAB, AnnData and MuData, loom, NeXus, and of
 /// satellites. Formats have some more.
@@ -25,12 +25,6 @@ const ENDINGS: [&str; 16] = [
     ".h5", ".hdf5", ".hdf", ".he5", ".h5ad", ".h5mu", ".h5df", ".h5fs", ".nc", ".nc4", ".cdf",
     ".mat", ".loom", ".nxs", ".nx5", ".nwb",
 ];
-
-/// The name of the directory that makes another one a Hangar repository.
-const HANGAR: &str = ".hangar";
-
-/// The reason why a repository is not shown.
-const NO_HANGAR: &str = "a Hangar repository in a bucket is not shown: its tables are databases of this machine; copy it";
 
 /// A prefix as a directory.
 pub(super) struct Prefix {
@@ -41,6 +35,8 @@ pub(super) struct Prefix {
     is_top: bool,
     /// Nodes made so far, so that what a store has learnt is kept.
     known: Mutex<HashMap<(Sort, String), Node>>,
+    /// The store that it is as a whole, once it was found to be one.
+    whole: Mutex<Option<Arc<dyn Directory>>>,
     /// Files that were found to be sets, by the time of the newest of their parts.
     sets: Mutex<HashMap<FileSet, Ownership>>,
 }
@@ -54,26 +50,25 @@ enum Sort {
 }
 
 impl Prefix {
-    /// Shows a prefix that was mounted.
+    /// Opens a prefix that is mounted: the store that it is as a whole, or a directory.
     ///
     /// # Errors
     ///
-    /// It is not to be read, nothing is below it, or it is a store of a kind that buckets cannot hold.
+    /// It is not to be read, or nothing is below it.
     pub(super) fn open(
         listing: Listing,
         context: &Arc<Context>,
         formats: &Registry,
-    ) -> Result<Self> {
+    ) -> Result<Arc<dyn Directory>> {
         let own = Self::new(listing, context, formats, true);
-        let entries = own.entries()?;
-        let refuse = |kind, why: &str| Err(Error::new(kind, why).about(own.listing.address()));
-        if entries.is_empty() {
-            return refuse(ErrorKind::NotFound, "no object's name begins so");
+        if own.entries()?.is_empty() {
+            let error = Error::new(ErrorKind::NotFound, "no object's name begins so");
+            return Err(error.about(own.listing.address()));
         }
-        if entries.has_prefix(HANGAR) {
-            return refuse(ErrorKind::Os(libc::EOPNOTSUPP), NO_HANGAR);
-        }
-        Ok(own)
+        Ok(match own.whole()? {
+            Some(store) => store,
+            None => Arc::new(own),
+        })
     }
 
     fn new(listing: Listing, context: &Arc<Context>, formats: &Registry, is_top: bool) -> Self {
@@ -83,6 +78,7 @@ impl Prefix {
             formats: formats.clone(),
             is_top,
             known: Mutex::default(),
+            whole: Mutex::default(),
             sets: Mutex::default(),
         }
     }
@@ -97,6 +93,28 @@ impl Prefix {
         Ok(entries)
     }
 
+    /// Returns the store that it is as a whole, if it is one: known when somebody enters it.
+    fn whole(&self) -> Result<Option<Arc<dyn Directory>>> {
+        let mut whole = self.whole.lock().unwrap_or_else(|e| e.into_inner());
+        if whole.as_ref().is_none_or(|store| !store.is_current()) {
+            *whole = None;
+            let entries = self.entries()?;
+            for format in self.formats.wanted(self.context.options.kind.as_deref()) {
+                *whole = format.open_prefix(&self.listing, &entries, &self.context)?;
+                if whole.is_some() {
+                    break;
+                }
+            }
+        }
+        Ok(whole.clone())
+    }
+
+    /// Returns the store that it was found to be as a whole.
+    fn known_whole(&self) -> Option<Arc<dyn Directory>> {
+        let whole = self.whole.lock().unwrap_or_else(|e| e.into_inner());
+        whole.clone()
+    }
+
     /// Returns true if an object of this name is taken for a store.
     fn is_store(&self, name: &str) -> bool {
         let name = name.to_ascii_lowercase();
@@ -105,16 +123,13 @@ impl Prefix {
         endings.any(|ending| name.len() > ending.len() && name.ends_with(ending))
     }
 
-    /// Returns what a name that others go on behind is shown as; or the reason why it is not.
-    fn below(&self, name: &str) -> std::result::Result<Node, &'static str> {
-        if name == HANGAR {
-            return Err(NO_HANGAR);
-        }
-        Ok(self.kept(Sort::Prefix, name, || {
+    /// Returns what a name that others go on behind is shown as.
+    fn below(&self, name: &str) -> Node {
+        self.kept(Sort::Prefix, name, || {
             let below = self.listing.below(name);
             let below = Self::new(below, &self.context, &self.formats, false);
             Node::Directory(Arc::new(below))
-        }))
+        })
     }
 
     fn store(&self, name: &str) -> Node {
@@ -169,6 +184,9 @@ impl Prefix {
 
 impl Directory for Prefix {
     fn ownership(&self) -> Ownership {
+        if let Some(store) = self.known_whole() {
+            return store.ownership();
+        }
         // Of one below only the name is known before somebody enters it.
         match self.is_top {
             true => self.listing.ownership(None),
@@ -177,9 +195,12 @@ impl Directory for Prefix {
     }
 
     fn list(&self) -> Result<Arc<Shown>> {
+        if let Some(store) = self.whole()? {
+            return store.list();
+        }
         let entries = self.entries()?;
         let mut shown = Vec::new();
-        let mut left_out: Vec<_> = entries
+        let left_out: Vec<_> = entries
             .left_out()
             .iter()
             .map(|(name, why)| (name.clone().into_bytes(), why.clone()))
@@ -197,24 +218,23 @@ impl Directory for Prefix {
                 None => names.extend(parts),
             }
         }
-        for name in entries.prefixes() {
-            match self.below(name) {
-                Ok(node) => shown.push((name.as_bytes().to_vec(), node)),
-                Err(why) => left_out.push((name.as_bytes().to_vec(), why.to_owned())),
-            }
-        }
+        let prefixes = entries.prefixes();
+        shown.extend(prefixes.map(|name| (name.as_bytes().to_vec(), self.below(name))));
         let stores = names.into_iter().filter(|name| self.is_store(name));
         shown.extend(stores.map(|name| (name.as_bytes().to_vec(), self.store(name))));
         Ok(Arc::new(Shown::new(shown, left_out, Vec::new())))
     }
 
     fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {
+        if let Some(store) = self.whole()? {
+            return store.lookup(name);
+        }
         let Ok(name) = std::str::from_utf8(name) else {
             return Ok(None);
         };
         let entries = self.entries()?;
         if entries.has_prefix(name) {
-            return Ok(self.below(name).ok());
+            return Ok(Some(self.below(name)));
         }
         let is_object = entries.has_object(name);
         if is_object
@@ -243,6 +263,17 @@ impl Directory for Prefix {
         Ok(None)
     }
 
+    fn format(&self) -> Result<&'static str> {
+        match self.whole()? {
+            Some(store) => store.format(),
+            None => Ok("plain"),
+        }
+    }
+
+    fn handle(&self) -> Option<StoreHandle> {
+        self.whole().ok()??.handle()
+    }
+
     fn is_current(&self) -> bool {
         // What cannot be asked for is as it was.
         self.is_top
@@ -253,6 +284,9 @@ impl Directory for Prefix {
     }
 
     fn info(&self) -> Result<Json> {
+        if let Some(store) = self.whole()? {
+            return store.info();
+        }
         let shown = self.list()?;
         Ok(json!({
             "kind": "directory",

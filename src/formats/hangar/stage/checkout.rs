@@ -144,7 +144,7 @@ impl Checkout {
         let lock = LayerLock::take(dir)?;
         let stage = Stage::open(repository, program)?;
         let (branch, _) = stage.head()?;
-        let writer = Lanes::open(&repository.folder, dir, program, stage.owner())?;
+        let writer = Lanes::open(&repository.folder.path, dir, program, stage.owner())?;
         let checkout = Arc::new(Self {
             stage,
             name: name.to_owned(),

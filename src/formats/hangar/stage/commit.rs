@@ -44,7 +44,7 @@ impl Stage {
         if message.is_empty() {
             return Err(invalid("a commit needs a message"));
         }
-        let folder = &self.repository.folder;
+        let folder = &self.repository.folder.path;
         let author = Author::of(folder)?;
         let mut locked = self.lock()?;
         let state = self.state()?;

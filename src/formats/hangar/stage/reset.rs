@@ -30,7 +30,7 @@ pub struct Removed {
 impl Stage {
     /// Takes back all that is staged.
     pub fn reset(&self) -> Result<Removed> {
-        let folder = &self.repository.folder;
+        let folder = &self.repository.folder.path;
         let mut locked = self.lock()?;
         let state = self.state()?;
         let mut removed = Removed::default();

@@ -186,7 +186,7 @@ impl Checkout {
         data: &mut StageData,
         columns: &BTreeMap<Vec<u8>, ColumnChange>,
     ) -> Result<(Vec<TableTransaction>, BTreeSet<DataFile>)> {
-        let folder = &self.repository().folder;
+        let folder = &self.repository().folder.path;
         let samples: BTreeMap<Vec<u8>, &Arc<NewSample>> = columns
             .values()
             .flat_map(|change| change.rows.values().flatten())
