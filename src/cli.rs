@@ -10,6 +10,7 @@ pub mod convert;
 pub mod demo;
 pub mod figures;
 pub mod info;
+pub mod keep;
 pub mod log;
 pub mod ls;
 pub mod mount;
@@ -60,6 +61,7 @@ enum Command {
     Bench(bench::Args),
     Verify(verify::Args),
     Cache(cache::Args),
+    Keep(keep::Args),
     Pack(pack::Args),
     Checkout(checkout::Args),
     Column(column::Args),
@@ -85,6 +87,7 @@ impl Cli {
             Command::Bench(args) => bench::run(&args),
             Command::Verify(args) => verify::run(&args),
             Command::Cache(args) => cache::run(&args),
+            Command::Keep(args) => keep::run(&args),
             Command::Pack(args) => pack::run(&args),
             Command::Checkout(args) => checkout::run(args),
             Command::Column(args) => column::run(args),

@@ -102,6 +102,8 @@ pub struct FsOptions {
     pub view: Option<View>,
     /// How objects in buckets and on web servers are asked for.
     pub remote: Arc<RemoteSettings>,
+    /// Bytes that copies of arrays may take which are kept on disk; 0: none is kept, and none is served.
+    pub keep: u64,
     /// The number of files that every set of Arkouda has: one with others is incomplete. `None`: as many as there are.
     pub locales: Option<u64>,
 }
@@ -122,6 +124,7 @@ impl Default for FsOptions {
             subpath: None,
             view: None,
             remote: Arc::default(),
+            keep: 0,
             locales: None,
         }
     }

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde::Serialize;
 
 use crate::cli::output::{print, print_json};
 use crate::cli::{CliError, figures};
+use crate::io::kept::{KeptDir, Listed as Copy, kept_path};
 use crate::io::remote::{Address, CacheDir, KeptVersion, cache_path};
 use crate::options::RemoteSettings;
 use crate::printable;
@@ -34,6 +36,10 @@ struct LsArgs {
     #[arg(long)]
     json: bool,
 
+    /// The copies of arrays that are kept, instead: {"store", "path", "kept", "used", "in_use"}
+    #[arg(long)]
+    kept: bool,
+
     #[command(flatten)]
     place: PlaceArgs,
 }
@@ -43,6 +49,10 @@ struct LsArgs {
 struct ClearArgs {
     #[command(flatten)]
     place: PlaceArgs,
+
+    /// The copies of arrays that are kept, instead
+    #[arg(long, conflicts_with = "url")]
+    kept: bool,
 
     /// The address of an object; by default all
     url: Option<PathBuf>,
@@ -80,23 +90,35 @@ fn failed(path: &Path, e: &io::Error) -> CliError {
 }
 
 impl PlaceArgs {
-    fn path(&self) -> Result<PathBuf, CliError> {
-        let settings = RemoteSettings {
+    fn settings(&self) -> RemoteSettings {
+        RemoteSettings {
             cache_dir: self.dir.clone(),
             ..RemoteSettings::default()
-        };
-        let none = || CliError::usage("there is no home directory: name the directory with --dir");
-        cache_path(&settings).ok_or_else(none)
+        }
     }
 
-    /// Opens the directory; `None`: there is none.
-    fn open(&self) -> Result<Option<(PathBuf, CacheDir)>, CliError> {
-        let path = self.path()?;
-        match CacheDir::existing(&path) {
+    /// Opens a directory; `None`: there is none.
+    fn opened<T>(
+        path: Option<PathBuf>,
+        open: impl FnOnce(&Path) -> io::Result<T>,
+    ) -> Result<Option<(PathBuf, T)>, CliError> {
+        let none = || CliError::usage("there is no home directory: name the directory with --dir");
+        let path = path.ok_or_else(none)?;
+        match open(&path) {
             Ok(dir) => Ok(Some((path, dir))),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(failed(&path, &e)),
         }
+    }
+
+    /// Opens the directory of objects; `None`: there is none.
+    fn open(&self) -> Result<Option<(PathBuf, CacheDir)>, CliError> {
+        Self::opened(cache_path(&self.settings()), CacheDir::existing)
+    }
+
+    /// Opens the directory of copies; `None`: there is none.
+    fn copies(&self) -> Result<Option<(PathBuf, KeptDir)>, CliError> {
+        Self::opened(kept_path(&self.settings()), KeptDir::existing)
     }
 }
 
@@ -107,8 +129,8 @@ fn versions(path: &Path, dir: &CacheDir) -> Result<Vec<KeptVersion>, CliError> {
     Ok(versions)
 }
 
-fn time(version: &KeptVersion) -> String {
-    jiff::Timestamp::try_from(version.used).map_or_else(
+fn time(used: SystemTime) -> String {
+    jiff::Timestamp::try_from(used).map_or_else(
         |_| String::new(),
         |time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
     )
@@ -120,6 +142,9 @@ fn url(version: &KeptVersion) -> &str {
 }
 
 fn ls(args: &LsArgs) -> Result<(), CliError> {
+    if args.kept {
+        return list_copies(args);
+    }
     let versions = match args.place.open()? {
         Some((path, dir)) => versions(&path, &dir)?,
         None => Vec::new(),
@@ -132,7 +157,7 @@ fn ls(args: &LsArgs) -> Result<(), CliError> {
                 version: version.about["version"].as_str(),
                 size: version.about["size"].as_u64(),
                 kept: version.kept,
-                used: time(version),
+                used: time(version.used),
                 in_use: version.in_use,
             })
             .collect();
@@ -143,33 +168,110 @@ fn ls(args: &LsArgs) -> Result<(), CliError> {
         [
             figures::rounded(version.kept),
             size.map_or_else(|| "?".to_owned(), figures::rounded),
-            time(version),
+            time(version.used),
             if version.in_use { "in use" } else { "" }.to_owned(),
             printable::line(url(version)).to_string(),
             printable::line(version.about["version"].as_str().unwrap_or_default()).to_string(),
         ]
     });
-    let head = ["kept", "of", "used", "", "object", "version"].map(str::to_owned);
-    let rows: Vec<_> = match versions.is_empty() {
-        true => Vec::new(),
-        false => std::iter::once(head).chain(rows).collect(),
-    };
+    let head = ["kept", "of", "used", "", "object", "version"];
+    print_table(head, rows.collect(), 2)
+}
+
+/// Prints rows below their heads, if there are any: the first `right` columns flush right.
+fn print_table<const N: usize>(
+    head: [&str; N],
+    mut rows: Vec<[String; N]>,
+    right: usize,
+) -> Result<(), CliError> {
+    if !rows.is_empty() {
+        rows.insert(0, head.map(str::to_owned));
+    }
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<_> = (0..6).map(|column| width(column).unwrap_or(0)).collect();
+    let widths: Vec<_> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
     let mut text = String::new();
     for row in &rows {
-        let [kept, of, used, state, url, version] = row;
-        let line = format!(
-            "{kept:>0$}  {of:>1$}  {used:<2$}  {state:<3$}  {url:<4$}  {version}",
-            widths[0], widths[1], widths[2], widths[3], widths[4],
-        );
-        text += line.trim_end();
+        let cells = row.iter().zip(&widths).enumerate();
+        let cells = cells.map(|(column, (cell, &width))| match column < right {
+            true => format!("{cell:>width$}"),
+            false => format!("{cell:<width$}"),
+        });
+        text += cells.collect::<Vec<_>>().join("  ").trim_end();
         text.push('\n');
     }
     print(text.as_bytes())
 }
 
+/// A copy, in JSON.
+#[derive(Serialize)]
+struct ListedCopy<'a> {
+    store: Option<&'a str>,
+    path: Option<&'a str>,
+    kept: u64,
+    used: String,
+    in_use: bool,
+}
+
+/// Lists copies of arrays, the one that was used last in front.
+fn list_copies(args: &LsArgs) -> Result<(), CliError> {
+    let mut copies: Vec<Copy> = match args.place.copies()? {
+        Some((path, dir)) => dir.list().map_err(|e| failed(&path, &e))?,
+        None => Vec::new(),
+    };
+    copies.sort_by_key(|copy| std::cmp::Reverse(copy.used));
+    if args.json {
+        let list: Vec<_> = copies
+            .iter()
+            .map(|copy| ListedCopy {
+                store: copy.about.as_ref().map(|about| about.store.as_str()),
+                path: copy.about.as_ref().map(|about| about.path.as_str()),
+                kept: copy.room,
+                used: time(copy.used),
+                in_use: copy.in_use,
+            })
+            .collect();
+        return print_json(&list);
+    }
+    let rows = copies.iter().map(|copy| {
+        let about = copy.about.as_ref();
+        let line = |text: Option<&str>| printable::line(text.unwrap_or("?")).to_string();
+        [
+            figures::rounded(copy.room),
+            time(copy.used),
+            if copy.in_use { "in use" } else { "" }.to_owned(),
+            line(about.map(|about| about.store.as_str())),
+            line(about.map(|about| about.path.as_str())),
+        ]
+    });
+    print_table(["kept", "used", "", "store", "path"], rows.collect(), 1)
+}
+
+/// Removes copies of arrays.
+fn clear_copies(args: &ClearArgs) -> Result<(), CliError> {
+    let Some((path, dir)) = args.place.copies()? else {
+        return print(b"nothing is kept\n");
+    };
+    let (mut count, mut bytes, mut left) = (0_u64, 0_u64, 0_u64);
+    for copy in dir.list().map_err(|e| failed(&path, &e))? {
+        if dir.remove(&copy).map_err(|e| failed(&path, &e))? {
+            count += 1;
+            bytes = bytes.saturating_add(copy.room);
+        } else {
+            left += 1;
+        }
+    }
+    let removed = figures::count(count, "array");
+    let mut text = format!("removed: {removed}, {}\n", figures::bytes(bytes));
+    if left > 0 {
+        text += &format!("left: {}, in use\n", figures::count(left, "array"));
+    }
+    print(text.as_bytes())
+}
+
 fn clear(args: &ClearArgs) -> Result<(), CliError> {
+    if args.kept {
+        return clear_copies(args);
+    }
     let wanted = match &args.url {
         None => None,
         Some(url) => match Address::parse(url) {

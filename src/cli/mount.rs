@@ -21,13 +21,14 @@ use crate::formats;
 use crate::formats::place::StorePlace;
 use crate::hdf5::H5;
 use crate::hdf5::permit::Reach;
+use crate::io::kept::kept_path;
 use crate::io::remote::{Address, cache_path};
 use crate::io::storage::Disk;
 use crate::mount::fs::{Fs, OpenError};
 use crate::mount::fuse::inherited::{self, Inherited};
 use crate::mount::fuse::session::{Appearance, Session};
 use crate::mount::fuse::{table, unmount};
-use crate::options::{FsOptions, RemoteSettings};
+use crate::options::FsOptions;
 
 mod background;
 pub mod helper;
@@ -145,9 +146,8 @@ fn serve(args: &Args, options: MountOptions, inherited: Option<Inherited>) -> Re
     if args.announce {
         background::leave_terminal(&args.mount_point);
     }
-    if Address::parse(&args.store).is_some() {
-        check_cache(&options.fs.remote, &args.mount_point)?;
-    }
+    let far = Address::parse(&args.store).is_some();
+    check_cache(&options.fs, far, &args.mount_point)?;
     // Where this fails, opening the store says why.
     let store = StorePlace::resolved(&args.store)
         .or_else(|_| std::path::absolute(&args.store))
@@ -178,17 +178,25 @@ fn serve(args: &Args, options: MountOptions, inherited: Option<Inherited>) -> Re
 }
 
 /// Checks that what is read is not kept in the mount itself, which would wait for itself.
-fn check_cache(settings: &RemoteSettings, mount_point: &Path) -> Result<(), CliError> {
-    let kept = cache_path(settings).filter(|_| settings.disk_cache > 0);
-    let there = kept.as_ref().and_then(|kept| {
-        let mut above = kept.ancestors();
-        above.find_map(|above| above.canonicalize().ok())
-    });
-    match (kept, there, mount_point.canonicalize()) {
-        (Some(kept), Some(there), Ok(point)) if there.starts_with(&point) => {
+fn check_cache(options: &FsOptions, far: bool, mount_point: &Path) -> Result<(), CliError> {
+    let settings = &options.remote;
+    let objects = cache_path(settings).filter(|_| far && settings.disk_cache > 0);
+    let copies = kept_path(settings).filter(|_| options.keep > 0);
+    let Some(kept) = objects.or(copies) else {
+        return Ok(());
+    };
+    let mut above = kept.ancestors();
+    let there = above.find_map(|above| above.canonicalize().ok());
+    match (there, mount_point.canonicalize()) {
+        (Some(there), Ok(point)) if there.starts_with(&point) => {
             let kept = kept.display();
+            let none = if options.keep > 0 {
+                "without keep="
+            } else {
+                "none with disk_cache=0"
+            };
             Err(CliError::usage(format!(
-                "{kept} lies in the mount point: name another directory with -o cache_dir=, or none with disk_cache=0"
+                "{kept} lies in the mount point: name another directory with -o cache_dir=, or {none}"
             )))
         }
         _ => Ok(()),

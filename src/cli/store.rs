@@ -3,6 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::cli::options::MountOptions;
 use crate::cli::progress::Progress;
 use crate::cli::{CliError, options, place};
 use crate::formats;
@@ -60,11 +61,18 @@ impl StoreArgs {
         &self.options
     }
 
+    /// Returns the options.
+    pub fn parsed(&self) -> Result<MountOptions, CliError> {
+        let options = self.options.iter().map(String::as_str);
+        options::parse(options).map_err(CliError::usage)
+    }
+
     /// Opens the store with everything that is committed, or as the arguments say.
     pub fn open(&self) -> Result<Fs, CliError> {
         let _progress = Progress::waiting("opening the store");
-        let mut options =
-            options::parse(self.options.iter().map(String::as_str)).map_err(CliError::usage)?;
+        let mut options = self.parsed()?;
+        // Commands that read once gain nothing by copies.
+        options.fs.keep = 0;
         let inside = StorePlace::of(&self.store).inside;
         options.show_only(inside).map_err(CliError::usage)?;
         let store = self.path()?;
@@ -97,8 +105,7 @@ impl StoreArgs {
 
     /// Returns what may be read outside of the store.
     pub fn external(&self) -> Result<External, CliError> {
-        let options = options::parse(self.options.iter().map(String::as_str));
-        Ok(options.map_err(CliError::usage)?.fs.external)
+        Ok(self.parsed()?.fs.external)
     }
 }
 

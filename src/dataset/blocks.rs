@@ -14,9 +14,14 @@ use crate::dataset::cache::{Block, Key, Need};
 use crate::dataset::opened::OpenStore;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::{Request, Sink};
+use crate::io::thread::is_background;
 
 /// The share of the cache that the blocks of one chunk row, or the making of one block, may take.
 pub(super) const SHARE: u64 = 4;
+
+/// Added to the form number of blocks that nobody waits for: who wants the same block decodes it, and does not wait for a
+/// thread that gives way to all others.
+pub(super) const APART: u32 = 1 << 16;
 
 /// Chunk rows that there is room for on disk; more than large ones need.
 const MOST_CHUNK_ROWS: u64 = 16;
@@ -101,7 +106,7 @@ impl BlockReader {
                 file: &self.store.file,
                 means: Means {
                     pool: context.cache.pool(),
-                    helpers: (alone && !settled).then_some(&context.decoders),
+                    helpers: (alone && !settled && !is_background()).then_some(&context.decoders),
                 },
                 streaming: settled,
             };
@@ -139,11 +144,12 @@ impl BlockReader {
     ) -> Result<Block> {
         let need = self.need(grid, number)?;
         let settled = self.pattern.is_settled();
-        let key = self.key(form_number, number);
-        self.store
-            .context
-            .cache
-            .read(key, need, |out| self.fill(grid, form, number, settled, out))
+        let cache = &self.store.context.cache;
+        let mut key = self.key(form_number, number);
+        if is_background() && !cache.is_ready(&key) {
+            key.form |= APART;
+        }
+        cache.read(key, need, |out| self.fill(grid, form, number, settled, out))
     }
 
     pub(super) fn fetch_ahead(

@@ -129,6 +129,11 @@ impl Cache {
         lock(&self.inner).has(key)
     }
 
+    /// Returns true if a block is here.
+    pub fn is_ready(&self, key: &Key) -> bool {
+        lock(&self.inner).blocks.contains(key)
+    }
+
     /// Returns true if a block is being decoded: a reader would have to wait for it.
     pub fn is_under_way(&self, key: &Key) -> bool {
         lock(&self.inner).flights.contains_key(key)

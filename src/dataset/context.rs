@@ -39,6 +39,8 @@ pub struct Context {
     pub read_ahead: Arc<OnceLock<std::result::Result<u64, String>>>,
     /// The report of the kernel's side on how it serves. Not set without a mount.
     pub serving: OnceLock<Report>,
+    /// The report on copies that are kept. Not set where none are.
+    pub keeping: OnceLock<Report>,
 }
 
 /// A function that reports the present state of something.
@@ -64,6 +66,7 @@ impl Context {
             stores_opened: AtomicU64::new(0),
             read_ahead: Arc::default(),
             serving: OnceLock::new(),
+            keeping: OnceLock::new(),
         }
     }
 }

@@ -5,12 +5,13 @@
 //! file. A read never decodes more than the blocks it touches.
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::dataset::access_pattern::AccessPattern;
 use crate::dataset::backing::{Backing, Form, read_raw};
-use crate::dataset::blocks::{BlockReader, Blocks, SHARE};
+use crate::dataset::blocks::{APART, BlockReader, Blocks, SHARE};
 use crate::dataset::cache::Block;
 use crate::dataset::grid::{ChunkRow, Grid};
 use crate::dataset::opened::OpenStore;
@@ -19,6 +20,9 @@ use crate::dataset::stored;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::buffer::Buffer;
 use crate::io::content::{Content, Data};
+use crate::io::file::Identity;
+use crate::io::provenance::Provenance;
+use crate::io::thread::is_background;
 
 /// The elements of a dataset as bytes, for one open file.
 #[derive(Clone)]
@@ -66,6 +70,9 @@ impl Payload {
 
     /// Asks for the blocks that a sequential reader of `number` will want next.
     fn look_ahead(&self, grid: &Grid, chunk_row: ChunkRow, form: Form, number: u64) {
+        if is_background() {
+            return;
+        }
         let context = &self.0.store.context;
         let under_way = context.prefetch.under_way();
         // What is fetched ahead must not push out what is being read: all chunk rows of which requests are under way, or,
@@ -152,7 +159,8 @@ impl Payload {
         // A block that cannot be decoded whole: the rest of it is read chunk by chunk, too.
         let mut broken = None;
         let whole = self.0.fetch(blocks, offset, buf.len() as u64);
-        let _begun = (chunk_row.blocks == 1 && !buf.is_empty() && whole).then(|| {
+        let together = chunk_row.blocks == 1 && whole && !is_background();
+        let _begun = (together && !buf.is_empty()).then(|| {
             let first = blocks.grid.run_at(offset).block;
             self.begin(blocks, first + 1..blocks.grid.run_at(end - 1).block + 1)
         });
@@ -277,7 +285,8 @@ impl Payload {
         let inner = &self.0;
         let cache = &inner.store.context.cache;
         // Small arrays may stay: there is room for others beside them.
-        if inner.len <= cache.limit() / SHARE || inner.is_shared() {
+        let background = is_background();
+        if !background && (inner.len <= cache.limit() / SHARE || inner.is_shared()) {
             return;
         }
         let chunk_row = blocks.grid.chunk_row();
@@ -291,7 +300,8 @@ impl Payload {
                 .is_consumed(number, here, range.end - range.start)
             {
                 for block in number * chunk_row.blocks..(number + 1) * chunk_row.blocks {
-                    let key = inner.key(blocks.form.number(), block);
+                    let apart = if background { APART } else { 0 };
+                    let key = inner.key(blocks.form.number() | apart, block);
                     cache.consumed(&key);
                 }
             }
@@ -381,6 +391,33 @@ impl Content for Payload {
 
     fn is_costly(&self) -> bool {
         matches!(&*self.0.backing, Backing::Blocks { .. })
+    }
+
+    fn tell_provenance(&self, to: &mut Provenance) -> bool {
+        let file = &self.0.store.file;
+        to.file(&file.path, &file.identity);
+        to.numbers("dataset", &[self.0.object, self.0.len]);
+        match &*self.0.backing {
+            Backing::Fill(_) | Backing::Memory(_) | Backing::Contiguous(_) => true,
+            Backing::Raw { parts, fill } => {
+                to.add("fill", fill);
+                parts.iter().all(|part| {
+                    to.numbers("raw", &[part.offset, part.end]);
+                    let meta = part.file.metadata();
+                    meta.map(|meta| to.file(Path::new(""), &Identity::of(&meta)))
+                        .is_ok()
+                })
+            }
+            // Which files its sources are is libhdf5's to find.
+            Backing::Blocks {
+                form: Form::Virtual,
+                ..
+            } => false,
+            Backing::Blocks { form, .. } => {
+                to.add("form", format!("{form:?}").as_bytes());
+                true
+            }
+        }
     }
 
     fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {

@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5;
 use crate::hdf5::{DataSource, Dataset, ElementType, RecordPart, Request, Sink, TextForm};
 use crate::io::content::Content;
+use crate::io::provenance::Provenance;
 use crate::npy::dtype::DType;
 
 /// Bytes of a block that is read in one go, and elements of one.
@@ -161,6 +162,12 @@ impl RecordBytes {
 impl Content for RecordBytes {
     fn len(&self) -> u64 {
         self.len
+    }
+
+    fn tell_provenance(&self, to: &mut Provenance) -> bool {
+        to.file(&self.store.file.path, &self.store.file.identity);
+        to.numbers("record", &[self.object, self.len]);
+        true
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

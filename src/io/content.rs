@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::error::Result;
 use crate::io::buffer::{Buffer, Pool};
+use crate::io::provenance::Provenance;
 use crate::io::scratch::Scratch;
 use crate::npy::parse::{self, Header, NpyError};
 
@@ -73,6 +74,11 @@ pub trait Content: Send + Sync {
         None
     }
 
+    /// Adds what the bytes come from, all of it; false if that is not known.
+    fn tell_provenance(&self, _to: &mut Provenance) -> bool {
+        false
+    }
+
     /// Returns `len` bytes from `offset` without a copy, if they lie together in memory; `None` if only `read_at` has
     /// them.
     fn share(&self, _offset: u64, _len: usize) -> Result<Option<Data>> {
@@ -121,6 +127,11 @@ impl Content for InMemory {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         copy(&self.0, offset, buf);
         Ok(())
+    }
+
+    fn tell_provenance(&self, to: &mut Provenance) -> bool {
+        to.add("bytes", &self.0);
+        true
     }
 }
 
@@ -224,6 +235,11 @@ impl Content for Slice {
         self.inner.is_costly()
     }
 
+    fn tell_provenance(&self, to: &mut Provenance) -> bool {
+        to.numbers("slice", &[self.start, self.len]);
+        self.inner.tell_provenance(to)
+    }
+
     fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {
         self.inner.share(self.start.saturating_add(offset), len)
     }
@@ -316,6 +332,12 @@ impl Content for Concat {
 
     fn is_costly(&self) -> bool {
         self.parts.iter().any(|(_, part)| part.is_costly())
+    }
+
+    fn tell_provenance(&self, to: &mut Provenance) -> bool {
+        to.numbers("parts", &[self.parts.len() as u64]);
+        let mut parts = self.parts.iter();
+        parts.all(|(_, part)| part.tell_provenance(to))
     }
 
     fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {

@@ -6,13 +6,14 @@
 #![allow(unsafe_code)]
 #![allow(clippy::disallowed_methods)]
 
+use std::cell::Cell;
 use std::io;
 use std::process::{Child, Command, Output};
 use std::thread::{Builder, JoinHandle, Scope};
 use std::time::Duration;
 
-use rustix::process::getpid;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::process::{getpid, setpriority_process};
+use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Starts a thread of this name.
@@ -21,6 +22,32 @@ pub fn spawn<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
     anywhere(|| Builder::new().name(name.to_owned()).spawn(work))
+}
+
+thread_local! {
+    static BACKGROUND: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The priority of work that nobody waits for: the lowest of usual threads. One of the idle policy might never give back what
+/// others wait for.
+const NICE: i32 = 19;
+
+/// Starts a thread of this name for work that nobody waits for: it gets what processor time others leave.
+pub fn spawn_background(
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    spawn(name, move || {
+        BACKGROUND.set(true);
+        // Of this thread alone, as Linux has it. Refused, it only is slower for others.
+        let _ = setpriority_process(Some(gettid()), NICE);
+        work();
+    })
+}
+
+/// Returns true if nobody waits for what the calling thread does: no other threads are asked to help it.
+pub fn is_background() -> bool {
+    BACKGROUND.get()
 }
 
 /// Calls `work` as [`std::thread::scope`] does.

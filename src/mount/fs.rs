@@ -6,6 +6,7 @@ mod again;
 mod dirs;
 mod entry;
 mod files;
+mod keeper;
 mod open;
 mod samples;
 mod write;
@@ -34,6 +35,7 @@ use crate::tree::{Directory, Node, VirtualFile, name};
 use again::Again;
 use dirs::OpenDir;
 use files::OpenFile;
+use keeper::Keeper;
 use samples::SampledFiles;
 
 pub use entry::{Attr, DirEntry, FileKind, FsError, OpenError, Opened, Statfs};
@@ -55,6 +57,8 @@ pub struct Fs {
     next_handle: AtomicU64,
     samples: SampledFiles,
     again: Again,
+    /// `None`: no copies are kept.
+    keeper: Option<Keeper>,
     /// `None`: nothing can be written.
     writer: Option<Arc<Writer>>,
     _held: Option<LayerLock>,

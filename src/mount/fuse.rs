@@ -8,6 +8,7 @@ mod adapter;
 mod files;
 pub mod inherited;
 mod listing;
+mod passthrough;
 mod reply;
 mod scheduling;
 pub mod session;
@@ -88,6 +89,9 @@ impl Filesystem for Adapter {
         self.maps_direct = config
             .add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP)
             .is_ok();
+        if self.fs.keeps() {
+            self.ask_for_passthrough(config);
+        }
         if let Err(largest) = config.set_max_readahead(u32::MAX) {
             let _ = config.set_max_readahead(largest);
         }
@@ -166,7 +170,7 @@ impl Filesystem for Adapter {
     fn release(
         &self,
         request: &Request,
-        _: INodeNo,
+        ino: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
         _: Option<LockOwner>,
@@ -175,6 +179,7 @@ impl Filesystem for Adapter {
     ) {
         let _work = self.last_work(request);
         done(self.tell(|fs| fs.release(handle.0)), reply);
+        self.closed(ino);
         self.look_out();
     }
 

@@ -103,6 +103,13 @@ pub(super) const KNOWN: &[MountOption] = &[
         help: "memory for decoded data [256M]",
     },
     MountOption {
+        name: "keep",
+        set: Setter::Value("SIZE", |to, text| {
+            size(text).map(|bytes| to.fs.keep = bytes)
+        }),
+        help: "bytes of disk for copies of arrays that were read whole, or again and again, of all together; 0: none [0]",
+    },
+    MountOption {
         name: "external",
         set: Setter::Value("POLICY", |to, text| {
             to.external_for_others = text == FOR_OTHERS;

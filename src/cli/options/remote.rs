@@ -106,6 +106,6 @@ pub(super) const REMOTE: &[MountOption] = &[
             settings(to).cache_dir = Some(dir);
             Ok(())
         }),
-        help: "directory in which they are kept [~/.cache/npyfs]",
+        help: "directory in which they are kept, and what keep= keeps [~/.cache/npyfs]",
     },
 ];

@@ -12,6 +12,7 @@ use super::object::{Joined, Object, total};
 use crate::error::{Error, Result};
 use crate::formats::plain::array::ArrayFile;
 use crate::io::content::{Concat, Content, InMemory};
+use crate::io::provenance::Provenance;
 use crate::io::rows::in_rows;
 use crate::npy::dtype::{DType, Kind, Order};
 
@@ -225,6 +226,11 @@ impl Content for ZeroLimb {
         buf.fill(0);
         Ok(())
     }
+
+    fn tell_provenance(&self, to: &mut Provenance) -> bool {
+        to.numbers("zeros", &[self.0]);
+        true
+    }
 }
 
 /// The bits of each number, where they are limited.
@@ -258,6 +264,13 @@ impl Content for Interleaved {
 
     fn is_costly(&self) -> bool {
         self.columns.iter().any(|column| column.is_costly())
+    }
+
+    fn tell_provenance(&self, to: &mut Provenance) -> bool {
+        to.numbers("interleaved", &self.masks);
+        to.numbers("rows", &[self.rows, self.columns.len() as u64]);
+        let mut columns = self.columns.iter();
+        columns.all(|column| column.tell_provenance(to))
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

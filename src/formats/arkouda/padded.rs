@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::io::content::Content;
+use crate::io::provenance::Provenance;
 use crate::io::rows::words;
 
 /// Strings in rows of `width` bytes, zeros behind each.
@@ -53,6 +54,11 @@ impl Content for Padded {
 
     fn is_costly(&self) -> bool {
         self.starts.is_costly() || self.values.is_costly()
+    }
+
+    fn tell_provenance(&self, to: &mut Provenance) -> bool {
+        to.numbers("padded", &[self.rows, self.width]);
+        self.starts.tell_provenance(to) && self.values.tell_provenance(to)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

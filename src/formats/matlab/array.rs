@@ -12,6 +12,7 @@ use crate::formats::plain::array::ArrayFile;
 use crate::hdf5::{Attribute, Dataset, ElementType};
 use crate::io::content::{Concat, Content, InMemory};
 use crate::io::file::Ownership;
+use crate::io::provenance::Provenance;
 use crate::npy;
 use crate::npy::dtype::{DType, Kind};
 use crate::tree::VirtualFile;
@@ -163,6 +164,11 @@ impl<C: Content> Content for Booleans<C> {
             *byte = u8::from(*byte != 0);
         }
         Ok(())
+    }
+
+    fn tell_provenance(&self, to: &mut Provenance) -> bool {
+        to.add("booleans", &[]);
+        self.0.tell_provenance(to)
     }
 
     fn stored(&self, from: u64) -> Option<std::ops::Range<u64>> {

@@ -6,6 +6,7 @@ use crate::dataset::cache::{Block, Key, Need};
 use crate::dataset::context::Context;
 use crate::error::{Error, Result};
 use crate::io::content::Content;
+use crate::io::provenance::Provenance;
 use crate::io::rows::{in_rows, words};
 
 /// Bytes of categories that are kept together in the cache.
@@ -64,6 +65,15 @@ impl Content for Looked {
 
     fn is_costly(&self) -> bool {
         self.codes.is_costly()
+    }
+
+    fn tell_provenance(&self, to: &mut Provenance) -> bool {
+        to.numbers("looked up", &[self.count, self.width]);
+        match &self.missing {
+            Some(missing) => to.add("missing", missing),
+            None => to.add("none missing", &[]),
+        }
+        self.codes.tell_provenance(to) && self.categories.tell_provenance(to)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -14,6 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::{Dataset, Sink, TextForm};
 use crate::io::content::{Concat, Content, InMemory};
 use crate::io::file::Ownership;
+use crate::io::provenance::Provenance;
 use crate::npy;
 use crate::npy::dtype::{DType, Kind, Order};
 use crate::tree::array::StoredArray;
@@ -347,6 +348,14 @@ fn block_bytes(shape: &[u64], rows: u64) -> u64 {
 impl Content for TextBytes {
     fn len(&self) -> u64 {
         self.len
+    }
+
+    fn tell_provenance(&self, to: &mut Provenance) -> bool {
+        let file = &self.file.store.file;
+        to.file(&file.path, &file.identity);
+        to.numbers("text", &[self.file.dataset.addr, self.len, self.unit]);
+        to.add("part", format!("{:?}", self.part.form()).as_bytes());
+        true
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

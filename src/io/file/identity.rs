@@ -53,6 +53,11 @@ impl Identity {
             .saturating_add(self.mtime.1)
     }
 
+    /// Returns the times of the last modification and of the last change: seconds and nanoseconds since 1970.
+    pub fn times(&self) -> [(i64, i64); 2] {
+        [self.mtime, self.ctime]
+    }
+
     /// Returns a number that is the same after a remount (device numbers may not be, so they don't count).
     pub fn number(&self) -> u64 {
         let mut hash = Xxh3::new();

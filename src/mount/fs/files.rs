@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::again::KeptOpen;
+use super::keeper::Kept;
 use super::{Fs, FsResult, Opened};
 use crate::dataset::access_pattern::AccessPattern;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::buffer::Buffer;
 use crate::io::content;
 use crate::io::content::{Content, Data};
+use crate::io::kept::KeptCopy;
 use crate::tree::{Node, VirtualFile};
 
 /// Bytes of the longest file that the kernel is given as a whole: what it reads ahead by itself.
@@ -23,6 +25,8 @@ pub(super) struct OpenFile {
     pub content: Arc<dyn Content>,
     pub direct_io: bool,
     pub pattern: Arc<AccessPattern>,
+    /// `None`: it is not kept, whoever reads it.
+    pub kept: Option<Kept>,
 }
 
 impl Fs {
@@ -57,6 +61,10 @@ impl Fs {
             ErrorKind::Stale => self.look_again(ino, thread, false).into(),
             _ => self.note(ino, "open", e),
         })?;
+        let (content, kept) = match &self.keeper {
+            Some(keeper) => keeper.opened(ino, || self.path_of(ino), &file, content),
+            None => (content, None),
+        };
         let pattern = Arc::default();
         let exact =
             exact && content.is_costly() && self.samples.opened(ino, content.len(), &pattern);
@@ -76,6 +84,7 @@ impl Fs {
             content,
             direct_io,
             pattern,
+            kept,
         };
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
@@ -122,13 +131,56 @@ impl Fs {
         let range = (offset, u64::from(size));
         self.samples
             .read(file.ino, file.content.len(), &file.pattern, range);
-        content::read(
+        let data = content::read(
             &*file.content,
             offset,
             size as usize,
             self.context.cache.pool(),
         )
-        .map_err(|e| self.note(file.ino, "read", e))
+        .map_err(|e| self.note(file.ino, "read", e))?;
+        if let (Some(keeper), Some(kept)) = (&self.keeper, &file.kept) {
+            keeper.read(kept, data.as_ref().len() as u64);
+        }
+        Ok(data)
+    }
+
+    fn path_of(&self, ino: u64) -> String {
+        String::from_utf8_lossy(&self.inodes().path(ino)).into_owned()
+    }
+
+    /// Returns the copy that an open file is served from, if all of it was checked.
+    pub fn whole_copy(&self, handle: u64) -> Option<Arc<KeptCopy>> {
+        match &self.handle(handle)?.kept {
+            Some(Kept::Copy(copy)) if copy.is_whole() => Some(copy.clone()),
+            _ => None,
+        }
+    }
+
+    /// Returns true if copies of arrays are kept.
+    pub fn keeps(&self) -> bool {
+        self.keeper.is_some()
+    }
+
+    /// Returns how many file systems, one over the other, copies lie on beside the store's own, at most.
+    pub fn depth_of_copies(&self) -> u32 {
+        match &self.keeper {
+            Some(keeper) if keeper.is_overlay() => 2,
+            _ => 1,
+        }
+    }
+
+    /// Notes whether the kernel serves copies by itself, and why not.
+    pub fn note_passthrough(&self, outcome: std::result::Result<(), String>) {
+        if let Some(keeper) = &self.keeper {
+            keeper.note_passthrough(outcome);
+        }
+    }
+
+    /// Notes that the kernel serves an open file from its copy.
+    pub fn note_passed(&self) {
+        if let Some(keeper) = &self.keeper {
+            keeper.note_passed();
+        }
     }
 
     /// Closes a handle of a file.

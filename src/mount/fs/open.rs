@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use serde_json::{Value as Json, json};
 
 use super::again::Again;
+use super::keeper::Keeper;
 use super::samples::SampledFiles;
 use super::{Fs, OpenError, Writer};
 use crate::checkout::checkouts::{self, Checkouts};
@@ -18,6 +19,7 @@ use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats;
 use crate::hdf5::H5;
+use crate::io::kept::{KeptDir, kept_path};
 use crate::options::{FsOptions, View};
 use crate::tree::Directory;
 use crate::tree::control::Control;
@@ -42,6 +44,30 @@ impl ShownFiles {
             writer: None,
             held: None,
             read: None,
+        }
+    }
+}
+
+/// Returns what keeps copies of arrays, if that is wanted and can be done: without, the mount goes on.
+fn keeper(context: &Arc<Context>, store: &Path) -> Option<Keeper> {
+    let options = &context.options;
+    if options.keep == 0 {
+        return None;
+    }
+    let store = store.to_string_lossy().into_owned();
+    let opened = match kept_path(&options.remote) {
+        Some(path) => KeptDir::open(&path, options.keep).map_err(|e| (Some(path), e)),
+        None => Err((None, std::io::Error::other("there is no home directory"))),
+    };
+    match opened {
+        Ok(dir) => Some(Keeper::new(dir, context, store)),
+        Err((path, e)) => {
+            let path = path.map(|path| format!("{}: ", path.display()));
+            let path = path.unwrap_or_default();
+            context
+                .journal
+                .add(&format!("{store}: no copies are kept: {path}{e}"));
+            None
         }
     }
 }
@@ -209,6 +235,11 @@ impl Fs {
             Some(view) => views::open(view, &root, &context),
             None => root,
         };
+        let keeper = match writer {
+            // What is written has no version.
+            Some(_) => None,
+            None => keeper(&context, store),
+        };
         let control = Arc::new(Control {
             root: root.clone(),
             views: views.into(),
@@ -231,6 +262,7 @@ impl Fs {
             dirs: RwLock::default(),
             next_handle: AtomicU64::new(1),
             again: Again::default(),
+            keeper,
             writer,
             _held: shown.held,
         })

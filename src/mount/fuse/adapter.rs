@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use fuser::{Errno, Notifier, Request};
 
+use super::passthrough::Passthrough;
 use super::scheduling::Scheduling;
 use super::waiting::Waiters;
 use crate::mount::fs::{Fs, FsError};
@@ -20,6 +21,8 @@ pub(super) struct Adapter {
     link: Arc<Link>,
     /// The threads that answer where the store lies elsewhere.
     waiters: Option<Arc<Waiters>>,
+    /// `None`: there are no copies that the kernel could read.
+    pub(super) passthrough: Option<Arc<Passthrough>>,
 }
 
 /// The ways to the kernel beside answers, and to the threads of the session.
@@ -58,6 +61,7 @@ impl Adapter {
         let about = link.clone();
         fs.report_serving(Box::new(move || about.scheduling.report()));
         Self {
+            passthrough: fs.keeps().then(Arc::default),
             fs: Arc::new(fs),
             maps_direct: false,
             link,

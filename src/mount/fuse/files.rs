@@ -3,11 +3,12 @@
 use std::ffi::OsStr;
 
 use fuser::{
-    FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, ReplyCreate, ReplyData, ReplyOpen,
-    Request,
+    FileHandle, FopenFlags, INodeNo, InitFlags, KernelConfig, OpenAccMode, OpenFlags, ReplyCreate,
+    ReplyData, ReplyOpen, Request,
 };
 
 use super::adapter::Adapter;
+use super::passthrough::Answer;
 use super::reply::{file_attr, ttl};
 use super::{GENERATION, SHORT_READ};
 use crate::mount::fs::{Flags, Maker};
@@ -47,6 +48,10 @@ impl Adapter {
                 if opened.fresh {
                     self.give(ino, opened.handle);
                 }
+                let Some(reply) = self.pass_through(ino, opened.handle, reply) else {
+                    self.look_out();
+                    return;
+                };
                 let pages = if opened.direct_io {
                     FopenFlags::FOPEN_DIRECT_IO
                 } else {
@@ -58,6 +63,51 @@ impl Adapter {
             Err(errno) => reply.error(errno),
         }
         self.look_out();
+    }
+
+    /// Asks the kernel to read copies by itself.
+    pub(super) fn ask_for_passthrough(&self, config: &mut KernelConfig) {
+        let Some(passthrough) = &self.passthrough else {
+            return;
+        };
+        let asked = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH);
+        let depth = config.set_max_stack_depth(self.fs.depth_of_copies());
+        match (asked, depth) {
+            (Ok(()), Ok(_)) => passthrough.offer(),
+            _ => self
+                .fs
+                .note_passthrough(Err("the kernel has none: it needs Linux 6.9".to_owned())),
+        }
+    }
+
+    /// Answers an open after which the kernel reads a copy by itself; hands the reply back if it does not.
+    fn pass_through(&self, ino: INodeNo, handle: u64, reply: ReplyOpen) -> Option<ReplyOpen> {
+        let Some(passthrough) = &self.passthrough else {
+            return Some(reply);
+        };
+        let copy = self.fs.whole_copy(handle);
+        let refused = |e: std::io::Error| {
+            let why = match e.raw_os_error() {
+                Some(libc::EPERM) => "it needs root".to_owned(),
+                _ => e.to_string(),
+            };
+            self.fs.note_passthrough(Err(why));
+        };
+        match passthrough.open(ino.0, handle, copy.as_deref(), reply, refused) {
+            Answer::Passed => {
+                self.fs.note_passthrough(Ok(()));
+                self.fs.note_passed();
+                None
+            }
+            Answer::Usual(reply) => Some(reply),
+        }
+    }
+
+    /// A handle of an inode is closed.
+    pub(super) fn closed(&self, ino: INodeNo) {
+        if let Some(passthrough) = &self.passthrough {
+            passthrough.release(ino.0);
+        }
     }
 
     pub(super) fn create_file(

@@ -124,6 +124,7 @@ impl Fs {
             content: Arc::new(Written::new(body)?),
             direct_io: false,
             pattern: Arc::default(),
+            kept: None,
         };
         let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
         files.insert(handle, Arc::new(open));

@@ -1,0 +1,450 @@
+//! Arrays of a mount that are kept as copies: which are worth it, a thread that makes the copies, and what is served from them.
+//!
+//! An array is kept once as many bytes of it were read as it has. Readers never wait for a copy: the thread reads by itself,
+//! with the lowest priority, and for a tenth of the time while somebody else reads. Whatever fails about copies costs speed alone.
+
+use std::collections::{HashSet, VecDeque};
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+use lru::LruCache;
+use serde_json::{Value as Json, json};
+
+use crate::dataset::context::Context;
+use crate::io::content::Content;
+use crate::io::kept::{About, Checked, KeptContent, KeptCopy, KeptDir, NotKept, OnSpoiled, fill};
+use crate::io::provenance::Provenance;
+use crate::io::thread;
+use crate::tree::VirtualFile;
+
+/// Bytes of the smallest array that is kept: a shorter file is given to the kernel as a whole.
+const LEAST: u64 = 128 << 10;
+
+/// Arrays whose readers are counted, and copies of which is remembered what was checked.
+const MOST: NonZeroUsize = match NonZeroUsize::new(4096) {
+    Some(many) => many,
+    None => NonZeroUsize::MIN,
+};
+
+/// Arrays that wait for their turn.
+const MOST_JOBS: usize = 64;
+
+/// The time for which a mount counts as being read after a read.
+const READING: Duration = Duration::from_millis(50);
+
+/// How many times longer than it works the thread rests while others read.
+const REST: u32 = 9;
+
+/// The longest rest.
+const LONGEST_REST: Duration = Duration::from_secs(1);
+
+/// The time after which files are looked at again that changed just now, and how often.
+const SETTLING: (Duration, u32) = (Duration::from_millis(500), 20);
+
+/// Blocks after which the store is asked if it is still the version that is copied.
+const LOOK: u64 = 64;
+
+/// The bytes of an array that were read through a mount.
+pub(super) struct Reads {
+    key: String,
+    len: u64,
+    path: String,
+    file: Arc<dyn VirtualFile>,
+    read: AtomicU64,
+    wanted: AtomicBool,
+}
+
+/// How an open file of an array that may be kept is served.
+#[derive(Clone)]
+pub(super) enum Kept {
+    /// From a copy.
+    Copy(Arc<KeptCopy>),
+    /// From the store.
+    Counted(Arc<Reads>),
+}
+
+enum Job {
+    Keep(Arc<Reads>),
+    Check(Arc<KeptCopy>),
+}
+
+struct State {
+    reads: LruCache<u64, Arc<Reads>>,
+    checked: LruCache<String, Arc<Checked>>,
+    jobs: VecDeque<Job>,
+    /// Copies that are looked through.
+    looked: HashSet<String>,
+    /// The thread was started.
+    started: bool,
+    over: bool,
+}
+
+#[derive(Default)]
+struct Counters {
+    kept: AtomicU64,
+    kept_bytes: AtomicU64,
+    opened: AtomicU64,
+    passed_through: AtomicU64,
+    spoiled: AtomicU64,
+}
+
+/// The copies of a mount.
+pub(super) struct Keeper(Arc<Shared>);
+
+struct Shared {
+    dir: Arc<KeptDir>,
+    context: Arc<Context>,
+    store: String,
+    state: Mutex<State>,
+    wake: Condvar,
+    begun: Instant,
+    /// The time of the last read, in milliseconds since the beginning.
+    last_read: AtomicU64,
+    counters: Counters,
+    /// Why the last array was not kept.
+    refused: Mutex<Option<String>>,
+    /// Whether the kernel serves copies by itself, and why not.
+    passthrough: OnceLock<Result<(), String>>,
+}
+
+impl Keeper {
+    /// Keeps arrays of a store in a directory.
+    pub(super) fn new(dir: KeptDir, context: &Arc<Context>, store: String) -> Self {
+        let shared = Arc::new(Shared {
+            dir: Arc::new(dir),
+            context: context.clone(),
+            store,
+            state: Mutex::new(State {
+                reads: LruCache::new(MOST),
+                checked: LruCache::new(MOST),
+                jobs: VecDeque::new(),
+                looked: HashSet::new(),
+                started: false,
+                over: false,
+            }),
+            wake: Condvar::new(),
+            begun: Instant::now(),
+            last_read: AtomicU64::new(0),
+            counters: Counters::default(),
+            refused: Mutex::default(),
+            passthrough: OnceLock::new(),
+        });
+        let about = Arc::downgrade(&shared);
+        // There is one for a mount.
+        let _ = context.keeping.set(Box::new(move || {
+            about.upgrade().map_or(Json::Null, |shared| shared.status())
+        }));
+        Self(shared)
+    }
+
+    /// Returns true if the copies lie on a file system that lies over others.
+    pub(super) fn is_overlay(&self) -> bool {
+        self.0.dir.is_overlay()
+    }
+
+    /// Notes whether the kernel serves copies by itself.
+    pub(super) fn note_passthrough(&self, outcome: Result<(), String>) {
+        // The first outcome stands.
+        let _ = self.0.passthrough.set(outcome);
+    }
+
+    /// Notes that the kernel serves an open file by itself.
+    pub(super) fn note_passed(&self) {
+        self.0.counters.passed_through.fetch_add(1, Relaxed);
+    }
+
+    /// A file is opened: returns what it is read from, and how it is served.
+    pub(super) fn opened(
+        &self,
+        ino: u64,
+        path: impl FnOnce() -> String,
+        file: &Arc<dyn VirtualFile>,
+        content: Arc<dyn Content>,
+    ) -> (Arc<dyn Content>, Option<Kept>) {
+        let shared = &self.0;
+        let len = content.len();
+        if len < LEAST || len > shared.dir.limit() || file.volatile() {
+            return (content, None);
+        }
+        let mut provenance = Provenance::new();
+        if !content.tell_provenance(&mut provenance) {
+            return (content, None);
+        }
+        let key = provenance.key();
+        let known = shared.state().checked.get(&key).cloned();
+        let Some(copy) = shared.dir.find(&key, len, known.as_ref()) else {
+            let mut state = shared.state();
+            let reads = state.reads.get(&ino).filter(|reads| reads.key == key);
+            let reads = reads.cloned().unwrap_or_else(|| {
+                let reads = Arc::new(Reads {
+                    key,
+                    len,
+                    path: path(),
+                    file: file.clone(),
+                    read: AtomicU64::new(0),
+                    wanted: AtomicBool::new(false),
+                });
+                state.reads.put(ino, reads.clone());
+                reads
+            });
+            return (content, Some(Kept::Counted(reads)));
+        };
+        if copy.is_spoiled() {
+            shared.drop_copy(&copy);
+            return (content, None);
+        }
+        shared.counters.opened.fetch_add(1, Relaxed);
+        shared.dir.touch(&key);
+        let copy = Arc::new(copy);
+        shared.known(&copy, path);
+        let weak = Arc::downgrade(shared);
+        let on_spoiled: OnSpoiled = Arc::new(move |copy| {
+            if let Some(shared) = weak.upgrade() {
+                shared.drop_copy(copy);
+            }
+        });
+        let content = KeptContent::new(copy.clone(), content, on_spoiled);
+        (Arc::new(content), Some(Kept::Copy(copy)))
+    }
+
+    /// So many bytes of an open file were read.
+    pub(super) fn read(&self, kept: &Kept, bytes: u64) {
+        let shared = &self.0;
+        let now = shared.begun.elapsed().as_millis();
+        shared
+            .last_read
+            .store(u64::try_from(now).unwrap_or(u64::MAX), Relaxed);
+        let Kept::Counted(reads) = kept else { return };
+        let read = reads.read.fetch_add(bytes, Relaxed).saturating_add(bytes);
+        if read >= reads.len && !reads.wanted.swap(true, Relaxed) {
+            self.push(Job::Keep(reads.clone()));
+        }
+    }
+
+    fn push(&self, job: Job) {
+        Shared::push(&self.0, job);
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.0.state().over = true;
+        self.0.wake.notify_all();
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that can panic runs under it but allocation.
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn push(shared: &Arc<Self>, job: Job) {
+        let mut state = shared.state();
+        if state.over || state.jobs.len() >= MOST_JOBS {
+            if let Job::Keep(reads) = job {
+                reads.wanted.store(false, Relaxed);
+                reads.read.store(0, Relaxed);
+            }
+            return;
+        }
+        state.jobs.push_back(job);
+        if !state.started {
+            let own = shared.clone();
+            state.started = thread::spawn_background("keep", move || own.work()).is_ok();
+        }
+        shared.wake.notify_one();
+    }
+
+    /// Remembers what is checked of a copy, and has the rest checked, so that the next open can pass it through.
+    fn known(self: &Arc<Self>, copy: &Arc<KeptCopy>, path: impl FnOnce() -> String) {
+        let mut state = self.state();
+        let before = state
+            .checked
+            .put(copy.key().to_owned(), copy.checked().clone());
+        let is_new = before.is_none_or(|before| !Arc::ptr_eq(&before, copy.checked()));
+        if !is_new {
+            return;
+        }
+        let looks = !copy.is_whole() && state.looked.insert(copy.key().to_owned());
+        drop(state);
+        let path = path();
+        self.context.journal.add(&format!(
+            "{}: {path}: served from its kept copy",
+            self.store
+        ));
+        if looks {
+            Self::push(self, Job::Check(copy.clone()));
+        }
+    }
+
+    /// Removes a copy that is not what was kept.
+    fn drop_copy(&self, copy: &KeptCopy) {
+        let known = self.state().checked.pop(copy.key());
+        if known.is_some_and(|known| Arc::ptr_eq(&known, copy.checked())) {
+            self.counters.spoiled.fetch_add(1, Relaxed);
+            let copy = self.dir.path().join(copy.key());
+            let copy = copy.display();
+            self.context.journal.add(&format!(
+                "{}: {copy}.npy is not what was kept: removed, and served from the store",
+                self.store
+            ));
+        }
+        self.dir.discard(copy.key());
+    }
+
+    /// The thread.
+    fn work(&self) {
+        loop {
+            let mut state = self.state();
+            while state.jobs.is_empty() && !state.over {
+                state = self.wake.wait(state).unwrap_or_else(|e| e.into_inner());
+            }
+            if state.over {
+                return;
+            }
+            let job = state.jobs.pop_front();
+            drop(state);
+            match job {
+                Some(Job::Keep(reads)) => self.keep(&reads),
+                Some(Job::Check(copy)) => self.check(&copy),
+                None => {}
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.state().over
+    }
+
+    /// Rests after some work, which began at `since`, if others are reading.
+    fn rest(&self, since: Instant) {
+        let last = Duration::from_millis(self.last_read.load(Relaxed));
+        if self.begun.elapsed().saturating_sub(last) < READING {
+            std::thread::sleep((since.elapsed() * REST).min(LONGEST_REST));
+        }
+    }
+
+    fn check(&self, copy: &KeptCopy) {
+        let (mut buf, mut at) = (Vec::new(), 0);
+        loop {
+            let since = Instant::now();
+            match copy.check_next(at, &mut buf) {
+                Ok(Some(next)) => at = next,
+                Ok(None) => break,
+                Err(_) => {
+                    self.drop_copy(copy);
+                    break;
+                }
+            }
+            if self.is_over() {
+                return;
+            }
+            self.rest(since);
+        }
+        self.state().looked.remove(copy.key());
+    }
+
+    fn keep(&self, reads: &Reads) {
+        let about = || format!("{}: {}", self.store, reads.path);
+        match self.copied(reads) {
+            Ok(true) => {
+                self.counters.kept.fetch_add(1, Relaxed);
+                self.counters.kept_bytes.fetch_add(reads.len, Relaxed);
+                self.context
+                    .journal
+                    .add(&format!("{}: kept, {} bytes", about(), reads.len));
+            }
+            Ok(false) => {}
+            Err(why) => {
+                let why = format!("{}: not kept: {why}", about());
+                self.context.journal.add(&why);
+                *self.refused.lock().unwrap_or_else(|e| e.into_inner()) = Some(why);
+            }
+        }
+        // Another pass over it tries again, if there is no copy then.
+        reads.read.store(0, Relaxed);
+        reads.wanted.store(false, Relaxed);
+    }
+
+    /// Returns the content of an array whose provenance is what it was; `None`: it is not any more.
+    fn same(&self, reads: &Reads) -> Option<(Arc<dyn Content>, bool)> {
+        if !reads.file.is_current() {
+            return None;
+        }
+        let content = reads.file.open().ok()?;
+        let mut provenance = Provenance::new();
+        let told = content.tell_provenance(&mut provenance);
+        let same = told && provenance.key() == reads.key;
+        same.then(|| (content, provenance.is_settled()))
+    }
+
+    /// Makes a copy; false: there is one, or the store changed.
+    fn copied(&self, reads: &Reads) -> Result<bool, String> {
+        let mut found = self.same(reads);
+        for _ in 0..SETTLING.1 {
+            if !matches!(found, Some((_, false))) {
+                break;
+            }
+            std::thread::sleep(SETTLING.0);
+            if self.is_over() {
+                return Ok(false);
+            }
+            found = self.same(reads);
+        }
+        let Some((content, true)) = found else {
+            return Ok(false);
+        };
+        let mut making = match self.dir.begin(&reads.key, reads.len) {
+            Ok(making) => making,
+            Err(NotKept::Taken) => return Ok(false),
+            Err(why) => return Err(why.to_string()),
+        };
+        let (mut since, mut blocks) = (Instant::now(), 0);
+        let whole = fill(&mut making, &*content, |_| {
+            self.rest(since);
+            since = Instant::now();
+            blocks += 1;
+            !self.is_over() && (blocks % LOOK != 0 || reads.file.is_current())
+        });
+        if !whole.map_err(|e| e.message)? || self.same(reads).is_none() {
+            return Ok(false);
+        }
+        let about = About {
+            store: self.store.clone(),
+            path: reads.path.clone(),
+        };
+        let copy = making.finish(about).map_err(|e| e.to_string())?;
+        let checked = copy.checked().clone();
+        self.state().checked.put(reads.key.clone(), checked);
+        Ok(true)
+    }
+
+    /// Returns what `status.json` says.
+    fn status(&self) -> Json {
+        let copies = self.dir.list().unwrap_or_default();
+        let room: u64 = copies.iter().map(|copy| copy.room).sum();
+        let counters = &self.counters;
+        let get = |counter: &AtomicU64| counter.load(Relaxed);
+        json!({
+            "dir": self.dir.path().to_string_lossy(),
+            "limit": self.dir.limit(),
+            "copies": copies.len(),
+            "bytes": room,
+            "made": get(&counters.kept),
+            "made_bytes": get(&counters.kept_bytes),
+            "served": get(&counters.opened),
+            "passed_through": get(&counters.passed_through),
+            "spoiled": get(&counters.spoiled),
+            "waiting": self.state().jobs.len(),
+            "passthrough": match self.passthrough.get() {
+                Some(Ok(())) => json!(true),
+                Some(Err(why)) => json!(why),
+                None => Json::Null,
+            },
+            "not_kept": *self.refused.lock().unwrap_or_else(|e| e.into_inner()),
+        })
+    }
+}
