@@ -3,13 +3,14 @@
 //! A column is shared by all commits in which it is the same.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::digest::{self, Hash};
 use super::key;
 use super::locate::{Lengths, Located};
+use crate::io::provenance::Provenance;
 
 /// The two ways in which keys lead to samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub struct Column {
     pub lengths: Vec<Lengths>,
     /// Held by every open file with all of the column.
     pub readers: Arc<()>,
+    /// What the samples come from, in order.
+    provenance: OnceLock<String>,
 }
 
 /// Samples whose records are looked up together.
@@ -69,6 +72,16 @@ impl Column {
     /// Returns the digest of a sample.
     pub fn hash(&self, at: usize) -> &Hash {
         &self.hashes[at]
+    }
+
+    /// Returns a hash of the digests of all samples, in order.
+    pub fn provenance(&self) -> &str {
+        self.provenance.get_or_init(|| {
+            let mut provenance = Provenance::new();
+            provenance.add("kind", &[self.kind]);
+            provenance.add("samples", self.hashes.as_flattened());
+            provenance.key()
+        })
     }
 
     /// Returns the digests of some samples.
@@ -237,6 +250,7 @@ impl Builder {
             around: Mutex::default(),
             lengths: batches(ends.len()),
             readers: Arc::default(),
+            provenance: OnceLock::new(),
             keys,
             ends,
             hashes,

@@ -14,6 +14,7 @@ use crate::dataset::prefetch::BlockSequence;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::content::{Concat, Content, Data, InMemory};
 use crate::io::file::Ownership;
+use crate::io::provenance::Provenance;
 use crate::io::thread;
 use crate::npy;
 use crate::npy::dtype::DType;
@@ -147,6 +148,9 @@ impl StackedRows {
     }
 
     fn look_ahead(&self, number: u64) {
+        if thread::is_background() {
+            return;
+        }
         let context = &self.blocks.view.repository().context;
         let blocks = &self.blocks;
         let is_awaited =
@@ -226,6 +230,13 @@ impl Content for StackedRows {
             }
         }
         Ok(())
+    }
+
+    fn tell_provenance(&self, to: &mut Provenance) -> bool {
+        // A digest says what the bytes are, wherever they lie.
+        to.add("stack", self.blocks.view.column.provenance().as_bytes());
+        to.numbers("row", &[self.blocks.row, self.blocks.len]);
+        true
     }
 
     fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes that have one checksum.
-pub const BLOCK: u64 = 1 << 20;
+pub(super) const BLOCK: u64 = 1 << 20;
 
 /// Bytes of the largest such file that is read: that of a copy of 2 TiB.
 const LARGEST: u64 = 32 << 20;
@@ -24,7 +24,7 @@ pub struct About {
 
 /// The checksums of a copy.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sums {
+pub(super) struct Sums {
     /// What the copy is of.
     pub about: About,
     /// Its bytes.
@@ -39,7 +39,7 @@ fn damaged() -> io::Error {
 
 impl Sums {
     /// Reads those of a copy of `len` bytes.
-    pub fn read(file: &File, len: u64) -> io::Result<Self> {
+    pub(super) fn read(file: &File, len: u64) -> io::Result<Self> {
         let size = file.metadata()?.len();
         let size = usize::try_from(size.min(LARGEST)).unwrap_or(0);
         let mut bytes = vec![0; size];
@@ -54,7 +54,7 @@ impl Sums {
     }
 
     /// Writes them into an empty file.
-    pub fn write(&self, file: &File) -> io::Result<()> {
+    pub(super) fn write(&self, file: &File) -> io::Result<()> {
         let mut bytes = postcard::to_stdvec(self).map_err(io::Error::other)?;
         let sum = xxh3_64(&bytes);
         bytes.extend(sum.to_le_bytes());
