@@ -31,7 +31,7 @@ CHUNK = 1 << 20
 
 def write(folder, mib):
     """The store, and the same array as a file."""
-    rows = mib << 1
+    rows = mib << 9
     generator = np.random.default_rng(1)
     with h5py.File(folder / "x.h5", "w") as file:
         codec = hdf5plugin.Blosc(cname="zstd", clevel=5, shuffle=hdf5plugin.Blosc.SHUFFLE)
