@@ -77,7 +77,8 @@ def run_one(request):
     start = time.perf_counter()
     if request.get("mount"):
         point, store = request["mount"]
-        subprocess.run([os.environ["NPYFS_BIN"], "mount", store, point], check=True)
+        options = ["-o", f"join={request['join']}"] if request.get("join") else []
+        subprocess.run([os.environ["NPYFS_BIN"], "mount", *options, store, point], check=True)
     try:
         if how == "npyfs":
             found = [xr.open_zarr(path, chunks={}) for path in paths]
@@ -111,22 +112,23 @@ def show(what, against, pairs):
     """Prints a row; each pair is (ours, the other's) in seconds."""
     ours, other = (statistics.median(side) for side in zip(*pairs, strict=True))
     ratios = [b / a for a, b in pairs]
-    print(f"{what:<44} {ours:>9.3f} s   {against:<34} {other:>9.3f} s   "
+    print(f"{what:<58} {ours:>9.3f} s   {against:<34} {other:>9.3f} s   "
           f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})", flush=True)
 
 
 WRITE = """
 import sys, h5netcdf, numpy as np
-out, rows, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+out, rows, seed, variables = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 rng = np.random.default_rng(seed)
 with h5netcdf.File(out, "w") as file:
     file.dimensions = {"x": rows, "y": 512}
     chunks = (min(512, rows), 512)
-    v = file.create_variable("v", ("x", "y"), "f4", chunks=chunks, compression="gzip", compression_opts=4, shuffle=True)
     y = np.sin(np.linspace(0, 12, 512))
-    for row in range(0, rows, 512):
-        part = min(512, rows - row)
-        v[row:row + part] = np.round(280 + 10 * y + rng.normal(0, 1, (part, 512)), 2)
+    for name in ["v", *(f"v{number}" for number in range(1, variables))]:
+        v = file.create_variable(name, ("x", "y"), "f4", chunks=chunks, compression="gzip", compression_opts=4, shuffle=True)
+        for row in range(0, rows, 512):
+            part = min(512, rows - row)
+            v[row:row + part] = np.round(280 + 10 * y + rng.normal(0, 1, (part, 512)), 2)
 """
 
 MANY = """
@@ -148,7 +150,7 @@ def mean(python, folder, given):
     from support.mount import Mount
 
     store = folder / "one.nc"
-    subprocess.run([python, "-c", WRITE, store, str(given.mib * 512), "1"], check=True)
+    subprocess.run([python, "-c", WRITE, store, str(given.mib * 512), "1", "1"], check=True)
     os.sync()
     print(f"# {given.mib} MiB in {store.stat().st_size >> 20} MiB", flush=True)
     for row, against in (("mean", "h5netcdf"), ("first", "virtualizarr")):
@@ -170,22 +172,28 @@ def mean(python, folder, given):
 
 
 def files(python, folder, given):
-    stores = folder / "stores"
-    stores.mkdir()
-    paths = [stores / f"f{number:04}.nc" for number in range(given.files)]
-    one = [[python, "-c", WRITE, path, "1024", str(number)] for number, path in enumerate(paths)]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda command: subprocess.run(command, check=True), one))
-    os.sync()
+    """A directory of files: each a store of its own, and all as one with `join=`."""
     point = folder / "mnt"
     point.mkdir(exist_ok=True)
-    pairs = []
-    for _ in range(given.pairs):
-        forget(paths)
-        ours = ask(python, how="npyfs", paths=[str(point / ".npyfs/zarr" / path.name) for path in paths], mount=[str(point), str(stores)])
-        forget(paths)
-        pairs.append(same(ours, ask(python, how="virtualizarr", paths=[str(path) for path in paths])))
-    show(f"mean of {given.files} files of 2 MiB, with mounting", "VirtualiZarr, with its scan", pairs)
+    for rows, variables in ((1024, 1), (64, 10)):
+        stores = folder / f"stores{variables}"
+        stores.mkdir()
+        paths = [stores / f"f{number:04}.nc" for number in range(given.files)]
+        one = [[python, "-c", WRITE, path, str(rows), str(number), str(variables)] for number, path in enumerate(paths)]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(lambda command: subprocess.run(command, check=True), one))
+        os.sync()
+        view = point / ".npyfs/zarr"
+        for joined in (False, True):
+            pairs = []
+            for _ in range(given.pairs):
+                forget(paths)
+                ours = ask(python, how="npyfs", paths=[str(view)] if joined else [str(view / path.name) for path in paths],
+                           mount=[str(point), str(stores)], join="x" if joined else None)
+                forget(paths)
+                pairs.append(same(ours, ask(python, how="virtualizarr", paths=[str(path) for path in paths])))
+            what = f"mean of {given.files} files, {variables} x {rows // 512 or rows / 512} MiB{', joined' if joined else ''}, with mounting"
+            show(what, "VirtualiZarr, with its scan", pairs)
 
 
 def listing(python, folder, given):

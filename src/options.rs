@@ -100,6 +100,8 @@ pub struct FsOptions {
     pub subpath: Option<PathBuf>,
     /// The view that is shown in the place of the store's own tree.
     pub view: Option<View>,
+    /// The name of the dimension along which views of Zarr join the stores of a directory; `None`: each store stays one.
+    pub join: Option<String>,
     /// How objects in buckets and on web servers are asked for.
     pub remote: Arc<RemoteSettings>,
     /// Bytes that copies of arrays may take which are kept on disk; 0: none is kept, and none is served.
@@ -123,6 +125,7 @@ impl Default for FsOptions {
             kind: None,
             subpath: None,
             view: None,
+            join: None,
             remote: Arc::default(),
             keep: 0,
             locales: None,

@@ -4,6 +4,7 @@
 //! can be written. What would come back wrong is left out, with the reason.
 
 pub mod daf;
+mod joined;
 pub mod zarr;
 
 use std::sync::Arc;
@@ -14,9 +15,13 @@ use crate::tree::Directory;
 
 /// Returns the root of a view of a tree.
 pub fn open(view: View, root: &Arc<dyn Directory>, context: &Arc<Context>) -> Arc<dyn Directory> {
-    match view {
-        View::Zarr => zarr::open(root, zarr::Version::V2, context),
-        View::Zarr3 => zarr::open(root, zarr::Version::V3, context),
-        View::Daf => daf::open(root, context),
+    let version = match view {
+        View::Zarr => zarr::Version::V2,
+        View::Zarr3 => zarr::Version::V3,
+        View::Daf => return daf::open(root, context),
+    };
+    match &context.options.join {
+        Some(along) => zarr::open(&joined::open(root, along, context), version, context),
+        None => zarr::open(root, version, context),
     }
 }

@@ -119,6 +119,7 @@ fn status(context: &Context, store: &str, checkout: Json) -> Json {
         "store": store,
         "subpath": options.subpath,
         "view": options.view.map(crate::options::View::name),
+        "join": options.join,
         "checkout": checkout,
         "options": {
             "cache_size": options.cache_size,

@@ -169,6 +169,14 @@ pub(super) const KNOWN: &[MountOption] = &[
         help: "show the store read-only under other names: zarr, zarr3 or daf, as .npyfs/VIEW does",
     },
     MountOption {
+        name: "join",
+        set: Setter::Value("DIMENSION", |to, text| {
+            to.fs.join = Some(not_empty(text)?.to_owned());
+            Ok(())
+        }),
+        help: "in the views of Zarr, show the stores of a directory as one, joined along DIMENSION in order of their names",
+    },
+    MountOption {
         name: "locales",
         set: Setter::Value("N", |to, text| {
             let count = text.parse().ok().filter(|&count| count > 0);

@@ -1,0 +1,123 @@
+//! Returns whether the arrays of two stores can be one.
+
+use super::array::Part;
+use crate::hdf5::{Attribute, Value};
+use crate::tree::array::Elements;
+
+/// Attributes that say what elements mean: `units` of another day would make other times of the same numbers.
+const CODING: [&str; 12] = [
+    "_FillValue",
+    "_Unsigned",
+    "add_offset",
+    "bounds",
+    "calendar",
+    "coordinates",
+    "flag_meanings",
+    "flag_values",
+    "grid_mapping",
+    "missing_value",
+    "scale_factor",
+    "units",
+];
+
+/// Arrays beside the dimension are compared up to so many bytes.
+const COMPARED: u64 = 1 << 20;
+
+fn coding<'a>(
+    attributes: &'a [Attribute],
+    name: &str,
+) -> Option<&'a std::result::Result<Value, String>> {
+    let mut named = attributes.iter().filter(|one| one.name == name.as_bytes());
+    named.next().map(|one| &one.value)
+}
+
+fn equal(
+    a: Option<&std::result::Result<Value, String>>,
+    b: Option<&std::result::Result<Value, String>>,
+) -> bool {
+    match (a, b) {
+        (None, None) => true,
+        (Some(Ok(a)), Some(Ok(b))) => a.dtype == b.dtype && a.shape == b.shape && a.data == b.data,
+        (Some(Err(a)), Some(Err(b))) => a == b,
+        _ => false,
+    }
+}
+
+/// Checks that two arrays have the same elements, dimensions and meaning but along `axis`, and the same content if they have none.
+pub(super) fn same(
+    first: &Part,
+    other: &Part,
+    axis: Option<usize>,
+    along: &str,
+) -> Result<(), String> {
+    let (a, b) = (&first.of, &other.of);
+    if a.elements != b.elements {
+        return Err("another type".to_owned());
+    }
+    let dimensions = |of: &crate::tree::array::ArrayDescription| -> Option<Vec<Vec<u8>>> {
+        let named = of.details.dimensions.as_ref().ok()?;
+        let names = named.dimensions.iter();
+        Some(
+            names
+                .map(|one| one.name().unwrap_or_default().to_vec())
+                .collect(),
+        )
+    };
+    if dimensions(a) != dimensions(b) {
+        return Err(format!("dimensions of other names (joined along {along})"));
+    }
+    let is_same = |k: usize| Some(k) == axis || a.shape[k] == b.shape[k];
+    if a.shape.len() != b.shape.len() || !(0..a.shape.len()).all(is_same) {
+        return Err(format!("shape {:?}, not {:?}", b.shape, a.shape));
+    }
+    if a.details.fill != b.details.fill {
+        return Err("another fill value".to_owned());
+    }
+    for name in CODING {
+        if !equal(
+            coding(&a.details.attributes, name),
+            coding(&b.details.attributes, name),
+        ) {
+            return Err(format!("another {name}"));
+        }
+    }
+    match axis {
+        None => same_content(first, other),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Compares the chunks of two arrays, as far as they are compared.
+fn same_content(first: &Part, other: &Part) -> Result<(), String> {
+    if first.of.chunk != other.of.chunk {
+        return Err("another shape of chunks".to_owned());
+    }
+    let counts = first.of.counts();
+    let all = counts
+        .iter()
+        .try_fold(1_u64, |n, &count| n.checked_mul(count));
+    let all = all.ok_or("more chunks than can be read")?;
+    let size = match &first.of.elements {
+        Elements::Fixed(dtype) => dtype.size() as u64,
+        Elements::Text => 16,
+    };
+    let chunk = first
+        .of
+        .chunk
+        .iter()
+        .fold(size, |n, &d| n.saturating_mul(d));
+    for number in 0..all.min((COMPARED / chunk.max(1)).max(1)) {
+        let mut place = vec![0; counts.len()];
+        let mut left = number;
+        for (at, count) in place.iter_mut().zip(&counts).rev() {
+            *at = left % (*count).max(1);
+            left /= (*count).max(1);
+        }
+        let one = first.chunk(&place).map_err(|e| e.message)?;
+        let two = other.chunk(&place).map_err(|e| e.message)?;
+        if one != two {
+            return Err("other elements".to_owned());
+        }
+    }
+    Ok(())
+}
