@@ -9,7 +9,7 @@ were given up before. Libraries are installed into an environment in the cache o
          the engine h5netcdf. Opening counts on both sides, mounting does not.
   first  The same until the first mean is there, against VirtualiZarr: it has to scan the file, npyfs to mount it, and both count.
   files  The same for a directory of files: all are opened and joined into one variable. VirtualiZarr scans in as many threads as there
-         are processors, and xarray opens the stores of both in the same way.
+         are processors, and xarray opens the stores of both in the same way; or npyfs joins them, and xarray opens one.
   list   `ls -l` and `ls -lR` of the view of a group of small arrays, against `ls -l` of the group's .npy files in the same mount."""
 
 import argparse
