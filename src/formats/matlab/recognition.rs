@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::hdf5::H5Error;
 
 /// The beginning of the user block.
-const SIGNATURE: &[u8] = b"MATLAB 7.3 MAT-file";
+const SIGNATURE: &[u8; 19] = b"MATLAB 7.3 MAT-file";
 
 /// Bytes of the user block that are text for people.
 const TEXT: usize = 116;
@@ -20,17 +20,19 @@ const LOOKED_AT: usize = 16;
 
 /// Returns what the user block says of the file; `None` if it is not MATLAB's.
 pub(super) fn header(store: &OpenStore) -> Result<Option<String>> {
-    let mut text = [0; TEXT];
     if store.file.identity.size < TEXT as u64 {
         return Ok(None);
     }
+    // Of a file in several members the first may be a superblock and nothing else.
+    let mut signature = [0; SIGNATURE.len()];
+    store.file.read_exact_at(&mut signature, 0)?;
+    if &signature != SIGNATURE {
+        return Ok(None);
+    }
+    let mut text = [0; TEXT];
     store.file.read_exact_at(&mut text, 0)?;
-    let said = || {
-        String::from_utf8_lossy(&text)
-            .trim_end_matches([' ', '\0'])
-            .to_owned()
-    };
-    Ok(text.starts_with(SIGNATURE).then(said))
+    let text = String::from_utf8_lossy(&text);
+    Ok(Some(text.trim_end_matches([' ', '\0']).to_owned()))
 }
 
 /// Returns whether a file is shown as MATLAB's.
