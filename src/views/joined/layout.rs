@@ -6,7 +6,7 @@ use crate::tree::array::{ArrayDescription, Elements};
 const SMALL: u64 = 64 << 10;
 
 /// Bytes of a chunk that is put together, about.
-const WANTED: u64 = 1 << 20;
+const WANTED: u64 = 256 << 10;
 
 /// Most bytes of a chunk that is put together.
 const MOST: u64 = 256 << 20;
@@ -102,7 +102,8 @@ impl Layout {
             true => (wanted / longest).max(1).saturating_mul(longest),
             false => wanted.max(1),
         };
-        layout.chunk[axis] = made.min(len).max(1);
+        // However short the array is: a reader that opened it before another store came goes on.
+        layout.chunk[axis] = made;
         if row.saturating_mul(layout.chunk[axis]) > MOST {
             layout.chunk[axis] = (WANTED / row.max(1)).max(rows.min(longest));
         }
@@ -282,7 +283,7 @@ mod tests {
     fn small_chunks_are_put_together() {
         let parts = [1; 500].map(|rows| array(&[rows], &[1024]));
         let layout = layout(0, &parts).unwrap();
-        assert_eq!(layout.chunk(), [500]);
+        assert_eq!(layout.chunk(), [WANTED]);
         assert_eq!(layout.pieces(&[0]).unwrap().len(), 500);
     }
 
