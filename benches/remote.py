@@ -248,8 +248,24 @@ class Bench:
         return sides if self.given.peers else {}
 
     def list(self, server, name):
-        self.row("mount, ls -lR", server, {
-            "npyfs": lambda: self.npyfs(server, name, lambda mount: run(["ls", "-lR", mount.point], 600)), **self.peers("list", server, name)})
+        def look(mount):
+            run(["ls", "-lR", mount.point], 600)
+
+        self.row("mount, ls -lR", server, {"npyfs": lambda: self.npyfs(server, name, look), **self.peers("list", server, name)})
+        pack = self.folder / "www" / f"{name}.npyfs-pack"
+        run([os.environ["NPYFS_BIN"], "pack", "-o", f"cache_dir={self.cold()[1]}", server.url + name, pack], 600)
+        self.row("mount, ls -lR, with a pack", server, {"npyfs": lambda: self.npyfs(server, name, look)})
+        pack.unlink()
+        _, cache = self.cold()
+
+        def again():
+            start = time.perf_counter()
+            with Remote(server.url + name, self.cold()[0], cache) as mount:
+                look(mount)
+                return time.perf_counter() - start
+
+        again()
+        self.row("mount, ls -lR, once more", server, {"npyfs": again})
 
     def random(self, server, name):
         count = (self.folder / "www" / name).stat().st_size // CHUNK

@@ -204,6 +204,19 @@ pub struct DatasetMap {
     pub source: DataSource,
 }
 
+impl DatasetMap {
+    /// Returns the number of chunks in its table.
+    pub fn chunks(&self) -> usize {
+        match &self.source {
+            DataSource::Chunked {
+                direct: Some(direct),
+                ..
+            } => direct.table.slots.len(),
+            _ => 0,
+        }
+    }
+}
+
 /// The place of the bytes of a dataset.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum DataSource {

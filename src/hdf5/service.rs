@@ -24,6 +24,7 @@ use crate::error::{Error, ErrorKind};
 use crate::io::file::handle::{allowance, is_short};
 use crate::io::file::members::Layout;
 use crate::io::file::{Identity, StoreFile};
+use crate::io::heap;
 
 /// Most files that are kept open.
 const MAX_OPEN_FILES: u64 = 64;
@@ -86,6 +87,9 @@ impl From<Failure> for H5Error {
     }
 }
 
+/// Chunks of a dataset from which on the memory for their index is worth opening the file once more.
+const MANY_CHUNKS: usize = 16 << 10;
+
 impl From<TypeError> for H5Error {
     fn from(error: TypeError) -> Self {
         match error {
@@ -146,6 +150,13 @@ impl Service {
         if !file.is_unchanged() {
             self.forget(&file.identity);
             return Err(H5Error::Stale);
+        }
+        if file.far().is_some()
+            && matches!(&answer, Ok(Answer::Map(map)) if map.chunks() > MANY_CHUNKS)
+        {
+            // libhdf5 holds on to the index of the chunks, which nobody asks for once more.
+            ffi::locked(|| self.forget(&file.identity));
+            heap::return_free_memory();
         }
         answer
     }

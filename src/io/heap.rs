@@ -1,4 +1,4 @@
-//! Settings of the C library's allocator for large blocks.
+//! What the C library's allocator keeps of memory that was freed.
 
 #![allow(unsafe_code)]
 
@@ -13,6 +13,15 @@ pub fn return_large_blocks() {
     // SAFETY: no conditions; what is allocated stays as it is. It cannot fail: any size up to 32 MiB will do.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
+    }
+}
+
+/// Gives memory back to the system that was freed and lies between blocks in use.
+pub fn return_free_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: no conditions; what is allocated stays as it is.
+    unsafe {
+        libc::malloc_trim(0);
     }
 }
 
@@ -44,5 +53,17 @@ mod tests {
         // Half of it, for other tests run at the same time.
         assert!(resident() + 32 * BLOCK < before);
         assert_eq!(small.len(), 64);
+    }
+
+    #[test]
+    fn small_blocks_go_back_when_asked_for() {
+        let mut blocks: Vec<Box<[u8; 1024]>> = (0..64 << 10).map(|_| Box::new([1; 1024])).collect();
+        let last = blocks.pop();
+        let before = resident();
+        drop(std::hint::black_box(blocks));
+        return_free_memory();
+        // Half of it, for other tests run at the same time.
+        assert!(resident() + (32 << 20) < before);
+        drop(last);
     }
 }

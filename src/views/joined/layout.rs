@@ -299,7 +299,8 @@ mod tests {
     fn chunk_of(first: u64, part: &ArrayDescription, axis: usize, place: &[u64]) -> Vec<u8> {
         let all: u64 = part.chunk.iter().product();
         let beside: u64 = part.chunk[axis + 1..].iter().product();
-        let numbers = (0..all).map(|at| at / beside % part.chunk[axis] + place[axis] * part.chunk[axis]);
+        let numbers =
+            (0..all).map(|at| at / beside % part.chunk[axis] + place[axis] * part.chunk[axis]);
         numbers
             .map(|row| match row < part.shape[axis] {
                 true => (first + row) as u8,

@@ -4,7 +4,6 @@
 //! array would keep a whole store with consolidated metadata from being opened.
 
 mod attributes;
-mod base64;
 mod dimensions;
 mod dtype;
 mod fill;

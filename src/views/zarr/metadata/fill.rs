@@ -1,8 +1,9 @@
 //! Fill values: what stands where nothing was written, and what stands for missing elements.
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value as Json, json};
 
-use super::{Element, FILL_VALUE, LeftOut, base64};
+use super::{Element, FILL_VALUE, LeftOut};
 use crate::hdf5::{Attribute, Value};
 use crate::npy::dtype::{DType, Kind, Order};
 use crate::views::zarr::Version;
@@ -96,7 +97,7 @@ fn encoded(value: &Value, element: &Element) -> Result<Json, String> {
     let Some(number) = Number::of(&value.dtype, &value.data) else {
         return unread();
     };
-    let float = |n: f64| Json::from(base64::text(&n.to_le_bytes()));
+    let float = |n: f64| Json::from(BASE64_STANDARD.encode(n.to_le_bytes()));
     match (kind, number) {
         (Kind::Bool, Number::Bool(flag)) => Ok(flag.into()),
         (Kind::Int | Kind::Uint, number) => number.json().ok_or_else(|| {
@@ -128,7 +129,7 @@ fn scalar(dtype: &DType, bytes: &[u8], version: Version) -> Option<Json> {
         kind, size, order, ..
     } = dtype
     else {
-        return Some(base64::text(bytes).into());
+        return Some(BASE64_STANDARD.encode(bytes).into());
     };
     let float = |part: &[u8]| float(part, *order, version);
     match kind {
@@ -137,7 +138,7 @@ fn scalar(dtype: &DType, bytes: &[u8], version: Version) -> Option<Json> {
             let (re, im) = bytes.split_at_checked(size / 2)?;
             Some(json!([float(re)?, float(im)?]))
         }
-        Kind::Bytes | Kind::Void => Some(base64::text(bytes).into()),
+        Kind::Bytes | Kind::Void => Some(BASE64_STANDARD.encode(bytes).into()),
         Kind::Text => attributes::ucs4(bytes, *order).map(Json::from),
         Kind::Datetime | Kind::Timedelta => {
             crate::npy::dtype::integer(bytes, Kind::Int, *order).map(Json::from)
