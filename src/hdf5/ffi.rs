@@ -63,6 +63,12 @@ impl From<hdf5::Error> for Failure {
 
 type Result<T> = std::result::Result<T, Failure>;
 
+/// Gives back the memory that the library keeps for objects like those that it freed. The caller holds the lock.
+pub(super) fn collect_garbage() {
+    // SAFETY: the library is initialised and its lock is held; what is in use stays. A failure leaves memory where it is.
+    unsafe { hdf5_sys::h5::H5garbage_collect() };
+}
+
 /// Runs `work` with the library initialised, silent about errors, and its process-wide lock held.
 pub(super) fn locked<T>(work: impl FnOnce() -> T) -> T {
     hdf5::sync::sync(|| {

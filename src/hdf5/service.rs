@@ -155,7 +155,10 @@ impl Service {
             && matches!(&answer, Ok(Answer::Map(map)) if map.chunks() > MANY_CHUNKS)
         {
             // libhdf5 holds on to the index of the chunks, which nobody asks for once more.
-            ffi::locked(|| self.forget(&file.identity));
+            ffi::locked(|| {
+                self.forget(&file.identity);
+                ffi::collect_garbage();
+            });
             heap::return_free_memory();
         }
         answer

@@ -92,7 +92,7 @@ impl JoinedGroup {
             match (array_of(&node), &*node) {
                 (Ok(Some(array)), _) => match Part::new(array) {
                     Ok(part) => wanted.arrays.push((shown, part)),
-                    Err(e) if e.is_shortage() => return Err(e),
+                    Err(e) if e.is_passing() => return Err(e),
                     Err(e) => wanted.left_out.push((shown, e.message)),
                 },
                 (Ok(None), Node::Directory(dir)) => wanted.groups.push((shown, dir.clone())),
@@ -101,7 +101,7 @@ impl JoinedGroup {
                     wanted.left_out.push((shown, why));
                 }
                 (Ok(None), Node::File(_)) => {}
-                (Err(e), _) if e.is_shortage() => return Err(e),
+                (Err(e), _) if e.is_passing() => return Err(e),
                 (Err(e), _) => wanted.left_out.push((shown, e.message)),
             }
         }
