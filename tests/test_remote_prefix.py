@@ -11,9 +11,11 @@ import urllib.error
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import h5py
 import numpy as np
 import pytest
 import test_arkouda
+import zarr
 
 from support import arkouda
 from support.buckets import S3
@@ -233,3 +235,14 @@ def test_parts_of_a_set_are_looked_at_together(s3, options, tmp_path):
         time.sleep(1.1)
         run(["ls", mount / "s.h5"], check=True)
         until(lambda: len(passed) >= 4, "four requests at a time")
+
+
+def test_stores_below_a_prefix_are_joined(s3, options, tmp_path):
+    data = np.arange(4 * 3 * 100, dtype="f4").reshape(12, 100)
+    for number in range(4):
+        with h5py.File(tmp_path / "part.h5", "w") as file:
+            part = file.create_dataset("v", data=data[3 * number:3 * number + 3], chunks=(3, 100), compression="gzip")
+            part.dims[0].label = "t"
+        s3.put("data", f"join/{number}.h5", tmp_path / "part.h5")
+    with Mount("s3://data/join/", f"{options},join=t,view=zarr") as mount:
+        np.testing.assert_array_equal(zarr.open_group(mount.path, mode="r")["v"][:], data)

@@ -18,6 +18,9 @@ use crate::tree::{Directory, Listing, Node, info};
 /// The stores of a listing are looked at again when this has passed.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// Stores that are asked at the same time, at least: over a network each of them waits.
+const AT_ONCE: usize = 8;
+
 /// The same group of all stores.
 pub(super) struct JoinedGroup {
     joining: Arc<Joining>,
@@ -163,7 +166,7 @@ impl JoinedGroup {
                 }
             }
         };
-        let threads = self.joining.context.decoders.processors().clamp(1, 16);
+        let threads = self.joining.context.decoders.processors().max(AT_ONCE);
         thread::scope(|scope| {
             for _ in 1..threads.min(self.stores.len()) {
                 scope.spawn(work);
