@@ -214,7 +214,7 @@ impl Checkouts {
         loop {
             let dir = self.make(storage)?;
             match commits::lock(&dir) {
-                // Who made it has just taken it back.
+                // Whoever made it has just taken it back.
                 Err(e) if e.kind == ErrorKind::Stale => {}
                 lock => return Ok((dir, lock?)),
             }

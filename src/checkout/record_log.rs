@@ -2,7 +2,7 @@
 //!
 //! After the first line, which says what the file is, each line is a checksum (CRC-32 in eight hexadecimal digits), a space and
 //! a record as JSON. A line that is complete and synced is what makes a change happen: a line cut off at the end never happened,
-//! and a bad one in the middle is damage. Who adds lines holds a lock that this file knows nothing of; who reads needs none.
+//! and a bad one in the middle is damage. Whoever adds lines holds a lock that this file knows nothing of; who reads needs none.
 //!
 //! `docs/checkout-format.md` has the format byte by byte. A file of an older form is read as it is, and gets the first line of
 //! the current one before anything is added to it. One of a newer form, and a record that needs what is unknown, are refused.

@@ -351,7 +351,7 @@ fn sweep(top: &Dir, commits: &[LayerCommit]) -> Result<()> {
         if commits.iter().any(|commit| commit.layer == name) {
             continue;
         }
-        // Who makes one says first who that is.
+        // Whoever makes one says first who that is.
         let was_here = match top.below(name)?.read(layer_lock::NAME) {
             Err(e) if e.kind == ErrorKind::NotFound => true,
             holder => holder::was_here(&holder?),

@@ -21,7 +21,7 @@ const MOST_DOUBLED: u32 = 16;
 #[derive(Debug, Default)]
 pub struct AccessPattern {
     state: Mutex<State>,
-    /// The same of bytes that lie elsewhere.
+    /// The reads in order of bytes that lie elsewhere.
     pub stream: Stream,
 }
 
@@ -259,7 +259,7 @@ mod tests {
         assert!(s.is_settled());
         assert!(reads(&s, 1, 100, 2).is_empty());
         assert!(s.has_reached(2) && !s.has_reached(3));
-        // Who begins elsewhere has to go on for longer.
+        // Whoever begins elsewhere has to go on for longer.
         assert!(reads(&s, 50, 100, 2).is_empty());
         assert!(!s.is_settled() && !s.is_in_order());
         assert!(reads(&s, 51, 100, 2).is_empty());

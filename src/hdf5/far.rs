@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use lru::LruCache;
 
-use super::walk;
 use super::wire::Wire;
+use super::{H5Error, walk};
 use crate::error::{Error, ErrorKind};
 use crate::io::file::far::Far;
 
@@ -29,6 +29,14 @@ const TOGETHER: usize = 1024;
 
 /// Reads of more bytes are of data, which nobody reads twice.
 const LARGE: u64 = 4 * BLOCK;
+
+/// Returns the error of bytes that did not arrive.
+pub(super) fn not_fetched(failure: Error) -> H5Error {
+    match failure.kind {
+        ErrorKind::Stale => H5Error::Stale,
+        _ => H5Error::NotFetched(failure.errno(), failure.message),
+    }
+}
 
 /// A file whose bytes the daemon has.
 pub(super) struct AskedFile {

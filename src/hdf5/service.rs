@@ -20,7 +20,6 @@ use super::types::{self, ElementType, TypeError};
 use super::{
     Answer, H5Error, Request, chunks, describe, far, record, references, scan, text, times,
 };
-use crate::error::{Error, ErrorKind};
 use crate::io::file::handle::{allowance, is_short};
 use crate::io::file::members::Layout;
 use crate::io::file::{Identity, StoreFile};
@@ -99,14 +98,6 @@ impl From<TypeError> for H5Error {
     }
 }
 
-/// Returns the error of bytes that did not arrive.
-fn not_fetched(failure: Error) -> H5Error {
-    match failure.kind {
-        ErrorKind::Stale => H5Error::Stale,
-        _ => H5Error::NotFetched(failure.errno(), failure.message),
-    }
-}
-
 impl Service {
     /// Makes a service with no file open. Without `decode`, requests for single chunks are refused.
     pub fn new(decode: Option<ChunkDecoder>) -> Self {
@@ -136,7 +127,7 @@ impl Service {
             _ => false,
         };
         if let (true, Some(far)) = (begins, file.far()) {
-            far::warm(far, file.identity.size).map_err(not_fetched)?;
+            far::warm(far, file.identity.size).map_err(far::not_fetched)?;
         }
         let mut answer = ffi::locked(|| {
             ffi::take_failure();
@@ -145,7 +136,7 @@ impl Service {
         // What could not be fetched is no damage, and what libhdf5 left out for it is no answer.
         if let Some(failure) = ffi::take_failure() {
             self.forget(&file.identity);
-            answer = Err(not_fetched(failure));
+            answer = Err(far::not_fetched(failure));
         }
         if !file.is_unchanged() {
             self.forget(&file.identity);

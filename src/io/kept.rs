@@ -154,7 +154,7 @@ impl KeptDir {
             .dir
             .file(&format!("{key}{COPY}"), OFlags::empty())
             .ok()?;
-        // Who looks whether it is in use, or removes it, has the other lock for a moment.
+        // Whoever looks whether it is in use, or removes it, has the other lock for a moment.
         let shared = || flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
         if !shared() {
             sleep(MOMENT);

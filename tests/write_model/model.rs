@@ -114,7 +114,7 @@ impl Model {
         let File { name, writers, .. } = self.files[file];
         let emptied =
             state == State::Begun && name.is_some_and(|name| self.stored.contains_key(&name));
-        // Who is not the last may leave the rest to the others.
+        // Whoever is not the last may leave the rest to the others.
         writers > 1 || !(state == State::Refused || emptied)
     }
 
@@ -141,7 +141,7 @@ impl Model {
             let File {
                 ref bytes, writers, ..
             } = self.files[file];
-            // Who writes it may begin with an empty one.
+            // Whoever writes it may begin with an empty one.
             if !is_whole(bytes) && (writers == 0 || !bytes.is_empty()) {
                 return false;
             }

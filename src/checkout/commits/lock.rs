@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Pause between two tries to lock.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Waits for the right to change which layers there are in `dir`; ESTALE if that was removed meanwhile. Who waits for long is
+/// Waits for the right to change which layers there are in `dir`; ESTALE if that was removed meanwhile. Whoever waits for long is
 /// told for whom.
 pub fn lock(dir: &Dir) -> Result<File> {
     let path = dir.path().join(LOCK);

@@ -129,7 +129,7 @@ fn what_only_saves_time_may_be_missing_old_or_damaged() {
     }
     std::fs::write(&hint, r#"{"number":220,"id":""}"#).unwrap();
     assert_eq!(layers(&dir), names);
-    // Who commits next makes them again.
+    // Whoever commits next makes them again.
     add(&dir, &["last"]);
     assert!(checkpoints.iter().all(|path| path.is_file()));
     // One with other commits counts for nothing.
@@ -169,7 +169,7 @@ fn a_list_of_an_older_form_goes_on_in_numbered_commits() {
             assert_eq!(first.id, id);
             assert!(first.without.contains("x"));
         }
-        // Who reads changes nothing, and neither does who commits nothing.
+        // Whoever reads changes nothing, and neither does who commits nothing.
         drop(Commits::lock(&dir, Arc::new(Disk)).unwrap());
         assert_eq!(std::fs::read_to_string(dir.path().join(NAME)).unwrap(), old);
         add(&dir, &["c"]);

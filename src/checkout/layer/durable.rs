@@ -78,7 +78,7 @@ impl Layer {
                     files.for_each(|change| remove(change.record.stored.as_ref()));
                     return Err(e);
                 }
-                // Who reads what was lost has it from memory; it goes when the layer is next opened.
+                // Whoever reads what was lost has it from memory; it goes when the layer is next opened.
                 if settled.is_err() {
                     lost.extend(batch);
                 }
@@ -128,7 +128,7 @@ impl Layer {
         };
         let is_bad = |waiting: &PendingChange| match &waiting.record.stored {
             Some(stored) => bad.contains(&stored.file),
-            // Who deletes waits for the answer, which is this failure: then it must not happen.
+            // Whoever deletes waits for the answer, which is this failure: then it must not happen.
             None => true,
         };
         let (lost, good) = batch.into_iter().partition(is_bad);

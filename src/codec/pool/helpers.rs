@@ -107,7 +107,7 @@ impl Helpers {
             Err(TryLockError::Poisoned(after_a_panic)) => Some(after_a_panic.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         };
-        // Who is helped already, or is one of several, works alone.
+        // Whoever is helped already, or is one of several, works alone.
         let (Some(_turn), Some(Some(pool)), false) = (turn, inner.pool.get(), inner.rests()) else {
             return items.try_for_each(work);
         };

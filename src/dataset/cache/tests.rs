@@ -232,7 +232,7 @@ fn reading_ahead_is_counted_by_what_became_of_it() {
     cache.consumed(&key(5));
     assert!(!cache.has(&key(4)));
     assert_eq!(cache.status().consumed, 1);
-    // Who follows finds its bytes with the kernel; who asks all the same is behind somebody no more.
+    // Whoever follows finds its bytes with the kernel; who asks all the same is behind somebody no more.
     cache.ahead(key(4), need, || true, |_| panic!("read already"));
     cache.read(key(4), need, fill).unwrap();
     cache.ahead(key(5), need, || true, fill);

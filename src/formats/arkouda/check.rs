@@ -162,7 +162,7 @@ impl Check {
         let codes = members.integers("codes")?;
         let count = members.rows("categories", self.sep)?;
         members.integers("NA_Codes")?;
-        // Who reads the labels looks each of them up.
+        // Whoever reads the labels looks each of them up.
         if shown.file.is_none() || self.depth == Depth::Outline {
             codes.each(|number, code| match u64::try_from(code) {
                 Ok(code) if code < count => Ok(()),

@@ -253,7 +253,7 @@ impl Repository {
             Record::Hdf5(row) => {
                 let file = self.files.collection(row.backend, &row.uid);
                 let rows = file.and_then(|file| self.files.rows(&file, row.dataset));
-                // Who reads it meets the failure.
+                // Whoever reads it meets the failure.
                 rows.map_or(len, |rows| rows.beside(len))
             }
             _ => len,

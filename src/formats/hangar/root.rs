@@ -95,7 +95,7 @@ impl SharedRepository {
             directory.list()?;
             let mut left = LOCATED;
             for column in directory.snapshot.commit.columns.values() {
-                // Who reads the column meets the same failure; the others are warmed all the same.
+                // Whoever reads the column meets the same failure; the others are warmed all the same.
                 let _ = self.repository.locate_first(column, left);
                 left = left.saturating_sub(column.located.len());
             }

@@ -115,7 +115,7 @@ impl Stage {
         })
     }
 
-    /// The staging area as it is now. Who does not hold the lock may see two of Hangar's steps.
+    /// The staging area as it is now. Whoever does not hold the lock may see two of Hangar's steps.
     pub fn state(&self) -> Result<StageState> {
         let (branch, head) = self.head()?;
         let base = match &head {

@@ -175,7 +175,7 @@ impl Adapter {
             Ok(bytes) => reply.data(bytes.as_ref()),
             Err(errno) => reply.error(*errno),
         });
-        // Who reads in order through the page cache asks for the next window right away.
+        // Whoever reads in order through the page cache asks for the next window right away.
         if direct || size > SHORT_READ {
             self.look_out();
         }

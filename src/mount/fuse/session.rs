@@ -114,7 +114,7 @@ impl Session {
         let mut config = Config::default();
         config.n_threads = Some(threads());
         let Inherited { descriptor, device } = inherited;
-        // Who is let in was decided by the mount: the kernel asks for nobody else.
+        // Whoever is let in was decided by the mount: the kernel asks for nobody else.
         let serving = fuser::Session::from_fd(adapter, descriptor, SessionACL::All, config)
             .map_err(|e| match e.kind() {
                 io::ErrorKind::PermissionDenied => io::Error::other("nothing is mounted with it"),

@@ -408,7 +408,7 @@ impl Checkout {
 
 impl Drop for Checkout {
     fn drop(&mut self) {
-        // Who cared has synced; a failure was told then, or nobody is left who could be told.
+        // Whoever cared has synced; a failure was told then, or nobody is left who could be told.
         let synced = self.sync();
         let _ = self.data().writer.close();
         // What is left has to be known to the next one who opens it.

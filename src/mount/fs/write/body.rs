@@ -180,7 +180,7 @@ impl Body {
         }
         state.retired = true;
         drop(state);
-        // Who has it open asks for its length still.
+        // Whoever has it open asks for its length still.
         self.last_len
             .store(self.len().unwrap_or(0), Ordering::Release);
         *self.scratch.lock().unwrap_or_else(|e| e.into_inner()) = None;
@@ -207,7 +207,7 @@ impl Body {
     }
 
     /// Returns true if it is stored as it is and was closed, though the kernel has not said yet that this was the last
-    /// descriptor: from then on programs read what was stored, which may be another form of what they wrote. Who could map
+    /// descriptor: from then on programs read what was stored, which may be another form of what they wrote. Whoever could map
     /// an array may go on in memory after closing it, so that is read as it is written.
     pub fn reads_as_stored(&self) -> bool {
         let changes = self.changes();

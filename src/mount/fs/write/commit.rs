@@ -91,7 +91,7 @@ impl Writer {
         };
         for other in waiting {
             for (_, body) in members.remove(&other).unwrap_or_default() {
-                // Who writes it stores it.
+                // Whoever writes it stores it.
                 if body.state().writers > 0 || !body.is_dirty() {
                     continue;
                 }
@@ -410,7 +410,7 @@ impl Writer {
         }
         let body = self.edit(path)?;
         body.set_time(time);
-        // Who writes it stores it, with what is not there yet.
+        // Whoever writes it stores it, with what is not there yet.
         if body.state().writers > 0 {
             return Ok(());
         }
@@ -424,7 +424,7 @@ fn may_be_empty(place: &PartPlace) -> bool {
 }
 
 /// Returns true if a file is empty, or a header without its elements that whoever wrote it can still map (as `open_memmap` leaves it
-/// before it opens it again). Who could only write has ended with the header: that is a truncated file.
+/// before it opens it again). Whoever could only write has ended with the header: that is a truncated file.
 fn is_begun(body: &Arc<Body>, place: &PartPlace) -> Result<bool> {
     let len = body.len()?;
     if may_be_empty(place) {

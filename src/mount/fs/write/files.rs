@@ -289,7 +289,7 @@ impl Fs {
             let handles = writer.handles.read().unwrap_or_else(|e| e.into_inner());
             let opener = handles.get(&handle).map(|handle| handle.opener);
             // Not the last to close it, so what is there need not be whole: another program has opened the file,
-            // or this is a child that inherited the descriptor, `head` in `(head; cat) > x.npy`. Who has closed it as
+            // or this is a child that inherited the descriptor, `head` in `(head; cat) > x.npy`. Whoever has closed it as
             // well was told, and does not write the rest.
             let others = handles.iter().any(|(&other, open)| {
                 let is_open = other != handle && !open.is_closed.load(Ordering::Acquire);

@@ -283,7 +283,7 @@ impl Writer {
                 {
                     return Err(refused(libc::ENOTEMPTY, "it is not empty"));
                 }
-                // Who renames a directory copies it, then: mv does.
+                // Whoever renames a directory copies it, then: mv does.
                 return Err(refused(libc::EXDEV, "a directory"));
             }
             _ if matches!(replaced, Some(Node::Directory(_))) => {

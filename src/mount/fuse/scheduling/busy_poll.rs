@@ -67,7 +67,7 @@ impl BusyPoll {
                 return true;
             }
             before = now;
-            // Who was just answered may have to run here.
+            // Whoever was just answered may have to run here.
             thread::yield_now();
         }
     }
