@@ -59,6 +59,12 @@ PROMISES = {
         "test_checkout_daf.test_commit_and_export_refuse_what_breaks_the_rules_of_daf",
         "test_checkout_commands.test_an_exported_file_is_the_store_with_the_changes_and_nothing_else",
     ],
+    "Where a store lies makes no difference to what it shows: a disk, a bucket, another host. Only speed may tell.": [
+        "test_remote_fixtures.test_sweep_over_types_layouts_and_filters",
+        "test_remote_prefix.test_a_prefix_shows_what_the_directory_shows",
+        "test_remote_hangar.test_every_branch_commit_and_column",
+        "test_remote_checkout.test_what_is_written_over_a_remote_store_is_committed_and_exported",
+    ],
 }
 
 
