@@ -345,6 +345,26 @@ pub struct Details {
     pub attributes: Vec<Attribute>,
 }
 
+impl Details {
+    /// Returns the details of what is stored nowhere and has attributes only.
+    pub fn of_group(attributes: Vec<Attribute>) -> Self {
+        Self {
+            layout: None,
+            max_shape: None,
+            chunks: None,
+            filters: Vec::new(),
+            stored_size: None,
+            damage: None,
+            fill: None,
+            fill_is_set: false,
+            left_out: Vec::new(),
+            outside: Vec::new(),
+            dimensions: Ok(Dimensions::default()),
+            attributes,
+        }
+    }
+}
+
 /// The dimensions of a dataset as HDF5's dimension scales, netCDF-4 and labels name them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dimensions {

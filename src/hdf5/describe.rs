@@ -10,8 +10,8 @@ use super::object_paths::Referrer;
 use super::service::{OpenDataset, bounded};
 use super::types::{self, ElementType, TypeCache, TypeError};
 use super::{
-    DataSource, Dataset, DatasetMap, Details, Dimensions, DirectChunks, FilterInfo, GroupMember,
-    GroupMembers, GroupPath, H5Error, RawPart, Resolved, SequenceArray, dimensions, text,
+    DataSource, Dataset, DatasetMap, Details, DirectChunks, FilterInfo, GroupMember, GroupMembers,
+    GroupPath, H5Error, RawPart, Resolved, SequenceArray, dimensions, text,
 };
 use crate::codec;
 use crate::codec::Pipeline;
@@ -393,20 +393,7 @@ pub(super) fn shape_bytes(shape: &[u64], size: usize) -> Option<u64> {
 pub(super) fn details(id: &Id, addr: u64, referrer: &mut Referrer<'_>) -> Result<Details, H5Error> {
     let attributes = attributes(id, referrer)?;
     if ffi::kind(id) != ObjectKind::Dataset {
-        return Ok(Details {
-            layout: None,
-            max_shape: None,
-            chunks: None,
-            filters: Vec::new(),
-            stored_size: None,
-            damage: None,
-            fill: None,
-            fill_is_set: false,
-            left_out: Vec::new(),
-            outside: Vec::new(),
-            dimensions: Ok(Dimensions::default()),
-            attributes,
-        });
+        return Ok(Details::of_group(attributes));
     }
     let plist = ffi::dataset_plist(id)?;
     let extent = ffi::extent(&ffi::dataset_space(id)?)?;

@@ -30,6 +30,9 @@ const TOGETHER: usize = 1024;
 /// Reads of more bytes are of data, which nobody reads twice.
 const LARGE: u64 = 4 * BLOCK;
 
+/// Chunks of a dataset from which on the memory for their index is worth opening the file once more.
+pub(super) const MANY_CHUNKS: usize = 16 << 10;
+
 /// Returns the error of bytes that did not arrive.
 pub(super) fn not_fetched(failure: Error) -> H5Error {
     match failure.kind {

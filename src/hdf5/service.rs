@@ -86,9 +86,6 @@ impl From<Failure> for H5Error {
     }
 }
 
-/// Chunks of a dataset from which on the memory for their index is worth opening the file once more.
-const MANY_CHUNKS: usize = 16 << 10;
-
 impl From<TypeError> for H5Error {
     fn from(error: TypeError) -> Self {
         match error {
@@ -143,7 +140,7 @@ impl Service {
             return Err(H5Error::Stale);
         }
         if file.far().is_some()
-            && matches!(&answer, Ok(Answer::Map(map)) if map.chunks() > MANY_CHUNKS)
+            && matches!(&answer, Ok(Answer::Map(map)) if map.chunks() > far::MANY_CHUNKS)
         {
             // libhdf5 holds on to the index of the chunks, which nobody asks for once more.
             ffi::locked(|| {

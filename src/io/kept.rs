@@ -33,16 +33,16 @@ pub use sums::About;
 use sums::BLOCK;
 use sums::Sums;
 
-/// What a finished copy ends with.
+/// The suffix of a finished copy.
 const COPY: &str = ".npy";
 
-/// What the checksums of a copy end with.
+/// The suffix of the checksums of a copy.
 const SUMS: &str = ".sums";
 
-/// What is written ends with until it is finished.
+/// The suffix of a copy that is being written.
 const PART: &str = ".part";
 
-/// What checksums end with until they are finished.
+/// The suffix of checksums that are being written.
 const HALF_SUMS: &str = ".sums.part";
 
 /// The time after which a lock is tried again.

@@ -38,6 +38,17 @@ impl ArrayDescription {
     }
 }
 
+/// Returns the place in a grid, of so many chunks along each dimension, of a chunk by its number in C order.
+pub fn place_of(number: u64, counts: &[u64]) -> Vec<u64> {
+    let mut left = number;
+    let mut place = vec![0; counts.len()];
+    for (at, count) in place.iter_mut().zip(counts).rev() {
+        *at = left % (*count).max(1);
+        left /= (*count).max(1);
+    }
+    place
+}
+
 /// Returns whether the chunk at a place in the grid was ever written, at least in part.
 pub type IsWritten = Box<dyn Fn(&[u64]) -> bool + Send + Sync>;
 

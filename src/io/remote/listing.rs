@@ -83,13 +83,13 @@ impl Entries {
     }
 }
 
-/// What is known of what lies below a prefix.
+/// The objects and prefixes below a prefix, as far as they are known.
 struct State {
     /// The last list.
     newest: Mutex<Option<Arc<Entries>>>,
     /// Held while somebody waits for an answer.
     asking: Mutex<()>,
-    /// Whether it is the newest.
+    /// How long it is known to be the newest.
     freshness: Freshness,
     notes: Mutex<Vec<String>>,
 }

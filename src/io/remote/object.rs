@@ -62,7 +62,7 @@ pub struct RemoteObject {
     flights: Mutex<HashMap<u64, Arc<Flight>>>,
     /// What requests wait for that may not be sent yet.
     turns: Semaphore,
-    /// Whether it is the newest version.
+    /// How long it is known to be the newest version.
     freshness: Freshness,
     replaced: AtomicBool,
     traffic: Traffic,

@@ -105,7 +105,7 @@ struct Shared {
     counters: Counters,
     /// Why the last array was not kept.
     refused: Mutex<Option<String>>,
-    /// Whether the kernel serves copies by itself, and why not.
+    /// The way copies are served: by the kernel itself, or the reason why not.
     passthrough: OnceLock<Result<(), String>>,
 }
 

@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Value as Json, json};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::layout::{Layout, copy_rows};
-use super::{Joining, compare};
+use super::Joining;
+use super::compare::{self, Beginning};
+use super::layout::{Layout, MOST, copy_rows};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::content::{Content, InMemory};
 use crate::io::file::Ownership;
@@ -49,8 +50,11 @@ impl Part {
     /// Returns the bytes of a chunk.
     pub(super) fn chunk(&self, place: &[u64]) -> Result<Vec<u8>> {
         let content = self.array.chunk(&self.of, place)?;
-        let too_large = || Error::new(ErrorKind::TooLarge, "a chunk larger than memory");
-        let len = usize::try_from(content.len()).map_err(|_| too_large())?;
+        let too_large = || Error::new(ErrorKind::TooLarge, "a chunk of more than 256 MiB");
+        let len = usize::try_from(content.len().min(MOST + 1)).map_err(|_| too_large())?;
+        if len as u64 > MOST {
+            return Err(too_large());
+        }
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(len).map_err(|_| too_large())?;
         bytes.resize(len, 0);
@@ -88,8 +92,19 @@ impl JoinedArray {
             return Err("in no store".to_owned());
         };
         let axis = axis(&first.of, &joining.along);
+        // The first one's is read once, whatever the number of stores.
+        let beginning = match axis {
+            None if parts.len() > 1 => Some(Beginning::of(first)?),
+            _ => None,
+        };
         for (store, other) in parts.iter().enumerate().skip(1) {
-            compare::same(first, other, axis, &joining.along)
+            let judged = compare::same(first, other, axis, &joining.along);
+            let begins = |()| match &beginning {
+                Some(beginning) => beginning.is_that_of(first, other),
+                None => Ok(()),
+            };
+            judged
+                .and_then(begins)
                 .map_err(|why| format!("{}: {why}, other than in {}", name(store), name(0)))?;
         }
         let mut hash = Xxh3Default::new();

@@ -1,8 +1,8 @@
-//! Returns whether the arrays of two stores can be one.
+//! Which arrays of several stores can be one: a judgement on what they are, and on how they begin.
 
 use super::array::Part;
 use crate::hdf5::{Attribute, Value};
-use crate::tree::array::Elements;
+use crate::tree::array::{ArrayDescription, Elements, place_of};
 
 /// Attributes that say what elements mean: `units` of another day would make other times of the same numbers.
 const CODING: [&str; 12] = [
@@ -43,7 +43,7 @@ fn equal(
     }
 }
 
-/// Checks that two arrays have the same elements, dimensions and meaning but along `axis`, and the same content if they have none.
+/// Checks that two arrays have the same type, meaning and dimensions, but for the length of that which is `axis`.
 pub(super) fn same(
     first: &Part,
     other: &Part,
@@ -54,7 +54,7 @@ pub(super) fn same(
     if a.elements != b.elements {
         return Err("another type".to_owned());
     }
-    let dimensions = |of: &crate::tree::array::ArrayDescription| -> Option<Vec<Vec<u8>>> {
+    let dimensions = |of: &ArrayDescription| -> Option<Vec<Vec<u8>>> {
         let named = of.details.dimensions.as_ref().ok()?;
         let names = named.dimensions.iter();
         Some(
@@ -81,43 +81,48 @@ pub(super) fn same(
             return Err(format!("another {name}"));
         }
     }
-    match axis {
-        None => same_content(first, other),
-        Some(_) => Ok(()),
-    }
+    Ok(())
 }
 
-/// Compares the chunks of two arrays, as far as they are compared.
-fn same_content(first: &Part, other: &Part) -> Result<(), String> {
-    if first.of.chunk != other.of.chunk {
-        return Err("another shape of chunks".to_owned());
+/// The beginning of an array, which those of all stores must have: the first MiB of chunks, and one at least.
+pub(super) struct Beginning(Vec<(Vec<u64>, Vec<u8>)>);
+
+impl Beginning {
+    /// Reads the beginning of an array.
+    pub(super) fn of(first: &Part) -> Result<Self, String> {
+        let counts = first.of.counts();
+        let all = counts
+            .iter()
+            .try_fold(1_u64, |n, &count| n.checked_mul(count));
+        let all = all.ok_or("more chunks than can be read")?;
+        let size = match &first.of.elements {
+            Elements::Fixed(dtype) => dtype.size() as u64,
+            Elements::Text => 16,
+        };
+        let chunk = first
+            .of
+            .chunk
+            .iter()
+            .fold(size, |n, &d| n.saturating_mul(d));
+        let numbers = 0..all.min((COMPARED / chunk.max(1)).max(1));
+        let read = numbers.map(|number| {
+            let place = place_of(number, &counts);
+            let bytes = first.chunk(&place).map_err(|e| e.message)?;
+            Ok((place, bytes))
+        });
+        read.collect::<Result<_, String>>().map(Self)
     }
-    let counts = first.of.counts();
-    let all = counts
-        .iter()
-        .try_fold(1_u64, |n, &count| n.checked_mul(count));
-    let all = all.ok_or("more chunks than can be read")?;
-    let size = match &first.of.elements {
-        Elements::Fixed(dtype) => dtype.size() as u64,
-        Elements::Text => 16,
-    };
-    let chunk = first
-        .of
-        .chunk
-        .iter()
-        .fold(size, |n, &d| n.saturating_mul(d));
-    for number in 0..all.min((COMPARED / chunk.max(1)).max(1)) {
-        let mut place = vec![0; counts.len()];
-        let mut left = number;
-        for (at, count) in place.iter_mut().zip(&counts).rev() {
-            *at = left % (*count).max(1);
-            left /= (*count).max(1);
+
+    /// Checks that an array of the same shape and type begins like this.
+    pub(super) fn is_that_of(&self, first: &Part, other: &Part) -> Result<(), String> {
+        if first.of.chunk != other.of.chunk {
+            return Err("another shape of chunks".to_owned());
         }
-        let one = first.chunk(&place).map_err(|e| e.message)?;
-        let two = other.chunk(&place).map_err(|e| e.message)?;
-        if one != two {
-            return Err("other elements".to_owned());
+        for (place, bytes) in &self.0 {
+            if other.chunk(place).map_err(|e| e.message)? != *bytes {
+                return Err("other elements".to_owned());
+            }
         }
+        Ok(())
     }
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! Groups of one name in several stores, as one group.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -18,6 +19,9 @@ use crate::tree::{Directory, Listing, Node, info};
 /// The stores of a listing are looked at again when this has passed.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// Names that only one store has of which the reasons are told.
+const MOST_OTHERS: usize = 1000;
+
 /// Stores that are asked at the same time, at least: over a network each of them waits.
 const AT_ONCE: usize = 8;
 
@@ -28,6 +32,7 @@ pub(super) struct JoinedGroup {
     folder: Option<Arc<dyn Directory>>,
     stores: Vec<Store>,
     listing: OnceLock<Arc<Listing>>,
+    ownership: OnceLock<Ownership>,
     looked: Mutex<Option<Instant>>,
 }
 
@@ -45,6 +50,8 @@ struct Wanted {
     arrays: Vec<(Vec<u8>, Part)>,
     groups: Vec<(Vec<u8>, Arc<dyn Directory>)>,
     left_out: Vec<(Vec<u8>, String)>,
+    /// The names of all of them.
+    names: HashSet<Vec<u8>>,
 }
 
 fn array_of(node: &Node) -> Result<Option<Arc<dyn StoredArray>>> {
@@ -66,6 +73,7 @@ impl JoinedGroup {
             folder,
             stores,
             listing: OnceLock::new(),
+            ownership: OnceLock::new(),
             looked: Mutex::new(Some(Instant::now())),
         }
     }
@@ -108,6 +116,10 @@ impl JoinedGroup {
                 (Err(e), _) => wanted.left_out.push((shown, e.message)),
             }
         }
+        let arrays = wanted.arrays.iter().map(|(name, _)| name);
+        let groups = wanted.groups.iter().map(|(name, _)| name);
+        let left_out = wanted.left_out.iter().map(|(name, _)| name);
+        wanted.names = arrays.chain(groups).chain(left_out).cloned().collect();
         Ok(wanted)
     }
 
@@ -137,10 +149,9 @@ impl JoinedGroup {
             });
         }
         for (name, node) in listing.iter() {
-            let is_known = wanted.arrays.iter().any(|(known, _)| *known == *name)
-                || wanted.groups.iter().any(|(known, _)| *known == *name)
-                || wanted.left_out.iter().any(|(known, _)| *known == *name);
-            if !is_known && !matches!(&*node, Node::Symlink(_)) && found.others.len() < 1000 {
+            let is_known = wanted.names.contains(&*name);
+            if !is_known && !matches!(&*node, Node::Symlink(_)) && found.others.len() < MOST_OTHERS
+            {
                 found.others.push(name.into_owned());
             }
         }
@@ -197,10 +208,11 @@ impl JoinedGroup {
             arrays,
             groups,
             mut left_out,
+            mut names,
         } = wanted;
         for (store, one) in found.iter().enumerate() {
             for name in &one.others {
-                if left_out.iter().all(|(known, _)| known != name) {
+                if names.insert(name.clone()) {
                     let why = format!(
                         "{} has it, {} has not",
                         self.name_of(store + 1),
@@ -260,8 +272,10 @@ impl JoinedGroup {
 
 impl Directory for JoinedGroup {
     fn ownership(&self) -> Ownership {
-        let all = self.stores.iter().map(|(_, dir)| dir.ownership());
-        all.max_by_key(|of| of.mtime).unwrap_or(Ownership::UNKNOWN)
+        *self.ownership.get_or_init(|| {
+            let all = self.stores.iter().map(|(_, dir)| dir.ownership());
+            all.max_by_key(|of| of.mtime).unwrap_or(Ownership::UNKNOWN)
+        })
     }
 
     fn list(&self) -> Result<Arc<Listing>> {

@@ -8,8 +8,8 @@ const SMALL: u64 = 64 << 10;
 /// Bytes of a chunk that is put together, about.
 const WANTED: u64 = 256 << 10;
 
-/// Most bytes of a chunk that is put together.
-const MOST: u64 = 256 << 20;
+/// Most bytes of a chunk that is put together, or of one that it is put together from.
+pub(super) const MOST: u64 = 256 << 20;
 
 /// Which chunk of which store a chunk of the whole is, or is made of.
 #[derive(Debug)]
@@ -236,7 +236,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::hdf5::{Details, Dimensions};
+    use crate::hdf5::Details;
     use crate::npy::dtype::DType;
 
     fn array(shape: &[u64], chunk: &[u64]) -> ArrayDescription {
@@ -245,18 +245,8 @@ mod tests {
             shape: shape.to_vec(),
             chunk: chunk.to_vec(),
             details: Details {
-                layout: None,
-                max_shape: None,
                 chunks: Some(chunk.to_vec()),
-                filters: Vec::new(),
-                stored_size: None,
-                damage: None,
-                fill: None,
-                fill_is_set: false,
-                left_out: Vec::new(),
-                outside: Vec::new(),
-                dimensions: Ok(Dimensions::default()),
-                attributes: Vec::new(),
+                ..Details::of_group(Vec::new())
             },
         }
     }

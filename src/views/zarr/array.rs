@@ -10,7 +10,7 @@ use super::metadata::{self, ArrayMeta, Documents, Element};
 use super::{View, key};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::file::Ownership;
-use crate::tree::array::{ArrayDescription, Elements, Presence, StoredArray};
+use crate::tree::array::{ArrayDescription, Elements, Presence, StoredArray, place_of};
 use crate::tree::{Directory, Listing, Node};
 
 /// An array of the view.
@@ -133,7 +133,7 @@ impl Directory for ArrayView {
             Presence::All => None,
             Presence::Nothing => Some(Vec::new()),
             Presence::Some(is_written) => {
-                let here = |&number: &u64| is_written(&key::place_of(number, &described.counts));
+                let here = |&number: &u64| is_written(&place_of(number, &described.counts));
                 let written: Vec<u64> = (0..all).filter(here).collect();
                 (written.len() as u64 != all).then_some(written)
             }

@@ -9,6 +9,7 @@ use super::key;
 use crate::error::Result;
 use crate::io::content::Content;
 use crate::io::file::Ownership;
+use crate::tree::array::place_of;
 use crate::tree::{LazyEntries, Node, VirtualFile};
 
 /// The file of one chunk.
@@ -84,7 +85,7 @@ impl LazyEntries for Chunks {
             Some(written) => written.get(at).copied().unwrap_or(0),
             None => at as u64,
         };
-        let place = key::place_of(number, &self.described.counts);
+        let place = place_of(number, &self.described.counts);
         let name = key::of_chunk(&place);
         (name, ChunkFile::node(&self.of, &self.described, place))
     }

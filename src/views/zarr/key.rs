@@ -57,20 +57,10 @@ pub(super) fn place(name: &[u8], counts: &[u64]) -> Option<Vec<u64>> {
     is_in.then_some(place)
 }
 
-/// Returns the place of a chunk by its number in C order.
-pub(super) fn place_of(number: u64, counts: &[u64]) -> Vec<u64> {
-    let mut left = number;
-    let mut place = vec![0; counts.len()];
-    for (at, count) in place.iter_mut().zip(counts).rev() {
-        *at = left % (*count).max(1);
-        left /= (*count).max(1);
-    }
-    place
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::array::place_of;
 
     #[test]
     fn names_that_zarr_cannot_have_are_refused() {

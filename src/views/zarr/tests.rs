@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::*;
 use crate::error::{Error, Result};
-use crate::hdf5::{Details, Dimensions, H5};
+use crate::hdf5::{Details, H5};
 use crate::io::content::{Content, InMemory};
 use crate::io::file::Ownership;
 use crate::npy::dtype::DType;
@@ -47,18 +47,9 @@ impl StoredArray for Bytes {
             shape: vec![10, 3],
             chunk: vec![4, 2],
             details: Details {
-                layout: None,
-                max_shape: None,
                 chunks: Some(vec![4, 2]),
-                filters: Vec::new(),
-                stored_size: None,
-                damage: None,
                 fill: Some(vec![0]),
-                fill_is_set: false,
-                left_out: Vec::new(),
-                outside: Vec::new(),
-                dimensions: Ok(Dimensions::default()),
-                attributes: Vec::new(),
+                ..Details::of_group(Vec::new())
             },
         })
     }

@@ -26,7 +26,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Bytes that must be free on a disk that failed, before it is tried again.
 const LEAST_ROOM: u64 = 16 << 20;
 
-/// Whether the disk is done without, and until when.
+/// The state of the disk: in use, or done without until a time.
 struct Disk {
     /// The reason.
     failed: Option<String>,
