@@ -34,6 +34,7 @@ NEEDS = {
     "rust": ("cargo", lambda: shutil.which("cargo")),
     "duckdb": ("duckdb", lambda: has("duckdb")),
     "dask": ("dask", lambda: has("dask.array")),
+    "dask-cluster": ("dask.distributed", lambda: has("distributed, zarr")),
     "pytorch": ("PyTorch of the system's Python", lambda: has("torch, numpy", "/usr/bin/python3")),
     "gnuplot": ("gnuplot", lambda: shutil.which("gnuplot", path=SYSTEM)),
 }
@@ -118,7 +119,7 @@ def test_pages_are_narrow_and_links_lead_somewhere(page):
 def test_the_index_has_every_recipe_and_is_reached():
     targets = {target for _, target in links((COOKBOOK / "README.md").read_text())}
     assert targets >= {f"{recipe.name}/README.md" for recipe in RECIPES}
-    assert len(RECIPES) == 10
+    assert len(RECIPES) == 11
     assert any(target == "docs/cookbook/README.md" for page in PAGES for _, target in links(page.read_text()))
 
 
@@ -143,6 +144,7 @@ def test_what_the_pages_show_is_what_h5py_reads(demo):
     assert f"{cells} cells, mean age {age.mean():.3f}" in shown("rust")
     assert float(re.search(r"mean of gene 7: (\S+)", shown("rust"))[1]) == pytest.approx(score[:, 7].mean(dtype="f8"), rel=1e-5)
     assert f"highest mean: {genes[score.mean(axis=0).argmax()]}" in shown("dask")
+    assert f"mean of all: {score.mean(dtype='f8'):.6f}" in shown("dask-cluster")
     assert f"mean score of marker genes: {score[:, marker].mean(dtype='f8'):.6g}" in shown("r")
     summary = [float(word) for word in shown("r").splitlines()[1].split()]
     wanted = [age.min(), *np.quantile(age, [0.25, 0.5]), age.mean(), np.quantile(age, 0.75), age.max()]
