@@ -21,6 +21,7 @@ pub(crate) mod extent;
 mod file_builder;
 pub mod fit;
 pub mod format;
+pub mod gc;
 mod history;
 pub mod holder;
 pub mod index;

@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::io::storage::Storage;
 
 /// Beginning of the name of a layer that is being removed.
-const DISCARDED: &str = ".discarded-";
+pub(super) const DISCARDED: &str = ".discarded-";
 
 /// Whose object stays where two commits changed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

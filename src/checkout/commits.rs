@@ -32,6 +32,8 @@ use crate::io::dir::Dir;
 use crate::io::storage::{Disk, Storage};
 
 pub use lock::{LOCK, lock};
+pub(super) use numbered::useless;
+pub(super) use record::write_id;
 pub use record::{LayerCommit, find, next_time};
 
 /// The name of the directory of commits, or of the list that older versions have begun; no checkout has this name.
@@ -74,6 +76,20 @@ fn open(
             Ok((Some(numbered), all))
         }
     }
+}
+
+/// Returns the commits in `dir`, the directory of the numbered ones if there is any, and how many are those of a list.
+pub(super) fn with_place(dir: &Dir) -> Result<(Vec<LayerCommit>, Option<Dir>, u64)> {
+    let (numbered, all) = open(dir, Arc::new(Disk))?;
+    let first = numbered.map_or(all.len() as u64, |numbered| numbered.first());
+    for name in [NAME, BEHIND_LIST] {
+        match dir.below(name) {
+            Ok(own) => return Ok((all, Some(own), first)),
+            Err(e) if matches!(e.kind, ErrorKind::NotFound | ErrorKind::NotDirectory) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok((all, None, first))
 }
 
 /// Returns the commits of the list.

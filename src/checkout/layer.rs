@@ -34,9 +34,9 @@ use shown::Replaced;
 pub use member::{NewMember, name_of_member};
 
 /// Endings of a finished file, of one that is being made, and of a member of an object that is not complete.
-const FINISHED: &str = "h5";
+pub(super) const FINISHED: &str = "h5";
 const UNFINISHED: &str = "part";
-const MEMBER: &str = "member";
+pub(super) const MEMBER: &str = "member";
 
 /// Most changes that wait to be synced; each may hold a file open, and all of them take a part of the descriptors.
 fn most_waiting() -> usize {
@@ -82,12 +82,7 @@ impl Layer {
             .iter()
             .any(|file| matches!(file.ending, FINISHED | MEMBER));
         let index = Index::open(dir, storage.clone(), has_objects)?;
-        let stored = index.entries().values().flatten();
-        let members = index.incomplete().values().flat_map(|o| &o.members);
-        let named: HashSet<(u64, &str)> = stored
-            .map(|stored| (stored.file, FINISHED))
-            .chain(members.map(|member| (member.file, MEMBER)))
-            .collect();
+        let named = named(index.entries(), index.incomplete());
         let published = publications::published(dir)?;
         let mut last = named.iter().map(|(file, _)| *file).max().unwrap_or(0);
         for file in files {
@@ -305,32 +300,43 @@ pub fn nanoseconds(time: SystemTime) -> i64 {
 }
 
 /// A file with a name as layers give them.
-struct NumberedFile {
+pub(super) struct NumberedFile {
     name: String,
-    number: u64,
-    ending: &'static str,
+    pub(super) number: u64,
+    pub(super) ending: &'static str,
+}
+
+/// Returns the numbers and endings of the files of a layer that its index names.
+pub(super) fn named(
+    entries: &BTreeMap<String, Option<StoredObject>>,
+    incomplete: &BTreeMap<String, KeptObject>,
+) -> HashSet<(u64, &'static str)> {
+    let stored = entries.values().flatten();
+    let members = incomplete.values().flat_map(|object| &object.members);
+    stored
+        .map(|stored| (stored.file, FINISHED))
+        .chain(members.map(|member| (member.file, MEMBER)))
+        .collect()
+}
+
+/// Returns the file that a name in a layer stands for.
+pub(super) fn numbered(name: &str) -> Option<NumberedFile> {
+    let (stem, ending) = name.split_once('.')?;
+    let ours = stem.len() >= 16 && stem.bytes().all(|b| b.is_ascii_digit());
+    let endings = [FINISHED, UNFINISHED, MEMBER, object::HEAD];
+    let ending = endings.into_iter().find(|known| *known == ending)?;
+    Some(NumberedFile {
+        name: name.to_owned(),
+        number: stem.parse().ok().filter(|_| ours)?,
+        ending,
+    })
 }
 
 fn files(dir: &Dir) -> std::io::Result<Vec<NumberedFile>> {
-    let mut files = Vec::new();
-    for (name, _) in dir.names()? {
-        let Some((stem, ending)) = name.to_str().and_then(|name| name.split_once('.')) else {
-            continue;
-        };
-        let ours = stem.len() >= 16 && stem.bytes().all(|b| b.is_ascii_digit());
-        let endings = [FINISHED, UNFINISHED, MEMBER, object::HEAD];
-        if let Ok(number) = stem.parse()
-            && ours
-            && let Some(ending) = endings.into_iter().find(|known| *known == ending)
-        {
-            files.push(NumberedFile {
-                name: format!("{stem}.{ending}"),
-                number,
-                ending,
-            });
-        }
-    }
-    Ok(files)
+    let names = dir.names()?.into_iter();
+    Ok(names
+        .filter_map(|(name, _)| numbered(name.to_str()?))
+        .collect())
 }
 
 #[cfg(test)]

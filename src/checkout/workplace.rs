@@ -148,22 +148,64 @@ fn open_dir(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(flags).open(path)
 }
 
-/// Removes the workplaces in a directory in which nobody works any more. Those of other users are left alone.
+/// Removes the workplaces in a directory in which nobody works any more.
 fn sweep(parent: &Path) {
+    abandoned(parent).for_each(AbandonedWorkplace::remove);
+}
+
+/// A workplace in which nobody works any more, and nobody will as long as this lives.
+pub struct AbandonedWorkplace {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl AbandonedWorkplace {
+    /// Returns the path of the directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the bytes of what is in it, and when any of it was changed last, in nanoseconds since 1970.
+    pub fn size_and_change(&self) -> (u64, i64) {
+        size_and_change(&self.path)
+    }
+
+    /// Removes it. One that is not gone then is looked at again by the next export.
+    pub fn remove(self) {
+        take_names_back(&self.path);
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Adds up files at and below a path; what cannot be looked at counts for nothing.
+fn size_and_change(path: &Path) -> (u64, i64) {
+    let Ok(meta) = path.symlink_metadata() else {
+        return (0, 0);
+    };
+    let seconds = meta.ctime().saturating_mul(1_000_000_000);
+    let own = seconds.saturating_add(meta.ctime_nsec());
+    if !meta.is_dir() {
+        return (meta.len(), own);
+    }
+    let below = std::fs::read_dir(path).into_iter().flatten().flatten();
+    below.fold((0, own), |(bytes, changed), entry| {
+        let (more, at) = size_and_change(&entry.path());
+        (bytes + more, changed.max(at))
+    })
+}
+
+/// Returns the workplaces in a directory in which nobody works any more. Those of other users are left alone.
+pub fn abandoned(parent: &Path) -> impl Iterator<Item = AbandonedWorkplace> {
     let caller = rustix::process::geteuid().as_raw();
-    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+    let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+    entries.filter_map(move |entry| {
         let is_one = entry.file_name().as_bytes().starts_with(PREFIX.as_bytes());
         let path = entry.path();
-        let Some(dir) = is_one.then(|| open_dir(&path).ok()).flatten() else {
-            continue;
-        };
+        let dir = is_one.then(|| open_dir(&path).ok()).flatten()?;
         let is_own = dir.metadata().is_ok_and(|meta| meta.uid() == caller);
-        if is_own && flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            take_names_back(&path);
-            // One that is not gone now is looked at again by the next export.
-            let _ = std::fs::remove_dir_all(&path);
-        }
-    }
+        let is_free = is_own && flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok();
+        is_free.then_some(AbandonedWorkplace { path, _lock: dir })
+    })
 }
 
 /// Removes files that a process was giving names to, and did not live to name the last.

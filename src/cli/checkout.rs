@@ -4,6 +4,7 @@ mod base;
 mod changes;
 mod diff;
 mod export;
+mod gc;
 mod layers;
 mod log;
 mod ls;
@@ -12,11 +13,13 @@ mod revert;
 pub(super) mod staging;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::output::OutputFormat;
 use super::{CliError, say, umount};
 use crate::checkout::commit::{Side, Wish};
 use crate::checkout::format::Parts;
+use crate::checkout::gc::GcWish;
 use crate::checkout::holder;
 use crate::checkout::layout::Layout;
 use crate::checkout::staging::Expected;
@@ -163,6 +166,26 @@ enum Command {
         /// The checkout
         name: Option<String>,
     },
+    /// Free the room of what no commit and no checkout names: remains of processes that were killed, files of objects that were
+    /// written again
+    ///
+    /// What the log names stays, and so does what a commit that is taken back would bring. Checkouts that are not committed stay,
+    /// too: discard forgets one. -0 gives names alone. JSON is a list of {"name", "bytes", "why"}.
+    Gc {
+        /// Leave what was changed in this time: a number with s, m, h, d or w
+        #[arg(long, value_name = "AGE", default_value = "7d", value_parser = gc::age)]
+        older_than: Duration,
+
+        /// List what would go, and its size, and remove nothing
+        #[arg(long)]
+        dry_run: bool,
+
+        #[command(flatten)]
+        format: OutputFormat,
+
+        #[command(flatten)]
+        which: CheckoutArgs,
+    },
     /// Write the store with a checkout, or with what is committed, as new HDF5 files
     ///
     /// One file for a store that is one, a set of files for a set, a directory for a directory; --single and --locales
@@ -246,6 +269,7 @@ impl Command {
             Self::Commit { .. } => "commit",
             Self::Revert { .. } => "revert",
             Self::Discard { .. } => "discard",
+            Self::Gc { .. } => "gc",
             Self::Export { .. } => "export",
             Self::Publish { .. } => "publish",
             Self::Sync { .. } => "sync",
@@ -353,6 +377,19 @@ pub fn run(args: Args) -> Result<(), CliError> {
         Command::Discard { force, which, name } => {
             for_layers(&which)?;
             layers::discard(&which, name.as_deref(), force)
+        }
+        Command::Gc {
+            older_than,
+            dry_run,
+            format,
+            which,
+        } => {
+            for_layers(&which)?;
+            let wish = GcWish {
+                older_than,
+                dry_run,
+            };
+            gc::gc(&which, &wish, format)
         }
         Command::Export {
             purpose,

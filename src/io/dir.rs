@@ -15,11 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir as Entries, FileType, Mode, OFlags, RenameFlags, ResolveFlags, fsync, linkat,
-    mkdirat, openat, openat2, renameat, renameat_with, statat, unlinkat,
+    AtFlags, CWD, Dir as Entries, FileType, Mode, OFlags, RenameFlags, ResolveFlags, fstatfs,
+    fsync, linkat, mkdirat, openat, openat2, renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 
+use super::own_dir;
 use super::rights::Rights;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -28,6 +29,9 @@ const PLAIN: OFlags = OFlags::NOFOLLOW
     .union(OFlags::CLOEXEC)
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY);
+
+/// Beginning of the names that nameless files have for a moment where every file must have one.
+pub const SCRATCH: &str = ".scratch-";
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY
     .union(OFlags::NOFOLLOW)
@@ -324,6 +328,22 @@ impl Dir {
         self.with(|fd| Ok(statat(fd, plain(name)?, AtFlags::SYMLINK_NOFOLLOW)?.st_mtime))
     }
 
+    /// Returns the bytes that would be free without a name, and when what has it was changed last, its metadata included, in
+    /// nanoseconds since 1970.
+    pub fn size_and_change(&self, name: &str) -> io::Result<(u64, i64)> {
+        let stat = self.with(|fd| Ok(statat(fd, plain(name)?, AtFlags::SYMLINK_NOFOLLOW)?))?;
+        let bytes = u64::try_from(stat.st_size).unwrap_or(0);
+        let changed = stat.st_ctime.saturating_mul(1_000_000_000);
+        let changed = changed.saturating_add(i64::try_from(stat.st_ctime_nsec).unwrap_or(0));
+        Ok((if stat.st_nlink > 1 { 0 } else { bytes }, changed))
+    }
+
+    /// Returns true if other hosts may write to it.
+    pub fn is_shared(&self) -> io::Result<bool> {
+        let system = self.with(|fd| Ok(fstatfs(fd)?.f_type))?;
+        Ok(!own_dir::is_local(system as u64 & 0xffff_ffff))
+    }
+
     /// Makes a file that did not exist, open to be read and written. The caller settles its rights.
     pub fn create(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -346,7 +366,7 @@ impl Dir {
                 ) =>
             {
                 let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-                let name = format!(".scratch-{}-{number}", std::process::id());
+                let name = format!("{SCRATCH}{}-{number}", std::process::id());
                 let file = self.create(&name)?;
                 self.remove(&name)?;
                 Ok(file)

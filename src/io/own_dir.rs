@@ -31,6 +31,11 @@ const LOCAL: [u64; 9] = [
     0xca45_1a4e,
 ];
 
+/// Returns true if what another host writes is never on a file system of this type.
+pub(super) fn is_local(system: u64) -> bool {
+    LOCAL.contains(&system)
+}
+
 const OVERLAY: u64 = 0x794c_7630;
 
 /// FUSE, of which npyfs is.
@@ -109,7 +114,7 @@ impl OwnDir {
 
     /// Returns true if other hosts may write to it, and be seen late.
     pub fn is_shared(&self) -> bool {
-        !LOCAL.contains(&self.system)
+        !is_local(self.system)
     }
 
     /// Returns the bytes that are free on its file system.

@@ -67,6 +67,34 @@ fn span(number: u64) -> u64 {
     span
 }
 
+/// Returns the numbers of the checkpoints up to `known` that go on behind `have` commits.
+fn ends(have: u64, known: u64) -> BTreeSet<u64> {
+    let spans = std::iter::successors(Some(SPAN), |span| span.checked_mul(10));
+    let ends = spans.map_while(|span| (have / span).checked_add(1)?.checked_mul(span));
+    ends.take_while(|&end| end <= known).collect()
+}
+
+/// Returns why nobody needs what has a name in a directory of commits, of which there are `newest` behind the `first` ones of a
+/// list: it was being written, or larger checkpoints have what is in it. `None`: it stays.
+pub(in crate::checkout) fn useless(name: &str, first: u64, newest: u64) -> Option<&'static str> {
+    if name.starts_with('.') {
+        return Some("unfinished");
+    }
+    let number = name.strip_suffix(CHECKPOINT)?.parse().ok()?;
+    if checkpoint(number) != name {
+        return None;
+    }
+    let mut have = first;
+    while let Some(end) = ends(have, newest).pop_last() {
+        if end >= number {
+            break;
+        }
+        have = end;
+    }
+    let is_read = ends(have, newest).pop_last() == Some(number);
+    (!is_read && number <= newest).then_some("part of larger checkpoints")
+}
+
 impl NumberedCommits {
     /// Reads all commits: those of `list`, which is asked for, and the numbered ones behind them.
     ///
@@ -146,11 +174,7 @@ impl NumberedCommits {
 
     /// Adds the commits of a checkpoint up to `known`, the largest that there is. False if there is none.
     fn add_checkpoint(&mut self, all: &mut Vec<LayerCommit>, known: u64) -> Result<bool> {
-        let have = all.len() as u64;
-        let spans = std::iter::successors(Some(SPAN), |span| span.checked_mul(10));
-        let ends = spans.map_while(|span| (have / span).checked_add(1)?.checked_mul(span));
-        let ends: BTreeSet<u64> = ends.take_while(|&end| end <= known).collect();
-        for end in ends.into_iter().rev() {
+        for end in ends(all.len() as u64, known).into_iter().rev() {
             if self.missing.contains(&end) {
                 continue;
             }

@@ -142,7 +142,7 @@ pub fn next_time(commits: &[LayerCommit]) -> i64 {
 }
 
 /// 128 bits that nobody else has made up.
-pub(super) fn write_id() -> Result<String> {
+pub(in crate::checkout) fn write_id() -> Result<String> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes))?;
     Ok(hex(&bytes))
