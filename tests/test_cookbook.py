@@ -30,6 +30,8 @@ def has(module, python=sys.executable):
 # What a recipe needs beside npyfs, Python and NumPy, and how to see that it is there.
 NEEDS = {
     "snakemake": ("Snakemake", lambda: SNAKEMAKE),
+    "snakemake-cluster": ("Snakemake, or its plugin cluster-generic", lambda: SNAKEMAKE and has(
+        "snakemake_executor_plugin_cluster_generic", Path(SNAKEMAKE).with_name("python"))),
     "r": ("R", lambda: shutil.which("Rscript", path=SYSTEM)),
     "rust": ("cargo", lambda: shutil.which("cargo")),
     "duckdb": ("duckdb", lambda: has("duckdb")),
@@ -119,7 +121,7 @@ def test_pages_are_narrow_and_links_lead_somewhere(page):
 def test_the_index_has_every_recipe_and_is_reached():
     targets = {target for _, target in links((COOKBOOK / "README.md").read_text())}
     assert targets >= {f"{recipe.name}/README.md" for recipe in RECIPES}
-    assert len(RECIPES) == 12
+    assert len(RECIPES) == 13
     assert any(target == "docs/cookbook/README.md" for page in PAGES for _, target in links(page.read_text()))
 
 
@@ -145,6 +147,10 @@ def test_what_the_pages_show_is_what_h5py_reads(demo):
     assert float(re.search(r"mean of gene 7: (\S+)", shown("rust"))[1]) == pytest.approx(score[:, 7].mean(dtype="f8"), rel=1e-5)
     assert f"highest mean: {genes[score.mean(axis=0).argmax()]}" in shown("dask")
     assert f"mean of all: {score.mean(dtype='f8'):.6f}" in shown("dask-cluster")
+    with h5py.File(demo / "cells.h5df") as file:
+        batch = file["cell#batch"].asstr()[()]
+    means = [f"{score[batch == name].mean(dtype='f8'):.6f}" for name in ("first", "second")]
+    assert f"means of the batches: {' '.join(means)}" in shown("snakemake-cluster")
     assert f"mean score of marker genes: {score[:, marker].mean(dtype='f8'):.6g}" in shown("r")
     summary = [float(word) for word in shown("r").splitlines()[1].split()]
     wanted = [age.min(), *np.quantile(age, [0.25, 0.5]), age.mean(), np.quantile(age, 0.75), age.max()]
