@@ -1,7 +1,7 @@
 """moto's S3 in a process of its own: a read through a mount that this process waited for could not be answered by it.
 
 The first line of standard input is JSON, {bucket: [names of empty objects]}: one by one ten thousand would take a minute. It prints its port, and
-serves until standard input ends."""
+serves until standard input ends. An argument is the address to listen at."""
 
 import json
 import logging
@@ -12,7 +12,7 @@ from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 
 logging.getLogger("werkzeug").setLevel(logging.ERROR)
-server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+server = ThreadedMotoServer(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1", 0, verbose=False)
 server.start()
 backend = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
 for bucket, names in json.loads(sys.stdin.readline()).items():
