@@ -20,6 +20,7 @@ pub mod export;
 pub(crate) mod extent;
 mod file_builder;
 pub mod fit;
+pub mod follow;
 pub mod format;
 pub mod gc;
 mod history;

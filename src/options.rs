@@ -5,6 +5,7 @@ mod remote;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use remote::RemoteSettings;
 
@@ -106,6 +107,8 @@ pub struct FsOptions {
     pub remote: Arc<RemoteSettings>,
     /// Bytes that copies of arrays may take which are kept on disk; 0: none is kept, and none is served.
     pub keep: u64,
+    /// The time after which a mount of what is committed asks for new commits; `None`: it stays as it is.
+    pub follow: Option<Duration>,
     /// The number of files that every set of Arkouda has: one with others is incomplete. `None`: as many as there are.
     pub locales: Option<u64>,
 }
@@ -128,6 +131,7 @@ impl Default for FsOptions {
             join: None,
             remote: Arc::default(),
             keep: 0,
+            follow: None,
             locales: None,
         }
     }

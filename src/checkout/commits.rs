@@ -78,6 +78,30 @@ fn open(
     }
 }
 
+/// Adds to `all` the commits that were made since these were read: opens one name if there are none. Those in front of one
+/// that cannot be read are added nevertheless.
+pub(super) fn read_on(dir: &Dir, all: &mut Vec<LayerCommit>) -> Result<()> {
+    match dir.below(NAME) {
+        Ok(own) => {
+            let place = Arc::new(CommitDirectory::new(own, Arc::new(Disk)));
+            NumberedCommits::of(place, FORM).extend(all, 0)
+        }
+        Err(e) if e.kind == ErrorKind::NotFound && all.is_empty() => Ok(()),
+        // Older versions add to the list, and who makes the first commit behind it says so nowhere else.
+        Err(e) if e.kind == ErrorKind::NotDirectory => {
+            let now = read(dir)?;
+            let is_same = |(known, now): (&LayerCommit, &LayerCommit)| known.id == now.id;
+            if now.len() < all.len() || !all.iter().zip(&now).all(is_same) {
+                let why = "it has other commits than before";
+                return Err(Error::damaged(why).about(dir.path().join(NAME).display()));
+            }
+            all.extend(now.into_iter().skip(all.len()));
+            Ok(())
+        }
+        Err(e) => Err(e),
+    }
+}
+
 /// Returns the commits in `dir`, the directory of the numbered ones if there is any, and how many are those of a list.
 pub(super) fn with_place(dir: &Dir) -> Result<(Vec<LayerCommit>, Option<Dir>, u64)> {
     let (numbered, all) = open(dir, Arc::new(Disk))?;

@@ -2,6 +2,7 @@
 
 use super::checkouts::{Checkouts, LayerFiles, check_name, dir_of, layers, name_of};
 use super::commits::{self, LayerCommit};
+use crate::checkout::layer_files::add_layers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::dir::Dir;
 
@@ -19,6 +20,40 @@ impl Checkouts {
         let number = commits::find(&commits, at).map_err(none)?;
         commits.truncate(number);
         layers(&dir, &commits)
+    }
+
+    /// Returns all commits, and their layers, lowest first.
+    pub(super) fn committed_until_now(&self) -> Result<(Vec<LayerCommit>, Vec<LayerFiles>)> {
+        let Some(dir) = self.opened()? else {
+            return Ok((Vec::new(), Vec::new()));
+        };
+        let commits = commits::read(&dir)?;
+        let layers = layers(&dir, &commits)?;
+        Ok((commits, layers))
+    }
+
+    /// Adds the commits that were made since; those in front of one that cannot be read are added nevertheless.
+    pub(super) fn read_on(&self, commits: &mut Vec<LayerCommit>) -> Result<()> {
+        match self.opened()? {
+            Some(dir) => commits::read_on(&dir, commits),
+            None if commits.is_empty() => Ok(()),
+            None => {
+                let why = "the checkouts are gone";
+                Err(Error::damaged(why).about(self.dir().display()))
+            }
+        }
+    }
+
+    /// Adds the layers of commits that are not among them yet, up to the first that cannot be read.
+    pub(super) fn lay_on(
+        &self,
+        commits: &[LayerCommit],
+        layers: &mut Vec<LayerFiles>,
+    ) -> Result<()> {
+        match self.opened()? {
+            Some(dir) => add_layers(&dir, commits, layers),
+            None => Ok(()),
+        }
     }
 
     /// Opens the directory of the checkout `name`, or of the last one of that name that was committed; ENOENT if there is none.

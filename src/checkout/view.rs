@@ -115,6 +115,11 @@ impl View {
         self.lay(&mut pile);
     }
 
+    /// Returns the layers, lowest first.
+    pub(super) fn layers(&self) -> Vec<LayerFiles> {
+        self.pile().layers.clone()
+    }
+
     /// Objects of layers that do not fit the store as it is now.
     pub fn misfits(&self) -> Vec<Misfit> {
         self.pile().misfits.clone()

@@ -85,6 +85,11 @@ pub fn run(mut args: Args) -> Result<(), CliError> {
             "at and checkout exclude each other: what a commit left cannot be written",
         ));
     }
+    if options.fs.follow.is_some() && (args.at.is_some() || args.checkout.is_some()) {
+        return Err(CliError::usage(
+            "follow is for mounts of what is committed: a checkout stays on the commits that it was mounted on, and so does at",
+        ));
+    }
     if let Some(view) = options.fs.view.filter(|_| options.writable == Some(true)) {
         return Err(CliError::usage(format!(
             "view={} and rw exclude each other: a view cannot be written",
@@ -215,6 +220,16 @@ fn serve_store(
     let spelled = shown_store(store, &options.fs);
     let says_read_only = options.writable == Some(true) && args.checkout.is_none();
     let fs = open(args, store, options.fs.clone(), checkouts, writable)?;
+    match fs.followed() {
+        None if options.fs.follow.is_some() => {
+            say("follow: this store shows its commits itself, as they are made");
+        }
+        Some(0) => say(&format!(
+            "{}: no commits yet; they are shown as they are made",
+            checkouts.dir().display()
+        )),
+        _ => {}
+    }
     let (session, shown) = match inherited {
         Some(inherited) => {
             kept::keep(&fs, store, &args.mount_point, !args.announce);

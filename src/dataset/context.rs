@@ -41,6 +41,8 @@ pub struct Context {
     pub serving: OnceLock<Report>,
     /// The report on copies that are kept. Not set where none are.
     pub keeping: OnceLock<Report>,
+    /// The report on commits of others that a mount goes on with. Not set where it stays as it is.
+    pub following: OnceLock<Report>,
 }
 
 /// A function that reports the present state of something.
@@ -67,6 +69,7 @@ impl Context {
             read_ahead: Arc::default(),
             serving: OnceLock::new(),
             keeping: OnceLock::new(),
+            following: OnceLock::new(),
         }
     }
 }

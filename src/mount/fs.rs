@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 
+use crate::checkout::follow::Follower;
 use crate::checkout::format::Registry;
 use crate::checkout::layer_lock::LayerLock;
 use crate::dataset::context::{Context, Report};
@@ -61,6 +62,8 @@ pub struct Fs {
     keeper: Option<Keeper>,
     /// `None`: nothing can be written.
     writer: Option<Arc<Writer>>,
+    /// Shows new commits; `None`: the mount stays as it is.
+    follower: Option<Follower>,
     _held: Option<LayerLock>,
 }
 
@@ -110,6 +113,11 @@ impl Fs {
     /// Returns true if the store lies in a bucket or on a web server.
     pub fn lies_elsewhere(&self) -> bool {
         Address::parse(&self.store).is_some()
+    }
+
+    /// Returns how many commits are shown by a mount that goes on with those of others; `None` if this one does not.
+    pub fn followed(&self) -> Option<usize> {
+        self.follower.as_ref().map(Follower::shown)
     }
 
     /// Has `status.json` say how the kernel is served.

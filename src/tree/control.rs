@@ -138,6 +138,7 @@ fn status(context: &Context, store: &str, checkout: Json) -> Json {
         },
         "same_processor": context.serving.get().map_or(Json::Null, |report| report()),
         "kept": context.keeping.get().map_or(Json::Null, |report| report()),
+        "follow": context.following.get().map_or(Json::Null, |report| report()),
         "stores_opened": context.stores_opened.load(std::sync::atomic::Ordering::Relaxed),
         "remote": describe_open(),
         "worker_restarts": context.h5.restarts(),

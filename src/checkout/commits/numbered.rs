@@ -117,6 +117,16 @@ impl NumberedCommits {
         Ok((own, all))
     }
 
+    /// Returns those of a place that has no list, to read on behind commits that are known.
+    pub(super) fn of(place: Arc<dyn CommitPlace>, form: LogForm) -> Self {
+        Self {
+            place,
+            form,
+            first: 0,
+            missing: BTreeSet::new(),
+        }
+    }
+
     /// An error if there is a numbered commit that the list has, too: an older version added to it.
     fn check_list(&self) -> Result<()> {
         let name = object(self.first);

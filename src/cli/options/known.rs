@@ -1,6 +1,8 @@
 //! The mount options that there are.
 
-use super::values::{id, not_empty, separator, size, umask};
+use std::time::Duration;
+
+use super::values::{id, not_empty, seconds, separator, size, umask};
 use super::{FOR_OTHERS, MountOption, Setter};
 use crate::cli::accounts;
 
@@ -108,6 +110,15 @@ pub(super) const KNOWN: &[MountOption] = &[
             size(text).map(|bytes| to.fs.keep = bytes)
         }),
         help: "bytes of disk for copies of arrays that were read whole, or again and again, of all together; 0: none [0]",
+    },
+    MountOption {
+        name: "follow",
+        set: Setter::Value("SECONDS", |to, text| {
+            let every = seconds(text).ok().filter(|&every| every > 0);
+            to.fs.follow = Some(Duration::from_secs(every.ok_or("expected seconds")?));
+            Ok(())
+        }),
+        help: "show commits of others as they are made, and ask for new ones so often [only those that there are now]",
     },
     MountOption {
         name: "external",

@@ -12,6 +12,7 @@ use super::keeper::Keeper;
 use super::samples::SampledFiles;
 use super::{Fs, OpenError, Writer};
 use crate::checkout::checkouts::{self, Checkouts};
+use crate::checkout::follow::Follower;
 use crate::checkout::format::Registry;
 use crate::checkout::layer_lock::LayerLock;
 use crate::checkout::layers::{self, LayerTarget};
@@ -35,6 +36,8 @@ struct ShownFiles {
     held: Option<LayerLock>,
     /// The entry of such a checkout in `status.json`.
     read: Option<Json>,
+    /// Shows new commits.
+    follower: Option<Follower>,
 }
 
 impl ShownFiles {
@@ -44,6 +47,7 @@ impl ShownFiles {
             writer: None,
             held: None,
             read: None,
+            follower: None,
         }
     }
 }
@@ -93,8 +97,18 @@ impl Fs {
             formats,
             || begins(checkouts),
             |base, context| {
-                let root = layers::committed(base, context, formats, checkouts)?;
-                Ok(ShownFiles::read_only(root))
+                // A repository shows its commits in any case.
+                let every = context.options.follow.filter(|_| base.handle().is_none());
+                let Some(every) = every else {
+                    let root = layers::committed(base, context, formats, checkouts)?;
+                    return Ok(ShownFiles::read_only(root));
+                };
+                let (root, follower) = Follower::start(base, context, formats, checkouts, every)?;
+                let _ = context.following.set(Box::new(follower.report()));
+                Ok(ShownFiles {
+                    follower: Some(follower),
+                    ..ShownFiles::read_only(root)
+                })
             },
         )
     }
@@ -160,6 +174,7 @@ impl Fs {
                     root: layers::over(base, context, formats, seen.layers).root(),
                     writer: None,
                     held: seen.held,
+                    follower: None,
                 })
             },
         )
@@ -198,6 +213,7 @@ impl Fs {
                     writer: Some(writer),
                     held: None,
                     read: None,
+                    follower: None,
                 })
             },
         )
@@ -264,6 +280,7 @@ impl Fs {
             again: Again::default(),
             keeper,
             writer,
+            follower: shown.follower,
             _held: shown.held,
         })
     }
