@@ -1,5 +1,5 @@
-"""Two hosts, each with a cache of its own, map over a store in a bucket and commit what they made; on a third, make rebuilds what depends on what
-changed and nothing else. Judges: h5py on an export, NumPy on the file that was uploaded, and what make says.
+"""Two hosts, each with a cache of its own, map over a store in a bucket, a prefix with files, and commit what they made; on a third, make rebuilds
+what depends on what changed and nothing else. Judges: h5py on an export, NumPy on the files that were uploaded, and what make says.
 
 NPYFS_CLUSTER_MIB is the size of the store: 16, or 2048 to measure (`pytest -s` prints the seconds)."""
 
@@ -19,15 +19,16 @@ from support.networks import Node, connected, lacking
 from support.process import NPYFS
 
 MIB = int(os.environ.get("NPYFS_CLUSTER_MIB", "16"))
-PARTS = 16
+PARTS = [f"part{number:02}" for number in range(16)]
 RECIPE = Path(__file__).resolve().parent.parent / "docs/cookbook/dask-cluster"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + MIB)]
 
 UPLOAD = """
-import boto3, sys
-url, path, bucket, key = sys.argv[1:]
-boto3.client("s3", endpoint_url=url).upload_file(path, bucket, key)
+import boto3, pathlib, sys
+url, folder, bucket, prefix = sys.argv[1:]
+for path in pathlib.Path(folder).iterdir():
+    boto3.client("s3", endpoint_url=url).upload_file(str(path), bucket, prefix + path.name)
 """
 
 # Maps over parts of the store: each worker reads from the Zarr view of its host and writes into its own checkout.
@@ -37,11 +38,12 @@ import numpy as np, zarr
 from distributed import Client, get_worker
 import npyfs_dask
 
-def task(part, path, factor):
-    rows = zarr.open_array(path, mode="r")
-    count = rows.shape[0] // PARTS
+def task(part, view, factor):
+    array = zarr.open_array(f"{view}/{part}.h5/x", mode="r")
     out, checkout = get_worker().plugins["npyfs"].out()
-    np.save(out / f"mean{part:02}.npy", rows[part * count:(part + 1) * count].mean(axis=0, dtype="f8") * factor)
+    step = array.chunks[0]
+    mean = sum(array[row:row + step].sum(axis=0, dtype="f8") for row in range(0, array.shape[0], step)) / array.shape[0]
+    np.save(out / f"{part}.h5/mean.npy", mean * factor)
     return checkout
 
 def main(scheduler, store, parts, factor, *options):
@@ -50,7 +52,7 @@ def main(scheduler, store, parts, factor, *options):
         client.register_plugin(npyfs_dask.Npyfs(store, *options))
         begin = time.monotonic()
         parts = json.loads(parts)
-        tasks = client.map(task, parts, [str(npyfs_dask.FOLDER / "view/x")] * len(parts), [float(factor)] * len(parts), pure=False)
+        tasks = client.map(task, parts, [str(npyfs_dask.FOLDER / "view")] * len(parts), [float(factor)] * len(parts), pure=False)
         checkouts = sorted(set(client.gather(tasks)))
         mapped = time.monotonic()
         npyfs_dask.commit(client, f"times {factor}", checkouts)
@@ -58,11 +60,11 @@ def main(scheduler, store, parts, factor, *options):
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
-""".replace("PARTS", str(PARTS))
+"""
 
 MAKEFILE = """
-all: $(patsubst mnt/%.npy,%.txt,$(wildcard mnt/mean*.npy))
-%.txt: mnt/%.npy
+all: $(patsubst mnt/%.h5/mean.npy,%.txt,$(wildcard mnt/*.h5/mean.npy))
+%.txt: mnt/%.h5/mean.npy
 \tpython3 -c 'import numpy as np, sys; print(repr(float(np.load("$<").sum())))' > $@
 \t@echo made $@
 """
@@ -79,7 +81,7 @@ class Cluster:
         server.stdin.flush()
         self.server = server
         self.url = f"http://{hub.address}:{int(server.stdout.readline())}"
-        self.store = "s3://data/x.h5"
+        self.store = "s3://data/runs/"
         self.scheduler = f"tcp://{one.address}:8786"
         (folder / "map.py").write_text(MAP)
         self.log = open(folder / "dask.log", "w")
@@ -130,19 +132,21 @@ def cluster(tmp_path):
             cluster.close()
 
 
-def write(path):
-    """A store of so many MiB, in chunks of 1 MiB."""
+def write(folder):
+    """A store of so many MiB: files with an array in chunks of 1 MiB."""
     random = np.random.default_rng(5)
-    with h5py.File(path, "w") as file:
-        made = file.create_dataset("x", (MIB * PARTS, 1 << 14), "f4", chunks=(16, 1 << 14))
-        for row in range(0, len(made), 256):
-            made[row:row + 256] = random.random((min(256, len(made) - row), 1 << 14), dtype="f4")
+    folder.mkdir()
+    for part in PARTS:
+        with h5py.File(folder / f"{part}.h5", "w") as file:
+            made = file.create_dataset("x", (MIB // len(PARTS) * 16, 1 << 14), "f4", chunks=(16, 1 << 14))
+            for row in range(0, len(made), 256):
+                made[row:row + 256] = random.random((min(256, len(made) - row), 1 << 14), dtype="f4")
 
 
-def means(path, parts, factor):
-    with h5py.File(path) as file:
-        count = len(file["x"]) // PARTS
-        return {f"mean{part:02}": file["x"][part * count:(part + 1) * count].mean(axis=0, dtype="f8") * factor for part in parts}
+def mean_of(folder, part, factor):
+    with h5py.File(folder / f"{part}.h5") as file:
+        x = file["x"]
+        return sum(x[row:row + 16].sum(axis=0, dtype="f8") for row in range(0, len(x), 16)) / len(x) * factor
 
 
 def make(cluster):
@@ -153,46 +157,46 @@ def make(cluster):
         said = host("make", cwd=cluster.folder).stdout
     finally:
         host(NPYFS, "umount", cluster.folder / "mnt")
-    return sorted(re.findall(r"made (mean\d+)\.txt", said))
+    return sorted(re.findall(r"made (\w+)\.txt", said))
 
 
 @pytest.mark.parametrize("place", ["a shared directory"])
 def test_two_hosts_map_and_commit_and_make_rebuilds_what_changed(cluster, place):
-    local = cluster.folder / "x.h5"
+    local = cluster.folder / "runs"
     write(local)
     begin = time.monotonic()
-    cluster.hub(sys.executable, "-c", UPLOAD, cluster.url, local, "data", "x.h5", timeout=100 + MIB)
+    cluster.hub(sys.executable, "-c", UPLOAD, cluster.url, local, "data", "runs/", timeout=100 + MIB)
     uploaded = time.monotonic() - begin
     shared = cluster.folder / "checkouts"
     shared.mkdir()
-    cluster.options = ["-o", f"endpoint={cluster.url}", "--checkouts", "s3://data/x.checkouts/" if place == "a bucket" else str(shared)]
+    cluster.options = ["-o", f"endpoint={cluster.url}", "--checkouts", "s3://data/runs.checkouts/" if place == "a bucket" else str(shared)]
     (cluster.folder / "Makefile").write_text(MAKEFILE)
 
-    everything = list(range(PARTS))
-    first = cluster.map(everything, 1)
-    # Both hosts took part; nobody's checkout is missing.
+    first = cluster.map(PARTS, 1)
+    # Both hosts took part.
     assert {name.partition("-")[0] for name in first["checkouts"]} == {"one", "two"}
-    wanted = means(local, everything, 1)
-    assert make(cluster) == sorted(wanted)
+    wanted = {part: mean_of(local, part, 1) for part in PARTS}
+    assert make(cluster) == PARTS
     assert make(cluster) == []
 
-    changed = [3, 8]
+    changed = [PARTS[3], PARTS[8]]
     cluster.map(changed, 2)
-    wanted |= means(local, changed, 2)
-    assert make(cluster) == ["mean03", "mean08"]
+    wanted |= {part: mean_of(local, part, 2) for part in changed}
+    assert make(cluster) == changed
     assert make(cluster) == []
 
-    for name, array in wanted.items():
-        assert float((cluster.folder / f"{name}.txt").read_text()) == pytest.approx(array.sum(), rel=1e-6)
-    out = cluster.folder / "out.h5"
+    for part, array in wanted.items():
+        assert float((cluster.folder / f"{part}.txt").read_text()) == pytest.approx(array.sum(), rel=1e-6)
+    out = cluster.folder / "out"
     cluster.hub(NPYFS, "checkout", "export", *cluster.options, cluster.store, out, timeout=100 + MIB)
-    with h5py.File(out) as file, h5py.File(local) as old:
-        assert set(file) == {"x", *wanted}
-        for name, array in wanted.items():
-            np.testing.assert_allclose(file[name][()], array, rtol=1e-6)
-        np.testing.assert_array_equal(file["x"][::97], old["x"][::97])
+    assert sorted(path.stem for path in out.iterdir()) == PARTS
+    for part, array in wanted.items():
+        with h5py.File(out / f"{part}.h5") as file, h5py.File(local / f"{part}.h5") as old:
+            assert set(file) == {"x", "mean"}
+            np.testing.assert_allclose(file["mean"][()], array, rtol=1e-9)
+            np.testing.assert_array_equal(file["x"][::7], old["x"][::7])
     # Each host fetched what its workers read, into a cache of its own.
     for node in cluster.nodes:
-        assert list(Path(node.env["XDG_CACHE_HOME"]).rglob("*"))
-    print(f"\n{MIB} MiB in {place}: uploaded {uploaded:.1f} s, mapped {first['map']:.1f} s, {len(first['checkouts'])} commits "
-          f"{first['commit']:.2f} s")
+        assert any(path.is_file() for path in Path(node.env["XDG_CACHE_HOME"]).rglob("*"))
+    print(f"\n{MIB} MiB in a bucket, checkouts in {place}: uploaded in {uploaded:.1f} s, mapped in {first['map']:.1f} s, "
+          f"{len(first['checkouts'])} checkouts committed in {first['commit']:.2f} s")
