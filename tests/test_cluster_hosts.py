@@ -9,12 +9,14 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
+from support.mount import until
 from support.networks import Node, connected, lacking
 from support.process import NPYFS
 
@@ -149,15 +151,23 @@ def mean_of(folder, part, factor):
         return sum(x[row:row + 16].sum(axis=0, dtype="f8") for row in range(0, len(x), 16)) / len(x) * factor
 
 
-def make(cluster):
-    """What make rebuilds on the third host, whose mount is anew and sees what was committed."""
-    host = cluster.hub
-    host(NPYFS, "mount", *cluster.options, cluster.store, cluster.folder / "mnt")
+@contextmanager
+def third_host(cluster):
+    """What make rebuilds on the third host, whose one mount follows what others commit: a function that waits for a number of commits."""
+    host, point = cluster.hub, cluster.folder / "mnt"
+    host(NPYFS, "mount", "-o", "follow=1", *cluster.options, cluster.store, point)
+
+    def make(commits):
+        shown = f"import json; print(json.load(open('{point}/.npyfs/status.json'))['follow']['commit'])"
+        until(lambda: host(sys.executable, "-c", shown).stdout.split() == [str(commits)], f"commit {commits} on the third host")
+        # The kernel may believe for a second what it knows.
+        time.sleep(1.5)
+        return sorted(re.findall(r"made (\w+)\.txt", host("make", cwd=cluster.folder).stdout))
+
     try:
-        said = host("make", cwd=cluster.folder).stdout
+        yield make
     finally:
-        host(NPYFS, "umount", cluster.folder / "mnt")
-    return sorted(re.findall(r"made (\w+)\.txt", said))
+        host(NPYFS, "umount", point)
 
 
 @pytest.mark.parametrize("place", ["a shared directory"])
@@ -172,18 +182,20 @@ def test_two_hosts_map_and_commit_and_make_rebuilds_what_changed(cluster, place)
     cluster.options = ["-o", f"endpoint={cluster.url}", "--checkouts", "s3://data/runs.checkouts/" if place == "a bucket" else str(shared)]
     (cluster.folder / "Makefile").write_text(MAKEFILE)
 
-    first = cluster.map(PARTS, 1)
-    # Both hosts took part.
-    assert {name.partition("-")[0] for name in first["checkouts"]} == {"one", "two"}
-    wanted = {part: mean_of(local, part, 1) for part in PARTS}
-    assert make(cluster) == PARTS
-    assert make(cluster) == []
+    with third_host(cluster) as make:
+        first = cluster.map(PARTS, 1)
+        # Both hosts took part.
+        assert {name.partition("-")[0] for name in first["checkouts"]} == {"one", "two"}
+        wanted = {part: mean_of(local, part, 1) for part in PARTS}
+        commits = len(first["checkouts"])
+        assert make(commits) == PARTS
+        assert make(commits) == []
 
-    changed = [PARTS[3], PARTS[8]]
-    cluster.map(changed, 2)
-    wanted |= {part: mean_of(local, part, 2) for part in changed}
-    assert make(cluster) == changed
-    assert make(cluster) == []
+        changed = [PARTS[3], PARTS[8]]
+        commits += len(cluster.map(changed, 2)["checkouts"])
+        wanted |= {part: mean_of(local, part, 2) for part in changed}
+        assert make(commits) == changed
+        assert make(commits) == []
 
     for part, array in wanted.items():
         assert float((cluster.folder / f"{part}.txt").read_text()) == pytest.approx(array.sum(), rel=1e-6)
