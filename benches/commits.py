@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Commits of different objects by processes that run at the same time: commits per second and the 99th percentile of how long one takes.
 
-    NPYFS_BIN=... python3 commits.py [--in disk,moto,azurite] [--only npyfs,icechunk] [--processes P] [--commits C] [--dir DIR] [--rounds R]
+    NPYFS_BIN=... python3 commits.py [--in disk,moto,azurite] [--only npyfs,icechunk] [--processes P] [--commits C] [--dir DIR] [--rounds R] [--apart]
 
-Every process makes so many commits: 4 x 200 on a disk, on which --dir is, and 16 x 50 in a bucket. There Icechunk does the same beside it on the same
-server, in turn: each commit is a new array of three numbers. What npyfs commits was written before: each commit is a process `npyfs checkout
-commit` of its own, whose start counts. Icechunk's processes have begun before, and have the repository open; "commits" counts the session, the array and
-the commit, as each commit needs a session anew, "alone" is the commit only. Afterwards each commit must be there, once, and each array with its value.
+Every process makes so many commits: 4 x 200 on a disk, on which --dir is, and 16 x 50 in a bucket. There Icechunk does the same beside it on a server
+of the same kind, in turn: each commit is a new array of three numbers. What npyfs commits was written before: each commit is a process `npyfs checkout
+commit` of its own, whose start counts. Those of one host wait for each other; with --apart each is as on a host of its own. Icechunk's processes have
+begun before, and have the repository open; "commits" counts the session, the array and the commit, as each commit needs a session anew, "alone" is the
+commit only. Afterwards each commit must be there, once, and each array with its value.
 
 Needs the Python of the tests (h5py, boto3, moto). Icechunk goes into an environment in the cache of the other benches."""
 
@@ -56,19 +57,20 @@ def say(title, seconds, whole, more=""):
           f"median {statistics.median(seconds) * 1000:.0f} ms, 99th percentile {statistics.quantiles(seconds, n=100)[98] * 1000:.0f} ms{more}", flush=True)
 
 
-def commit_all(store, names, options, env):
-    """Commits by a process each, one list of names after the other at the same time. Returns the seconds of each, and of all."""
-    def run(own):
+def commit_all(store, names, options, envs):
+    """Commits by a process each, the names of each list in turn, all lists at the same time. Returns the seconds of each, and of all."""
+    def run(own, env):
         seconds = []
         for name in own:
             start = time.perf_counter()
-            subprocess.run([NPYFS, "checkout", "commit", *options, store, name], env=env, check=True, stdout=subprocess.DEVNULL, timeout=LIMIT)
+            done = subprocess.run([NPYFS, "checkout", "commit", *options, store, name], env=env, capture_output=True, text=True, timeout=LIMIT)
+            assert done.returncode == 0, f"{name}: exit code {done.returncode}: {done.stderr}"
             seconds.append(time.perf_counter() - start)
         return seconds
 
     start = time.perf_counter()
     with ThreadPoolExecutor(len(names)) as pool:
-        seconds = [second for own in pool.map(run, names) for second in own]
+        seconds = [second for own in pool.map(run, names, envs) for second in own]
     return seconds, time.perf_counter() - start
 
 
@@ -85,7 +87,7 @@ def on_disk(folder, processes, each):
         write_plain(store)
         flat = sorted(name for own in names for name in own)
         hosts.make_layers(store, flat)
-        seconds, whole = commit_all(store, names, [], env)
+        seconds, whole = commit_all(store, names, [], [env] * processes)
         layers = [commit["layer"] for commit in commits_of(store.with_name("x.h5.checkouts"))]
         assert sorted(layers) == flat, "a commit is missing, or there twice"
         say(f"disk, {title}, npyfs", seconds, whole)
@@ -93,12 +95,13 @@ def on_disk(folder, processes, each):
 
 
 class Npyfs:
-    """Checkouts in a bucket over a store on this disk."""
+    """Checkouts in a bucket over a store on this disk; with `apart` each process is a host of its own, as far as what it keeps tells."""
 
-    def __init__(self, where, folder, processes, each):
+    def __init__(self, where, folder, processes, each, apart):
+        self.apart = apart
         self.names, self.store = all_names(processes, each), folder / "x.h5"
         self.where, self.folder = where, folder
-        self.env = {**os.environ, **where["env"], "XDG_CACHE_HOME": str(folder / "cache")}
+        self.env = {**os.environ, **where["env"], "XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
         self.place = f"{where['scheme']}://{where['bucket']}/x.checkouts/"
         self.options = ["-o", f"endpoint={where['url']}", "--checkouts", self.place]
 
@@ -115,7 +118,8 @@ class Npyfs:
             list(pool.map(write, enumerate(name for own in self.names for name in own)))
 
     def run(self):
-        seconds, whole = commit_all(self.store, self.names, self.options, self.env)
+        own = [{**self.env, "XDG_STATE_HOME": str(self.folder / f"state{number}")} for number in range(len(self.names))]
+        seconds, whole = commit_all(self.store, self.names, self.options, own if self.apart else [self.env] * len(own))
         return seconds, whole, ""
 
     def judge(self):
@@ -130,7 +134,7 @@ class Npyfs:
 
 
 class Icechunk:
-    def __init__(self, where, _folder, processes, each):
+    def __init__(self, where, _folder, processes, each, _apart):
         self.command = [environment(), Path(__file__).with_name("icechunk_commits.py"), json.dumps({key: where[key] for key in where if key != "env"})]
         self.processes, self.each = processes, each
 
@@ -183,6 +187,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--in", dest="places", default="disk", help="disk, moto, azurite, with commas between them")
     parser.add_argument("--only", default="npyfs,icechunk")
+    parser.add_argument("--apart", action="store_true", help="in buckets: each process is as on a host of its own")
     parser.add_argument("--processes", type=int)
     parser.add_argument("--commits", type=int)
     parser.add_argument("--rounds", type=int, default=1)
@@ -200,7 +205,7 @@ def main():
                 continue
             # A server each, so that the second does not meet what the first has left.
             with service(place) as where, tempfile.TemporaryDirectory(dir=asked.dir) as folder:
-                work = side(where, Path(folder), processes, each)
+                work = side(where, Path(folder), processes, each, asked.apart)
                 work.prepare()
                 seconds, whole, more = work.run()
                 work.judge()
