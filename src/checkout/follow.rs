@@ -12,10 +12,12 @@ use serde_json::{Value as Json, json};
 use super::checkouts::{Checkouts, LayerFiles};
 use super::commits::LayerCommit;
 use super::format::Registry;
+use super::layer_files::add_layers;
 use super::layers;
 use super::view::View;
 use crate::dataset::context::Context;
 use crate::error::{Error, Result};
+use crate::io::dir::Dir;
 use crate::io::thread;
 use crate::tree::Directory;
 
@@ -65,9 +67,10 @@ impl Follower {
         let shared = Arc::new(Shared::default());
         shared.progress().shown = last(&commits);
         commits.iter_mut().for_each(shorten);
-        let look = CommittedView {
+        let mut look = CommittedView {
             view,
             checkouts: checkouts.clone(),
+            dir: None,
             context: context.clone(),
         };
         let follower = Self {
@@ -106,11 +109,13 @@ impl Drop for Follower {
 struct CommittedView {
     view: Arc<View>,
     checkouts: Checkouts,
+    /// Their directory as it was opened last.
+    dir: Option<Dir>,
     context: Arc<Context>,
 }
 
 impl CommittedView {
-    fn follow(&self, mut commits: Vec<LayerCommit>, shared: &Shared, every: Duration) {
+    fn follow(&mut self, mut commits: Vec<LayerCommit>, shared: &Shared, every: Duration) {
         loop {
             let waited = shared
                 .changed
@@ -128,14 +133,17 @@ impl CommittedView {
     }
 
     /// Shows the commits behind those that are known, as far as they and their layers can be read.
-    fn look(&self, commits: &mut Vec<LayerCommit>) -> Result<()> {
+    fn look(&mut self, commits: &mut Vec<LayerCommit>) -> Result<()> {
         let known = commits.len();
-        let read = self.checkouts.read_on(commits);
+        let read = self.checkouts.read_on(&mut self.dir, commits);
         if commits.len() == known {
             return read;
         }
         let mut layers: Vec<LayerFiles> = self.view.layers();
-        let laid = self.checkouts.lay_on(commits, &mut layers);
+        let laid = match &self.dir {
+            Some(dir) => add_layers(dir, commits, &mut layers),
+            None => Ok(()),
+        };
         commits.truncate(layers.len());
         let new = layers.split_off(known.min(layers.len()));
         if !new.is_empty() {

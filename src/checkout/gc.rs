@@ -79,22 +79,7 @@ impl Checkouts {
         let Some(dir) = self.opened()? else {
             return Ok(Collected::default());
         };
-        let top = place(&dir, storage);
-        let now = match top.now() {
-            // Whoever may only look has no other clock.
-            Err(_) if wish.dry_run => layer::nanoseconds(std::time::SystemTime::now()),
-            now => now?,
-        };
-        let older_than = match top.is_shared()? {
-            true => wish.older_than.max(UNSEEN),
-            false => wish.older_than,
-        };
-        let mut collector = Collector {
-            dry_run: wish.dry_run,
-            before: i128::from(now).saturating_sub_unsigned(older_than.as_nanos()),
-            storage: storage.clone(),
-            done: Collected::default(),
-        };
+        let mut collector = Collector::new(&place(&dir, storage), wish, storage)?;
         let layers = collector.top(&dir)?;
         for name in layers {
             if let Err(e) = collector.layer(&dir, &name) {
@@ -125,6 +110,26 @@ struct Collector {
 }
 
 impl Collector {
+    /// Begins a run: what is younger than it stays.
+    fn new(top: &dyn GcPlace, wish: &GcWish, storage: &Arc<dyn Storage>) -> Result<Self> {
+        let now = match top.now() {
+            // Whoever may only look has no other clock.
+            Err(_) if wish.dry_run => layer::nanoseconds(std::time::SystemTime::now()),
+            now => now?,
+        };
+        let older_than = match top.is_shared()? {
+            true => wish.older_than.max(UNSEEN),
+            false => wish.older_than,
+        };
+        let age = i128::try_from(older_than.as_nanos()).unwrap_or(i128::MAX);
+        Ok(Self {
+            dry_run: wish.dry_run,
+            before: i128::from(now).saturating_sub(age),
+            storage: storage.clone(),
+            done: Collected::default(),
+        })
+    }
+
     /// Removes names of a place that nobody needs, if they are old enough; `of` is where the place is.
     fn take(&mut self, place: &dyn GcPlace, of: &str, found: &FoundName, why: &'static str) {
         let looked = match found.is_dir {
@@ -146,9 +151,8 @@ impl Collector {
         if i128::from(changed) > self.before {
             return self.done.young.push(garbage);
         }
-        match self.dry_run || place.remove(found).unwrap_or_else(|e| self.failed(&e)) {
-            true => self.done.garbage.push(garbage),
-            false => {}
+        if self.dry_run || place.remove(found).unwrap_or_else(|e| self.failed(&e)) {
+            self.done.garbage.push(garbage);
         }
     }
 
@@ -359,3 +363,6 @@ fn unnamed(place: &GcDirectory, last: &str) -> Result<Vec<(FoundName, &'static s
         .map(|(why, found)| (found, why))
         .collect())
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,6 @@
 
 use super::checkouts::{Checkouts, LayerFiles, check_name, dir_of, layers, name_of};
 use super::commits::{self, LayerCommit};
-use crate::checkout::layer_files::add_layers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::dir::Dir;
 
@@ -32,27 +31,23 @@ impl Checkouts {
         Ok((commits, layers))
     }
 
-    /// Adds the commits that were made since; those in front of one that cannot be read are added nevertheless.
-    pub(super) fn read_on(&self, commits: &mut Vec<LayerCommit>) -> Result<()> {
-        match self.opened()? {
-            Some(dir) => commits::read_on(&dir, commits),
+    /// Adds the commits that were made since; those in front of one that cannot be read are added nevertheless. `dir` is the
+    /// directory as it was opened last.
+    pub(super) fn read_on(
+        &self,
+        dir: &mut Option<Dir>,
+        commits: &mut Vec<LayerCommit>,
+    ) -> Result<()> {
+        if !dir.as_ref().is_some_and(Dir::is_in_place) {
+            *dir = self.opened()?;
+        }
+        match dir {
+            Some(dir) => commits::read_on(dir, commits),
             None if commits.is_empty() => Ok(()),
             None => {
                 let why = "the checkouts are gone";
                 Err(Error::damaged(why).about(self.dir().display()))
             }
-        }
-    }
-
-    /// Adds the layers of commits that are not among them yet, up to the first that cannot be read.
-    pub(super) fn lay_on(
-        &self,
-        commits: &[LayerCommit],
-        layers: &mut Vec<LayerFiles>,
-    ) -> Result<()> {
-        match self.opened()? {
-            Some(dir) => add_layers(&dir, commits, layers),
-            None => Ok(()),
         }
     }
 

@@ -334,7 +334,7 @@ impl Dir {
         let stat = self.with(|fd| Ok(statat(fd, plain(name)?, AtFlags::SYMLINK_NOFOLLOW)?))?;
         let bytes = u64::try_from(stat.st_size).unwrap_or(0);
         let changed = stat.st_ctime.saturating_mul(1_000_000_000);
-        let changed = changed.saturating_add(i64::try_from(stat.st_ctime_nsec).unwrap_or(0));
+        let changed = changed.saturating_add(stat.st_ctime_nsec);
         Ok((if stat.st_nlink > 1 { 0 } else { bytes }, changed))
     }
 

@@ -137,6 +137,37 @@ fn what_only_saves_time_may_be_missing_old_or_damaged() {
     assert_eq!(layers(&dir).len(), 251);
 }
 
+#[test]
+fn of_checkpoints_those_stay_that_are_read() {
+    for (newest, kept) in [
+        (99, vec![]),
+        (250, vec![100, 200]),
+        (1000, vec![1000]),
+        (12_345, vec![10_000, 11_000, 12_000, 12_100, 12_200, 12_300]),
+    ] {
+        let stays = |number: &u64| {
+            let name = format!("{number:020}.checkpoint");
+            numbered::useless(&name, 0, newest).is_none()
+        };
+        let there = (1..=newest / 100).map(|hundreds| hundreds * 100);
+        assert_eq!(there.filter(stays).collect::<Vec<_>>(), kept);
+    }
+    // Of commits behind a list, and of others that are faster than who looks.
+    let behind = |number: u64| numbered::useless(&format!("{number:020}.checkpoint"), 150, 450);
+    assert!(behind(200).is_none() && behind(400).is_none() && behind(500).is_none());
+    assert!(behind(100).is_some());
+    for name in [
+        "newest",
+        "100.checkpoint",
+        "x.checkpoint",
+        "notes",
+        &numbered::object(1),
+    ] {
+        assert_eq!(numbered::useless(name, 0, 5000), None, "{name}");
+    }
+    assert!(numbered::useless(".probe-1", 0, 0).is_some());
+}
+
 fn line(json: &str) -> String {
     format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()))
 }
