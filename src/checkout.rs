@@ -36,6 +36,7 @@ pub mod measure;
 pub(crate) mod names;
 pub mod new_store;
 pub mod object;
+pub mod pack;
 pub mod pending_changes;
 pub mod place;
 pub mod publications;

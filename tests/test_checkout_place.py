@@ -276,7 +276,7 @@ def test_diff_goes_on_past_an_object_whose_file_is_gone(tmp_path):
     store = make(tmp_path / "x.h5")
     with Mount(store, checkout="c") as m:
         for name in ("a", "b", "x"):
-            np.save(m / f"{name}.npy", np.ones(2))
+            np.save(m / f"{name}.npy", np.ones(40_000))  # too large to share a file
     gone = sorted((top(store) / "c").glob("*.h5"))[1]
     gone.unlink()
     done = npyfs("checkout", "diff", store, "c")

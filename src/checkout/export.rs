@@ -167,7 +167,7 @@ impl Export<'_> {
         let sizes = changes.values().map(|change| match change {
             ExportedChange::Stored(dir, stored) => {
                 let file = dir.metadata(&stored.name());
-                file.map_or(0, |meta| meta.len())
+                file.map_or(0, |meta| stored.bytes_of(meta.len()))
             }
             ExportedChange::Deleted | ExportedChange::Restored(_) => 0,
         });
@@ -374,7 +374,8 @@ impl Export<'_> {
                     } else {
                         let from = SourceFile::new(&dir.path().join(name), &meta);
                         let time = Some(time);
-                        (meta.len(), EditStep::Copy { from, path, time })
+                        let bytes = stored.bytes_of(meta.len());
+                        (bytes, EditStep::Copy { from, path, time })
                     }
                 }
             };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::fit::StoreIdentity;
+use super::pack::Unwritten;
 use super::record_log::{self, LogForm, RecordLog};
 use crate::checkout::against::Against;
 use crate::error::{Error, Result};
@@ -40,6 +41,12 @@ pub struct StoredObject {
     /// object of a store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begins: Option<String>,
+    /// Other objects may be in the same file.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub packed: bool,
+    /// What it is as long as its file is not written.
+    #[serde(skip)]
+    pub unwritten: Unwritten,
     /// Fields of newer versions, kept as they are.
     #[serde(flatten)]
     pub other: serde_json::Map<String, serde_json::Value>,
@@ -65,14 +72,19 @@ pub struct ObjectChange {
 impl ObjectChange {
     /// Returns the record that says what stands at a path from now on; `None`: nothing.
     pub fn new(path: &str, stored: Option<StoredObject>) -> Self {
-        let begins = stored
-            .as_ref()
-            .is_some_and(|stored| stored.begins.is_some());
-        let needs = begins.then(|| record_log::BEGUN.to_owned());
+        let begins = |stored: &StoredObject| stored.begins.is_some();
+        let needs = [
+            (record_log::BEGUN, stored.as_ref().is_some_and(begins)),
+            (
+                record_log::PACKED,
+                stored.as_ref().is_some_and(|s| s.packed),
+            ),
+        ];
+        let needs = needs.into_iter().filter(|(_, needed)| *needed);
         Self {
             path: path.to_owned(),
+            needs: needs.map(|(name, _)| name.to_owned()).collect(),
             stored,
-            needs: needs.into_iter().collect(),
         }
     }
 }
@@ -203,6 +215,8 @@ pub struct IndexChanges {
     pub incomplete: BTreeMap<String, KeptObject>,
     /// The identities of the stores, by key.
     pub stores: BTreeMap<String, StoreIdentity>,
+    /// The number of entries that are in each file.
+    users: BTreeMap<u64, usize>,
     /// On how many commits each object was changed first.
     seen: BTreeMap<String, u64>,
     /// Commits below what is changed next.
@@ -241,13 +255,15 @@ impl IndexChanges {
                 let (path, new) = (record.path.clone(), file(&record.stored));
                 self.restored.remove(&path);
                 let old = self.entries.insert(record.path, record.stored);
+                self.count(new, old.as_ref().and_then(file));
                 // A time that is set makes no other object.
                 if new.is_none() || old.as_ref().and_then(file) != new {
                     return files(self.incomplete.remove(&path));
                 }
             }
             IndexLine::Restored(Restoration { path, restored, .. }) => {
-                self.entries.remove(&path);
+                let old = self.entries.remove(&path).flatten();
+                self.count(None, old.map(|old| old.file));
                 self.restored.insert(path, restored);
             }
             IndexLine::Incomplete(new) => {
@@ -278,6 +294,21 @@ impl IndexChanges {
             }
         }
         Vec::new()
+    }
+
+    /// Notes that an entry is in another file than before.
+    fn count(&mut self, new: Option<u64>, old: Option<u64>) {
+        if let Some(new) = new {
+            *self.users.entry(new).or_default() += 1;
+        }
+        if let Some(old) = old
+            && let Some(users) = self.users.get_mut(&old)
+        {
+            *users = users.saturating_sub(1);
+            if *users == 0 {
+                self.users.remove(&old);
+            }
+        }
     }
 
     /// Returns those of a layer that nothing was written in, on this state of the store.
@@ -412,6 +443,11 @@ impl Index {
     /// Every object that was changed; `None`: it was deleted.
     pub fn entries(&self) -> &BTreeMap<String, Option<StoredObject>> {
         &self.changes.entries
+    }
+
+    /// Returns whether an object is in the file of this number.
+    pub fn uses(&self, file: u64) -> bool {
+        self.changes.users.contains_key(&file)
     }
 
     /// Remembers what the changes from now on are made on.

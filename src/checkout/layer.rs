@@ -7,12 +7,13 @@
 
 mod durable;
 mod member;
+mod packed;
 mod shown;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::checkouts::LayerFiles;
@@ -20,6 +21,7 @@ use super::fit::StoreIdentity;
 use super::index::{Index, KeptObject, LayerBase, ObjectChange, StoreEntry, StoredObject};
 use super::layer_lock::LayerLock;
 use super::object::{self, NewFile};
+use super::pack::PackWriter;
 use super::pending_changes::PendingChanges;
 use super::publications;
 use crate::error::{Error, ErrorKind, Result};
@@ -61,6 +63,11 @@ pub struct Layer {
     changed: Condvar,
     /// Held by who syncs.
     syncing: Mutex<()>,
+    /// Held by who writes what small objects wait for; taken after `syncing`.
+    packing: Mutex<()>,
+    /// Room on the disk for them, and this layer for whoever needs their files.
+    reserve: Mutex<packed::Reserve>,
+    own: Mutex<Option<Weak<dyn PackWriter>>>,
     /// Changes wait to be synced.
     deferred: AtomicBool,
     /// Wakes the thread that syncs when there is a change; it is set while `pending` is locked.
@@ -99,6 +106,9 @@ impl Layer {
             pending: Mutex::new(PendingChanges::new(index)),
             changed: Condvar::new(),
             syncing: Mutex::default(),
+            packing: Mutex::default(),
+            reserve: Mutex::default(),
+            own: Mutex::default(),
             deferred: AtomicBool::new(false),
             sleeps: AtomicBool::new(false),
             next: AtomicU64::new(last.saturating_add(1)),
@@ -175,6 +185,9 @@ impl Layer {
     /// On failure the object is what it was, and the error says why: EINVAL and the like if the content is wrong,
     /// EOPNOTSUPP if HDF5 has no form for it.
     pub fn put(&self, path: &str, new: &NewFile, time: SystemTime) -> Result<StoredObject> {
+        if let Some(stored) = self.pack(path, new, time)? {
+            return Ok(stored);
+        }
         let (stored, file) = self.make(path, new, time)?;
         self.change(path, Some(stored.clone()), Some(file))?;
         Ok(stored)
@@ -198,31 +211,14 @@ impl Layer {
     /// Makes the file of an object, which no change names yet.
     fn make(&self, path: &str, new: &NewFile, time: SystemTime) -> Result<(StoredObject, File)> {
         self.pending().check()?;
-        if self.pending().waiting() >= most_waiting() {
-            self.sync()?;
-        }
+        self.make_room()?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let (part, whole) = (file_name(number, UNFINISHED), file_name(number, FINISHED));
-        let storage = &*self.storage;
         let mut new = new.clone();
         // A store has none of its own.
         if new.begins.is_none() {
             new.mark_root(NewAttribute::int(object::TIME, nanoseconds(time)));
         }
-        let dir = &self.dir;
-        let finished = object::write((dir, &part), &new, &self.creator, storage);
-        let finished = finished.and_then(|file| {
-            // Not before: a worker of root's has no right to write what belongs to others.
-            dir.rights().settle(&file)?;
-            storage.rename(dir, &part, &whole)?;
-            Ok(file)
-        });
-        let file = finished.map_err(|e| {
-            // What cannot be removed now goes when the layer is next opened.
-            let _ = storage.remove(dir, &part);
-            let _ = storage.remove(dir, &whole);
-            e.about(path)
-        })?;
+        let file = self.write(number, &new).map_err(|e| e.about(path))?;
         let stored = StoredObject {
             file: number,
             time: nanoseconds(time),
@@ -232,6 +228,33 @@ impl Layer {
             ..StoredObject::default()
         };
         Ok((stored, file))
+    }
+
+    /// Syncs what waits if too many files are open.
+    fn make_room(&self) -> Result<()> {
+        let are_open = self.pending().open_files();
+        match are_open >= most_waiting() {
+            true => self.sync(),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes the file of a number, which is not synced. On failure there is none.
+    fn write(&self, number: u64, new: &NewFile) -> Result<File> {
+        let (part, whole) = (file_name(number, UNFINISHED), file_name(number, FINISHED));
+        let (dir, storage) = (&self.dir, &*self.storage);
+        let finished = object::write((dir, &part), new, &self.creator, storage);
+        let finished = finished.and_then(|file| {
+            // Not before: a worker of root's has no right to write what belongs to others.
+            dir.rights().settle(&file)?;
+            storage.rename(dir, &part, &whole)?;
+            Ok(file)
+        });
+        finished.inspect_err(|_| {
+            // What cannot be removed now goes when the layer is next opened.
+            let _ = storage.remove(dir, &part);
+            let _ = storage.remove(dir, &whole);
+        })
     }
 
     /// Deletes an object: it is not there any more, whatever the store below says. Durable when it returns, because
@@ -253,15 +276,20 @@ impl Layer {
         if self.deferred.load(Ordering::Acquire) {
             let mut pending = self.pending();
             pending.change(record, file)?;
-            // Of those that follow soon it need not hear.
-            if self.sleeps.swap(false, Ordering::AcqRel) {
-                self.changed.notify_all();
-            }
+            self.wake_syncer();
             return Ok(());
         }
         let _one = self.only_one();
         self.pending().change(record, file)?;
         self.sync_waiting()
+    }
+
+    /// Tells the thread that syncs of a change, while `pending` is locked.
+    fn wake_syncer(&self) {
+        // Of those that follow soon it need not hear.
+        if self.sleeps.swap(false, Ordering::AcqRel) {
+            self.changed.notify_all();
+        }
     }
 
     /// Makes changes and waits until they are durable, together with all others that wait. On failure, none of them
@@ -284,6 +312,11 @@ impl StoredObject {
     /// The name of the object's file in its layer.
     pub fn name(&self) -> String {
         file_name(self.file, FINISHED)
+    }
+
+    /// Returns how many bytes of its file are its own, about; `file`: all of them.
+    pub fn bytes_of(&self, file: u64) -> u64 {
+        self.size.filter(|_| self.packed).unwrap_or(file)
     }
 }
 

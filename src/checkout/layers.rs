@@ -24,8 +24,8 @@ use super::target::{
 };
 use super::view::View;
 use crate::checkout::encode::{ObjectKey, Plan};
-use crate::checkout::format;
 use crate::checkout::format::Registry;
+use crate::checkout::format::{self, Format};
 use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::Creator;
@@ -174,6 +174,7 @@ impl LayerTarget {
                     self.begin_group(&**format, &above)?;
                 }
                 new.size = shown_size(&new).filter(|_| format.shows_as_stored(&new));
+                new.scope = scope(&**format, object, &key);
                 let file = parts.first().map(|part| &part.content);
                 let against = self.view.against(object, file, format.has_axes())?;
                 new.against = Some(Box::new(against));
@@ -221,6 +222,16 @@ pub fn over(
     let view = View::new(base, context.clone(), formats);
     view.add_layers(layers);
     view
+}
+
+/// Returns whose objects an object may share a file with: those of its store, as far as they are of one format. A name by which a
+/// format may be known would make all of the file another store.
+fn scope(format: &dyn Format, object: &str, key: &ObjectKey) -> Option<String> {
+    let names: Vec<&str> = object.split('/').collect();
+    let depth = names.len().checked_sub(key.path().len())?;
+    let (store, inside) = names.split_at_checked(depth)?;
+    let is_known = inside.iter().any(|name| name.starts_with('_'));
+    (!is_known).then(|| format!("{}:{}", format.name(), store.join("/")))
 }
 
 /// The last name of a path.

@@ -41,6 +41,8 @@ pub struct NewFile {
     pub against: Option<Box<Against>>,
     /// The name of the format of which it is an empty store.
     pub begins: Option<&'static str>,
+    /// The store and the format whose objects it may share a file with; `None`: it has a file of its own.
+    pub scope: Option<String>,
 }
 
 impl NewFile {
@@ -121,7 +123,7 @@ fn make(target: &StoreFile, outline: &Outline, creator: &Creator) -> Result<Vec<
 }
 
 /// Guards the room of the next dataset.
-fn check_len(dataset: &NewDataset, data: &dyn Content) -> Result<()> {
+pub fn check_len(dataset: &NewDataset, data: &dyn Content) -> Result<()> {
     let elements = dataset
         .shape
         .iter()

@@ -3,17 +3,21 @@
 //! A change counts for whoever asks from the moment it is noted. It happened for good when its line is in the
 //! index, and lines are added in the order of the changes, many at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::fit::StoreIdentity;
 use super::index::{Index, KeptObject, LayerBase, ObjectChange, StoreEntry, StoredObject};
+use super::pack::{MOST_BYTES, Pack, SmallObject};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Most objects that a message names.
 const NAMED: usize = 20;
+
+/// Files that wait for more objects at a time, at most.
+const MOST_OPEN: usize = 8;
 
 /// The objects of a layer.
 pub struct PendingChanges {
@@ -21,8 +25,20 @@ pub struct PendingChanges {
     /// The entries of the index with all changes that wait.
     now: BTreeMap<String, Option<StoredObject>>,
     waiting: Vec<PendingChange>,
+    /// Files that are not written yet, the oldest first.
+    packs: Vec<Arc<Pack>>,
+    /// Files that were written and are not synced, with their numbers.
+    written: Vec<(u64, File)>,
     /// The failure after which there are no other changes.
     lost: Option<Error>,
+}
+
+/// What is synced at a time.
+pub struct PendingBatch {
+    /// The changes, in their order.
+    pub changes: Vec<PendingChange>,
+    /// Files that objects share, with their numbers.
+    pub packs: Vec<(u64, File)>,
 }
 
 /// A change that has no line in the index yet.
@@ -56,6 +72,8 @@ impl PendingChanges {
             now: index.entries().clone(),
             index,
             waiting: Vec::new(),
+            packs: Vec::new(),
+            written: Vec::new(),
             lost: None,
         }
     }
@@ -68,6 +86,12 @@ impl PendingChanges {
     /// Changes that wait.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// Files that wait to be synced, and are open.
+    pub fn open_files(&self) -> usize {
+        let own = self.waiting.iter().filter(|waiting| waiting.file.is_some());
+        own.count() + self.written.len()
     }
 
     /// Adds to the index what the changes from now on are made on.
@@ -108,9 +132,64 @@ impl PendingChanges {
         self.lost.clone().map_or(Ok(()), Err)
     }
 
-    /// All that waits, to be synced.
-    pub fn take(&mut self) -> Vec<PendingChange> {
-        std::mem::take(&mut self.waiting)
+    /// All that waits, to be synced, up to the first object whose file is not written.
+    pub fn take(&mut self) -> PendingBatch {
+        let unwritten: HashSet<u64> = self.packs.iter().map(|pack| pack.number).collect();
+        let waits = |waiting: &PendingChange| {
+            let stored = waiting.record.stored.as_ref();
+            stored.is_some_and(|stored| unwritten.contains(&stored.file))
+        };
+        let end = self.waiting.iter().position(waits);
+        let rest = self.waiting.split_off(end.unwrap_or(self.waiting.len()));
+        PendingBatch {
+            changes: std::mem::replace(&mut self.waiting, rest),
+            packs: std::mem::take(&mut self.written),
+        }
+    }
+
+    /// Puts an object in a file with others, which gets this time and the number `next` if it is a new one. Answers the number; `None`: what waits
+    /// must be written first.
+    pub fn pack(
+        &mut self,
+        small: &SmallObject,
+        time: i64,
+        next: impl FnOnce() -> u64,
+    ) -> Option<u64> {
+        let bytes: u64 = self.packs.iter().map(|pack| pack.bytes).sum();
+        if bytes.saturating_add(small.bytes()) > MOST_BYTES && bytes > 0 {
+            return None;
+        }
+        let mut open = self.packs.iter_mut().rev().take(MOST_OPEN);
+        // Whoever writes one has it as well.
+        let found = open.find_map(|pack| {
+            let pack = Arc::get_mut(pack)?;
+            pack.add(small).then_some(pack.number)
+        });
+        found.or_else(|| {
+            let mut pack = Pack::new((next(), time), small);
+            let number = pack.number;
+            let added = pack.add(small);
+            self.packs.push(Arc::new(pack));
+            added.then_some(number)
+        })
+    }
+
+    /// Returns the oldest file that is not written. Nothing is added to it as long as it is held.
+    pub fn unwritten(&self) -> Option<Arc<Pack>> {
+        self.packs.first().cloned()
+    }
+
+    /// Notes that a file is written, and waits to be synced.
+    pub fn is_written(&mut self, number: u64, file: File) {
+        self.packs.retain(|pack| pack.number != number);
+        self.written.push((number, file));
+    }
+
+    /// Returns whether an object is in the file of this number, or will be.
+    pub fn uses(&self, file: u64) -> bool {
+        let is_it = |stored: &StoredObject| stored.file == file;
+        let mut waiting = self.waiting.iter();
+        self.index.uses(file) || waiting.any(|w| w.record.stored.as_ref().is_some_and(is_it))
     }
 
     /// Objects that are not complete, by their path.
@@ -169,15 +248,7 @@ impl PendingChanges {
     pub fn lose(&mut self, mut changes: Vec<PendingChange>, why: Error) -> Error {
         changes.append(&mut self.waiting);
         self.take_back();
-        let mut names: Vec<_> = changes.iter().map(|c| c.record.path.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
-        let more = names.len().saturating_sub(NAMED);
-        names.truncate(NAMED);
-        let mut list = names.join(", ");
-        if more > 0 {
-            list += &format!(" and {more} more");
-        }
+        let list = names(&changes);
         let message = format!(
             "not on the disk: {list}: {} (mount again to write)",
             why.message
@@ -187,8 +258,29 @@ impl PendingChanges {
         lost
     }
 
+    /// Adds to a failure what it keeps waiting.
+    pub fn about_waiting(&self, why: &Error) -> Error {
+        let list = names(&self.waiting);
+        let message = format!("not on the disk yet: {list}: {}", why.message);
+        Error::new(ErrorKind::Os(why.errno()), message)
+    }
+
     /// Returns whether not even the index can be added to any more.
     pub fn is_index_lost(&self) -> bool {
         self.index.is_lost()
     }
+}
+
+/// Names the objects of changes.
+fn names(changes: &[PendingChange]) -> String {
+    let mut names: Vec<_> = changes.iter().map(|c| c.record.path.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let more = names.len().saturating_sub(NAMED);
+    names.truncate(NAMED);
+    let mut list = names.join(", ");
+    if more > 0 {
+        list += &format!(" and {more} more");
+    }
+    list
 }

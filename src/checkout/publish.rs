@@ -148,7 +148,7 @@ impl Publication<'_> {
                         let path = dir.path().canonicalize()?.join(stored.name());
                         let from = SourceFile::new(&path, &meta);
                         let number = links.add(&home, &path, from, &Identity::of(&meta))?;
-                        links.in_layers.push((number, dir.name(), stored.file));
+                        links.in_layers.insert((number, dir.name(), stored.file));
                         Ok(number)
                     });
                     match found {
@@ -245,7 +245,7 @@ struct LinkedFiles {
     said: Vec<PublishedFile>,
     numbers: HashMap<PathBuf, usize>,
     /// Number, layer, and number in the layer of each that is one of a layer.
-    in_layers: Vec<(usize, String, u64)>,
+    in_layers: BTreeSet<(usize, String, u64)>,
 }
 
 impl LinkedFiles {

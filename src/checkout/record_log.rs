@@ -83,6 +83,8 @@ pub trait LogRecord: Sized {
 pub const RESTORED: &str = "restored";
 /// The feature of records of files that are stores.
 pub const BEGUN: &str = "begun";
+/// The feature of records of objects that share their file with others.
+pub const PACKED: &str = "packed";
 
 /// The features that a reader of a record must know.
 #[derive(Deserialize)]
@@ -324,7 +326,7 @@ fn whole(line: &[u8]) -> Option<&str> {
 pub fn parse<T: LogRecord>(json: &str) -> Result<T> {
     let strange = |e: serde_json::Error| unknown(format!("no record that is known: {e}"));
     let LogNeeds { needs } = serde_json::from_str(json).map_err(strange)?;
-    let is_known = |name: &&String| [RESTORED, BEGUN].contains(&name.as_str());
+    let is_known = |name: &&String| [RESTORED, BEGUN, PACKED].contains(&name.as_str());
     if let Some(strange) = needs.iter().find(|name| !is_known(name)) {
         let why = format!("written by a newer npyfs: the record needs {strange}");
         return Err(unknown(why));

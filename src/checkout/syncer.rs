@@ -38,10 +38,10 @@ impl Syncer {
             }
         };
         // Before the thread begins: it ends when nothing is deferred.
-        layer.defer(true);
+        layer.begin_deferring();
         let thread = thread::spawn("syncer", work);
         if thread.is_err() {
-            layer.defer(false);
+            layer.end_deferring();
         }
         Ok(Self {
             layer: layer.clone(),
@@ -52,7 +52,7 @@ impl Syncer {
 
 impl Drop for Syncer {
     fn drop(&mut self) {
-        self.layer.defer(false);
+        self.layer.end_deferring();
         if let Some(thread) = self.thread.take() {
             // It ends once everything is synced; if it panicked, there is nothing to add.
             let _ = thread.join();
@@ -70,6 +70,7 @@ mod tests {
     use super::*;
     use crate::checkout::encode::store::{dataset, saved};
     use crate::hdf5::Creator;
+    use crate::io::content::Content;
     use crate::io::dir::Dir;
     use crate::io::storage::faulty::Faulty;
     use crate::io::storage::{Disk, Storage};
@@ -82,31 +83,45 @@ mod tests {
         Layer::open(&Dir::own(dir), storage, Creator::Local).map(Arc::new)
     }
 
-    /// Stores four bytes that are all `MARK + value`, which nothing else in a file is.
-    fn put(layer: &Layer, path: &str, value: u8) -> Result<()> {
+    /// Stores four bytes that are all `MARK + value`, which nothing else in a file is: in a file with others, or its own.
+    fn put(layer: &Layer, path: &str, value: u8, scope: Option<&str>) -> Result<()> {
         let file = saved(&DType::int(4), &[1], &[MARK + value; 4]);
-        let new = dataset("data", &file)?;
+        let mut new = dataset(path, &file)?;
+        new.size = Some(file.len() as u64);
+        new.scope = scope.map(str::to_owned);
         layer.put(path, &new, UNIX_EPOCH).map(drop)
     }
 
     /// The value of each object; a file that is not whole has none.
     fn values(layer: &Layer) -> BTreeMap<String, Option<u8>> {
-        let value = |stored| {
+        let value = |path: &str, stored| {
             let bytes = std::fs::read(layer.path(&stored)).unwrap();
-            (1..=9).find(|&value| bytes.windows(4).any(|four| four == [MARK + value; 4]))
+            let known = STEPS.iter().chain(&[("alpha", 1)]);
+            let mut known = known.filter(|(known, _)| *known == path);
+            let is_there = |value| bytes.windows(4).any(|four| four == [MARK + value; 4]);
+            known
+                .find(|(_, value)| is_there(*value))
+                .map(|(_, value)| *value)
         };
         let entries = layer.entries().into_iter();
-        entries.map(|(path, s)| (path, s.and_then(value))).collect()
+        entries
+            .map(|(path, s)| {
+                let found = s.and_then(|stored| value(&path, stored));
+                (path, found)
+            })
+            .collect()
     }
+
+    const STEPS: [(&str, u8); 4] = [("alpha", 2), ("beta", 3), ("alpha", 4), ("gamma", 5)];
 
     /// Leaves what a failure may leave behind after `close` has answered that all is well: every call that changes the disk
     /// fails once, or from then on; a program syncs at once, or the thread does.
     #[test]
     fn what_could_not_be_synced_is_named_and_nothing_else_is_lost() {
-        let steps = [("alpha", 2), ("beta", 3), ("alpha", 4), ("gamma", 5)];
-        let run = |at, dead, wait: bool| {
+        let steps = STEPS;
+        let run = |at, dead, wait: bool, scope| {
             let dir = tempfile::tempdir().unwrap();
-            put(&open(dir.path(), Arc::new(Disk)).unwrap(), "alpha", 1).unwrap();
+            put(&open(dir.path(), Arc::new(Disk)).unwrap(), "alpha", 1, None).unwrap();
             let faulty = Arc::new(Faulty::new(at, ERRNO, dead));
             let Ok(layer) = open(dir.path(), faulty.clone()) else {
                 return (faulty.calls(), false);
@@ -117,7 +132,7 @@ mod tests {
             let syncer = Syncer::start(&layer, tell).unwrap();
             let mut closed = BTreeMap::from([("alpha", 1)]);
             for (path, value) in steps {
-                if put(&layer, path, value).is_ok() {
+                if put(&layer, path, value, scope).is_ok() {
                     closed.insert(path, value);
                 }
             }
@@ -136,7 +151,11 @@ mod tests {
             let synced = layer.sync();
             let lost = layer.lost();
             if let Some(lost) = &lost {
-                let again = [layer.sync(), put(&layer, "delta", 9), layer.remove("alpha")];
+                let again = [
+                    layer.sync(),
+                    put(&layer, "delta", 9, scope),
+                    layer.remove("alpha"),
+                ];
                 for answer in again {
                     assert_eq!(answer.unwrap_err().message, lost.message);
                 }
@@ -167,14 +186,53 @@ mod tests {
             }
             (faulty.calls(), any)
         };
-        let (all, lost) = run(u64::MAX, false, false);
-        assert!(all > 20 && !lost, "{all}");
-        let mut lost = 0;
-        for at in 0..all {
-            for (dead, wait) in [(false, false), (false, true), (true, false)] {
-                lost += u32::from(run(at, dead, wait).1);
+        for scope in [None, Some("plain:")] {
+            let (all, lost) = run(u64::MAX, false, false, scope);
+            assert!(all > 12 && !lost, "{all}");
+            let mut lost = 0;
+            for at in 0..all {
+                for (dead, wait) in [(false, false), (false, true), (true, false)] {
+                    lost += u32::from(run(at, dead, wait, scope).1);
+                }
             }
+            assert!(lost > 2, "{lost}");
         }
-        assert!(lost > 4, "{lost}");
+    }
+
+    /// Objects that are written together are in one file, which goes with the last of them; who reads them has them at once.
+    #[test]
+    fn small_objects_share_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let layer = open(dir.path(), Arc::new(Disk)).unwrap();
+        let syncer = Syncer::start(&layer, drop).unwrap();
+        let scope = Some("plain:");
+        for (path, value) in [("g/alpha", 2), ("beta", 3), ("g/gamma", 5)] {
+            put(&layer, path, value, scope).unwrap();
+        }
+        let file = |path: &str| layer.entries().get(path).cloned().flatten().unwrap();
+        let first = file("beta");
+        let waiting = first.unwritten.get();
+        assert_eq!(waiting.map(|object| object.len()), Some(132));
+        // One of its name, a group where it is, and one of another store.
+        for (path, scope) in [
+            ("beta", scope),
+            ("beta/x", scope),
+            ("delta", Some("plain:b.h5")),
+        ] {
+            put(&layer, path, 4, scope).unwrap();
+            assert_ne!(file(path).file, first.file, "{path}");
+        }
+        layer.sync().unwrap();
+        assert!(first.unwritten.get().is_none() && file("g/gamma").file == first.file);
+        let is_there = || layer.path(&first).exists();
+        layer.remove("g/alpha").unwrap();
+        assert!(is_there());
+        layer.remove("g/gamma").unwrap();
+        assert!(!is_there() && layer.path(&file("beta")).exists());
+        drop(syncer);
+        drop(layer);
+        let layer = open(dir.path(), Arc::new(Disk)).unwrap();
+        let stored = layer.entries().into_values().flatten();
+        assert!(stored.into_iter().all(|stored| stored.packed));
     }
 }

@@ -237,6 +237,7 @@ impl View {
             seen: at,
             against: stored.against.clone().map(Arc::from),
             size: stored.size,
+            unwritten: stored.unwritten.clone(),
         }
     }
 

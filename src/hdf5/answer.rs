@@ -432,7 +432,7 @@ pub struct References {
 pub type Reference = Option<GroupPath>;
 
 /// A small array in memory.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Value {
     /// Type of the elements.
     pub dtype: DType,

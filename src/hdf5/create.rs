@@ -101,7 +101,7 @@ pub enum NewLayout {
 }
 
 /// A new attribute. Text becomes UTF-8 of variable length, bytes that end with NUL a C string.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewAttribute {
     /// Its name.
     pub name: String,

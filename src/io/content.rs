@@ -169,7 +169,8 @@ impl<F: Fn() -> Result<Vec<u8>> + Send + Sync> Content for Lazy<F> {
     }
 }
 
-fn copy(bytes: &[u8], offset: u64, buf: &mut [u8]) {
+/// Fills `buf` with those of `bytes` from `offset` on, and zeros behind them.
+pub fn copy(bytes: &[u8], offset: u64, buf: &mut [u8]) {
     let start = usize::try_from(offset)
         .unwrap_or(usize::MAX)
         .min(bytes.len());

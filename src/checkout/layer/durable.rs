@@ -4,12 +4,13 @@
 //! sync would say: the kernel forgets what it could not write.
 
 use std::collections::HashSet;
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 
 use super::super::index::StoredObject;
-use super::super::pending_changes::{PendingChange, PendingChanges, Settled};
+use super::super::pack::PackWriter;
+use super::super::pending_changes::{PendingBatch, PendingChange, PendingChanges, Settled};
 use super::Layer;
 use crate::error::{Error, Result};
 
@@ -50,9 +51,17 @@ impl Layer {
     }
 
     pub(super) fn sync_waiting(&self) -> Result<()> {
+        self.pending().check()?;
+        let packed = self.write_packs();
+        // That libhdf5 does not take it, it would say again.
+        if let Err(e) = &packed
+            && matches!(e.errno(), libc::EOPNOTSUPP | libc::EINVAL)
+        {
+            return Err(self.pending().lose(Vec::new(), e.clone()));
+        }
         let batch = self.pending().take();
-        if batch.is_empty() {
-            return self.pending().check();
+        if batch.changes.is_empty() && batch.packs.is_empty() {
+            return packed.and_then(|()| self.pending().check());
         }
         let (batch, lost) = self.sync_files(batch);
         let mut pending = self.pending();
@@ -67,10 +76,10 @@ impl Layer {
             self.remove_members(members);
             let old =
                 |waiting: &PendingChange| Some((waiting.record.path.clone(), waiting.old.clone()?));
-            self.remove_replaced(batch.iter().filter_map(old));
+            self.remove_replaced(&pending, batch.iter().filter_map(old));
         }
         match (lost, settled) {
-            (None, Ok(_)) => Ok(()),
+            (None, Ok(_)) => packed,
             (Some((mut lost, e)), settled) => {
                 if !deferred {
                     pending.take_back();
@@ -100,29 +109,38 @@ impl Layer {
 
     /// Syncs the files of a batch and their names. Answers the changes whose lines may be written, and those of
     /// which the disk may have anything.
-    fn sync_files(&self, batch: Vec<PendingChange>) -> (Vec<PendingChange>, Option<Lost>) {
-        let files = || batch.iter().filter_map(|waiting| waiting.file.as_ref());
-        if files().next().is_none() {
+    fn sync_files(&self, batch: PendingBatch) -> (Vec<PendingChange>, Option<Lost>) {
+        let PendingBatch {
+            changes: batch,
+            packs,
+        } = batch;
+        let of_change = |waiting: &'_ PendingChange| waiting.record.stored.as_ref().map(|s| s.file);
+        let own = batch
+            .iter()
+            .filter_map(|w| Some((of_change(w)?, w.file.as_ref()?)));
+        let shared = packs.iter().map(|(number, file)| (*number, file));
+        let files: Vec<_> = own.chain(shared).collect();
+        if files.is_empty() {
             return (batch, None);
         }
-        if batch.len() > 1 {
-            files().for_each(|file| self.storage.begin_sync(file));
+        if files.len() > 1 {
+            files
+                .iter()
+                .for_each(|(_, file)| self.storage.begin_sync(file));
         }
         let mut failed = None;
         let mut bad = HashSet::new();
-        for PendingChange { record, file, .. } in &batch {
-            if let (Some(file), Some(stored)) = (file, &record.stored)
-                && let Err(e) = self.storage.sync(file)
-            {
-                bad.insert(stored.file);
+        for (number, file) in &files {
+            if let Err(e) = self.storage.sync(file) {
+                bad.insert(*number);
                 failed.get_or_insert(e);
             }
         }
         if let Err(e) = self.storage.sync_dir(&self.dir) {
-            let new = batch.iter().filter(|waiting| waiting.file.is_some());
-            bad.extend(new.filter_map(|waiting| Some(waiting.record.stored.as_ref()?.file)));
+            bad.extend(files.iter().map(|(number, _)| *number));
             failed.get_or_insert(e);
         }
+        drop(files);
         let Some(e) = failed else {
             return (batch, None);
         };
@@ -143,6 +161,13 @@ impl Layer {
         self.pending().check().err()
     }
 
+    /// Has changes wait to be synced from now on, and small objects for files that they share.
+    pub(in crate::checkout) fn begin_deferring(self: &Arc<Self>) {
+        let own: Weak<dyn PackWriter> = Arc::downgrade(self) as Weak<dyn PackWriter>;
+        *self.own.lock().unwrap_or_else(|e| e.into_inner()) = Some(own);
+        self.defer(true);
+    }
+
     /// Returns whether changes are not durable yet.
     #[cfg(test)]
     pub(in crate::checkout) fn is_waiting(&self) -> bool {
@@ -150,10 +175,15 @@ impl Layer {
     }
 
     /// Returns whether changes wait to be synced from now on.
-    pub(in crate::checkout) fn defer(&self, deferred: bool) {
+    fn defer(&self, deferred: bool) {
         let _pending = self.pending();
         self.deferred.store(deferred, Ordering::Release);
         self.changed.notify_all();
+    }
+
+    /// Has changes made durable at once from now on.
+    pub(in crate::checkout) fn end_deferring(&self) {
+        self.defer(false);
     }
 
     /// Waits for a change, and `delay` longer for others; `false`, at once, when changes are not deferred any more.

@@ -3,7 +3,10 @@
 //! A change is in the layer before the view shows it, and the disk may have it earlier as well. Whoever looks in between is
 //! led to the old file.
 
+use std::collections::HashSet;
+
 use super::super::index::StoredObject;
+use super::super::pending_changes::PendingChanges;
 use super::Layer;
 
 /// Files that objects had before, which wait to be removed.
@@ -31,18 +34,26 @@ impl Layer {
     }
 
     /// Nobody needs these files of objects once others are shown. Readers have them open.
-    pub(super) fn remove_replaced(&self, files: impl IntoIterator<Item = (String, StoredObject)>) {
+    pub(super) fn remove_replaced(
+        &self,
+        pending: &PendingChanges,
+        files: impl IntoIterator<Item = (String, StoredObject)>,
+    ) {
         let mut replaced = self.replaced.lock().unwrap_or_else(|e| e.into_inner());
         replaced.files.extend(files);
         let Replaced { showing, files } = &mut *replaced;
         let gone: Vec<_> = files
             .extract_if(.., |(path, _)| !showing.contains(path))
             .collect();
+        // Others may be in the same file.
+        let mut stays: HashSet<u64> = files.iter().map(|(_, stored)| stored.file).collect();
         drop(replaced);
-        let gone = gone.into_iter();
-        for (_, stored) in gone.filter(|(_, stored)| !self.published.contains(&stored.file)) {
-            // What cannot be removed now goes when the layer is next opened.
-            let _ = self.storage.remove(&self.dir, &stored.name());
+        for (_, stored) in gone {
+            let is_used = self.published.contains(&stored.file) || pending.uses(stored.file);
+            if stays.insert(stored.file) && !is_used {
+                // What cannot be removed now goes when the layer is next opened.
+                let _ = self.storage.remove(&self.dir, &stored.name());
+            }
         }
     }
 }
@@ -60,6 +71,6 @@ impl Drop for Showing<'_> {
             }
         }
         drop(replaced);
-        self.layer.remove_replaced([]);
+        self.layer.remove_replaced(&self.layer.pending(), []);
     }
 }

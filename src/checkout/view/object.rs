@@ -14,6 +14,8 @@ use super::stem;
 use crate::checkout::against::Against;
 use crate::checkout::extent::Extent;
 use crate::checkout::format::{Registry, StoreRoot};
+use crate::checkout::index;
+use crate::checkout::pack::Unwritten;
 use crate::dataset::context::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::Attribute;
@@ -60,7 +62,7 @@ impl OpenFiles {
     }
 }
 
-/// An object in a file of its own.
+/// An object in a file of a layer.
 #[derive(Clone)]
 pub struct LayerObject {
     /// The directory of the layer, and the name of the file in it.
@@ -83,6 +85,8 @@ pub struct LayerObject {
     pub against: Option<Arc<Against>>,
     /// Its size, if it is shown as one `.npy` file and that is known.
     pub size: Option<u64>,
+    /// What it is as long as its file is not written.
+    pub unwritten: Unwritten,
 }
 
 /// A directory and the name of something in it.
@@ -98,6 +102,9 @@ impl LayerObject {
         let Some((last, above)) = self.inside.split_last() else {
             return Ok(None);
         };
+        if let Some(object) = self.unwritten.get() {
+            object.write()?;
+        }
         let opened = self.files.root(&self.dir, &self.file).current();
         let mut dir: Arc<dyn Directory> = opened.map_err(|e| match e.kind {
             // Another version took its place since the view was asked.
@@ -212,9 +219,14 @@ impl UnopenedFile {
 
 impl VirtualFile for UnopenedFile {
     fn ownership(&self) -> Ownership {
+        // All files of a layer have the same.
+        let file = match self.object.unwritten.get() {
+            Some(_) => index::NAME,
+            None => &self.object.file,
+        };
         self.object
             .dir
-            .metadata(&self.object.file)
+            .metadata(file)
             .map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
     }
 
@@ -223,16 +235,22 @@ impl VirtualFile for UnopenedFile {
     }
 
     fn open(&self) -> Result<Arc<dyn Content>> {
-        self.file()?.open()
+        match self.object.unwritten.get() {
+            Some(object) => Ok(object),
+            None => self.file()?.open(),
+        }
     }
 
     fn version(&self) -> u64 {
         // A file of a layer is never changed, and its name is not given again while the layer is open.
-        xxh3_64(self.object.path().as_os_str().as_bytes())
+        let path = self.object.path();
+        let inside = self.object.inside.join(&b'/');
+        xxh3_64(&[path.as_os_str().as_bytes(), b"/", &inside].concat())
     }
 
     fn is_current(&self) -> bool {
-        self.object.dir.metadata(&self.object.file).is_ok()
+        let is_written = || self.object.dir.metadata(&self.object.file).is_ok();
+        self.object.unwritten.get().is_some() || is_written()
     }
 
     fn info(&self) -> Result<Json> {

@@ -1,5 +1,6 @@
 //! `npyfs checkout ls`: the checkouts of a store, as a table or as JSON.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -120,8 +121,10 @@ impl ListedCheckout {
         let entries = &summary.changes.entries;
         let stored = entries.values().flatten().count();
         let restored = summary.changes.restored.len();
-        let size = |stored: &StoredObject| {
-            let file = summary.dir.metadata(&stored.name());
+        // Some may be in one file.
+        let files: BTreeSet<String> = entries.values().flatten().map(StoredObject::name).collect();
+        let size = |file: &String| {
+            let file = summary.dir.metadata(file);
             file.map_or(0, |meta| meta.len())
         };
         let commit = summary.commit.as_ref();
@@ -134,7 +137,7 @@ impl ListedCheckout {
                 Some(_) => 0,
                 None => summary.changes.incomplete.len(),
             },
-            bytes: entries.values().flatten().map(size).sum(),
+            bytes: files.iter().map(size).sum(),
             begun: begun.map(|begun| utc(time(begun.time))),
             commit: commit.map(|(number, _)| *number),
             committed: commit.map(|(_, commit)| utc(time(commit.time))),

@@ -1,0 +1,265 @@
+//! Small objects that share one new file: what they are until that file is written.
+//!
+//! Objects of one store share a file in which each stands at its own path, as in a store that has just these. So their groups
+//! must have the same attributes, and no path may be there twice: what does not go with the others begins another file.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::{self, Debug, Formatter};
+use std::sync::{Arc, Weak};
+
+use super::object::{NewFile, check_len};
+use crate::error::Result;
+use crate::hdf5::{NewAttribute, NewDataset, NewElement, NewLayout};
+use crate::io::content::{self, Content};
+use crate::npy;
+use crate::npy::dtype::{DType, Kind};
+
+/// Most bytes of a small object, and of all objects that wait for their files.
+const LARGEST: u64 = 256 << 10;
+pub(super) const MOST_BYTES: u64 = 8 << 20;
+
+/// Most objects in a file.
+const MOST_OBJECTS: usize = 4096;
+
+/// Bytes that HDF5 needs for an object beside its elements, about.
+pub(super) const OVERHEAD: u64 = 1 << 10;
+
+const PAGE: u64 = 4096;
+
+/// Most dimensions of a dataset.
+const MAX_RANK: usize = 32;
+
+/// An object that may share its file with others, as it is shown.
+pub struct UnwrittenObject {
+    /// The `.npy` file.
+    bytes: Vec<u8>,
+    /// Bytes of its header.
+    header: usize,
+    writer: Weak<dyn PackWriter>,
+}
+
+/// A layer in which objects wait for their files.
+pub trait PackWriter: Send + Sync {
+    /// Writes all files that objects wait for; a failure leaves them waiting.
+    fn write_packs(&self) -> Result<()>;
+}
+
+impl UnwrittenObject {
+    /// Has it written, for somebody who needs its file.
+    pub fn write(&self) -> Result<()> {
+        // Without the layer it does not wait any more.
+        let writer = self.writer.upgrade();
+        writer.map_or(Ok(()), |writer| writer.write_packs())
+    }
+}
+
+impl Content for UnwrittenObject {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        content::copy(&self.bytes, offset, buf);
+        Ok(())
+    }
+}
+
+/// The elements of an object.
+struct Elements(Arc<UnwrittenObject>);
+
+impl Content for Elements {
+    fn len(&self) -> u64 {
+        self.0.len() - self.0.header as u64
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.0
+            .read_at(offset.saturating_add(self.0.header as u64), buf)
+    }
+}
+
+/// A link to an object as long as its file is not written.
+#[derive(Clone, Default)]
+pub struct Unwritten(Weak<UnwrittenObject>);
+
+impl Unwritten {
+    /// Returns the object; `None`: its file is there.
+    pub fn get(&self) -> Option<Arc<UnwrittenObject>> {
+        self.0.upgrade()
+    }
+}
+
+impl Debug for Unwritten {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.get().is_some())
+    }
+}
+
+// It says nothing about what the object is.
+impl PartialEq for Unwritten {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Unwritten {}
+
+/// An object that is small enough, and surely has a form in HDF5.
+pub struct SmallObject<'a> {
+    new: &'a NewFile,
+    scope: &'a str,
+    dataset: &'a NewDataset,
+    path: String,
+    object: Arc<UnwrittenObject>,
+}
+
+impl<'a> SmallObject<'a> {
+    /// Reads the elements of a new object into memory; `None` if it is to have a file of its own.
+    pub fn read(new: &'a NewFile, writer: &Weak<dyn PackWriter>) -> Result<Option<Self>> {
+        let (Some(scope), Some(size), [dataset], [data]) =
+            (&new.scope, new.size, &*new.outline.datasets, &*new.data)
+        else {
+            return Ok(None);
+        };
+        let NewElement::Array(dtype) = &dataset.element else {
+            return Ok(None);
+        };
+        let header = npy::header(dtype, &dataset.shape);
+        if size > LARGEST
+            || size != data.len().saturating_add(header.len() as u64)
+            || !surely_fits(new, dataset, dtype)
+        {
+            return Ok(None);
+        }
+        check_len(dataset, &**data)?;
+        let start = header.len();
+        let mut bytes = header;
+        bytes.resize(usize::try_from(size).unwrap_or(start), 0);
+        data.read_at(0, bytes.get_mut(start..).unwrap_or_default())?;
+        Ok(Some(Self {
+            new,
+            scope,
+            dataset,
+            path: dataset.path.join("/"),
+            object: Arc::new(UnwrittenObject {
+                bytes,
+                header: start,
+                writer: writer.clone(),
+            }),
+        }))
+    }
+
+    /// Returns the bytes that it takes in a file at most, and about as many in memory.
+    pub fn bytes(&self) -> u64 {
+        let len = self.object.len();
+        // Elements of a page or more begin with a page.
+        let whole = if len < PAGE {
+            len
+        } else {
+            len.next_multiple_of(PAGE)
+        };
+        whole.saturating_add(OVERHEAD)
+    }
+
+    /// Returns a link to it.
+    pub fn unwritten(&self) -> Unwritten {
+        Unwritten(Arc::downgrade(&self.object))
+    }
+
+    /// Returns each group that it is in or says something of, by path, with its attributes.
+    fn groups(&self) -> impl Iterator<Item = (&str, &[NewAttribute])> {
+        let above = self.path.match_indices('/').map(|(at, _)| at);
+        let above = above.filter_map(|at| self.path.get(..at));
+        std::iter::once("").chain(above).map(|path| {
+            let is_it = |known: &[String]| known.join("/") == path;
+            let mut marked = self.new.outline.groups.iter();
+            let marked = marked.find(|group| is_it(&group.path));
+            (path, marked.map_or(&[][..], |group| &*group.attributes))
+        })
+    }
+}
+
+/// Returns whether libhdf5 takes a dataset of simple numbers, whatever is around it. It is asked only when others wait with it.
+fn surely_fits(new: &NewFile, dataset: &NewDataset, dtype: &DType) -> bool {
+    let is_number = |dtype: &DType| {
+        matches!(dtype, DType::Scalar { kind, size: 1..=16, .. }
+            if matches!(kind, Kind::Bool | Kind::Int | Kind::Uint | Kind::Float | Kind::Complex))
+    };
+    let holds = |name: &String| !matches!(name.as_str(), "" | ".") && !name.contains(['/', '\0']);
+    let is_above = |path: &[String]| dataset.path.starts_with(path) && path != dataset.path;
+    let groups = &new.outline.groups;
+    let attributes = groups.iter().flat_map(|group| &group.attributes);
+    matches!(dataset.layout, NewLayout::Contiguous)
+        && is_number(dtype)
+        && dataset.shape.len() <= MAX_RANK
+        && dataset.path.iter().all(holds)
+        && !dataset.path.is_empty()
+        && new.begins.is_none()
+        && new.outline.links.is_empty()
+        && new.outline.large_at.is_none()
+        && groups.iter().all(|group| is_above(&group.path))
+        && attributes
+            .chain(&dataset.attributes)
+            .all(|a| !a.name.is_empty() && !a.name.contains('\0') && a.value.data.len() < 4096)
+}
+
+/// Objects that are to share a file.
+pub struct Pack {
+    /// The number of the file.
+    pub number: u64,
+    /// The objects, in a form to be written.
+    pub new: NewFile,
+    /// Bytes that they take in memory.
+    pub bytes: u64,
+    /// The time at which the first was written, in nanoseconds since 1970.
+    pub time: i64,
+    scope: String,
+    groups: HashMap<String, Vec<NewAttribute>>,
+    datasets: HashSet<String>,
+}
+
+impl Pack {
+    /// Begins a file of this number, for an object.
+    pub fn new((number, time): (u64, i64), first: &SmallObject) -> Self {
+        Self {
+            number,
+            new: NewFile::default(),
+            bytes: 0,
+            time,
+            scope: first.scope.to_owned(),
+            groups: HashMap::new(),
+            datasets: HashSet::new(),
+        }
+    }
+
+    /// Adds an object; false if it does not go with the others.
+    pub fn add(&mut self, small: &SmallObject) -> bool {
+        let goes = |(path, marks): (&str, &[NewAttribute])| {
+            let known = self.groups.get(path);
+            known.is_none_or(|known| known == marks) && !self.datasets.contains(path)
+        };
+        let is_there = |path| self.datasets.contains(path) || self.groups.contains_key(path);
+        if self.datasets.len() >= MOST_OBJECTS
+            || self.scope != small.scope
+            || is_there(&small.path)
+            || !small.groups().all(goes)
+        {
+            return false;
+        }
+        for (path, marks) in small.groups() {
+            if !self.groups.contains_key(path) {
+                self.groups.insert(path.to_owned(), marks.to_vec());
+                if !marks.is_empty() {
+                    let names = path.split('/').filter(|name| !name.is_empty());
+                    let names: Vec<String> = names.map(str::to_owned).collect();
+                    self.new.mark(&names, marks.to_vec());
+                }
+            }
+        }
+        self.datasets.insert(small.path.clone());
+        let elements = Arc::new(Elements(small.object.clone()));
+        self.new.add(small.dataset.clone(), elements);
+        self.bytes = self.bytes.saturating_add(small.bytes());
+        true
+    }
+}
