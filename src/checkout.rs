@@ -33,6 +33,7 @@ pub mod layers;
 pub mod layout;
 pub mod left_behind;
 pub mod measure;
+pub mod mirror;
 pub(crate) mod names;
 pub mod new_store;
 pub mod object;

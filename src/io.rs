@@ -15,6 +15,7 @@ pub mod log_file;
 pub(crate) mod lru;
 pub mod own_dir;
 pub mod owner;
+pub mod pause;
 pub mod private_dir;
 pub mod provenance;
 pub mod remote;

@@ -4,7 +4,7 @@
 //! The layer of the checkout NAME is `NAME`, or `NAME~2` and so on if layers of that name were committed before.
 //! The files of the store are looked at, never opened.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ use super::index::{self, BaseFile, IndexChanges, LayerBase};
 use super::layer::{Layer, nanoseconds};
 use super::layer_lock::{self, LayerLock};
 use super::left_behind::LeftBehind;
+use super::mirror::{Mirror, Wanted};
 use super::place::{self, CheckoutsPlace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hdf5::Creator;
@@ -28,7 +29,7 @@ use crate::io::storage::{Disk, Storage};
 use crate::options::RemoteSettings;
 
 pub use crate::checkout::layer_files::LayerFiles;
-pub(super) use crate::checkout::layer_files::layers;
+pub(super) use crate::checkout::layer_files::{add_layers, committed, layers};
 pub(super) use crate::checkout::names::base_files;
 use crate::checkout::names::{base_object, is_name};
 pub use crate::checkout::names::{check_name, checkout_of, is_checkouts, name_of};
@@ -107,10 +108,10 @@ impl Checkouts {
         }
     }
 
-    /// Has a store that lies elsewhere asked for in this way.
-    pub fn asking(self, remote: &Arc<RemoteSettings>) -> Self {
-        let remote = remote.clone();
-        Self { remote, ..self }
+    /// Has a store, and checkouts, that lie elsewhere asked for in this way.
+    pub fn asking(mut self, remote: &Arc<RemoteSettings>) -> Self {
+        self.remote = self.place.asking(remote);
+        self
     }
 
     /// Returns how a store that lies elsewhere is asked for.
@@ -131,6 +132,11 @@ impl Checkouts {
         &self.store
     }
 
+    /// Returns whether they are on a file system, not in a bucket.
+    pub(super) fn is_local(&self) -> bool {
+        self.place.bucket().is_none()
+    }
+
     /// Returns the path of the directory.
     pub fn dir(&self) -> &Path {
         self.place.dir()
@@ -148,6 +154,23 @@ impl Checkouts {
 
     /// The directory, opened; `None` if it is not there.
     pub(super) fn opened(&self) -> Result<Option<Dir>> {
+        self.opened_for(Wanted::Anything)
+    }
+
+    /// The directory, opened to read what is committed; `None` if nothing is.
+    pub(super) fn opened_to_read(&self) -> Result<Option<Dir>> {
+        self.opened_for(Wanted::Commits)
+    }
+
+    fn opened_for(&self, wanted: Wanted) -> Result<Option<Dir>> {
+        if let Some(address) = self.place.bucket() {
+            let opened = Mirror::open(self.dir(), address, &self.remote, wanted);
+            return match opened {
+                // Of most stores that anyone may read only their owner may see what lies beside them.
+                Err(e) if e.kind == ErrorKind::Denied && self.place.is_beside() => Ok(None),
+                opened => opened,
+            };
+        }
         match self.place.open(&self.rights) {
             Err(e) if e.kind == ErrorKind::NotFound => Ok(None),
             opened => opened.map(Some),
@@ -156,12 +179,16 @@ impl Checkouts {
 
     /// The directory, which is made if it is not there.
     pub fn make(&self, storage: &dyn Storage) -> Result<Dir> {
-        self.place.make(&self.rights, storage)
+        let Some(address) = self.place.bucket() else {
+            return self.place.make(&self.rights, storage);
+        };
+        let made = Mirror::open(self.dir(), address, &self.remote, Wanted::Place)?;
+        made.ok_or_else(|| Error::damaged("it was made just now, and is gone"))
     }
 
     /// The committed layers, lowest first. Takes no lock.
     pub fn committed(&self) -> Result<Vec<LayerFiles>> {
-        match self.opened()? {
+        match self.opened_to_read()? {
             Some(dir) => layers(&dir, &commits::read(&dir)?),
             None => Ok(Vec::new()),
         }
@@ -175,21 +202,28 @@ impl Checkouts {
         &self,
         name: &str,
         storage: Arc<dyn Storage>,
-        creator: impl FnOnce(&Dir) -> Creator,
+        creator: impl Fn(&Dir) -> Creator,
     ) -> Result<OpenCheckout> {
         check_name(name)?;
-        // Nobody commits or discards between the choice of the directory and its lock.
+        // Nobody of this host commits or discards between the choice of the directory and its lock.
         let (dir, lock) = self.locked(&*storage)?;
-        let commits = commits::read(&dir)?;
-        let below = layers(&dir, &commits)?;
-        let layer = dir.make(&dir_of(name, &commits))?.0;
-        // Without an index nobody may have seen to it that its name survives a loss of power.
-        if layer.metadata(index::NAME).is_err() {
-            let about = |e: std::io::Error| Error::from(e).about(dir.path().display());
-            storage.sync_dir(&dir).map_err(about)?;
-        }
-        let creator = creator(&layer);
-        let layer = Layer::open(&layer, storage, creator)?;
+        let about = |e: std::io::Error| Error::from(e).about(dir.path().display());
+        let (mut commits, mut below) = (Vec::new(), Vec::new());
+        let layer = loop {
+            let known = commits.len();
+            commits = commits::read(&dir)?;
+            add_layers(&dir, &commits, &mut below)?;
+            let layer = dir.make(&dir_of(name, &commits))?.0;
+            // Without an index nobody may have seen to it that its name survives a loss of power.
+            if layer.metadata(index::NAME).is_err() {
+                storage.sync_dir(&dir).map_err(about)?;
+            }
+            match Layer::open(&layer, storage.clone(), creator(&layer)) {
+                // Another host has just committed it.
+                Err(e) if e.kind == ErrorKind::Stale && commits.len() > known => {}
+                layer => break layer?,
+            }
+        };
         drop(lock);
         layer.begin(LayerBase {
             commits: commits.len() as u64,
@@ -231,6 +265,10 @@ impl Checkouts {
 
     /// Returns what of the checkout `name` is not there yet.
     pub fn missing(&self, name: &str) -> Result<MissingBefore> {
+        // What is in a bucket, others may have looked at already.
+        if self.place.bucket().is_some() {
+            return Ok(MissingBefore::default());
+        }
         let Some(dir) = self.opened()? else {
             let above = self.dir().parent();
             return Ok(MissingBefore {
@@ -252,6 +290,9 @@ impl Checkouts {
 
     /// Removes what was made of the checkout `name` since, if nothing was written in it and nobody has it.
     pub fn take_back(&self, name: &str, missing: &MissingBefore) -> Result<()> {
+        if !(missing.above || missing.all || missing.layer) {
+            return Ok(());
+        }
         let Some(dir) = self.opened()? else {
             return Ok(());
         };
@@ -286,7 +327,7 @@ impl Checkouts {
             return Err(missing(format!("no checkout {name}")));
         };
         let commits = commits::read(&dir)?;
-        match dir.below(&dir_of(name, &commits)) {
+        match layer_below(&dir, &dir_of(name, &commits)) {
             Err(e) if e.kind == ErrorKind::NotFound => {
                 let before = commits.iter().any(|c| name_of(&c.layer) == Some(name));
                 Err(missing(match before {
@@ -294,7 +335,7 @@ impl Checkouts {
                     false => format!("no checkout {name}"),
                 }))
             }
-            layer => summary(name, layer?, None),
+            layer => summary(name, layer?),
         }
     }
 
@@ -305,26 +346,33 @@ impl Checkouts {
             return Ok((all, refused));
         };
         let commits = commits::read(&dir)?;
+        let mirror = Mirror::of(&dir);
         for (at, commit) in commits.iter().enumerate() {
             let name = checkout_of(&commit.layer);
             let commit = Some((at + 1, commit.clone()));
-            let layer = dir.below(&commits[at].layer);
-            all.push(layer.and_then(|layer| summary(name, layer, commit))?);
+            let (layer, changes) = committed(&dir, &commits[at], true)?;
+            all.push(Summary {
+                name: name.to_owned(),
+                changes,
+                holder: LayerLock::look_here(&layer)?,
+                dir: layer,
+                commit,
+            });
         }
         let about = |e: std::io::Error| Error::from(e).about(dir.path().display());
-        let mut names = Vec::new();
-        for (name, kind) in dir.names().map_err(about)? {
-            if let Some(name) = name.to_str().and_then(name_of)
-                && !kind.is_file()
-                && !names.iter().any(|known| known == name)
-            {
-                names.push(name.to_owned());
-            }
+        let there = dir.names().map_err(about)?;
+        let there = there.into_iter().filter(|(_, kind)| !kind.is_file());
+        let mut there: Vec<String> = there
+            .filter_map(|(name, _)| name.into_string().ok())
+            .collect();
+        if let Some(mirror) = &mirror {
+            there.extend(mirror.layers()?);
         }
-        names.sort();
+        let names = there.iter().filter_map(|name| name_of(name));
+        let names: BTreeSet<&str> = names.collect();
         for name in names {
-            let layer = dir.below(&dir_of(&name, &commits));
-            match layer.and_then(|layer| summary(&name, layer, None)) {
+            let layer = layer_below(&dir, &dir_of(name, &commits));
+            match layer.and_then(|layer| summary(name, layer)) {
                 Ok(summary) => all.push(summary),
                 // It was committed, and none was begun since.
                 Err(e) if e.kind == ErrorKind::NotFound => {}
@@ -407,6 +455,17 @@ pub fn remove_empty(dir: &Dir) -> Result<()> {
     std::fs::remove_dir(dir.path()).map_err(about)
 }
 
+/// Opens the directory of a layer that is not committed; ENOENT if there is none.
+pub(super) fn layer_below(dir: &Dir, layer: &str) -> Result<Dir> {
+    if let Some(mirror) = Mirror::of(dir)
+        && !mirror.pull(dir, layer)?
+    {
+        let why = "no such checkout";
+        return Err(Error::new(ErrorKind::NotFound, why).about(mirror.prefix().address(layer)));
+    }
+    dir.below(layer)
+}
+
 /// The name of the layer that a checkout stands for: the first of that name that is not committed.
 pub(super) fn dir_of(name: &str, commits: &[LayerCommit]) -> String {
     let taken: HashSet<&str> = commits.iter().map(|c| c.layer.as_str()).collect();
@@ -416,13 +475,14 @@ pub(super) fn dir_of(name: &str, commits: &[LayerCommit]) -> String {
     free.unwrap_or_default()
 }
 
-fn summary(name: &str, dir: Dir, commit: Option<(usize, LayerCommit)>) -> Result<Summary> {
+/// Sums a checkout up that is not committed.
+fn summary(name: &str, dir: Dir) -> Result<Summary> {
     Ok(Summary {
         name: name.to_owned(),
         changes: IndexChanges::read(&dir)?,
         holder: LayerLock::look(&dir)?,
         dir,
-        commit,
+        commit: None,
     })
 }
 

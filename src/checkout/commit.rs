@@ -168,11 +168,26 @@ impl Checkouts {
         fitting: Fitting<'_>,
         broken: RuleCheck<'_>,
     ) -> std::result::Result<Committed, CommitRefusal> {
-        self.find(name)?;
+        check_name(name)?;
+        // What is in a bucket is looked for once.
+        if self.is_local() {
+            self.find(name)?;
+        }
         let top = self.make(&*storage)?;
         let mut commits = Commits::lock(&top, storage.clone())?;
-        let dir = top.below(&dir_of(name, commits.all()))?;
-        let _lock = LayerLock::take(&dir)?;
+        let layer = dir_of(name, commits.all());
+        let dir = match self.is_local() {
+            true => top.below(&layer)?,
+            false => top.make(&layer)?.0,
+        };
+        let mut lock = match LayerLock::take_begun(&dir) {
+            // It is said what there is instead.
+            Err(e) if e.kind == ErrorKind::NotFound => {
+                return Err(self.find(name).err().unwrap_or(e).into());
+            }
+            lock => lock?,
+        };
+        let mut upload = lock.upload(&dir);
         let changes = IndexChanges::read(&dir)?;
         let ours = LayerFiles::of(&dir, changes.clone());
         let incomplete: Vec<KeptObject> = changes.incomplete.values().cloned().collect();
@@ -196,9 +211,14 @@ impl Checkouts {
             broken,
         };
         let mut below = Vec::new();
+        let mut content = None;
         let judged = loop {
             add_layers(&top, commits.all(), &mut below)?;
-            let judged = judge.judged(ours.clone(), &changes, &below)?;
+            let mut judged = judge.judged(ours.clone(), &changes, &below)?;
+            if let (Some(upload), None) = (&mut upload, &content) {
+                content = Some(upload.content()?);
+            }
+            judged.commit.content.clone_from(&content);
             if commits.add(judged.commit.clone())? {
                 break judged;
             }
@@ -209,6 +229,9 @@ impl Checkouts {
                 return Err(stale.into());
             }
         };
+        if let Some(upload) = &mut upload {
+            upload.committed();
+        }
         for member in incomplete.iter().flat_map(|object| &object.members) {
             // Nobody looks for it any more.
             let _ = storage.remove(&dir, &name_of_member(member));
@@ -232,7 +255,8 @@ impl Checkouts {
         let lock = commits::lock(&top)?;
         let layer = dir_of(name, &commits::read(&top)?);
         let dir = top.below(&layer)?;
-        let writing = LayerLock::take(&dir)?;
+        let mut writing = LayerLock::take(&dir)?;
+        let upload = writing.upload(&dir);
         let shown = publications::of_layer(&dir)?;
         if let (Some(out), false) = (shown.first(), force) {
             let why = format!(
@@ -249,6 +273,9 @@ impl Checkouts {
         let there: BTreeSet<String> = there.iter().filter_map(|(name, _)| hidden(name)).collect();
         let mut free = (0..).map(|n| format!("{DISCARDED}{name}-{n}"));
         let away = free.find(|away| !there.contains(away)).unwrap_or_default();
+        if let Some(mut upload) = upload {
+            upload.discard()?;
+        }
         storage.rename(&top, &layer, &away).map_err(about)?;
         storage.sync_dir(&top).map_err(about)?;
         drop((writing, lock));
@@ -280,7 +307,7 @@ pub(super) fn axes(layer: &LayerFiles) -> BTreeMap<String, BTreeSet<AxisEntries>
 pub(super) fn check_files(layer: &LayerFiles) -> Result<()> {
     for (key, entry) in &layer.entries {
         if let Some((dir, stored)) = entry.file(layer) {
-            let file = dir.metadata(&stored.name());
+            let file = dir.size(&stored.name());
             file.map_err(|e| e.about(key))?;
         }
     }

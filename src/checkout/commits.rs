@@ -5,16 +5,11 @@
 //! processes commit at a time, on any number of hosts: who comes second reads what came first, and takes the next number. Who
 //! reads needs no lock.
 
-#[cfg_attr(
-    not(test),
-    allow(dead_code, reason = "checkouts in buckets are to come")
-)]
 mod bucket;
 mod committer;
 mod directory;
 mod lock;
 mod numbered;
-mod pause;
 mod place;
 mod probe;
 mod record;
@@ -22,10 +17,13 @@ mod record;
 use std::fs::File;
 use std::sync::Arc;
 
+use bucket::CommitBucket;
 use committer::Committer;
 use directory::CommitDirectory;
 use numbered::NumberedCommits;
+use place::CommitPlace;
 
+use super::mirror::Mirror;
 use super::record_log::{self, LogForm, RecordLog};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::dir::Dir;
@@ -58,6 +56,10 @@ fn open(
     dir: &Dir,
     storage: Arc<dyn Storage>,
 ) -> Result<(Option<NumberedCommits>, Vec<LayerCommit>)> {
+    if let Some(place) = in_bucket(dir, &storage)? {
+        let (numbered, all) = NumberedCommits::read(place, FORM, || Ok(Vec::new()))?;
+        return Ok((Some(numbered), all));
+    }
     let place = |dir| Arc::new(CommitDirectory::new(dir, storage.clone()));
     let behind_list = match dir.below(NAME) {
         Ok(own) => {
@@ -81,6 +83,10 @@ fn open(
 /// Adds to `all` the commits that were made since these were read: opens one name if there are none. Those in front of one
 /// that cannot be read are added nevertheless.
 pub(super) fn read_on(dir: &Dir, all: &mut Vec<LayerCommit>) -> Result<()> {
+    let storage: Arc<dyn Storage> = Arc::new(Disk);
+    if let Some(place) = in_bucket(dir, &storage)? {
+        return NumberedCommits::of(place, FORM).extend(all, 0);
+    }
     match dir.below(NAME) {
         Ok(own) => {
             let place = Arc::new(CommitDirectory::new(own, Arc::new(Disk)));
@@ -114,6 +120,17 @@ pub(super) fn with_place(dir: &Dir) -> Result<(Vec<LayerCommit>, Option<Dir>, u6
         }
     }
     Ok((all, None, first))
+}
+
+/// Returns the place of the commits of a bucket, if `dir` is a copy of one.
+fn in_bucket(dir: &Dir, storage: &Arc<dyn Storage>) -> Result<Option<Arc<dyn CommitPlace>>> {
+    let Some(mirror) = Mirror::of(dir) else {
+        return Ok(None);
+    };
+    let (own, _) = dir.make(NAME)?;
+    let copy = Arc::new(CommitDirectory::new(own, storage.clone()));
+    let prefix = mirror.prefix().below(NAME);
+    Ok(Some(Arc::new(CommitBucket::new(prefix, Some(copy)))))
 }
 
 /// Returns the commits of the list.
@@ -184,6 +201,10 @@ impl Commits {
     fn begin(&self) -> Result<Committer> {
         let about = |e: std::io::Error| Error::from(e).about(self.dir.path().display());
         let (dir, storage) = (&self.dir, &self.storage);
+        if let Some(place) = in_bucket(dir, storage)? {
+            let (numbered, all) = NumberedCommits::read(place, FORM, || Ok(Vec::new()))?;
+            return Committer::new(numbered, all);
+        }
         let (name, listed) = match dir.below(NAME) {
             Err(e) if e.kind == ErrorKind::NotDirectory => {
                 let list = RecordLog::open((dir, NAME), FORM, storage.clone(), || Ok(()))?;

@@ -8,6 +8,7 @@
 //! moments. Of what is younger than this run began nothing goes, nor, where other hosts may write whose locks are not seen here, of
 //! what is younger than a day. Both times are of the clock of whoever keeps the files.
 
+mod bucket;
 mod place;
 
 use std::collections::HashSet;
@@ -23,6 +24,7 @@ use super::commits::{self, LayerCommit};
 use super::index::{self, IndexChanges};
 use super::layer::{self, FINISHED, MEMBER};
 use super::layer_lock::{self, LayerLock};
+use super::mirror::Mirror;
 use super::names::{REVERT, name_of};
 use super::record_log::REWRITTEN;
 use super::{publications, workplace};
@@ -79,6 +81,9 @@ impl Checkouts {
         let Some(dir) = self.opened()? else {
             return Ok(Collected::default());
         };
+        if let Some(mirror) = Mirror::of(&dir) {
+            return bucket::collect(&dir, &mirror, wish);
+        }
         let mut collector = Collector::new(&place(&dir, storage), wish, storage)?;
         let layers = collector.top(&dir)?;
         for name in layers {

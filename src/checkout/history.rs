@@ -13,7 +13,7 @@ impl Checkouts {
             let message = format!("{}: {why}", self.dir().display());
             Error::new(ErrorKind::NotFound, message)
         };
-        let dir = self.opened()?;
+        let dir = self.opened_to_read()?;
         let dir = dir.ok_or_else(|| none("nothing was ever committed".to_owned()))?;
         let mut commits = commits::read(&dir)?;
         let number = commits::find(&commits, at).map_err(none)?;
@@ -23,7 +23,7 @@ impl Checkouts {
 
     /// Returns all commits, and their layers, lowest first.
     pub(super) fn committed_until_now(&self) -> Result<(Vec<LayerCommit>, Vec<LayerFiles>)> {
-        let Some(dir) = self.opened()? else {
+        let Some(dir) = self.opened_to_read()? else {
             return Ok((Vec::new(), Vec::new()));
         };
         let commits = commits::read(&dir)?;
@@ -39,7 +39,7 @@ impl Checkouts {
         commits: &mut Vec<LayerCommit>,
     ) -> Result<()> {
         if !dir.as_ref().is_some_and(Dir::is_in_place) {
-            *dir = self.opened()?;
+            *dir = self.opened_to_read()?;
         }
         match dir {
             Some(dir) => commits::read_on(dir, commits),

@@ -20,6 +20,7 @@ use super::checkouts::LayerFiles;
 use super::fit::StoreIdentity;
 use super::index::{Index, KeptObject, LayerBase, ObjectChange, StoreEntry, StoredObject};
 use super::layer_lock::LayerLock;
+use super::mirror::Upload;
 use super::object::{self, NewFile};
 use super::pack::PackWriter;
 use super::pending_changes::PendingChanges;
@@ -76,6 +77,10 @@ pub struct Layer {
     replaced: Mutex<Replaced>,
     /// Numbers of files that publications lead to: they stay.
     published: HashSet<u64>,
+    /// The upload, if the layer lies in a bucket.
+    upload: Option<Mutex<Upload>>,
+    /// Changes are on this disk that may not be in the bucket yet.
+    behind: AtomicBool,
     _lock: LayerLock,
 }
 
@@ -83,7 +88,8 @@ impl Layer {
     /// Opens the layer in `dir`; EBUSY if another process has it.
     pub fn open(dir: &Dir, storage: Arc<dyn Storage>, creator: Creator) -> Result<Self> {
         let about = |e: std::io::Error| Error::from(e).about(dir.path().display());
-        let lock = LayerLock::take(dir)?;
+        let mut lock = LayerLock::take(dir)?;
+        let upload = lock.upload(dir);
         let files = files(dir).map_err(about)?;
         let has_objects = files
             .iter()
@@ -99,8 +105,11 @@ impl Layer {
                 storage.remove(dir, &file.name).map_err(about)?;
             }
         }
+        let first = upload.as_ref().map_or(0, Upload::first_file);
         Ok(Self {
             dir: dir.clone(),
+            behind: AtomicBool::new(upload.is_some()),
+            upload: upload.map(Mutex::new),
             storage,
             creator,
             pending: Mutex::new(PendingChanges::new(index)),
@@ -111,7 +120,7 @@ impl Layer {
             own: Mutex::default(),
             deferred: AtomicBool::new(false),
             sleeps: AtomicBool::new(false),
-            next: AtomicU64::new(last.saturating_add(1)),
+            next: AtomicU64::new(last.saturating_add(1).max(first)),
             replaced: Mutex::default(),
             published,
             _lock: lock,

@@ -6,6 +6,7 @@ use crate::checkout::commits::LayerCommit;
 use crate::checkout::entry::{LayerEntry, StoredAgain};
 use crate::checkout::fit::StoreIdentity;
 use crate::checkout::index::{self, IndexChanges, RestoredObject, StoredObject};
+use crate::checkout::mirror::Mirror;
 use crate::checkout::names::checkout_of;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::dir::Dir;
@@ -70,22 +71,7 @@ pub(in crate::checkout) fn add_layers(
         .map(|(commit, place)| (commit.layer.as_str(), place))
         .collect();
     for commit in commits.iter().skip(all.len()) {
-        let layer = match commits.len() <= MOST_HELD {
-            true => dir.below(&commit.layer),
-            false => dir.below_unheld(&commit.layer),
-        };
-        let layer = layer.map_err(|e| match e.kind {
-            ErrorKind::NotFound => Error::damaged(e.message),
-            _ => e,
-        })?;
-        if let Err(e) = layer.metadata(index::NAME) {
-            let message = "the index of a committed checkout is gone";
-            return Err(match e.kind {
-                ErrorKind::NotFound => Error::damaged(message).about(layer.path().display()),
-                _ => e,
-            });
-        }
-        let mut changes = IndexChanges::read(&layer)?;
+        let (layer, mut changes) = committed(dir, commit, commits.len() <= MOST_HELD)?;
         let restored = std::mem::take(&mut changes.restored);
         let mut files = LayerFiles::of(&layer, changes);
         for (key, restored) in restored {
@@ -103,6 +89,41 @@ pub(in crate::checkout) fn add_layers(
         all.push(files);
     }
     Ok(())
+}
+
+/// Returns the directory of the layer of a commit, and what its index says.
+pub(in crate::checkout) fn committed(
+    dir: &Dir,
+    commit: &LayerCommit,
+    held: bool,
+) -> Result<(Dir, IndexChanges)> {
+    if let Some(mirror) = Mirror::of(dir) {
+        let about = |e: Error| e.about(mirror.prefix().address(&commit.layer));
+        let content = commit.content.as_ref().ok_or_else(|| {
+            let why = format!("the commit {} does not say what is in it", commit.id);
+            about(Error::damaged(why))
+        })?;
+        let (layer, part) = mirror.ensure(dir, &commit.layer, content)?;
+        let changes = IndexChanges::parse(&part.text).map_err(about)?;
+        return Ok((layer, changes));
+    }
+    let layer = match held {
+        true => dir.below(&commit.layer),
+        false => dir.below_unheld(&commit.layer),
+    };
+    let layer = layer.map_err(|e| match e.kind {
+        ErrorKind::NotFound => Error::damaged(e.message),
+        _ => e,
+    })?;
+    if let Err(e) = layer.metadata(index::NAME) {
+        let message = "the index of a committed checkout is gone";
+        return Err(match e.kind {
+            ErrorKind::NotFound => Error::damaged(message).about(layer.path().display()),
+            _ => e,
+        });
+    }
+    let changes = IndexChanges::read(&layer)?;
+    Ok((layer, changes))
 }
 
 /// Returns the entry that restores a key, out of the layers below; `None` if they have no such object.

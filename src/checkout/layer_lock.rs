@@ -11,6 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::holder;
+use super::mirror::{Lease, Mirror, Upload};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::dir::Dir;
 
@@ -24,11 +25,22 @@ const MOMENT: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct LayerLock {
     _file: File,
+    /// The right to write in it before all other hosts, if it lies in a bucket.
+    lease: Option<Lease>,
 }
 
 impl LayerLock {
     /// Takes the layer in `dir`; EBUSY, with the name of the other, if somebody has it.
     pub fn take(dir: &Dir) -> Result<Self> {
+        Self::locked(dir, true)
+    }
+
+    /// Takes the layer in `dir`, as `take` does; ENOENT if nobody has begun it.
+    pub fn take_begun(dir: &Dir) -> Result<Self> {
+        Self::locked(dir, false)
+    }
+
+    fn locked(dir: &Dir, may_begin: bool) -> Result<Self> {
         let path = dir.path().join(NAME);
         let about = |e: io::Error| Error::from(e).about(path.display());
         let file = dir.write_or_create(NAME)?;
@@ -45,7 +57,16 @@ impl LayerLock {
             return Err(Error::new(ErrorKind::Stale, message).about(dir.path().display()));
         }
         holder::write(&file).map_err(about)?;
-        Ok(Self { _file: file })
+        let lease = match Mirror::of(dir) {
+            Some(mirror) => Some(mirror.take(dir, may_begin)?),
+            None => None,
+        };
+        Ok(Self { _file: file, lease })
+    }
+
+    /// Returns the upload of the layer, if it lies in a bucket; another call returns none.
+    pub fn upload(&mut self, dir: &Dir) -> Option<Upload> {
+        self.lease.take().map(|lease| Upload::new(lease, dir))
     }
 
     /// Keeps the layer in `dir` as it is, together with others who do; EBUSY if somebody writes in it, `None` if
@@ -53,13 +74,24 @@ impl LayerLock {
     pub fn share(dir: &Dir) -> Result<Option<Self>> {
         match shared(dir)? {
             None => Ok(None),
-            Some((file, true)) => Ok(Some(Self { _file: file })),
+            Some((file, true)) => Ok(Some(Self {
+                _file: file,
+                lease: None,
+            })),
             Some((file, false)) => Err(busy(dir, &file)),
         }
     }
 
     /// Returns the name of the process that has the layer in `dir` now; `None` if none has.
     pub fn look(dir: &Dir) -> Result<Option<String>> {
+        match (Self::look_here(dir)?, Mirror::of(dir)) {
+            (None, Some(mirror)) => mirror.writer_elsewhere(&dir.name()),
+            (here, _) => Ok(here),
+        }
+    }
+
+    /// Returns the name of the process of this host that has the layer in `dir` now; `None` if none has.
+    pub fn look_here(dir: &Dir) -> Result<Option<String>> {
         let found = shared(dir)?.filter(|(_, is_free)| !is_free);
         Ok(found.map(|(file, _)| holder::read(&file)))
     }

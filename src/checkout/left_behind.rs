@@ -73,7 +73,7 @@ impl fmt::Display for LeftBehind {
 impl CheckoutsPlace {
     /// Returns the checkouts that a store without any has left behind, if they are known by its files.
     pub fn left_behind(&self, store: &Path, rights: &Rights) -> Option<LeftBehind> {
-        if self.dir.symlink_metadata().is_ok() {
+        if self.bucket().is_some() || self.dir.symlink_metadata().is_ok() {
             return None;
         }
         let is_its = |dir: &PathBuf| {

@@ -10,6 +10,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::CWD;
@@ -18,11 +19,13 @@ use super::checkouts::{base_files, name_of};
 use super::commits;
 use super::format::Registry;
 use super::index::IndexChanges;
+use super::mirror::{BucketPlace, Mirror};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::dir::Dir;
-use crate::io::remote::Address;
+use crate::io::remote::{Address, Scheme};
 use crate::io::rights::Rights;
 use crate::io::storage::Storage;
+use crate::options::RemoteSettings;
 
 /// Ending of the directory beside a store.
 pub const SUFFIX: &str = ".checkouts";
@@ -43,6 +46,18 @@ pub struct CheckoutsPlace {
     pub(super) mark: Option<Vec<u8>>,
     /// Directories of stores of the same name that are not where they were.
     pub(super) abandoned: Vec<PathBuf>,
+    /// The bucket that they lie in.
+    bucket: Option<Bucket>,
+}
+
+/// A place in a bucket; the directory is a copy of it.
+#[derive(Clone, Debug)]
+struct Bucket {
+    address: Address,
+    /// It is where the store is, and nobody has said so.
+    is_beside: bool,
+    /// What the copy itself says, if it was found by its path.
+    copy: Option<BucketPlace>,
 }
 
 impl CheckoutsPlace {
@@ -50,26 +65,95 @@ impl CheckoutsPlace {
     pub fn beside(store: &Path, formats: &Registry) -> Self {
         let mut dir = whole(store, formats).into_os_string();
         dir.push(SUFFIX);
+        match Address::parse(Path::new(&dir)) {
+            Some(Ok(address)) if address.scheme() != Scheme::Web => Self::in_bucket(address, true),
+            _ => Self::of(dir.into(), false),
+        }
+    }
+
+    fn of(dir: PathBuf, follow: bool) -> Self {
         Self {
-            dir: dir.into(),
-            follow: false,
+            dir,
+            follow,
             mark: None,
             abandoned: Vec::new(),
+            bucket: None,
         }
+    }
+
+    fn in_bucket(address: Address, is_beside: bool) -> Self {
+        let path = Mirror::path(&address, &RemoteSettings::default());
+        let bucket = Bucket {
+            address,
+            is_beside,
+            copy: None,
+        };
+        Self {
+            bucket: Some(bucket),
+            ..Self::of(path, false)
+        }
+    }
+
+    /// At an address: that of the directory itself, if it ends as such; else below it.
+    fn at_address(store: &Path, address: Address, formats: &Registry) -> Self {
+        let given = address.to_string();
+        let given = given.trim_end_matches('/');
+        if given.ends_with(SUFFIX) {
+            return Self::in_bucket(address, false);
+        }
+        let whole = whole(store, formats);
+        let name = whole.file_name().unwrap_or_default().to_string_lossy();
+        let below = format!("{given}/{name}{SUFFIX}");
+        match Address::parse(Path::new(&below)) {
+            Some(Ok(address)) => Self::in_bucket(address, false),
+            _ => Self::in_bucket(address, false),
+        }
+    }
+
+    /// Has a bucket asked for in this way, and returns in which way it is asked for then.
+    pub fn asking(&mut self, settings: &Arc<RemoteSettings>) -> Arc<RemoteSettings> {
+        match &self.bucket {
+            None => settings.clone(),
+            Some(Bucket {
+                copy: Some(copy), ..
+            }) => Arc::new(copy.fill(settings)),
+            Some(Bucket { address, .. }) => {
+                self.dir = Mirror::path(address, settings);
+                settings.clone()
+            }
+        }
+    }
+
+    /// Returns the address of the bucket that they lie in.
+    pub fn bucket(&self) -> Option<&Address> {
+        self.bucket.as_ref().map(|bucket| &bucket.address)
+    }
+
+    /// Returns whether they lie beside the store because nobody has said where.
+    pub fn is_beside(&self) -> bool {
+        self.bucket.as_ref().is_some_and(|bucket| bucket.is_beside)
     }
 
     /// In `dir` itself.
     pub fn at(dir: &Path) -> Self {
+        let copy = Mirror::place_of(dir);
+        let address = copy.as_ref().and_then(BucketPlace::address);
+        let bucket = address.map(|address| Bucket {
+            address,
+            is_beside: false,
+            copy,
+        });
         Self {
-            dir: dir.to_owned(),
-            follow: true,
-            mark: None,
-            abandoned: Vec::new(),
+            bucket,
+            ..Self::of(dir.to_owned(), true)
         }
     }
 
     /// In the directory below `dir` that is the store's; a new one if there is none.
     pub fn below(store: &Path, dir: &Path, formats: &Registry, rights: &Rights) -> Result<Self> {
+        if let Some(Ok(address)) = Address::parse(dir) {
+            return Ok(Self::at_address(store, address, formats));
+        }
         let store = whole(store, formats);
         let name = store.file_name().unwrap_or_default();
         let own = store.as_os_str().as_bytes();
@@ -92,12 +176,7 @@ impl CheckoutsPlace {
             };
             match owner(&found)? {
                 Some(owner) if owner == own => {
-                    return Ok(Self {
-                        dir: path,
-                        follow: false,
-                        mark: None,
-                        abandoned: Vec::new(),
-                    });
+                    return Ok(Self::of(path, false));
                 }
                 Some(other) if is_gone(Path::new(OsStr::from_bytes(&other))) => {
                     abandoned.push(path);
@@ -109,10 +188,9 @@ impl CheckoutsPlace {
             return Ok(old);
         }
         Ok(Self {
-            dir: free.unwrap_or_default(),
-            follow: false,
             mark: Some(own.to_vec()),
             abandoned,
+            ..Self::of(free.unwrap_or_default(), false)
         })
     }
 
@@ -130,10 +208,8 @@ impl CheckoutsPlace {
         let opened = Dir::open(dir, rights, true)?;
         let this = |mark| {
             Some(Self {
-                dir: dir.to_owned(),
-                follow: true,
                 mark,
-                abandoned: Vec::new(),
+                ..Self::of(dir.to_owned(), true)
             })
         };
         match owner(&opened)? {

@@ -11,12 +11,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::checkouts::{Checkouts, LayerFiles, dir_of, layers};
+use super::checkouts::{Checkouts, LayerFiles, dir_of, layer_below, layers};
 use super::commits;
 use super::index::{IndexChanges, KeptObject};
 use super::layer_lock::LayerLock;
+use super::mirror::Mirror;
 use super::record_log::{self, LogForm, LogRecord, RecordLog};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::io::dir::Dir;
 use crate::io::storage::Storage;
 
@@ -146,10 +147,15 @@ impl Checkouts {
         };
         published._lock = Some(commits::lock(dir)?);
         let commits = commits::read(dir)?;
+        if let (Some(mirror), true) = (Mirror::of(dir), name.is_some() || !commits.is_empty()) {
+            let why = "what lies in a bucket cannot be linked to; export copies it";
+            let message = format!("{}: {why}", mirror.prefix().address(""));
+            return Err(Error::new(ErrorKind::Os(libc::EOPNOTSUPP), message));
+        }
         published.commit = commits.last().map(|last| last.id.clone());
         published.layers = layers(dir, &commits)?;
         if let Some(name) = name {
-            let layer = dir.below(&dir_of(name, &commits))?;
+            let layer = layer_below(dir, &dir_of(name, &commits))?;
             published._held = LayerLock::share(&layer)?;
             let changes = IndexChanges::read(&layer)?;
             published.incomplete = changes.incomplete.values().cloned().collect();

@@ -35,6 +35,11 @@ pub struct LogForm {
 }
 
 impl LogForm {
+    /// Returns the first line of a file of this form.
+    pub fn first(&self) -> String {
+        self.first_line(self.version)
+    }
+
     fn first_line(&self, version: u8) -> String {
         format!("{} {version}\n", self.name)
     }

@@ -95,7 +95,12 @@ impl Checkouts {
                     base: None,
                 });
             };
-            let (name, _lock) = plan.lay(&top, commits.all().len() + 1, &storage)?;
+            let (name, mut lock) = plan.lay(&top, commits.all().len() + 1, &storage)?;
+            let mut upload = lock.upload(&top.below(&name)?);
+            let content = match &mut upload {
+                Some(upload) => Some(upload.content()?),
+                None => None,
+            };
             let message = message.map_or_else(|| plan.message(), str::to_owned);
             let is_made = commits.add(LayerCommit {
                 layer: name.clone(),
@@ -104,9 +109,13 @@ impl Checkouts {
                 reverts: plan.commit.id.clone(),
                 axes: axes(new),
                 base: new.stores.clone(),
+                content,
                 ..LayerCommit::default()
             })?;
             if is_made {
+                if let Some(upload) = &mut upload {
+                    upload.committed();
+                }
                 return Ok(Reverted {
                     number: Some(commits.all().len()),
                     objects: new.entries.len(),
@@ -114,6 +123,9 @@ impl Checkouts {
                 });
             }
             // On another host somebody was faster: what is there now decides.
+            if let Some(mut upload) = upload {
+                upload.discard()?;
+            }
             top.remove_all(&name)?;
         }
     }

@@ -9,7 +9,7 @@ use crate::checkout::left_behind::orphaned_at;
 use crate::cli::{CliError, say};
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats;
-use crate::io::remote::Address;
+use crate::io::remote::{Address, Scheme};
 use crate::mount::fuse::table;
 
 /// Returns the checkouts of a store, below `dir` or beside it. Says so if the store has left them behind.
@@ -34,22 +34,32 @@ pub(super) fn checkouts_to_write(store: &Path, dir: Option<&Path>) -> Result<Che
 
 /// Refuses to look for checkouts of a store that lies elsewhere where none can be: beside it.
 pub(super) fn check_place(store: &Path, dir: Option<&Path>) -> Result<()> {
-    if dir.is_some() || Address::parse(store).is_none() {
+    let is_web = |address: &Address| address.scheme() == Scheme::Web;
+    let on_web =
+        |path: &Path| matches!(Address::parse(path), Some(Ok(address)) if is_web(&address));
+    if dir.is_some() || !on_web(store) {
         return Ok(());
     }
     let message = format!(
-        "{}: what is written over a store that lies elsewhere is kept on this machine: --checkouts DIR says where",
+        "{}: a web server takes nothing: --checkouts DIR says where what is written over it is kept, here or in a bucket",
         store.display()
     );
     Err(Error::new(ErrorKind::Os(libc::EROFS), message))
 }
 
 fn find(store: &Path, dir: Option<&Path>) -> Result<Checkouts> {
-    if let Some(Ok(address)) = dir.and_then(Address::parse) {
-        let message = format!("{address}: checkouts are in a directory of this machine");
-        return Err(Error::new(ErrorKind::Os(libc::EINVAL), message));
-    }
-    let dir = dir.map(std::path::absolute).transpose()?;
+    let dir = match dir.map(|dir| (dir, Address::parse(dir))) {
+        Some((_, Some(Ok(address)))) if address.scheme() == Scheme::Web => {
+            let message = format!(
+                "{address}: a web server takes nothing: checkouts are in a directory or a bucket"
+            );
+            return Err(Error::new(ErrorKind::Os(libc::EINVAL), message));
+        }
+        Some((_, Some(Err(why)))) => return Err(Error::new(ErrorKind::Os(libc::EINVAL), why)),
+        Some((dir, Some(Ok(_)))) => Some(dir.to_owned()),
+        Some((dir, None)) => Some(std::path::absolute(dir)?),
+        None => None,
+    };
     Checkouts::below(store, dir.as_deref(), &formats::registry())
 }
 

@@ -4,7 +4,11 @@
 //! before it is used, and what belongs to strangers (`rights`) is refused by name. A file with several names is
 //! refused, too: another of them may be anywhere.
 
+mod change;
+
+use std::any::Any;
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -12,11 +16,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir as Entries, FileType, Mode, OFlags, RenameFlags, ResolveFlags, fstatfs,
-    fsync, linkat, mkdirat, openat, openat2, renameat, renameat_with, statat, unlinkat,
+    AtFlags, CWD, Dir as Entries, FileType, Mode, OFlags, ResolveFlags, fstatfs, mkdirat, openat,
+    openat2, statat,
 };
 use rustix::io::Errno;
 
@@ -37,6 +40,15 @@ const DIRECTORY: OFlags = OFlags::DIRECTORY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
+/// What a directory and all that is below it is a copy of, as far as it was wanted yet.
+pub trait Original: Any + fmt::Debug + Send + Sync {
+    /// Makes a copy of a file that the directory lacks. False if there is none.
+    fn fetch(&self, dir: &Dir, name: &str) -> Result<bool>;
+
+    /// Returns the size of a file in bytes, whether there is a copy or not; `None` if there is none.
+    fn size(&self, dir: &Dir, name: &str) -> Result<Option<u64>>;
+}
+
 /// A directory that is trusted. A copy is the same.
 #[derive(Clone, Debug)]
 pub struct Dir(Arc<Inner>);
@@ -50,6 +62,7 @@ struct Inner {
     held: Option<OwnedFd>,
     /// The directory it is in, unless it was opened by its path, and its name there.
     above: Option<(Dir, String)>,
+    original: Option<Arc<dyn Original>>,
 }
 
 impl Dir {
@@ -76,12 +89,35 @@ impl Dir {
         if let Some(why) = rights.distrusts(&meta) {
             return Err(about(Error::new(ErrorKind::Denied, why), path));
         }
+        let original = above
+            .as_ref()
+            .and_then(|(above, _)| above.0.original.clone());
         Ok(Self(Arc::new(Inner {
             path: path.to_owned(),
             rights: rights.clone(),
             held: Some(file.into()),
             above,
+            original,
         })))
+    }
+
+    /// Returns the directory as a copy of something else. It was opened by its path.
+    pub fn copy_of(self, original: Arc<dyn Original>) -> Result<Self> {
+        let held = self.with(|fd| fd.try_clone());
+        let held = held.map_err(|e| about(e.into(), self.path()))?;
+        Ok(Self(Arc::new(Inner {
+            path: self.path().to_owned(),
+            rights: self.rights().clone(),
+            held: Some(held),
+            above: None,
+            original: Some(original),
+        })))
+    }
+
+    /// Returns what it is a copy of, if that is of this type.
+    pub fn original<T: Original>(&self) -> Option<Arc<T>> {
+        let original: Arc<dyn Any + Send + Sync> = self.0.original.clone()?;
+        original.downcast().ok()
     }
 
     /// Opens the directory at `path` as `open` does, and makes it if there is none; true if it was made.
@@ -191,12 +227,18 @@ impl Dir {
     /// Returns the directory of a name in it, to be opened again each time it is wanted; ENOENT if there is none.
     pub fn below_unheld(&self, name: &str) -> Result<Self> {
         self.below(name)?;
-        Ok(Self(Arc::new(Inner {
+        Ok(self.below_later(name))
+    }
+
+    /// Returns the directory of a name in it, which need not be there before it is wanted.
+    pub fn below_later(&self, name: &str) -> Self {
+        Self(Arc::new(Inner {
             path: self.path().join(name),
             rights: self.rights().clone(),
             held: None,
             above: Some((self.clone(), name.to_owned())),
-        })))
+            original: self.0.original.clone(),
+        }))
     }
 
     /// Opens the directory of a name in it, and makes it if there is none; true if it was made.
@@ -277,11 +319,33 @@ impl Dir {
 
     fn open_file(&self, name: &str, flags: OFlags) -> Result<File> {
         let opened = self.with(|fd| beneath(fd, name, flags.union(PLAIN)));
+        let opened = match opened {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && self.fetch(name)? => {
+                self.with(|fd| beneath(fd, name, flags.union(PLAIN)))
+            }
+            opened => opened,
+        };
         let file = File::from(opened.map_err(|e| self.refused(e, name))?);
         let path = self.path().join(name);
         let meta = file.metadata().map_err(|e| about(e.into(), &path))?;
         self.check(&meta).map_err(|e| about(e, &path))?;
         Ok(file)
+    }
+
+    /// Makes a copy of a file of what this is a copy of; false if there is none.
+    pub fn fetch(&self, name: &str) -> Result<bool> {
+        let original = self.0.original.as_ref();
+        original.map_or(Ok(false), |original| original.fetch(self, name))
+    }
+
+    /// Returns the size of a file that may be opened, without a copy of it; ENOENT if there is none.
+    pub fn size(&self, name: &str) -> Result<u64> {
+        match (self.look(name), &self.0.original) {
+            (Err(e), Some(original)) if e.kind == ErrorKind::NotFound => {
+                original.size(self, name)?.ok_or(e)
+            }
+            (meta, _) => meta.map(|meta| meta.len()),
+        }
     }
 
     fn check(&self, meta: &Metadata) -> Result<()> {
@@ -298,6 +362,14 @@ impl Dir {
 
     /// Returns the metadata of a file that may be opened; ENOENT if there is none.
     pub fn metadata(&self, name: &str) -> Result<Metadata> {
+        match self.look(name) {
+            Err(e) if e.kind == ErrorKind::NotFound && self.fetch(name)? => self.look(name),
+            looked => looked,
+        }
+    }
+
+    /// Returns the metadata of a file that is here, whatever this is a copy of; ENOENT if it is not.
+    pub fn look(&self, name: &str) -> Result<Metadata> {
         let opened = self.with(|fd| beneath(fd, name, OFlags::PATH.union(PLAIN)));
         let file = File::from(opened.map_err(|e| self.refused(e, name))?);
         let path = self.path().join(name);
@@ -342,88 +414,6 @@ impl Dir {
     pub fn is_shared(&self) -> io::Result<bool> {
         let system = self.with(|fd| Ok(fstatfs(fd)?.f_type))?;
         Ok(!own_dir::is_local(system as u64 & 0xffff_ffff))
-    }
-
-    /// Makes a file that did not exist, open to be read and written. The caller settles its rights.
-    pub fn create(&self, name: &str) -> io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let mode = self.rights().first_mode(false);
-        self.with(|fd| Ok(File::from(openat(fd, plain(name)?, flags, mode)?)))
-    }
-
-    /// Makes a file that has no name.
-    pub fn unnamed(&self) -> io::Result<File> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-        let mode = self.rights().first_mode(false);
-        match self.with(|fd| Ok(openat(fd, ".", flags, mode)?)) {
-            Ok(fd) => Ok(fd.into()),
-            // Not every file system has such.
-            Err(e)
-                if matches!(
-                    e.raw_os_error(),
-                    Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)
-                ) =>
-            {
-                let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-                let name = format!("{SCRATCH}{}-{number}", std::process::id());
-                let file = self.create(&name)?;
-                self.remove(&name)?;
-                Ok(file)
-            }
-            Err(e) => Err(e),
-        }
-    }
-
-    /// Gives an open file that has no name one.
-    pub fn link(&self, file: &File, name: &str) -> io::Result<()> {
-        let own = format!("/proc/self/fd/{}", file.as_raw_fd());
-        self.with(|fd| Ok(linkat(CWD, own, fd, plain(name)?, AtFlags::SYMLINK_FOLLOW)?))
-    }
-
-    /// Gives a file in it a second name, unless something has that: EEXIST. Where files cannot have two, it is renamed.
-    pub fn name_once(&self, from: &str, to: &str) -> io::Result<()> {
-        let (from, to) = (plain(from)?, plain(to)?);
-        self.with(|fd| match linkat(fd, from, fd, to, AtFlags::empty()) {
-            Err(e @ (Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK)) => {
-                match renameat_with(fd, from, fd, to, RenameFlags::NOREPLACE) {
-                    Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Err(e.into()),
-                    renamed => Ok(renamed?),
-                }
-            }
-            linked => Ok(linked?),
-        })
-    }
-
-    /// Renames a file in it, in the place of a file that may have the new name.
-    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.with(|fd| Ok(renameat(fd, plain(from)?, fd, plain(to)?)?))
-    }
-
-    /// Removes the name of a file.
-    pub fn remove(&self, name: &str) -> io::Result<()> {
-        self.with(|fd| Ok(unlinkat(fd, plain(name)?, AtFlags::empty())?))
-    }
-
-    /// Removes an empty directory.
-    pub fn remove_dir(&self, name: &str) -> io::Result<()> {
-        self.with(|fd| Ok(unlinkat(fd, plain(name)?, AtFlags::REMOVEDIR)?))
-    }
-
-    /// Removes a directory with all that is in it.
-    pub fn remove_all(&self, name: &str) -> Result<()> {
-        self.below(name)?;
-        self.with(|fd| {
-            let path = format!("/proc/self/fd/{}/{}", fd.as_raw_fd(), plain(name)?);
-            // Links are removed, not followed.
-            std::fs::remove_dir_all(path)
-        })
-        .map_err(|e| about(e.into(), &self.path().join(name)))
-    }
-
-    /// Returns once the names in it would survive a loss of power.
-    pub fn sync(&self) -> io::Result<()> {
-        self.with(|fd| Ok(fsync(fd)?))
     }
 
     /// Returns all names in it, and what each is.

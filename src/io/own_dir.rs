@@ -66,6 +66,14 @@ pub fn cache_home() -> Option<PathBuf> {
     Some(cache.join("npyfs"))
 }
 
+/// Returns the user's own directory for what must not be lost; `None` for a user without a home.
+pub fn state_home() -> Option<PathBuf> {
+    let state = std::env::var_os("XDG_STATE_HOME").filter(|dir| !dir.is_empty());
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state"));
+    let state = state.map_or_else(home, |dir| Some(dir.into()))?;
+    Some(state.join("npyfs"))
+}
+
 /// Returns true if a file can be locked by this process alone.
 pub fn alone(file: &File) -> bool {
     flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()

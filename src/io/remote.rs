@@ -2,7 +2,7 @@
 //!
 //! What is read of them goes through a file on this machine's disk, with holes where nothing was read so far. An object
 //! is one version: its entity tag (or the time of its last change) and its size. Bytes of two versions are never mixed, and
-//! nothing is ever written to where it lies. Addresses are shown without their query, which may hold a secret.
+//! nothing is ever written to where it lies, but what checkouts consist of (`prefix`). Addresses are shown without their query, which may hold a secret.
 
 mod address;
 mod blocks;
@@ -17,6 +17,7 @@ mod object;
 mod open_objects;
 mod origin;
 mod pack;
+mod prefix;
 mod runtime;
 mod store_file;
 
@@ -28,5 +29,5 @@ pub use object::RemoteObject;
 pub use open_objects::describe_open;
 pub use origin::Version;
 pub use pack::PACK_SUFFIX;
-pub(crate) use runtime::wait;
+pub use prefix::{Created, ListedObject, Prefix};
 pub use store_file::{open_file, store_file};

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use super::numbered::NumberedCommits;
-use super::pause::Pause;
 use super::probe;
 use super::record::{self, LayerCommit, next_time};
 use crate::checkout::against::digest;
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::pause::Pause;
 
 /// The time after which whoever loses to others again and again, or gets no clear answer, gives up.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -10,11 +10,11 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::pause::Pause;
 use super::place::{CommitPlace, Creation};
 use super::record::{self, LayerCommit};
 use crate::checkout::record_log::{self, LogForm, LogRecord};
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::pause::Pause;
 
 /// The name of the hint.
 const HINT: &str = "newest";
@@ -325,6 +325,16 @@ fn number(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(OBJECT)?;
     let number = digits.parse().ok()?;
     (object(number) == name).then_some(number)
+}
+
+/// Returns whether a name is that of a commit's object.
+pub(super) fn is_commit(name: &str) -> bool {
+    number(name).is_some()
+}
+
+/// Returns whether an object is a commit that is what its id says.
+pub(super) fn is_whole(bytes: &[u8]) -> bool {
+    parse(bytes).is_ok()
 }
 
 /// Reads the hint; one that is damaged says nothing.

@@ -6,10 +6,10 @@
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use super::pause::Pause;
 use super::place::{CommitPlace, Creation};
 use super::record::write_id;
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::pause::Pause;
 use crate::io::thread;
 
 /// The time after which a place that gives no clear answers is given up.

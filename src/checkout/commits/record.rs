@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::checkout::against::{AxisEntries, digest, hex};
 use crate::checkout::fit::StoreIdentity;
 use crate::checkout::layer::nanoseconds;
+use crate::checkout::mirror::LayerContent;
 use crate::checkout::record_log::LogRecord;
 use crate::error::{Error, Result};
 
@@ -54,6 +55,9 @@ pub struct LayerCommit {
     /// The axes that objects lie along, by key: every state of each that an object was written against.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub axes: BTreeMap<String, BTreeSet<AxisEntries>>,
+    /// All that the layer is, if it lies in a bucket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<LayerContent>,
     /// Fields of newer versions, kept as they are.
     #[serde(flatten)]
     pub other: serde_json::Map<String, serde_json::Value>,

@@ -22,10 +22,19 @@ impl Layer {
         self.syncing.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Returns once every change that was made would survive a loss of power.
+    /// Returns once every change that was made would survive a loss of power, and of this machine if the layer lies in a bucket.
     pub fn sync(&self) -> Result<()> {
         let _one = self.only_one();
-        self.sync_waiting()
+        self.sync_waiting()?;
+        let Some(upload) = &self.upload else {
+            return Ok(());
+        };
+        // Whatever changes from here on is uploaded another time.
+        self.behind.store(false, Ordering::Release);
+        let mut upload = upload.lock().unwrap_or_else(|e| e.into_inner());
+        upload.run().inspect_err(|_| {
+            self.behind.store(true, Ordering::Release);
+        })
     }
 
     /// Waits until changes are durable; what is not is taken back.
@@ -60,7 +69,9 @@ impl Layer {
             return Err(self.pending().lose(Vec::new(), e.clone()));
         }
         let batch = self.pending().take();
-        if batch.changes.is_empty() && batch.packs.is_empty() {
+        let is_empty = batch.changes.is_empty() && batch.packs.is_empty();
+        self.behind.fetch_or(!is_empty, Ordering::AcqRel);
+        if is_empty {
             return packed.and_then(|()| self.pending().check());
         }
         let (batch, lost) = self.sync_files(batch);
@@ -190,7 +201,8 @@ impl Layer {
     pub(in crate::checkout) fn wait_for_changes(&self, delay: Duration) -> bool {
         let deferred = || self.deferred.load(Ordering::Acquire);
         let nothing = |pending: &mut PendingChanges| {
-            let nothing = pending.waiting() == 0 && deferred();
+            let is_uploaded = self.upload.is_none() || !self.behind.load(Ordering::Acquire);
+            let nothing = pending.waiting() == 0 && is_uploaded && deferred();
             self.sleeps.store(nothing, Ordering::Release);
             nothing
         };

@@ -226,7 +226,16 @@ impl VirtualFile for UnopenedFile {
         };
         self.object
             .dir
-            .metadata(file)
+            .look(file)
+            .or_else(|_| self.object.dir.look(index::NAME))
+            .or_else(|e| {
+                self.object
+                    .dir
+                    .above()
+                    .ok_or(e)?
+                    .own_metadata()
+                    .map_err(Error::from)
+            })
             .map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
     }
 
@@ -249,7 +258,7 @@ impl VirtualFile for UnopenedFile {
     }
 
     fn is_current(&self) -> bool {
-        let is_written = || self.object.dir.metadata(&self.object.file).is_ok();
+        let is_written = || self.object.dir.size(&self.object.file).is_ok();
         self.object.unwritten.get().is_some() || is_written()
     }
 

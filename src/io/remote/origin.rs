@@ -16,11 +16,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use object_store::ObjectStore;
 use object_store::path::Path;
 
 use self::bucket::Bucket;
 use super::address::{Address, Scheme};
-use super::error::{Cause, RemoteError};
+use super::error::{Cause, RemoteError, without_secrets};
 use crate::options::RemoteSettings;
 
 /// What tells one version of an object from another.
@@ -150,4 +151,17 @@ impl Origin {
             }),
         }
     }
+}
+
+/// Returns the bucket of an address, to be written to, too; asks nothing yet.
+pub(super) fn objects_of(
+    address: &Address,
+    settings: &RemoteSettings,
+) -> Result<Arc<dyn ObjectStore>, RemoteError> {
+    Ok(bucket::open(address, settings)?.objects())
+}
+
+/// Returns a failure of a bucket and what caused it in one line, without what may be secret.
+pub(super) fn reasons(error: &object_store::Error) -> String {
+    without_secrets(&bucket::reasons(error))
 }

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::super::bucket::CommitBucket;
 use super::super::committer::Committer;
 use super::super::place::CommitPlace;
 use super::*;
+use crate::io::remote::Prefix;
 
 /// Objects in memory.
 #[derive(Default)]
@@ -62,11 +64,10 @@ impl CommitPlace for Memory {
 /// A bucket in memory.
 pub(super) fn bucket() -> Arc<dyn CommitPlace> {
     let objects = Arc::new(object_store::memory::InMemory::new());
-    Arc::new(CommitBucket::new(
-        objects,
-        "x.checkouts/commits".into(),
-        "s3://b/x".into(),
-    ))
+    let address = "s3://b/x".to_owned();
+    let path = "x.checkouts/commits".into();
+    let prefix = Prefix::of(objects, path, address, Duration::from_secs(60));
+    Arc::new(CommitBucket::new(prefix, None))
 }
 
 /// A committer that has read all there is.

@@ -25,7 +25,8 @@ use super::profile::variable;
 use super::sieve::LeftOut;
 use super::{Got, Names, Version, amazon};
 use crate::options::RemoteSettings;
-use refusal::{failed, reasons};
+use refusal::failed;
+pub(super) use refusal::reasons;
 
 /// A bucket, and the connections to it.
 pub(in crate::io::remote) struct Bucket {
@@ -229,6 +230,11 @@ pub(super) async fn head(bucket: &Bucket, path: &Path) -> Result<Version, Remote
 }
 
 impl Bucket {
+    /// Returns the objects, for whoever writes them, too.
+    pub(super) fn objects(&self) -> Arc<dyn ObjectStore> {
+        self.objects.clone()
+    }
+
     /// Waits until it is worth asking again; fails if it is not.
     async fn pause(&self, patience: &mut Patience, refusal: Refusal) -> Result<(), RemoteError> {
         let renewed = |credentials: &Arc<dyn Renew>| credentials.renew(patience.sent());

@@ -110,7 +110,7 @@ fn of_network(failure: &object_store::Error) -> Option<&reqwest::Error> {
 }
 
 /// Returns a failure and what caused it in one line.
-pub(super) fn reasons(error: &dyn std::error::Error) -> String {
+pub(in crate::io::remote::origin) fn reasons(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

@@ -7,19 +7,19 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_millis(10);
 
 /// Pauses at random, the later the longer.
-pub(super) struct Pause {
+pub struct Pause {
     most: Duration,
     longest: Duration,
 }
 
 impl Pause {
     /// Pauses of whoever lost to others: they are done, and the next one may be as fast.
-    pub(super) fn after_others() -> Self {
+    pub fn after_others() -> Self {
         Self::up_to(Duration::from_millis(80))
     }
 
     /// Pauses of whoever got no clear answer.
-    pub(super) fn after_failure() -> Self {
+    pub fn after_failure() -> Self {
         Self::up_to(Duration::from_secs(1))
     }
 
@@ -29,7 +29,7 @@ impl Pause {
     }
 
     /// Waits.
-    pub(super) fn rest(&mut self) {
+    pub fn rest(&mut self) {
         // Each of them has keys of its own, made up at random.
         let part = RandomState::new().hash_one(()) % 1024;
         let part = u32::try_from(part).unwrap_or(0);

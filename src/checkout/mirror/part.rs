@@ -1,0 +1,207 @@
+//! What a bucket says of a layer: lines of its index, and the sums of the files that they name.
+//!
+//! A bucket cannot append. So the index of a layer that is written is there in parts, each an object that never changes; the
+//! *content* of a committed one is a single part, which the commit holds, or names together with its sum.
+
+use serde::{Deserialize, Serialize};
+
+use crate::checkout::against::digest;
+use crate::checkout::record_log::{self, LogForm, LogRecord};
+use crate::error::{Error, Result};
+
+const FORM: LogForm = LogForm {
+    name: "npyfs part",
+    version: 1,
+};
+
+/// Longest content that a commit holds itself, in bytes.
+const INLINE: usize = 4 << 10;
+
+/// A finished file of a layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileSum {
+    /// Its name.
+    pub file: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// BLAKE2b-128 of its bytes.
+    pub sum: String,
+}
+
+/// Consecutive bytes of an index.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct IndexBytes {
+    /// Where they begin; what was there from there on is replaced.
+    from: u64,
+    text: String,
+}
+
+/// A line of a part.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum PartLine {
+    File(FileSum),
+    Index(IndexBytes),
+}
+
+impl LogRecord for PartLine {
+    fn parse(json: &str) -> serde_json::Result<Self> {
+        serde_json::from_str(json)
+    }
+
+    fn print(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
+    }
+}
+
+/// Bytes of an index, and the files that they name and no part before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Where the bytes begin in the index.
+    pub from: u64,
+    /// The bytes.
+    pub text: String,
+    /// The files.
+    pub files: Vec<FileSum>,
+}
+
+impl Part {
+    /// Returns the bytes of the object.
+    pub fn print(&self) -> Result<Vec<u8>> {
+        let files = self.files.iter().cloned().map(PartLine::File);
+        let index = IndexBytes {
+            from: self.from,
+            text: self.text.clone(),
+        };
+        let lines: Vec<PartLine> = files.chain([PartLine::Index(index)]).collect();
+        record_log::print(&lines, FORM)
+    }
+
+    /// Reads the bytes of an object.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let mut part = Self::default();
+        let mut has_index = false;
+        for line in record_log::parse_whole(bytes, FORM)? {
+            match line {
+                PartLine::File(file) => part.files.push(file),
+                PartLine::Index(index) => {
+                    (part.from, part.text, has_index) = (index.from, index.text, true);
+                }
+            }
+        }
+        match has_index {
+            true => Ok(part),
+            false => Err(Error::damaged("it has no lines of an index")),
+        }
+    }
+
+    /// Adds the part that follows.
+    pub fn add(&mut self, next: Self) -> Result<()> {
+        let from = usize::try_from(next.from).unwrap_or(usize::MAX);
+        if !self.text.is_char_boundary(from) {
+            return Err(Error::damaged("it does not follow the part before it"));
+        }
+        if from == 0 {
+            self.files.clear();
+        }
+        self.text.truncate(from);
+        self.text.push_str(&next.text);
+        self.files.extend(next.files);
+        Ok(())
+    }
+}
+
+/// All that a committed layer is, as its commit says it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerContent {
+    /// BLAKE2b-128 of the part.
+    pub sum: String,
+    /// The part itself, if it is short.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
+    /// The name of the object that it is, in the directory of the layer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
+}
+
+impl LayerContent {
+    /// Returns the content that a commit says, and the object that is to be made before it, if it is long.
+    pub fn of(part: &Part, object: &str) -> Result<(Self, Option<Vec<u8>>)> {
+        let bytes = part.print()?;
+        let sum = digest(&bytes);
+        let text = String::from_utf8(bytes).map_err(|e| Error::damaged(e.to_string()))?;
+        Ok(match text.len() <= INLINE {
+            true => (
+                Self {
+                    sum,
+                    part: Some(text),
+                    object: None,
+                },
+                None,
+            ),
+            false => (
+                Self {
+                    sum,
+                    part: None,
+                    object: Some(object.to_owned()),
+                },
+                Some(text.into_bytes()),
+            ),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(from: u64, text: &str, files: &[&str]) -> Part {
+        let file = |name: &&str| FileSum {
+            file: (*name).to_owned(),
+            size: 3,
+            sum: digest(name.as_bytes()),
+        };
+        Part {
+            from,
+            text: text.to_owned(),
+            files: files.iter().map(file).collect(),
+        }
+    }
+
+    #[test]
+    fn parts_make_the_index_together() {
+        let mut all = Part::default();
+        for (next, text, files) in [
+            (part(0, "one\n", &["1"]), "one\n", 1),
+            (part(4, "two\n", &["2", "3"]), "one\ntwo\n", 3),
+            (part(0, "three\n", &["3"]), "three\n", 1),
+        ] {
+            let read = Part::parse(&next.print().unwrap()).unwrap();
+            assert_eq!(read, next);
+            all.add(read).unwrap();
+            assert_eq!((all.text.as_str(), all.files.len()), (text, files));
+        }
+        all.add(part(7, "", &[])).unwrap_err();
+    }
+
+    #[test]
+    fn what_was_changed_is_refused() {
+        let bytes = part(0, "one\n", &["1"]).print().unwrap();
+        for at in 0..bytes.len() {
+            let mut other = bytes.clone();
+            other[at] ^= 1;
+            Part::parse(&other).unwrap_err();
+            Part::parse(&bytes[..at]).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_commit_holds_what_is_short() {
+        let (content, object) = LayerContent::of(&part(0, "one\n", &["1"]), "content").unwrap();
+        assert!(content.part.is_some() && object.is_none());
+        let long = "x".repeat(INLINE);
+        let (content, object) = LayerContent::of(&part(0, &long, &[]), "content").unwrap();
+        assert_eq!(content.object.as_deref(), Some("content"));
+        assert_eq!(content.sum, digest(&object.unwrap()));
+    }
+}

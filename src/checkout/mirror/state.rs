@@ -1,0 +1,170 @@
+//! What a bucket has of one layer, by the names of its objects: leases, and the parts that count.
+
+use std::time::Duration;
+
+use super::Mirror;
+use super::lease::{self, ENDS, LeaseRecord, LeaseState};
+use super::part::Part;
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::remote::{ListedObject, Prefix};
+
+/// Returns the name of the object of a part: the number of the lease that it was written under, and its own, from 1 on.
+pub(super) fn part(lease: u64, number: u64) -> String {
+    format!("part.{lease:06}.{number:08}")
+}
+
+/// Returns the name of the object of the content, written under a lease.
+pub(super) fn content(lease: u64) -> String {
+    format!("content.{lease:06}")
+}
+
+/// The state of a layer in a bucket.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LayerState {
+    /// The newest lease.
+    pub lease: Option<(u64, LeaseRecord)>,
+    /// The lease that the parts were written under that count, and how many they are.
+    pub parts: Option<(u64, u64)>,
+    /// The record of that lease.
+    pub writer: Option<LeaseRecord>,
+    pub objects: Vec<ListedObject>,
+}
+
+impl LayerState {
+    /// Looks at the layer of a prefix.
+    pub(super) fn look(prefix: &Prefix) -> Result<Self> {
+        Self::look_before(prefix, u64::MAX)
+    }
+
+    /// Looks at the layer as it was before the lease of a number.
+    pub(super) fn look_before(prefix: &Prefix, before: u64) -> Result<Self> {
+        let (objects, _) = prefix.list()?;
+        let number = |name: &str| name.strip_prefix("lease.")?.parse::<u64>().ok();
+        let leases = objects.iter().filter_map(|object| number(&object.name));
+        let Some(newest) = leases.filter(|&number| number < before).max() else {
+            return Ok(Self::default());
+        };
+        let newest_record = record(prefix, newest)?;
+        let parts = objects.iter().filter_map(|object| {
+            let (lease, number) = object.name.strip_prefix("part.")?.split_once('.')?;
+            Some((lease.parse::<u64>().ok()?, number.parse::<u64>().ok()?))
+        });
+        let parts = parts.filter(|(lease, _)| *lease <= newest).max();
+        // Of those that were listed, some may be of a lease that was discarded.
+        let mut writer = None;
+        let mut counting = None;
+        if newest_record.state != LeaseState::Discarded
+            && let Some((lease, count)) = parts
+        {
+            writer = Some(match lease == newest {
+                true => newest_record.clone(),
+                false => record(prefix, lease)?,
+            });
+            counting = Some((lease, count));
+            // A lease that was discarded removes the parts before it; some may be left.
+            for number in lease..newest {
+                if objects.iter().any(|o| o.name == lease::object(number))
+                    && number > lease
+                    && record(prefix, number)?.state == LeaseState::Discarded
+                {
+                    (writer, counting) = (None, None);
+                }
+            }
+            if writer
+                .as_ref()
+                .is_some_and(|writer| writer.state == LeaseState::Discarded)
+            {
+                (writer, counting) = (None, None);
+            }
+        }
+        Ok(Self {
+            lease: Some((newest, newest_record)),
+            parts: counting,
+            writer,
+            objects,
+        })
+    }
+
+    /// Returns the names of all objects but leases.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        let names = self.objects.iter().map(|object| object.name.as_str());
+        names.filter(|name| !name.starts_with("lease."))
+    }
+
+    /// An error if somebody else writes in the layer, or if it is committed.
+    pub(super) fn check_free(
+        &self,
+        last: &LeaseRecord,
+        mirror: &Mirror,
+        prefix: &Prefix,
+    ) -> Result<()> {
+        match last.state {
+            LeaseState::Free | LeaseState::Discarded => return Ok(()),
+            // Whoever has the directory has the lock of it, too: the process is gone.
+            LeaseState::Held if last.mirror == mirror.id() => return Ok(()),
+            LeaseState::Held => {}
+        }
+        let silent = self.silence(mirror)?;
+        if silent >= ENDS {
+            return Ok(());
+        }
+        let (silent, left) = (silent.as_secs(), (ENDS - silent).as_secs() + 1);
+        let why = format!(
+            "{} writes in this checkout, and said so {silent} s ago; if it is dead, the checkout is free in {left} s",
+            last.who
+        );
+        Err(Error::new(ErrorKind::Os(libc::EBUSY), why).about(prefix.address("")))
+    }
+
+    /// Returns how long the newest lease was not written, by the clock of the bucket.
+    fn silence(&self, mirror: &Mirror) -> Result<Duration> {
+        let name = lease::object(self.lease.as_ref().map_or(0, |(number, _)| *number));
+        let written = self.objects.iter().find(|object| object.name == name);
+        let now = mirror.now()?;
+        let silence = written.and_then(|written| now.duration_since(written.modified).ok());
+        Ok(silence.unwrap_or_default())
+    }
+
+    /// Returns the name of the process of another host that writes in the layer.
+    pub(super) fn writer_elsewhere(&self, mirror: &Mirror) -> Result<Option<String>> {
+        let Some((_, last)) = &self.lease else {
+            return Ok(None);
+        };
+        let is_held = last.state == LeaseState::Held && last.mirror != mirror.id();
+        Ok(match is_held && self.silence(mirror)? < ENDS {
+            true => Some(last.who.clone()),
+            false => None,
+        })
+    }
+
+    /// Reads the parts, as one; an empty one if there is none.
+    pub(super) fn read(&self, prefix: &Prefix) -> Result<Part> {
+        let mut all = Part::default();
+        let Some((lease, count)) = self.parts else {
+            return Ok(all);
+        };
+        for number in 1..=count {
+            let name = part(lease, number);
+            let about = |e: Error| e.about(prefix.address(&name));
+            let bytes = prefix.read(&name)?.ok_or_else(|| {
+                about(Error::damaged(
+                    "it is gone, and parts that follow are there",
+                ))
+            })?;
+            Part::parse(&bytes)
+                .and_then(|part| all.add(part))
+                .map_err(about)?;
+        }
+        Ok(all)
+    }
+}
+
+/// Reads the record of a lease.
+fn record(prefix: &Prefix, number: u64) -> Result<LeaseRecord> {
+    let name = lease::object(number);
+    let about = |e: Error| e.about(prefix.address(&name));
+    let bytes = prefix
+        .read(&name)?
+        .ok_or_else(|| about(Error::damaged("it is gone")))?;
+    serde_json::from_slice(&bytes).map_err(|e| about(Error::damaged(e.to_string())))
+}

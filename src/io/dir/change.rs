@@ -1,0 +1,98 @@
+//! Changes of the names in a directory: each of one name in it, never of what a link leads to.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{
+    AtFlags, CWD, OFlags, RenameFlags, fsync, linkat, openat, renameat, renameat_with, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::{Dir, SCRATCH, about, plain};
+use crate::error::Result;
+
+impl Dir {
+    /// Makes a file that did not exist, open to be read and written. The caller settles its rights.
+    pub fn create(&self, name: &str) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let mode = self.rights().first_mode(false);
+        self.with(|fd| Ok(File::from(openat(fd, plain(name)?, flags, mode)?)))
+    }
+
+    /// Makes a file that has no name.
+    pub fn unnamed(&self) -> io::Result<File> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let mode = self.rights().first_mode(false);
+        match self.with(|fd| Ok(openat(fd, ".", flags, mode)?)) {
+            Ok(fd) => Ok(fd.into()),
+            // Not every file system has such.
+            Err(e)
+                if matches!(
+                    e.raw_os_error(),
+                    Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)
+                ) =>
+            {
+                let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+                let name = format!("{SCRATCH}{}-{number}", std::process::id());
+                let file = self.create(&name)?;
+                self.remove(&name)?;
+                Ok(file)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Gives an open file that has no name one.
+    pub fn link(&self, file: &File, name: &str) -> io::Result<()> {
+        let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+        self.with(|fd| Ok(linkat(CWD, own, fd, plain(name)?, AtFlags::SYMLINK_FOLLOW)?))
+    }
+
+    /// Gives a file in it a second name, unless something has that: EEXIST. Where files cannot have two, it is renamed.
+    pub fn name_once(&self, from: &str, to: &str) -> io::Result<()> {
+        let (from, to) = (plain(from)?, plain(to)?);
+        self.with(|fd| match linkat(fd, from, fd, to, AtFlags::empty()) {
+            Err(e @ (Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK)) => {
+                match renameat_with(fd, from, fd, to, RenameFlags::NOREPLACE) {
+                    Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Err(e.into()),
+                    renamed => Ok(renamed?),
+                }
+            }
+            linked => Ok(linked?),
+        })
+    }
+
+    /// Renames a file in it, in the place of a file that may have the new name.
+    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.with(|fd| Ok(renameat(fd, plain(from)?, fd, plain(to)?)?))
+    }
+
+    /// Removes the name of a file.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        self.with(|fd| Ok(unlinkat(fd, plain(name)?, AtFlags::empty())?))
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_dir(&self, name: &str) -> io::Result<()> {
+        self.with(|fd| Ok(unlinkat(fd, plain(name)?, AtFlags::REMOVEDIR)?))
+    }
+
+    /// Removes a directory with all that is in it.
+    pub fn remove_all(&self, name: &str) -> Result<()> {
+        self.below(name)?;
+        self.with(|fd| {
+            let path = format!("/proc/self/fd/{}/{}", fd.as_raw_fd(), plain(name)?);
+            // Links are removed, not followed.
+            std::fs::remove_dir_all(path)
+        })
+        .map_err(|e| about(e.into(), &self.path().join(name)))
+    }
+
+    /// Returns once the names in it would survive a loss of power.
+    pub fn sync(&self) -> io::Result<()> {
+        self.with(|fd| Ok(fsync(fd)?))
+    }
+}
