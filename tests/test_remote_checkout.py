@@ -78,8 +78,8 @@ def test_without_a_place_for_it_nothing_is_written(site, tmp_path):
         assert refused.returncode in (1, 2, 3) and "--checkouts DIR" in one_line(refused.stderr), (command, refused)
     for command in (["checkout", "status", url], ["checkout", "reset", url]):
         assert "on this machine" in one_line(npyfs(*command).stderr)
-    refused = npyfs("mount", "--checkouts", "s3://bucket/checkouts", "--checkout", "mine", url, point)
-    assert "a directory of this machine" in one_line(refused.stderr)
+    refused = npyfs("mount", "--checkouts", site.url("checkouts/"), "--checkout", "mine", url, point)
+    assert "a web server takes nothing" in one_line(refused.stderr)
     assert sorted(os.listdir(tmp_path)) == ["mnt", "www"] or sorted(os.listdir(tmp_path)) == ["cache", "mnt", "www"]
     assert not os.listdir(point)
 
