@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
+from support import hosts as hosts_of_another_time
 from support.buckets import S3, Azure
 from support.checkouts import write_plain
 from support.lossy import Lossy
@@ -347,6 +348,26 @@ def test_gc_removes_what_nobody_names(s3, hosts, store):
     for host in (*hosts, Host(store.parent / "new", s3, store)):
         shown = host.shown()
         assert np.array_equal(shown["n"], np.full(5, 9)) and np.array_equal(shown["m"], np.arange(7))
+
+
+@pytest.mark.timeout(120)
+def test_clocks_may_disagree(s3, hosts, store, tmp_path):
+    library = hosts_of_another_time.build(tmp_path)
+    for number, (host, hours) in enumerate(zip(hosts, (5, -7, 0))):
+        host.env |= {"LD_PRELOAD": str(library), "NPYFS_CLOCK": str(3600 * hours), "NPYFS_LOST": "0"}
+        with host.mount("work") as mount:
+            save(mount, "n", np.full(5, number))
+            for other in hosts:
+                if other is not host:
+                    assert "writes in this checkout" in other.commit("work", code=REFUSED).stderr
+    hosts[0].commit("work")
+    for number, host in enumerate(hosts):
+        with host.mount(f"w{number}") as mount:
+            save(mount, f"m{number}", np.full(5, number))
+        host.commit(f"w{number}")
+    assert {name: value[0] for name, value in hosts[1].shown().items()} == {"n": 2, "m0": 0, "m1": 1, "m2": 2}
+    times = [json.loads(s3.read(key))["time"] for name, key in sorted(s3.objects().items()) if name.endswith(".json")]
+    assert len(times) == 4 and times == sorted(set(times))
 
 
 @pytest.mark.timeout(120)

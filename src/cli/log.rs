@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     checkout: Option<String>,
 
-    /// Directory of the checkouts; by default STORE.checkouts
+    /// Directory of the checkouts, here or in a bucket; by default STORE.checkouts
     #[arg(long, value_name = "DIR", requires = "checkout")]
     checkouts: Option<PathBuf>,
 

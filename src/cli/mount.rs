@@ -56,7 +56,7 @@ pub struct Args {
     #[arg(long, value_name = "ID", conflicts_with = "checkout")]
     at: Option<String>,
 
-    /// Directory of the checkouts; by default STORE.checkouts
+    /// Directory of the checkouts, here or in a bucket; by default STORE.checkouts
     #[arg(long, value_name = "DIR")]
     checkouts: Option<PathBuf>,
 

@@ -33,7 +33,7 @@ pub struct StoreArgs {
     #[arg(long, value_name = "ID")]
     at: Option<String>,
 
-    /// Directory of the checkouts; by default STORE.checkouts
+    /// Directory of the checkouts, here or in a bucket; by default STORE.checkouts
     #[arg(long, value_name = "DIR")]
     checkouts: Option<PathBuf>,
 

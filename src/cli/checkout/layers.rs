@@ -40,7 +40,7 @@ pub(super) struct CheckoutArgs {
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
 
-    /// Directory of the checkouts; by default STORE.checkouts
+    /// Directory of the checkouts, here or in a bucket; by default STORE.checkouts
     #[arg(long, value_name = "DIR")]
     checkouts: Option<PathBuf>,
 

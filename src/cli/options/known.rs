@@ -32,7 +32,7 @@ pub(super) const KNOWN: &[MountOption] = &[
             to.checkouts = Some(not_empty(text)?.into());
             Ok(())
         }),
-        help: "as --checkouts: directory of the checkouts [STORE.checkouts]",
+        help: "as --checkouts: directory or bucket of the checkouts [STORE.checkouts]",
     },
     MountOption {
         name: "at",
