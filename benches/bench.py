@@ -137,7 +137,7 @@ class Bench:
     def heading(self):
         f = self.facts
         lines = [
-            f"{f['cores']} cores ({f['cpu']}), {f['memory_gib']} GiB, Linux {f['kernel']}, data on {f['data_on']}, "
+            f"{f['cores']} cores ({f['cpu']}; zlib inflates {f['inflates_mb_s']} MB/s), {f['memory_gib']} GiB, Linux {f['kernel']}, data on {f['data_on']}, "
             f"load {f['load_before'][0]} at the start, {f['load_after'][0]} at the end",
             f"{f['npyfs']} (HDF5 {f.get('npyfs_hdf5', '?')}); h5py {f['h5py']} (HDF5 {f['h5py_hdf5']}), "
             f"NumPy {f['numpy']}, hdf5plugin {f['hdf5plugin']}, Python {f['python']}",

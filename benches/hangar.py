@@ -162,7 +162,7 @@ class Bench:
         if "listing" in self.asked.only:
             self.first_listing()
         facts = machine()
-        print(f"{facts['cores']} cores ({facts['cpu']}), Linux {facts['kernel']}, load {os.getloadavg()[0]:.1f}, "
+        print(f"{facts['cores']} cores ({facts['cpu']}; zlib inflates {facts['inflates_mb_s']} MB/s), Linux {facts['kernel']}, load {os.getloadavg()[0]:.1f}, "
               f"{self.asked.pairs} pairs\n")
         print(f"{'':<58} {'npyfs':>13} {'other':>13} {'ratio':>7}")
         print("\n".join(self.lines))
