@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -109,13 +109,14 @@ class Npyfs:
         """A checkout for each commit, with one array."""
         write_plain(self.store)
 
-        def write(numbered):
-            number, name = numbered
-            with Mount(self.store, f"endpoint={self.where['url']}", checkout=name, checkouts=self.place, env=self.env, limit=LIMIT) as mount:
-                np.save(mount / f"{name}.npy", np.full(3, number))
+        # Processes: while one thread starts a program, this holds what others have open, and their mounts are busy.
+        with ProcessPoolExecutor(8) as pool:
+            list(pool.map(self.write, enumerate(name for own in self.names for name in own)))
 
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(write, enumerate(name for own in self.names for name in own)))
+    def write(self, numbered):
+        number, name = numbered
+        with Mount(self.store, f"endpoint={self.where['url']}", checkout=name, checkouts=self.place, env=self.env, limit=LIMIT) as mount:
+            np.save(mount / f"{name}.npy", np.full(3, number))
 
     def run(self):
         own = [{**self.env, "XDG_STATE_HOME": str(self.folder / f"state{number}")} for number in range(len(self.names))]
