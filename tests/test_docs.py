@@ -14,6 +14,7 @@ OTHERS = ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "benches/README.
 NOT_RUN = {
     "README.md": ["builds npyfs"],
     "docs/arkouda.md": ["needs R"],
+    "docs/checkouts.md": ["needs a bucket"],
     "docs/daf.md": ["tanaylab's daf is not on PyPI"],
     "docs/remote.md": ["needs a bucket"] * 6,
     # Run by test_mount_scripts.py on a machine of its own, but for systemd's and the container's.
