@@ -285,6 +285,7 @@ def test_objects_lie_along_the_axis_of_their_time(tmp_path):
         for k in range(20):
             np.testing.assert_array_equal(np.load(m / f"cell#old{k}.npy"), np.full(3, k))
             np.testing.assert_array_equal(np.load(m / f"cell#new{k}.npy"), np.full(3, -k))
+    assert len(files(store)) < 20
     for path in files(store):
         held = datasets(path)
         kinds = {key[5:8] for key in held if key.startswith("cell#") and key != "cell#"}

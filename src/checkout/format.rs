@@ -221,7 +221,7 @@ pub trait Format: Send + Sync {
     /// Adds what makes a file one of this format.
     fn mark_file(&self, _new: &mut NewFile) {}
 
-    /// Returns true if a file with a single dataset is shown as it is stored, element by element.
+    /// Returns true if the dataset at an object's own path is shown as it is stored, element by element, and nothing else is.
     fn shows_as_stored(&self, _new: &NewFile) -> bool {
         false
     }

@@ -16,7 +16,7 @@ use super::checkouts::{Checkouts, LayerFiles, OpenCheckout};
 use super::fit::StoreIdentity;
 use super::index::KeptMember;
 use super::layer::{Layer, NewMember};
-use super::object::NewFile;
+use super::object::{NewFile, PackScope};
 use super::syncer::Syncer;
 use super::target::{
     Deletion, IncompleteObject, Made, Part, PartPlace, PathNames, Restored, Role, StoreOutcome,
@@ -173,7 +173,7 @@ impl LayerTarget {
                 if is_begun {
                     self.begin_group(&**format, &above)?;
                 }
-                new.size = shown_size(&new).filter(|_| format.shows_as_stored(&new));
+                new.size = shown_size(&new, key.path()).filter(|_| format.shows_as_stored(&new));
                 new.scope = scope(&**format, object, &key);
                 let file = parts.first().map(|part| &part.content);
                 let against = self.view.against(object, file, format.has_axes())?;
@@ -226,12 +226,15 @@ pub fn over(
 
 /// Returns whose objects an object may share a file with: those of its store, as far as they are of one format. A name by which a
 /// format may be known would make all of the file another store.
-fn scope(format: &dyn Format, object: &str, key: &ObjectKey) -> Option<String> {
+fn scope(format: &dyn Format, object: &str, key: &ObjectKey) -> Option<PackScope> {
     let names: Vec<&str> = object.split('/').collect();
     let depth = names.len().checked_sub(key.path().len())?;
     let (store, inside) = names.split_at_checked(depth)?;
     let is_known = inside.iter().any(|name| name.starts_with('_'));
-    (!is_known).then(|| format!("{}:{}", format.name(), store.join("/")))
+    (!is_known).then(|| PackScope {
+        store: format!("{}:{}", format.name(), store.join("/")),
+        path: key.path().to_vec(),
+    })
 }
 
 /// The last name of a path.

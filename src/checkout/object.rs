@@ -41,8 +41,17 @@ pub struct NewFile {
     pub against: Option<Box<Against>>,
     /// The name of the format of which it is an empty store.
     pub begins: Option<&'static str>,
-    /// The store and the format whose objects it may share a file with; `None`: it has a file of its own.
-    pub scope: Option<String>,
+    /// The objects that it may share a file with; `None`: it has a file of its own.
+    pub scope: Option<PackScope>,
+}
+
+/// The objects that an object may share a file with, and which dataset it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackScope {
+    /// The store that they are of, and its format.
+    pub store: String,
+    /// The path of the dataset that is shown; all others are those that its format asks for.
+    pub path: Vec<String>,
 }
 
 impl NewFile {

@@ -3,14 +3,14 @@
 //! Objects of one store share a file in which each stands at its own path, as in a store that has just these. So their groups
 //! must have the same attributes, and no path may be there twice: what does not go with the others begins another file.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt::{self, Debug, Formatter};
 use std::sync::{Arc, Weak};
 
-use super::object::{NewFile, check_len};
+use super::object::{NewFile, PackScope, check_len};
 use crate::error::Result;
 use crate::hdf5::{NewAttribute, NewDataset, NewElement, NewLayout};
-use crate::io::content::{self, Content};
+use crate::io::content::{self, Content, InMemory};
 use crate::npy;
 use crate::npy::dtype::{DType, Kind};
 
@@ -107,29 +107,52 @@ impl Eq for Unwritten {}
 /// An object that is small enough, and surely has a form in HDF5.
 pub struct SmallObject<'a> {
     new: &'a NewFile,
-    scope: &'a str,
+    scope: &'a PackScope,
     dataset: &'a NewDataset,
     path: String,
     object: Arc<UnwrittenObject>,
+    /// What else its format asks for in its file, such as the axes that it lies along.
+    others: Vec<SharedDataset>,
+}
+
+/// A dataset that several objects of a file have, all the same.
+#[derive(Clone, PartialEq, Eq)]
+struct SharedDataset {
+    dataset: NewDataset,
+    data: Vec<u8>,
 }
 
 impl<'a> SmallObject<'a> {
     /// Reads the elements of a new object into memory; `None` if it is to have a file of its own.
     pub fn read(new: &'a NewFile, writer: &Weak<dyn PackWriter>) -> Result<Option<Self>> {
-        let (Some(scope), Some(size), [dataset], [data]) =
-            (&new.scope, new.size, &*new.outline.datasets, &*new.data)
-        else {
+        let all = || new.outline.datasets.iter().zip(&new.data);
+        let (Some(scope), Some(size)) = (&new.scope, new.size) else {
+            return Ok(None);
+        };
+        let Some((dataset, data)) = all().find(|(dataset, _)| dataset.path == scope.path) else {
             return Ok(None);
         };
         let NewElement::Array(dtype) = &dataset.element else {
             return Ok(None);
         };
         let header = npy::header(dtype, &dataset.shape);
-        if size > LARGEST
+        let bytes = all().fold(0, |sum: u64, (_, data)| sum.saturating_add(data.len()));
+        if bytes > LARGEST
             || size != data.len().saturating_add(header.len() as u64)
-            || !surely_fits(new, dataset, dtype)
+            || !is_number(dtype)
+            || !surely_fits(new, dataset)
         {
             return Ok(None);
+        }
+        let mut others = Vec::new();
+        for (dataset, data) in all().filter(|(dataset, _)| dataset.path != scope.path) {
+            check_len(dataset, &**data)?;
+            let mut bytes = vec![0; usize::try_from(data.len()).unwrap_or(0)];
+            data.read_at(0, &mut bytes)?;
+            others.push(SharedDataset {
+                dataset: dataset.clone(),
+                data: bytes,
+            });
         }
         check_len(dataset, &**data)?;
         let start = header.len();
@@ -146,19 +169,14 @@ impl<'a> SmallObject<'a> {
                 header: start,
                 writer: writer.clone(),
             }),
+            others,
         }))
     }
 
     /// Returns the bytes that it takes in a file at most, and about as many in memory.
     pub fn bytes(&self) -> u64 {
-        let len = self.object.len();
-        // Elements of a page or more begin with a page.
-        let whole = if len < PAGE {
-            len
-        } else {
-            len.next_multiple_of(PAGE)
-        };
-        whole.saturating_add(OVERHEAD)
+        let others = self.others.iter().map(|other| other.data.len() as u64);
+        others.fold(room(self.object.len()), |sum, len| sum + room(len))
     }
 
     /// Returns a link to it.
@@ -179,27 +197,59 @@ impl<'a> SmallObject<'a> {
     }
 }
 
-/// Returns whether libhdf5 takes a dataset of simple numbers, whatever is around it. It is asked only when others wait with it.
-fn surely_fits(new: &NewFile, dataset: &NewDataset, dtype: &DType) -> bool {
-    let is_number = |dtype: &DType| {
-        matches!(dtype, DType::Scalar { kind, size: 1..=16, .. }
-            if matches!(kind, Kind::Bool | Kind::Int | Kind::Uint | Kind::Float | Kind::Complex))
+/// Returns the bytes that a dataset takes in a file at most, of whose elements there are so many bytes.
+fn room(len: u64) -> u64 {
+    // Elements of a page or more begin with a page.
+    let whole = if len < PAGE {
+        len
+    } else {
+        len.next_multiple_of(PAGE)
+    };
+    whole.saturating_add(OVERHEAD)
+}
+
+fn is_number(dtype: &DType) -> bool {
+    matches!(dtype, DType::Scalar { kind, size: 1..=16, .. }
+        if matches!(kind, Kind::Bool | Kind::Int | Kind::Uint | Kind::Float | Kind::Complex))
+}
+
+/// Returns whether libhdf5 takes an object that is this dataset, for sure. It is asked only when others wait with it.
+fn surely_fits(new: &NewFile, own: &NewDataset) -> bool {
+    let is_bytes = |element: &NewElement| {
+        matches!(
+            element,
+            NewElement::Array(DType::Scalar {
+                kind: Kind::Bytes,
+                size: 1..,
+                ..
+            })
+        )
+    };
+    let is_simple = |element: &NewElement| {
+        is_bytes(element) || matches!(element, NewElement::Array(dtype) if is_number(dtype))
     };
     let holds = |name: &String| !matches!(name.as_str(), "" | ".") && !name.contains(['/', '\0']);
-    let is_above = |path: &[String]| dataset.path.starts_with(path) && path != dataset.path;
+    let is_above = |path: &[String]| own.path.starts_with(path) && path != own.path;
+    let is_beside = |path: &[String]| {
+        path.len() == own.path.len()
+            && path.split_last().map(|p| p.1) == own.path.split_last().map(|p| p.1)
+    };
+    let datasets = &new.outline.datasets;
     let groups = &new.outline.groups;
     let attributes = groups.iter().flat_map(|group| &group.attributes);
-    matches!(dataset.layout, NewLayout::Contiguous)
-        && is_number(dtype)
-        && dataset.shape.len() <= MAX_RANK
-        && dataset.path.iter().all(holds)
-        && !dataset.path.is_empty()
+    datasets.iter().all(|dataset| {
+        matches!(dataset.layout, NewLayout::Contiguous)
+            && is_simple(&dataset.element)
+            && dataset.shape.len() <= MAX_RANK
+            && dataset.path.iter().all(holds)
+            && is_beside(&dataset.path)
+    }) && !own.path.is_empty()
         && new.begins.is_none()
         && new.outline.links.is_empty()
         && new.outline.large_at.is_none()
         && groups.iter().all(|group| is_above(&group.path))
         && attributes
-            .chain(&dataset.attributes)
+            .chain(datasets.iter().flat_map(|dataset| &dataset.attributes))
             .all(|a| !a.name.is_empty() && !a.name.contains('\0') && a.value.data.len() < 4096)
 }
 
@@ -213,9 +263,10 @@ pub struct Pack {
     pub bytes: u64,
     /// The time at which the first was written, in nanoseconds since 1970.
     pub time: i64,
-    scope: String,
+    store: String,
     groups: HashMap<String, Vec<NewAttribute>>,
-    datasets: HashSet<String>,
+    /// By path, with what others may share.
+    datasets: HashMap<String, Option<SharedDataset>>,
 }
 
 impl Pack {
@@ -226,9 +277,9 @@ impl Pack {
             new: NewFile::default(),
             bytes: 0,
             time,
-            scope: first.scope.to_owned(),
+            store: first.scope.store.clone(),
             groups: HashMap::new(),
-            datasets: HashSet::new(),
+            datasets: HashMap::new(),
         }
     }
 
@@ -236,12 +287,19 @@ impl Pack {
     pub fn add(&mut self, small: &SmallObject) -> bool {
         let goes = |(path, marks): (&str, &[NewAttribute])| {
             let known = self.groups.get(path);
-            known.is_none_or(|known| known == marks) && !self.datasets.contains(path)
+            known.is_none_or(|known| known == marks) && !self.datasets.contains_key(path)
         };
-        let is_there = |path| self.datasets.contains(path) || self.groups.contains_key(path);
+        let is_there = |path| self.datasets.contains_key(path) || self.groups.contains_key(path);
+        let is_same = |other: &SharedDataset| {
+            let path = other.dataset.path.join("/");
+            let known = self.datasets.get(&path);
+            known.is_none_or(|known| known.as_ref() == Some(other))
+                && !self.groups.contains_key(&path)
+        };
         if self.datasets.len() >= MOST_OBJECTS
-            || self.scope != small.scope
+            || self.store != small.scope.store
             || is_there(&small.path)
+            || !small.others.iter().all(is_same)
             || !small.groups().all(goes)
         {
             return false;
@@ -256,10 +314,19 @@ impl Pack {
                 }
             }
         }
-        self.datasets.insert(small.path.clone());
+        for other in &small.others {
+            let path = other.dataset.path.join("/");
+            if !self.datasets.contains_key(&path) {
+                self.bytes = self.bytes.saturating_add(room(other.data.len() as u64));
+                self.datasets.insert(path, Some(other.clone()));
+                let data = Arc::new(InMemory(other.data.clone()));
+                self.new.add(other.dataset.clone(), data);
+            }
+        }
+        self.datasets.insert(small.path.clone(), None);
         let elements = Arc::new(Elements(small.object.clone()));
         self.new.add(small.dataset.clone(), elements);
-        self.bytes = self.bytes.saturating_add(small.bytes());
+        self.bytes = self.bytes.saturating_add(room(small.object.len()));
         true
     }
 }

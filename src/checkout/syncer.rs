@@ -69,6 +69,7 @@ mod tests {
 
     use super::*;
     use crate::checkout::encode::store::{dataset, saved};
+    use crate::checkout::object::PackScope;
     use crate::hdf5::Creator;
     use crate::io::content::Content;
     use crate::io::dir::Dir;
@@ -88,7 +89,10 @@ mod tests {
         let file = saved(&DType::int(4), &[1], &[MARK + value; 4]);
         let mut new = dataset(path, &file)?;
         new.size = Some(file.len() as u64);
-        new.scope = scope.map(str::to_owned);
+        new.scope = scope.map(|store| PackScope {
+            store: store.to_owned(),
+            path: path.split('/').map(str::to_owned).collect(),
+        });
         layer.put(path, &new, UNIX_EPOCH).map(drop)
     }
 

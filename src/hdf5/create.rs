@@ -60,7 +60,7 @@ pub struct NewLink {
 }
 
 /// A dataset. Its elements lie as `.npy` has them, in C order.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewDataset {
     /// Its path.
     pub path: Vec<String>,
@@ -84,7 +84,7 @@ pub enum NewElement {
 }
 
 /// The layout of a new dataset.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NewLayout {
     /// All elements together, in C order.
     Contiguous,

@@ -77,11 +77,10 @@ impl Base for Group<'_> {
     }
 }
 
-/// The size in the mount of the only dataset, where its elements are shown as they are stored.
-pub(super) fn shown_size(new: &NewFile) -> Option<u64> {
-    let [dataset] = new.outline.datasets.as_slice() else {
-        return None;
-    };
+/// The size in the mount of the dataset at the path of an object, where its elements are shown as they are stored.
+pub(super) fn shown_size(new: &NewFile, path: &[String]) -> Option<u64> {
+    let mut datasets = new.outline.datasets.iter();
+    let dataset = datasets.find(|dataset| dataset.path == path)?;
     let NewElement::Array(dtype) = &dataset.element else {
         return None;
     };

@@ -46,6 +46,10 @@ impl Format for Daf {
         true
     }
 
+    fn shows_as_stored(&self, _new: &NewFile) -> bool {
+        true
+    }
+
     fn is_axis(&self, name: &str) -> bool {
         meaning(name) == Meaning::Axis
     }

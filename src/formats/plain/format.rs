@@ -34,8 +34,8 @@ impl Format for Plain {
         encode::plan(base, key, parts)
     }
 
-    fn shows_as_stored(&self, _new: &NewFile) -> bool {
-        true
+    fn shows_as_stored(&self, new: &NewFile) -> bool {
+        new.outline.datasets.len() == 1
     }
 
     fn endings(&self) -> &'static [&'static str] {
