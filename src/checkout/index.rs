@@ -3,19 +3,22 @@
 //! Of several records of an object the last counts. Members of an object that is not complete are forgotten
 //! with the next change of the object. A file most of whose lines say nothing any more is written anew.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod named;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::fit::StoreIdentity;
-use super::layer::name_of_member;
 use super::pack::Unwritten;
 use super::record_log::{self, LogForm, RecordLog};
 use crate::checkout::against::Against;
 use crate::error::{Error, Result};
 use crate::io::dir::Dir;
 use crate::io::storage::Storage;
+
+pub use named::files_named;
 
 /// The name of the file.
 pub const NAME: &str = "index";
@@ -380,37 +383,6 @@ impl IndexChanges {
     pub fn seen(&self, path: &str) -> u64 {
         self.seen.get(path).copied().unwrap_or(self.commits)
     }
-}
-
-/// Returns the names of files that lines of an index name: all lines of one, or some that follow others. Of all lines, those that
-/// later ones take back name nothing.
-pub fn files_named(text: &str, is_all: bool) -> Result<BTreeSet<String>> {
-    let bytes = match is_all {
-        true => text.as_bytes().to_vec(),
-        false => [FORM.first().as_bytes(), text.as_bytes()].concat(),
-    };
-    let lines: Vec<IndexLine> = record_log::parse_whole(&bytes, FORM)?;
-    let mut named = BTreeSet::new();
-    let mut incomplete = |object: &KeptObject| {
-        named.extend(object.members.iter().map(name_of_member));
-    };
-    if is_all {
-        let changes = IndexChanges::of(lines);
-        changes.incomplete.values().for_each(&mut incomplete);
-        let stored = changes.entries.values().flatten();
-        named.extend(stored.map(StoredObject::name));
-        return Ok(named);
-    }
-    let mut stored = Vec::new();
-    for line in lines {
-        match line {
-            IndexLine::Incomplete(object) => incomplete(&object),
-            IndexLine::Change(change) => stored.extend(change.stored.map(|stored| stored.name())),
-            _ => {}
-        }
-    }
-    named.extend(stored);
-    Ok(named)
 }
 
 /// The index of one layer, open to be added to.

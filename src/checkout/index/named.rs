@@ -1,0 +1,39 @@
+//! The files that lines of an index name.
+
+use std::collections::BTreeSet;
+
+use super::{FORM, IndexChanges, IndexLine, KeptObject, StoredObject};
+use crate::checkout::layer::name_of_member;
+use crate::checkout::record_log;
+use crate::error::Result;
+
+/// Returns the names of files that lines of an index name: all lines of one, or some that follow others. Of all lines, those that
+/// later ones take back name nothing.
+pub fn files_named(text: &str, is_all: bool) -> Result<BTreeSet<String>> {
+    let bytes = match is_all {
+        true => text.as_bytes().to_vec(),
+        false => [FORM.first().as_bytes(), text.as_bytes()].concat(),
+    };
+    let lines: Vec<IndexLine> = record_log::parse_whole(&bytes, FORM)?;
+    let mut named = BTreeSet::new();
+    let mut incomplete = |object: &KeptObject| {
+        named.extend(object.members.iter().map(name_of_member));
+    };
+    if is_all {
+        let changes = IndexChanges::of(lines);
+        changes.incomplete.values().for_each(&mut incomplete);
+        let stored = changes.entries.values().flatten();
+        named.extend(stored.map(StoredObject::name));
+        return Ok(named);
+    }
+    let mut stored = Vec::new();
+    for line in lines {
+        match line {
+            IndexLine::Incomplete(object) => incomplete(&object),
+            IndexLine::Change(change) => stored.extend(change.stored.map(|stored| stored.name())),
+            _ => {}
+        }
+    }
+    named.extend(stored);
+    Ok(named)
+}
