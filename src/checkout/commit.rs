@@ -9,7 +9,6 @@ use super::commits::{self, Commits, LayerCommit};
 use super::conflict::{Conflict, conflicts};
 use super::fit::Misfit;
 use super::index::{IndexChanges, KeptObject};
-use super::layer::name_of_member;
 use super::layer_files::add_layers;
 use super::layer_lock::LayerLock;
 use super::publications;
@@ -234,7 +233,7 @@ impl Checkouts {
         }
         for member in incomplete.iter().flat_map(|object| &object.members) {
             // Nobody looks for it any more.
-            let _ = storage.remove(&dir, &name_of_member(member));
+            let _ = storage.remove(&dir, &member.file_name());
         }
         Ok(Committed {
             number: Some(commits.all().len()),

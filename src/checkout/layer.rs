@@ -34,7 +34,7 @@ use crate::io::storage::Storage;
 
 use shown::Replaced;
 
-pub use member::{NewMember, name_of_member};
+pub use member::NewMember;
 
 /// Endings of a finished file, of one that is being made, and of a member of an object that is not complete.
 pub(super) const FINISHED: &str = "h5";

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{FORM, IndexChanges, IndexLine, KeptObject, StoredObject};
-use crate::checkout::layer::name_of_member;
+use super::{FORM, IndexChanges, IndexLine, KeptMember, KeptObject, StoredObject};
 use crate::checkout::record_log;
 use crate::error::Result;
 
@@ -17,7 +16,7 @@ pub fn files_named(text: &str, is_all: bool) -> Result<BTreeSet<String>> {
     let lines: Vec<IndexLine> = record_log::parse_whole(&bytes, FORM)?;
     let mut named = BTreeSet::new();
     let mut incomplete = |object: &KeptObject| {
-        named.extend(object.members.iter().map(name_of_member));
+        named.extend(object.members.iter().map(KeptMember::file_name));
     };
     if is_all {
         let changes = IndexChanges::of(lines);

@@ -37,7 +37,7 @@ impl Layer {
 
     /// A member that was kept, to go on with.
     pub fn open_member(&self, member: &KeptMember) -> Result<Scratch> {
-        let name = name_of_member(member);
+        let name = member.file_name();
         Scratch::open(&self.dir, &name, self.storage.clone())
     }
 
@@ -126,9 +126,11 @@ impl Layer {
     }
 }
 
-/// The name of a member's file in its layer.
-pub fn name_of_member(member: &KeptMember) -> String {
-    super::file_name(member.file, MEMBER)
+impl KeptMember {
+    /// The name of the member's file in its layer.
+    pub fn file_name(&self) -> String {
+        super::file_name(self.file, MEMBER)
+    }
 }
 
 /// Gives a content the name `to`, or a copy of it.
