@@ -4,6 +4,7 @@ import select
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
 
@@ -37,7 +38,11 @@ class Proxy:
                 path = "/" + self.path.split("://", 1)[1].split("/", 1)[1]
                 request = Request(site.url(path.lstrip("/")), method=self.command,
                                   headers={name: self.headers[name] for name in ("Range", "If-Match") if name in self.headers})
-                with opener.open(request, timeout=20) as answer:
+                try:
+                    answer = opener.open(request, timeout=20)
+                except HTTPError as refused:
+                    answer = refused
+                with answer:
                     data = answer.read()
                     self.send_response(answer.status)
                     for name in ("Content-Range", "ETag", "Last-Modified"):

@@ -25,6 +25,9 @@ use crate::options::RemoteSettings;
 /// Bytes of a file that are sent or asked for at a time.
 const PART: u64 = 16 << 20;
 
+/// Longest object that is read as a whole, in bytes.
+const LONGEST: u64 = 1 << 30;
+
 /// Objects that are put at the same time.
 const AT_A_TIME: usize = 16;
 
@@ -146,7 +149,13 @@ impl Prefix {
             StoreError::NotSupported { .. } | StoreError::NotImplemented { .. } => {
                 Asked::Refused(about(ErrorKind::Os(libc::EOPNOTSUPP)))
             }
-            _ => Asked::Failed(about(ErrorKind::Unreached(libc::EIO))),
+            _ => match status(&reasons(error)) {
+                Some(404) => Asked::Missing,
+                Some(code) if (400..500).contains(&code) && !matches!(code, 408 | 429) => {
+                    Asked::Refused(about(ErrorKind::Unreached(libc::EIO)))
+                }
+                _ => Asked::Failed(about(ErrorKind::Unreached(libc::EIO))),
+            },
         }
     }
 
@@ -181,9 +190,22 @@ impl Prefix {
     pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let bytes = self.ask(name, || {
             let (objects, path) = (self.objects.clone(), self.path(name));
-            async move { objects.get(&path).await?.bytes().await }
+            async move {
+                let found = objects.get(&path).await?;
+                match found.meta.size <= LONGEST {
+                    true => found.bytes().await.map(Some),
+                    false => Ok(None),
+                }
+            }
         })?;
-        Ok(bytes.map(Into::into))
+        match bytes {
+            None => Ok(None),
+            Some(Some(bytes)) => Ok(Some(bytes.into())),
+            Some(None) => {
+                let why = format!("longer than {LONGEST} bytes");
+                Err(Error::new(ErrorKind::TooLarge, why).about(self.address(name)))
+            }
+        }
     }
 
     /// Tries once to create an object, whole, unless there is one of this name.
@@ -433,6 +455,12 @@ impl Prefix {
         })?;
         Ok(found.flatten().is_some())
     }
+}
+
+/// Returns the status of an answer that a failure tells of: it is in its text alone.
+fn status(reasons: &str) -> Option<u16> {
+    let (_, code) = reasons.split_once("status code: ")?;
+    code.get(..3)?.parse().ok()
 }
 
 /// What came of one request.
