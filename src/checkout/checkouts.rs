@@ -137,7 +137,15 @@ impl Checkouts {
         self.place.bucket().is_none()
     }
 
-    /// Returns the path of the directory.
+    /// Returns what the directory is called in messages: its path, or its address.
+    pub fn shown(&self) -> String {
+        match self.place.bucket() {
+            Some(address) => address.to_string(),
+            None => self.dir().display().to_string(),
+        }
+    }
+
+    /// Returns the path of the directory, or of the copy of what lies in a bucket.
     pub fn dir(&self) -> &Path {
         self.place.dir()
     }
@@ -320,7 +328,7 @@ impl Checkouts {
     pub fn find(&self, name: &str) -> Result<Summary> {
         check_name(name)?;
         let missing = |why: String| {
-            let message = format!("{}: {why}", self.dir().display());
+            let message = format!("{}: {why}", self.shown());
             Error::new(ErrorKind::NotFound, message)
         };
         let Some(dir) = self.opened()? else {

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::checkouts::{Checkouts, LayerFiles, check_name, dir_of};
+use super::checkouts::{Checkouts, LayerFiles, check_name, dir_of, remove_with};
 use super::commits::{self, Commits, LayerCommit};
 use super::conflict::{Conflict, conflicts};
 use super::fit::Misfit;
 use super::index::{IndexChanges, KeptObject};
 use super::layer_files::add_layers;
-use super::layer_lock::LayerLock;
+use super::layer_lock::{self, LayerLock};
 use super::publications;
 use crate::checkout::against::AxisEntries;
 use crate::error::{Error, ErrorKind, Result};
@@ -182,6 +182,7 @@ impl Checkouts {
         let mut lock = match LayerLock::take_begun(&dir) {
             // It is said what there is instead.
             Err(e) if e.kind == ErrorKind::NotFound => {
+                let _ = remove_with(&dir, &[layer_lock::NAME]);
                 return Err(self.find(name).err().unwrap_or(e).into());
             }
             lock => lock?,
@@ -224,7 +225,7 @@ impl Checkouts {
             // On another host somebody was faster: what is there now decides.
             if commits.all().iter().any(|other| other.layer == dir.name()) {
                 let why = format!("checkout {name} was committed by another process meanwhile");
-                let stale = Error::new(ErrorKind::Stale, why).about(self.dir().display());
+                let stale = Error::new(ErrorKind::Stale, why).about(self.shown());
                 return Err(stale.into());
             }
         };
@@ -248,7 +249,7 @@ impl Checkouts {
     /// it is forgotten by `force`: then it returns those that cannot be read any more.
     pub fn discard(&self, name: &str, force: bool, storage: &dyn Storage) -> Result<Vec<PathBuf>> {
         check_name(name)?;
-        let about = |e: std::io::Error| Error::from(e).about(self.dir().display());
+        let about = |e: std::io::Error| Error::from(e).about(self.shown());
         self.find(name)?;
         let top = self.make(storage)?;
         let lock = commits::lock(&top)?;

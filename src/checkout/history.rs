@@ -10,7 +10,7 @@ impl Checkouts {
     /// ENOENT if there is none.
     pub fn committed_at(&self, at: &str) -> Result<Vec<LayerFiles>> {
         let none = |why: String| {
-            let message = format!("{}: {why}", self.dir().display());
+            let message = format!("{}: {why}", self.shown());
             Error::new(ErrorKind::NotFound, message)
         };
         let dir = self.opened_to_read()?;
@@ -46,7 +46,7 @@ impl Checkouts {
             None if commits.is_empty() => Ok(()),
             None => {
                 let why = "the checkouts are gone";
-                Err(Error::damaged(why).about(self.dir().display()))
+                Err(Error::damaged(why).about(self.shown()))
             }
         }
     }
@@ -55,7 +55,7 @@ impl Checkouts {
     pub fn directory(&self, name: &str) -> Result<Dir> {
         check_name(name)?;
         let none = || {
-            let message = format!("{}: no checkout {name}", self.dir().display());
+            let message = format!("{}: no checkout {name}", self.shown());
             Error::new(ErrorKind::NotFound, message)
         };
         let dir = self.opened()?.ok_or_else(none)?;

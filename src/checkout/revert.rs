@@ -132,7 +132,7 @@ impl Checkouts {
 
     fn committed_dir(&self) -> Result<Dir> {
         self.opened()?.ok_or_else(|| {
-            let message = format!("{}: nothing was ever committed", self.dir().display());
+            let message = format!("{}: nothing was ever committed", self.shown());
             Error::new(ErrorKind::NotFound, message)
         })
     }
@@ -145,7 +145,7 @@ impl Checkouts {
         id: &str,
     ) -> std::result::Result<RevertPlan, CommitRefusal> {
         let number = commits::find(commits, id).map_err(|why| {
-            let message = format!("{}: {why}", self.dir().display());
+            let message = format!("{}: {why}", self.shown());
             Error::new(ErrorKind::NotFound, message)
         })?;
         let commit = commits.get(number - 1).cloned().unwrap_or_default();

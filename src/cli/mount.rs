@@ -226,7 +226,7 @@ fn serve_store(
         }
         Some(0) => say(&format!(
             "{}: no commits yet; they are shown as they are made",
-            checkouts.dir().display()
+            checkouts.shown()
         )),
         _ => {}
     }
