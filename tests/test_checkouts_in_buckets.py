@@ -210,6 +210,23 @@ def test_what_a_host_that_died_had_not_uploaded_comes_later(s3, hosts, store, tm
     assert {name: value[0] for name, value in hosts[2].shown().items()} == {"n1": 1, "n2": 2}
 
 
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("fate", ["refused", "failed"])
+def test_a_bucket_that_does_not_answer_for_long_is_told_and_waited_for(s3, hosts, store, tmp_path, fate):
+    with Lossy(s3.url) as lossy:
+        host = Host(tmp_path / "four", s3, store, lossy.url)
+        with host.mount("work", options="timeout=1") as mount:
+            save(mount, "n1", np.full(3, 1))
+            # Longer than it is asked again: whether the part was made is known to nobody here.
+            lossy.fault = lambda method, path: fate if "/part." in path else None
+            with pytest.raises(OSError):
+                save(mount, "n2", np.full(3, 2))
+            lossy.fault = lambda method, path: None
+            save(mount, "n3", np.full(3, 3))
+            with hosts[1].mount("work", options="ro") as other:
+                assert {path.stem: np.load(path)[0] for path in other.path.glob("n*.npy")} == {"n1": 1, "n2": 2, "n3": 3}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_checkout_of_a_dead_host_is_free_after_a_while(s3, hosts, store):

@@ -145,9 +145,9 @@ impl Lease {
         };
         let bytes = record.print()?;
         if let Follows::Own(last, there) = follows
-            && prefix.create_own(&object(last + 1), &bytes)?
+            && prefix.create_own(&object(last.saturating_add(1)), &bytes)?
         {
-            let lease = Self::begin(prefix, last + 1, record, there)?;
+            let lease = Self::begin(prefix, last.saturating_add(1), record, there)?;
             return Ok((lease, None));
         }
         for _ in 0..TRIES {
@@ -155,7 +155,8 @@ impl Lease {
             if let Some((_, last)) = &seen.lease {
                 seen.check_free(last, mirror, &prefix)?;
             }
-            let number = seen.lease.as_ref().map_or(0, |(number, _)| *number) + 1;
+            let number = seen.lease.as_ref().map_or(0, |(number, _)| *number);
+            let number = number.saturating_add(1);
             if !prefix.create_own(&object(number), &bytes)? {
                 continue;
             }
@@ -212,7 +213,7 @@ impl Lease {
 
     /// An error if others have the layer by now: what was uploaded may not count.
     pub(super) fn check_newest(&self) -> Result<()> {
-        let next = object(self.number() + 1);
+        let next = object(self.number().saturating_add(1));
         let Some(bytes) = self.prefix().read(&next)? else {
             return Ok(());
         };

@@ -1,5 +1,6 @@
 //! What a bucket has of one layer, by the names of its objects: leases, and the parts that count.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::Mirror;
@@ -41,7 +42,8 @@ impl LayerState {
         let (objects, _) = prefix.list()?;
         let number = |name: &str| name.strip_prefix("lease.")?.parse::<u64>().ok();
         let leases = objects.iter().filter_map(|object| number(&object.name));
-        let Some(newest) = leases.filter(|&number| number < before).max() else {
+        let leases: BTreeSet<u64> = leases.filter(|&number| number < before).collect();
+        let Some(&newest) = leases.last() else {
             return Ok(Self::default());
         };
         let newest_record = record(prefix, newest)?;
@@ -49,32 +51,23 @@ impl LayerState {
             let (lease, number) = object.name.strip_prefix("part.")?.split_once('.')?;
             Some((lease.parse::<u64>().ok()?, number.parse::<u64>().ok()?))
         });
-        let parts = parts.filter(|(lease, _)| *lease <= newest).max();
-        // Of those that were listed, some may be of a lease that was discarded.
+        let parts = parts.filter(|(lease, _)| leases.contains(lease)).max();
         let mut writer = None;
         let mut counting = None;
-        if newest_record.state != LeaseState::Discarded
-            && let Some((lease, count)) = parts
-        {
-            writer = Some(match lease == newest {
-                true => newest_record.clone(),
-                false => record(prefix, lease)?,
-            });
-            counting = Some((lease, count));
-            // A lease that was discarded removes the parts before it; some may be left.
-            for number in lease..newest {
-                if objects.iter().any(|o| o.name == lease::object(number))
-                    && number > lease
-                    && record(prefix, number)?.state == LeaseState::Discarded
-                {
-                    (writer, counting) = (None, None);
-                }
+        if let Some((lease, count)) = parts {
+            // A lease that was discarded removes the parts before it, but some may be left.
+            let mut is_discarded = false;
+            for &number in leases.range(lease..) {
+                let record = match number == newest {
+                    true => newest_record.clone(),
+                    false => record(prefix, number)?,
+                };
+                is_discarded |= record.state == LeaseState::Discarded;
+                writer.get_or_insert(record);
             }
-            if writer
-                .as_ref()
-                .is_some_and(|writer| writer.state == LeaseState::Discarded)
-            {
-                (writer, counting) = (None, None);
+            match is_discarded {
+                true => writer = None,
+                false => counting = Some((lease, count)),
             }
         }
         Ok(Self {

@@ -79,12 +79,14 @@ impl Upload {
         let named = named(&text, from == 0)?;
         let files = self.send(dir, &named)?;
         let part = Part { from, text, files };
-        self.parts += 1;
-        let name = state::part(self.lease.number(), self.parts);
-        if !self.lease.prefix().create_own(&name, &part.print()?)? {
-            let why = "another process has written it";
-            let stale = Error::new(ErrorKind::Stale, why).about(self.lease.prefix().address(&name));
-            return Err(self.lease.lose(stale));
+        let bytes = part.print()?;
+        // Nobody else writes parts under this lease: one that is there is of an earlier try whose answer was lost, and this one
+        // replaces its lines. No number is left out, as the parts behind it would not be found.
+        let mut is_made = false;
+        while !is_made {
+            let name = state::part(self.lease.number(), self.parts + 1);
+            is_made = self.lease.prefix().create_own(&name, &bytes)?;
+            self.parts += 1;
         }
         self.sent = Some((lines, inode));
         self.lease.check_newest()
