@@ -4,7 +4,7 @@
 //! commits that are taken back and states as they were need nothing more. What goes are remains of processes that died, and
 //! files of objects that were written again.
 //!
-//! Whoever writes is not disturbed. A layer that a process has is left to it, and the lock of the directory is held only for
+//! Writers are not disturbed. A layer that a process has is left to it, and the lock of the directory is held only for
 //! moments. Of what is younger than this run began nothing goes, nor, where other hosts may write whose locks are not seen here, of
 //! what is younger than a day. Both times are of the clock of whoever keeps the files.
 

@@ -33,7 +33,7 @@ pub struct PendingChanges {
     lost: Option<Error>,
 }
 
-/// What is synced at a time.
+/// The changes and files that are synced together.
 pub struct PendingBatch {
     /// The changes, in their order.
     pub changes: Vec<PendingChange>,

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::io::dir::Dir;
 use crate::io::remote::ListedObject;
 
-/// What is known of the use of a layer.
+/// The use of a layer, as far as garbage is concerned.
 pub enum LayerUse {
     /// A process of another host, or of this one, writes in it.
     Written,
