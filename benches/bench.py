@@ -16,10 +16,12 @@ import numpy
 import data
 import report
 from checkout import Checkout
+from kept import Kept
 from listing import Listing
 from options import arguments
 from peer import Peer
 from reading import Reading
+from short import Lengths, Short
 from strings import Locales, Strings
 from targets import Targets
 from system import BenchError, Npyfs, Worker, machine, remove, run, type_of
@@ -55,13 +57,13 @@ class Bench:
 
     def run(self):
         asked = self.asked
-        needed = 10 * (asked.mib << 20) + 6000 * asked.count + 30 * asked.strings + (100 << 20)
+        needed = 26 * (asked.mib << 20) + 6000 * asked.count + 30 * asked.strings + (100 << 20)
         if shutil.disk_usage(self.folder).free < needed:
             raise BenchError(f"{self.folder} has less than {needed >> 20} MiB free; choose another with --dir")
         self.facts = machine()
         filesystem = type_of(self.folder)
         arrays = many = None
-        if {"targets", "cat", "numpy", "random", "peer"} & set(asked.only):
+        if {"targets", "kept", "cat", "numpy", "random", "peer"} & set(asked.only):
             say(f"writing arrays of {asked.mib} MiB")
             arrays = data.Arrays(self.data / "large", asked.mib)
         if {"list", "peer"} & set(asked.only):
@@ -87,6 +89,17 @@ class Bench:
                               asked.limit)
             os.sync()
             self.collect("targets", targets.all())
+        kept = None
+        if "kept" in asked.only:
+            kept = Kept(arrays, self.folder, self.points[0], self.worker, asked.pairs, asked.limit)
+            self.collect("kept", kept.all())
+        short = None
+        if "short" in asked.only:
+            say(f"writing arrays of {asked.mib // 2} and {2 * asked.mib} MiB")
+            lengths = Lengths(self.data / "short", (asked.mib // 2, 2 * asked.mib))
+            os.sync()
+            short = Short(lengths, self.points[0], self.worker, asked.pairs, asked.limit)
+            self.collect("short", short.all())
         checkout = None
         if "checkout" in asked.only:
             say(f"writing an array of {2 * asked.mib} MiB and {asked.small} small ones")
@@ -108,6 +121,10 @@ class Bench:
                                       asked.pairs, asked.peer_limit).all())
         if targets:
             self.conditions += targets.conditions()
+        if kept:
+            self.conditions += kept.conditions()
+        if short:
+            self.conditions += short.conditions()
         if checkout:
             self.conditions += checkout.conditions()
         if reading and "cat" in asked.only:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-SECTIONS = ("targets", "cat", "numpy", "random", "list", "strings", "checkout", "peer", "hangar")
+SECTIONS = ("targets", "kept", "short", "cat", "numpy", "random", "list", "strings", "checkout", "peer", "hangar")
 
 
 def arguments():

@@ -243,14 +243,15 @@ class Npyfs(Mount):
 
     binary = None
 
-    def __init__(self, store, point, limit=300, checkout=None):
+    def __init__(self, store, point, limit=300, checkout=None, options=""):
         super().__init__(point, limit)
-        self.store, self.checkout = store, checkout
+        self.store, self.checkout, self.options = store, checkout, options
 
     def start(self):
         start = time.perf_counter()
-        writable = ["--checkout", self.checkout] if self.checkout else []
-        run([self.binary, "mount", *writable, self.store, self.point])
+        more = ["--checkout", self.checkout] if self.checkout else []
+        more += ["-o", self.options] if self.options else []
+        run([self.binary, "mount", *more, self.store, self.point])
         self.mount_seconds = time.perf_counter() - start
         self.pid = self.status()["pid"]
 

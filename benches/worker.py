@@ -195,8 +195,19 @@ def np_mmap_sum(path):
     return seconds, total
 
 
+def np_mmap_rows(path, count, seed):
+    array = np.load(path, mmap_mode="r")
+    array = array.reshape(-1, array.shape[-1])
+    chosen = np.random.default_rng(seed).integers(0, len(array), count)
+    start = time.perf_counter()
+    total = 0.0
+    for row in chosen:
+        total += float(array[row].sum(dtype=np.float64))
+    return time.perf_counter() - start, total
+
+
 OPERATIONS = {f.__name__: f for f in (h5_read, h5_direct, h5_samples, h5_stream, h5_random, h5_list, h5_strings,
-                                      h5_write, h5_write_many, pread, samples, np_load, np_mmap_sum)}
+                                      h5_write, h5_write_many, pread, samples, np_load, np_mmap_sum, np_mmap_rows)}
 
 for line in sys.stdin:
     request = json.loads(line)

@@ -105,8 +105,9 @@ pub struct FsOptions {
     pub join: Option<String>,
     /// How objects in buckets and on web servers are asked for.
     pub remote: Arc<RemoteSettings>,
-    /// Bytes that copies of arrays may take which are kept on disk; 0: none is kept, and none is served.
-    pub keep: u64,
+    /// Bytes that copies of arrays may take which are kept on disk; 0: none is kept, and none is served. `None`: as many as
+    /// are kept of objects that lie elsewhere, for a store that does, and else none.
+    pub keep: Option<u64>,
     /// The time after which a mount of what is committed asks for new commits; `None`: it stays as it is.
     pub follow: Option<Duration>,
     /// The number of files that every set of Arkouda has: one with others is incomplete. `None`: as many as there are.
@@ -130,7 +131,7 @@ impl Default for FsOptions {
             view: None,
             join: None,
             remote: Arc::default(),
-            keep: 0,
+            keep: None,
             follow: None,
             locales: None,
         }
@@ -138,6 +139,12 @@ impl Default for FsOptions {
 }
 
 impl FsOptions {
+    /// Returns the bytes that kept copies of arrays may take, of a store that lies elsewhere or not.
+    pub fn kept_bytes(&self, elsewhere: bool) -> u64 {
+        let default = if elsewhere { self.remote.disk_cache } else { 0 };
+        self.keep.unwrap_or(default)
+    }
+
     const TEXT_LIMIT: u64 = 4 << 30;
 
     /// Returns whether stores may be shown by the format of this name.

@@ -16,10 +16,12 @@ import h5py
 import numpy as np
 import pytest
 
+from support import hangar
 from support.foreign import Foreign
 from support.mount import Mount, clear, make_point, until
 from support.process import NPYFS, npyfs, one_line, run
 from support.truth import np_save
+from support.web import Site
 
 ROOT = os.geteuid() == 0
 BLOCK = 1 << 20
@@ -481,3 +483,112 @@ def test_all_kinds_of_arrays(tmp_path, cache):
             assert read(mount, name) == want[name], name
         assert served(mount) >= 4
     assert {path.read_bytes() for path in copies(cache)} <= set(want.values())
+
+
+def test_what_readers_were_given_is_handed_on(store, cache):
+    want = truth(store)
+    # A change of the next moment would not show in the times of the file.
+    time.sleep(3.2)
+    with Mount(store, options(cache)) as mount:
+        for at in range(0, len(want), 64 << 10):
+            with open(mount / "a.npy", "rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+                assert os.pread(file.fileno(), 64 << 10, at) == want[at:][:64 << 10]
+        wait_made(mount)
+        # The first eighth is not: nobody knew yet that more would follow.
+        assert 0 < kept(mount)["handed_on"] <= len(want) * 7 // 8 + (128 << 10)
+        (copy,) = copies(cache)
+        assert copy.read_bytes() == want
+        assert read(mount) == want and served(mount) > 0
+
+
+def test_what_was_begun_goes_with_the_mount(store, cache):
+    want = truth(store)
+    time.sleep(3.2)
+    with Mount(store, options(cache)) as mount:
+        for at in range(0, len(want) // 2, 64 << 10):
+            with open(mount / "a.npy", "rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+                assert os.pread(file.fileno(), 64 << 10, at) == want[at:][:64 << 10]
+        until(lambda: kept(mount)["handed_on"], "parts of a copy")
+        assert list((cache / "kept").glob("*.part")) and not copies(cache)
+    assert not list((cache / "kept").glob("*.part*"))
+    with Mount(store, options(cache)) as mount:
+        assert read(mount) == want
+
+
+def test_small_pieces_cost_whole_chunks(store, cache):
+    want = truth(store)
+    with Mount(store, options(cache)) as mount:
+        with open(mount / "a.npy", "rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+            for at in range(0, len(want), 48 << 10):
+                assert os.pread(file.fileno(), 100, at) == want[at:][:100]
+        wait_made(mount)
+        assert copies(cache)[0].read_bytes() == want
+
+
+def wait_idle(mount):
+    until(lambda: kept(mount)["waiting"] == 0, "the jobs")
+    time.sleep(0.5)
+
+
+@pytest.mark.parametrize("tags", [True, False])
+def test_stores_elsewhere_are_kept_by_default(tmp_path, cache, tags):
+    (tmp_path / "www").mkdir()
+    write(tmp_path / "www/store.h5", mib=1)
+    want = {name: truth(tmp_path / "www/store.h5", name) for name in ("a", "b", "plain")}
+    time.sleep(3.2)
+    with Site(tmp_path / "www", tags=tags) as site:
+        more = f"cache_dir={cache},check=0"
+        with Mount(site.url("store.h5"), more) as mount:
+            assert mount.status()["kept"]["limit"] == 4 << 30
+            for name in ("a", "plain"):
+                assert read(mount, name) == want[name]
+            wait_made(mount, 2)
+            # Of this one not all was fetched, and nothing is for a copy.
+            with open(mount / "b.npy", "rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+                file.seek(4096)
+                for _ in range(3):
+                    half = len(want["b"]) // 2
+                    assert os.pread(file.fileno(), half, 4096) == want["b"][4096:][:half]
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            wait_idle(mount)
+            assert kept(mount)["made"] == 2
+        with Mount(site.url("store.h5"), more) as mount:
+            asked = len(site.asked)
+            for name in ("a", "plain"):
+                assert read(mount, name) == want[name]
+            assert kept(mount)["served"] >= 2 and mount.status()["cache"]["decoded_bytes"] == 0
+            assert not [request for request in site.asked[asked:] if request[0] == "GET" and request[2] not in (None, "bytes=0-0")]
+        with Mount(site.url("store.h5"), more + ",keep=0") as mount:
+            assert mount.status()["kept"] is None
+            assert read(mount, "a") == want["a"]
+        with Mount(site.url("store.h5"), more + ",disk_cache=0") as mount:
+            assert mount.status()["kept"] is None
+
+
+def test_a_stacked_column_of_hangar(tmp_path, cache):
+    told = hangar.script("""
+path = sys.argv[1]
+repo = repository(path)
+with contextlib.redirect_stdout(io.StringIO()):
+    co = repo.checkout(write=True)
+    column = co.add_ndarray_column("digit", prototype=np.zeros((32, 32), "i4"))
+    for number in range(300):
+        column[number] = np.arange(1024, dtype="i4").reshape(32, 32) * number
+    co.commit("digits")
+    co.close()
+print(json.dumps("made"))
+""", tmp_path / "repo")
+    assert told == "made"
+    want = np_save(np.stack([np.arange(1024, dtype="i4").reshape(32, 32) * number for number in range(300)]))
+    with Mount(tmp_path / "repo", options(cache)) as mount:
+        name = "branches/master/digit"
+        assert read(mount, name) == want
+        wait_made(mount)
+        assert copies(cache)[0].read_bytes() == want
+        assert read(mount, name) == want and served(mount) > 0
+    with Mount(tmp_path / "repo", options(cache)) as mount:
+        assert read(mount, name) == want and kept(mount)["served"] > 0

@@ -84,6 +84,8 @@ impl OpenOptions {
             inside,
         } = StorePlace::of(path.as_ref());
         self.fs.subpath = inside;
+        // It has no kernel to serve copies.
+        self.fs.keep = Some(0);
         worker::ensure(self.worker.as_deref())?;
         let about = |e: std::io::Error| Error::Store {
             errno: e.raw_os_error().unwrap_or(libc::EIO),

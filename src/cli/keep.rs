@@ -53,11 +53,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let place = kept_path(&options.remote).ok_or_else(|| {
         CliError::usage("there is no home directory: name one with -o cache_dir=")
     })?;
-    let limit = if options.keep == 0 {
-        u64::MAX
-    } else {
-        options.keep
-    };
+    let limit = options.keep.filter(|&bytes| bytes > 0).unwrap_or(u64::MAX);
     let refused = |e: &dyn std::fmt::Display| CliError::mount(format!("{}: {e}", place.display()));
     let dir = Arc::new(KeptDir::open(&place, limit).map_err(|e| refused(&e))?);
     let mut wanted = Vec::new();
@@ -175,7 +171,7 @@ fn keep(
         return Err(changed());
     }
     let (key, len) = (from.key(), content.len());
-    let mut making = match dir.begin(&key, len) {
+    let making = match dir.begin(&key, len) {
         Ok(making) => making,
         Err(NotKept::Taken) if dir.has(&key) => return Ok(Outcome::Before),
         Err(why) => return Err(why.to_string()),
@@ -184,7 +180,7 @@ fn keep(
         progress.advance(bytes);
         true
     };
-    fill(&mut making, &*content, all).map_err(|e| e.message)?;
+    fill(&making, &*content, all).map_err(|e| e.message)?;
     let (_, now) = open(file)?;
     if !file.is_current() || now.is_none_or(|now| now.key() != key) {
         return Err(changed());

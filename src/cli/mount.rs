@@ -186,8 +186,9 @@ fn serve(args: &Args, options: MountOptions, inherited: Option<Inherited>) -> Re
 fn check_cache(options: &FsOptions, far: bool, mount_point: &Path) -> Result<(), CliError> {
     let settings = &options.remote;
     let objects = cache_path(settings).filter(|_| far && settings.disk_cache > 0);
-    let copies = kept_path(settings).filter(|_| options.keep > 0);
-    let Some(kept) = objects.or(copies) else {
+    let keeps = options.kept_bytes(far) > 0;
+    let copies = kept_path(settings).filter(|_| keeps);
+    let Some(kept) = objects.clone().or(copies) else {
         return Ok(());
     };
     let mut above = kept.ancestors();
@@ -195,10 +196,12 @@ fn check_cache(options: &FsOptions, far: bool, mount_point: &Path) -> Result<(),
     match (there, mount_point.canonicalize()) {
         (Some(there), Ok(point)) if there.starts_with(&point) => {
             let kept = kept.display();
-            let none = if options.keep > 0 {
-                "without keep="
-            } else {
-                "none with disk_cache=0"
+            let none = match (&objects, keeps) {
+                (None, _) => "without keep=",
+                (Some(_), true) if options.keep.is_some() => {
+                    "none with disk_cache=0 and without keep="
+                }
+                _ => "none with disk_cache=0",
             };
             Err(CliError::usage(format!(
                 "{kept} lies in the mount point: name another directory with -o cache_dir=, or {none}"

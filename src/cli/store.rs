@@ -72,7 +72,7 @@ impl StoreArgs {
         let _progress = Progress::waiting("opening the store");
         let mut options = self.parsed()?;
         // Commands that read once gain nothing by copies.
-        options.fs.keep = 0;
+        options.fs.keep = Some(0);
         let inside = StorePlace::of(&self.store).inside;
         options.show_only(inside).map_err(CliError::usage)?;
         let store = self.path()?;

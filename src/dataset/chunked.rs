@@ -190,6 +190,14 @@ impl Chunks {
         }
     }
 
+    /// Returns where all chunks are stored.
+    pub fn places(&self) -> Vec<Range<u64>> {
+        let slots = self.direct.table.slots.iter().filter(|slot| slot.size != 0);
+        slots
+            .map(|slot| slot.addr..slot.addr.saturating_add(u64::from(slot.size)))
+            .collect()
+    }
+
     /// Returns the bytes that all chunks are stored in.
     pub fn stored_bytes(&self) -> u64 {
         self.stored

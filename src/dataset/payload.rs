@@ -393,8 +393,26 @@ impl Content for Payload {
         matches!(&*self.0.backing, Backing::Blocks { .. })
     }
 
+    fn is_at_hand(&self) -> bool {
+        let Some(far) = self.0.store.file.far() else {
+            return true;
+        };
+        match &*self.0.backing {
+            Backing::Fill(_) | Backing::Memory(_) => true,
+            Backing::Contiguous(addr) => far.has(std::slice::from_ref(&self.stored_at(*addr))),
+            Backing::Blocks {
+                direct: Some(chunks),
+                ..
+            } => far.has(&chunks.places()),
+            _ => false,
+        }
+    }
+
     fn tell_provenance(&self, to: &mut Provenance) -> bool {
         let file = &self.0.store.file;
+        if file.far().is_some_and(|far| !far.is_told_apart()) {
+            return false;
+        }
         to.file(&file.path, &file.identity);
         to.numbers("dataset", &[self.0.object, self.0.len]);
         match &*self.0.backing {

@@ -7,7 +7,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use crate::io::arena::{Arena, Lent};
+use crate::io::arena::{Arena, HUGE, Lent};
 
 /// Smaller buffers are not worth keeping.
 pub const SMALLEST: usize = 16 << 10;
@@ -17,6 +17,9 @@ const LARGE: usize = 128 << 10;
 
 /// Bytes in huge pages: what readers of a few files have under way.
 const ARENA: usize = 16 << 20;
+
+/// Bytes of them that a reader in order uses from the beginning.
+const PREPARED: usize = 8 << 20;
 
 /// Bytes of other unused buffers that are kept.
 const MOST_FREE: usize = 8 << 20;
@@ -44,6 +47,16 @@ impl Pool {
         Self {
             arena: Some(OnceLock::new()),
             ..Self::default()
+        }
+    }
+
+    /// Has the system hand out a part of the huge pages now, before somebody waits for them.
+    pub fn prepare(&self) {
+        if let Some(mut lent) = self.lend(PREPARED, 0) {
+            // A byte is enough for a page.
+            for byte in lent.iter_mut().step_by(HUGE) {
+                *byte = 0;
+            }
         }
     }
 

@@ -20,6 +20,21 @@ pub enum Data {
     Owned(Buffer),
 }
 
+impl Data {
+    /// Returns the buffer and the range of it, for somebody else to have, too.
+    pub fn shared(&mut self) -> (Arc<Buffer>, Range<usize>) {
+        if let Self::Owned(buffer) = self {
+            let buffer = std::mem::replace(buffer, Buffer::from(Vec::new()));
+            let len = buffer.len();
+            *self = Self::Shared(Arc::new(buffer), 0..len);
+        }
+        match self {
+            Self::Shared(buffer, range) => (buffer.clone(), range.clone()),
+            Self::Owned(_) => (Arc::new(Buffer::from(Vec::new())), 0..0),
+        }
+    }
+}
+
 impl AsRef<[u8]> for Data {
     fn as_ref(&self) -> &[u8] {
         match self {
@@ -79,6 +94,11 @@ pub trait Content: Send + Sync {
         false
     }
 
+    /// Returns true if reading all of it asks nobody over a network, as far as is known.
+    fn is_at_hand(&self) -> bool {
+        false
+    }
+
     /// Returns `len` bytes from `offset` without a copy, if they lie together in memory; `None` if only `read_at` has
     /// them.
     fn share(&self, _offset: u64, _len: usize) -> Result<Option<Data>> {
@@ -131,6 +151,10 @@ impl Content for InMemory {
 
     fn tell_provenance(&self, to: &mut Provenance) -> bool {
         to.add("bytes", &self.0);
+        true
+    }
+
+    fn is_at_hand(&self) -> bool {
         true
     }
 }
@@ -241,6 +265,10 @@ impl Content for Slice {
         self.inner.tell_provenance(to)
     }
 
+    fn is_at_hand(&self) -> bool {
+        self.inner.is_at_hand()
+    }
+
     fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {
         self.inner.share(self.start.saturating_add(offset), len)
     }
@@ -339,6 +367,10 @@ impl Content for Concat {
         to.numbers("parts", &[self.parts.len() as u64]);
         let mut parts = self.parts.iter();
         parts.all(|(_, part)| part.tell_provenance(to))
+    }
+
+    fn is_at_hand(&self) -> bool {
+        self.parts.iter().all(|(_, part)| part.is_at_hand())
     }
 
     fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 
 use crate::checkout::follow::Follower;
@@ -58,6 +58,8 @@ pub struct Fs {
     next_handle: AtomicU64,
     samples: SampledFiles,
     again: Again,
+    /// Memory was made ready for long files.
+    is_prepared: AtomicBool,
     /// `None`: no copies are kept.
     keeper: Option<Keeper>,
     /// `None`: nothing can be written.

@@ -160,7 +160,9 @@ class Mount:
         return json.loads((self.path / name).read_bytes())
 
     def errors(self):
-        return (self.path / ".npyfs/errors.log").read_text("utf-8", "surrogateescape").splitlines()
+        """What went wrong: the log without what it says of kept copies."""
+        lines = (self.path / ".npyfs/errors.log").read_text("utf-8", "surrogateescape").splitlines()
+        return [line for line in lines if not re.search(r": kept, \d+ bytes$|: served from its kept copy$", line)]
 
     def peak_memory(self):
         return peak_memory(self.pid)

@@ -107,9 +107,9 @@ pub(super) const KNOWN: &[MountOption] = &[
     MountOption {
         name: "keep",
         set: Setter::Value("SIZE", |to, text| {
-            size(text).map(|bytes| to.fs.keep = bytes)
+            size(text).map(|bytes| to.fs.keep = Some(bytes))
         }),
-        help: "bytes of disk for copies of arrays that were read whole, or again and again, of all together; 0: none [0]",
+        help: "bytes of disk for copies of arrays that were read whole, or again and again, of all together; 0: none [0; for remote stores that of disk_cache]",
     },
     MountOption {
         name: "follow",

@@ -37,4 +37,9 @@ pub trait Far: Send + Sync + Debug {
 
     /// Returns true if it is the newest version.
     fn is_current(&self) -> bool;
+
+    /// Returns true if another version has another identity: its server tells more of it than its size.
+    fn is_told_apart(&self) -> bool {
+        true
+    }
 }

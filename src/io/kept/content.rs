@@ -75,7 +75,7 @@ impl Content for KeptContent {
 
 /// Reads all that a copy is missing, block by block. `goes_on` is told the bytes of each, and ends it with false.
 pub fn fill(
-    making: &mut Making,
+    making: &Making,
     content: &dyn Content,
     mut goes_on: impl FnMut(u64) -> bool,
 ) -> Result<bool> {

@@ -1,5 +1,6 @@
 //! A finished copy that is open: its blocks are checked when they are read first.
 
+use std::cell::RefCell;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,10 +8,16 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use rustix::fs::{Advice, fadvise};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::sums::BLOCK;
 use crate::io::file::Identity;
+
+thread_local! {
+    /// A block that is checked for the sake of a part of it.
+    static WHOLE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// What was checked of one copy, for as long as the file is what it was.
 #[derive(Debug)]
@@ -96,6 +103,8 @@ pub struct Spoiled;
 
 impl KeptCopy {
     pub(super) fn new(key: &str, file: File, len: u64, checked: Arc<Checked>) -> Self {
+        // Several threads read it here, each a request of readers that the kernel reads ahead for. Refused, it takes longer.
+        let _ = fadvise(&file, 0, None, Advice::Random);
         Self {
             key: key.to_owned(),
             file,
@@ -160,7 +169,12 @@ impl KeptCopy {
         let start = block as u64 * BLOCK;
         let len = self.len.saturating_sub(start).min(BLOCK);
         buf.resize(usize::try_from(len).unwrap_or(0), 0);
-        self.file.read_exact_at(buf, start)?;
+        self.load_into(block, buf)
+    }
+
+    /// Reads a block into all of `buf`, which has its length, and checks it.
+    fn load_into(&self, block: usize, buf: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buf, block as u64 * BLOCK)?;
         if self.checked.sums.get(block) != Some(&xxh3_64(buf)) {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -172,7 +186,6 @@ impl KeptCopy {
         if self.checked.is_whole() {
             return self.file.read_exact_at(buf, offset);
         }
-        let mut whole = Vec::new();
         let mut done = 0;
         while done < buf.len() {
             let at = offset.saturating_add(done as u64);
@@ -183,13 +196,19 @@ impl KeptCopy {
             // At most a block.
             let n = ((BLOCK - inside) as usize).min(buf.len() - done);
             let part = &mut buf[done..done + n];
+            let len = self.len.saturating_sub(block as u64 * BLOCK).min(BLOCK);
             if self.checked.has(block) {
                 self.file.read_exact_at(part, at)?;
+            } else if part.len() as u64 == len {
+                self.load_into(block, part)?;
             } else {
-                self.load(block, &mut whole)?;
-                let from = inside as usize;
-                let found = whole.get(from..from + n);
-                part.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+                WHOLE.with_borrow_mut(|whole| {
+                    self.load(block, whole)?;
+                    let from = inside as usize;
+                    let found = whole.get(from..from + n);
+                    part.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+                    Ok::<_, io::Error>(())
+                })?;
             }
             done += n;
         }

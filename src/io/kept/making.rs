@@ -1,9 +1,12 @@
-//! A copy that is being made: blocks come in any order, and are checksummed on their way.
+//! A copy that is being made: by whoever decodes its blocks, and by those who hand on what they have read.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -19,21 +22,60 @@ pub struct Making {
     /// Locked for this process alone.
     file: File,
     len: u64,
+    done: Mutex<Done>,
+    finished: AtomicBool,
+}
+
+/// Blocks and parts of a copy that are written.
+#[derive(Debug)]
+struct Done {
+    /// The checksum of each block that is there.
     sums: Vec<Option<u64>>,
-    finished: bool,
+    /// Ranges of blocks that are not all there: starts and ends.
+    parts: BTreeMap<u64, u64>,
+}
+
+impl Done {
+    /// Notes that a part of a block is there; returns true if all of the block is.
+    fn add(&mut self, part: Range<u64>, block: &Range<u64>) -> bool {
+        let (mut start, mut end) = (part.start, part.end);
+        let near = self.parts.range(block.start..block.end);
+        let touching: Vec<(u64, u64)> = near
+            .map(|(&from, &to)| (from, to))
+            .filter(|&(from, to)| from <= end && to >= start)
+            .collect();
+        for (from, to) in touching {
+            self.parts.remove(&from);
+            (start, end) = (start.min(from), end.max(to));
+        }
+        if start <= block.start && end >= block.end {
+            return true;
+        }
+        self.parts.insert(start, end);
+        false
+    }
 }
 
 impl Making {
     pub(super) fn new(dir: Arc<KeptDir>, key: &str, file: File, len: u64) -> Self {
         let blocks = usize::try_from(len.div_ceil(BLOCK)).unwrap_or(usize::MAX);
+        let done = Done {
+            sums: vec![None; blocks],
+            parts: BTreeMap::new(),
+        };
         Self {
             dir,
             key: key.to_owned(),
             file,
             len,
-            sums: vec![None; blocks],
-            finished: false,
+            done: Mutex::new(done),
+            finished: AtomicBool::new(false),
         }
+    }
+
+    fn done(&self) -> MutexGuard<'_, Done> {
+        // Nothing that can panic runs under it but allocation.
+        self.done.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     pub(super) fn file(&self) -> &File {
@@ -42,10 +84,11 @@ impl Making {
 
     /// Returns the first block from `from` on that is missing.
     pub fn missing(&self, from: u64) -> Option<u64> {
+        let done = self.done();
         let from = usize::try_from(from)
             .unwrap_or(usize::MAX)
-            .min(self.sums.len());
-        let found = self.sums[from..].iter().position(Option::is_none)?;
+            .min(done.sums.len());
+        let found = done.sums[from..].iter().position(Option::is_none)?;
         Some((from + found) as u64)
     }
 
@@ -55,20 +98,71 @@ impl Making {
         usize::try_from(left.min(BLOCK)).unwrap_or(0)
     }
 
-    /// Writes a block, all of it.
-    pub fn put(&mut self, block: u64, bytes: &[u8]) -> io::Result<()> {
+    fn is_there(&self, block: u64) -> bool {
         let at = usize::try_from(block).unwrap_or(usize::MAX);
-        if bytes.len() != self.bytes_of(block) || at >= self.sums.len() {
+        !matches!(self.done().sums.get(at), Some(None))
+    }
+
+    fn note(&self, block: u64, sum: u64) {
+        let mut done = self.done();
+        let at = usize::try_from(block).unwrap_or(usize::MAX);
+        if let Some(place) = done.sums.get_mut(at) {
+            *place = Some(sum);
+        }
+        let start = block.saturating_mul(BLOCK);
+        let inside = start..start.saturating_add(BLOCK);
+        while let Some((&from, _)) = done.parts.range(inside.clone()).next() {
+            done.parts.remove(&from);
+        }
+    }
+
+    /// Writes a block, all of it.
+    pub fn put(&self, block: u64, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() || bytes.len() != self.bytes_of(block) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         self.file.write_all_at(bytes, block.saturating_mul(BLOCK))?;
-        self.sums[at] = Some(xxh3_64(bytes));
+        self.note(block, xxh3_64(bytes));
         Ok(())
     }
 
+    /// Writes bytes from an offset on, of any number: those of blocks that are missing. Returns how many that were.
+    pub fn add(&self, offset: u64, bytes: &[u8]) -> io::Result<u64> {
+        let mut written = 0;
+        let mut rest = bytes;
+        let mut at = offset;
+        while !rest.is_empty() && at < self.len {
+            let block = at / BLOCK;
+            let whole = block * BLOCK..(block * BLOCK).saturating_add(self.bytes_of(block) as u64);
+            let n = usize::try_from(whole.end - at)
+                .unwrap_or(usize::MAX)
+                .min(rest.len());
+            let (part, behind) = rest.split_at(n);
+            if !self.is_there(block) {
+                let part_end = at + n as u64;
+                if at == whole.start && part_end == whole.end {
+                    self.put(block, part)?;
+                } else {
+                    self.file.write_all_at(part, at)?;
+                    let all = self.done().add(at..part_end, &whole);
+                    if all {
+                        // It was written a moment ago: the kernel has it in memory.
+                        let mut read = vec![0; self.bytes_of(block)];
+                        self.file.read_exact_at(&mut read, whole.start)?;
+                        self.note(block, xxh3_64(&read));
+                    }
+                }
+                written += n as u64;
+            }
+            at += n as u64;
+            rest = behind;
+        }
+        Ok(written)
+    }
+
     /// Gives it its name, if all blocks are there, and opens it.
-    pub fn finish(mut self, about: About) -> io::Result<KeptCopy> {
-        let blocks: Option<Vec<u64>> = self.sums.iter().copied().collect();
+    pub fn finish(&self, about: About) -> io::Result<KeptCopy> {
+        let blocks: Option<Vec<u64>> = self.done().sums.iter().copied().collect();
         let blocks = blocks.ok_or(io::ErrorKind::UnexpectedEof)?;
         let sums = Sums {
             about,
@@ -76,7 +170,7 @@ impl Making {
             blocks,
         };
         self.dir.finish(&self.key, &self.file, &sums)?;
-        self.finished = true;
+        self.finished.store(true, Ordering::Release);
         // The lock goes with it.
         let file = self.file.try_clone()?;
         let checked = Checked::all(&file.metadata()?, sums.blocks);
@@ -86,7 +180,7 @@ impl Making {
 
 impl Drop for Making {
     fn drop(&mut self) {
-        if !self.finished {
+        if !self.finished.load(Ordering::Acquire) {
             // What stays is removed by whoever makes room next.
             let _ = self.dir.dir.remove(&format!("{}{PART}", self.key));
         }

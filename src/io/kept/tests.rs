@@ -24,8 +24,8 @@ fn dir(limit: u64) -> (tempfile::TempDir, Arc<KeptDir>) {
 }
 
 fn keep(dir: &Arc<KeptDir>, key: &str) -> KeptCopy {
-    let mut making = dir.begin(key, LEN).unwrap();
-    assert!(fill(&mut making, &*content(), |_| true).unwrap());
+    let making = dir.begin(key, LEN).unwrap();
+    assert!(fill(&making, &*content(), |_| true).unwrap());
     making.finish(about()).unwrap()
 }
 
@@ -68,6 +68,41 @@ fn a_copy_is_found_and_read_by_others() {
 }
 
 #[test]
+fn what_was_read_is_handed_on_in_parts() {
+    let (_parent, dir) = dir(1 << 30);
+    let mut want = vec![0; LEN as usize];
+    content().read_at(0, &mut want).unwrap();
+    let making = dir.begin("k", LEN).unwrap();
+    let add = |from: u64, to: u64| {
+        let (start, end) = (from as usize, to as usize);
+        making.add(from, &want[start..end]).unwrap()
+    };
+    // Across a block's end, twice, and with a hole.
+    assert_eq!(add(BLOCK - 10, BLOCK + 90), 100);
+    assert_eq!(add(BLOCK - 10, BLOCK + 90), 100);
+    assert_eq!(add(BLOCK + 100, 2 * BLOCK), BLOCK - 100);
+    assert_eq!(making.missing(0), Some(0));
+    assert_eq!(making.missing(1), Some(1));
+    assert!(making.finish(about()).is_err());
+    assert_eq!(add(BLOCK + 80, BLOCK + 100), 20);
+    assert_eq!(making.missing(1), Some(2));
+    // What is there already is not written again, and nothing past the end.
+    assert_eq!(add(0, 2 * BLOCK), BLOCK);
+    assert_eq!(
+        making
+            .add(2 * BLOCK, &[&want[2 * BLOCK as usize..], b"more"].concat())
+            .unwrap(),
+        77
+    );
+    assert_eq!(making.missing(0), None);
+    assert_eq!(making.add(LEN, b"more").unwrap(), 0);
+    let copy = making.finish(about()).unwrap();
+    assert_eq!(bytes(&copy).unwrap(), want);
+    let found = dir.find("k", LEN, None).unwrap();
+    assert_eq!(bytes(&found).unwrap(), want);
+}
+
+#[test]
 fn a_copy_that_was_changed_or_cut_is_never_read() {
     let (_parent, dir) = dir(1 << 30);
     let checked = keep(&dir, "k").checked().clone();
@@ -100,6 +135,7 @@ fn what_is_half_made_goes() {
     let other = KeptDir::open(dir.path(), 1 << 30).unwrap();
     assert_eq!(names(&other), ["k.part"]);
     assert!(making.finish(about()).is_err());
+    drop(making);
     assert_eq!(names(&dir), Vec::<String>::new());
     // Of processes that were killed.
     for name in ["a.part", "b.sums", "c.sums.part"] {

@@ -1,6 +1,7 @@
 //! The question whether a version is still the newest.
 //!
-//! It is asked when somebody opens something, but not again and again, and by one at a time. Where no answer comes, the version that is
+//! It is asked when somebody opens something, but not again and again, and by one at a time, unless every open is to ask: what somebody
+//! else asked before may be old by the time of its answer. Where no answer comes, the version that is
 //! known counts, and later questions are asked while nobody waits for them.
 
 use std::sync::{Mutex, MutexGuard};
@@ -58,7 +59,8 @@ impl Freshness {
             Some(_) => interval.max(PAUSE),
             None => interval,
         };
-        if state.is_asked || state.answered.elapsed() < interval {
+        let is_asked = state.is_asked && !interval.is_zero();
+        if is_asked || state.answered.elapsed() < interval {
             return Question::None;
         }
         state.is_asked = true;
@@ -91,8 +93,9 @@ mod tests {
     fn one_asks_at_a_time_and_nobody_waits_for_a_server_that_is_gone() {
         let fresh = Freshness::new();
         assert_eq!(fresh.question(Duration::from_secs(60)), Question::None);
-        assert_eq!(fresh.question(Duration::ZERO), Question::Wait);
-        assert_eq!(fresh.question(Duration::ZERO), Question::None);
+        let always = Duration::from_nanos(1);
+        assert_eq!(fresh.question(always), Question::Wait);
+        assert_eq!(fresh.question(always), Question::None);
         fresh.answered(Some("gone".into()));
         assert_eq!(fresh.lost().as_deref(), Some("gone"));
         assert_eq!(fresh.question(Duration::ZERO), Question::None);
@@ -100,6 +103,8 @@ mod tests {
         assert_eq!(fresh.question(Duration::ZERO), Question::Behind);
         fresh.answered(None);
         assert_eq!(fresh.lost(), None);
+        assert_eq!(fresh.question(Duration::ZERO), Question::Wait);
+        // Another open, another question.
         assert_eq!(fresh.question(Duration::ZERO), Question::Wait);
     }
 }

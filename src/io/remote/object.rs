@@ -219,6 +219,11 @@ impl RemoteObject {
         key::number(&self.address, &self.version)
     }
 
+    /// Returns true if its server names a version or a time.
+    pub fn is_told_apart(&self) -> bool {
+        self.version.etag.is_some() || self.version.modified != SystemTime::UNIX_EPOCH
+    }
+
     /// Returns its version, what was asked of its server and the remarks about it, for `status.json`.
     pub fn describe(&self) -> Json {
         json!({

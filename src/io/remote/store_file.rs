@@ -52,6 +52,10 @@ impl Far for ObjectFile {
     fn is_current(&self) -> bool {
         self.0.is_current()
     }
+
+    fn is_told_apart(&self) -> bool {
+        self.0.is_told_apart()
+    }
 }
 
 /// Returns an object as a store file. It is its reader's alone: others may have no credentials for it.

@@ -19,6 +19,9 @@ use crate::tree::{Node, VirtualFile};
 /// Bytes of the longest file that the kernel is given as a whole: what it reads ahead by itself.
 const SHORT: u64 = 128 << 10;
 
+/// Bytes of the shortest file for whose readers memory is made ready.
+const LONG: u64 = 16 << 20;
+
 /// One handle.
 pub(super) struct OpenFile {
     pub ino: u64,
@@ -49,6 +52,7 @@ impl Fs {
     /// changed: the kernel then looks the path up again, for the thread that opens it.
     pub fn open_file(&self, ino: u64, exact: bool, thread: u32) -> FsResult<Opened> {
         let mut file = self.file(ino)?;
+        self.prepare_for(&*file);
         let content = match self.again.take(thread, ino) {
             KeptOpen::Content(_, content) => Ok(content),
             _ if file.is_current() => file.open(),
@@ -96,6 +100,17 @@ impl Fs {
         })
     }
 
+    /// Has memory made ready beside the opening of the first long file: huge pages take as long to come as a disk.
+    fn prepare_for(&self, file: &dyn VirtualFile) {
+        if !self.is_prepared.load(Ordering::Relaxed)
+            && file.size().is_ok_and(|size| size >= LONG)
+            && !self.is_prepared.swap(true, Ordering::Relaxed)
+        {
+            let pool = self.context.cache.pool().clone();
+            self.context.decoders.submit(move || pool.prepare());
+        }
+    }
+
     /// All bytes of a short file, for the kernel to have before anybody asks. `None` if they cannot be had:
     /// who reads them is told why.
     pub fn whole(&self, handle: u64) -> Option<Buffer> {
@@ -131,7 +146,7 @@ impl Fs {
         let range = (offset, u64::from(size));
         self.samples
             .read(file.ino, file.content.len(), &file.pattern, range);
-        let data = content::read(
+        let mut data = content::read(
             &*file.content,
             offset,
             size as usize,
@@ -139,7 +154,7 @@ impl Fs {
         )
         .map_err(|e| self.note(file.ino, "read", e))?;
         if let (Some(keeper), Some(kept)) = (&self.keeper, &file.kept) {
-            keeper.read(kept, data.as_ref().len() as u64);
+            keeper.read(kept, offset, &mut data);
         }
         Ok(data)
     }

@@ -1,7 +1,10 @@
 //! Arrays of a mount that are kept as copies: which are worth it, a thread that makes the copies, and what is served from them.
 //!
-//! An array is kept once as many bytes of it were read as it has. Readers never wait for a copy: the thread reads by itself,
-//! with the lowest priority, and for a tenth of the time while somebody else reads. Whatever fails about copies costs speed alone.
+//! An array is kept once as many bytes of it were read as it has. Readers never wait for a copy: what they were given is handed on
+//! where there is time for it, and the thread reads the rest by itself, with the lowest priority, and for a part of the time while
+//! somebody else reads. Whatever fails about copies costs speed alone.
+
+mod parts;
 
 use std::collections::{HashSet, VecDeque};
 use std::num::NonZeroUsize;
@@ -13,11 +16,15 @@ use lru::LruCache;
 use serde_json::{Value as Json, json};
 
 use crate::dataset::context::Context;
-use crate::io::content::Content;
-use crate::io::kept::{About, Checked, KeptContent, KeptCopy, KeptDir, NotKept, OnSpoiled, fill};
+use crate::io::content::{Content, Data};
+use crate::io::kept::{
+    About, Checked, KeptContent, KeptCopy, KeptDir, Making, NotKept, OnSpoiled, fill,
+};
 use crate::io::provenance::Provenance;
 use crate::io::thread;
 use crate::tree::VirtualFile;
+
+use parts::{Parts, Slot};
 
 /// Bytes of the smallest array that is kept: a shorter file is given to the kernel as a whole.
 const LEAST: u64 = 128 << 10;
@@ -34,8 +41,11 @@ const MOST_JOBS: usize = 64;
 /// The time for which a mount counts as being read after a read.
 const READING: Duration = Duration::from_millis(50);
 
-/// How many times longer than it works the thread rests while others read.
-const REST: u32 = 9;
+/// How many times longer than it works the thread rests while others read on one processor, and at most on several.
+const REST: (u32, u32) = (18, 9);
+
+/// Bytes that a request counts as at least where chunks must be decoded for it.
+const LEAST_READ: u64 = 64 << 10;
 
 /// The longest rest.
 const LONGEST_REST: Duration = Duration::from_secs(1);
@@ -54,6 +64,22 @@ pub(super) struct Reads {
     file: Arc<dyn VirtualFile>,
     read: AtomicU64,
     wanted: AtomicBool,
+    /// The bytes that a request counts as at least.
+    least: u64,
+    /// Every change of what it comes from shows.
+    settled: AtomicBool,
+    slot: Mutex<Slot>,
+}
+
+impl Reads {
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        // Nothing that can panic runs under it.
+        self.slot.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.wanted.load(Relaxed)
+    }
 }
 
 /// How an open file of an array that may be kept is served.
@@ -95,6 +121,11 @@ pub(super) struct Keeper(Arc<Shared>);
 
 struct Shared {
     dir: Arc<KeptDir>,
+    parts: Arc<Parts>,
+    /// The store lies in a bucket or on a web server.
+    elsewhere: bool,
+    /// How many times longer than it works the thread rests while others read.
+    rest: u32,
     context: Arc<Context>,
     store: String,
     state: Mutex<State>,
@@ -111,9 +142,20 @@ struct Shared {
 
 impl Keeper {
     /// Keeps arrays of a store in a directory.
-    pub(super) fn new(dir: KeptDir, context: &Arc<Context>, store: String) -> Self {
+    pub(super) fn new(
+        dir: KeptDir,
+        context: &Arc<Context>,
+        store: String,
+        elsewhere: bool,
+    ) -> Self {
+        let dir = Arc::new(dir);
+        let processors = std::thread::available_parallelism().map_or(1, |many| many.get());
+        let processors = u32::try_from(processors).unwrap_or(u32::MAX);
         let shared = Arc::new(Shared {
-            dir: Arc::new(dir),
+            parts: Parts::new(&dir),
+            elsewhere,
+            rest: (REST.0 / processors).clamp(1, REST.1),
+            dir,
             context: context.clone(),
             store,
             state: Mutex::new(State {
@@ -178,6 +220,8 @@ impl Keeper {
             let mut state = shared.state();
             let reads = state.reads.get(&ino).filter(|reads| reads.key == key);
             let reads = reads.cloned().unwrap_or_else(|| {
+                let counts = content.is_costly() && !shared.elsewhere;
+                let least = if counts { LEAST_READ } else { 0 };
                 let reads = Arc::new(Reads {
                     key,
                     len,
@@ -185,10 +229,14 @@ impl Keeper {
                     file: file.clone(),
                     read: AtomicU64::new(0),
                     wanted: AtomicBool::new(false),
+                    least,
+                    settled: AtomicBool::new(false),
+                    slot: Mutex::default(),
                 });
                 state.reads.put(ino, reads.clone());
                 reads
             });
+            reads.settled.store(provenance.is_settled(), Relaxed);
             return (content, Some(Kept::Counted(reads)));
         };
         if copy.is_spoiled() {
@@ -209,15 +257,19 @@ impl Keeper {
         (Arc::new(content), Some(Kept::Copy(copy)))
     }
 
-    /// So many bytes of an open file were read.
-    pub(super) fn read(&self, kept: &Kept, bytes: u64) {
+    /// Bytes of an open file were read.
+    pub(super) fn read(&self, kept: &Kept, offset: u64, data: &mut Data) {
         let shared = &self.0;
         let now = shared.begun.elapsed().as_millis();
         shared
             .last_read
             .store(u64::try_from(now).unwrap_or(u64::MAX), Relaxed);
         let Kept::Counted(reads) = kept else { return };
+        let bytes = (data.as_ref().len() as u64).max(reads.least);
         let read = reads.read.fetch_add(bytes, Relaxed).saturating_add(bytes);
+        if read >= reads.len / parts::SHARE && reads.settled.load(Relaxed) {
+            shared.parts.take(reads, offset, data);
+        }
         if read >= reads.len && !reads.wanted.swap(true, Relaxed) {
             self.push(Job::Keep(reads.clone()));
         }
@@ -232,6 +284,7 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         self.0.state().over = true;
         self.0.wake.notify_all();
+        self.0.parts.end();
     }
 }
 
@@ -323,7 +376,7 @@ impl Shared {
     fn rest(&self, since: Instant) {
         let last = Duration::from_millis(self.last_read.load(Relaxed));
         if self.begun.elapsed().saturating_sub(last) < READING {
-            std::thread::sleep((since.elapsed() * REST).min(LONGEST_REST));
+            std::thread::sleep((since.elapsed() * self.rest).min(LONGEST_REST));
         }
     }
 
@@ -349,7 +402,13 @@ impl Shared {
 
     fn keep(&self, reads: &Reads) {
         let about = || format!("{}: {}", self.store, reads.path);
-        match self.copied(reads) {
+        let outcome = self.copied(reads);
+        // Another pass over it tries again, if there is no copy then.
+        *reads.slot() = match outcome {
+            Ok(true) => Slot::Closed,
+            _ => Slot::None,
+        };
+        match outcome {
             Ok(true) => {
                 self.counters.kept.fetch_add(1, Relaxed);
                 self.counters.kept_bytes.fetch_add(reads.len, Relaxed);
@@ -364,14 +423,19 @@ impl Shared {
                 *self.refused.lock().unwrap_or_else(|e| e.into_inner()) = Some(why);
             }
         }
-        // Another pass over it tries again, if there is no copy then.
         reads.read.store(0, Relaxed);
         reads.wanted.store(false, Relaxed);
     }
 
+    /// Returns true unless the store is another by now. A version that lies elsewhere never changes, and nobody is asked for a newer
+    /// one for the sake of a copy.
+    fn is_current(&self, reads: &Reads) -> bool {
+        self.elsewhere || reads.file.is_current()
+    }
+
     /// Returns the content of an array whose provenance is what it was; `None`: it is not any more.
     fn same(&self, reads: &Reads) -> Option<(Arc<dyn Content>, bool)> {
-        if !reads.file.is_current() {
+        if !self.is_current(reads) {
             return None;
         }
         let content = reads.file.open().ok()?;
@@ -379,6 +443,17 @@ impl Shared {
         let told = content.tell_provenance(&mut provenance);
         let same = told && provenance.key() == reads.key;
         same.then(|| (content, provenance.is_settled()))
+    }
+
+    /// Returns the copy that readers hand parts to, or a new one that they do from now on.
+    fn begun(&self, reads: &Reads) -> Result<Arc<Making>, NotKept> {
+        let mut slot = reads.slot();
+        if let Slot::Open(making) = &*slot {
+            return Ok(making.clone());
+        }
+        let making = Arc::new(self.dir.begin(&reads.key, reads.len)?);
+        *slot = Slot::Open(making.clone());
+        Ok(making)
     }
 
     /// Makes a copy; false: there is one, or the store changed.
@@ -397,17 +472,21 @@ impl Shared {
         let Some((content, true)) = found else {
             return Ok(false);
         };
-        let mut making = match self.dir.begin(&reads.key, reads.len) {
+        // Nobody pays a network for a copy: what readers had fetched is enough, or there is none yet.
+        if self.elsewhere && !content.is_at_hand() {
+            return Ok(false);
+        }
+        let making = match self.begun(reads) {
             Ok(making) => making,
             Err(NotKept::Taken) => return Ok(false),
             Err(why) => return Err(why.to_string()),
         };
         let (mut since, mut blocks) = (Instant::now(), 0);
-        let whole = fill(&mut making, &*content, |_| {
+        let whole = fill(&making, &*content, |_| {
             self.rest(since);
             since = Instant::now();
             blocks += 1;
-            !self.is_over() && (blocks % LOOK != 0 || reads.file.is_current())
+            !self.is_over() && (blocks % LOOK != 0 || self.is_current(reads))
         });
         if !whole.map_err(|e| e.message)? || self.same(reads).is_none() {
             return Ok(false);
@@ -435,6 +514,7 @@ impl Shared {
             "bytes": room,
             "made": get(&counters.kept),
             "made_bytes": get(&counters.kept_bytes),
+            "handed_on": get(&self.parts.written),
             "served": get(&counters.opened),
             "passed_through": get(&counters.passed_through),
             "spoiled": get(&counters.spoiled),

@@ -1,7 +1,7 @@
 //! Opening a store: as it is, as it was at a commit, with a checkout to read, or in a checkout that is written.
 
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::SystemTime;
 
@@ -21,6 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::formats;
 use crate::hdf5::H5;
 use crate::io::kept::{KeptDir, kept_path};
+use crate::io::remote::Address;
 use crate::options::{FsOptions, View};
 use crate::tree::Directory;
 use crate::tree::control::Control;
@@ -55,16 +56,20 @@ impl ShownFiles {
 /// Returns what keeps copies of arrays, if that is wanted and can be done: without, the mount goes on.
 fn keeper(context: &Arc<Context>, store: &Path) -> Option<Keeper> {
     let options = &context.options;
-    if options.keep == 0 {
+    let elsewhere = Address::parse(store).is_some();
+    let limit = options.kept_bytes(elsewhere);
+    if limit == 0 {
         return None;
     }
     let store = store.to_string_lossy().into_owned();
     let opened = match kept_path(&options.remote) {
-        Some(path) => KeptDir::open(&path, options.keep).map_err(|e| (Some(path), e)),
+        Some(path) => KeptDir::open(&path, limit).map_err(|e| (Some(path), e)),
         None => Err((None, std::io::Error::other("there is no home directory"))),
     };
     match opened {
-        Ok(dir) => Some(Keeper::new(dir, context, store)),
+        Ok(dir) => Some(Keeper::new(dir, context, store, elsewhere)),
+        // Nobody asked for them.
+        Err(_) if options.keep.is_none() => None,
         Err((path, e)) => {
             let path = path.map(|path| format!("{}: ", path.display()));
             let path = path.unwrap_or_default();
@@ -278,6 +283,7 @@ impl Fs {
             dirs: RwLock::default(),
             next_handle: AtomicU64::new(1),
             again: Again::default(),
+            is_prepared: AtomicBool::new(false),
             keeper,
             writer,
             follower: shown.follower,

@@ -1,0 +1,98 @@
+"""Short arrays beside long ones: what is paid once for a mount, an open and the first megabytes shows in how their factors differ."""
+
+import h5py
+import numpy as np
+
+from data import STORAGE, sample
+from report import Row, measure
+from system import COLD, Npyfs, drop
+
+STORED = ("gzip+shuffle", "blosc-lz4hc", "blosc-zstd", "contiguous")
+KINDS = 64  # different chunks; the array repeats them
+LEAST = 0.9
+
+
+class Lengths:
+    """A store for each storage and length, so that neither finds anything of the other's in memory, and the real .npy files."""
+
+    def __init__(self, folder, lengths):
+        folder.mkdir()
+        self.lengths, self.stores, self.real = lengths, {}, {}
+        some = [sample(k) for k in range(KINDS)]
+        for mib in lengths:
+            self.real[mib] = folder / f"{mib}.npy"
+            with open(self.real[mib], "wb") as real:
+                np.lib.format.write_array_header_1_0(real, {"descr": "<f4", "fortran_order": False, "shape": (mib, 512, 512)})
+                for k in range(mib):
+                    real.write(some[k % KINDS].tobytes())
+            for name in STORED:
+                self.stores[name, mib] = folder / f"{name}-{mib}.h5"
+                with h5py.File(self.stores[name, mib], "w") as file:
+                    self.write(file, name, mib, some)
+
+    @staticmethod
+    def write(file, name, mib, some):
+        how = STORAGE[name]
+        more = {} if how is None else {"chunks": (1, 512, 512), **how}
+        data = file.create_dataset("x", (mib, 512, 512), "<f4", **more)
+        if how is None:
+            for k in range(mib):
+                data[k] = some[k % KINDS]
+            return
+        first = min(KINDS, mib)
+        data[:first] = np.stack(some[:first])
+        file.flush()
+        stored = [data.id.read_direct_chunk((k, 0, 0)) for k in range(first)]
+        for k in range(first, mib):
+            mask, chunk = stored[k % KINDS]
+            data.id.write_direct_chunk((k, 0, 0), chunk, mask)
+
+
+class Short:
+    """Measures on `Lengths`: np.load, cold, in a new mount."""
+
+    section = "short arrays: npyfs must come near the factor of long ones"
+
+    def __init__(self, lengths, point, worker, pairs, limit):
+        self.lengths, self.point, self.worker, self.pairs, self.limit = lengths, point, worker, pairs, limit
+        self.found = {}
+
+    def ask(self, op, **request):
+        return self.worker.call(self.limit, op=op, **request)
+
+    def all(self):
+        for name in STORED:
+            for mib in self.lengths.lengths:
+                yield self.load(name, mib)
+
+    def load(self, name, mib):
+        store, real = self.lengths.stores[name, mib], self.lengths.real[mib]
+        against = "np.load real .npy" if name == "contiguous" else "h5py read_direct"
+        row = Row(self.section, f"np.load {name}, {mib} MiB", COLD, against, work=mib << 20)
+        self.found[name, mib] = row
+
+        def ours():
+            with Npyfs(store, self.point) as mount:
+                drop(3)
+                return self.ask("np_load", path=str(mount / "x.npy"))
+
+        def other():
+            drop(3)
+            if name == "contiguous":
+                return self.ask("np_load", path=str(real))
+            return self.ask("h5_direct", file=str(store), name="x")
+
+        measure([row], ours, [other], self.pairs)
+        return row
+
+    def conditions(self):
+        short, long = min(self.lengths.lengths), max(self.lengths.lengths)
+        for name in STORED:
+            ratios = [self.found[name, mib].ratio() if (name, mib) in self.found else None for mib in (short, long)]
+            met = data = None
+            if None not in ratios:
+                factor = ratios[1] / ratios[0]
+                met = factor >= LEAST
+                data = f"{1 / ratios[0]:.2f} x against {1 / ratios[1]:.2f} x: {factor:.2f}"
+            yield {"condition": f"np.load {name}, cold: the factor of {short} MiB is at least {LEAST} of that of {long} MiB",
+                   "met": met, "data": data or "not measured"}

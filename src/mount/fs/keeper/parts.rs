@@ -1,0 +1,228 @@
+//! What readers were given, handed on to the copies of what they read: so that little of it is decoded a second time.
+//!
+//! Nobody waits for a part to be written: there is room for a few, and what finds none is left to the thread that makes
+//! copies. Only parts of a version that cannot change without a trace are taken.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use super::Reads;
+use crate::io::buffer::Buffer;
+use crate::io::content::Data;
+use crate::io::kept::{KeptDir, Making};
+use crate::io::thread;
+
+/// Bytes of parts that wait to be written: a share of the buffers that readers use.
+const MOST: usize = 4 << 20;
+
+/// Bytes of the smallest part.
+const LEAST: usize = 64 << 10;
+
+/// The share of an array that must have been read before parts of it are taken, as a divisor.
+pub(super) const SHARE: u64 = 8;
+
+/// Copies that are made of parts at the same time: each takes the room of its array.
+const AT_ONCE: usize = 4;
+
+/// The time after which one of which nobody reads any more makes place for another.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// The time after which one of which nobody reads any more gives its room back.
+const GIVEN_UP: Duration = Duration::from_secs(60);
+
+/// A copy that is made of what readers hand on.
+#[derive(Default)]
+pub(super) enum Slot {
+    /// It was not begun.
+    #[default]
+    None,
+    /// It takes parts.
+    Open(Arc<Making>),
+    /// It takes none: it is finished, or could not be begun.
+    Closed,
+}
+
+struct Part {
+    reads: Arc<Reads>,
+    offset: u64,
+    bytes: Arc<Buffer>,
+    range: Range<usize>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Part>,
+    bytes: usize,
+    /// Arrays whose copies take parts, and when they last did.
+    open: Vec<(Arc<Reads>, Instant)>,
+    started: bool,
+    over: bool,
+}
+
+/// The parts of a mount that wait to be written.
+pub(super) struct Parts {
+    dir: Arc<KeptDir>,
+    state: Mutex<State>,
+    wake: Condvar,
+    /// Bytes that were written.
+    pub(super) written: AtomicU64,
+}
+
+impl Parts {
+    pub(super) fn new(dir: &Arc<KeptDir>) -> Arc<Self> {
+        Arc::new(Self {
+            dir: dir.clone(),
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            written: AtomicU64::new(0),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that can panic runs under it but allocation.
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Takes bytes that were read at an offset, if there is room; the reader has them, too.
+    pub(super) fn take(self: &Arc<Self>, reads: &Arc<Reads>, offset: u64, data: &mut Data) {
+        let len = data.as_ref().len();
+        if len < LEAST || matches!(*reads.slot(), Slot::Closed) {
+            return;
+        }
+        let mut state = self.state();
+        if state.over || state.bytes.saturating_add(len) > MOST {
+            return;
+        }
+        let (bytes, range) = data.shared();
+        state.bytes += len;
+        state.waiting.push_back(Part {
+            reads: reads.clone(),
+            offset,
+            bytes,
+            range,
+        });
+        if !state.started {
+            let own = self.clone();
+            state.started = thread::spawn_background("keep parts", move || own.work()).is_ok();
+        }
+        self.wake.notify_one();
+    }
+
+    /// Ends the thread, and gives up all that is half made.
+    pub(super) fn end(&self) {
+        let mut state = self.state();
+        state.over = true;
+        state.waiting.clear();
+        let open = std::mem::take(&mut state.open);
+        drop(state);
+        for (reads, _) in open {
+            *reads.slot() = Slot::Closed;
+        }
+        self.wake.notify_all();
+    }
+
+    /// The thread.
+    fn work(&self) {
+        loop {
+            let mut state = self.state();
+            while state.waiting.is_empty() && !state.over {
+                let woken = self.wake.wait_timeout(state, IDLE);
+                let (found, timeout) = woken.unwrap_or_else(|e| e.into_inner());
+                state = found;
+                if timeout.timed_out() {
+                    drop(state);
+                    self.give_up(GIVEN_UP, 0);
+                    state = self.state();
+                }
+            }
+            if state.over {
+                return;
+            }
+            let Some(part) = state.waiting.pop_front() else {
+                continue;
+            };
+            state.bytes = state.bytes.saturating_sub(part.range.len());
+            drop(state);
+            self.write(&part);
+        }
+    }
+
+    fn write(&self, part: &Part) {
+        let Some(making) = self.making(&part.reads) else {
+            return;
+        };
+        let bytes = part.bytes.get(part.range.clone()).unwrap_or_default();
+        match making.add(part.offset, bytes) {
+            Ok(written) => {
+                self.written.fetch_add(written, Relaxed);
+            }
+            // The thread that makes copies meets it again, and says so.
+            Err(_) => *part.reads.slot() = Slot::Closed,
+        }
+    }
+
+    /// Returns the copy of an array that takes parts; it is begun if it was not, and there is place for it.
+    fn making(&self, reads: &Arc<Reads>) -> Option<Arc<Making>> {
+        let known = match &*reads.slot() {
+            Slot::Open(making) => Some(making.clone()),
+            Slot::Closed => return None,
+            Slot::None => None,
+        };
+        let making = match known {
+            Some(making) => making,
+            None => {
+                self.give_up(IDLE, AT_ONCE - 1);
+                if self.state().open.len() >= AT_ONCE {
+                    return None;
+                }
+                let mut slot = reads.slot();
+                let making = match &*slot {
+                    // Meanwhile.
+                    Slot::Open(making) => Ok(making.clone()),
+                    _ => self.dir.begin(&reads.key, reads.len).map(Arc::new),
+                };
+                *slot = match &making {
+                    Ok(making) => Slot::Open(making.clone()),
+                    Err(_) => Slot::Closed,
+                };
+                making.ok()?
+            }
+        };
+        let mut state = self.state();
+        let now = Instant::now();
+        match state
+            .open
+            .iter_mut()
+            .find(|(own, _)| Arc::ptr_eq(own, reads))
+        {
+            Some((_, last)) => *last = now,
+            None => state.open.push((reads.clone(), now)),
+        }
+        Some(making)
+    }
+
+    /// Gives up copies that nobody has handed a part to for so long, the oldest first, until so many are left. No lock of an
+    /// array's is held.
+    fn give_up(&self, after: Duration, left: usize) {
+        let mut state = self.state();
+        state
+            .open
+            .retain(|(reads, _)| matches!(*reads.slot(), Slot::Open(_)));
+        state.open.sort_by_key(|(_, last)| *last);
+        let more = state.open.len().saturating_sub(left);
+        let idle =
+            |(reads, last): &(Arc<Reads>, Instant)| last.elapsed() > after && !reads.is_wanted();
+        let mut given_up = 0;
+        state.open.retain(|open| {
+            let goes = given_up < more && idle(open);
+            if goes {
+                given_up += 1;
+                *open.0.slot() = Slot::None;
+            }
+            !goes
+        });
+    }
+}
