@@ -37,10 +37,19 @@ pub fn spawn_background(
     name: &str,
     work: impl FnOnce() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
+    spawn_behind(name, NICE, work)
+}
+
+/// Starts a thread of this name for work that nobody waits for, with a priority of its own: 1 to 19, the lowest.
+pub fn spawn_behind(
+    name: &str,
+    nice: i32,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
     spawn(name, move || {
         BACKGROUND.set(true);
         // Of this thread alone, as Linux has it. Refused, it only is slower for others.
-        let _ = setpriority_process(Some(gettid()), NICE);
+        let _ = setpriority_process(Some(gettid()), nice);
         work();
     })
 }

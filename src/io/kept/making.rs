@@ -36,6 +36,16 @@ struct Done {
 }
 
 impl Done {
+    /// Returns true if all of a part of a block is there.
+    fn has(&self, part: &Range<u64>, block: u64) -> bool {
+        let at = usize::try_from(block).unwrap_or(usize::MAX);
+        let whole = !matches!(self.sums.get(at), Some(None));
+        whole || {
+            let before = self.parts.range(..=part.start).next_back();
+            before.is_some_and(|(_, &end)| end >= part.end)
+        }
+    }
+
     /// Notes that a part of a block is there; returns true if all of the block is.
     fn add(&mut self, part: Range<u64>, block: &Range<u64>) -> bool {
         let (mut start, mut end) = (part.start, part.end);
@@ -98,11 +108,6 @@ impl Making {
         usize::try_from(left.min(BLOCK)).unwrap_or(0)
     }
 
-    fn is_there(&self, block: u64) -> bool {
-        let at = usize::try_from(block).unwrap_or(usize::MAX);
-        !matches!(self.done().sums.get(at), Some(None))
-    }
-
     fn note(&self, block: u64, sum: u64) {
         let mut done = self.done();
         let at = usize::try_from(block).unwrap_or(usize::MAX);
@@ -126,7 +131,7 @@ impl Making {
         Ok(())
     }
 
-    /// Writes bytes from an offset on, of any number: those of blocks that are missing. Returns how many that were.
+    /// Writes bytes from an offset on, of any number: those that are missing. Returns how many that were.
     pub fn add(&self, offset: u64, bytes: &[u8]) -> io::Result<u64> {
         let mut written = 0;
         let mut rest = bytes;
@@ -138,13 +143,14 @@ impl Making {
                 .unwrap_or(usize::MAX)
                 .min(rest.len());
             let (part, behind) = rest.split_at(n);
-            if !self.is_there(block) {
-                let part_end = at + n as u64;
-                if at == whole.start && part_end == whole.end {
+            let range = at..at + n as u64;
+            let there = self.done().has(&range, block);
+            if !there {
+                if range == whole {
                     self.put(block, part)?;
                 } else {
                     self.file.write_all_at(part, at)?;
-                    let all = self.done().add(at..part_end, &whole);
+                    let all = self.done().add(range, &whole);
                     if all {
                         // It was written a moment ago: the kernel has it in memory.
                         let mut read = vec![0; self.bytes_of(block)];

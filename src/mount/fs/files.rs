@@ -154,7 +154,7 @@ impl Fs {
         )
         .map_err(|e| self.note(file.ino, "read", e))?;
         if let (Some(keeper), Some(kept)) = (&self.keeper, &file.kept) {
-            keeper.read(kept, offset, &mut data);
+            keeper.read(kept, (offset, file.direct_io), &mut data);
         }
         Ok(data)
     }

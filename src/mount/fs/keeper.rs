@@ -1,7 +1,7 @@
 //! Arrays of a mount that are kept as copies: which are worth it, a thread that makes the copies, and what is served from them.
 //!
 //! An array is kept once as many bytes of it were read as it has. Readers never wait for a copy: what they were given is handed on
-//! where there is time for it, and the thread reads the rest by itself, with the lowest priority, and for a part of the time while
+//! where there is time for it, and the thread reads the rest by itself, with a low priority, and for a part of the time while
 //! somebody else reads. Whatever fails about copies costs speed alone.
 
 mod parts;
@@ -44,6 +44,16 @@ const READING: Duration = Duration::from_millis(50);
 /// How many times longer than it works the thread rests while others read on one processor, and at most on several.
 const REST: (u32, u32) = (18, 9);
 
+/// The time for which it works before it rests: threads that share a chunk are held up by whatever runs in between, and a while
+/// longer, so that it is better done rarely.
+const WORK: Duration = Duration::from_millis(100);
+
+/// Its priority: with the lowest it would never have a turn beside threads that look out for work.
+const NICE: i32 = 10;
+
+/// The processors on which threads share a chunk that somebody waits for.
+const SAMPLED_ON: u32 = 4;
+
 /// Bytes that a request counts as at least where chunks must be decoded for it.
 const LEAST_READ: u64 = 64 << 10;
 
@@ -68,6 +78,8 @@ pub(super) struct Reads {
     least: u64,
     /// Every change of what it comes from shows.
     settled: AtomicBool,
+    /// The end of what was handed on last.
+    last: AtomicU64,
     slot: Mutex<Slot>,
 }
 
@@ -126,6 +138,8 @@ struct Shared {
     elsewhere: bool,
     /// How many times longer than it works the thread rests while others read.
     rest: u32,
+    /// There are processors beside those on which a sample is decoded.
+    has_processors: bool,
     context: Arc<Context>,
     store: String,
     state: Mutex<State>,
@@ -151,10 +165,12 @@ impl Keeper {
         let dir = Arc::new(dir);
         let processors = std::thread::available_parallelism().map_or(1, |many| many.get());
         let processors = u32::try_from(processors).unwrap_or(u32::MAX);
+        let rest = (REST.0 / processors).clamp(1, REST.1);
         let shared = Arc::new(Shared {
-            parts: Parts::new(&dir),
+            parts: Parts::new(&dir, rest),
             elsewhere,
-            rest: (REST.0 / processors).clamp(1, REST.1),
+            rest,
+            has_processors: processors > SAMPLED_ON,
             dir,
             context: context.clone(),
             store,
@@ -231,6 +247,7 @@ impl Keeper {
                     wanted: AtomicBool::new(false),
                     least,
                     settled: AtomicBool::new(false),
+                    last: AtomicU64::new(u64::MAX),
                     slot: Mutex::default(),
                 });
                 state.reads.put(ino, reads.clone());
@@ -257,8 +274,8 @@ impl Keeper {
         (Arc::new(content), Some(Kept::Copy(copy)))
     }
 
-    /// Bytes of an open file were read.
-    pub(super) fn read(&self, kept: &Kept, offset: u64, data: &mut Data) {
+    /// Bytes of an open file were read, from an offset on; `direct` says that somebody waits for just them, a sample.
+    pub(super) fn read(&self, kept: &Kept, (offset, direct): (u64, bool), data: &mut Data) {
         let shared = &self.0;
         let now = shared.begun.elapsed().as_millis();
         shared
@@ -267,7 +284,8 @@ impl Keeper {
         let Kept::Counted(reads) = kept else { return };
         let bytes = (data.as_ref().len() as u64).max(reads.least);
         let read = reads.read.fetch_add(bytes, Relaxed).saturating_add(bytes);
-        if read >= reads.len / parts::SHARE && reads.settled.load(Relaxed) {
+        let room = !direct || shared.has_processors;
+        if room && read >= reads.len / parts::SHARE && reads.settled.load(Relaxed) {
             shared.parts.take(reads, offset, data);
         }
         if read >= reads.len && !reads.wanted.swap(true, Relaxed) {
@@ -306,7 +324,7 @@ impl Shared {
         state.jobs.push_back(job);
         if !state.started {
             let own = shared.clone();
-            state.started = thread::spawn_background("keep", move || own.work()).is_ok();
+            state.started = thread::spawn_behind("keep", NICE, move || own.work()).is_ok();
         }
         shared.wake.notify_one();
     }
@@ -372,18 +390,21 @@ impl Shared {
         self.state().over
     }
 
-    /// Rests after some work, which began at `since`, if others are reading.
-    fn rest(&self, since: Instant) {
+    /// Rests after enough work, which began at `since`, if others are reading; returns when work begins again.
+    fn rest(&self, since: Instant) -> Instant {
+        if since.elapsed() < WORK {
+            return since;
+        }
         let last = Duration::from_millis(self.last_read.load(Relaxed));
         if self.begun.elapsed().saturating_sub(last) < READING {
             std::thread::sleep((since.elapsed() * self.rest).min(LONGEST_REST));
         }
+        Instant::now()
     }
 
     fn check(&self, copy: &KeptCopy) {
-        let (mut buf, mut at) = (Vec::new(), 0);
+        let (mut buf, mut at, mut since) = (Vec::new(), 0, Instant::now());
         loop {
-            let since = Instant::now();
             match copy.check_next(at, &mut buf) {
                 Ok(Some(next)) => at = next,
                 Ok(None) => break,
@@ -395,7 +416,7 @@ impl Shared {
             if self.is_over() {
                 return;
             }
-            self.rest(since);
+            since = self.rest(since);
         }
         self.state().looked.remove(copy.key());
     }
@@ -483,8 +504,7 @@ impl Shared {
         };
         let (mut since, mut blocks) = (Instant::now(), 0);
         let whole = fill(&making, &*content, |_| {
-            self.rest(since);
-            since = Instant::now();
+            since = self.rest(since);
             blocks += 1;
             !self.is_over() && (blocks % LOOK != 0 || self.is_current(reads))
         });

@@ -18,8 +18,11 @@ use crate::io::thread;
 /// Bytes of parts that wait to be written: a share of the buffers that readers use.
 const MOST: usize = 4 << 20;
 
-/// Bytes of the smallest part.
+/// Bytes of the smallest part, unless it goes on where the last one ended: the kernel divides what programs ask for.
 const LEAST: usize = 64 << 10;
+
+/// How many times longer than it works the thread rests, at most: it writes to the disk that others read from.
+const REST: u32 = 3;
 
 /// The share of an array that must have been read before parts of it are taken, as a divisor.
 pub(super) const SHARE: u64 = 8;
@@ -65,6 +68,8 @@ struct State {
 /// The parts of a mount that wait to be written.
 pub(super) struct Parts {
     dir: Arc<KeptDir>,
+    /// How many times longer than it works the thread rests.
+    rest: u32,
     state: Mutex<State>,
     wake: Condvar,
     /// Bytes that were written.
@@ -72,9 +77,10 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub(super) fn new(dir: &Arc<KeptDir>) -> Arc<Self> {
+    pub(super) fn new(dir: &Arc<KeptDir>, rest: u32) -> Arc<Self> {
         Arc::new(Self {
             dir: dir.clone(),
+            rest: rest.min(REST),
             state: Mutex::default(),
             wake: Condvar::new(),
             written: AtomicU64::new(0),
@@ -89,7 +95,11 @@ impl Parts {
     /// Takes bytes that were read at an offset, if there is room; the reader has them, too.
     pub(super) fn take(self: &Arc<Self>, reads: &Arc<Reads>, offset: u64, data: &mut Data) {
         let len = data.as_ref().len();
-        if len < LEAST || matches!(*reads.slot(), Slot::Closed) {
+        let end = offset.saturating_add(len as u64);
+        if len < LEAST && reads.last.load(Relaxed) != offset {
+            return;
+        }
+        if matches!(*reads.slot(), Slot::Closed) {
             return;
         }
         let mut state = self.state();
@@ -104,6 +114,7 @@ impl Parts {
             bytes,
             range,
         });
+        reads.last.store(end, Relaxed);
         if !state.started {
             let own = self.clone();
             state.started = thread::spawn_background("keep parts", move || own.work()).is_ok();
@@ -144,9 +155,15 @@ impl Parts {
             let Some(part) = state.waiting.pop_front() else {
                 continue;
             };
-            state.bytes = state.bytes.saturating_sub(part.range.len());
             drop(state);
+            let since = Instant::now();
             self.write(&part);
+            let worked = since.elapsed();
+            // Room for another one comes after the rest.
+            drop(part.bytes);
+            std::thread::sleep(worked * self.rest);
+            let mut state = self.state();
+            state.bytes = state.bytes.saturating_sub(part.range.len());
         }
     }
 
