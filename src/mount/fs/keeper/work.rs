@@ -1,0 +1,186 @@
+//! The thread that makes copies, and looks through those of others.
+//!
+//! While others read through the mount it works in turns: a while without a pause, then a rest that is longer.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use super::parts::Slot;
+use super::{Job, Reads, Shared};
+use crate::io::content::Content;
+use crate::io::kept::{About, KeptCopy, Making, NotKept, fill};
+use crate::io::provenance::Provenance;
+
+/// The time for which a mount counts as being read after a read.
+const READING: Duration = Duration::from_millis(50);
+
+/// The time for which it works before it rests: threads that share a chunk are held up by whatever runs in between, and a while
+/// longer, so that it is better done rarely.
+const WORK: Duration = Duration::from_millis(100);
+
+/// The longest rest.
+const LONGEST_REST: Duration = Duration::from_secs(1);
+
+/// The time after which files are looked at again that changed just now, and how often.
+const SETTLING: (Duration, u32) = (Duration::from_millis(500), 20);
+
+/// Blocks after which the store is asked if it is still the version that is copied.
+const LOOK: u64 = 64;
+
+impl Shared {
+    /// The thread.
+    pub(super) fn work(&self) {
+        loop {
+            let mut state = self.state();
+            while state.jobs.is_empty() && !state.over {
+                state = self.wake.wait(state).unwrap_or_else(|e| e.into_inner());
+            }
+            if state.over {
+                return;
+            }
+            let job = state.jobs.pop_front();
+            drop(state);
+            match job {
+                Some(Job::Keep(reads)) => self.keep(&reads),
+                Some(Job::Check(copy)) => self.check(&copy),
+                None => {}
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.state().over
+    }
+
+    /// Rests after enough work, which began at `since`, if others are reading; returns when work begins again.
+    fn rest(&self, since: Instant) -> Instant {
+        if since.elapsed() < WORK {
+            return since;
+        }
+        let last = Duration::from_millis(self.last_read.load(Relaxed));
+        if self.begun.elapsed().saturating_sub(last) < READING {
+            std::thread::sleep((since.elapsed() * self.rest).min(LONGEST_REST));
+        }
+        Instant::now()
+    }
+
+    fn check(&self, copy: &KeptCopy) {
+        let (mut buf, mut at, mut since) = (Vec::new(), 0, Instant::now());
+        loop {
+            match copy.check_next(at, &mut buf) {
+                Ok(Some(next)) => at = next,
+                Ok(None) => break,
+                Err(_) => {
+                    self.drop_copy(copy);
+                    break;
+                }
+            }
+            if self.is_over() {
+                return;
+            }
+            since = self.rest(since);
+        }
+        self.state().looked.remove(copy.key());
+    }
+
+    fn keep(&self, reads: &Reads) {
+        let about = || format!("{}: {}", self.store, reads.path);
+        let outcome = self.copied(reads);
+        // Another pass over it tries again, if there is no copy then.
+        *reads.slot() = match outcome {
+            Ok(true) => Slot::Closed,
+            _ => Slot::None,
+        };
+        match outcome {
+            Ok(true) => {
+                self.counters.kept.fetch_add(1, Relaxed);
+                self.counters.kept_bytes.fetch_add(reads.len, Relaxed);
+                self.context
+                    .journal
+                    .add(&format!("{}: kept, {} bytes", about(), reads.len));
+            }
+            Ok(false) => {}
+            Err(why) => {
+                let why = format!("{}: not kept: {why}", about());
+                self.context.journal.add(&why);
+                *self.refused.lock().unwrap_or_else(|e| e.into_inner()) = Some(why);
+            }
+        }
+        reads.read.store(0, Relaxed);
+        reads.wanted.store(false, Relaxed);
+    }
+
+    /// Returns true unless the store is another by now. A version that lies elsewhere never changes, and nobody is asked for a newer
+    /// one for the sake of a copy.
+    fn is_current(&self, reads: &Reads) -> bool {
+        self.elsewhere || reads.file.is_current()
+    }
+
+    /// Returns the content of an array whose provenance is what it was; `None`: it is not any more.
+    fn same(&self, reads: &Reads) -> Option<(Arc<dyn Content>, bool)> {
+        if !self.is_current(reads) {
+            return None;
+        }
+        let content = reads.file.open().ok()?;
+        let mut provenance = Provenance::new();
+        let told = content.tell_provenance(&mut provenance);
+        let same = told && provenance.key() == reads.key;
+        same.then(|| (content, provenance.is_settled()))
+    }
+
+    /// Returns the copy that readers hand parts to, or a new one that they do from now on.
+    fn begun(&self, reads: &Reads) -> Result<Arc<Making>, NotKept> {
+        let mut slot = reads.slot();
+        if let Slot::Open(making) = &*slot {
+            return Ok(making.clone());
+        }
+        let making = Arc::new(self.dir.begin(&reads.key, reads.len)?);
+        *slot = Slot::Open(making.clone());
+        Ok(making)
+    }
+
+    /// Makes a copy; false: there is one, or the store changed.
+    fn copied(&self, reads: &Reads) -> Result<bool, String> {
+        let mut found = self.same(reads);
+        for _ in 0..SETTLING.1 {
+            if !matches!(found, Some((_, false))) {
+                break;
+            }
+            std::thread::sleep(SETTLING.0);
+            if self.is_over() {
+                return Ok(false);
+            }
+            found = self.same(reads);
+        }
+        let Some((content, true)) = found else {
+            return Ok(false);
+        };
+        // Nobody pays a network for a copy: what readers had fetched is enough, or there is none yet.
+        if self.elsewhere && !content.is_at_hand() {
+            return Ok(false);
+        }
+        let making = match self.begun(reads) {
+            Ok(making) => making,
+            Err(NotKept::Taken) => return Ok(false),
+            Err(why) => return Err(why.to_string()),
+        };
+        let (mut since, mut blocks) = (Instant::now(), 0);
+        let whole = fill(&making, &*content, |_| {
+            since = self.rest(since);
+            blocks += 1;
+            !self.is_over() && (blocks % LOOK != 0 || self.is_current(reads))
+        });
+        if !whole.map_err(|e| e.message)? || self.same(reads).is_none() {
+            return Ok(false);
+        }
+        let about = About {
+            store: self.store.clone(),
+            path: reads.path.clone(),
+        };
+        let copy = making.finish(about).map_err(|e| e.to_string())?;
+        let checked = copy.checked().clone();
+        self.state().checked.put(reads.key.clone(), checked);
+        Ok(true)
+    }
+}
