@@ -23,7 +23,7 @@ import hdf5plugin
 import numpy as np
 
 from data import sample
-from system import BenchError, Npyfs, decoder_speed, run
+from system import BenchError, Npyfs, decoder_speed, timed
 
 SIZE = 1 << 20
 HEADER = 128
@@ -134,7 +134,7 @@ def main():
             pairs = []
             with Npyfs(store, point, limit=7200, options=options) as mount:
                 # The checksums of a copy that another process made are looked at first.
-                run(["cat", mount / "x.npy"], 3600)
+                timed(["cat", mount / "x.npy"], 3600)
                 while mount.status()["kept"]["passed_through"] == 0 or mount.status()["kept"]["waiting"]:
                     epoch(mount / "x.npy", asked.mib, 1, 0)
                     time.sleep(0.1)
