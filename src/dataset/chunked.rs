@@ -98,6 +98,11 @@ impl Source<'_> {
     }
 }
 
+/// Returns where the chunk of a slot is stored.
+fn range_of(slot: Slot) -> Range<u64> {
+    slot.addr..slot.addr.saturating_add(u64::from(slot.size))
+}
+
 fn usize_of(n: u64) -> Result<usize> {
     usize::try_from(n).map_err(|_| Error::damaged("too large for this machine"))
 }
@@ -180,7 +185,7 @@ impl Chunks {
             if let Ok(slot) = self.slot(&place)
                 && slot.size != 0
             {
-                ranges.push(slot.addr..slot.addr.saturating_add(u64::from(slot.size)));
+                ranges.push(range_of(slot));
             }
             let Some(k) = (0..place.len()).rev().find(|&k| place[k] + 1 < last[k]) else {
                 return ranges;
@@ -193,9 +198,7 @@ impl Chunks {
     /// Returns where all chunks are stored.
     pub fn places(&self) -> Vec<Range<u64>> {
         let slots = self.direct.table.slots.iter().filter(|slot| slot.size != 0);
-        slots
-            .map(|slot| slot.addr..slot.addr.saturating_add(u64::from(slot.size)))
-            .collect()
+        slots.copied().map(range_of).collect()
     }
 
     /// Returns the bytes that all chunks are stored in.
@@ -297,7 +300,7 @@ impl Chunks {
         let damaged = |e| Error::damaged(format!("chunk {place:?}: {e}"));
         if let Some(far) = source.file.far().filter(|_| slot.size as usize >= LARGE) {
             // As one request, and before others are called to help: they do not wait for a network.
-            let stored = slot.addr..slot.addr.saturating_add(u64::from(slot.size));
+            let stored = range_of(slot);
             let stored = std::slice::from_ref(&stored);
             if !far.has(stored) {
                 far.fetch(stored)?;

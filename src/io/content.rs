@@ -23,15 +23,15 @@ pub enum Data {
 impl Data {
     /// Returns the buffer and the range of it, for somebody else to have, too.
     pub fn shared(&mut self) -> (Arc<Buffer>, Range<usize>) {
-        if let Self::Owned(buffer) = self {
-            let buffer = std::mem::replace(buffer, Buffer::from(Vec::new()));
-            let len = buffer.len();
-            *self = Self::Shared(Arc::new(buffer), 0..len);
-        }
-        match self {
-            Self::Shared(buffer, range) => (buffer.clone(), range.clone()),
-            Self::Owned(_) => (Arc::new(Buffer::from(Vec::new())), 0..0),
-        }
+        let (buffer, range) = match std::mem::replace(self, Self::Owned(Vec::new().into())) {
+            Self::Shared(buffer, range) => (buffer, range),
+            Self::Owned(buffer) => {
+                let len = buffer.len();
+                (Arc::new(buffer), 0..len)
+            }
+        };
+        *self = Self::Shared(buffer.clone(), range.clone());
+        (buffer, range)
     }
 }
 

@@ -18,12 +18,12 @@ use serde_json::{Value as Json, json};
 
 use crate::dataset::context::Context;
 use crate::io::content::{Content, Data};
-use crate::io::kept::{Checked, KeptContent, KeptCopy, KeptDir, OnSpoiled};
+use crate::io::kept::{Checked, KeptContent, KeptCopy, KeptDir, Making, NotKept, OnSpoiled};
 use crate::io::provenance::Provenance;
 use crate::io::thread;
 use crate::tree::VirtualFile;
 
-use parts::{Parts, Slot};
+use parts::Parts;
 
 /// Bytes of the smallest array that is kept: a shorter file is given to the kernel as a whole.
 const LEAST: u64 = 128 << 10;
@@ -63,13 +63,40 @@ pub(super) struct Reads {
     settled: AtomicBool,
     /// The end of what was handed on last.
     last: AtomicU64,
-    slot: Mutex<Slot>,
+    /// The copy that takes parts; its file is made and removed under the lock.
+    making: Mutex<Option<Arc<Making>>>,
+    /// It takes none: it is finished, or could not be begun.
+    closed: AtomicBool,
 }
 
 impl Reads {
-    fn slot(&self) -> MutexGuard<'_, Slot> {
-        // Nothing that can panic runs under it.
-        self.slot.lock().unwrap_or_else(|e| e.into_inner())
+    fn making(&self) -> MutexGuard<'_, Option<Arc<Making>>> {
+        // What panicked has not changed it.
+        self.making.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Returns true if there is a copy that takes parts, or somebody is at it: that may last, and is not waited for.
+    fn takes_parts(&self) -> bool {
+        self.making
+            .try_lock()
+            .map_or(true, |making| making.is_some())
+    }
+
+    /// Returns the copy that takes parts; it is begun if it was not.
+    fn begin(&self, dir: &Arc<KeptDir>) -> Result<Arc<Making>, NotKept> {
+        let mut making = self.making();
+        if let Some(begun) = &*making {
+            return Ok(begun.clone());
+        }
+        let begun = Arc::new(dir.begin(&self.key, self.len)?);
+        *making = Some(begun.clone());
+        Ok(begun)
+    }
+
+    /// Takes no more parts, and gives up what is half made.
+    fn close(&self) {
+        self.closed.store(true, Relaxed);
+        let _ = self.making().take();
     }
 
     fn is_wanted(&self) -> bool {
@@ -231,7 +258,8 @@ impl Keeper {
                     least,
                     settled: AtomicBool::new(false),
                     last: AtomicU64::new(u64::MAX),
-                    slot: Mutex::default(),
+                    making: Mutex::default(),
+                    closed: AtomicBool::new(false),
                 });
                 state.reads.put(ino, reads.clone());
                 reads

@@ -36,18 +36,6 @@ const IDLE: Duration = Duration::from_secs(10);
 /// The time after which one of which nobody reads any more gives its room back.
 const GIVEN_UP: Duration = Duration::from_secs(60);
 
-/// A copy that is made of what readers hand on.
-#[derive(Default)]
-pub(super) enum Slot {
-    /// It was not begun.
-    #[default]
-    None,
-    /// It takes parts.
-    Open(Arc<Making>),
-    /// It takes none: it is finished, or could not be begun.
-    Closed,
-}
-
 struct Part {
     reads: Arc<Reads>,
     offset: u64,
@@ -99,7 +87,8 @@ impl Parts {
         if len < LEAST && reads.last.load(Relaxed) != offset {
             return;
         }
-        if matches!(*reads.slot(), Slot::Closed) {
+        // Not the lock of the copy, under which files are made and removed.
+        if reads.closed.load(Relaxed) {
             return;
         }
         let mut state = self.state();
@@ -130,7 +119,7 @@ impl Parts {
         let open = std::mem::take(&mut state.open);
         drop(state);
         for (reads, _) in open {
-            *reads.slot() = Slot::Closed;
+            reads.close();
         }
         self.wake.notify_all();
     }
@@ -177,17 +166,16 @@ impl Parts {
                 self.written.fetch_add(written, Relaxed);
             }
             // The thread that makes copies meets it again, and says so.
-            Err(_) => *part.reads.slot() = Slot::Closed,
+            Err(_) => part.reads.close(),
         }
     }
 
     /// Returns the copy of an array that takes parts; it is begun if it was not, and there is place for it.
     fn making(&self, reads: &Arc<Reads>) -> Option<Arc<Making>> {
-        let known = match &*reads.slot() {
-            Slot::Open(making) => Some(making.clone()),
-            Slot::Closed => return None,
-            Slot::None => None,
-        };
+        if reads.closed.load(Relaxed) {
+            return None;
+        }
+        let known = reads.making().clone();
         let making = match known {
             Some(making) => making,
             None => {
@@ -195,17 +183,11 @@ impl Parts {
                 if self.state().open.len() >= AT_ONCE {
                     return None;
                 }
-                let mut slot = reads.slot();
-                let making = match &*slot {
-                    // Meanwhile.
-                    Slot::Open(making) => Ok(making.clone()),
-                    _ => self.dir.begin(&reads.key, reads.len).map(Arc::new),
-                };
-                *slot = match &making {
-                    Ok(making) => Slot::Open(making.clone()),
-                    Err(_) => Slot::Closed,
-                };
-                making.ok()?
+                let begun = reads.begin(&self.dir);
+                if begun.is_err() {
+                    reads.close();
+                }
+                begun.ok()?
             }
         };
         let mut state = self.state();
@@ -225,21 +207,20 @@ impl Parts {
     /// array's is held.
     fn give_up(&self, after: Duration, left: usize) {
         let mut state = self.state();
-        state
-            .open
-            .retain(|(reads, _)| matches!(*reads.slot(), Slot::Open(_)));
+        state.open.retain(|(reads, _)| reads.takes_parts());
         state.open.sort_by_key(|(_, last)| *last);
         let more = state.open.len().saturating_sub(left);
         let idle =
             |(reads, last): &(Arc<Reads>, Instant)| last.elapsed() > after && !reads.is_wanted();
-        let mut given_up = 0;
-        state.open.retain(|open| {
-            let goes = given_up < more && idle(open);
-            if goes {
-                given_up += 1;
-                *open.0.slot() = Slot::None;
-            }
-            !goes
-        });
+        let (gone, stay) = std::mem::take(&mut state.open)
+            .into_iter()
+            .partition::<Vec<_>, _>(idle);
+        let (gone, spared) = gone.split_at(gone.len().min(more));
+        state.open = [spared, &stay].concat();
+        drop(state);
+        for (reads, _) in gone {
+            // What is half made is removed, which takes as long as it is large.
+            let _ = reads.making().take();
+        }
     }
 }

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use super::parts::Slot;
 use super::{Job, Reads, Shared};
 use crate::io::content::Content;
-use crate::io::kept::{About, KeptCopy, Making, NotKept, fill};
+use crate::io::kept::{About, KeptCopy, NotKept, fill};
 use crate::io::provenance::Provenance;
 
 /// The time for which a mount counts as being read after a read.
@@ -86,12 +85,14 @@ impl Shared {
 
     fn keep(&self, reads: &Reads) {
         let about = || format!("{}: {}", self.store, reads.path);
+        // Nobody pays a network for a copy: what readers had fetched is enough, or they go on handing parts to it.
+        if self.elsewhere && !reads.file.open().is_ok_and(|content| content.is_at_hand()) {
+            return self.again(reads);
+        }
         let outcome = self.copied(reads);
         // Another pass over it tries again, if there is no copy then.
-        *reads.slot() = match outcome {
-            Ok(true) => Slot::Closed,
-            _ => Slot::None,
-        };
+        reads.closed.store(matches!(outcome, Ok(true)), Relaxed);
+        let _ = reads.making().take();
         match outcome {
             Ok(true) => {
                 self.counters.kept.fetch_add(1, Relaxed);
@@ -107,6 +108,11 @@ impl Shared {
                 *self.refused.lock().unwrap_or_else(|e| e.into_inner()) = Some(why);
             }
         }
+        self.again(reads);
+    }
+
+    /// Counts from the beginning.
+    fn again(&self, reads: &Reads) {
         reads.read.store(0, Relaxed);
         reads.wanted.store(false, Relaxed);
     }
@@ -129,17 +135,6 @@ impl Shared {
         same.then(|| (content, provenance.is_settled()))
     }
 
-    /// Returns the copy that readers hand parts to, or a new one that they do from now on.
-    fn begun(&self, reads: &Reads) -> Result<Arc<Making>, NotKept> {
-        let mut slot = reads.slot();
-        if let Slot::Open(making) = &*slot {
-            return Ok(making.clone());
-        }
-        let making = Arc::new(self.dir.begin(&reads.key, reads.len)?);
-        *slot = Slot::Open(making.clone());
-        Ok(making)
-    }
-
     /// Makes a copy; false: there is one, or the store changed.
     fn copied(&self, reads: &Reads) -> Result<bool, String> {
         let mut found = self.same(reads);
@@ -156,11 +151,7 @@ impl Shared {
         let Some((content, true)) = found else {
             return Ok(false);
         };
-        // Nobody pays a network for a copy: what readers had fetched is enough, or there is none yet.
-        if self.elsewhere && !content.is_at_hand() {
-            return Ok(false);
-        }
-        let making = match self.begun(reads) {
+        let making = match reads.begin(&self.dir) {
             Ok(making) => making,
             Err(NotKept::Taken) => return Ok(false),
             Err(why) => return Err(why.to_string()),
