@@ -29,6 +29,33 @@ def sample(k):
     return (np.round((field + noise) * 1000) / 1000).astype("<f4")
 
 
+KINDS = 64
+
+
+def repeated(file, name, mib, how, real=None):
+    """A dataset of `mib` samples, of which 64 are different: compressing all of them would take long. With `real`, an open file, it becomes the
+    .npy of it."""
+    some = [sample(k) for k in range(min(KINDS, mib))]
+    more = {} if how is None else {"chunks": (1, SIDE, SIDE), **how}
+    data = file.create_dataset(name, (mib, SIDE, SIDE), "<f4", **more)
+    if real is not None:
+        np.lib.format.write_array_header_1_0(real, {"descr": "<f4", "fortran_order": False, "shape": data.shape})
+        assert real.tell() == HEADER
+    stored = []
+    for k in range(mib):
+        block = some[k % KINDS]
+        if real is not None:
+            real.write(block.tobytes())
+        if how is None or k < KINDS:
+            data[k] = block
+            continue
+        if not stored:
+            file.flush()
+            stored = [data.id.read_direct_chunk((j, 0, 0)) for j in range(KINDS)]
+        mask, chunk = stored[k % KINDS]
+        data.id.write_direct_chunk((k, 0, 0), chunk, mask)
+
+
 class Arrays:
     """One HDF5 file with the same array in every storage, a real .npy of it, and a directory of small ones."""
 
@@ -61,15 +88,9 @@ class Long:
     def __init__(self, folder, mib):
         folder.mkdir()
         self.store, self.npy = folder / "long.h5", folder / "long.npy"
-        shape = (2 * mib, SIDE, SIDE)
         self.payload = 2 * mib << 20
         with h5py.File(self.store, "w") as f, open(self.npy, "wb") as npy:
-            np.lib.format.write_array_header_1_0(npy, {"descr": "<f4", "fortran_order": False, "shape": shape})
-            dataset = f.create_dataset("long", shape, "<f4")
-            some = [sample(k) for k in range(16)]
-            for k in range(shape[0]):
-                npy.write(some[k % 16].tobytes())
-                dataset[k] = some[k % 16]
+            repeated(f, "long", 2 * mib, None, npy)
 
 
 class Many:

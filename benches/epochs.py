@@ -19,32 +19,17 @@ import time
 from pathlib import Path
 
 import h5py
-import hdf5plugin
 import numpy as np
 
-from data import sample
+from data import HEADER, STORAGE, repeated
 from system import BenchError, Npyfs, decoder_speed, timed
 
 SIZE = 1 << 20
-HEADER = 128
 
 
 def write(folder, mib):
     with h5py.File(folder / "x.h5", "w") as file, open(folder / "real.npy", "wb") as real:
-        codec = hdf5plugin.Blosc(cname="zstd", clevel=5, shuffle=hdf5plugin.Blosc.SHUFFLE)
-        data = file.create_dataset("x", (mib, 512, 512), "f4", chunks=(1, 512, 512), **codec)
-        np.lib.format.write_array_header_1_0(real, {"descr": "<f4", "fortran_order": False, "shape": data.shape})
-        assert real.tell() == HEADER
-        # Compressing all of them would take as long as everything else.
-        some = [sample(k) for k in range(64)]
-        for k, block in enumerate(some):
-            data[k] = block
-        stored = [data.id.read_direct_chunk((k, 0, 0)) for k in range(64)]
-        for k in range(mib):
-            real.write(some[k % 64].tobytes())
-            if k >= 64:
-                mask, chunk = stored[k % 64]
-                data.id.write_direct_chunk((k, 0, 0), chunk, mask)
+        repeated(file, "x", mib, STORAGE["blosc-zstd"], real)
     os.sync()
 
 

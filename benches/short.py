@@ -1,14 +1,14 @@
 """Short arrays beside long ones: what is paid once for a mount, an open and the first megabytes shows in how their factors differ."""
 
-import h5py
-import numpy as np
+import contextlib
 
-from data import STORAGE, sample
+import h5py
+
+from data import STORAGE, repeated
 from report import Row, measure
 from system import COLD, Npyfs, drop
 
 STORED = ("gzip+shuffle", "blosc-lz4hc", "blosc-zstd", "contiguous")
-KINDS = 64  # different chunks; the array repeats them
 LEAST = 0.9
 
 
@@ -18,34 +18,13 @@ class Lengths:
     def __init__(self, folder, lengths):
         folder.mkdir()
         self.lengths, self.stores, self.real = lengths, {}, {}
-        some = [sample(k) for k in range(KINDS)]
         for mib in lengths:
             self.real[mib] = folder / f"{mib}.npy"
-            with open(self.real[mib], "wb") as real:
-                np.lib.format.write_array_header_1_0(real, {"descr": "<f4", "fortran_order": False, "shape": (mib, 512, 512)})
-                for k in range(mib):
-                    real.write(some[k % KINDS].tobytes())
             for name in STORED:
                 self.stores[name, mib] = folder / f"{name}-{mib}.h5"
-                with h5py.File(self.stores[name, mib], "w") as file:
-                    self.write(file, name, mib, some)
-
-    @staticmethod
-    def write(file, name, mib, some):
-        how = STORAGE[name]
-        more = {} if how is None else {"chunks": (1, 512, 512), **how}
-        data = file.create_dataset("x", (mib, 512, 512), "<f4", **more)
-        if how is None:
-            for k in range(mib):
-                data[k] = some[k % KINDS]
-            return
-        first = min(KINDS, mib)
-        data[:first] = np.stack(some[:first])
-        file.flush()
-        stored = [data.id.read_direct_chunk((k, 0, 0)) for k in range(first)]
-        for k in range(first, mib):
-            mask, chunk = stored[k % KINDS]
-            data.id.write_direct_chunk((k, 0, 0), chunk, mask)
+                with h5py.File(self.stores[name, mib], "w") as file, contextlib.ExitStack() as stack:
+                    real = stack.enter_context(open(self.real[mib], "wb")) if name == "contiguous" else None
+                    repeated(file, "x", mib, STORAGE[name], real)
 
 
 class Short:

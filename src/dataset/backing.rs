@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::payload::repeat;
@@ -9,7 +10,9 @@ use crate::dataset::chunked::Chunks;
 use crate::dataset::grid::Grid;
 use crate::error::Result;
 use crate::hdf5::TextForm;
+use crate::io::file::Identity;
 use crate::io::lru::WeightedLru;
+use crate::io::provenance::Provenance;
 
 /// Blocks that libhdf5 reads where the file names no chunks, in bytes.
 pub const ROW_BLOCK: u64 = 1 << 20;
@@ -54,6 +57,31 @@ impl Backing {
             Self::Blocks { direct, .. } => direct.as_ref().map_or(0, |chunks| chunks.weight()),
         };
         own + 256
+    }
+
+    /// Tells what the bytes depend on beside the store's own file; false: on files that are not known here.
+    pub(super) fn tell_provenance(&self, to: &mut Provenance) -> bool {
+        match self {
+            Self::Fill(_) | Self::Memory(_) | Self::Contiguous(_) => true,
+            Self::Raw { parts, fill } => {
+                to.add("fill", fill);
+                parts.iter().all(|part| {
+                    to.numbers("raw", &[part.offset, part.end]);
+                    let meta = part.file.metadata();
+                    meta.map(|meta| to.file(Path::new(""), &Identity::of(&meta)))
+                        .is_ok()
+                })
+            }
+            // Which files its sources are is libhdf5's to find.
+            Self::Blocks {
+                form: Form::Virtual,
+                ..
+            } => false,
+            Self::Blocks { form, .. } => {
+                to.add("form", format!("{form:?}").as_bytes());
+                true
+            }
+        }
     }
 
     /// Returns true if bytes come from files other than the store's own.

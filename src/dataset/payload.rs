@@ -5,7 +5,6 @@
 //! file. A read never decodes more than the blocks it touches.
 
 use std::ops::Range;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -20,7 +19,6 @@ use crate::dataset::stored;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::buffer::Buffer;
 use crate::io::content::{Content, Data};
-use crate::io::file::Identity;
 use crate::io::provenance::Provenance;
 use crate::io::thread::is_background;
 
@@ -415,27 +413,7 @@ impl Content for Payload {
         }
         to.file(&file.path, &file.identity);
         to.numbers("dataset", &[self.0.object, self.0.len]);
-        match &*self.0.backing {
-            Backing::Fill(_) | Backing::Memory(_) | Backing::Contiguous(_) => true,
-            Backing::Raw { parts, fill } => {
-                to.add("fill", fill);
-                parts.iter().all(|part| {
-                    to.numbers("raw", &[part.offset, part.end]);
-                    let meta = part.file.metadata();
-                    meta.map(|meta| to.file(Path::new(""), &Identity::of(&meta)))
-                        .is_ok()
-                })
-            }
-            // Which files its sources are is libhdf5's to find.
-            Backing::Blocks {
-                form: Form::Virtual,
-                ..
-            } => false,
-            Backing::Blocks { form, .. } => {
-                to.add("form", format!("{form:?}").as_bytes());
-                true
-            }
-        }
+        self.0.backing.tell_provenance(to)
     }
 
     fn share(&self, offset: u64, len: usize) -> Result<Option<Data>> {

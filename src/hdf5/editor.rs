@@ -38,7 +38,7 @@ pub fn run() -> io::Result<()> {
             return Reply::NeedFile;
         };
         let file = envelope.store_file(file);
-        Reply::Done(file.and_then(|file| match envelope.request {
+        Reply::Done(file.and_then(|file| match envelope.request.into_owned() {
             Request::Edit { steps, holders } => edit(&file, &steps, &holders).map(Answer::Edited),
             Request::WriteChunks(new) => {
                 write_chunks(&file, &new).map(|()| Answer::Edited(Vec::new()))

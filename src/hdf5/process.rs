@@ -3,6 +3,7 @@
 //! Nothing here decides which worker answers, or whether a request is tried again: see `pool`. A worker that failed
 //! once is of no more use.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io;
 use std::ops::Range;
@@ -167,7 +168,7 @@ impl WorkerProcess {
             members: None,
             far: file.far().map(|_| file.identity),
             seconds: limit.as_secs(),
-            request: request.clone(),
+            request: Cow::Borrowed(request),
         };
         let at_once = match request {
             // A new file, which no worker knows.

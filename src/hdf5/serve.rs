@@ -19,7 +19,7 @@ pub(super) fn daemon() -> io::Result<Wire> {
 /// request's file, if one came with it.
 pub(super) fn serve(
     wire: &Wire,
-    mut answer: impl FnMut(Envelope, Option<File>) -> Reply,
+    mut answer: impl FnMut(Envelope<'static>, Option<File>) -> Reply,
 ) -> io::Result<()> {
     loop {
         let (envelope, file) = match wire.receive_request() {

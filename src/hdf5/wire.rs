@@ -3,6 +3,7 @@
 //! A frame is a length (little-endian, 64 bits) and that many bytes of postcard; a request may carry one
 //! descriptor, an answer may be followed by raw bytes whose number it states. Neither side trusts a length.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -64,7 +65,7 @@ impl DatasetMap {
 
 /// A request with the file that it is about.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Envelope {
+pub(super) struct Envelope<'a> {
     /// The daemon's number of the file.
     pub serial: u64,
     /// Its path, for messages and for virtual sources beside it.
@@ -75,11 +76,11 @@ pub(super) struct Envelope {
     pub far: Option<Identity>,
     /// The time that the answer may take, in whole seconds.
     pub seconds: u64,
-    /// The request.
-    pub request: Request,
+    /// The request, which may hold much.
+    pub request: Cow<'a, Request>,
 }
 
-impl Envelope {
+impl Envelope<'_> {
     /// Takes the descriptor of the file over.
     pub(super) fn store_file(&self, file: File) -> Result<StoreFile, H5Error> {
         let path = Path::new(OsStr::from_bytes(&self.path));
@@ -245,12 +246,16 @@ impl Wire {
     }
 
     /// Sends a request, with a descriptor of its file if the worker needs one.
-    pub(super) fn send_request(&self, envelope: &Envelope, file: Option<&File>) -> io::Result<()> {
+    pub(super) fn send_request(
+        &self,
+        envelope: &Envelope<'_>,
+        file: Option<&File>,
+    ) -> io::Result<()> {
         self.send(envelope, file)
     }
 
     /// Receives a request. Fails with `UnexpectedEof` once the daemon is gone.
-    pub(super) fn receive_request(&self) -> io::Result<(Envelope, Option<File>)> {
+    pub(super) fn receive_request(&self) -> io::Result<(Envelope<'static>, Option<File>)> {
         let (envelope, file) = self.receive()?;
         Ok((envelope, file.map(File::from)))
     }

@@ -36,13 +36,13 @@ pub fn run() -> io::Result<()> {
     serve(&wire, |envelope, descriptor| {
         // Only collections are kept open.
         let is_open =
-            matches!(envelope.request, Request::Collection(_)) && collections.has(envelope.serial);
+            matches!(*envelope.request, Request::Collection(_)) && collections.has(envelope.serial);
         if descriptor.is_none() && !is_open {
             return Reply::NeedFile;
         }
         let file = descriptor.map(|file| envelope.store_file(file)).transpose();
         Reply::Done(file.and_then(|file| {
-            match (file, envelope.request) {
+            match (file, envelope.request.into_owned()) {
                 (file, Request::Collection(request)) => collections
                     .answer(envelope.serial, file.as_ref(), &request)
                     .map(|()| Answer::Written),

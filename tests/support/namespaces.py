@@ -33,8 +33,10 @@ class Namespaces:
         self.folder = Path(os.path.realpath(tempfile.mkdtemp(prefix=f"npyfs-{self.name}-")))
         self.folder.chmod(0o755)
         try:
+            # A copy of another test's mount would keep its daemon alive.
+            others = "findmnt --noheadings --raw --types fuse.npyfs --output TARGET | xargs --no-run-if-empty --max-args=1 umount --lazy"
             # Children whose parents are gone are nobody's to wait for.
-            lines = [*self.prepare(), f"touch {self.folder}/ready", "trap '' CHLD", f"exec sleep {self.limit}"]
+            lines = [others, *self.prepare(), f"touch {self.folder}/ready", "trap '' CHLD", f"exec sleep {self.limit}"]
             self.keeper = subprocess.Popen(["unshare", *self.kinds, "sh", "-ec", "\n".join(lines)], stdin=subprocess.DEVNULL, start_new_session=True)
             until(lambda: (self.folder / "ready").exists() or self.keeper.poll() is not None, "the namespaces")
             assert self.keeper.poll() is None, "the namespaces cannot be made, see above"

@@ -36,7 +36,7 @@ pub fn run() -> io::Result<()> {
     let wire = daemon()?;
     wire.send_reply(Reply::Hello(sandbox, Vec::new()))?;
     let ended = serve(&wire, |envelope, _| {
-        Reply::Done(match envelope.request {
+        Reply::Done(match envelope.request.into_owned() {
             Request::Tables(request) => tables.answer(&request).map(Answer::Tables),
             _ => Err(H5Error::Unsupported(
                 "this worker only writes tables".into(),

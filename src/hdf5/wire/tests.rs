@@ -22,7 +22,7 @@ fn requests_carry_a_descriptor_and_answers_their_bytes() {
         far: None,
         path: b"x".to_vec(),
         seconds: 10,
-        request: Request::Root,
+        request: Cow::Owned(Request::Root),
     };
     client.send_request(&envelope, Some(&file)).unwrap();
     let (got, fd) = server.receive_request().unwrap();

@@ -14,7 +14,7 @@ use std::time::SystemTime;
 
 use super::Stage;
 use super::data::Lanes;
-use super::sample::NewSample;
+use super::sample::{NewSample, SampleId};
 use super::schema::{NewColumn, NewSamples};
 use crate::checkout::checkouts::{remove_empty, remove_with};
 use crate::checkout::layer_lock::{self, LayerLock};
@@ -84,8 +84,8 @@ struct UnstagedChanges {
 
 struct StageData {
     writer: Lanes,
-    /// Samples in files of this checkout that `hash.lmdb` does not name yet, by digest.
-    written: HashMap<String, Record>,
+    /// Samples in files of this checkout that `hash.lmdb` does not name yet.
+    written: HashMap<SampleId, Record>,
 }
 
 /// The schema of a column.
@@ -306,7 +306,7 @@ impl Checkout {
             time,
         };
         change.rows.insert(key.to_vec(), Some(entry));
-        if sample.held().is_some() {
+        if sample.is_held() {
             changes.held_bytes += sample.len;
             changes.held.push((schema, sample));
             if changes.held_bytes > ENOUGH || changes.held.len() >= MANY {

@@ -1,6 +1,6 @@
 //! A sample that is to be stored: its bytes, checked and with their digest.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::hangar::digest;
@@ -29,6 +29,9 @@ pub enum SamplePlace {
     /// The repository had a sample of this digest already.
     Known,
 }
+
+/// The kind and the hash of a sample, which its digest spells.
+pub type SampleId = (u8, Hash);
 
 /// A sample. Its content never changes, where it is does.
 #[derive(Debug)]
@@ -135,7 +138,17 @@ impl NewSample {
                 let head = read(0, len.min(LONGEST_HEADER as u64))?;
                 let header = parse::parse(&head)?;
                 header.check_len(len)?;
-                let payload = read(header.start, header.len)?;
+                let payload = match head.len() as u64 == len {
+                    // All of it was read.
+                    true => {
+                        let start =
+                            usize::try_from(header.start).map_err(|_| invalid("too large"))?;
+                        let mut whole = head;
+                        whole.drain(..start.min(whole.len()));
+                        whole
+                    }
+                    false => read(header.start, header.len)?,
+                };
                 let payload =
                     if header.fortran_order && header.shape.len() > 1 && !payload.is_empty() {
                         let mut turned = vec![0; payload.len()];
@@ -202,27 +215,42 @@ impl NewSample {
         }
     }
 
+    /// Returns what tells it from others.
+    pub fn id(&self) -> SampleId {
+        (self.kind, self.hash)
+    }
+
     /// Returns the digest as Hangar prints it.
     pub fn digest(&self) -> String {
         digest::print(self.kind, &self.hash)
     }
 
+    fn at(&self) -> MutexGuard<'_, SamplePlace> {
+        // A place is one value, set at once.
+        self.place.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
     /// Its bytes, as long as they are in memory.
     pub fn held(&self) -> Option<Arc<Vec<u8>>> {
-        match self.place() {
-            SamplePlace::Held(bytes) => Some(bytes),
+        match &*self.at() {
+            SamplePlace::Held(bytes) => Some(bytes.clone()),
             SamplePlace::Written(_) | SamplePlace::Known => None,
         }
     }
 
+    /// Returns true as long as its bytes are in memory.
+    pub fn is_held(&self) -> bool {
+        matches!(*self.at(), SamplePlace::Held(_))
+    }
+
     /// Notes that it lies somewhere else from now on.
     pub fn moved(&self, place: SamplePlace) {
-        *self.place.lock().unwrap_or_else(|e| e.into_inner()) = place;
+        *self.at() = place;
     }
 
     /// Returns where the bytes are now.
     pub fn place(&self) -> SamplePlace {
-        self.place.lock().unwrap_or_else(|e| e.into_inner()).clone()
+        self.at().clone()
     }
 }
 

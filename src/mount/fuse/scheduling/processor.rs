@@ -1,6 +1,8 @@
 //! The processor that the calling thread runs on, and whether it gives way to everybody else there.
 
 use std::cell::Cell;
+use std::fs::File;
+use std::io::Read;
 use std::sync::OnceLock;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -66,8 +68,11 @@ pub(super) fn step_up(leaves: bool) {
 /// Returns the processor where a thread runs or ran last (proc_pid_stat(5), field 39), if this process may run there.
 pub(super) fn of(thread: u32) -> Option<usize> {
     let all = ANYWHERE.get()?;
-    let stat = std::fs::read(format!("/proc/{thread}/stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
+    // The name of a thread has 64 bytes at most; the whole is made at once, and shorter.
+    let mut stat = [0; 1024];
+    let mut file = File::open(format!("/proc/{thread}/stat")).ok()?;
+    let len = file.read(&mut stat).ok()?;
+    let stat = String::from_utf8_lossy(&stat[..len]);
     let (_, fields) = stat.rsplit_once(')')?;
     let place = fields.split_ascii_whitespace().nth(36)?.parse().ok()?;
     (place < CpuSet::MAX_CPU && all.is_set(place)).then_some(place)

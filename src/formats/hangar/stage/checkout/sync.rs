@@ -10,8 +10,9 @@ use crate::formats::hangar::column::Layout;
 use crate::formats::hangar::record::Record;
 use crate::formats::hangar::stage::data::HeldSample;
 use crate::formats::hangar::stage::markers::DataFile;
-use crate::formats::hangar::stage::sample::{NewSample, SamplePlace};
+use crate::formats::hangar::stage::sample::{NewSample, SampleId, SamplePlace};
 use crate::hdf5::lmdb::tables::{TableOp, TableTransaction};
+use crate::io::hex::push_hex;
 
 /// Samples that are written at once, and their bytes.
 const BATCH: usize = 1024;
@@ -60,14 +61,14 @@ impl Checkout {
         data: &mut StageData,
         batch: &[(Arc<ColumnSchema>, Arc<NewSample>)],
     ) -> Result<()> {
-        let keys = batch.iter().map(|(_, sample)| hash_key(sample)).collect();
-        let known = self.repository().hashes.values(keys)?;
+        let keys = batch.iter().map(|(_, sample)| hash_key(&sample.id()));
+        let known = self.repository().hashes.values(keys.collect())?;
         let mut seen = HashSet::new();
         let mut groups: Vec<(&Arc<ColumnSchema>, Vec<HeldSample>)> = Vec::new();
         for ((schema, sample), known) in batch.iter().zip(&known) {
-            let digest = sample.digest();
+            let id = sample.id();
             let here = known.as_ref().is_some_and(|record| is_here(record));
-            if here || data.written.contains_key(&digest) || !seen.insert(digest) {
+            if here || data.written.contains_key(&id) || !seen.insert(id) {
                 continue;
             }
             let Some(bytes) = sample.held() else {
@@ -90,11 +91,11 @@ impl Checkout {
                 .writer
                 .write(&self.stage, &schema.digest, &schema.schema, &group)?;
             for (held, record) in group.iter().zip(records) {
-                data.written.insert(held.sample.digest(), record);
+                data.written.insert(held.sample.id(), record);
             }
         }
         for (_, sample) in batch {
-            let written = data.written.get(&sample.digest());
+            let written = data.written.get(&sample.id());
             sample.moved(written.map_or(SamplePlace::Known, |record| {
                 SamplePlace::Written(record.clone())
             }));
@@ -113,10 +114,10 @@ impl Checkout {
             });
             let mut columns = changes.columns.clone();
             // What came since is for the next time.
+            let is_written = |row: &Option<UnstagedSample>| {
+                row.as_ref().is_none_or(|entry| !entry.sample.is_held())
+            };
             for change in columns.values_mut() {
-                let is_written = |row: &Option<UnstagedSample>| {
-                    row.as_ref().is_none_or(|e| e.sample.held().is_none())
-                };
                 change.rows.retain(|_, row| is_written(row));
             }
             columns
@@ -187,42 +188,38 @@ impl Checkout {
         columns: &BTreeMap<Vec<u8>, ColumnChange>,
     ) -> Result<(Vec<TableTransaction>, BTreeSet<DataFile>)> {
         let folder = &self.repository().folder.path;
-        let samples: BTreeMap<Vec<u8>, &Arc<NewSample>> = columns
-            .values()
-            .flat_map(|change| change.rows.values().flatten())
-            .map(|entry| (hash_key(&entry.sample), &entry.sample))
-            .collect();
-        let known = self
-            .repository()
-            .hashes
-            .values(samples.keys().cloned().collect())?;
+        let rows = columns.values().flat_map(|change| change.rows.values());
+        let mut samples: Vec<SampleId> = rows.flatten().map(|row| row.sample.id()).collect();
+        // In the order of the table.
+        samples.sort_unstable();
+        samples.dedup();
+        let keys: Vec<Vec<u8>> = samples.iter().map(hash_key).collect();
+        let known = self.repository().hashes.values(keys.clone())?;
         let (mut new, mut fetched) = (Vec::new(), Vec::new());
         let mut committed = BTreeSet::new();
-        let mut lost = Vec::new();
-        let mut there: HashMap<DataFile, bool> = HashMap::new();
-        for ((key, sample), known) in samples.iter().zip(&known) {
-            let record = data.written.get(&sample.digest());
+        let mut lost = HashSet::new();
+        // One file has the samples of many.
+        let mut there: HashMap<(&str, &str), bool> = HashMap::new();
+        for ((id, key), known) in samples.iter().zip(keys).zip(&known) {
+            let record = data.written.get(id);
             match known {
                 Some(text) if is_here(text) || record.is_none() => continue,
                 Some(_) | None => {}
             }
-            let is_there = record.is_some_and(|record| {
-                let file = record.uid().map(|uid| DataFile::new(record.backend(), uid));
-                file.is_some_and(|file| {
-                    let path = file.path(folder);
-                    *there.entry(file).or_insert_with(|| path.exists())
-                })
+            let file = record.and_then(|record| Some((record.backend(), record.uid()?)));
+            let is_there = file.is_some_and(|file| {
+                let exists = || DataFile::new(file.0, file.1).path(folder).exists();
+                *there.entry(file).or_insert_with(exists)
             });
-            let Some(record) = record.filter(|_| is_there) else {
-                lost.push(key.clone());
+            let (Some(record), Some((backend, uid)), true) = (record, file, is_there) else {
+                lost.insert(*id);
                 continue;
             };
-            let row = TableOp::put(key.clone(), record.to_string().as_bytes());
+            let row = TableOp::put(key, record.to_string());
             match known {
                 None => new.push(row),
                 Some(_) => {
-                    let uid = record.uid();
-                    committed.extend(uid.map(|uid| DataFile::new(record.backend(), uid)));
+                    committed.insert(DataFile::new(backend, uid));
                     fetched.push(row);
                 }
             }
@@ -261,7 +258,7 @@ impl Checkout {
                 match row {
                     Some(entry) => {
                         let digest = entry.sample.digest();
-                        list.push(TableOp::put(row_key(name, layout, key), digest.as_bytes()));
+                        list.push(TableOp::put(row_key(name, layout, key), digest));
                     }
                     None => {
                         let layout = old.as_ref().map_or(layout, |old| old.layout);
@@ -282,11 +279,11 @@ impl Checkout {
     }
 
     /// Forgets samples whose data somebody removed: Hangar's reset takes what is not committed.
-    fn give_up(&self, lost: &[Vec<u8>]) -> Error {
+    fn give_up(&self, lost: &HashSet<SampleId>) -> Error {
         let mut changes = self.changes();
         for change in changes.columns.values_mut() {
             change.rows.retain(|_, row| match row {
-                Some(entry) => !lost.contains(&hash_key(&entry.sample)),
+                Some(entry) => !lost.contains(&entry.sample.id()),
                 None => true,
             });
         }
@@ -303,8 +300,11 @@ fn is_here(record: &[u8]) -> bool {
     !matches!(record, Ok(Record::Remote { .. }))
 }
 
-fn hash_key(sample: &NewSample) -> Vec<u8> {
-    [b"h:", sample.digest().as_bytes()].concat()
+fn hash_key((kind, hash): &SampleId) -> Vec<u8> {
+    let mut key = Vec::with_capacity(4 + 2 * hash.len());
+    key.extend([b'h', b':', *kind, b'=']);
+    push_hex(hash, &mut key);
+    key
 }
 
 fn schema_key(column: &[u8], layout: Layout) -> Vec<u8> {
