@@ -514,6 +514,29 @@ def test_what_was_begun_goes_with_the_mount(tmp_path, cache):
         assert read(mount) == want
 
 
+def test_beforehand_waits_for_what_a_mount_has_begun(tmp_path, cache):
+    store = tmp_path / "large.h5"
+    write(store, mib=24)
+    want = truth(store)
+    time.sleep(3.2)
+    with Mount(store, options(cache)) as mount:
+        with open(mount / "a.npy", "rb") as file:
+            assert file.read(len(want) // 3) == want[:len(want) // 3]
+        until(lambda: kept(mount)["handed_on"], "parts of a copy")
+        keeper = subprocess.Popen([NPYFS, "keep", "-o", f"cache_dir={cache}", store, "a.npy"], stderr=subprocess.PIPE, text=True)
+        try:
+            with pytest.raises(subprocess.TimeoutExpired):
+                keeper.wait(2)
+        except BaseException:
+            keeper.kill()
+            raise
+    try:
+        assert "kept 1 array" in keeper.communicate(timeout=60)[1]
+    finally:
+        keeper.kill()
+    assert keeper.returncode == 0 and copies(cache)[0].read_bytes() == want
+
+
 def test_small_pieces_cost_whole_chunks(store, cache):
     want = truth(store)
     with Mount(store, options(cache)) as mount:
@@ -564,6 +587,20 @@ def test_stores_elsewhere_are_kept_by_default(tmp_path, cache, tags):
             assert read(mount, "a") == want["a"]
         with Mount(site.url("store.h5"), more + ",disk_cache=0") as mount:
             assert mount.status()["kept"] is None
+
+
+def test_nothing_is_kept_of_which_the_server_tells_no_version(tmp_path, cache):
+    """Another object of the same size would be taken for it."""
+    (tmp_path / "www").mkdir()
+    write(tmp_path / "www/store.h5", mib=1)
+    with Site(tmp_path / "www", tags=False, times=False) as site:
+        for _ in range(2):
+            with Mount(site.url("store.h5"), f"cache_dir={cache}") as mount:
+                for _ in range(2):
+                    assert read(mount, "a") == truth(tmp_path / "www/store.h5", "a")
+                wait_idle(mount)
+                assert kept(mount)["made"] == 0 and kept(mount)["served"] == 0
+    assert not list(cache.glob("kept/*.npy"))
 
 
 def test_a_stacked_column_of_hangar(tmp_path, cache):

@@ -11,7 +11,7 @@ use crate::cli::store::{StoreArgs, find};
 use crate::cli::{CliError, figures, say};
 use crate::error::Error;
 use crate::io::content::Content;
-use crate::io::kept::{About, KeptDir, NotKept, fill, kept_path};
+use crate::io::kept::{About, KeptDir, Making, NotKept, fill, kept_path};
 use crate::io::provenance::Provenance;
 use crate::printable;
 use crate::tree::{Directory, Node, VirtualFile};
@@ -32,6 +32,10 @@ pub struct Args {
 
 /// The time after which files are looked at again that changed just now, and how often.
 const SETTLING: (Duration, u32) = (Duration::from_millis(500), 10);
+
+/// The time after which a copy is asked for again that somebody else has begun, and how often: a mount that nobody reads it from
+/// any more gives it up after a minute.
+const BEGUN: (Duration, u32) = (Duration::from_millis(500), 240);
 
 /// A file that is to be kept.
 struct Wanted {
@@ -148,6 +152,19 @@ fn open(file: &dyn VirtualFile) -> Result<(Arc<dyn Content>, Option<Provenance>)
     Ok((content, told.then_some(provenance)))
 }
 
+/// Begins a copy; `None` if there is one. Waits for somebody else who has begun it.
+fn begin(dir: &Arc<KeptDir>, key: &str, len: u64) -> Result<Option<Making>, String> {
+    for _ in 0..BEGUN.1 {
+        match dir.begin(key, len) {
+            Ok(making) => return Ok(Some(making)),
+            Err(NotKept::Taken) if dir.has(key) => return Ok(None),
+            Err(NotKept::Taken) => sleep(BEGUN.0),
+            Err(why) => return Err(why.to_string()),
+        }
+    }
+    Err(NotKept::Taken.to_string())
+}
+
 fn keep(
     dir: &Arc<KeptDir>,
     store: &str,
@@ -171,10 +188,8 @@ fn keep(
         return Err(changed());
     }
     let (key, len) = (from.key(), content.len());
-    let making = match dir.begin(&key, len) {
-        Ok(making) => making,
-        Err(NotKept::Taken) if dir.has(&key) => return Ok(Outcome::Before),
-        Err(why) => return Err(why.to_string()),
+    let Some(making) = begin(dir, &key, len)? else {
+        return Ok(Outcome::Before);
     };
     let all = |bytes| {
         progress.advance(bytes);

@@ -81,7 +81,7 @@ pub struct Listed {
 #[derive(Debug, thiserror::Error)]
 pub enum NotKept {
     /// It is kept already, or somebody is at it.
-    #[error("somebody keeps it already")]
+    #[error("a mount or another program is making a copy of it")]
     Taken,
     /// There is no room for it.
     #[error("there is no room for it: keep={limit} bytes, of which {in_use} are in use")]

@@ -14,11 +14,11 @@ class Site:
 
     `site.asked` is a list of (method, name, range) of all requests, `site.seen` of their headers. `site.fault`, if it is set, is
     called with the handler before each answer; it returns true if it answered itself. `handler.cut` is the number of bytes after which
-    it breaks off. `tags` may be "weak"; `tls` is an `ssl.SSLContext`."""
+    it breaks off. `tags` may be "weak"; without `times` it tells no time of the last change; `tls` is an `ssl.SSLContext`."""
 
-    def __init__(self, directory, *, ranges=True, tags=True, latency=0, tls=None):
+    def __init__(self, directory, *, ranges=True, tags=True, times=True, latency=0, tls=None):
         self.scheme = "https" if tls else "http"
-        self.directory, self.ranges, self.tags, self.latency = Path(directory), ranges, tags, latency
+        self.directory, self.ranges, self.tags, self.times, self.latency = Path(directory), ranges, tags, times, latency
         self.asked, self.seen, self.fault, self.bytes = [], [], None, 0
         # Requests that are being answered, and the bytes that these ask for: now, and the most at a time.
         self.at_once = self.most_at_once = self.under_way = self.most_under_way = 0
@@ -93,7 +93,8 @@ class Site:
                         self.send_header("Content-Range", f"bytes {first}-{last}/{status.st_size}")
                     if site.tags:
                         self.send_header("ETag", tag)
-                    self.send_header("Last-Modified", modified)
+                    if site.times:
+                        self.send_header("Last-Modified", modified)
                     self.send_header("Content-Length", str(last - first + 1))
                     self.end_headers()
                     if body:
