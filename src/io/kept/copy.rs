@@ -8,7 +8,6 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use rustix::fs::{Advice, fadvise};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::sums::BLOCK;
@@ -103,8 +102,7 @@ pub struct Spoiled;
 
 impl KeptCopy {
     pub(super) fn new(key: &str, file: File, len: u64, checked: Arc<Checked>) -> Self {
-        // Several threads read it here, each a request of readers that the kernel reads ahead for. Refused, it takes longer.
-        let _ = fadvise(&file, 0, None, Advice::Random);
+        // No advice: what is read at random lies in single pages from then on, and the kernel serves copies from these.
         Self {
             key: key.to_owned(),
             file,
