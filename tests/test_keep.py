@@ -1,5 +1,6 @@
 """`-o keep=SIZE`: copies of arrays that were read, served by the kernel where it can. Judges: h5py on the same file, np.save, and the kernel."""
 
+import contextlib
 import ctypes
 import json
 import mmap
@@ -499,8 +500,9 @@ def test_what_readers_were_given_is_handed_on(store, cache):
         assert read(mount) == want and served(mount) > 0
 
 
-def test_what_was_begun_goes_with_the_mount(tmp_path, cache):
-    store = tmp_path / "large.h5"
+@contextlib.contextmanager
+def begun(store, cache):
+    """A mount of a new store in which a third of `a` was read, and its copy is begun."""
     write(store, mib=24)
     want = truth(store)
     time.sleep(3.2)
@@ -508,6 +510,12 @@ def test_what_was_begun_goes_with_the_mount(tmp_path, cache):
         with open(mount / "a.npy", "rb") as file:
             assert file.read(len(want) // 3) == want[:len(want) // 3]
         until(lambda: kept(mount)["handed_on"], "parts of a copy")
+        yield want
+
+
+def test_what_was_begun_goes_with_the_mount(tmp_path, cache):
+    store = tmp_path / "large.h5"
+    with begun(store, cache) as want:
         assert list((cache / "kept").glob("*.part")) and not copies(cache)
     assert not list((cache / "kept").glob("*.part*"))
     with Mount(store, options(cache)) as mount:
@@ -516,24 +524,13 @@ def test_what_was_begun_goes_with_the_mount(tmp_path, cache):
 
 def test_beforehand_waits_for_what_a_mount_has_begun(tmp_path, cache):
     store = tmp_path / "large.h5"
-    write(store, mib=24)
-    want = truth(store)
-    time.sleep(3.2)
-    with Mount(store, options(cache)) as mount:
-        with open(mount / "a.npy", "rb") as file:
-            assert file.read(len(want) // 3) == want[:len(want) // 3]
-        until(lambda: kept(mount)["handed_on"], "parts of a copy")
-        keeper = subprocess.Popen([NPYFS, "keep", "-o", f"cache_dir={cache}", store, "a.npy"], stderr=subprocess.PIPE, text=True)
-        try:
+    with contextlib.ExitStack() as stack:
+        with begun(store, cache) as want:
+            keeper = subprocess.Popen([NPYFS, "keep", "-o", f"cache_dir={cache}", store, "a.npy"], stderr=subprocess.PIPE, text=True)
+            stack.callback(keeper.kill)
             with pytest.raises(subprocess.TimeoutExpired):
                 keeper.wait(2)
-        except BaseException:
-            keeper.kill()
-            raise
-    try:
         assert "kept 1 array" in keeper.communicate(timeout=60)[1]
-    finally:
-        keeper.kill()
     assert keeper.returncode == 0 and copies(cache)[0].read_bytes() == want
 
 

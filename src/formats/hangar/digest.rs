@@ -55,6 +55,14 @@ pub fn print(kind: u8, hash: &[u8]) -> String {
     format!("{}={}", char::from(kind), hex(hash))
 }
 
+/// The key of a sample's record in `hash.lmdb`: `h:`, and the digest as it is written.
+pub fn key(kind: u8, hash: &Hash) -> Vec<u8> {
+    let mut key = Vec::with_capacity(4 + 2 * LEN);
+    key.extend([b'h', b':', kind, b'=']);
+    push_hex(hash, &mut key);
+    key
+}
+
 fn hex(bytes: &[u8]) -> String {
     let mut out = Vec::with_capacity(2 * bytes.len());
     push_hex(bytes, &mut out);

@@ -220,6 +220,11 @@ impl NewSample {
         (self.kind, self.hash)
     }
 
+    /// Returns the key of its record.
+    pub fn key(&self) -> Vec<u8> {
+        digest::key(self.kind, &self.hash)
+    }
+
     /// Returns the digest as Hangar prints it.
     pub fn digest(&self) -> String {
         digest::print(self.kind, &self.hash)

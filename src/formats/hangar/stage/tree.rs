@@ -408,8 +408,7 @@ impl PendingSample {
             SamplePlace::Held(_) => Ok(None),
             SamplePlace::Written(record) => Ok(Some(record)),
             SamplePlace::Known => {
-                let key = format!("h:{}", sample.digest());
-                let found = self.checkout.repository().hashes.value(key.as_bytes())?;
+                let found = self.checkout.repository().hashes.value(&sample.key())?;
                 let text = found.ok_or_else(|| Error::damaged("its record is gone"))?;
                 let record = Record::parse(&String::from_utf8_lossy(&text));
                 record.map(Some).map_err(|e| Error::damaged(e.to_string()))

@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 use super::{Checkout, ColumnChange, ColumnSchema, StageData, UnstagedSample};
 use crate::error::{Error, ErrorKind, Result};
 use crate::formats::hangar::column::Layout;
+use crate::formats::hangar::digest;
 use crate::formats::hangar::record::Record;
 use crate::formats::hangar::stage::data::HeldSample;
 use crate::formats::hangar::stage::markers::DataFile;
 use crate::formats::hangar::stage::sample::{NewSample, SampleId, SamplePlace};
 use crate::hdf5::lmdb::tables::{TableOp, TableTransaction};
-use crate::io::hex::push_hex;
 
 /// Samples that are written at once, and their bytes.
 const BATCH: usize = 1024;
@@ -61,7 +61,7 @@ impl Checkout {
         data: &mut StageData,
         batch: &[(Arc<ColumnSchema>, Arc<NewSample>)],
     ) -> Result<()> {
-        let keys = batch.iter().map(|(_, sample)| hash_key(&sample.id()));
+        let keys = batch.iter().map(|(_, sample)| sample.key());
         let known = self.repository().hashes.values(keys.collect())?;
         let mut seen = HashSet::new();
         let mut groups: Vec<(&Arc<ColumnSchema>, Vec<HeldSample>)> = Vec::new();
@@ -193,7 +193,10 @@ impl Checkout {
         // In the order of the table.
         samples.sort_unstable();
         samples.dedup();
-        let keys: Vec<Vec<u8>> = samples.iter().map(hash_key).collect();
+        let keys: Vec<Vec<u8>> = samples
+            .iter()
+            .map(|(kind, hash)| digest::key(*kind, hash))
+            .collect();
         let known = self.repository().hashes.values(keys.clone())?;
         let (mut new, mut fetched) = (Vec::new(), Vec::new());
         let mut committed = BTreeSet::new();
@@ -298,13 +301,6 @@ impl Checkout {
 fn is_here(record: &[u8]) -> bool {
     let record = Record::parse(&String::from_utf8_lossy(record));
     !matches!(record, Ok(Record::Remote { .. }))
-}
-
-fn hash_key((kind, hash): &SampleId) -> Vec<u8> {
-    let mut key = Vec::with_capacity(4 + 2 * hash.len());
-    key.extend([b'h', b':', *kind, b'=']);
-    push_hex(hash, &mut key);
-    key
 }
 
 fn schema_key(column: &[u8], layout: Layout) -> Vec<u8> {
