@@ -194,6 +194,17 @@ def hangar(asked):
         raise BenchError("hangar.py failed")
 
 
+def patterns(asked):
+    """Samples out of a memory map, with a table of their own."""
+    say("measuring: patterns")
+    command = [sys.executable, Path(__file__).with_name("patterns.py"), "--pairs", asked.pairs]
+    if asked.dir:
+        command += ["--dir", asked.dir]
+    print(flush=True)
+    if subprocess.run(list(map(str, command))).returncode:
+        raise BenchError("patterns.py failed")
+
+
 def main():
     asked = arguments()
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -208,6 +219,8 @@ def main():
         bench.show()
         if "hangar" in asked.only:
             hangar(asked)
+        if "patterns" in asked.only:
+            patterns(asked)
     except KeyboardInterrupt:
         return 130
     except BenchError as problem:

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use npyfs::internals::codec::{Means, Pipeline};
-use npyfs::internals::io::buffer::Pool;
+use npyfs_base::buffer::Pool;
+use npyfs_codec::Pipeline;
 
 const PASSES: usize = 25;
 
@@ -71,10 +71,7 @@ fn measure(
         left = rest;
     }
     let (mut out, pool) = (vec![0; len], Arc::<Pool>::default());
-    let means = Means {
-        pool: &pool,
-        helpers: None,
-    };
+    let means = &pool;
     for ((mask, stored), want) in chunks.iter().zip(raw.chunks(len)) {
         pipeline.decode(means, stored, *mask, &mut out)?;
         if out != want {

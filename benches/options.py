@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 SECTIONS = ("targets", "kept", "short", "cat", "numpy", "random", "list", "strings", "checkout", "peer", "hangar")
+APART = ("patterns",)  # as long as all the others; only when asked for
 
 
 def arguments():
@@ -18,7 +19,7 @@ def arguments():
     parser.add_argument("--dir", type=Path, metavar="DIR",
                         help="where to make the temporary directory for the data; it is removed at the end")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON, too")
-    parser.add_argument("--only", default=",".join(SECTIONS), metavar="LIST", help=f"of {','.join(SECTIONS)}")
+    parser.add_argument("--only", default=",".join(SECTIONS), metavar="LIST", help=f"of {','.join(SECTIONS + APART)} [all but the last]")
     parser.add_argument("--limit", type=float, default=120, metavar="S", help="seconds that one run may take [120]")
     parser.add_argument("--peer-limit", type=float, default=30, metavar="S", help="the same for hdfuse [30]")
     asked = parser.parse_args()
@@ -28,7 +29,7 @@ def arguments():
     asked.records = 100_000 if asked.quick else 1_000_000
     asked.small = asked.small or (1000 if asked.quick else 10_000)
     asked.only = asked.only.split(",")
-    if unknown := set(asked.only) - set(SECTIONS):
+    if unknown := set(asked.only) - {*SECTIONS, *APART}:
         parser.error(f"no such section: {', '.join(sorted(unknown))}")
     if min(asked.pairs, asked.mib, asked.count, asked.small, asked.strings) < 1:
         parser.error("--pairs, --mib, --count, --small and --strings start at 1")

@@ -10,12 +10,14 @@ is ten times the size. Libraries are installed into an environment in the cache 
           attributes and the number of chunks. Mounting counts.
   random  60 chunks of 16 KiB of 8192, as they are stored. Mounting and opening count, and do not in "reads alone". `pread` on one handle: the header
           of a .npy file shifts chunks against the pages of the kernel, so that each read touches three. `samples`: a handle for each,
-          which npyfs serves without pages. `eight`: as many threads share the 60.
+          which npyfs serves without pages. `eight`: as many threads share the 60. `map`: the file is opened for its header, and again
+          to be mapped, as np.load(mmap_mode="r") does.
   order   The same 128 MiB in order; "again" is the second mount with what the first has fetched, against a mount of a local copy.
   memory  What the daemon and its workers grow to while 100 handles are read at random, with cache_size=64m."""
 
 import argparse
 import json
+import mmap
 import os
 import random
 import statistics
@@ -144,6 +146,15 @@ def pread(path, wanted, threads=1, each=False):
         list(pool.map(some, [wanted[number::threads] for number in range(threads)]))
 
 
+def mapped(path, wanted):
+    """Touches chunks of the array in a map of a .npy file."""
+    with open(path, "rb") as file:
+        assert file.read(6) == b"\x93NUMPY"
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as array:
+        for row in wanted:
+            assert len(array[128 + row * CHUNK:128 + (row + 1) * CHUNK]) == CHUNK
+
+
 def in_order(path):
     with open(path, "rb", buffering=0) as file:
         buffer = bytearray(1 << 20)
@@ -270,13 +281,16 @@ class Bench:
     def random(self, server, name):
         count = (self.folder / "www" / name).stat().st_size // CHUNK
         wanted = rows(count - count % CHUNKS)
-        ways = {"one handle": {}, "samples": {"each": True}, "eight": {"threads": 8}, "eight, samples": {"threads": 8, "each": True}}
+        ways = {"map": {}, "one handle": {}, "samples": {"each": True}, "eight": {"threads": 8}, "eight, samples": {"threads": 8, "each": True}}
         for way, options in ways.items():
-            def work(mount, options=options):
-                pread(mount / "a.npy", wanted, **options)
+            def work(mount, way=way, options=options):
+                if way == "map":
+                    mapped(mount / "a.npy", wanted)
+                else:
+                    pread(mount / "a.npy", wanted, **options)
 
             sides = {"npyfs": lambda work=work: self.npyfs(server, name, work)}
-            if way == "one handle":
+            if way in ("map", "one handle"):
                 sides |= self.peers("random", server, name)
             self.row(f"60 of 16 KiB, {way}", server, sides)
             self.row(f"60 of 16 KiB, {way}, reads alone", server, {"npyfs": lambda work=work: self.npyfs(server, name, work, alone=True)})

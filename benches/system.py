@@ -243,25 +243,26 @@ class Npyfs(Mount):
 
     binary = None
 
-    def __init__(self, store, point, limit=300, checkout=None, options=""):
+    def __init__(self, store, point, limit=300, checkout=None, options="", user=None):
         super().__init__(point, limit)
         self.store, self.checkout, self.options = store, checkout, options
+        self.become = ["setpriv", f"--reuid={user}", "--clear-groups", "--"] if user else []
 
     def start(self):
         start = time.perf_counter()
         more = ["--checkout", self.checkout] if self.checkout else []
         more += ["-o", self.options] if self.options else []
-        run([self.binary, "mount", *more, self.store, self.point])
+        run([*self.become, self.binary, "mount", *more, self.store, self.point])
         self.mount_seconds = time.perf_counter() - start
         self.pid = self.status()["pid"]
 
     def stop(self):
-        run([self.binary, "umount", self.point])
+        run([*self.become, self.binary, "umount", self.point])
         self.wait_gone(10)
 
     def status(self):
         # Not read by this process: nobody could end that if the mount hung.
-        return json.loads(run(["cat", self.point / ".npyfs/status.json"], 20))
+        return json.loads(run([*self.become, "cat", self.point / ".npyfs/status.json"], 20))
 
     def read_ahead(self):
         device = next(device for point, device, _ in mount_table() if point == os.fspath(self.point))

@@ -6,9 +6,12 @@ pub mod cache;
 pub mod cat;
 pub mod checkout;
 pub mod column;
+pub mod complete;
 pub mod convert;
 pub mod demo;
 pub mod figures;
+pub mod find;
+pub mod hash;
 pub mod info;
 pub mod keep;
 pub mod log;
@@ -17,23 +20,30 @@ pub mod mount;
 pub mod new;
 pub mod options;
 pub mod output;
+pub mod overview;
 pub mod pack;
 pub mod pages;
-mod place;
+pub mod pattern;
+pub mod place;
 pub mod progress;
 pub mod setup;
 pub mod show;
+pub mod status;
 pub mod store;
+mod store_checkouts;
 pub mod umount;
+mod users;
 pub mod verify;
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use crate::printable;
+use npyfs_base::printable;
 
 /// Wrong usage, such as an unknown option.
 pub const EXIT_USAGE: u8 = 1;
+/// No command was given: the help is printed.
+pub const EXIT_HELP: u8 = 2;
 /// The store cannot be opened.
 pub const EXIT_STORE: u8 = 2;
 /// An object in the store cannot be found or read.
@@ -43,7 +53,7 @@ pub const EXIT_MOUNT: u8 = 32;
 
 /// Shows HDF5 stores as directories of virtual .npy files.
 #[derive(clap::Parser, Debug)]
-#[command(name = "npyfs", version, arg_required_else_help = false)]
+#[command(name = "npyfs", version, arg_required_else_help = true)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -54,10 +64,13 @@ enum Command {
     Mount(mount::Args),
     Umount(umount::Args),
     Log(log::Args),
+    Status(status::Args),
     Ls(ls::Args),
     Cat(cat::Args),
     Info(info::Args),
     Show(show::Args),
+    Find(find::Args),
+    Hash(hash::Args),
     Bench(bench::Args),
     Verify(verify::Args),
     Cache(cache::Args),
@@ -65,6 +78,7 @@ enum Command {
     Pack(pack::Args),
     Checkout(checkout::Args),
     Column(column::Args),
+    Attr(checkout::attr::Args),
     New(new::Args),
     Convert(convert::Args),
     Demo(demo::Args),
@@ -80,10 +94,13 @@ impl Cli {
             Command::Mount(args) => mount::run(args),
             Command::Umount(args) => umount::run(args),
             Command::Log(args) => log::run(&args),
+            Command::Status(args) => status::run(&args),
             Command::Ls(args) => ls::run(&args),
             Command::Cat(args) => cat::run(&args),
             Command::Info(args) => info::run(&args),
             Command::Show(args) => show::run(&args),
+            Command::Find(args) => find::run(&args),
+            Command::Hash(args) => hash::run(&args),
             Command::Bench(args) => bench::run(&args),
             Command::Verify(args) => verify::run(&args),
             Command::Cache(args) => cache::run(&args),
@@ -91,6 +108,7 @@ impl Cli {
             Command::Pack(args) => pack::run(&args),
             Command::Checkout(args) => checkout::run(args),
             Command::Column(args) => column::run(args),
+            Command::Attr(args) => checkout::attr::run(&args),
             Command::New(args) => new::run(&args),
             Command::Convert(args) => convert::run(&args),
             Command::Demo(args) => demo::run(&args),
@@ -102,7 +120,7 @@ impl Cli {
 }
 
 /// The failure of a subcommand: one line for people and the exit code.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct CliError {
     /// The exit code.
     pub code: u8,

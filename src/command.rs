@@ -4,38 +4,28 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use crate::cli::mount::helper::{Call, MountArgs, UnmountArgs};
-use crate::cli::{self, Cli};
-use crate::dataset::chunked;
-use crate::hdf5::lmdb::writer as lmdb_writer;
-use crate::hdf5::{editor, probe, reader, writer};
-use crate::io::{heap, private_dir};
+use crate::cli::{self, Cli, complete};
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-
-/// Serves as a worker process that reads.
-fn run_reader() -> std::io::Result<()> {
-    reader::run(chunked::decode)
-}
+use npyfs_base::heap;
+use npyfs_core::dataset::chunked;
+use npyfs_io::private_dir;
 
 /// Runs the command, or the worker process, that the arguments of this process ask for.
 pub fn main() -> ExitCode {
     let first = std::env::args_os().nth(1).unwrap_or_default();
-    for (argument, run) in [
-        (reader::ARGUMENT, run_reader as fn() -> std::io::Result<()>),
-        (writer::ARGUMENT, writer::run),
-        (editor::ARGUMENT, editor::run),
-        (lmdb_writer::ARGUMENT, lmdb_writer::run),
-        (probe::ARGUMENT, probe::run),
-    ] {
-        if first == argument {
-            return match run() {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(_) => ExitCode::FAILURE,
-            };
-        }
+    if let Some(served) = npyfs_worker::serve(&first, chunked::decode) {
+        return match served {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
     }
     heap::return_large_blocks();
     let arguments: Vec<OsString> = std::env::args_os().collect();
+    if complete::answered(&arguments) {
+        private_dir::remove_all();
+        return ExitCode::SUCCESS;
+    }
     let done = match Call::of(&arguments) {
         Some(Call::Mount(call)) => parsed::<MountArgs>(call).map(MountArgs::run),
         Some(Call::Unmount(call)) => parsed::<UnmountArgs>(call).map(UnmountArgs::run),
@@ -65,12 +55,38 @@ fn meant(refusal: &clap::Error) -> Option<String> {
     Some(format!("; did you mean {word}?"))
 }
 
+/// Returns the command that arguments call, and how it is used.
+fn called<T: Parser>(arguments: &[OsString]) -> (String, String) {
+    let mut all = T::command();
+    all.build();
+    let mut command = &all;
+    for word in arguments.iter().skip(1) {
+        match command.find_subcommand(word) {
+            Some(below) => command = below,
+            None => break,
+        }
+    }
+    let mut command = command.clone();
+    let usage = command.render_usage().to_string();
+    let usage = usage.trim().trim_start_matches("Usage:");
+    let usage = usage.split_whitespace().collect::<Vec<_>>().join(" ");
+    let name = command.get_bin_name().unwrap_or("npyfs").to_owned();
+    (name, usage)
+}
+
 /// Parses arguments; prints why it cannot, or the help that was asked for, and returns the exit code then.
 fn parsed<T: Parser>(arguments: Vec<OsString>) -> Result<T, ExitCode> {
+    let is_alone = arguments.len() < 2;
+    let given = arguments.clone();
     T::try_parse_from(arguments).map_err(|refusal| {
         if refusal.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             let _ = refusal.print();
-            return ExitCode::from(cli::EXIT_USAGE);
+            let code = if is_alone {
+                cli::EXIT_HELP
+            } else {
+                cli::EXIT_USAGE
+            };
+            return ExitCode::from(code);
         }
         if refusal.use_stderr() {
             let text = refusal.to_string();
@@ -78,11 +94,35 @@ fn parsed<T: Parser>(arguments: Vec<OsString>) -> Result<T, ExitCode> {
             let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
             let reason = reason.strip_prefix("error: ").unwrap_or(&reason);
             let hint = meant(&refusal).unwrap_or_default();
-            cli::say(&format!("{reason}{hint} (see npyfs --help)"));
+            let (command, usage) = called::<T>(&given);
+            cli::say(&format!(
+                "{reason}{hint}; usage: {usage} (see {command} --help)"
+            ));
             return ExitCode::from(cli::EXIT_USAGE);
         }
         // Nothing is left to do when the terminal cannot take the text either.
         let _ = refusal.print();
         ExitCode::SUCCESS
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usage_is_that_of_the_command_that_was_called() {
+        let called = |words: &[&str]| {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            called::<Cli>(&words)
+        };
+        let (name, usage) = called(&["npyfs", "mount", "one"]);
+        assert_eq!(name, "npyfs mount");
+        assert_eq!(usage, "npyfs mount [OPTIONS] <STORE> <MOUNTPOINT>");
+        assert_eq!(
+            called(&["npyfs", "checkout", "diff", "x"]).0,
+            "npyfs checkout diff"
+        );
+        assert_eq!(called(&["npyfs", "moun"]).0, "npyfs");
+    }
 }

@@ -197,7 +197,104 @@ fn a_store_is_shared_between_threads() {
     });
 }
 
-/// Whatever the feature `internals` adds is in the module of that name: what does not name it compiles without.
+#[test]
+fn parts_are_the_whole() {
+    let (_dir, stores) = demo();
+    let store = open(stores.join("plain.h5"));
+    let stack = store.array("images/stack").unwrap();
+    let whole: ArrayD<u8> = stack.read().unwrap();
+    for rows in [0, 1, 7, 64, 1000, stack.part_rows().unwrap()] {
+        let parts = stack.parts::<u8, IxDyn>(rows);
+        assert_eq!(parts.len(), 64_usize.div_ceil(rows.max(1)));
+        let parts: Vec<ArrayD<u8>> = parts.map(Result::unwrap).collect();
+        let parts: Vec<_> = parts.iter().map(|part| part.view()).collect();
+        assert_eq!(
+            ndarray::concatenate(ndarray::Axis(0), &parts).unwrap(),
+            whole
+        );
+    }
+    let pi = store.array("pi").unwrap();
+    let pi: Vec<_> = pi.parts::<f64, Ix0>(3).map(Result::unwrap).collect();
+    assert_eq!(pi, [ndarray::arr0(std::f64::consts::PI)]);
+    let wrong = stack.parts::<f32, IxDyn>(60).map(|part| part.is_err());
+    assert_eq!(wrong.collect::<Vec<_>>(), [true, true]);
+}
+
+#[test]
+fn attributes_are_read_with_their_types() {
+    let (_dir, stores) = demo();
+    let store = open(&stores);
+    let of = |path: &str| store.attributes(path).unwrap();
+    let [units] = &of("plain.h5/images/stack")[..] else {
+        panic!("one attribute");
+    };
+    assert_eq!(
+        (units.name(), units.value::<String>().unwrap().as_str()),
+        ("units", "counts")
+    );
+    let matrix = of("cells.h5ad/X");
+    let named = |name: &str| matrix.iter().find(|a| a.name() == name).unwrap();
+    let encoding: String = named("encoding-type").value().unwrap();
+    assert_eq!(encoding, "csr_matrix");
+    let shape: Array1<i64> = named("shape").read().unwrap();
+    assert_eq!(
+        (shape.to_vec(), named("shape").shape()),
+        (vec![200, 50], Some(vec![2]))
+    );
+    let said = |e: Error| e.to_string();
+    assert_eq!(
+        said(named("shape").value::<i64>().unwrap_err()),
+        "cells.h5ad/X: attribute shape: 1 axes, where 0 are wanted"
+    );
+    assert_eq!(
+        said(named("shape").read::<f32, Ix1>().unwrap_err()),
+        "cells.h5ad/X: attribute shape: elements of type <i8 cannot be read as f32"
+    );
+    assert_eq!(
+        said(store.attributes("nothing").unwrap_err()),
+        "nothing: no such path in the store"
+    );
+}
+
+#[test]
+fn a_sparse_matrix_is_what_its_parts_are() {
+    let (_dir, stores) = demo();
+    let store = open(stores.join("cells.h5df"));
+    let matrix = store.sparse::<u16>("cell,gene#UMIs").unwrap();
+    let dense = matrix.to_dense(0);
+    assert_eq!(dense.dim(), (1000, 200));
+    let sum = |data: &mut dyn Iterator<Item = u16>| data.map(u64::from).sum::<u64>();
+    assert_eq!(
+        sum(&mut dense.iter().copied()),
+        sum(&mut matrix.data.iter().copied())
+    );
+    assert!(matches!(
+        store.sparse::<f32>("cell,gene#UMIs").unwrap_err(),
+        Error::WrongType { .. }
+    ));
+    assert!(matches!(
+        store.sparse::<f32>("cell,gene#score").unwrap_err(),
+        Error::NotFound { .. }
+    ));
+}
+
+#[test]
+fn what_cannot_be_shown_is_refused_when_the_store_is_opened() {
+    let (_dir, stores) = demo();
+    let open = |change: &dyn Fn(npyfs::OpenOptions) -> npyfs::OpenOptions| {
+        let options = change(Store::options().worker(npyfs()));
+        options
+            .open(stores.join("plain.h5"))
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(open(&|options| options.at("7")).contains("commit"));
+    assert!(open(&|options| options.checkout("none")).contains("none"));
+    let endpoint = open(&|options| options.endpoint("ftp://host"));
+    assert_eq!(endpoint, "endpoint: expected http(s)://HOST");
+}
+
+/// What is public beside the interface is hidden, and for tests: the examples do without.
 #[test]
 fn the_examples_and_these_tests_need_the_public_api_only() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -206,16 +303,16 @@ fn the_examples_and_these_tests_need_the_public_api_only() {
     let public: Vec<_> = library.lines().filter(|l| l.starts_with("pub")).collect();
     let wanted = [
         "pub mod dtype {",
-        "pub use api::{Array, Element, Entries, Entry, Error, File, OpenOptions, Store, worker_hook};",
+        "pub use api::{",
         "pub use dtype::DType;",
         "pub use command::main;",
-        "pub mod internals {",
+        "pub mod mount;",
     ];
     assert_eq!(public, wanted);
     let examples = std::fs::read_dir(root.join("examples")).unwrap();
     let examples = examples.map(|entry| entry.unwrap().path());
     for path in examples.chain([root.join("tests/api.rs")]) {
-        let named = ["npyfs::", "internals"].concat();
+        let named = ["npyfs::", "mount"].concat();
         assert!(!read(&path).contains(&named), "{}", path.display());
     }
 }
@@ -240,4 +337,105 @@ fn the_example_is_its_own_worker_program() {
     };
     assert!(run("").contains("cell,gene#score.npy <f4 [1000, 200]"));
     assert!(run("cell,gene#score").starts_with("<f4 [1000, 200]: mean Some("));
+}
+
+#[test]
+fn what_a_checkout_is_given_is_committed_and_read_again() {
+    let (_dir, stores) = demo();
+    let cells = stores.join("cells.h5df");
+    let options = || Store::options().worker(npyfs());
+    let before = std::fs::read(&cells).unwrap();
+    let checkout = options().write(&cells, "work").unwrap();
+    let ages: Array1<i32> = open(&cells).array("cell#age").unwrap().read().unwrap();
+    checkout.write("cell#older", &(&ages + 1)).unwrap();
+    let names = Array1::from_shape_fn(1000, |i| format!("name {i}"));
+    checkout.write("cell#name.npy", &names).unwrap();
+    let scores = Array2::from_shape_fn((1000, 200), |(i, j)| (i * j) as f64);
+    // A view in another order, too.
+    checkout.write("cell,gene#product", &scores).unwrap();
+    checkout.write("gene,cell#product", &scores.t()).unwrap();
+    checkout.write("flag", &ndarray::arr0(true)).unwrap();
+    checkout.remove("cell#age").unwrap();
+    // What a mount refuses is refused here.
+    let short = checkout.write("cell#short", &Array1::<i64>::zeros(5));
+    assert_eq!(short.unwrap_err().errno(), libc::EINVAL);
+    assert!(matches!(
+        checkout.remove("nothing"),
+        Err(Error::NotFound { .. })
+    ));
+    assert_eq!(
+        checkout.remove("cell#").unwrap_err().errno(),
+        libc::ENOTEMPTY
+    );
+    let busy = options().write(&cells, "work").unwrap_err();
+    assert_eq!(busy.errno(), libc::EBUSY, "{busy}");
+    // A sparse matrix, member by member.
+    let member = |name: &str| format!("cell,gene#few/{name}");
+    checkout
+        .write(&member("data"), &ndarray::arr1(&[1.5_f32, 2.5]))
+        .unwrap();
+    checkout
+        .write(&member("indices"), &ndarray::arr1(&[3_i32, 5]))
+        .unwrap();
+    let incomplete = checkout.commit("too early").unwrap_err().to_string();
+    assert!(incomplete.contains("indptr"), "{incomplete}");
+    let indptr = Array1::from_shape_fn(1001, |i| i.min(2) as i32);
+    checkout.write(&member("indptr"), &indptr).unwrap();
+    checkout
+        .write(&member("shape"), &ndarray::arr1(&[1000_i64, 200]))
+        .unwrap();
+    checkout.sync().unwrap();
+    assert!(open(&cells).array("cell#older").is_err());
+    assert!(checkout.commit("all").unwrap().is_some());
+    assert_eq!(checkout.commit("again").unwrap(), None);
+    let store = open(&cells);
+    let read = |path: &str| store.array(path).unwrap();
+    assert_eq!(read("cell#older").read::<i32, Ix1>().unwrap(), &ages + 1);
+    assert_eq!(read("cell#name").read::<String, Ix1>().unwrap(), names);
+    assert_eq!(
+        read("cell,gene#product").read::<f64, Ix2>().unwrap(),
+        scores
+    );
+    assert_eq!(
+        read("gene,cell#product").read::<f64, Ix2>().unwrap(),
+        scores.t()
+    );
+    assert!(read("flag").read::<bool, Ix0>().unwrap()[()]);
+    assert!(store.array("cell#age").is_err());
+    let few = store.sparse::<f32>("cell,gene#few").unwrap();
+    assert_eq!((few.indices, few.data), (vec![3, 5], vec![1.5, 2.5]));
+    // It goes on on top of the commit, and attributes are set where the format lets them.
+    checkout.write("cell#older", &ages).unwrap();
+    checkout.commit("as before").unwrap().unwrap();
+    drop(checkout);
+    assert_eq!(
+        open(&cells)
+            .array("cell#older")
+            .unwrap()
+            .read::<i32, Ix1>()
+            .unwrap(),
+        ages
+    );
+    let plain = options().write(stores.join("plain.h5"), "units").unwrap();
+    plain.write("new/x", &Array1::<u8>::zeros(3)).unwrap();
+    let z = ndarray::arr1(&[Complex::new(1.5_f32, -2.0)]);
+    plain.write("z", &z).unwrap();
+    let texts = ndarray::arr2(&[["größe".to_owned(), String::new()]]);
+    plain.write("texts", &texts).unwrap();
+    plain.set_attribute("new/x", "units", "mV").unwrap();
+    plain.set_attribute("/", "version", "7").unwrap();
+    assert_eq!(
+        plain.set_attribute("pi", "CLASS", "a").unwrap_err().errno(),
+        libc::EPERM
+    );
+    plain.commit("units").unwrap().unwrap();
+    let shown = open(stores.join("plain.h5"));
+    let read = shown.array("texts").unwrap().read::<String, Ix2>();
+    assert_eq!(read.unwrap(), texts);
+    let array = shown.array("z").unwrap();
+    assert_eq!(array.read::<Complex<f32>, Ix1>().unwrap(), z);
+    let units = shown.attributes("new/x").unwrap();
+    assert_eq!(units[0].value::<String>().unwrap(), "mV");
+    assert_eq!(shown.attributes("/").unwrap()[0].value::<i64>().unwrap(), 7);
+    assert_eq!(std::fs::read(&cells).unwrap(), before);
 }

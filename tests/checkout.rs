@@ -9,18 +9,19 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use npyfs::internals::checkout::encode::{Base, ObjectKey, Plan, ScratchContent};
-use npyfs::internals::checkout::format;
-use npyfs::internals::checkout::index::StoredObject;
-use npyfs::internals::checkout::layer::Layer;
-use npyfs::internals::checkout::target::{Part, PartPlace};
-use npyfs::internals::error;
-use npyfs::internals::formats::plain::format::Plain;
-use npyfs::internals::hdf5::Creator;
-use npyfs::internals::io::content::Content;
-use npyfs::internals::io::dir::Dir;
-use npyfs::internals::io::scratch::Scratch;
-use npyfs::internals::io::storage::Disk;
+use npyfs_base::error;
+use npyfs_core::checkout::layer::Layer;
+use npyfs_core::checkout::records::index::StoredObject;
+use npyfs_core::formats::plain::format::Plain;
+use npyfs_core::store::base::Base;
+use npyfs_core::store::encode::{ObjectKey, Plan, ScratchContent};
+use npyfs_core::store::format;
+use npyfs_core::store::part::{Part, PartPlace};
+use npyfs_hdf5::Creator;
+use npyfs_io::content::Content;
+use npyfs_io::content::scratch::Scratch;
+use npyfs_io::dir::Dir;
+use npyfs_io::storage::Disk;
 
 /// A plain store with nothing in it.
 struct Empty<'a>(&'a Layer);
@@ -195,7 +196,7 @@ fn an_array_larger_than_the_workers_memory_is_stored_and_stays_sparse() {
     let layer = Layer::open(&Dir::alone(dir.path()).unwrap(), Arc::new(Disk), creator).unwrap();
     let scratch = layer.scratch();
     let len: u64 = 20 << 30;
-    let head = npyfs::internals::npy::header(&npyfs::internals::npy::dtype::DType::int(1), &[len]);
+    let head = npyfs_base::npy::header(&npyfs_base::npy::dtype::DType::int(1), &[len]);
     scratch.write_at(&head, 0).unwrap();
     scratch
         .write_at(b"here", head.len() as u64 + (15 << 30))
@@ -215,7 +216,7 @@ const DIRECTORY: &str = "NPYFS_TEST_DIRECTORY";
 fn store(layer: &Layer, number: u8, value: u8) -> error::Result<()> {
     let len = 20_000 * (u64::from(number) + 1);
     let scratch = layer.scratch();
-    let head = npyfs::internals::npy::header(&npyfs::internals::npy::dtype::DType::int(1), &[len]);
+    let head = npyfs_base::npy::header(&npyfs_base::npy::dtype::DType::int(1), &[len]);
     scratch.write_at(&head, 0)?;
     let payload = vec![value; usize::try_from(len).unwrap()];
     scratch.write_at(&payload, head.len() as u64)?;
@@ -277,7 +278,13 @@ fn what_was_stored_survives_a_kill_and_nothing_is_there_in_part() {
         };
         // The first shows that it is at work.
         note(lines.next().unwrap().unwrap());
-        let open = || Layer::open(&Dir::alone(&place).unwrap(), Arc::new(Disk), Creator::Local);
+        let open = || {
+            Layer::open(
+                &Dir::alone(&place).unwrap(),
+                Arc::new(Disk),
+                npyfs_worker::creator_here(),
+            )
+        };
         let refused = open().err().unwrap();
         assert_eq!(refused.errno(), libc::EBUSY);
         let holder = format!("process {} ", child.id());

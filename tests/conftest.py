@@ -1,4 +1,4 @@
-"""What all tests share: the binary, the fixtures, and the plugins that run them (see support/workers.py, support/verdict.py)."""
+"""What all tests share: the binary, the fixtures, and the plugins that run them (see support/sampling.py, support/workers.py, support/verdict.py)."""
 
 import os
 import shutil
@@ -8,9 +8,9 @@ from pathlib import Path
 import netCDF4  # noqa: F401 (see below)
 import pytest
 
-from support import process
+from support import commits, process
 
-pytest_plugins = ["support.workers", "support.verdict"]
+pytest_plugins = ["support.sampling", "support.workers", "support.verdict"]
 
 # The wheel of netCDF4 names filters of its own to every libhdf5, also to those of other processes, which are of other
 # versions and fail with them (Hangar's h5py). It is imported here once, so that no test sets the variable again.
@@ -61,6 +61,15 @@ def root_only():
     if os.geteuid() != 0:
         pytest.skip("needs root: other owners and users cannot be tried by a normal user")
     assert shutil.which("setpriv"), "setpriv is missing (package util-linux)"
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A plain store that is some years old; it is as it was when the test is over. Many files have a fixture of this name of their own."""
+    path = commits.make_store(tmp_path / "x.h5")
+    before = path.read_bytes()
+    yield path
+    assert path.read_bytes() == before, "the store was written to"
 
 
 @pytest.fixture(scope="session")

@@ -3,20 +3,19 @@
 
 use std::ffi::OsStr;
 
-use npyfs::internals::checkout::checkouts::Checkouts;
-use npyfs::internals::hdf5::H5;
-use npyfs::internals::mount::fs::{FileKind, Fs, ROOT_INO};
-use npyfs::internals::options::FsOptions;
+use npyfs::mount::fs::{FileKind, Fs, ROOT_INO};
+use npyfs_base::options::FsOptions;
+use npyfs_core::checkout::history::checkouts::Checkouts;
 
 fn demo() -> (tempfile::TempDir, Fs) {
     let dir = tempfile::tempdir().unwrap();
-    let formats = npyfs::internals::formats::registry();
+    let formats = npyfs_core::formats::registry();
     for name in ["plain", "daf", "arkouda"] {
         formats.named(name).demonstrate(dir.path(), None).unwrap();
     }
     let fs = Fs::open(
         dir.path(),
-        H5::local(),
+        npyfs_worker::h5_here(),
         FsOptions::default(),
         &formats,
         &Checkouts::of(dir.path(), None, &formats),
@@ -25,7 +24,7 @@ fn demo() -> (tempfile::TempDir, Fs) {
     (dir, fs)
 }
 
-fn walk(fs: &Fs, path: &str) -> npyfs::internals::mount::fs::Attr {
+fn walk(fs: &Fs, path: &str) -> npyfs::mount::fs::Attr {
     path.split('/')
         .fold(fs.getattr(ROOT_INO).unwrap(), |at, name| {
             fs.lookup(at.ino, OsStr::new(name), 0).unwrap()

@@ -9,20 +9,21 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use npyfs::internals::checkout::chunked;
-use npyfs::internals::checkout::compression::Compression;
-use npyfs::internals::checkout::encode::{Base, ObjectKey, Plan, ScratchContent};
-use npyfs::internals::checkout::format;
-use npyfs::internals::checkout::format::Format;
-use npyfs::internals::checkout::layer::Layer;
-use npyfs::internals::checkout::target::{Part, PartPlace};
-use npyfs::internals::codec::encode::Encoding;
-use npyfs::internals::error::Result;
-use npyfs::internals::hdf5::{Creator, NewDataset, NewLayout};
-use npyfs::internals::io::content::Content;
-use npyfs::internals::io::dir::Dir;
-use npyfs::internals::io::scratch::Scratch;
-use npyfs::internals::io::storage::Disk;
+use npyfs_base::error::Result;
+use npyfs_codec::encode::Encoding;
+use npyfs_core::checkout::layer::Layer;
+use npyfs_core::store::base::Base;
+use npyfs_core::store::chunked;
+use npyfs_core::store::compression::Compression;
+use npyfs_core::store::encode::{ObjectKey, Plan, ScratchContent};
+use npyfs_core::store::format;
+use npyfs_core::store::format::Format;
+use npyfs_core::store::part::{Part, PartPlace};
+use npyfs_hdf5::{Creator, NewDataset, NewLayout};
+use npyfs_io::content::Content;
+use npyfs_io::content::scratch::Scratch;
+use npyfs_io::dir::Dir;
+use npyfs_io::storage::Disk;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -135,7 +136,7 @@ fn python(script: &str, what: &str, dir: &Path) -> String {
 }
 
 fn judged_by(script: &str, format: &str, least: usize) {
-    let formats = npyfs::internals::formats::registry();
+    let formats = npyfs_core::formats::registry();
     let format = formats.named(format);
     let tried = Command::new("python3")
         .args(["-c", "import numpy, h5py"])

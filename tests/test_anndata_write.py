@@ -69,6 +69,7 @@ def test_columns(store, commit):
     obs["flag"] = np.arange(N) % 2 == 0
     obs["kind2"] = pd.Categorical(["x", "ü", None, "ü", "x", "x", "ü"], categories=["x", "ü"])
     obs["known2"] = pd.arrays.BooleanArray(np.ones(N, bool), np.arange(N) == 2)
+    # As many different texts as rows stay text.
     obs["score"], obs["text"] = np.linspace(0, 1, N), ["é", "b", "", "d", "e", "f", "long text"]
     pd.testing.assert_frame_equal(got.obs, obs, check_dtype=True)
     assert got.var["length"].tolist() == list(range(M)) and list(got.var.columns)[-1] == "length"
@@ -216,6 +217,46 @@ def test_verify_finds_what_breaks_the_rules(store):
     done = npyfs("verify", store)
     said = done.stdout + done.stderr
     assert done.returncode != 0 and "X: " in said and "/obs/grade" in said and "stray: shape [3]" in said
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_column_of_text_becomes_a_categorical_where_anndata_makes_it_one(store, commit):
+    """The judge writes the same columns itself."""
+    few, as_bytes = np.array(["zé", "b", "", "b", "zé", "b", "long text"]), np.array(["a"] * N, "S1")
+    more = np.array(["v10", "v9", "9", "10", "v9a", "v9", "x1y2"])
+    every = np.array([f"u{i}" for i in range(N)])
+    with Mount(store, checkout="c") as mount:
+        for name, values in [("few", few), ("more", more), ("as_bytes", as_bytes), ("every", every), ("kind", few)]:
+            np.save(mount / f"obs/{name}.npy", values)
+            # What was written stays what it is.
+            assert (mount / f"obs/{name}.npy").is_file() and not (mount / f"obs/{name}").exists()
+            np.testing.assert_array_equal(np.load(mount / f"obs/{name}.npy"), values)
+        np.save(mount / "var/gene_type.npy", np.array(["x"] * M))
+        np.save(mount / "uns/few.npy", few)
+        os.setxattr(mount / "obs/few.npy", "user.about", b"a few")
+    want = made.read(store)
+    for name, values in [("few", few), ("more", more), ("as_bytes", as_bytes.astype(str)), ("every", every), ("kind", few)]:
+        want.obs[name] = values.astype(object)
+    want.var["gene_type"] = ["x"] * M
+    want.write_h5ad(store.parent / "judge.h5ad")
+    got, judge = exported(store, commit), made.read(store.parent / "judge.h5ad")
+    for name in ("few", "more", "as_bytes", "every", "kind"):
+        pd.testing.assert_series_equal(got.obs[name], judge.obs[name])
+        assert isinstance(got.obs[name].dtype, pd.CategoricalDtype) == (name != "every")
+    pd.testing.assert_series_equal(got.var["gene_type"], judge.var["gene_type"])
+    assert list(got.uns["few"]) == list(few) and set(got.obs.columns) == set(judge.obs.columns)
+    with h5py.File(store.parent / "out.h5ad") as ours, h5py.File(store.parent / "judge.h5ad") as theirs:
+        assert ours["obs/few"].attrs["about"] == "a few"
+        for name in ("few", "more"):
+            for part in ("codes", "categories"):
+                a, b = ours[f"obs/{name}/{part}"], theirs[f"obs/{name}/{part}"]
+                assert a.dtype == b.dtype or part == "categories"
+                np.testing.assert_array_equal(a.asstr()[:] if part == "categories" else a[:], b.asstr()[:] if part == "categories" else b[:])
+    # A mount of the new file has the texts under the same names.
+    with Mount(store.parent / "out.h5ad") as mount:
+        for name, values in [("few", few), ("more", more), ("every", every)]:
+            np.testing.assert_array_equal(np.load(mount / f"obs/{name}.npy"), values)
+        assert (mount / "obs/few/codes.npy").exists()
 
 
 def test_a_publication_has_the_columns_too(store):

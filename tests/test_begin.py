@@ -10,8 +10,8 @@ import h5py
 import numpy as np
 import pytest
 
-from support.checkouts import checkout, lines, save, write_daf, write_plain
-from support.mount import Mount
+from support.checkouts import checkout, lines, save, write_plain
+from support.mount import Mount, until
 from support.process import npyfs, signal_all
 
 CELLS = np.array(["a", "b", "c", "d"])
@@ -232,18 +232,36 @@ def test_it_survives_kill_once_it_was_synced(folder):
         np.testing.assert_array_equal(np.load(mount / "new.h5df/cell#.npy"), CELLS)
 
 
-def test_a_store_that_appears_in_its_place_is_hidden(folder, tmp_path):
-    """Whatever a layer says of a key hides what is below: an export that takes the place of the directory changes nothing."""
+def test_a_file_that_appears_in_its_place_is_shown(folder, tmp_path):
+    """The file that is there wins, at once, and the checkout's store is named as what does not fit."""
     with Mount(folder, checkout="work") as mount:
         os.mkdir(mount / "new.h5df")
         np.save(mount / "new.h5df/cell#.npy", CELLS)
         np.save(mount / "new.h5df/cell#age.npy", np.arange(4))
     checkout("commit", folder, "work")
-    write_daf(folder / "new.h5df")
     with Mount(folder) as mount:
         assert sorted(os.listdir(mount / "new.h5df")) == ["cell#.npy", "cell#age.npy"]
-    checkout("export", folder, tmp_path / "out")
-    assert sorted(contents(tmp_path / "out/new.h5df")) == ["__daf__", "cell#", "cell#age"]
+        write_plain(tmp_path / "real.h5df")
+        names = sorted(contents(tmp_path / "real.h5df"))
+        os.rename(tmp_path / "real.h5df", folder / "new.h5df")
+        until(lambda: not os.path.exists(mount / "new.h5df/cell#.npy"), "the real file")
+        assert any("new.h5df was begun in a checkout, and a file is there now" in line for line in mount.errors()), mount.errors()
+    with Mount(folder) as mount:
+        shown = [os.path.splitext(name)[0] for name in mount.files() if name.startswith("new.h5df/")]
+        assert sorted(f"new.h5df/{name}" for name in names if name in ("a", "b")) <= sorted(shown)
+        assert not any("cell#" in name for name in shown)
+    listed = npyfs("checkout", "ls", folder)
+    assert "new.h5df was begun in a checkout, and a file is there now" in listed.stdout + listed.stderr, listed
+    refused = npyfs("checkout", "export", folder, tmp_path / "out")
+    assert refused.returncode and "new.h5df" in refused.stderr
+    checkout("export", "--leave-out", folder, tmp_path / "out")
+    assert sorted(contents(tmp_path / "out/new.h5df")) == names
+    # What is written from now on is written over the file.
+    with Mount(folder, checkout="later") as mount:
+        np.save(mount / "new.h5df/later.npy", np.arange(5))
+    checkout("commit", folder, "later")
+    with Mount(folder) as mount:
+        np.testing.assert_array_equal(np.load(mount / "new.h5df/later.npy"), np.arange(5))
 
 
 def test_an_older_program_refuses_the_index(folder, tmp_path):
@@ -253,3 +271,20 @@ def test_an_older_program_refuses_the_index(folder, tmp_path):
     index = tmp_path / "all.checkouts/work/index"
     record = [record for record in lines(index)[1] if record.get("path") == "new.h5"]
     assert record[0]["needs"] == ["begun"]
+
+
+@pytest.mark.parametrize("length", [251, 252, 255])
+def test_a_name_as_long_as_names_may_be(folder, length):
+    name = "d" * (length - 3) + ".h5"
+    with Mount(folder, checkout="work") as mount:
+        os.mkdir(mount / name)
+        np.save(mount / name / "a.npy", np.arange(3))
+        for longer in (name + ".npy", "x" * 300):
+            with pytest.raises(OSError) as refused:
+                os.stat(mount / longer)
+            assert refused.value.errno == (errno.ENAMETOOLONG if len(longer) > 255 else errno.ENOENT)
+        assert not [line for line in mount.errors() if "lookup" in line], mount.errors()
+    assert checkout("diff", folder, "work").stdout.splitlines()[0] == f"A {name}/  plain store"
+    checkout("commit", folder, "work")
+    with Mount(folder) as mount:
+        assert name in os.listdir(mount.path) and np.array_equal(np.load(mount / name / "a.npy"), np.arange(3))

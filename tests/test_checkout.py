@@ -353,6 +353,16 @@ def test_bad_input_is_told_and_the_old_content_stays(store, tmp_path, name):
             assert m.alive()
 
 
+def test_text_as_python_objects_is_refused_with_what_works(store, tmp_path):
+    """What pandas gives for a column of text."""
+    texts = np.array(["a", "b\u00e9"], object)
+    with open_checkout(store) as m:
+        assert write_badly(m / "text.npy", saved(texts, tmp_path, allow_pickle=True)) == errno.EOPNOTSUPP
+        assert "np.save(path, array.astype(str))" in one_error(m, "text.npy")[0]
+        np.save(m / "text.npy", texts.astype(str))
+        same(m / "text.npy", texts.astype(str))
+
+
 def test_fortran_order_is_turned(store):
     array = np.arange(24.0).reshape(2, 3, 4)
     with open_checkout(store) as m:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from support import arkouda
-from support.checkouts import CELLS, SCORE, checkout, commits_of, lines, old_lines, save, write_daf, write_plain
+from support.checkouts import CELLS, SCORE, checkout, commits_of, lines, save, write_daf, write_plain
 from support.mount import Mount, until
 
 OBJECT, USAGE = 3, 1
@@ -84,7 +84,7 @@ def test_a_commit_does_without_what_does_not_fit(tmp_path):
     save(store, "work", {"cell#score.npy": SCORE, "gene#n.npy": np.arange(3)}, commit=False)
     write_daf(store, cells=CELLS[::-1])
     done = checkout("commit", "--leave-out", store, "work").stdout
-    assert done.splitlines()[0].startswith("left out: cell#score: ") and done.endswith("commit 1: 1 changes\n")
+    assert done.splitlines()[0].startswith("left out: cell#score: ") and re.search(r"\ncommit 1: 1 changes, [0-9a-f]{12}\n$", done)
     assert commits_of(tmp_path / "x.h5.checkouts")[0]["without"] == ["cell#score"]
     with Mount(store) as mount:
         assert (mount / "gene#n.npy").exists() and not (mount / "cell#score.npy").exists()
@@ -319,12 +319,12 @@ def test_what_took_the_place_of_an_object_of_another_length_is_not_shown(tmp_pat
         assert json.loads(checkout("ls", "--json", store).stdout)[0]["not_shown"] == []
 
 
-def test_plain_arrays_remember_what_they_replaced_and_old_indexes_are_read(tmp_path):
+def test_plain_arrays_remember_what_they_replaced(tmp_path):
     store, directory = tmp_path / "x.h5", tmp_path / "x.h5.checkouts"
     write_plain(store)
     save(store, "work", {"a.npy": np.zeros((2, 2)), "new.npy": np.arange(3)})
     [index] = directory.glob("*/index")
-    first, records = lines(index)
+    _, records = lines(index)
     of = {record["path"]: record["stored"]["against"] for record in records if "path" in record}
     assert of == {"a": {"over": {"kind": "array", "shape": [5, 3]}}, "new": {}}
     with h5py.File(store, "a") as file:
@@ -337,12 +337,5 @@ def test_plain_arrays_remember_what_they_replaced_and_old_indexes_are_read(tmp_p
     # Nothing there any more is nothing that would be hidden.
     with h5py.File(store, "a") as file:
         del file["a"]
-    with Mount(store) as mount:
-        np.testing.assert_array_equal(np.load(mount / "a.npy"), np.zeros((2, 2)))
-    with h5py.File(store, "a") as file:
-        file["a"] = np.ones((7, 3))
-    for record in records:
-        record.get("stored", {}).pop("against", None)
-    index.write_text(old_lines(first, *records))
     with Mount(store) as mount:
         np.testing.assert_array_equal(np.load(mount / "a.npy"), np.zeros((2, 2)))

@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse
 
 from support import arkouda, daf
-from support.checkouts import as_list, old_lines
+from support.checkouts import as_commit
 from support.mount import Mount
 from support.process import NPYFS, npyfs, one_line, run
 from support.truth import np_save, read
@@ -72,7 +72,7 @@ def test_what_is_committed_is_shown_by_later_mounts_and_by_no_earlier_one(store)
     assert head.split() == ["NAME", "OBJECTS", "DELETED", "WAITING", "BYTES", "BEGUN", "STATE", "COMMIT", "MESSAGE"]
     assert line.split()[:3] == ["work", "2", "1"] and line.endswith("open")
     with Mount(store) as earlier:
-        assert checkout("commit", store, "work") == "commit 1: 3 changes\n"
+        assert re.fullmatch(r"commit 1: 3 changes, [0-9a-f]{12}\n", checkout("commit", store, "work"))
         assert not (earlier / "new.npy").exists() and len(np.load(earlier / "a.npy")) == 10
         with Mount(store) as later:
             np.testing.assert_array_equal(np.load(later / "new.npy"), np.ones((2, 3), "f4"))
@@ -83,7 +83,7 @@ def test_what_is_committed_is_shown_by_later_mounts_and_by_no_earlier_one(store)
     # The name can be used again: what is begun now stands on what is committed.
     write(store, "work", {"a.npy": np.arange(3)})
     assert checkout("diff", store, "work") == "M a.npy  <i8 (3,)\n"
-    assert checkout("commit", store, "work") == "commit 2: 1 changes\n"
+    assert re.fullmatch(r"commit 2: 1 changes, [0-9a-f]{12}\n", checkout("commit", store, "work"))
     assert len(shown(store, "a.npy")) == 3
 
 
@@ -108,7 +108,7 @@ def test_an_object_that_both_changed_is_named_and_somebody_decides(store, side):
     assert "--ours" in refused.splitlines()[-1] and "--theirs" in refused.splitlines()[-1]
     assert shown(store, "own.npy") is None, "something was committed"
     said = checkout("commit", f"--{side}", store, "second")
-    assert said.endswith(f"commit 2: {2 if side == 'ours' else 1} changes\n")
+    assert re.search(rf"commit 2: {2 if side == 'ours' else 1} changes, [0-9a-f]{{12}}\n$", said)
     assert ("left out: a\n" in said) == (side == "theirs")
     with Mount(store) as mount:
         assert len(np.load(mount / "a.npy")) == (2 if side == "ours" else 1)
@@ -122,14 +122,15 @@ def test_a_deleted_object_and_a_changed_one_are_a_conflict(store):
     assert "g/b is deleted here, g/b was changed by commit 1" in checkout("commit", store, "second", code=OBJECT)
 
 
-def test_who_writes_is_named_and_keeps_commit_and_discard_away(store):
+def test_who_writes_is_named_and_keeps_discard_and_restore_away(store):
     with Mount(store, checkout="work") as mount:
         np.save(mount / "new.npy", np.zeros(3))
         holder = f"process {mount.pid}"
         assert holder in checkout("ls", store)
-        for command in ("commit", "discard"):
-            for where in ([store, "work"], [mount.path]):
-                refused = checkout(command, *where, code=OBJECT)
+        for command in ("discard", "restore"):
+            for where in ([store], [mount.path]):
+                paths = ["new.npy"] if command == "restore" else [] if where == [mount.path] else ["work"]
+                refused = checkout(command, *where, *paths, code=OBJECT)
                 assert holder in refused and "unmount it" in refused, refused
                 one_line(refused)
         second = npyfs("mount", "--checkout", "work", store, mount.path.parent)
@@ -155,7 +156,7 @@ def test_of_commits_at_once_all_are_there(store):
         write(store, name, {f"{name}.npy": np.zeros(2)})
     running = [subprocess.Popen([NPYFS, "checkout", "commit", store, name], stdout=subprocess.PIPE, text=True) for name in names]
     said = [process.communicate(timeout=60)[0] for process in running]
-    assert sorted(said) == [f"commit {i}: 1 changes\n" for i in range(1, 7)]
+    assert [line.split(", ")[0] for line in sorted(said)] == [f"commit {i}: 1 changes" for i in range(1, 7)]
     with Mount(store) as mount:
         assert all((mount / f"{name}.npy").exists() for name in names)
 
@@ -293,10 +294,10 @@ def test_what_lies_in_other_files_is_listed_or_left_out(tmp_path):
                                             ("blosc:zstd", ["blosc"]), ("blosc:lz4hc:9", ["blosc"]), ("blosc:blosclz", ["blosc"])])
 def test_a_compressed_file_holds_the_same(store, tmp_path, method, filters):
     write(store, "work", {"large.npy": np.arange(700_000).reshape(700, 1000), "wide.npy": np.ones((2, 300_000), "f4"), "none.npy": np.zeros((0, 3))})
-    checkout("export", store, "work", tmp_path / "plain.h5")
+    checkout("export", "--times", store, "work", tmp_path / "plain.h5")
     # References are lost, and said to be.
     assert "ref: references" in checkout("export", "--compress", method, store, "work", tmp_path / "out.h5", code=3)
-    checkout("export", "--leave-out", "--compress", method, store, "work", tmp_path / "out.h5")
+    checkout("export", "--times", "--leave-out", "--compress", method, store, "work", tmp_path / "out.h5")
     with h5py.File(tmp_path / "plain.h5") as plain, h5py.File(tmp_path / "out.h5") as file:
         assert described(file) == described(plain)
         assert file["g"] == file["twice"], "a group with two links became two"
@@ -341,7 +342,7 @@ def test_make_rebuilds_what_changed_and_nothing_else_after_commit_and_export(tmp
     with Mount(store) as mount:
         assert made(mount) == ["v18.sum"]
         times = {name: os.stat(mount / name).st_mtime_ns for name in mount.files()}
-    checkout("export", store, tmp_path / "out.h5")
+    checkout("export", "--times", store, tmp_path / "out.h5")
     with Mount(tmp_path / "out.h5") as mount:
         assert {name: os.stat(mount / name).st_mtime_ns for name in mount.files()} == times
         assert made(mount) == []
@@ -374,7 +375,7 @@ def test_an_arkouda_file_stays_one(tmp_path):
     os.utime(store, (1_700_000_000, 1_700_000_000))
     write(store, "work", {}, deleted=["gone.npy"])
     out = tmp_path / "out.h5"
-    checkout("export", store, "work", out)
+    checkout("export", "--times", store, "work", out)
     with h5py.File(store) as base, h5py.File(out) as file:
         want = described(base)
         del want["/gone"]
@@ -411,7 +412,7 @@ def test_items_and_sparse_matrices_of_a_daf_store_are_exported(tmp_path):
         daf.put_sparse(file, "cell,gene#s_f8", matrix)
     for more in ([], ["--compress", "gzip"]):
         out = tmp_path / f"out{len(more)}.h5df"
-        checkout("export", *more, store, "work", out)
+        checkout("export", "--times", *more, store, "work", out)
         with h5py.File(store) as base, h5py.File(out) as file:
             items, before = file["__daf__"].attrs, base["__daf__"].attrs
             assert items["title"] == "other" and list(items["words"]) == ["x", "yz", "ü"]
@@ -434,22 +435,21 @@ def test_a_group_that_both_made_is_no_conflict(store):
         assert sorted(os.listdir(mount / "results")) == ["one.npy", "two.npy"]
 
 
-def test_what_a_damaged_list_says_is_not_followed(store, tmp_path):
+def test_what_a_damaged_commit_says_is_not_followed(store, tmp_path):
     write(store, "work", {"new.npy": np.zeros(3)})
     checkout("commit", store, "work")
-    commits = tmp_path / "x.h5.checkouts/commits"
-    good = old_lines("npyfs commits 2", {"layer": "work", "time": 1, "without": []})
-    as_list(commits.parent, good)
+    [commit] = (tmp_path / "x.h5.checkouts/commits").glob("*.json")
+    good = commit.read_text()
+    record = json.loads(good)
+    del record["form"], record["id"]
     for layer in ("../../etc", "/etc", ".", "a/b"):
-        record = json.dumps({"layer": layer, "time": 1, "without": []}, separators=(",", ":"))
-        commits.write_text(f"npyfs commits 1\n{zlib.crc32(record.encode()):08x} {record}\n")
+        commit.write_text(as_commit({**record, "layer": layer})[1])
         assert "no name of a layer" in checkout("ls", store, code=OBJECT)
-    commits.write_text(good.replace('"layer"', '"player"') + good.splitlines()[1] + "\n")
-    assert "line 2 is damaged" in checkout("ls", store, code=OBJECT)
+    commit.write_text(good.replace('"layer"', '"player"'))
+    assert "no record that is known" in checkout("ls", store, code=OBJECT)
     mount = npyfs("mount", store, tmp_path)
-    assert mount.returncode and "line 2 is damaged" in mount.stderr
-    # A line that was cut off never happened.
-    commits.write_text(good + good.splitlines()[1][:20])
+    assert mount.returncode and commit.name in mount.stderr
+    commit.write_text(good)
     assert len(checkout("ls", store).splitlines()) == 2
 
 
@@ -485,3 +485,41 @@ def test_a_disk_that_fills_leaves_nothing_of_an_export(store, tmp_path, root_onl
             assert os.listdir(small) == []
     finally:
         run(["umount", "-l", small], check=True)
+
+
+def test_a_commit_is_named_by_its_number_its_id_and_its_distance_from_the_newest(store):
+    for count in range(1, 4):
+        write(store, "work", {"a.npy": np.arange(count)})
+        said = checkout("commit", store, "work")
+    ids = checkout("log", "-0", store).split("\0")[:-1][::-1]
+    assert said == f"commit 3: 1 changes, {ids[2][:12]}\n"
+    names = {1: ["1", ids[0], ids[0][:8], "HEAD~2"], 2: ["2", "HEAD~1", "HEAD^", "HEAD~"], 3: ["3", "HEAD", "HEAD~0", ids[2][:6]]}
+    for number, spellings in names.items():
+        for name in spellings:
+            raw = npyfs("cat", "--at", name, store, "a.npy", check=True, text=False).stdout
+            assert raw == np_save(np.arange(number)), name
+            listed = [entry["number"] for entry in json.loads(checkout("log", "--json", store, name))]
+            assert listed == list(range(number, 0, -1)), name
+    with Mount(store, "at=HEAD~1") as mount:
+        assert len(np.load(mount / "a.npy")) == 2
+    for wrong in ("0", "4", "HEAD~3", "HEAD~99999999999999999999", "HEAD~x", "abc", "-1"):
+        done = npyfs("cat", "--at=" + wrong, store, "a.npy")
+        assert done.returncode == 2 and one_line(done.stderr), wrong
+    assert checkout("revert", "--dry-run", store, "HEAD") == "M a.npy  <i8 (2,)\n"
+    assert re.fullmatch(r"commit 4: 1 changes, [0-9a-f]{12}\n", checkout("revert", store, "3"))
+    assert len(shown(store, "a.npy")) == 2
+
+
+def test_diff_means_the_only_checkout(store):
+    assert "which checkout?" in checkout("diff", store, code=1)
+    write(store, "one", {"new.npy": np.ones(3)})
+    assert checkout("diff", store) == checkout("diff", store, "one") == "A new.npy  <f8 (3,)\n"
+    write(store, "two", {"b.npy": np.ones(3)})
+    assert "which checkout?" in checkout("diff", store, code=1)
+    checkout("commit", store, "one")
+    assert checkout("diff", store) == checkout("diff", store, "two")
+
+
+def test_commands_for_hangar_say_so():
+    for command in ("status", "reset"):
+        assert "Hangar" in npyfs("checkout", command, "--help", check=True, judged=False).stdout

@@ -4,7 +4,6 @@ lost and whoever is killed; what is damaged is named. Judges: hashlib on the com
 import errno
 import json
 import os
-import random
 import shutil
 import time
 
@@ -12,12 +11,15 @@ import numpy as np
 import pytest
 
 from support import hosts
-from support.checkouts import checkout, commits_of, save, write_plain
+from support.checkouts import checkout, commits_of, save, top, write_plain
 from support.mount import Mount
 from support.process import npyfs, one_line
+from support.sampling import Sample
 
 REFUSED = 3
-ROUNDS = int(os.environ.get("NPYFS_CRASH_ROUNDS", "20"))
+SAMPLE = Sample(__file__, "crash")
+ROUNDS = SAMPLE.count(6, 20)
+AT_ONCE = SAMPLE.count(15, 50, "commits of each process")
 
 
 @pytest.fixture(scope="module")
@@ -31,15 +33,11 @@ def store(tmp_path):
     return tmp_path / "x.h5"
 
 
-def top(store):
-    return store.with_name("x.h5.checkouts")
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("lost", [0, errno.EEXIST, errno.EIO])
 def test_of_many_at_once_each_is_there_once(store, library, lost):
-    count, each = 4, 10 if lost else 50
+    count, each = 4, min(AT_ONCE, 10) if lost else AT_ONCE
     names = [f"o{number}" for number in range(count * each)]
     hosts.make_layers(store, names)
     told = hosts.commit_all(store, names, count, hosts.elsewhere(library, lost))
@@ -59,7 +57,7 @@ def test_of_many_at_once_each_is_there_once(store, library, lost):
 def test_whenever_they_are_killed_each_is_there_or_not(store, library):
     names = [f"o{number}" for number in range(4 * ROUNDS)]
     hosts.make_layers(store, names)
-    rng = random.Random(21)
+    rng = SAMPLE.random()
     expected, killed, whole = set(), 0, 0.5
     for turn in range(ROUNDS):
         mine = names[4 * turn:4 * turn + 4]

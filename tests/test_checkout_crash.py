@@ -3,7 +3,6 @@ array that fsync confirmed is there, whole and right; nothing half is; the store
 file of the layer."""
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -15,8 +14,10 @@ import pytest
 
 from support.mount import Mount, clear, make_point, until
 from support.process import signal_all, workers
+from support.sampling import Sample
 
-ROUNDS = int(os.environ.get("NPYFS_CRASH_ROUNDS", "200"))
+SAMPLE = Sample(__file__, "crash")
+ROUNDS = SAMPLE.count(25, 200)
 NAMES = [f"{group}{n}" for group in ("", "g/") for n in range(4)]
 
 # Writes arrays whose elements all are the number of the write; says before and after each what it does.
@@ -24,7 +25,7 @@ WRITER = r"""
 import os, random, sys
 import numpy as np
 mount, seed, names = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
-rng = random.Random(seed)
+rng = random.Random(f"{os.environ['NPYFS_SEED']} {seed}")
 for step in range(1, 1000):
     name, number = rng.choice(names), seed * 1000 + step
     array = np.full(rng.choice([1, 100, 40_000]), number)
@@ -71,7 +72,7 @@ def test_what_fsync_confirmed_is_there_after_kill_9(tmp_path):
         file["g/0"] = np.full(3, -2)
     before = store.read_bytes()
     expected = {"0": -1, "g/0": -2}
-    rng = random.Random(6)
+    rng = SAMPLE.random()
     confirmed = 0
     for number in range(1, ROUNDS + 1):
         point = make_point()

@@ -7,6 +7,7 @@ import shutil
 import h5py
 import numpy as np
 import pytest
+import xarray
 import scipy.sparse
 
 from support import arkouda, daf
@@ -81,7 +82,7 @@ def test_a_set_becomes_a_set_of_as_many_files(tmp_path, more):
     before = {path: path.read_bytes() for path in tmp_path.glob("set_LOCALE0*")}
     with Mount(tmp_path / "set_LOCALE0000.h5", checkout="work") as mount:
         change_set(mount)
-    said = export(*more, tmp_path / "set_LOCALE0000.h5", "work", tmp_path / "out.h5")
+    said = export("--times", *more, tmp_path / "set_LOCALE0000.h5", "work", tmp_path / "out.h5")
     outs = [tmp_path / f"out_LOCALE{i:04}.h5" for i in range(3)]
     assert said == f"{tmp_path}/out.h5: 3 files, {sum(path.stat().st_size for path in outs)} bytes\n"
     trees = []
@@ -159,7 +160,7 @@ def test_a_directory_becomes_a_directory(stores, tmp_path):
         scipy.sparse.save_npz(mount / "sub/cells.h5df/cell,gene#new.npz", matrix, compressed=False)
         change_set(mount / "set.h5")
     out = tmp_path / "out"
-    said = export(stores, "work", out)
+    said = export("--times", stores, "work", out)
     files = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file() and not path.is_symlink())
     assert files == ["a.h5", "set_LOCALE0000.h5", "set_LOCALE0001.h5", "set_LOCALE0002.h5", "sub/cells.h5df", "sub/deep/other.h5"]
     assert said.startswith(f"{out}: 6 files, ") and os.readlink(out / "link") == "sub/deep"
@@ -228,6 +229,22 @@ def test_a_repository_in_a_directory_is_named_or_left_out(tmp_path):
         assert np.array_equal(new["images/stack"][()], old["images/stack"][()])
 
 
+def test_a_target_whose_name_is_not_utf8_is_written(tmp_path):
+    store = tmp_path / "x.h5"
+    with h5py.File(store, "w") as file:
+        file["a"] = np.arange(3)
+    with Mount(store, checkout="work") as mount:
+        np.save(mount / "b.npy", np.arange(4))
+    out = tmp_path / os.fsdecode(b"out\xff.h5")
+    for arguments in ([store, "work", out], [store, out]):
+        export(*arguments)
+        with h5py.File(out) as file:
+            assert np.array_equal(file["a"][()], np.arange(3)) and ("b" in file) == (len(arguments) == 3)
+        os.unlink(out)
+    wrong = export(store, os.fsdecode(b"w\xff"), out, code=1)
+    assert "not UTF-8" in wrong and not os.path.exists(out)
+
+
 def test_references_are_kept_or_named(tmp_path):
     """A copy keeps object references; where arrays are written again, what would lose them is named, and nothing is written without
     being told to. Judge: h5py."""
@@ -280,3 +297,41 @@ def test_checkouts_that_are_left_out_are_named(tmp_path):
         npyfs("checkout", "commit", "--theirs", store, name)
     npyfs("checkout", "discard", store, "parts", check=True)
     assert npyfs("checkout", "export", store, tmp_path / "committed.h5", check=True).stderr == ""
+
+
+@pytest.mark.fast
+def test_times_of_objects_are_kept_if_asked_for_and_nobody_sees_them_otherwise(tmp_path):
+    store = tmp_path / "x.nc"
+    with h5py.File(store, "w") as file:
+        file["a"], file["g/b"] = np.arange(3), np.arange(4)
+    os.utime(store, (TIME, TIME))
+    with Mount(store, checkout="work") as m:
+        np.save(m / "g/b.npy", np.arange(5))
+        np.save(m / "new.npy", np.arange(6))
+
+    def noted(path):
+        with h5py.File(path) as file:
+            found = [key for key in file.attrs if key.startswith("npyfs_time")]
+            file.visititems(lambda _, item: found.extend(key for key in item.attrs if key.startswith("npyfs_time")))
+            return sorted(found)
+
+    def times(path, **keywords):
+        with Mount(path, **keywords) as m:
+            return {name: os.stat(m / name).st_mtime_ns for name in m.files()}
+
+    for more in ([], ["--compress", "gzip"]):
+        out = tmp_path / f"out{len(more)}.nc"
+        export(*more, store, "work", out)
+        assert noted(out) == []
+        assert set(times(out).values()) == {out.stat().st_mtime_ns}
+        with xarray.open_dataset(out, engine="h5netcdf", phony_dims="sort") as seen:
+            assert seen.attrs == {} and not any("npyfs" in name for name in seen.variables["a"].attrs)
+    export("--times", store, "work", tmp_path / "kept.nc")
+    assert noted(tmp_path / "kept.nc") == ["npyfs_time", "npyfs_time", "npyfs_times"]
+    assert times(tmp_path / "kept.nc") == times(store, checkout="work")
+    # A file that has times keeps them, with those of what is written later.
+    with Mount(tmp_path / "kept.nc", checkout="work") as m:
+        np.save(m / "a.npy", np.arange(3) * 2)
+    export(tmp_path / "kept.nc", "work", tmp_path / "again.nc")
+    assert noted(tmp_path / "again.nc") == ["npyfs_time", "npyfs_time", "npyfs_time", "npyfs_times"]
+    assert times(tmp_path / "again.nc") == times(tmp_path / "kept.nc", checkout="work")

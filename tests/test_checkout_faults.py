@@ -5,7 +5,6 @@ deletion or unmount confirmed is there after the next mount; the store is byte f
 import errno
 import io
 import os
-import random
 import re
 import threading
 import time
@@ -18,9 +17,9 @@ from support import daf
 from support.faults import Faults, build
 from support.mount import Mount, clear, make_point, until
 from support.process import npyfs, run
+from support.sampling import Sample
 
-# How many calls of the scenario fail, one in each run; "all" for every one, with both errors, once and for good.
-SAMPLE = os.environ.get("NPYFS_FAULT_SAMPLE", "20")
+SAMPLE = Sample(__file__, "fault")
 MATRIX = "cells/cell,gene#UMIs"
 MEMBERS = {"data": np.array([1.0, 2.0]), "indices": np.array([0, 1]), "indptr": np.array([0, 1, 2]), "shape": np.array([2, 2])}
 
@@ -236,9 +235,7 @@ def test_whatever_call_fails_each_change_happens_or_does_not(tmp_path, library):
     assert all(len(allowed) == 1 for allowed in expected.allowed.values()), expected.allowed
     assert len(kinds) > 60 and set(kinds) >= set("wsr"), kinds
     faults = [(at, error, forever) for at in range(len(kinds)) for error in (errno.EIO, errno.ENOSPC) for forever in (False, True)]
-    if SAMPLE != "all":
-        faults = sorted(random.Random(6).sample(faults, int(SAMPLE)))
-    for number, fault in enumerate(faults):
+    for number, fault in enumerate(SAMPLE.choose(faults, 4, "failing calls")):
         run_once(tmp_path / str(number), library, *fault)
 
 
@@ -282,6 +279,96 @@ def test_what_the_disk_did_not_take_after_close_is_told(tmp_path, library, error
         assert read(m, "good.npy") == (value(np.arange(5)) if good else None)
         assert m.status()["checkout"]["lost"] is None and m.errors() == []
     assert store.read_bytes() == before
+
+
+@pytest.mark.parametrize("only, error", [("w", errno.ENOSPC), ("s", errno.EIO)])
+@pytest.mark.parametrize("array", [np.arange(4), np.arange(200_000.0)], ids=["packed", "alone"])
+def test_what_a_failed_fsync_leaves_is_tried_again_or_lost_by_name(tmp_path, library, only, error, array):
+    """Every write, or sync, that `fsync` of a written file leads to fails once, in turn. What waits is shown, and on the disk once it is
+    unmounted; what is lost is named, and the next mount shows what stood there before. Which of both is what the log says."""
+    old, new = value(np.arange(10.0)), value(array)
+    whole = io.BytesIO()
+    np.save(whole, array)
+    at, left = 0, set()
+    while True:
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        store = folder / "x.h5"
+        make_store(store)
+        faults = Faults(library, folder)
+        with Mount(store, checkout="c", env=faults.env) as m:
+            m.expect_dead = True
+            save(m / "kept.npy", np.arange(3), sync=True)  # the index has its first line
+            descriptor = os.open(m / "x.npy", os.O_WRONLY | os.O_TRUNC)
+            os.write(descriptor, whole.getvalue())
+            faults.start(at, error, only=only)
+            told = None
+            try:
+                os.fsync(descriptor)
+            except OSError as refused:
+                told = refused.errno
+            calls = faults.stop()
+            lines = [line for line in m.errors() if "fsync" in line]
+            shown, lost = read(m, "x.npy"), m.status()["checkout"]["lost"]
+            try:
+                os.close(descriptor)
+            except OSError as refused:
+                assert lost and refused.errno == error, (at, calls)
+            assert told in (None, error), (at, calls)
+            unmounted = npyfs("umount", m.path)
+            if lost:
+                left.add("lost")
+                assert re.search("not on the disk: x: ", lost) and any("not on the disk: x: " in line for line in lines), (lost, lines)
+                assert shown in (old, new) and unmounted.returncode and "cannot be made durable" in unmounted.stderr, (at, calls, unmounted)
+                npyfs("umount", "--lazy", m.path, check=True)
+                want = old
+            else:
+                assert unmounted.returncode == 0, (at, calls, unmounted)
+                said = unmounted.stderr.splitlines()
+                if any("not on the disk yet: x: " in line for line in lines):
+                    left.add("waits")
+                    assert told and shown == new, (at, calls)
+                    assert [line for line in said if "not on the disk yet" in line and "stored later: " in line], said
+                assert not [line for line in said if "not on the disk yet" in line and "refused: " in line], said
+                want = new  # at the latest, `close` has stored it
+            until(lambda: not m.alive(), "the end of the daemon")
+        with Mount(store, checkout="c") as m:
+            assert read(m, "x.npy") == want and m.errors() == [], (at, calls)
+        if told is None and at >= len(calls):
+            break
+        at += 1
+    assert left == {"w": {"waits"}, "s": {"lost"}}[only] or left == {"waits", "lost"}, left
+
+
+def test_a_full_disk_is_waited_for_and_the_unmount_tells_what_became_of_it(tmp_path, library):
+    store = tmp_path / "x.h5"
+    make_store(store)
+    faults = Faults(library, tmp_path)
+    with Mount(store, checkout="c", env=faults.env) as m:
+        m.expect_dead = True
+        save(m / "kept.npy", np.arange(3), sync=True)  # the index has its first line
+        descriptor = os.open(m / "x.npy", os.O_WRONLY | os.O_TRUNC)
+        whole = io.BytesIO()
+        np.save(whole, np.arange(4))
+        os.write(descriptor, whole.getvalue())
+        faults.start(0, errno.ENOSPC, forever=True, only="w")
+        with pytest.raises(OSError) as refused:
+            os.fsync(descriptor)
+        os.close(descriptor)
+        assert refused.value.errno == errno.ENOSPC and read(m, "x.npy") == value(np.arange(4))
+        failed = npyfs("umount", m.path)
+        assert failed.returncode and "not on the disk yet: x" in failed.stderr and os.path.ismount(m.path), failed
+        faults.stop()
+        # What is wrong in itself is refused still.
+        with pytest.raises(OSError):
+            (m / "bad.npy").write_bytes(b"no array")
+        done = npyfs("umount", m.path, check=True)
+        said = {word: [line for line in done.stderr.splitlines() if line.startswith(f"npyfs: {word}: ")] for word in ("refused", "stored later")}
+        assert said["stored later"] and all("not on the disk yet: x" in line for line in said["stored later"]), done.stderr
+        assert said["refused"] and all("bad.npy" in line for line in said["refused"]), done.stderr
+        until(lambda: not m.alive(), "the end of the daemon")
+    with Mount(store, checkout="c") as m:
+        assert read(m, "x.npy") == value(np.arange(4))
 
 
 def test_a_disk_that_became_read_only_is_told_at_the_unmount(tmp_path, library):

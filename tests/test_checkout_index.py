@@ -1,9 +1,7 @@
-"""The lists of commits and the indexes of checkouts, as docs/checkout-format.md says, and as older and newer versions write them.
+"""The lists of commits and the indexes of checkouts, as docs/checkout-format.md says, and those of older and newer versions.
 Judges: hashlib on identifiers, NumPy through mounts, h5py on exported files."""
 
-import hashlib
 import json
-import os
 import re
 import shutil
 
@@ -11,8 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from support.checkouts import (CELLS, GENES, SCORE, as_list, checkout, commits_of, entries, lines, old_lines, save, write_daf,
-                               write_plain)
+from support.checkouts import CELLS, GENES, SCORE, as_commit, checkout, commits_of, entries, lines, as_lines, save, write_daf, write_plain
 from support.mount import Mount
 from support.process import npyfs, one_line
 
@@ -27,7 +24,7 @@ def test_what_a_list_and_an_index_say(tmp_path):
     directory = tmp_path / "x.h5.checkouts"
     one, two = commits_of(directory)
     hint = json.loads((directory / "commits/newest").read_text())
-    assert hint == {"number": 2, "id": two["id"]}
+    assert hint == {"form": "npyfs newest 1", "number": 2, "id": two["id"]}
     assert one["parents"] == [] and two["parents"] == [one["id"]] and one["write"] != two["write"]
     assert one["message"] == "a score\nfor each cell" and one["time"] < two["time"]
     assert re.fullmatch(r"npyfs \d.*", one["tool"]) and "@" in one["author"]
@@ -43,75 +40,32 @@ def test_what_a_list_and_an_index_say(tmp_path):
     assert "red" in listed[2] and "\x1b" not in listed[2] and "\u202e" not in listed[2]
 
 
-def as_of_the_first_form(directory):
-    """Writes lists and indexes as the first form had them: what came later is left out."""
-    commits = commits_of(directory)
-    old = [{key: commit[key] for key in ("layer", "time", "without")} for commit in commits]
-    as_list(directory, old_lines("npyfs commits 1", *old))
-    for index in directory.glob("*/index"):
-        _, records = lines(index)
-        kept = []
-        for record in records:
-            if "path" in record:
-                stored = record["stored"] and {key: record["stored"][key] for key in ("file", "time", "size") if key in record["stored"]}
-                kept.append({"path": record["path"], "stored": stored})
-            elif "commits" in record:
-                kept.append({key: record[key] for key in ("commits", "time", "base")})
-        index.write_text(old_lines("npyfs checkout 1", *kept))
-
-
-def test_lists_of_the_first_form_go_on_to_work(tmp_path):
-    store = tmp_path / "x.h5"
-    directory = tmp_path / "x.h5.checkouts"
-    write_daf(store)
-    save(store, "one", {"cell#score.npy": SCORE, "note.npy": np.arange(3)})
-    save(store, "two", {"gene#n.npy": np.arange(3)}, commit=False)
-    as_of_the_first_form(directory)
-    before = {path: path.read_bytes() for path in [directory / "commits", *directory.glob("*/index")]}
-    with Mount(store) as mount:
-        np.testing.assert_array_equal(np.load(mount / "cell#score.npy"), SCORE)
-    assert re.search(r"^one .* commit 1, .*Z  [0-9a-f]{12}$", checkout("ls", store).stdout, re.M)
-    assert before == {path: path.read_bytes() for path in before}, "who only reads changes nothing"
-    # Files of layers hold the axes: what does not fit is found without a record, too.
-    shutil.copyfile(store, tmp_path / "old.h5")
-    write_daf(store, cells=CELLS[::-1])
-    with Mount(store) as mount:
-        assert not (mount / "cell#score.npy").exists() and (mount / "note.npy").exists()
-        assert "cell#score: not shown" in (mount / ".npyfs/errors.log").read_text()
-    os.replace(tmp_path / "old.h5", store)
-    save(store, "two", {"cell#late.npy": SCORE})
-    # Older versions refuse the list by its first line, and nothing is added to it.
-    first, [listed] = lines(directory / "commits")
-    assert first == "npyfs commits 3" and list(listed) == ["layer", "time", "without"]
-    assert (directory / "commits").read_bytes()[16:] == before[directory / "commits"][16:]
-    text = (directory / "commits").read_text().splitlines()[1][9:]
-    [commit] = commits_of(directory)
-    assert (directory / ".commits/00000000000000000002.json").is_file()
-    assert commit["parents"] == [hashlib.blake2b(text.encode(), digest_size=16).hexdigest()]
-    assert lines(directory / "two/index")[0] == "npyfs checkout 2"
-    with Mount(store) as mount:
-        for name in ("cell#score", "note", "gene#n", "cell#late"):
-            assert (mount / f"{name}.npy").exists()
-
-
-def test_what_a_newer_version_wrote_is_refused_by_name(tmp_path):
+def test_what_other_versions_wrote_is_refused_by_name(tmp_path):
     store = tmp_path / "x.h5"
     directory = tmp_path / "x.h5.checkouts"
     write_plain(store)
     save(store, "one", {"note.npy": np.arange(3)})
-    commits = directory / "commits"
-    good = old_lines("npyfs commits 2", {"layer": "one", "time": 1, "without": []})
-    as_list(directory, good)
-    newer = old_lines("npyfs commits 2", {"layer": "one", "time": 1, "without": [], "needs": ["shadows"]})
-    for content, why in ((good.replace("commits 2", "commits 4", 1), "form 4"), (newer, "needs shadows")):
-        commits.write_text(content)
+    commits, index = directory / "commits", directory / "one/index"
+    shutil.move(commits, tmp_path / "commits")
+    good = index.read_text()
+    newer = good + as_lines("", {"path": "x", "stored": None, "needs": ["shadows"]})[1:]
+    old = as_lines("npyfs commits 2", {"layer": "one", "time": 1, "without": []})
+    for path, content, words in ((commits, old, ("a list of commits", "older versions")),
+                                 (index, good.replace("checkout 2", "checkout 1", 1), ("older npyfs", "form 1")),
+                                 (index, good.replace("checkout 2", "checkout 4", 1), ("newer npyfs", "form 4")),
+                                 (index, newer, ("newer npyfs", "needs shadows"))):
+        path.write_text(content)
         refused = checkout("ls", store, code=OBJECT).stderr
-        assert "commits" in refused and "newer npyfs" in refused and why in refused
-        one_line(refused)
         mounted = npyfs("mount", store, tmp_path)
-        assert mounted.returncode and why in mounted.stderr
-        assert commits.read_text() == content
-    commits.write_text(good)
+        assert mounted.returncode
+        for said in (refused, mounted.stderr):
+            assert path.name in said and all(word in said for word in words), said
+        one_line(mounted.stderr)
+        assert path.read_text() == content
+        if path == commits:
+            path.unlink()
+            shutil.move(tmp_path / "commits", commits)
+    index.write_text(good)
     with Mount(store) as mount:
         assert (mount / "note.npy").exists()
 
@@ -122,10 +76,13 @@ def test_commit_times_never_run_backwards(tmp_path):
     save(store, "one", {"note.npy": np.arange(3)})
     directory = tmp_path / "x.h5.checkouts"
     future = 4_000_000_000_000_000_000
-    as_list(directory, old_lines("npyfs commits 1", {"layer": "one", "time": future, "without": []}))
+    [first] = sorted((directory / "commits").glob("*.json"))
+    record = json.loads(first.read_text())
+    del record["form"], record["id"]
+    first.write_text(as_commit({**record, "time": future})[1])
     save(store, "two", {"more.npy": np.arange(3)})
     save(store, "three", {"more.npy": np.arange(4)})
-    assert [commit["time"] for commit in commits_of(directory)] == [future + 1, future + 2]
+    assert [commit["time"] for commit in commits_of(directory)] == [future, future + 1, future + 2]
 
 
 def rename_in_index(directory, old, new):
@@ -135,7 +92,7 @@ def rename_in_index(directory, old, new):
     for record in records:
         if record.get("path") == old:
             record["path"] = new
-    index.write_text(old_lines(first, *records))
+    index.write_text(as_lines(first, *records))
 
 
 @pytest.mark.parametrize("command", ["commit", "export"])

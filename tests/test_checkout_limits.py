@@ -5,7 +5,6 @@ import errno
 import os
 import random
 import shutil
-import subprocess
 import time
 
 import h5py
@@ -14,8 +13,9 @@ import pytest
 
 from support.mount import Mount, until
 from support.process import npyfs, run
+from support.sampling import Sample
 
-TARGETS = int(os.environ.get("NPYFS_MAKE_TARGETS", "1000"))
+TARGETS = Sample(__file__, "crash").count(300, 1000, "targets of make")
 
 
 @pytest.fixture

@@ -97,3 +97,19 @@ def test_a_path_that_leads_nowhere_is_answered_with_what_was_meant(tmp_path, pat
     done = npyfs("cat", store, "refs.npy")
     assert done.returncode == 3 and "refs is left out: " in done.stderr
     assert "did you mean" not in npyfs("cat", store, "quite/another").stderr
+
+
+def test_a_link_that_leads_nowhere_is_called_that(tmp_path):
+    store = tmp_path / "store.h5"
+    with h5py.File(store, "w") as file:
+        file["a"] = np.arange(4)
+        file["g/b"] = np.arange(4)
+        file["g/out"] = h5py.SoftLink("/none/at/all")
+    shown = npyfs("ls", store, "g", check=True).stdout.split()
+    link = next(name for name in shown if name.startswith("out"))
+    for command, path in (("ls", f"/g/{link}"), ("cat", f"g/{link}"), ("cat", f"g/{link}/x.npy")):
+        done = npyfs(command, store, path)
+        assert done.returncode == 3 and "did you mean" not in done.stderr, done.stderr
+        assert "it is a link to " in done.stderr and "which is not there" in done.stderr, done.stderr
+    done = npyfs("ls", f"{store}:/g/{link}")
+    assert done.returncode and "did you mean" not in done.stderr and "which is not there" in done.stderr, done.stderr

@@ -5,7 +5,6 @@ there: everything that was confirmed is, nothing half is, and nothing that was n
 import errno
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -18,8 +17,10 @@ import pytest
 from support import daf
 from support.mount import Mount, clear, make_point, until
 from support.process import signal_all, workers
+from support.sampling import Sample
 
-ROUNDS = int(os.environ.get("NPYFS_CRASH_ROUNDS", "20"))
+SAMPLE = Sample(__file__, "crash")
+ROUNDS = SAMPLE.count(8, 20)
 ARRAYS = ["0", "1", "g/0", "g/1"]
 MATRICES = [f"cells/cell,gene#{n}" for n in "abcdefghijkl"]
 CONSTANT = {"indices": [0, 1], "indptr": [0, 1, 2], "shape": [2, 2]}
@@ -30,7 +31,7 @@ WRITER = r"""
 import json, os, random, shutil, sys
 import numpy as np
 mount, seed, arrays, matrices, constant = sys.argv[1], int(sys.argv[2]), *map(json.loads, sys.argv[3:])
-rng = random.Random(seed)
+rng = random.Random(f"{os.environ['NPYFS_SEED']} {seed}")
 
 def sync(path):
     descriptor = os.open(path, os.O_RDONLY)
@@ -219,7 +220,7 @@ def test_what_was_confirmed_is_there_after_kill_9(tmp_path):
     before = store.read_bytes()
     with Mount(store) as m:
         model = Model(content(m))
-    rng = random.Random(13)
+    rng = SAMPLE.random()
     done, seen = 0, set()
     for number in range(1, ROUNDS + 1):
         operation = None

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from support import arkouda
+from support.checkouts import top
 from support.mount import Mount, make_point
 from support.process import npyfs, one_line, run
 
@@ -31,10 +32,6 @@ def commit(store, **options):
         with Mount(store, checkout=name, **options) as m:
             np.save(m / f"{name}.npy", np.ones(3))
     npyfs("checkout", "commit", *flags, store, "done", check=True)
-
-
-def top(store):
-    return store.with_name(store.name + ".checkouts")
 
 
 def moved(stderr):

@@ -6,7 +6,6 @@ import errno
 import io
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -19,8 +18,10 @@ import pytest
 from support import daf
 from support.mount import Mount, clear, make_point, until
 from support.process import npyfs, run, signal_all, workers
+from support.sampling import Sample
 
-ROUNDS = int(os.environ.get("NPYFS_CRASH_ROUNDS", "20"))
+SAMPLE = Sample(__file__, "crash")
+ROUNDS = SAMPLE.count(6, 20)
 
 
 @pytest.fixture
@@ -332,7 +333,7 @@ WRITER = r"""
 import os, random, sys
 import numpy as np
 mount, seed = sys.argv[1], int(sys.argv[2])
-rng = random.Random(seed)
+rng = random.Random(f"{os.environ['NPYFS_SEED']} {seed}")
 number = seed * 100_000
 try:
     while True:
@@ -358,7 +359,7 @@ except OSError:
 @pytest.mark.timeout(60 + 6 * ROUNDS)
 def test_what_fsync_confirmed_is_there_after_kill_9(store, tmp_path):
     """For each object: what fsync confirmed last, or anything that was begun since; nothing else, and nothing half."""
-    allowed, rng, synced = {}, random.Random(5), 0
+    allowed, rng, synced = {}, SAMPLE.random(), 0
     base = datasets(store)
     for number in range(1, ROUNDS + 1):
         point = make_point()

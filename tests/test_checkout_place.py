@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 import pytest
 
+from support.checkouts import top
 from support.mount import Mount, until
 from support.process import NPYFS, npyfs, run
 
@@ -23,10 +24,6 @@ def make(path, value=0.0):
     with h5py.File(path, "w") as file:
         file["x"] = np.full(10, value)
     return path
-
-
-def top(store):
-    return store.with_name(store.name + ".checkouts")
 
 
 def everything(folder):
@@ -149,31 +146,19 @@ def test_two_stores_in_one_directory_are_kept_apart(tmp_path):
     assert sorted(os.listdir(place)) == ["x.h5.checkouts", "x.h5~2.checkouts", "y.h5.checkouts"]
 
 
-def test_checkouts_directly_in_the_directory_stay_the_stores(tmp_path):
-    store, other = make(tmp_path / "x.h5"), make(tmp_path / "other/x.h5", 5.0)
-    for name in ("done", "c"):
-        with Mount(store, checkout=name) as m:
-            np.save(m / f"{name}.npy", np.ones(3))
-    npyfs("checkout", "commit", store, "done", check=True)
-    place = tmp_path / "place"
+def test_checkouts_directly_in_the_directory_are_refused_by_name(tmp_path):
+    store, place = make(tmp_path / "x.h5"), tmp_path / "place"
+    with Mount(store, checkout="c") as m:
+        np.save(m / "c.npy", np.ones(3))
     top(store).rename(place)
-    # Nothing says whose they are, but what they were begun on.
-    assert "\nc " in npyfs("checkout", "ls", "--checkouts", place, store, check=True).stdout
-    done = npyfs("checkout", "ls", "--checkouts", place, other)
-    assert done.returncode != 0 and str(place) in done.stderr and str(other) in done.stderr
-    with Mount(store, checkout="c", checkouts=place) as m:
-        np.testing.assert_array_equal(np.load(m / "done.npy"), np.ones(3))
+    before = sorted(place.rglob("*"))
+    for arguments in (["checkout", "ls"], ["mount", "--checkout", "c"]):
+        refused = npyfs(*arguments, "--checkouts", place, store, *[tmp_path] * (arguments[0] == "mount"))
+        assert refused.returncode and f"{place}: checkouts lie in it itself" in refused.stderr
+    assert sorted(place.rglob("*")) == before
+    place.rename(top(store))
+    with Mount(store, checkout="c") as m:
         np.testing.assert_array_equal(np.load(m / "c.npy"), np.ones(3))
-        np.save(m / "more.npy", np.ones(3))
-    # From then on it is said.
-    with Mount(other, checkout="c", checkouts=place) as m:
-        assert sorted(os.listdir(m.path)) == ["x.npy"]
-        np.save(m / "x.npy", np.ones(1))
-    with h5py.File(store, "a") as file:
-        file["later"] = 9.0
-    listed = npyfs("checkout", "diff", "--checkouts", place, store, "c").stdout
-    assert "more.npy" in listed and "x.npy" not in listed
-    assert (place / "x.h5.checkouts/c/index").is_file() and (place / "c/index").is_file()
 
 
 def failing_mounts(tmp_path, store):

@@ -4,7 +4,6 @@ every commit shows for ever what it showed first. Judges: NumPy through later mo
 import contextlib
 import errno
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -14,17 +13,14 @@ import h5py
 import numpy as np
 import pytest
 
-from support.commits import content, log, make_store, revert, times, write
+from support.commits import content, log, revert, times, write
 from support.faults import Faults, build
 from support.mount import Mount
 from support.process import NPYFS, npyfs
+from support.sampling import Sample
 
-ROUNDS = int(os.environ.get("NPYFS_CRASH_ROUNDS", "40"))
-
-
-@pytest.fixture
-def store(tmp_path):
-    return make_store(tmp_path / "x.h5")
+SAMPLE = Sample(__file__, "fault")
+ROUNDS = SAMPLE.count(10, 40)
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +29,7 @@ def library(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.sample("fault", 1)
 @pytest.mark.parametrize("forever", [False, True])
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_whatever_call_fails_it_is_taken_back_or_not(tmp_path, library, error, forever):
@@ -75,7 +72,7 @@ def test_whenever_it_is_killed_it_is_taken_back_or_not(tmp_path):
     start = time.monotonic()
     commit, now = revert(store, commit), 1
     whole = time.monotonic() - start
-    random_ = random.Random(6)
+    random_ = SAMPLE.random()
     for number in range(ROUNDS):
         process = subprocess.Popen([NPYFS, "checkout", "revert", store, commit], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(random_.uniform(0, 1.2 * whole))
@@ -94,14 +91,17 @@ def test_whenever_it_is_killed_it_is_taken_back_or_not(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.sample("fault", 1)
 @pytest.mark.parametrize("seed", range(3))
 def test_random_commits_and_what_takes_them_back(store, tmp_path, seed):
     """Whatever is committed and taken back in any order: what a commit changed is what it was before it, and nothing else changes;
     what later commits changed is refused; every commit shows for ever what it showed first."""
-    random_ = random.Random(seed)
+    random_ = SAMPLE.random(seed)
     places = ["a.npy", "z.npy", "new.npy", "g/b.npy", "g/c.npy", "g/new.npy", "g/h/d.npy", "n/x.npy", "n/m/y.npy"]
     shown, ids, taken, refusals = [content(store)], [], 0, 0
-    for step in range(30):
+    for step in range(200):
+        if step >= 30 and taken > 3 and refusals:
+            break
         if ids and random_.random() < 0.5:
             number = random_.choice([random_.randrange(len(ids)), len(ids) - 1])
             done = npyfs("checkout", "revert", store, ids[number])
@@ -134,6 +134,6 @@ def test_random_commits_and_what_takes_them_back(store, tmp_path, seed):
     assert taken > 3 and refusals > 0, (taken, refusals)
     for number in random_.sample(range(len(ids)), 5):
         assert content(store, flags=["--at", ids[number]]) == shown[number + 1]
-    npyfs("checkout", "export", store, tmp_path / "out.h5", check=True)
+    npyfs("checkout", "export", "--times", store, tmp_path / "out.h5", check=True)
     assert content(tmp_path / "out.h5") == shown[-1]
     assert times(tmp_path / "out.h5") == times(store)

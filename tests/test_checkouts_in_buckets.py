@@ -4,7 +4,7 @@ lost and whoever is killed. The services are moto and Azurite; judges are NumPy 
 import io
 import json
 import os
-import random
+import re
 import signal
 import threading
 from pathlib import Path
@@ -18,9 +18,11 @@ from support.buckets import S3, Azure
 from support.checkouts import write_plain
 from support.lossy import Lossy
 from support.mount import Mount, until
-from support.process import npyfs, one_line
+from support.process import npyfs, one_line, signal_all, workers
+from support.sampling import Sample
 
-ROUNDS = int(os.environ.get("NPYFS_CRASH_ROUNDS", "20"))
+SAMPLE = Sample(__file__, "bucket")
+ROUNDS = SAMPLE.count(3, 20)
 NO_STORE, REFUSED = 2, 3
 
 
@@ -127,6 +129,40 @@ def save(mount, name, array):
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+@pytest.mark.parametrize("name", ["work/lease.", "work/part.", "commits/00000000000000000001.json"])
+def test_what_a_newer_version_wrote_is_refused_by_name_and_stays(s3, hosts, store, name):
+    one, two, _ = hosts
+    with one.mount("first") as mount:
+        save(mount, "n0", np.arange(2))
+    one.commit("first")
+    with one.mount("work") as mount:
+        save(mount, "n1", np.arange(3))
+    key = max(key for found, key in s3.objects().items() if found.startswith(name))
+    text = s3.read(key)
+    newer = re.sub(rb"npyfs (lease|part|commit) 1", rb"npyfs \1 2", text, count=1)
+    assert newer != text and newer.index(b"2") < 30
+    s3.put("data", key, newer)
+    before = {key: s3.read(key) for key in s3.objects().values()}
+    for refused in (two.commit("work", code=REFUSED), two.checkout("discard", store, "work", code=None)):
+        assert refused.returncode and key in refused.stderr and "written by a newer npyfs: form 2" in refused.stderr, refused
+        assert {key: s3.read(key) for key in s3.objects().values()} == before
+
+
+def test_a_copy_of_a_newer_version_is_refused_by_name_and_stays(s3, hosts, store):
+    one, two, _ = hosts
+    with one.mount("work") as mount:
+        save(mount, "n1", np.arange(3))
+    [address] = Path(one.env["XDG_STATE_HOME"]).rglob(".address")
+    address.write_text(address.read_text().replace("npyfs copy 1", "npyfs copy 2", 1))
+    before = {path: path.read_bytes() for path in address.parent.rglob("*") if path.is_file()}
+    objects = s3.objects()
+    for refused in (one.commit("work", code=REFUSED), one.checkout("ls", store, code=None)):
+        assert refused.returncode and "/.address: written by a newer npyfs: form 2" in refused.stderr, refused
+        assert {path: path.read_bytes() for path in address.parent.rglob("*") if path.is_file()} == before and s3.objects() == objects
+    # Another host has its own.
+    two.commit("work")
 
 
 @pytest.mark.timeout(120)
@@ -248,6 +284,10 @@ def test_a_checkout_of_a_dead_host_is_free_after_a_while(s3, hosts, store):
                 with pytest.raises(OSError):
                     os.fsync(handle)
                 os.close(handle)
+                # As long as it slept, and not since it woke up and wrote its lease again.
+                said = lambda: re.findall("heard nothing of this host for ([0-9]+) s", "\n".join(mount.errors()))
+                until(said, "the line in the log")
+                assert min(map(int, said())) >= 40, mount.errors()
         finally:
             os.kill(mount.pid, signal.SIGCONT)
             os.kill(mount.pid, signal.SIGKILL)
@@ -261,7 +301,7 @@ def test_a_checkout_of_a_dead_host_is_free_after_a_while(s3, hosts, store):
 
 def fates(seed, share):
     """A fault that loses a share of all requests, at random."""
-    chance = random.Random(seed)
+    chance = SAMPLE.random(f"fates {seed}")
     lock = threading.Lock()
 
     def fault(method, path):
@@ -296,7 +336,7 @@ def test_whatever_answers_are_lost_nothing_is(s3, store, tmp_path):
 def test_whenever_a_writer_is_killed_what_was_synced_is_there(s3, store, tmp_path):
     host = Host(tmp_path / "one", s3, store)
     other = Host(tmp_path / "two", s3, store)
-    model, tried, chance = {}, [], random.Random(21)
+    model, tried, chance = {}, [], SAMPLE.random()
     for round in range(ROUNDS):
         synced = dict(model)
         with host.mount("work") as mount:
@@ -455,3 +495,57 @@ def test_a_service_that_ignores_the_condition_is_refused(s3, store, tmp_path):
         done = host.commit("work", code=None)
         assert done.returncode and "create only what is not there" in done.stderr, done.stderr
         assert not [name for name in s3.objects() if name.endswith(".json")]
+
+
+@pytest.mark.timeout(120)
+def test_a_mount_commits_and_goes_on(place, hosts, store):
+    one, two, _ = hosts
+    with one.mount("work") as mount:
+        save(mount, "n1", np.arange(10))
+        np.save(mount / "n2.npy", np.arange(20))
+        assert one.checkout("commit", mount.path).stdout.startswith("commit 1: 2 changes")
+        assert {name: list(array) for name, array in two.shown().items()} == {"n1": list(range(10)), "n2": list(range(20))}
+        save(mount, "n1", np.arange(3))
+        np.save(mount / "n3.npy", np.arange(4))
+        # Another host has not got the checkout, and commits its own.
+        refused = two.commit("work", code=3)
+        assert "writes in this checkout" in one_line(refused.stderr), refused
+        with two.mount("own") as other:
+            save(other, "n4", np.arange(5))
+        two.commit("own")
+        assert one.commit("work").stdout.startswith("commit 3: 2 changes")
+        want = {"n1": 3, "n2": 20, "n3": 4, "n4": 5}
+        assert {name: len(array) for name, array in two.shown().items()} == want
+        assert {path.stem: len(np.load(path)) for path in mount.path.glob("n?.npy")} == want
+        np.save(mount / "n5.npy", np.arange(6))
+        assert mount.errors() == []
+    # The next host carries the checkout on.
+    with two.mount("work") as mount:
+        np.testing.assert_array_equal(np.load(mount / "n5.npy"), np.arange(6))
+    two.commit("work")
+    assert {name: len(array) for name, array in one.shown().items()} == {**want, "n5": 6}
+
+
+@pytest.mark.timeout(180)
+def test_gc_removes_the_empty_checkout_of_a_mount_that_was_killed_after_its_commit(s3, hosts, store):
+    one, two, _ = hosts
+    with one.mount("work") as mount:
+        mount.expect_dead = True
+        save(mount, "n", np.arange(4))
+        assert one.checkout("commit", mount.path).stdout.startswith("commit 1: 1 changes")
+        assert "work~2: a process writes in it" in two.checkout("gc", "--older-than", "0s", store).stderr
+        assert [(item["name"], bool(item["in_use"])) for item in json.loads(two.checkout("ls", "--json", store).stdout)] == [("work", False), ("work", True)]
+        pid = mount.status()["pid"]
+        signal_all([pid, *workers(pid)], signal.SIGKILL)
+    # The host may say so at once; others wait until its lease is over.
+    until(lambda: [item["name"] for item in json.loads(one.checkout("ls", "--json", store).stdout)] == ["work"], "it is listed no more", 120)
+    until(lambda: one.checkout("gc", "--older-than", "0s", store).stdout.startswith("removed"), "it is older than the clock of the bucket tells")
+    left = [name for name in s3.objects() if name.startswith("work%7E2/") and "lease." not in name]
+    assert left == [] and "nothing" in one.checkout("gc", "--older-than", "0s", store).stdout, left
+    for host in (one, two):
+        assert [item["name"] for item in json.loads(host.checkout("ls", "--json", store).stdout)] == ["work"]
+    with two.mount("work") as mount:
+        np.testing.assert_array_equal(np.load(mount / "n.npy"), np.arange(4))
+        save(mount, "m", np.arange(5))
+    two.commit("work")
+    assert {name: len(array) for name, array in one.shown().items()} == {"n": 4, "m": 5}

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -57,15 +58,22 @@ def test_a_directory_is_mirrored(mount):
         assert not os.path.lexists(mount / name), name
 
 
-def listed(*arguments):
-    return npyfs("ls", *arguments, check=True).stdout
+# What `ls` says of files in `tree` that are called as a store and are none: on standard error, with exit code 3.
+DAMAGE = {"npyfs: left out: empty.h5: an empty file", "npyfs: left out: fake.h5: not an HDF5 file: it has no signature"}
+
+
+def listed(*arguments, damage=frozenset()):
+    done = npyfs("ls", *arguments)
+    assert set(done.stderr.splitlines()) == damage and done.returncode == (3 if damage else 0), done
+    return done.stdout
 
 
 @pytest.mark.parametrize("path", ["", "plain.h5", "plain.h5/g", "sub", "sub/no_suffix", "sub/deeper/cells.h5df", "sub/deeper/cells.h5df/cell,gene#s_i4"])
 def test_ls_agrees_with_the_mount(mount, path):
     arguments = [path] if path else []
-    assert listed(mount.store, *arguments).splitlines() == sorted(os.listdir(mount / path), key=os.fsencode)
-    lines = listed("-l", mount.store, *arguments).splitlines()
+    damage = frozenset() if path else DAMAGE
+    assert listed(mount.store, *arguments, damage=damage).splitlines() == sorted(os.listdir(mount / path), key=os.fsencode)
+    lines = listed("-l", mount.store, *arguments, damage=damage).splitlines()
     for entry in os.scandir(mount / path):
         name = f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name
         found = [line for line in lines if line.endswith(f" {name}") or f" {name} -> " in line]
@@ -77,7 +85,7 @@ def test_ls_agrees_with_the_mount(mount, path):
 
 
 def test_ls_l_says_type_and_shape_as_numpy_does(mount):
-    entries = json.loads(listed("-l", "--json", "-R", mount.store))
+    entries = json.loads(listed("-l", "--json", "-R", mount.store, damage=DAMAGE))
     looked = 0
     for entry in entries:
         if entry["kind"] == "file" and entry["name"].endswith(".npy"):
@@ -87,7 +95,7 @@ def test_ls_l_says_type_and_shape_as_numpy_does(mount):
         else:
             assert "dtype" not in entry and "shape" not in entry
     assert looked > 5
-    assert all("dtype" not in entry for entry in json.loads(listed("--json", "-R", mount.store)))
+    assert all("dtype" not in entry for entry in json.loads(listed("--json", "-R", mount.store, damage=DAMAGE)))
     rows = {line.split()[-1]: line.split() for line in listed("-lh", mount.store, "plain.h5").splitlines()}
     assert rows["zipped.npy"][1:5] == ["781.4K", rows["zipped.npy"][2], "<i8", "(100000,)"] and rows["g/"][3:5] == ["-", "-"]
 
@@ -99,11 +107,11 @@ def test_ls_has_colours_on_a_terminal_only(mount):
     assert "\x1b[1;34mplain.h5\x1b[0m/" in on_terminal(NO_COLOR="")
     for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb", "NO_COLOR": ""}):
         assert "\x1b" not in on_terminal(**environment) and "plain.h5/" in on_terminal(**environment)
-    assert "plain.h5" in listed(mount.store).splitlines()
+    assert "plain.h5" in listed(mount.store, damage=DAMAGE).splitlines()
 
 
 def test_ls_R_agrees_with_the_mount(mount):
-    blocks = [block.splitlines() for block in listed("-R", mount.store).rstrip("\n").split("\n\n")]
+    blocks = [block.splitlines() for block in listed("-R", mount.store, damage=DAMAGE).rstrip("\n").split("\n\n")]
     shown = {block[0].removesuffix(":"): block[1:] for block in blocks}
     base = next(iter(shown))  # how the root is called is up to ls; the rest is below it
     shown = {"." if name == base else name.removeprefix(f"{base}/"): names for name, names in shown.items()}
@@ -199,7 +207,7 @@ def test_a_bad_option_is_1_before_anything_else(options):
     assert options.split(",")[-1].split("=")[0] in line and "/no/such" not in line
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["mount"], ["mount", "one"], ["mount", "a", "b", "c"], ["ls"], ["cat"], ["cat", "one"], ["--nonsense"], ["ls", "--nonsense", "x"]])
+@pytest.mark.parametrize("arguments", [["nonsense"], ["mount"], ["mount", "one"], ["mount", "a", "b", "c"], ["ls"], ["cat"], ["--nonsense"], ["ls", "--nonsense", "x"]])
 def test_bad_usage_is_1(arguments):
     done = npyfs(*arguments)
     assert done.returncode == 1 and done.stdout == ""
@@ -391,6 +399,47 @@ def test_a_word_that_is_unknown_is_answered_with_what_was_meant(arguments, meant
     assert done.returncode == 1 and f"did you mean {meant}?" in one_line(done.stderr)
 
 
+def test_the_program_alone_shows_its_help():
+    done = npyfs()
+    assert done.returncode == 2 and done.stdout == "" and "Usage: npyfs" in done.stderr and " mount " in done.stderr
+
+
+@pytest.mark.parametrize("arguments, usage", [(["mount", "one"], "npyfs mount"), (["ls"], "npyfs ls"), (["ls", "--nonsense", "x"], "npyfs ls"),
+                                              (["checkout", "diff", "--nonsense"], "npyfs checkout diff"), (["show", "--depth", "x", "y"], "npyfs show")])
+def test_bad_usage_shows_the_usage_of_the_command(arguments, usage):
+    done = npyfs(*arguments)
+    line = one_line(done.stderr)
+    assert done.returncode == 1 and f"usage: {usage} " in line and f"(see {usage} --help)" in line
+
+
+def test_an_option_that_is_unknown_is_answered_with_the_nearest(tmp_path):
+    line = one_line(npyfs("mount", "-o", "cash_size=3M", tmp_path, tmp_path).stderr)
+    assert line == 'npyfs: unknown option "cash_size"; did you mean cache_size=SIZE?'
+    assert "lists all" in one_line(npyfs("ls", "-o", "nonsense", tmp_path).stderr)
+
+
+@pytest.mark.parametrize("command", [["ls"], ["show"], ["info"], ["verify"], ["checkout", "ls"], ["mount"]])
+def test_a_store_that_is_missing_is_answered_with_the_nearest(tree, tmp_path, command):
+    point = [tmp_path] if command == ["mount"] else []
+    done = npyfs(*command, tree / "plian.h5", *point)
+    assert done.returncode and f"did you mean {tree / 'plain.h5'}?" in one_line(done.stderr)
+    assert "did you mean plain.h5?" in one_line(npyfs(*command, "Plain.h5", *point, cwd=tree).stderr)
+    assert "did you mean" not in one_line(npyfs(*command, tree / "nothing.h5", *point).stderr)
+    assert "ftp:// is not known" in one_line(npyfs(*command, "ftp://host/x.h5", *point).stderr)
+
+
+def test_a_size_without_a_unit_is_doubted(tree):
+    done = npyfs("ls", "-o", "cache_size=256", tree / "plain.h5")
+    assert done.returncode == 0 and "256 bytes" in one_line(done.stderr) and "256M" in done.stderr
+    point = make_point()
+    try:
+        done = npyfs("mount", "-o", "cache_size=256", tree / "plain.h5", point)
+        assert done.returncode == 0 and "256M" in one_line(done.stderr)
+    finally:
+        npyfs("umount", point)
+    assert npyfs("ls", "-o", "cache_size=256M,keep=0", tree / "plain.h5").stderr == ""
+
+
 def test_a_command_of_commands_alone_shows_its_help():
     done = npyfs("checkout")
     assert done.returncode == 1 and "commit" in done.stderr and "Usage: npyfs checkout" in done.stderr
@@ -412,11 +461,110 @@ def test_every_command_has_a_page_and_every_option_is_in_it(tmp_path):
     assert "nofail" in (tmp_path / "man8/mount.npyfs.8").read_text()
 
 
+def test_pages_end_with_exit_codes_examples_and_other_pages(tmp_path):
+    npyfs("man", tmp_path, check=True)
+    for path in (tmp_path / "man1").iterdir():
+        text = path.read_text()
+        assert all(f".SH {title}\n" in text for title in ("EXIT STATUS", "EXAMPLES", "SEE ALSO")), path.name
+        beside = re.findall(r"npyfs[a-z\\-]*\(1\)", text.split(".SH SEE ALSO")[1])
+        for other in beside:
+            assert (tmp_path / "man1" / (other.replace("\\", "").removesuffix("(1)") + ".1")).exists(), f"{path.name}: {other}"
+    assert "npyfs\\-checkout(1)" in (tmp_path / "man1/npyfs-checkout-log.1").read_text()
+    # The examples that need nothing but a store are calls that work.
+    with h5py.File(tmp_path / "cells.h5ad", "w") as file:
+        file["X"] = np.arange(6.0).reshape(2, 3)
+        file["obs/count"] = np.arange(2)
+    for page in ("ls", "cat", "info", "find", "hash", "verify", "show"):
+        text = (tmp_path / f"man1/npyfs-{page}.1").read_text().split(".SH EXAMPLES")[1].split(".SH")[0]
+        for call in re.findall(r"\\fB(npyfs .*)\\fR", text):
+            call = call.replace("\\-", "-").split(" | ")[0]
+            if "mnt" not in call and "run.h5" not in call:
+                assert npyfs(*shlex.split(call)[1:], cwd=tmp_path, text=False).returncode == 0, call
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_complete_commands(tmp_path, shell):
+def test_shells_ask_for_completions(shell):
     text = npyfs("completions", shell, check=True).stdout
-    assert "umount" in text and "checkout" in text
-    if shell == "bash":
-        (tmp_path / "npyfs").write_text(text)
-        ask = f'source "{tmp_path}/npyfs"; COMP_WORDS=(npyfs checkout ex); COMP_CWORD=2; _npyfs npyfs ex checkout; echo "${{COMPREPLY[@]}}"'
-        assert run(["bash", "-c", ask], check=True).stdout.split() == ["export"]
+    assert "npyfs" in text and "NPYFS_COMPLETE" in text
+
+
+def test_only_shells_that_are_there_for_it(tmp_path):
+    for shell in ("elvish", "powershell"):
+        assert npyfs("completions", shell).returncode == 1
+
+
+def completed(*words, cwd):
+    """What bash offers for the last word, as it splits words at colons and equals signs."""
+    script = npyfs("completions", "bash", check=True).stdout
+    quoted = " ".join(shlex.quote(os.fspath(word)) for word in ("npyfs", *words))
+    ask = f'''{script}
+npyfs() {{ {shlex.quote(os.fspath(NPYFS))} "$@"; }}
+COMP_WORDS=({quoted}); COMP_CWORD={len(words)}; COMP_TYPE=9
+_clap_complete_npyfs npyfs {shlex.quote(os.fspath(words[-1]))} {shlex.quote(os.fspath(words[-2] if len(words) > 1 else "npyfs"))}
+printf "%s\\n" "${{COMPREPLY[@]}}"'''
+    done = run(["bash", "-c", ask], check=True, cwd=cwd)
+    assert done.stderr == ""
+    return {line.strip() for line in done.stdout.splitlines() if line.strip()}
+
+
+def test_completion_knows_commands_mount_options_and_names_in_stores(tmp_path):
+    with h5py.File(tmp_path / "cells.h5ad", "w") as file:
+        file["obs/count"] = np.arange(3)
+        file["obs/kind"] = np.arange(3)
+        file["other"] = np.arange(3)
+    assert completed("checkout", "ex", cwd=tmp_path) == {"export"}
+    assert completed("mount", "-o", "cache_", cwd=tmp_path) == {"cache_size=", "cache_dir="}
+    assert completed("ls", "-o", "xattrs,sep", cwd=tmp_path) == {"xattrs,sep="}
+    assert completed("show", "cel", cwd=tmp_path) == {"cells.h5ad"}
+    assert completed("show", "cells.h5ad", "o", cwd=tmp_path) == {"obs/", "other.npy"}
+    assert completed("show", "cells.h5ad", "obs/c", cwd=tmp_path) == {"obs/count.npy"}
+    assert completed("show", "cells.h5ad/obs/", cwd=tmp_path) == {"cells.h5ad/obs/count.npy", "cells.h5ad/obs/kind.npy"}
+    assert completed("info", "cells.h5ad", ":", "/obs/k", cwd=tmp_path) == {"/obs/kind.npy"}
+    # Whatever cannot be looked into offers nothing, and says nothing.
+    (tmp_path / "broken.h5").write_bytes(b"no HDF5")
+    assert completed("show", "broken.h5", "o", cwd=tmp_path) <= {"obs/"}
+    with Mount(tmp_path / "cells.h5ad") as mount:
+        assert completed("show", mount.path, "ot", cwd=tmp_path) == {"other.npy"}
+
+
+def test_umount_from_within(tree):
+    """A process that works in the mount is named; that is never npyfs itself."""
+    with Mount(tree / "plain.h5") as mount:
+        done = npyfs("umount", f"../{mount.path.name}", cwd=mount.path)
+        assert done.returncode == 0, done.stderr
+        mount.expect_dead = True
+    with Mount(tree / "plain.h5") as mount:
+        done = run(["sh", "-c", f"{NPYFS} umount ../{mount.path.name}; echo $?"], cwd=mount.path)
+        assert done.stdout == "32\n" and "sh (process" in one_line(done.stderr) and "npyfs (process" not in done.stderr
+
+
+NAMED = {
+    b"CDF\x01": "CDF-1", b"CDF\x02": "CDF-2", b"CDF\x05": "CDF-5", b"PAR1": "Parquet", b"\x0e\x03\x13\x01": "HDF4", b"\x93NUMPY": ".npy",
+    b"MATLAB 5.0 MAT-file": "MATLAB", b"II*\0": "TIFF", b"GRIB": "GRIB", b"SIMPLE  =": "FITS", b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip",
+}
+
+
+@pytest.mark.parametrize("head", NAMED)
+def test_what_is_no_store_is_called_by_its_name(tmp_path, head):
+    (tmp_path / "x.dat").write_bytes(head + bytes(600))
+    for command in (["ls"], ["verify"], ["info"], ["convert"]):
+        if head == b"\x93NUMPY":
+            continue  # which is a file of arrays
+        done = npyfs(*command, tmp_path / "x.dat", *([tmp_path / "new.h5"] if command == ["convert"] else []))
+        assert done.returncode == 2 and NAMED[head] in one_line(done.stderr), command
+    done = npyfs("mount", tmp_path / "x.dat", make_point())
+    assert NAMED[head] in one_line(done.stderr)
+    (tmp_path / "dir").mkdir()
+    with h5py.File(tmp_path / "dir/good.h5", "w") as file:
+        file["x"] = np.arange(3)
+    os.rename(tmp_path / "x.dat", tmp_path / "dir/x.nc")
+    assert NAMED[head] in npyfs("ls", tmp_path / "dir").stderr + npyfs("verify", tmp_path / "dir").stderr
+
+
+def test_a_zarr_store_is_called_by_its_name(tmp_path):
+    for name in (".zgroup", "zarr.json"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_text("{}")
+        for command in (["ls"], ["mount"]):
+            done = npyfs(*command, tmp_path / name, *([make_point()] if command == ["mount"] else []))
+            assert done.returncode == 2 and "a Zarr store" in one_line(done.stderr)

@@ -19,7 +19,7 @@ from support.process import NPYFS, npyfs
 
 RECIPE = Path(__file__).resolve().parent.parent / "docs/cookbook/dask-cluster"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.sample("cluster", 1, together=True)]
 
 # Workers as a user starts them: on one machine, processes with a nanny each. Commands come on standard input, so that the test can end what it likes.
 PROGRAM = """

@@ -170,6 +170,7 @@ def third_host(cluster):
         host(NPYFS, "umount", point)
 
 
+@pytest.mark.sample("cluster", 1)
 @pytest.mark.parametrize("place", ["a shared directory", "a bucket"])
 def test_two_hosts_map_and_commit_and_make_rebuilds_what_changed(cluster, place):
     local = cluster.folder / "runs"

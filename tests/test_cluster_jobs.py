@@ -17,7 +17,7 @@ from support.process import NPYFS, npyfs
 
 COOKBOOK = Path(__file__).resolve().parent.parent / "docs/cookbook"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(200), pytest.mark.sample("cluster", 1)]
 
 # Writes two arrays, tells, and waits or fails between them. MNT names the mount, or the first argument does.
 WORK = """

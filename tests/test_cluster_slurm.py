@@ -13,7 +13,7 @@ from support.process import npyfs
 RECIPE = Path(__file__).resolve().parent.parent / "docs/cookbook/slurm"
 PASSWD = f"root:x:0:0::/root:/bin/sh\nann:x:{ANN}:{ANN}::FOLDER/ann:/bin/sh\nbob:x:{BOB}:{BOB}::FOLDER:/bin/sh\n"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(200), pytest.mark.sample("cluster", 2, together=True)]
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@ directory, the exit status that the kernel tells, h5py on what is complete."""
 
 import errno
 import os
-import random
 import signal
 import shutil
 import subprocess
@@ -20,9 +19,10 @@ from support.conversions import AUTHOR, KINDS, LOST, arrays, convert, objects
 from support.faults import Faults, build
 from support.mount import Mount
 from support.process import NPYFS, npyfs, one_line, run
+from support.sampling import Sample
 
 STORE = 2
-SAMPLE = os.environ.get("NPYFS_FAULT_SAMPLE", "5")
+SAMPLE = Sample(__file__, "fault")
 
 
 @pytest.fixture(scope="module")
@@ -144,11 +144,10 @@ def test_whatever_fails_nothing_is_left(tmp_path, library):
         calls = faults.stop()
         assert os.listdir(out) == [new.name] and len(calls) > 3
         npyfs("verify" if kind != "npy" else "--version", new, check=kind != "npy")
-        chosen = range(len(calls)) if SAMPLE == "all" else sorted(random.Random(7).sample(range(len(calls)), min(len(calls), int(SAMPLE))))
-        for at in chosen:
+        for at in SAMPLE.choose(range(len(calls)), 2, "failing calls", f"{source.name} {kind}"):
             clear(out)
             forever = bool(at % 2)
-            faults.start(at, random.Random(at).choice([errno.EIO, errno.ENOSPC]), forever=forever)
+            faults.start(at, SAMPLE.random(at).choice([errno.EIO, errno.ENOSPC]), forever=forever)
             done = npyfs(*arguments, env=env)
             faults.stop()
             if done.returncode == 0:

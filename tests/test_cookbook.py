@@ -14,18 +14,20 @@ import numpy as np
 import pytest
 
 from support.documents import HANGAR, PAGES, ROOT, WIDTH, below, blocks, broken_links, guarded, judge, links
-from support.process import NPYFS, npyfs, run
+from support.process import CACHE, NPYFS, npyfs, run
 
 COOKBOOK = ROOT / "docs/cookbook"
 RECIPES = sorted(page.parent for page in COOKBOOK.glob("*/README.md"))
 SNAKEMAKE = os.environ.get("NPYFS_SNAKEMAKE", "")
-CACHE = os.environ.get("NPYFS_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "npyfs"
 SYSTEM = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 
 def has(module, python=sys.executable):
     return run([python, "-c", f"import {module}"]).returncode == 0
 
+
+# Recipes for the system's Python, of whose PyTorch there is a package.
+TORCH = ("pytorch", "pytorch-images")
 
 # What a recipe needs beside npyfs, Python and NumPy, and how to see that it is there.
 NEEDS = {
@@ -37,14 +39,14 @@ NEEDS = {
     "duckdb": ("duckdb", lambda: has("duckdb")),
     "dask": ("dask", lambda: has("dask.array")),
     "dask-cluster": ("dask.distributed", lambda: has("distributed, zarr")),
-    "pytorch": ("PyTorch of the system's Python", lambda: has("torch, numpy", "/usr/bin/python3")),
+    **dict.fromkeys(TORCH, ("PyTorch of the system's Python", lambda: has("torch, numpy", "/usr/bin/python3"))),
     "gnuplot": ("gnuplot", lambda: shutil.which("gnuplot", path=SYSTEM)),
 }
 
 
 def environment(recipe, folder):
     """As a user has it: the program, Python with NumPy, and the tools of the recipe."""
-    python = [] if recipe.name == "pytorch" else [os.path.dirname(sys.executable)]
+    python = [] if recipe.name in TORCH else [os.path.dirname(sys.executable)]
     others = [os.path.dirname(SNAKEMAKE)] if SNAKEMAKE else []
     cargo = [os.path.dirname(shutil.which("cargo"))] if shutil.which("cargo") else []
     keep = {name: os.environ[name] for name in ("CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN") if name in os.environ}
@@ -53,7 +55,7 @@ def environment(recipe, folder):
         keep.setdefault("RUSTUP_HOME", str(Path.home() / ".rustup"))
         keep["CARGO_TARGET_DIR"] = f"{CACHE}/cookbook-target"
     return {**keep, "HOME": str(folder / "home"), "TMPDIR": str(folder / "temporary"), "LC_ALL": "C.UTF-8", "TZ": "UTC",
-            "PATH": ":".join([os.path.dirname(NPYFS), *python, *cargo, SYSTEM, *others]), "PYTHONDONTWRITEBYTECODE": "1"}
+            "PATH": ":".join([os.path.dirname(NPYFS), *python, *cargo, SYSTEM, *others]), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(ROOT / "python")}
 
 
 def console(recipe):
@@ -66,6 +68,7 @@ def console(recipe):
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
+@pytest.mark.sample("page", 5)
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
 def test_the_script_prints_what_the_page_shows(recipe):
     if recipe.name in NEEDS:
@@ -121,7 +124,7 @@ def test_pages_are_narrow_and_links_lead_somewhere(page):
 def test_the_index_has_every_recipe_and_is_reached():
     targets = {target for _, target in links((COOKBOOK / "README.md").read_text())}
     assert targets >= {f"{recipe.name}/README.md" for recipe in RECIPES}
-    assert len(RECIPES) == 13
+    assert len(RECIPES) == 14
     assert any(target == "docs/cookbook/README.md" for page in PAGES for _, target in links(page.read_text()))
 
 
@@ -147,6 +150,9 @@ def test_what_the_pages_show_is_what_h5py_reads(demo):
     assert float(re.search(r"mean of gene 7: (\S+)", shown("rust"))[1]) == pytest.approx(score[:, 7].mean(dtype="f8"), rel=1e-5)
     assert f"highest mean: {genes[score.mean(axis=0).argmax()]}" in shown("dask")
     assert f"mean of all: {score.mean(dtype='f8'):.6f}" in shown("dask-cluster")
+    with h5py.File(demo / "plain.h5") as file:
+        images = file["images/stack"][()]
+    assert shown("pytorch-images").count(f"{len(images)} images, mean {images.mean() / 255:.6f}") == 2
     with h5py.File(demo / "cells.h5df") as file:
         batch = file["cell#batch"].asstr()[()]
     means = [f"{score[batch == name].mean(dtype='f8'):.6f}" for name in ("first", "second")]

@@ -103,6 +103,7 @@ def write_plain(path):
         file.create_dataset("chunked", data=np.arange(50_000), chunks=(1000,), compression="gzip")
 
 
+@pytest.mark.sample("fault", 4)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("tool", TOOLS)
 def test_plain(tmp_path, tool, way):
@@ -116,6 +117,7 @@ def test_plain(tmp_path, tool, way):
     same(source, out)
 
 
+@pytest.mark.sample("fault", 4)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("tool", TOOLS)
 def test_daf(tmp_path, tool, way):
@@ -132,6 +134,7 @@ def test_daf(tmp_path, tool, way):
         assert daf.faults(file) == []
 
 
+@pytest.mark.sample("fault", 2)
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_file_of_daf_stores(tmp_path, tool):
     """Groups of an .h5fs are daf stores from the first name with # on, groups above them and beside them are plain."""
@@ -209,6 +212,7 @@ def marks(attributes):
     return {**attributes, "ObjType": arkouda.PDARRAY if kind == arkouda.ARRAYVIEW else kind}
 
 
+@pytest.mark.sample("fault", 4)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("tool", TOOLS)
 def test_arkouda(tmp_path, tool, way):
@@ -317,6 +321,7 @@ def test_links_are_refused_and_can_be_followed(tmp_path):
 
 
 @pytest.mark.skipif(not hangar.PYTHON, reason="no Hangar")
+@pytest.mark.sample("hangar", 2)
 @pytest.mark.parametrize("tool", TOOLS)
 def test_samples_of_hangar(tmp_path, tool):
     """A column is copied from a plain file, and from a column, into a repository: real Hangar reads what was committed."""

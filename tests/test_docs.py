@@ -1,6 +1,8 @@
 """README and the pages in docs do what they say: their commands are run and print what the pages show, links lead somewhere,
 lines are narrow. Judge: the pages themselves, run by bash and Python in a directory with the demonstration stores."""
 
+import re
+
 import pytest
 
 from support.documents import (HANGAR, PAGES, README_LINES, ROOT, RUN, WIDTH, anchors, below, blocks, broken_links, judge, links, marked,
@@ -8,12 +10,13 @@ from support.documents import (HANGAR, PAGES, README_LINES, ROOT, RUN, WIDTH, an
 from support.mount import mounted
 
 # Pages for those who work on npyfs, of which only the links are tried.
-OTHERS = ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "benches/README.md", "docs/checkout-format.md"]
+OTHERS = ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "benches/README.md", "docs/checkout-format.md"]
 
 # Every block that is not run, by page and reason.
 NOT_RUN = {
     "README.md": ["builds npyfs"],
     "docs/arkouda.md": ["needs R"],
+    "docs/arrow.md": ["needs R"],
     "docs/checkouts.md": ["needs a bucket"],
     "docs/daf.md": ["tanaylab's daf is not on PyPI"],
     "docs/remote.md": ["needs a bucket"] * 6,
@@ -26,7 +29,7 @@ def name(page):
     return page.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, marks=pytest.mark.fast if page.name == "README.md" else ()) for page in PAGES], ids=name)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=pytest.mark.fast if page.name == "README.md" else pytest.mark.sample("page", 4)) for page in PAGES], ids=name)
 def test_every_block_runs_and_prints_what_the_page_shows(page, tmp_path):
     text = page.read_text()
     if not HANGAR and any(block.note == "hangar" for block in blocks(text)):
@@ -57,6 +60,14 @@ def test_lines_are_narrow(page):
 @pytest.mark.parametrize("page", [*PAGES, *(ROOT / path for path in OTHERS)], ids=name)
 def test_links_lead_to_files_and_headings(page):
     assert broken_links(page) == []
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("page", ["SECURITY.md", "docs/support.md"])
+def test_tests_that_a_page_names_exist(page):
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / page).read_text()))
+    assert len(named) > 5
+    assert [name for name in named if not (ROOT / f"tests/{name}.py").exists()] == []
 
 
 @pytest.mark.fast

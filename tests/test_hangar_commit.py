@@ -6,8 +6,11 @@ import pytest
 
 from support import hangar
 from support.process import npyfs, one_line
+from support.sampling import Sample
 
 # Starts a repository with a commit, or goes on from there, and leaves changes staged.
+TURNS = Sample(__file__, "hangar").count(4, 10, "turns of Hangar and npyfs")
+
 STAGE = '''
 path, number = sys.argv[1], int(sys.argv[2])
 repo = repository(path, user="Ann \\u00c9", email="ann@example.com")
@@ -90,9 +93,9 @@ def test_hangar_takes_a_commit_of_ours_for_one_of_its_own(tmp_path):
     assert after["staged"] == before["staged"] == after["told"]["commits"][first]
     found = files(path)
     assert found["data"] == found["store_data"] and not found["stage_data"]
-    # Hangar commits on top, then npyfs again, ten times in turns.
+    # Hangar commits on top, then npyfs again, in turns.
     order = [first]
-    for number in range(1, 11):
+    for number in range(1, TURNS + 1):
         hangar.script(STAGE, path, str(number))
         staged = judge(path)
         assert staged["status"] == "DIRTY"
@@ -111,7 +114,7 @@ print(json.dumps(digest))
         assert now["log"]["ancestors"][order[0]] == [order[1]]
         assert now["told"]["commits"][order[0]] == staged["staged"]
     verified = npyfs("verify", path, check=True).stdout
-    assert "11 commits" in verified and "all is well" in verified
+    assert f"{TURNS + 1} commits" in verified and "all is well" in verified
 
 
 def test_hangar_merges_a_commit_of_ours(tmp_path):

@@ -1,7 +1,6 @@
 """A daemon that is killed, and writers that contend for the lock: Hangar finds a sound repository each time."""
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -13,12 +12,14 @@ import pytest
 from support import hangar
 from support.mount import Mount, clear, until
 from support.process import npyfs
+from support.sampling import Sample
 from support.truth import np_save
 from test_hangar_commit import STAGE, commit, files
 from test_hangar_stage import samples, sync
 
-# 200 rounds take minutes: the whole number is for NPYFS_ROUNDS=200.
-ROUNDS = int(os.environ.get("NPYFS_ROUNDS", "12"))
+SAMPLE = Sample(__file__, "hangar")
+ROUNDS = SAMPLE.count(4, 40)
+TURNS = SAMPLE.count(15, 50, "turns of two writers")
 # Each look reads all that was written before: so many rounds in one repository, then a new one.
 LOT = 20
 
@@ -64,7 +65,7 @@ def test_kill_at_any_time(tmp_path, first):
     path = tmp_path / "repo"
     hangar.script(STAGE, path, "0")
     commit(path, "first")
-    chance = random.Random(7 + first)
+    chance = SAMPLE.random(first)
     synced = {}
     for seed in range(first, min(first + LOT, ROUNDS)):
         with Mount(path, checkout="work") as m:
@@ -115,12 +116,11 @@ def commit_or_clean(path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120 + 3 * ROUNDS)
+@pytest.mark.timeout(270)
 def test_two_writers_contend(tmp_path):
     path = tmp_path / "repo"
     hangar.script(STAGE, path, "0")
     commit(path, "first")
-    rounds = int(os.environ.get("NPYFS_ROUNDS", "100")) // 2
     other = hangar.start('''
 path, rounds = sys.argv[1], int(sys.argv[2])
 done = []
@@ -137,10 +137,10 @@ for i in range(rounds):
         except PermissionError:
             time.sleep(0.005)
 print("done", flush=True)
-''', path, rounds)
+''', path, TURNS)
     try:
-        with Mount(path, checkout="work", limit=110 + 3 * ROUNDS) as m:
-            for i in range(rounds):
+        with Mount(path, checkout="work", limit=260) as m:
+            for i in range(TURNS):
                 (m / f"stage/text/ours{i}.txt").write_text(f"ours {i}")
                 (m / f"stage/a/ours{i}.npy").write_bytes(np_save(np.full((5, 4), 20_000 + i, "f4")))
                 end = time.monotonic() + 60
@@ -160,7 +160,7 @@ print("done", flush=True)
         other.stdout.close()
     found = hangar.script(LOOK, path)
     staged = samples(found)
-    for i in range(rounds):
+    for i in range(TURNS):
         for who in ("ours", "hangar"):
             assert (f"{who}{i}",) in staged["text"] and (f"{who}{i}",) in staged["a"], (who, i)
     assert not found["locked"]

@@ -1,6 +1,5 @@
 """A mount while Hangar writes: branches and the stage follow, commits stay; killed writers; damaged tables."""
 
-import json
 import os
 import random
 import signal
@@ -12,7 +11,10 @@ import pytest
 from support import hangar
 from support.mount import Mount, until
 from support.process import run
+from support.sampling import Sample
 from support.truth import np_save
+
+COMMITS = Sample(__file__, "hangar").count(20, 60, "commits beside a reader")
 
 WRITER = '''
 path = sys.argv[1]
@@ -116,7 +118,7 @@ def test_reading_while_a_writer_commits(tmp_path):
         writer.ask("put 1 300")
         writer.ask("commit base")
         with Mount(tmp_path / "repo", limit=300) as m:
-            writer.send("many 300 360")
+            writer.send(f"many 300 {300 + COMMITS}")
             branch = m / "branches/master"
             rounds, chance = 0, random.Random(1)
             done = []
@@ -139,12 +141,12 @@ def test_reading_while_a_writer_commits(tmp_path):
             waiter.join()
             head = done[0]
             until(lambda: m.info("branches/master")["commit"] == head, "the last commit")
-            assert len(np.load(branch / "a.npy")) == 360
+            assert len(np.load(branch / "a.npy")) == 300 + COMMITS
             assert m.errors() == []
             writer.ask("close")
             told = hangar.told(tmp_path / "repo")
-            assert hangar.check(branch, told["commits"][head]) == 361
-            assert hangar.check(m / "commits" / head, told["commits"][head]) == 361
+            assert hangar.check(branch, told["commits"][head]) == 301 + COMMITS
+            assert hangar.check(m / "commits" / head, told["commits"][head]) == 301 + COMMITS
 
 
 def test_files_of_a_killed_writer_are_read(tmp_path):
@@ -210,6 +212,7 @@ def damaged(data, kind, chance):
     return bytes(data)
 
 
+@pytest.mark.sample("hangar", 1)
 @pytest.mark.parametrize("table", ["branch.lmdb", "ref.lmdb", "hash.lmdb", "stage_ref.lmdb"])
 def test_damaged_tables_cost_no_daemon(tmp_path, table):
     path = tmp_path / "repo"

@@ -265,7 +265,12 @@ def test_replace_remove_rename_and_new_columns(tmp_path):
         write(stage / "a/save~", one)                      # an editor
         os.replace(stage / "a/save~", stage / "a/3.npy")
         assert sorted(os.listdir(stage / "a")) == sorted(["0.npy", "two.npy", "3.npy", "4.npy", "%35.npy", ".tmp123"])
-        write(stage / "deep/0/more.npy", deep)
+        # Known from a listing alone, a group of subsamples shows what is written into it, before it is staged and after.
+        assert all(entry.stat() for entry in os.scandir(stage / "deep"))
+        with open(stage / "deep/0/more.npy", "wb") as file:
+            np.save(file, deep)
+            assert "more.npy" in os.listdir(stage / "deep/0")
+        assert "more.npy" in os.listdir(stage / "deep/0")
         shutil.rmtree(stage / "deep/1")
         assert "1" not in os.listdir(stage / "deep")
         os.mkdir(stage / "deep/fresh")

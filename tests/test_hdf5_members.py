@@ -3,14 +3,13 @@ the same driver. What lies in a member that is missing, cut off or elsewhere is 
 
 import ctypes
 import os
-import re
-from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
 from support.mount import Mount
+from support.pipelines import library
 from support.process import npyfs
 from support.truth import np_save, read
 
@@ -114,16 +113,10 @@ def test_patterns_of_many_forms(tmp_path, pattern):
         same(mount, want)
 
 
-def libhdf5():
-    """The library that h5py has loaded."""
-    paths = re.findall(r"/\S*libhdf5[-.]\S*", Path("/proc/self/maps").read_text())
-    return ctypes.CDLL(paths[0])
-
-
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
 def test_multi_has_a_member_for_each_kind_of_bytes(tmp_path, libver):
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
-    set_multi = libhdf5().H5Pset_fapl_multi
+    set_multi = library().H5Pset_fapl_multi
     set_multi.argtypes = [ctypes.c_int64, *[ctypes.c_void_p] * 4, ctypes.c_bool]
     assert set_multi(access.id, None, None, None, None, True) >= 0
     access.set_libver_bounds(getattr(h5py.h5f, f"LIBVER_{libver.upper()}"), h5py.h5f.LIBVER_LATEST)

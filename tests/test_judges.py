@@ -11,7 +11,7 @@ import pytest
 
 from support.mount import Mount, mounted, until
 from support.process import one_line, run
-from support.truth import assert_all, np_save, problems_of, read, visible_array, walk
+from support.truth import assert_all, np_save, problems_of, visible_array, walk
 
 TRUTH = np.arange(6, dtype="<i4").reshape(2, 3)
 TAMPERED = {

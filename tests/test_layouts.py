@@ -83,7 +83,7 @@ def test_every_layout_has_the_same_elements(store, use, tmp_path):
     before = store.read_bytes()
     out = tmp_path / "out.h5"
     # Nobody has a checkout of the store.
-    assert export(*use, store, out).stdout == f"{out}: {out.stat().st_size} bytes\n"
+    assert export("--times", *use, store, out).stdout == f"{out}: {out.stat().st_size} bytes\n"
     same(store, out)
     assert store.read_bytes() == before and not list(tmp_path.glob("*.checkouts"))
     with Mount(store) as old, Mount(out) as new:

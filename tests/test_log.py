@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import signal
 import stat
 import subprocess
 
@@ -11,8 +12,8 @@ import h5py
 import numpy as np
 import pytest
 
-from support.mount import Mount, make_point, until
-from support.process import NPYFS, npyfs
+from support.mount import Mount, clear, make_point, until
+from support.process import NPYFS, npyfs, one_line
 
 pytestmark = pytest.mark.fast
 
@@ -108,6 +109,20 @@ def test_a_log_outlives_its_mount(store, state):
         assert len(by_checkout) == 4 and by_checkout[1] == line
     finally:
         os.rmdir(point)
+
+
+def test_the_log_of_a_dead_mount(store, state):
+    with Mount(store, checkout="c") as m:
+        refuse(m / "x.npy")
+        told, = log(m.path).splitlines()
+        m.expect_dead = True
+        os.kill(m.pid, signal.SIGKILL)
+        until(lambda: npyfs("show", m.path).returncode == 32, "its end")
+        heading, line = log(m.path).splitlines()
+        assert line == told and str(store) in heading and log(m / "a.npy") == log(m.path)
+        done = npyfs("log", "-f", m.path)
+        assert done.returncode == 32 and "whose process is gone" in one_line(done.stderr)
+        clear(m.path)
 
 
 def test_a_log_is_as_private_as_its_store(store, state):

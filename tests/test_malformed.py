@@ -16,6 +16,7 @@ import pytest
 
 from support.mount import Mount, mounted
 from support.process import npyfs, one_line, peak_memory, run
+from support.sampling import Sample
 from support.truth import np_save, read, visible_array
 
 # Reads every file below a folder to the end; of files that claim more than 64 MiB the first 64 and the last one.
@@ -42,6 +43,7 @@ for folder, folders, names in os.walk(sys.argv[1], onerror=count):
 print(files, errors)
 """
 SECONDS, MEMORY = 20, 1 << 30
+SAMPLE = Sample(__file__, "damage")
 
 # What libhdf5, in a process that it may crash, lists of the root group: names one by one, and "whole" if that was all.
 LISTER = """
@@ -116,7 +118,8 @@ def test_each_alone(malformed):
     on standard error, is a root group of which a part can be listed: h5py, too, fails in its middle, and each name that it
     comes to before that is shown or left out with a reason."""
     problems, refused, served = [], 0, 0
-    for name in names(malformed):
+    tried = SAMPLE.choose(names(malformed), 20, "malformed files")
+    for name in tried:
         try:
             probe = npyfs("ls", malformed / name, timeout=SECONDS)
             assert probe.returncode in (0, 2, 3), f"ls: exit code {probe.returncode} {probe.stderr!r}"
@@ -139,7 +142,9 @@ def test_each_alone(malformed):
         except AssertionError as problem:
             problems.append(f"{name}: {problem}")
     assert not problems, "\n".join(problems)
-    assert refused + served == 73 and served > 20  # libhdf5 itself opens most of them
+    # libhdf5 itself opens most of them.
+    assert refused + served == len(tried) and served > len(tried) // 4
+    assert not SAMPLE.is_whole or (len(tried) == 73 and served > 20)
 
 
 def listed(path):
@@ -292,7 +297,7 @@ def test_every_byte_of_a_small_store_damaged(tmp_path):
         file["l"] = h5py.SoftLink("/g/x")
     seed, tree = (tmp_path / "seed.h5").read_bytes(), tmp_path / "tree"
     tree.mkdir()
-    starts = range(0, len(seed) - 8, max(8, len(seed) // 250))
+    starts = SAMPLE.choose(range(0, len(seed) - 8, max(8, len(seed) // 250)), 80, "damaged regions")
     for start in starts:
         (tree / f"m{start:06}.h5").write_bytes(seed[:start] + bytes(byte ^ 0xFF for byte in seed[start:start + 8]) + seed[start + 8:])
     write_good(tree / "good.h5")

@@ -165,6 +165,10 @@ def test_characters(tmp_path):
         assert np.load(mount / "rows.npy").tolist() == ["one  ", "two  ", "three"]
         assert np.load(mount / "pairs.npy").item() == "\U0001F600\U0001F601x"
         assert np.load(mount / "e_empty.npy").item() == ""
+        # One text where MATLAB has 0x0 or 1x0, and rows of texts elsewhere.
+        empty = {name: np.load(mount / f"e_{name}.npy") for name in ("empty", "row_of_none", "no_rows", "rows_of_none")}
+        assert {name: (text.dtype.str, text.shape) for name, text in empty.items()} == {
+            "empty": ("<U1", ()), "row_of_none": ("<U1", ()), "no_rows": ("<U4", (0,)), "rows_of_none": ("<U1", (3,))}
 
 
 def test_long_text_is_shown_in_code_units(tmp_path):

@@ -125,3 +125,35 @@ def test_owners_by_name(host, point):
     assert host("stat", "-c", "%U", point / "x.npy", user=BOB).stdout == "bob\n"
     assert "Permission denied" in host("cat", point / "x.npy", user=ANN, code=1).stderr
     host("npyfs", "umount", point)
+
+
+def test_the_mount_tells_nobody_of_what_is_denied(host, point):
+    """Log, status and reports of a mount for all users: Bob learns nothing of a file of Ann's that he may not read."""
+    folder = host.folder / "both"
+    folder.mkdir(exist_ok=True)
+    for name, mode in (("open.h5", 0o644), ("secret.h5", 0o600)):
+        with h5py.File(folder / name, "w") as file:
+            file["codename"] = np.arange(3.0)
+            file["codename"].dims[0].label = "t"
+            file.attrs["purpose"] = "hidden"
+        (folder / name).chmod(mode)
+        os.chown(folder / name, ANN, ANN)
+    host("npyfs", "mount", "-o", "allow_other,join=t", folder, point)
+    try:
+        denied = ["errors.log", "errors.jsonl", "status.json", "info/secret.h5.json", "info/secret.h5/codename.npy.json"]
+        shared = ["info/open.h5.json", "info/open.h5/codename.npy.json", "info.json"]
+        for name in denied:
+            assert host("cat", f"{point}/.npyfs/{name}", user=BOB, code=1).stderr.count("Permission denied") == 1, name
+            host("cat", f"{point}/.npyfs/{name}")
+        for name in shared:
+            told = host("cat", f"{point}/.npyfs/{name}", user=BOB).stdout
+            assert told.startswith("{") and (name == "info.json" or "codename" in told or "hidden" in told), told
+        assert "hidden" in host("cat", f"{point}/.npyfs/info/secret.h5.json", user=ANN).stdout
+        # The joined array is made of both files.
+        assert "Permission denied" in host("cat", f"{point}/.npyfs/zarr/codename/.zarray", user=BOB, code=1).stderr
+        assert '"shape"' in host("cat", f"{point}/.npyfs/zarr/codename/.zarray", user=ANN).stdout
+        for name in ("errors.log", "errors.jsonl", "status.json"):
+            stat = host("stat", "-c", "%a %u", f"{point}/.npyfs/{name}").stdout.split()
+            assert stat == ["600", "0"], (name, stat)
+    finally:
+        host("npyfs", "umount", point)

@@ -2,7 +2,7 @@
 nothing panics, nothing hangs past the workers' deadline, memory stays within its limit, and nobody else notices.
 Judges: the kernel (the daemon's life and its peak memory), the clock, np.save of what h5py reads in the healthy files.
 
-NPYFS_MUTANTS is their number, NPYFS_MUTANTS_SEED makes other ones."""
+Each day has other ones."""
 
 import json
 import os
@@ -17,11 +17,11 @@ import pytest
 from support import mutants
 from support.mount import Mount
 from support.process import run
+from support.sampling import SEED, Sample
 from support.truth import np_save, walk
 
-COUNT = int(os.environ.get("NPYFS_MUTANTS", 2000))
-SEED = int(os.environ.get("NPYFS_MUTANTS_SEED", 20261121))
-BATCH, READERS, CACHE = 200, 3, 32 << 20
+COUNT = Sample(__file__, "damage").count(300, 2000, "mutants")
+BATCH, READERS, CACHE = 150, 3, 32 << 20
 
 # An object may cost two workers their 10 seconds, be it listed, opened or read; a busy machine adds to that.
 PATIENCE = 40
@@ -145,7 +145,7 @@ def test_mutants(seeds, tmp_path, first, capsys):
             watcher.join()
         status = mount.status()
         with capsys.disabled():
-            print(f"\nmutants {first}..{numbers[-1]} of {COUNT} (NPYFS_MUTANTS), seed {SEED} (NPYFS_MUTANTS_SEED): {objects} objects, "
+            print(f"\nmutants {first}..{numbers[-1]} of {COUNT}, seed {SEED}: {objects} objects, "
                   f"{errors} errors, slowest {seconds:.1f} s ({slowest.removeprefix(str(mount.path))}), {status['worker_restarts']} worker "
                   f"restarts, peak {mount.peak_memory() >> 20} MiB, healthy ones read {rounds} times meanwhile")
         assert objects > len(numbers) and errors > len(numbers) // 20

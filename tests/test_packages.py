@@ -63,6 +63,8 @@ def test_the_wheel(wheel, tmp_path):
         assert archive.getinfo(program).external_attr >> 16 & 0o777 == 0o755
         licences = {os.path.basename(name) for name in names if "/licenses/" in name}
         assert {"LICENSE-MIT", "LICENSE-APACHE", "LICENSE-OTHERS"} <= licences
+        package = {path.relative_to(ROOT / "python").as_posix() for path in (ROOT / "python").rglob("*") if path.suffix in (".py", ".typed")}
+        assert {name for name in names if name.startswith("npyfs/")} == package
         archive.extract(program, tmp_path)
     assert max(versions(tmp_path / program)) <= GLIBC
     assert (tmp_path / program).read_bytes() == one("npyfs").read_bytes()
@@ -105,21 +107,36 @@ def test_nothing_of_the_builder_is_in_the_program(wheel):
         assert path.encode() not in program
 
 
+# Mounts and reads with what pip installed, without NumPy.
+MOUNTS = """
+import npyfs
+with npyfs.mount("plain.h5") as m:
+    print(npyfs._program.program(), npyfs.__version__, len((m / "pi.npy").read_bytes()))
+assert not m.path.exists()
+"""
+
+
 def environment(**more):
     keep = {name: os.environ[name] for name in ("TMPDIR", "XDG_STATE_HOME") if name in os.environ}
     return {**keep, "HOME": os.environ.get("HOME", "/"), "PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8", **more}
 
 
+@pytest.mark.sample("package", 2, together=True)
 def test_pip_install_in_a_new_environment(wheel, tmp_path):
     run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True, timeout=100)
     pip = [tmp_path / "venv/bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
     run([*pip, "install", "--no-index", wheel], check=True, timeout=100)
     program = tmp_path / "venv/bin/npyfs"
     assert run([program, "--version"], check=True).stdout == f"npyfs {wheel.name.split('-')[1]}\n"
+    npyfs_demo = run([program, "demo", tmp_path / "stores"], env=environment(), check=True)
+    assert npyfs_demo.stderr == ""
+    done = run([tmp_path / "venv/bin/python", "-W", "error", "-c", MOUNTS], cwd=tmp_path / "stores", env=environment(), check=True)
+    assert done.stdout.split() == [str(program), wheel.name.split("-")[1], "136"]
     done = run([ROOT / "mountscripts/demo"], timeout=100, env=environment(NPYFS_BIN=str(program)))
     assert done.returncode == 0 and "That was npyfs." in done.stdout and "NOT MOUNTED" not in done.stdout, done
     run([*pip, "uninstall", "--yes", "npyfs"], check=True)
     assert not program.exists()
+    assert run([tmp_path / "venv/bin/python", "-c", "import npyfs"], cwd=tmp_path).returncode == 1
 
 
 def typed(debian, page, cwd, path):
@@ -130,15 +147,21 @@ def typed(debian, page, cwd, path):
     return judge(done.stdout, expected)
 
 
+@pytest.mark.sample("package", 2, together=True)
 def test_the_readme_after_pip_install(wheel, root_only):
     """An ordinary user of a fresh Debian, who has nothing but what pip installs."""
     with Debian(packages=wheel.parent, wheels=wheels()) as debian:
         debian.shell(f"python3 -m venv venv && venv/bin/pip install --no-index --find-links /wheels /packages/{wheel.name} numpy", user="ann")
         debian("/home/ann/venv/bin/npyfs", "demo", "stores", user="ann")
         assert typed(debian, (ROOT / "README.md").read_text(), "/home/ann/stores", ["/home/ann/venv/bin"]) == []
+        # Debian 11 has Python 3.9.
+        said = debian.shell("""cd stores && python -c 'import npyfs; print(npyfs.open("plain.h5", "pi").read())'""", user="ann", path=["/home/ann/venv/bin"])
+        assert said.stdout == "3.141592653589793\n"
+        debian.shell("cd stores && python -W error -c '" + MOUNTS.replace("'", '"') + "'", user="ann", path=["/home/ann/venv/bin"])
         assert debian.mounts() == []
 
 
+@pytest.mark.sample("package", 2, together=True)
 def test_setup_after_pip_install(wheel, root_only):
     """What else root can do: said to the user, done by root, taken away again."""
     with Debian(packages=wheel.parent) as debian:
@@ -181,12 +204,13 @@ def used_by_all(debian, prefix):
         # /usr/local/man leads to /usr/local/share/man.
         assert debian.shell(f"realpath $(man -w {page})", user="ann").stdout.startswith(f"{prefix}/share/man/man"), page
     complete = 'source /usr/share/bash-completion/bash_completion; _completion_loader npyfs; complete -p npyfs'
-    assert "-F _npyfs" in debian("bash", "--norc", "-c", complete, user="ann").stdout
+    assert "-F _clap_complete_npyfs" in debian("bash", "--norc", "-c", complete, user="ann").stdout
     units = debian.shell(f"cat {prefix}/lib/systemd/system/npyfs@.service {prefix}/lib/systemd/user/npyfs@.service").stdout
     assert units.count(f"{prefix}/bin/npyfs mount ") == 2
     debian("npyfs-mount-for", "--help", user="ann")
 
 
+@pytest.mark.sample("package", 2, together=True)
 def test_the_deb(deb, root_only):
     """Installed with dpkg -i, used, and removed without a trace."""
     with Debian(packages=deb.parent, scripts=ROOT / "mountscripts") as debian:

@@ -1,5 +1,6 @@
 """Stores on web servers: `npyfs mount http://host/x.h5 mnt`, judged by h5py on the same file."""
 
+import json
 import os
 import subprocess
 import time
@@ -267,3 +268,16 @@ def test_views_of_a_store_that_lies_elsewhere(home, directory):
     with Site(directory) as site, Mount(site.url("x.h5"), "view=zarr3") as mount:
         view = zarr.open_group(mount.path, mode="r", zarr_format=3)
         np.testing.assert_array_equal(view["large"][:], array)
+
+
+def test_a_file_without_a_time_has_no_date(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = np.arange(3)
+    with Site(tmp_path, times=False) as site:
+        line, = npyfs("ls", "-l", site.url("x.h5"), check=True).stdout.splitlines()
+        assert "1970" not in line and line.split()[:3] == ["-", "152", "-"]
+        entry, = json.loads(npyfs("ls", "--json", site.url("x.h5"), check=True).stdout)
+        assert entry["time"] is None
+    with Site(tmp_path) as site:
+        entry, = json.loads(npyfs("ls", "--json", site.url("x.h5"), check=True).stdout)
+        assert entry["time"].startswith("20")

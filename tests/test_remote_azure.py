@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from support.buckets import Azure
-from support.mount import Mount
+from support.mount import Mount, reason_of
 from support.process import npyfs, one_line
 from support.remote_files import NAMES, same, write
 
@@ -60,6 +60,11 @@ def test_a_container_is_a_directory(azure, known, files):
     with Mount("az://data/", azure.options) as mount:
         assert os.listdir(mount.path) == ["dir"] and sorted(os.listdir(mount / "dir")) == sorted(NAMES)
         same(mount / "dir/größe-日本.h5", files[0])
+    azure.put("data", "damage/x.h5", files[0])
+    azure.put("data", "damage/page.h5", b"<html></html>")
+    with Mount("az://data/damage/", azure.options) as mount:
+        assert os.listdir(mount.path) == ["x.h5"]
+        assert "web page" in reason_of(mount.info(), "page.h5")
 
 
 def test_the_account_in_the_address(azure, known, files):

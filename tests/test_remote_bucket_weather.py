@@ -7,6 +7,7 @@ import os
 import re
 import ssl
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from urllib.parse import unquote
@@ -122,6 +123,7 @@ def look(path):
 numbers = {scheme: count() for scheme in ("s3", "az", "gs")}
 
 
+@pytest.mark.sample("bucket", 10)
 @pytest.mark.parametrize("scheme, name", READS)
 def test_a_read_ends(mounts, scheme, name):
     site, mount = mounts(scheme)
@@ -146,17 +148,21 @@ def test_a_read_ends(mounts, scheme, name):
     np.testing.assert_array_equal(np.load(mount / array), SOME + number)
 
 
-@pytest.mark.parametrize("name", FEW + ["slow-down", "401", "to-nowhere", "endless"])
-def test_opening_ends(directory, name):
-    fault, errors, says = CASES[name]
-    with Site(directory) as site:
-        site.fault = fault
-        if name in ("412", "short-body", "other-size"):
-            # Of no version that is known already.
-            errors, says = {"EIO"}, ""
-        done = npyfs("ls", "-o", f"nopack,timeout=2,{service(site)}", "s3://data/x.h5", timeout=60)
-        assert errors and done.returncode == 2 or name == "other-size", done
-        assert name == "other-size" or re.search(says, one_line(done.stderr)) and "s3://data/x.h5" in done.stderr, done
+def test_opening_ends(directory):
+    """Every case at a service of its own, several at the same time."""
+    def opened(name):
+        with Site(directory) as site:
+            site.fault = CASES[name][0]
+            return name, npyfs("ls", "-o", f"nopack,timeout=2,{service(site)}", "s3://data/x.h5", timeout=60)
+
+    with ThreadPoolExecutor(6) as pool:
+        for name, done in pool.map(opened, FEW + ["slow-down", "401", "to-nowhere", "endless"]):
+            _, errors, says = CASES[name]
+            if name in ("412", "short-body", "other-size"):
+                # Of no version that is known already.
+                errors, says = {"EIO"}, ""
+            assert errors and done.returncode == 2 or name == "other-size", (name, done)
+            assert name == "other-size" or re.search(says, one_line(done.stderr)) and "s3://data/x.h5" in done.stderr, (name, done)
 
 
 def asked(site):
@@ -186,6 +192,16 @@ def test_without_a_hint_the_pauses_grow(directory):
         # Pauses of at least 50, 100, 200, 400, 800 and 1600 ms.
         times = asked(site)
         assert times and all(3 <= number <= 7 for number in times.values()), times
+
+
+@pytest.mark.parametrize("scheme", ["s3", "az", "gs"])
+def test_connections_from_before_a_restart_cost_one_request(directory, scheme):
+    with Site(directory, latency=0.1) as site, Mount(f"{scheme}://data/x.h5", f"{REST},{service(site)}") as mount:
+        site.fault = restart = weather.Restart()
+        restart.restart_with_many_connections(lambda number: np.load(mount / f"d{number}.npy"))
+        site.latency = 0
+        assert look(mount / "d36.npy") == (SOME + 36).tobytes()[-8:].hex()
+        assert restart.used
 
 
 def test_a_read_goes_on_when_the_service_does(directory):

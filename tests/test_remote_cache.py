@@ -16,9 +16,11 @@ import pytest
 
 from support.mount import Mount, until
 from support.process import npyfs, one_line, run
+from support.sampling import Sample
 from support.web import Site
 
-ROUNDS = int(os.environ.get("NPYFS_CRASH_ROUNDS", 100))
+SAMPLE = Sample(__file__, "cache")
+ROUNDS = SAMPLE.count(12, 100)
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ READER = """
 import os, random, sys
 point, names, seed, seconds = sys.argv[1], sys.argv[2].split(","), int(sys.argv[3]), float(sys.argv[4])
 import time, zlib
-rng, end = random.Random(seed), time.monotonic() + seconds
+rng, end = random.Random(f"{os.environ['NPYFS_SEED']} {seed}"), time.monotonic() + seconds
 while time.monotonic() < end:
     name = rng.choice(names)
     fd = os.open(f"{point}/{name}", os.O_RDONLY)
@@ -96,6 +98,26 @@ def judged(output, shown, mount):
         assert zlib.crc32(whole[name][int(at):int(at) + int(length)]) == int(crc), line
         count += 1
     return count
+
+
+def test_a_file_of_another_form_is_left_alone(directory, cache):
+    shown = write(directory / "x.h5", 1)
+    with Site(directory) as site:
+        with Mount(site.url("x.h5"), f"cache_dir={cache}") as mount:
+            same(mount, shown)
+        [path] = cache.rglob("*.bytes")
+        with open(path, "r+b") as file:
+            file.seek(-4096, os.SEEK_END)
+            assert file.read(8) == b"npyfsob1"
+            file.seek(-4096, os.SEEK_END)
+            file.write(b"npyfsob2")
+        before = path.read_bytes()
+        with Mount(site.url("x.h5"), f"cache_dir={cache}") as mount:
+            same(mount, shown)
+            assert "another version of the format" in json.dumps(mount.status())
+        assert path.read_bytes() == before
+        npyfs("cache", "clear", "--dir", cache, check=True)
+        assert not path.exists()
 
 
 def test_two_mounts_on_one_small_cache_read_no_wrong_byte(directory, cache):
@@ -162,7 +184,7 @@ def test_what_is_kept_is_private(directory, cache):
     assert files and all(path.stat().st_mode & 0o7777 == 0o600 for path in files)
 
 
-@pytest.mark.parametrize("make", ["link", "open", "other", "file"])
+@pytest.mark.parametrize("make", ["link", "open", "other", "file", "parent", "above"])
 def test_directories_that_cannot_be_trusted_are_not_used(directory, cache, tmp_path, make):
     shown = write(directory / "x.h5", 1)
     objects, elsewhere = cache / "objects", tmp_path / "elsewhere"
@@ -176,6 +198,8 @@ def test_directories_that_cannot_be_trusted_are_not_used(directory, cache, tmp_p
         objects.mkdir()
         if make == "open":
             objects.chmod(0o777)
+        elif make in ("parent", "above") and os.geteuid() == 0:
+            os.chown(cache if make == "parent" else cache.parent, 12345, 12345)
         elif os.geteuid() == 0:
             os.chown(objects, 12345, 12345)
         else:
@@ -308,7 +332,7 @@ def test_a_file_that_is_cut_or_removed_while_it_is_used(directory, cache):
 @pytest.mark.timeout(120 + 6 * ROUNDS)
 def test_kill_9_while_the_cache_is_filled_leaves_no_wrong_byte(directory, cache):
     shown = write(directory / "x.h5", 4)
-    rng = random.Random(8)
+    rng = SAMPLE.random()
     filled = 0
     with Site(directory) as site:
         for number in range(ROUNDS):

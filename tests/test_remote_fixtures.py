@@ -10,12 +10,13 @@ import test_arkouda_fixtures
 import test_daf_fixtures
 import test_sweep
 
-from support import sweep_layouts, sweep_types
 from support.buckets import S3
 from support.mount import Mount
+from support.sampling import Sample
 from support.truth import assert_all, walk
 
 pytestmark = pytest.mark.slow
+SAMPLE = Sample(__file__, "sweep")
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +34,7 @@ def s3(service, tmp_path_factory, monkeypatch):
     return service
 
 
+@pytest.mark.sample("sweep", 1)
 @pytest.mark.parametrize("name", test_daf_fixtures.STORES)
 def test_daf(s3, shared, name):
     s3.put("daf", name, shared / "daf" / name)
@@ -63,15 +65,8 @@ def test_arkouda(s3, shared):
 
 
 def test_sweep_over_types_layouts_and_filters(s3, tmp_path):
-    sweep_types.write_types(tmp_path / "types_earliest.h5")
-    sweep_types.write_types(tmp_path / "types_latest.h5", "latest")
-    sweep_types.write_odd_types(tmp_path / "odd.h5")
-    sweep_layouts.write_filters(tmp_path / "filters.h5")
-    sweep_layouts.write_packed(tmp_path / "packed.h5")
-    sweep_layouts.write_virtual(tmp_path / "virtual.h5")
-    for libver in test_sweep.FORMATS:
-        sweep_layouts.write_storage(tmp_path / f"storage_{libver}.h5", libver)
-        sweep_layouts.write_maximum_shapes(tmp_path / f"maximum_{libver}.h5", libver)
+    for name in SAMPLE.choose(test_sweep.WRITERS, 3, "files of the sweep"):
+        test_sweep.WRITERS[name](tmp_path / name)
     s3.upload("sweep", "", tmp_path)
     with Mount("s3://sweep/", s3.options, limit=900) as mount:
         assert sorted(os.listdir(mount.path)) == sorted(os.listdir(tmp_path))
@@ -91,7 +86,7 @@ def test_other_kinds_are_what_they_are_on_disk(s3, shared, tmp_path):
              for path in sorted((shared / kind).rglob("*")) if path.suffix in (".h5ad", ".h5mu", ".mat", ".nc") and path.stat().st_size < 4 << 20]
     if not names:
         pytest.skip("../shared/fixtures has neither anndata nor matlab nor netcdf: NOT tested here")
-    for number, path in enumerate(names):
+    for number, path in enumerate(SAMPLE.choose(names, 20, "files of other kinds")):
         shutil.copyfile(path, tmp_path / f"{number:03}-{path.name}")
     s3.upload("others", "", tmp_path)
     seen = 0

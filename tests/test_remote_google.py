@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from support.mount import Mount
+from support.mount import Mount, reason_of
 from support.process import npyfs, one_line
 from support.remote_files import write
 from support.web import Site
@@ -28,6 +28,11 @@ def site(tmp_path, monkeypatch):
         yield site
 
 
+def tag_of(site, path):
+    with open(path, "rb") as file:
+        return site.version(file.fileno())[0]
+
+
 def listed(site):
     """Answers lists of names."""
     def answer(handler):
@@ -38,9 +43,10 @@ def listed(site):
         bucket, prefix, entries = site.directory / path.strip("/"), query.get("prefix", ""), ""
         for found in sorted((bucket / prefix).iterdir()):
             name = escape(found.relative_to(bucket).as_posix())
+            tag = "" if found.is_dir() else tag_of(site, found)
             entries += (f"<CommonPrefixes><Prefix>{name}/</Prefix></CommonPrefixes>" if found.is_dir() else
                         f'<Contents><Key>{name}</Key><Size>{found.stat().st_size}</Size><LastModified>2026-01-02T03:04:05.000Z</LastModified>'
-                        '<ETag>"1"</ETag></Contents>')
+                        f'<ETag>{escape(tag)}</ETag></Contents>')
         body = f'<?xml version="1.0"?><ListBucketResult><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>'.encode()
         handler.send_response(200)
         handler.send_header("Content-Length", str(len(body)))
@@ -64,6 +70,10 @@ def test_an_object_and_a_prefix(site):
     with Mount("gs://data/", options) as mount:
         assert sorted(os.listdir(mount.path)) == ["below", "x.h5"]
         same(mount / "below/y.h5", bucket / "below/y.h5")
+    (bucket / "page.h5").write_text("<html></html>")
+    with Mount("gs://data/", options) as mount:
+        assert sorted(os.listdir(mount.path)) == ["below", "x.h5"]
+        assert "web page" in reason_of(mount.info(), "page.h5")
 
 
 def test_the_variable_of_emulators(site, monkeypatch):

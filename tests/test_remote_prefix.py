@@ -3,6 +3,7 @@ from disk."""
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -24,6 +25,7 @@ from support.process import npyfs, run
 from support.remote_files import NAMES, same, write
 from support.truth import assert_all
 
+PAGE = b"<!DOCTYPE html>\n<html><body>404 Not Found</body></html>\n"
 LONG = "x" * 300 + ".h5"
 # Names that an object can have and a file cannot.
 ODD = ["odd/fine.h5", "odd//nameless.h5", "odd/../above.h5", "odd/./here.h5", "odd/new\nline.h5", f"odd/{LONG}", "odd/both.h5", "odd/both.h5/x.h5", "odd/"]
@@ -111,17 +113,128 @@ def test_the_bucket_itself(options):
     assert npyfs("ls", "-o", options, "s3://data", check=True).stdout == "top\n"
 
 
-def test_ten_thousand_objects(options):
+def test_ten_thousand_objects(s3, options):
+    s3.put("numbers", "many/00007.h5", PAGE)
     listed = npyfs("ls", "-o", options, "s3://numbers/many/", check=True).stdout.splitlines()
     assert listed == [f"{number:05}.h5" for number in range(10_000)]
     with Mount("s3://numbers/many/", options) as mount:
         assert len(os.listdir(mount.path)) == 10_000
         assert (mount / "09999.h5").stat().st_mtime > 1.6e9
-        # It is looked at when it is entered: an empty object is no HDF5 file.
+        # Of so many each is looked at when it is entered.
         with pytest.raises(OSError) as refused:
             os.listdir(mount / "00007.h5")
         assert refused.value.errno == 5
-        assert any("00007.h5: not an HDF5 file" in line for line in mount.errors())
+        assert any("00007.h5: a web page, not an HDF5 file" in line for line in mount.errors()), mount.errors()
+        # From then on it is left out.
+        assert len(os.listdir(mount.path)) == 9_999
+        assert "web page" in reason_of(mount.info(), "00007.h5")
+        until(lambda: not (mount / "00007.h5").exists(), "a name that leads nowhere")
+        assert said_of(mount, "00007.h5: left out") == 1
+
+
+def said_of(mount, what):
+    """How often the log says something."""
+    said = 0
+    for line in mount.errors():
+        times = re.search(r" \(([0-9]+) times\)$", line)
+        said += (what in line) * int(times[1] if times else 1)
+    return said
+
+
+@pytest.fixture(scope="module")
+def impostors(tmp_path_factory):
+    """Stores, and what is called so."""
+    folder = tmp_path_factory.mktemp("impostors")
+    for name, block in [("good.h5", 0), ("short-block.mat", 512), ("block.nc", 4096), ("long-block.h5", 16 << 10), ("huge-block.h5", 1 << 20)]:
+        with h5py.File(folder / name, "w", userblock_size=block) as file:
+            file["a"] = np.arange(1000)
+    for name, content in [("page.h5", PAGE), ("classic.nc", b"CDF\x01" + bytes(100_000)), ("old.mat", b"MATLAB 5.0 MAT-file" + bytes(200)),
+                          ("short.h5ad", b"\x89HD"), ("zeros.hdf5", bytes(70_000)), ("empty.h5", b""), (".hidden.h5", PAGE), ("notes.txt", PAGE)]:
+        (folder / name).write_bytes(content)
+    # Half of an upload: it begins as a store.
+    (folder / "half.h5").write_bytes((folder / "good.h5").read_bytes()[:3000])
+    return folder
+
+
+def left_out(mount):
+    return {entry["name"]: entry["reason"].replace("an empty object", "an empty file") for entry in mount.info()["left_out"]}
+
+
+def test_what_is_called_as_a_store_and_is_none_is_left_out_as_on_a_disk(s3, options, impostors):
+    s3.upload("data", "impostors/", impostors)
+    with Mount("s3://data/impostors/", f"{options},check=0") as far, Mount(impostors) as near:
+        for _ in range(3):
+            assert sorted(os.listdir(far.path)) == sorted(os.listdir(near.path))
+        assert left_out(far) == left_out(near) and len(left_out(far)) == 6
+        for name in os.listdir(near.path):
+            if name != "half.h5":
+                assert (far / name / "a.npy").read_bytes() == (near / name / "a.npy").read_bytes()
+        for name in [*left_out(far), ".hidden.h5", "notes.txt"]:
+            for mount in (far, near):
+                with pytest.raises(FileNotFoundError):
+                    os.listdir(mount / name)
+        for mount in (far, near):
+            with pytest.raises(OSError) as failed:
+                os.listdir(mount / "half.h5")
+            assert failed.value.errno == 5
+            assert "half.h5" in os.listdir(mount.path)
+        # Once, however often it is listed.
+        assert all(said_of(far, f"{name}: left out: ") == 1 for name in left_out(far)), far.errors()
+        assert not said_of(far, "hidden")
+        checks = [npyfs("verify", "-o", options, "s3://data/impostors/"), npyfs("verify", impostors)]
+        counts = [next(word for word in check.stdout.replace(",", ";").split(";") if "damaged" in word) for check in checks]
+        assert counts[0].strip().split()[0] == counts[1].strip().split()[0], checks
+        # Each version is one of its own.
+        s3.put("data", "impostors/page.h5", impostors / "good.h5")
+        until(lambda: "page.h5" in os.listdir(far.path), "a store in its place")
+        assert (far / "page.h5/a.npy").read_bytes() == (near / "good.h5/a.npy").read_bytes()
+        s3.put("data", "impostors/page.h5", PAGE + b"again")
+        until(lambda: "page.h5" not in os.listdir(far.path), "the damage")
+        assert said_of(far, "page.h5: left out: ") == 2
+
+
+def test_an_object_is_looked_at_once_and_many_are_not(s3, options, impostors):
+    for number in range(20):
+        s3.put("data", f"few/{number}.h5", impostors / "good.h5")
+    s3.put("data", "few/page.h5", PAGE)
+    for number in range(70):
+        s3.put("data", f"several/{number}.h5", impostors / "good.h5")
+    for prefix, shown, least, most in [("few", 20, 21, 30), ("several", 70, 1, 5)]:
+        with gate(s3.url, 1, "GET") as (url, passed), Mount(f"s3://data/{prefix}/", f"endpoint={url},check=60") as mount:
+            for _ in range(3):
+                assert len(os.listdir(mount.path)) == shown
+            assert least <= len(passed) <= most, len(passed)
+
+
+@pytest.mark.parametrize("status", [503, 500, 403, 404, 200, None])
+def test_a_network_that_fails_is_no_damage(s3, options, impostors, status):
+    """An object that could not be looked at is listed. `None`: no answer comes; 200: a page of a proxy's."""
+    for name in ("good.h5", "page.h5"):
+        s3.put("data", f"weather{status}/{name}", impostors / name)
+    bad, met = threading.Event(), []
+    bad.set()
+
+    def weather(handler):
+        if handler.command != "GET" or not handler.path.endswith(".h5") or not bad.is_set():
+            return False
+        met.append(handler.path)
+        if status is None:
+            time.sleep(4)
+        handler.send_response(status or 503)
+        handler.send_header("Content-Length", str(len(PAGE)))
+        handler.end_headers()
+        handler.wfile.write(PAGE)
+        return True
+
+    with gate(s3.url, 1, "GET", weather) as (url, _), Mount(f"s3://data/weather{status}/", f"endpoint={url},check=0,timeout=2") as mount:
+        for _ in range(2):
+            assert sorted(run(["ls", mount.path], check=True, timeout=30).stdout.split()) == ["good.h5", "page.h5"]
+        assert met and not left_out(mount) and not said_of(mount, "left out")
+        bad.clear()
+        until(lambda: run(["ls", mount / "good.h5"], timeout=30).stdout == "a.npy\n", "the store")
+        # What is opened is judged.
+        until(lambda: run(["ls", mount / "page.h5"], timeout=30).returncode and left_out(mount), "the damage")
+        assert os.listdir(mount.path) == ["good.h5"]
 
 
 def test_names_that_no_file_has_are_left_out(options):
@@ -179,8 +292,9 @@ def test_a_set_follows_its_objects(s3, options, tmp_path):
 
 
 @contextlib.contextmanager
-def gate(url, count, of):
-    """A server before another one, which lets requests of a method through when so many wait; yields its address and the times that so many did."""
+def gate(url, count, of, weather=lambda handler: False):
+    """A server before another one, which lets requests of a method through when so many wait; yields its address and the times that so many did.
+    `weather` returns true if it answered itself."""
     barrier, passed = threading.Barrier(count), []
 
     class Handler(BaseHTTPRequestHandler):
@@ -190,6 +304,8 @@ def gate(url, count, of):
             pass
 
         def forward(self):
+            if weather(self):
+                return
             if self.command == of:
                 with contextlib.suppress(threading.BrokenBarrierError):
                     passed.append(barrier.wait(10))
@@ -246,3 +362,42 @@ def test_stores_below_a_prefix_are_joined(s3, options, tmp_path):
         s3.put("data", f"join/{number}.h5", tmp_path / "part.h5")
     with Mount("s3://data/join/", f"{options},join=t,view=zarr") as mount:
         np.testing.assert_array_equal(zarr.open_group(mount.path, mode="r")["v"][:], data)
+
+
+def test_a_join_of_a_prefix_follows_its_objects(s3, options, tmp_path):
+    """An object that is replaced is seen, and one that is no store fails the join by name, as on a disk."""
+    def put(number, first, steps):
+        with h5py.File(tmp_path / "part.h5", "w") as file:
+            part = file.create_dataset("v", data=np.arange(first, first + steps, dtype="f8")[:, None] + np.zeros(50), chunks=(1, 50))
+            part.dims[0].label = "t"
+        s3.put("data", f"follow/{number}.h5", tmp_path / "part.h5")
+
+    def first_column(mount):
+        try:
+            return zarr.open_group(mount / ".npyfs/zarr", mode="r")["v"][:, 0].tolist()
+        except (OSError, ValueError):  # Metadata of one version, chunks of the next.
+            return None
+
+    for number in range(3):
+        put(number, 2 * number, 2)
+    with Mount("s3://data/follow/", f"{options},check=1,join=t") as mount:
+        assert first_column(mount) == [0, 1, 2, 3, 4, 5]
+        for first, steps in [(20, 2), (30, 5), (40, 1)]:
+            put(1, first, steps)
+            until(lambda: first_column(mount) == [0, 1, *range(first, first + steps), 4, 5], f"the object of {steps} steps", 20)
+
+        def has_failed():
+            try:
+                os.listdir(mount / ".npyfs/zarr")
+            except OSError:
+                return True
+            return False
+
+        for number, damage in enumerate([b"", PAGE, b"CDF\x01" + bytes(9000)]):
+            s3.put("data", "follow/1.h5", damage)
+            until(has_failed, "the damage", 20)
+            until(lambda: "1.h5" in left_out(mount), "the reason")
+            done = npyfs("verify", "-o", options, "s3://data/follow/")
+            assert done.returncode == 3 and "1 damaged" in done.stdout and "1.h5" in done.stderr, done
+            put(1, 50 + number, 1)
+            until(lambda number=number: first_column(mount) == [0, 1, 50 + number, 4, 5], "the object that is whole again", 20)

@@ -91,6 +91,7 @@ except OSError as e:
 """
 
 
+@pytest.mark.sample("bucket", 15)
 @pytest.mark.parametrize("fault, errors, says", READS)
 def test_a_read_ends(mount, site, fault, errors, says):
     number = next(numbers)
@@ -180,6 +181,44 @@ def test_a_mount_outlives_its_server(home, directory):
                 again.server.server_close()
             site.server = Site(directory).server
             threading.Thread(target=site.server.serve_forever, daemon=True).start()
+
+
+def test_connections_from_before_a_restart_cost_one_request(home, directory):
+    """The retry is sent on a new connection, not on the next one that the server has closed."""
+    with Site(directory, latency=0.1) as site, Mount(site.url("x.h5"), REST) as mount:
+        site.fault = restart = weather.Restart()
+        restart.restart_with_many_connections(lambda number: np.load(mount / f"d{number}.npy"))
+        site.latency = 0
+        assert look(READ, mount / "d36.npy").stdout == (SOME + 36).tobytes()[-8:].hex()
+        assert restart.used
+
+
+@pytest.mark.parametrize("hangs", ["open", "read"])
+def test_an_open_asks_anew(home, directory, hangs):
+    """A request that hangs since before an open does not fail the reads behind that open."""
+    with Site(directory) as site, Mount(site.url("x.h5"), "timeout=4,check=0,nopack") as mount:
+        np.testing.assert_array_equal(np.load(mount / "d0.npy"), SOME)
+        if hangs == "read":
+            os.close(os.open(mount / "d1.npy", os.O_RDONLY))
+        site.asked.clear()
+        site.fault = lambda handler: handler.command == "GET" and weather.hang(handler)
+        with subprocess.Popen(["python3", "-c", READ, mount / "d1.npy"], stdout=subprocess.DEVNULL) as first:
+            until(lambda: any(method == "GET" for method, *_ in site.asked), "a request that hangs")
+            site.fault = None
+            assert look(READ, mount / "d1.npy").stdout == (SOME + 1).tobytes()[-8:].hex()
+            first.wait(timeout=30)
+
+
+def test_what_got_no_answer_is_asked_for_once(home, directory):
+    """The kernel asks again for what it read ahead and did not get: that read has waited long enough."""
+    with Site(directory) as site, Mount(site.url("x.h5"), "timeout=3,check=0,nopack") as mount:
+        os.close(os.open(mount / "d1.npy", os.O_RDONLY))
+        site.asked.clear()
+        site.fault = lambda handler: handler.command == "GET" and weather.hang(handler)
+        assert look(READ, mount / "d1.npy").stdout == "ETIMEDOUT"
+        ranges = sorted(tuple(map(int, range.split("=")[1].split("-"))) for method, _, range in site.asked if method == "GET")
+        assert ranges
+        assert all(last < first for (_, last), (first, _) in zip(ranges, ranges[1:])), ranges
 
 
 @pytest.mark.parametrize("tags", [True, "weak", False])

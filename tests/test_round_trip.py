@@ -65,6 +65,7 @@ PLAIN = {
 }
 
 
+@pytest.mark.sample("sweep", 2)
 @pytest.mark.parametrize("name", PLAIN)
 def test_plain(name, tmp_path):
     source, target = tmp_path / "source.h5", tmp_path / "target.h5"

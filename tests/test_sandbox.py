@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from support.mount import Mount, until
-from support.process import NPYFS, npyfs, run, workers
+from support.process import NPYFS, run, workers
 
 pytestmark = pytest.mark.fast
 

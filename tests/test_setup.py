@@ -1,6 +1,7 @@
 """`npyfs setup` below another root directory: what it lists, installs, leaves alone and takes away. Judge: the directory itself. That what it
 installs is of use is tried on whole machines, in test_packages.py and test_mount_scripts.py."""
 
+import json
 import os
 import re
 import shutil
@@ -210,3 +211,14 @@ def test_users_are_told_what_root_types(root_only):
         for option in ("--install", "--remove"):
             done = host(program, "setup", option, user=ANN, code=1)
             assert f"needs root: sudo {program} setup {option}" in one_line(done.stderr)
+
+
+def test_the_list_as_json(root):
+    listed = json.loads(setup(root, "--json").stdout)
+    assert {part["name"]: part["state"] for part in listed["parts"]} == marks(root) and listed["needs"] == []
+    assert [command.split(" setup ")[1] for command in listed["commands"]] == [f"--root {root} --install", f"--root {root} --install allow-other"]
+    setup(root, "--install")
+    listed = json.loads(setup(root, "--json").stdout)
+    assert {part["name"]: part["state"] for part in listed["parts"]} == marks(root)
+    assert {need["name"] for need in json.loads(npyfs("setup", "--json", check=True).stdout)["needs"]} == {"/dev/fuse", "fusermount3"}
+    setup(root, "--json", "--install", code=1)

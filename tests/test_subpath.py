@@ -87,7 +87,10 @@ def test_commands_take_it(store, tmp_path):
 ])
 def test_a_path_that_is_not_there_is_named(store, tmp_path, path, says):
     (tmp_path / "mnt").mkdir()
-    for done in (npyfs("ls", part(store, path)), npyfs("mount", part(store, path), tmp_path / "mnt"), npyfs("info", "-o", f"subpath={path}", store)):
+    commands = [npyfs("mount", part(store, path), tmp_path / "mnt"), npyfs("info", "-o", f"subpath={path}", store)]
+    if path != "/top.npy":  # which commands that read take: test_cli_look
+        commands.append(npyfs("ls", part(store, path)))
+    for done in commands:
         assert done.returncode == STORE
         one_line(done.stderr)
         assert says in done.stderr and "x.h5fs" in done.stderr and path in done.stderr

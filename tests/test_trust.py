@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
+from support.checkouts import top
 from support.mount import Mount
 from support.process import NPYFS, npyfs, run
 
@@ -51,10 +52,6 @@ def victim(tmp_path):
     before = content()
     yield folder
     assert content() == before, "files outside were changed"
-
-
-def top(store):
-    return store.with_name(store.name + ".checkouts")
 
 
 def tree(folder):

@@ -1,6 +1,7 @@
 """`npyfs verify` finds what is damaged, tells it from what this build or its options do not read, and reads nothing that was never
 written. Judges: h5py, which reads what verify says of it, and the bytes that verify reports."""
 
+import json
 import os
 
 import h5py
@@ -91,3 +92,35 @@ def test_the_fixtures_are_told_apart(shared):
     said = npyfs("verify", shared / "defects/g2.h5")
     assert said.returncode == 3
     npyfs("verify", shared / "defects/u.h5", timeout=60, check=True)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("of", ["/", "g", "g/x"])
+def test_attributes_are_read_too(tmp_path, of):
+    """The type of an attribute is damaged: verify counts it, and a view does without by name. h5py fails at the same place."""
+    store = tmp_path / "store.h5"
+    with h5py.File(store, "w") as file:
+        file["g/x"] = np.arange(5.0)
+        file["y"] = np.arange(3.0)
+        file[of].attrs["marked"] = 7
+    data = store.read_bytes()
+    at = data.index(b"marked\0\0") + 8
+    assert data.count(b"marked\0") == 1 and data[at] == 0x10
+    store.write_bytes(data[:at] + b"\xff" + data[at + 1:])
+    with h5py.File(store) as file, pytest.raises((OSError, KeyError, RuntimeError)):
+        dict(file[of].attrs)
+    done = npyfs("verify", store)
+    assert done.returncode == 3 and "1 damaged" in done.stdout, done
+    assert "attributes" in done.stderr and (of == "/" or of in done.stderr), done
+    with Mount(store) as mount:
+        np.testing.assert_array_equal(np.load(mount / "g/x.npy"), np.arange(5.0))
+        zarr = mount / ".npyfs/zarr"
+        assert {"g", "y"} <= {entry.name for entry in zarr.iterdir()}
+        whole = json.loads((zarr / ".zmetadata").read_text())["metadata"]
+        assert "y/.zarray" in whole
+        # An array without its attributes would be another one: scale_factor may be among them.
+        assert ("g/x/.zarray" in whole) == (of != "g/x")
+        name = {"/": "info.zarr.json", "g": "info.zarr/g.json", "g/x": "info.zarr.json"}[of]
+        left_out = json.loads((mount / ".npyfs" / name).read_text())["zarr"]["left_out"]
+        assert [entry.get("attribute") or entry["array"] for entry in left_out] == ["g/x" if of == "g/x" else "*"]
+        assert any("attribute" in line for line in mount.errors()), mount.errors()

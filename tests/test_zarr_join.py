@@ -1,6 +1,8 @@
 """The stores of a directory as one in the Zarr view: `-o join=DIMENSION`. The judge is xarray's `open_mfdataset`."""
 
+import errno
 import json
+import os
 import shutil
 
 import h5py
@@ -9,7 +11,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from support.mount import Mount, reason_of, until
+from support.mount import Mount, make_point, reason_of, until
+from support.process import npyfs, one_line
 
 pytestmark = pytest.mark.fast
 
@@ -88,7 +91,7 @@ def test_large_chunks_stay_those_of_the_files(tmp_path):
 
 
 WRONG = {
-    "units": ("time", {"units": "days since 2021-01-01"}, "units"),
+    "units": ("time", {"units": "days since 2021-01-01"}, 'units "days since 2021-01-01", not "days since 2020-01-01"'),
     "coordinate": ("x", {"shift": 1}, "elements"),
     "missing": ("more", {"extra": "more"}, "has it"),
 }
@@ -107,6 +110,7 @@ def test_what_differs_is_left_out_with_the_reason(tmp_path, wrong):
         assert name not in names and {"t", "height"} <= names
         reason = reason_of(json.loads((mount / ".npyfs/info.zarr.json").read_text()), name)
         assert why in reason and "c.nc" in reason
+        assert any(f"{name}" in line and "left out of the join along time" in line and "c.nc" in line and why in line for line in mount.errors()), mount.errors()
         with xr.open_zarr(mount / ".npyfs/zarr") as ours:
             assert ours["t"].sizes["time"] == 6
 
@@ -149,3 +153,205 @@ def test_a_damaged_file_fails_by_name_and_costs_the_others_nothing(tmp_path):
         with pytest.raises(OSError):
             list((mount / ".npyfs/zarr/bad").iterdir())
         assert any("1.nc" in line for line in mount.errors())
+
+
+@pytest.mark.parametrize("view", ["zarr", "zarr3"])
+@pytest.mark.parametrize("below", ["", "2020"])
+def test_a_file_that_is_replaced_is_seen(tmp_path, view, below):
+    """By a rename over it, with other values and another length; in the view below .npyfs and in one that is mounted."""
+    stores = tmp_path / "stores"
+    (stores / below).mkdir(parents=True)
+    paths = [stores / below / f"{number}.nc" for number in range(3)]
+    for number, path in enumerate(paths):
+        write(path, 2 * number, 2)
+    with Mount(stores, "join=time") as mount, Mount(stores, f"view={view},join=time") as viewed:
+        tops = [mount / f".npyfs/{view}" / below, viewed.path / below]
+
+        def values():
+            found = []
+            for top in tops:
+                with xr.open_zarr(top) as ours:
+                    found.append(ours.load())
+            return found
+
+        for found in values():
+            xr.testing.assert_identical(found.drop_attrs(), expected(paths).drop_attrs())
+        for first, steps in [(20, 2), (30, 5), (40, 1)]:
+            write(tmp_path / "new.nc", first, steps)
+            shutil.move(tmp_path / "new.nc", paths[1])
+            whole = expected(paths).drop_attrs()
+
+            def is_seen():
+                try:
+                    return all(found.drop_attrs().identical(whole) for found in values())
+                except ValueError:  # Metadata of one version, chunks of the next: Zarr has no way to tell.
+                    return False
+
+            until(is_seen, f"the file of {steps} steps", 10)
+            assert is_seen()
+        assert not any("tale" in line for line in [*mount.errors(), *viewed.errors()]), mount.errors()
+
+
+def test_a_file_that_is_changed_in_place_is_seen(tmp_path):
+    stores = tmp_path / "stores"
+    stores.mkdir()
+    paths = [stores / f"{number}.nc" for number in range(3)]
+    for number, path in enumerate(paths):
+        write(path, number, 1)
+    with Mount(stores, "join=time") as mount:
+        zarr = mount / ".npyfs/zarr"
+        with xr.open_zarr(zarr) as ours:
+            assert ours["t"].sizes["time"] == 3
+        for shift in (1, 2):
+            with netCDF4.Dataset(paths[1], "a") as file:
+                file["t"].set_auto_maskandscale(False)
+                file["t"][:] = np.full((1, 3, 40), shift)
+            whole = expected(paths)["t"]
+
+            def is_seen():
+                try:
+                    with xr.open_zarr(zarr) as ours:
+                        return ours["t"].load().drop_attrs().identical(whole.drop_attrs())
+                except OSError as problem:
+                    assert problem.errno == errno.ESTALE
+                    return False
+
+            until(is_seen, "the new values", 10)
+
+
+def test_what_a_checkout_commits_is_seen(tmp_path):
+    """`-o follow=`: the stores of a join are those with all commits."""
+    stores = tmp_path / "stores"
+    stores.mkdir()
+    paths = [stores / f"{number}.h5" for number in range(2)]
+    for number, path in enumerate(paths):
+        with h5py.File(path, "w") as file:
+            file.create_dataset("v", data=np.full((2, 3), number, "f8"), chunks=(2, 3)).dims[0].label = "t"
+            file.create_dataset("w", data=np.arange(3.0))
+    with Mount(stores, "join=t,follow=1") as mount:
+        zarr = mount / ".npyfs/zarr"
+        np.testing.assert_array_equal(np.frombuffer((zarr / "w/0").read_bytes()), np.arange(3))
+        for number in range(2):
+            with Mount(stores, checkout=f"new{number}") as writable:
+                for path in paths:
+                    np.save(writable / path.name / "w.npy", np.arange(3.0) + 10 + number)
+            assert npyfs("checkout", "commit", stores, f"new{number}").returncode == 0
+            until(lambda: (zarr / "w/0").read_bytes() == (np.arange(3.0) + 10 + number).tobytes(), "the commit")
+
+
+NO_STORES = {
+    "empty": b"",
+    "page": b"<!DOCTYPE html>\n<html><body>404 Not Found</body></html>\n",
+    "classic": b"CDF\x01" + bytes(60),
+    "zeros": bytes(4096),
+    "short": b"\x89HD",
+}
+
+
+@pytest.mark.parametrize("what", NO_STORES)
+@pytest.mark.parametrize("ending", [".nc", ".h5", ".h5ad", ".mat"])
+def test_what_is_called_as_a_store_and_is_none_is_damage(tmp_path, what, ending):
+    """The join fails by name, the directory says it, and `verify` counts it: steps that are missing are never passed over."""
+    stores = tmp_path / "stores"
+    stores.mkdir()
+    for number in (0, 2):
+        write(stores / f"day{number}.nc", number, 1)
+    (stores / "notes.txt").write_bytes(b"")
+    bad = stores / f"day1{ending}"
+    bad.write_bytes(NO_STORES[what])
+    with Mount(stores, "join=time") as mount:
+        with pytest.raises(OSError) as failed:
+            list((mount / ".npyfs/zarr").iterdir())
+        assert failed.value.errno == errno.EIO
+        assert sorted(os.listdir(mount.path)) == ["day0.nc", "day2.nc"]
+        assert reason_of(mount.info(), bad.name)
+        assert len(mount.info()["left_out"]) == 1
+        assert any(bad.name in line for line in mount.errors())
+        done = npyfs("verify", stores)
+        assert done.returncode == 3 and "1 damaged" in done.stdout and done.stderr.count(bad.name) == 1, done
+        write(tmp_path / "good.nc", 1, 1)
+        shutil.move(tmp_path / "good.nc", stores / "day1.nc")
+        if ending != ".nc":
+            bad.unlink()
+
+        def is_whole():
+            with xr.open_zarr(mount / ".npyfs/zarr") as ours:
+                return ours["t"].sizes["time"] == 3
+
+        def is_there():
+            try:
+                return is_whole()
+            except OSError:
+                return False
+
+        until(is_there, "the join")
+    assert npyfs("verify", stores).returncode == 0
+
+
+def test_what_cannot_be_read_is_no_gap(tmp_path):
+    """A link that leads nowhere, and one that leads out."""
+    stores = tmp_path / "stores"
+    stores.mkdir()
+    for number in (0, 2):
+        write(stores / f"day{number}.nc", number, 1)
+    write(tmp_path / "day1.nc", 1, 1)
+    for target in (tmp_path / "nothing.nc", tmp_path / "day1.nc"):
+        (stores / "day1.nc").unlink(missing_ok=True)
+        (stores / "day1.nc").symlink_to(target)
+        with Mount(stores, "join=time") as mount:
+            with pytest.raises(OSError):
+                list((mount / ".npyfs/zarr").iterdir())
+            assert any("day1.nc" in line for line in mount.errors()), target
+    with Mount(stores, "join=time,external=allow") as mount:
+        with xr.open_zarr(mount / ".npyfs/zarr") as ours:
+            assert ours["t"].sizes["time"] == 3
+
+
+def test_a_dimension_that_there_is_not_is_refused(tmp_path):
+    stores = tmp_path / "stores"
+    stores.mkdir()
+    for number in range(2):
+        write(stores / f"{number}.nc", number, 1)
+    for command in (["mount", "-o", "join=tme", stores, make_point()], ["ls", "-o", "view=zarr,join=tme", stores], ["mount", "-o", "join=tme", stores / "0.nc", make_point()]):
+        done = npyfs(*command)
+        assert done.returncode == 2 and "join=tme: no array has a dimension of this name; there are time, x, y" in one_line(done.stderr), done
+    assert npyfs("ls", "-o", "strict", stores).returncode == 1
+    # Subdirectories are looked into, too.
+    (tmp_path / "above").mkdir()
+    shutil.move(stores, tmp_path / "above/below")
+    assert npyfs("ls", "-o", "view=zarr,join=tme", tmp_path / "above").returncode == 2
+    with Mount(tmp_path / "above", "join=time") as mount:
+        with xr.open_zarr(mount / ".npyfs/zarr/below") as ours:
+            assert ours["t"].sizes["time"] == 2
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_strict_join_leaves_nothing_out(tmp_path, wrong):
+    name, how, why = WRONG[wrong]
+    stores = tmp_path / "stores"
+    stores.mkdir()
+    write(stores / "a.nc", 0, 2)
+    write(stores / "b.nc", 2, 2)
+    with Mount(stores, "join=time,strict") as mount:
+        with xr.open_zarr(mount / ".npyfs/zarr") as ours:
+            assert ours["t"].sizes["time"] == 4
+        # What comes later and does not fit is not left out, either.
+        write(tmp_path / "c.nc", 4, 2, **how)
+        shutil.move(tmp_path / "c.nc", stores / "c.nc")
+
+        def fails():
+            try:
+                os.listdir(mount / ".npyfs/zarr")
+            except OSError as problem:
+                return problem.errno == errno.EIO
+            return False
+
+        until(fails, "the new file")
+        assert any(why in line for line in mount.errors())
+    done = npyfs("mount", "-o", "join=time,strict", stores, make_point())
+    assert done.returncode == 2 and why in one_line(done.stderr) and name in done.stderr and "c.nc" in done.stderr
+    with Mount(stores, "join=time") as mount:
+        said = npyfs("info", mount.path, check=True).stdout.split("\n\n")[0]
+        assert "3 stores along time, 1 left out" in said
+    with Mount(stores, "join=time,view=zarr") as mount:
+        assert "3 stores along time, 1 left out" in npyfs("info", mount.path, check=True).stdout

@@ -10,6 +10,7 @@ import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 
 from support.mount import Mount
 
@@ -183,7 +184,9 @@ def test_arrays_without_dimension_scales_open_too(tmp_path, view):
     with h5py.File(store, "w") as file:
         for name, shape in [("a", (4, 4)), ("b", (4, 5)), ("below/c", (5, 3))]:
             file[name] = np.arange(np.prod(shape)).reshape(shape)
-        file["below/c"].attrs["not_json"] = np.float32(np.nan)
+        for name, lost in {"not_json": np.float32(np.nan), "infinite": np.inf, "no_value": h5py.Empty("f8"), "pair": 1j,
+                           "record": np.zeros((), [("a", "i4")]), "bytes": np.bytes_(b"\xff"), "raw": np.void(b"ab")}.items():
+            file["below/c"].attrs[name] = lost
         file["below/c"].attrs["unit"] = "m"
     with Mount(store) as m:
         tree = xr.open_datatree(m / ".npyfs" / view, engine="zarr").load()
@@ -193,7 +196,8 @@ def test_arrays_without_dimension_scales_open_too(tmp_path, view):
         assert tree["a"].dims[0] == tree["b"].dims[0] != tree["a"].dims[1]
         assert tree["b"].dims[1] == tree["below/c"].dims[0]
         assert tree["below/c"].attrs == {"unit": "m"}
-        assert "not_json" in (m / f".npyfs/info.{view}/below/c.json").read_text()
+        said = (m / f".npyfs/info.{view}/below/c.json").read_text()
+        assert all(f'"{name}"' in said for name in ("not_json", "infinite", "no_value", "pair", "record", "bytes", "raw")), said
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -272,3 +276,26 @@ def test_the_newest_state_of_a_checkout_is_seen_while_it_is_written(tmp_path, vi
             with xr.open_zarr(m / ".npyfs" / view, consolidated=consolidated) as got:
                 assert np.array_equal(got["top"].values, np.arange(10, 14))
                 assert np.array_equal(got["new"].values, np.full((2, 3), 7.0))
+
+
+@pytest.mark.parametrize("view", ["zarr", "zarr3"])
+def test_a_variable_that_is_called_as_a_dimension(tmp_path, view):
+    """netCDF-4 stores it as `_nc4_non_coord_y`, and every program calls it y."""
+    store = tmp_path / "store.nc"
+    with netCDF4.Dataset(store, "w") as file:
+        for name, length in [("x", 3), ("y", 4)]:
+            file.createDimension(name, length)
+        file.createVariable("y", "f8", ("x", "y"))[:] = np.arange(12.0).reshape(3, 4)
+        file.createVariable("v", "f8", ("y",))[:] = np.arange(4.0)
+    with h5py.File(store) as file:
+        assert "_nc4_non_coord_y" in file
+    with netCDF4.Dataset(store) as file:
+        want = {name: (file[name].dimensions, file[name][...].filled()) for name in ("y", "v")}
+    with Mount(store) as mount:
+        top = mount / ".npyfs" / view
+        found = zarr.open_group(top, mode="r")
+        assert sorted(found.array_keys()) == ["v", "y"]
+        assert not (top / "_nc4_non_coord_y").exists()
+        for name, (_, values) in want.items():
+            np.testing.assert_array_equal(found[name][...], values)
+        assert "y" in {entry.name for entry in top.iterdir()}

@@ -6,7 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 use npyfs_fuzz::{
     Pool,
-    codec::{Means, Pipeline, alone},
+    codec::{Pipeline, alone},
 };
 use std::sync::Arc;
 
@@ -70,16 +70,10 @@ fuzz_target!(|input: &[u8]| {
     let mut used = pool.take(len);
     used.fill(0xff);
     drop(used);
-    let means = Means {
-        pool: &pool,
-        helpers: None,
-    };
+    let means = &pool;
     let first = pipeline.decode(means, stored, mask.into(), &mut other);
     let (pool, mut data) = (Arc::default(), vec![0; len]);
-    let means = Means {
-        pool: &pool,
-        helpers: None,
-    };
+    let means = &pool;
     let again = pipeline.decode(means, stored, mask.into(), &mut data);
     assert_eq!(first, again);
     assert!(again.is_err() || data == other);

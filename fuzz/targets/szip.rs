@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use npyfs_fuzz::aec::{Coding, decode};
+use npyfs_fuzz::codec::szip::aec::{Coding, decode};
 
 fuzz_target!(|input: &[u8]| {
     let &[bits, block, interval, low, high, ref stream @ ..] = input else {

@@ -1,5 +1,9 @@
 //! One array of a store.
 
+mod parts;
+
+pub use parts::Parts;
+
 use std::sync::Arc;
 
 use ndarray::{Dimension, IxDyn, ShapeBuilder, SliceInfoElem};
@@ -7,9 +11,10 @@ use ndarray::{Dimension, IxDyn, ShapeBuilder, SliceInfoElem};
 use super::element::{Element, lies_as_served};
 use super::error::Error;
 use super::region::{Region, SelectionError};
-use crate::io::content::{Content, npy_header};
-use crate::npy::dtype::DType;
-use crate::npy::parse::Header;
+use npyfs_base::npy::dtype::DType;
+use npyfs_base::npy::parse::Header;
+use npyfs_core::tree::VirtualFile;
+use npyfs_io::content::{Content, npy_header};
 
 /// Bytes that are asked for at a time: enough for several chunks to be decoded side by side.
 const STEP: usize = 4 << 20;
@@ -17,6 +22,7 @@ const STEP: usize = 4 << 20;
 /// An open array of a store, whose elements are read when they are asked for.
 pub struct Array {
     path: String,
+    file: Arc<dyn VirtualFile>,
     content: Arc<dyn Content>,
     dtype: DType,
     shape: Vec<usize>,
@@ -27,7 +33,8 @@ pub struct Array {
 }
 
 impl Array {
-    pub(super) fn open(path: &str, content: Arc<dyn Content>) -> Result<Self, Error> {
+    pub(super) fn open(path: &str, file: Arc<dyn VirtualFile>) -> Result<Self, Error> {
+        let content = file.open().map_err(|e| Error::of(path, e))?;
         let none = || Error::NotAnArray {
             path: path.to_owned(),
         };
@@ -43,6 +50,7 @@ impl Array {
         let shape = shape.collect::<Result<_, _>>().map_err(|_| none())?;
         Ok(Self {
             path: path.to_owned(),
+            file,
             content,
             dtype,
             shape,
@@ -73,7 +81,7 @@ impl Array {
     /// ```standalone_crate
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # npyfs::worker_hook();
-    /// # let _directory = npyfs::internals::enter_demonstration()?;
+    /// # let _directory = npyfs_core::formats::demo::enter()?;
     /// use ndarray::{Array1, Array2, ArrayD};
     ///
     /// let store = npyfs::Store::open("cells.h5df")?;
@@ -100,7 +108,7 @@ impl Array {
     /// ```standalone_crate
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # npyfs::worker_hook();
-    /// # let _directory = npyfs::internals::enter_demonstration()?;
+    /// # let _directory = npyfs_core::formats::demo::enter()?;
     /// use ndarray::{Ix1, Ix2, s};
     ///
     /// let store = npyfs::Store::open("cells.h5df")?;
@@ -134,6 +142,56 @@ impl Array {
                 },
             })?;
         self.region(&region)
+    }
+
+    /// Reads the array in parts of `rows` entries along the first axis, the last one of what is left. The memory is
+    /// that of one part.
+    ///
+    /// [`part_rows`](Self::part_rows) says how many are good. An array without axes is one part; 0 counts as 1.
+    ///
+    /// ```standalone_crate
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # npyfs::worker_hook();
+    /// # let _directory = npyfs_core::formats::demo::enter()?;
+    /// use ndarray::Ix2;
+    ///
+    /// let store = npyfs::Store::open("cells.h5df")?;
+    /// let scores = store.array("cell,gene#score")?;
+    /// let mut sum = 0.0;
+    /// for part in scores.parts::<f32, Ix2>(scores.part_rows()?) {
+    ///     sum += part?.mapv(f64::from).sum();
+    /// }
+    /// assert_eq!(scores.parts::<f32, Ix2>(300).len(), 4);
+    /// # assert!(sum > 0.0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Each part has those of [`slice`](Self::slice).
+    pub fn parts<T: Element, D: Dimension>(&self, rows: usize) -> Parts<'_, T, D> {
+        Parts::new(self, rows)
+    }
+
+    /// Returns the number of entries along the first axis whose reading decodes no chunk twice: whole chunks, as many
+    /// as 4 MiB hold, and at least one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`] if the chunks of the array cannot be found out.
+    pub fn part_rows(&self) -> Result<usize, Error> {
+        let failed = |e| Error::of(&self.path, e);
+        let stored = self.file.clone().array().map_err(failed)?;
+        let described = stored
+            .map(|stored| stored.describe())
+            .transpose()
+            .map_err(failed)?;
+        let chunk = described.and_then(|of| usize::try_from(*of.chunk.first()?).ok());
+        let chunk = chunk.unwrap_or(1).max(1);
+        let behind = self.shape.iter().skip(1).copied();
+        let row = behind.fold(self.dtype.size(), usize::saturating_mul).max(1);
+        Ok((STEP / row / chunk).max(1).saturating_mul(chunk))
     }
 
     fn region<T: Element, D: Dimension>(

@@ -3,7 +3,7 @@
 use half::f16;
 use num_complex::Complex;
 
-use crate::npy::dtype::{DType, Kind, Order};
+use npyfs_base::npy::dtype::{DType, Kind, Order};
 
 /// A type that elements of a store can be read as, without loss and without guessing:
 ///
@@ -21,8 +21,22 @@ pub trait Element: Sized + Send + sealed::Decode {}
 
 impl<T: sealed::Decode + Sized + Send> Element for T {}
 
+/// A type whose arrays can be written: `bool`, integers, floats, complex numbers, and `String`, which becomes `U` as wide as
+/// the longest text. The trait is sealed.
+pub trait WriteElement: sealed::Encode {}
+
+impl<T: sealed::Encode> WriteElement for T {}
+
 pub(super) mod sealed {
-    use crate::npy::dtype::DType;
+    use npyfs_base::npy::dtype::DType;
+
+    /// A type of elements that are encoded as `.npy` has them.
+    pub trait Encode: Sized {
+        /// Returns the type and the bytes of elements.
+        fn encode<'a>(elements: impl Iterator<Item = &'a Self>) -> (DType, Vec<u8>)
+        where
+            Self: 'a;
+    }
 
     /// A type that elements are decoded to from their bytes.
     pub trait Decode: Clone {
@@ -130,6 +144,57 @@ macro_rules! complex {
 
 complex!(f32, "Complex<f32>");
 complex!(f64, "Complex<f64>");
+
+macro_rules! written {
+    ($($type:ty, $kind:ident, $order:ident;)+) => {$(
+        impl sealed::Encode for $type {
+            fn encode<'a>(elements: impl Iterator<Item = &'a Self>) -> (DType, Vec<u8>) {
+                let dtype = DType::scalar(Kind::$kind, size_of::<$type>(), Order::$order);
+                (dtype, elements.flat_map(|element| element.to_le_bytes()).collect())
+            }
+        }
+    )+};
+}
+
+written! {
+    i8, Int, None; i16, Int, Little; i32, Int, Little; i64, Int, Little;
+    u8, Uint, None; u16, Uint, Little; u32, Uint, Little; u64, Uint, Little;
+    f16, Float, Little; f32, Float, Little; f64, Float, Little;
+}
+
+macro_rules! written_complex {
+    ($($part:ty),+) => {$(
+        impl sealed::Encode for Complex<$part> {
+            fn encode<'a>(elements: impl Iterator<Item = &'a Self>) -> (DType, Vec<u8>) {
+                let parts = elements.flat_map(|element| [element.re, element.im]);
+                let dtype = DType::scalar(Kind::Complex, size_of::<Self>(), Order::Little);
+                (dtype, parts.flat_map(<$part>::to_le_bytes).collect())
+            }
+        }
+    )+};
+}
+
+written_complex!(f32, f64);
+
+impl sealed::Encode for bool {
+    fn encode<'a>(elements: impl Iterator<Item = &'a Self>) -> (DType, Vec<u8>) {
+        let dtype = DType::scalar(Kind::Bool, 1, Order::None);
+        (dtype, elements.map(|&element| u8::from(element)).collect())
+    }
+}
+
+impl sealed::Encode for String {
+    fn encode<'a>(elements: impl Iterator<Item = &'a Self>) -> (DType, Vec<u8>) {
+        let texts: Vec<&Self> = elements.collect();
+        let width = texts.iter().map(|text| text.chars().count()).max();
+        let width = width.unwrap_or(0).max(1);
+        let padded = texts.iter().flat_map(|text| {
+            let letters = text.chars().map(u32::from).chain(std::iter::repeat(0));
+            letters.take(width).flat_map(u32::to_le_bytes)
+        });
+        (DType::text(width), padded.collect())
+    }
+}
 
 impl sealed::Decode for bool {
     const NAME: &'static str = "bool";

@@ -1,13 +1,13 @@
 //! The error of the Rust API.
 
-use crate::error::ErrorKind;
+use npyfs_base::error::ErrorKind;
 
 /// The reason why a store, an array or a part of one cannot be read. The message names what it is about.
 ///
 /// ```standalone_crate
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # npyfs::worker_hook();
-/// # let _directory = npyfs::internals::enter_demonstration()?;
+/// # let _directory = npyfs_core::formats::demo::enter()?;
 /// use ndarray::Array1;
 /// use npyfs::Error;
 ///
@@ -115,7 +115,7 @@ impl Error {
     }
 
     /// Creates an error with the path of an object in front of what went wrong with it.
-    pub(super) fn of(path: &str, error: crate::error::Error) -> Self {
+    pub(super) fn of(path: &str, error: npyfs_base::error::Error) -> Self {
         match error.kind {
             ErrorKind::NotFound => Self::NotFound {
                 path: path.to_owned(),

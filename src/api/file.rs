@@ -4,7 +4,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
 use super::error::Error;
-use crate::io::content::Content;
+use npyfs_io::content::Content;
 
 /// An open virtual file: the bytes that a mount would show, `.npy` header included.
 ///

@@ -3,20 +3,29 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ndarray::Ix1;
+
 use super::array::Array;
-use super::entry::{Entries, Entry};
+use super::attribute::Attribute;
+use super::checkout::Checkout;
+use super::element::Element;
 use super::error::Error;
 use super::file::File;
+use super::sparse::{Sparse, SparseOrder};
 use super::worker;
-use crate::checkout::checkouts::Checkouts;
-use crate::formats;
-use crate::formats::place::StorePlace;
-use crate::hdf5::H5;
-use crate::hdf5::permit::Reach;
 use crate::mount::fs::Fs;
-use crate::options::{External, FsOptions};
-use crate::tree::path::{PathError, find};
-use crate::tree::{Directory, Node, VirtualFile};
+use crate::mount::fs::open::target;
+use npyfs_base::npy::dtype::DType;
+use npyfs_base::options::{External, FsOptions, RemoteSettings};
+use npyfs_core::checkout::history::checkouts::Checkouts;
+use npyfs_core::dataset::context::Context;
+use npyfs_core::formats;
+use npyfs_core::formats::store_path::StorePath;
+use npyfs_core::store::format::Registry;
+use npyfs_core::tree::path::{PathError, find};
+use npyfs_core::tree::{Directory, Node, VirtualFile};
+use npyfs_hdf5::{H5, Reach};
+use npyfs_io::remote::Address;
 
 /// An open store: an HDF5 file, a daf or Arkouda store, a Hangar repository, or a directory of such.
 ///
@@ -32,6 +41,20 @@ pub struct OpenOptions {
     fs: FsOptions,
     worker: Option<PathBuf>,
     checkouts: Option<PathBuf>,
+    endpoint: Option<String>,
+    shown: Shown,
+}
+
+/// What of the checkouts is shown.
+#[derive(Clone, Debug, Default)]
+enum Shown {
+    /// Everything that is committed.
+    #[default]
+    Committed,
+    /// What was committed up to a commit.
+    At(String),
+    /// What is committed, with a checkout on top.
+    Checkout(String),
 }
 
 impl OpenOptions {
@@ -72,27 +95,156 @@ impl OpenOptions {
         self
     }
 
-    /// Opens the store at `path`, which may be a URL; `STORE:/path` is a directory in one.
+    /// Shows the store as it was after a commit: its number, the first digits of its id, `HEAD`, `HEAD~1`.
+    pub fn at(mut self, commit: impl Into<String>) -> Self {
+        self.shown = Shown::At(commit.into());
+        self
+    }
+
+    /// Shows the store with the checkout of this name on top, which cannot be written as long as the store is open.
+    pub fn checkout(mut self, name: impl Into<String>) -> Self {
+        self.shown = Shown::Checkout(name.into());
+        self
+    }
+
+    /// Asks this service for buckets, `http(s)://HOST`, as services that speak S3's protocol need it.
+    pub fn endpoint(mut self, address: impl Into<String>) -> Self {
+        self.endpoint = Some(address.into());
+        self
+    }
+
+    /// Sets the region of the bucket, such as `eu-central-1`.
+    pub fn region(mut self, name: impl Into<String>) -> Self {
+        self.remote().region = Some(name.into());
+        self
+    }
+
+    /// Takes the credentials of this profile in the user's configuration.
+    pub fn profile(mut self, name: impl Into<String>) -> Self {
+        self.remote().profile = Some(name.into());
+        self
+    }
+
+    /// Sends requests without credentials, for public buckets.
+    pub fn anonymous(mut self) -> Self {
+        self.remote().anonymous = true;
+        self
+    }
+
+    /// Sends a header with every request. It may be secret: no message shows its value.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.remote().headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Bounds what is cached on disk of stores that lie elsewhere, in bytes (4 GiB); 0 is no cache.
+    pub fn disk_cache(mut self, bytes: u64) -> Self {
+        self.remote().disk_cache = bytes;
+        self
+    }
+
+    /// Caches in this directory instead of `~/.cache/npyfs`.
+    pub fn cache_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.remote().cache_dir = Some(dir.into());
+        self
+    }
+
+    fn remote(&mut self) -> &mut RemoteSettings {
+        Arc::make_mut(&mut self.fs.remote)
+    }
+
+    /// Opens the store at `path`, which may be an address (`https://`, `s3://`, `gs://`, `az://`); `STORE:/path` is a
+    /// directory in one.
     ///
     /// # Errors
     ///
     /// [`Error::Store`] if it is no store or cannot be read, [`Error::NoWorker`] if there is no program to start
     /// the worker processes from.
-    pub fn open(mut self, path: impl AsRef<Path>) -> Result<Store, Error> {
-        let StorePlace {
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Store, Error> {
+        let Prepared {
+            path,
+            h5,
+            options,
+            formats,
+            checkouts,
+            shown,
+        } = self.prepared(path.as_ref())?;
+        let fs = match &shown {
+            Shown::Committed => Fs::open(&path, h5, options, &formats, &checkouts),
+            Shown::At(commit) => Fs::open_at(&path, h5, options, &formats, &checkouts, commit),
+            Shown::Checkout(name) => {
+                Fs::open_checkout_to_read(&path, h5, options, &formats, &checkouts, name)
+            }
+        };
+        let fs = fs.map_err(|refusal| Error::Store {
+            errno: libc::EIO,
+            message: refusal.to_string(),
+        })?;
+        Ok(Store { fs, path })
+    }
+
+    /// Opens the checkout `name` of the store at `path` to write in it, as [`open`](Self::open) opens the store; a new one is
+    /// begun if there is none of this name that is not committed.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`open`](Self::open), and [`Error::Store`] with `EBUSY` if another process writes in it.
+    pub fn write(self, path: impl AsRef<Path>, name: &str) -> Result<Checkout, Error> {
+        let Prepared {
+            path,
+            h5,
+            options,
+            formats,
+            checkouts,
+            ..
+        } = self.prepared(path.as_ref())?;
+        let refused = |e: npyfs_base::error::Error| Error::Store {
+            errno: e.errno(),
+            message: e.message,
+        };
+        if options.subpath.is_some() {
+            return Err(Error::Store {
+                message: format!("{}: a checkout is one of the whole store", path.display()),
+                errno: libc::EINVAL,
+            });
+        }
+        let missing = checkouts.missing(name).map_err(refused)?;
+        let context = Arc::new(Context::new(h5, options));
+        let target = formats::open(&path, &context, &formats, || true)
+            .and_then(|base| target(base, &context, &formats, &checkouts, name));
+        match target {
+            Ok(target) => Ok(Checkout::new(target, path)),
+            Err(e) => {
+                // Why it failed counts, not what could not be tidied up.
+                let _ = checkouts.take_back(name, &missing);
+                Err(refused(e))
+            }
+        }
+    }
+
+    fn prepared(mut self, path: &Path) -> Result<Prepared, Error> {
+        let StorePath {
             store: path,
             inside,
-        } = StorePlace::of(path.as_ref());
+        } = StorePath::of(path);
         self.fs.subpath = inside;
         // It has no kernel to serve copies.
         self.fs.keep = Some(0);
+        if let Some(given) = self.endpoint.take() {
+            let shown = Address::hide_user(&given).filter(|shown| Address::is_service(shown));
+            let shown = shown.ok_or_else(|| Error::Store {
+                message: "endpoint: expected http(s)://HOST".to_owned(),
+                errno: libc::EINVAL,
+            })?;
+            self.remote().endpoint = Some(shown);
+        }
         worker::ensure(self.worker.as_deref())?;
         let about = |e: std::io::Error| Error::Store {
             errno: e.raw_os_error().unwrap_or(libc::EIO),
             message: format!("{}: {e}", path.display()),
         };
-        let path = StorePlace::resolved(&path).map_err(about)?;
-        let refused = |e: crate::error::Error| Error::Store {
+        let path = StorePath::resolved(&path).map_err(about)?;
+        let refused = |e: npyfs_base::error::Error| Error::Store {
             errno: e.errno(),
             message: e.message,
         };
@@ -102,13 +254,25 @@ impl OpenOptions {
         let checkouts = checkouts.asking(&self.fs.remote);
         let reach = Reach::of(&path, self.fs.external).with(checkouts.dir());
         let h5 = H5::workers(reach);
-        let fs =
-            Fs::open(&path, h5, self.fs, &formats, &checkouts).map_err(|refusal| Error::Store {
-                errno: libc::EIO,
-                message: refusal.to_string(),
-            })?;
-        Ok(Store { fs, path })
+        Ok(Prepared {
+            options: self.fs,
+            shown: self.shown,
+            path,
+            h5,
+            formats,
+            checkouts,
+        })
     }
+}
+
+/// What a store is opened with.
+struct Prepared {
+    path: PathBuf,
+    h5: H5,
+    options: FsOptions,
+    formats: Registry,
+    checkouts: Checkouts,
+    shown: Shown,
 }
 
 impl Store {
@@ -126,7 +290,7 @@ impl Store {
     /// ```standalone_crate
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # npyfs::worker_hook();
-    /// # let _directory = npyfs::internals::enter_demonstration()?;
+    /// # let _directory = npyfs_core::formats::demo::enter()?;
     /// let store = npyfs::Store::options().cache_size(64 << 20).open("cells.h5df")?;
     /// # Ok(())
     /// # }
@@ -142,7 +306,7 @@ impl Store {
     /// ```standalone_crate
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # npyfs::worker_hook();
-    /// # let _directory = npyfs::internals::enter_demonstration()?;
+    /// # let _directory = npyfs_core::formats::demo::enter()?;
     /// let store = npyfs::Store::open("cells.h5df")?;
     /// let scores = store.array("cell,gene#score")?;
     /// assert_eq!(scores.shape(), [1000, 200]);
@@ -156,17 +320,142 @@ impl Store {
     /// [`Error::NotFound`], [`Error::NotAnArray`], or what keeps it from being opened.
     pub fn array(&self, path: &str) -> Result<Array, Error> {
         let missing = match self.file_at(path) {
-            Ok(file) => return open(path, &*file),
+            Ok(file) => return Array::open(path, file),
             Err(missing @ (Error::NotFound { .. } | Error::NotAnArray { .. })) => missing,
             Err(e) => return Err(e),
         };
         // A directory of members may stand beside the array: `name/` beside `name.npy`.
         let path = format!("{path}.npy");
         match self.file_at(&path) {
-            Ok(file) => open(&path, &*file),
+            Ok(file) => Array::open(&path, file),
             Err(Error::NotFound { .. }) => Err(missing),
             Err(e) => Err(e),
         }
+    }
+
+    /// Returns the HDF5 attributes of the array or the directory at `path`, in order of name. `/` is the store itself, and an
+    /// array may be named without `.npy`, if no directory has the name.
+    ///
+    /// ```standalone_crate
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # npyfs::worker_hook();
+    /// # let _directory = npyfs_core::formats::demo::enter()?;
+    /// let store = npyfs::Store::open("cells.h5df")?;
+    /// for attribute in store.attributes("cell,gene#score.npy")? {
+    ///     println!("{} {:?}", attribute.name(), attribute.value::<String>());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`], or what keeps them from being read. An attribute that has no form here is no error, but its
+    /// value is.
+    pub fn attributes(&self, path: &str) -> Result<Vec<Attribute>, Error> {
+        let node = match self.find(path) {
+            Err(Error::NotFound { .. }) => {
+                self.find(&format!("{path}.npy")).map_err(|e| match e {
+                    Error::NotFound { .. } => Error::NotFound {
+                        path: path.to_owned(),
+                    },
+                    other => other,
+                })?
+            }
+            found => found?,
+        };
+        let found = match node {
+            Node::Directory(dir) => dir.attributes(),
+            Node::File(file) => file.attributes(),
+            Node::Symlink(_) => Ok(Vec::new()),
+        };
+        let mut found = found.map_err(|e| Error::of(path, e))?;
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(found
+            .into_iter()
+            .map(|one| Attribute::of(path, one))
+            .collect())
+    }
+
+    /// Reads the sparse matrix at `path`: a directory of `data`, `indices`, `indptr` and `shape`, beside which a mount shows
+    /// an `.npz` archive.
+    ///
+    /// ```standalone_crate
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # npyfs::worker_hook();
+    /// # let _directory = npyfs_core::formats::demo::enter()?;
+    /// let store = npyfs::Store::open("cells.h5df")?;
+    /// let counts = store.sparse::<u16>("cell,gene#UMIs")?;
+    /// assert_eq!((counts.shape, counts.indptr.len()), ((1000, 200), 1001));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] if there is no such matrix, [`Error::WrongType`] if its elements are none of `T`,
+    /// [`Error::Store`] if its parts do not fit each other.
+    pub fn sparse<T: Element + Clone>(&self, path: &str) -> Result<Sparse<T>, Error> {
+        let path = path.trim_end_matches('/');
+        // Formats show the archive of what they know to be a sparse matrix.
+        self.find(&format!("{path}.npz")).map_err(|e| match e {
+            Error::NotFound { .. } => Error::NotFound {
+                path: path.to_owned(),
+            },
+            other => other,
+        })?;
+        let Node::Directory(dir) = self.find(path)? else {
+            return Err(Error::NotFound {
+                path: path.to_owned(),
+            });
+        };
+        let attributes = self.attributes(path)?;
+        let encoding = attributes.iter().find(|a| a.name() == "encoding-type");
+        let is_csc = encoding.is_some_and(|a| a.value::<String>().is_ok_and(|v| v == "csc_matrix"));
+        let format = dir.format().map_err(|e| Error::of(path, e))?;
+        let order = match is_csc || format == "matlab" {
+            true => SparseOrder::Csc,
+            false => SparseOrder::Csr,
+        };
+        let wrong = |reason: String| Error::Store {
+            message: format!("{path}: {reason}"),
+            errno: libc::EIO,
+        };
+        let part = |name: &str| format!("{path}/{name}.npy");
+        let shape = self.counts(&part("shape"))?;
+        let &[rows, columns] = shape.as_slice() else {
+            return Err(wrong(format!("a shape of {} axes", shape.len())));
+        };
+        let data = self.array(&part("data"))?.read::<T, Ix1>()?;
+        let matrix = Sparse {
+            order,
+            shape: (rows, columns),
+            indptr: self.counts(&part("indptr"))?,
+            indices: self.counts(&part("indices"))?,
+            data: data.into_raw_vec_and_offset().0,
+        };
+        matrix.checked().map_err(wrong)
+    }
+
+    /// Reads numbers that count something.
+    fn counts(&self, path: &str) -> Result<Vec<usize>, Error> {
+        let array = self.array(path)?;
+        let wide = match array.read::<i64, Ix1>() {
+            Err(Error::WrongType { .. }) => match array.read::<i32, Ix1>() {
+                Err(Error::WrongType { .. }) => match array.read::<u64, Ix1>() {
+                    Err(Error::WrongType { .. }) => array.read::<u32, Ix1>()?.mapv(i64::from),
+                    // What is too large for i64 is no count either.
+                    read => read?.mapv(|n| i64::try_from(n).unwrap_or(-1)),
+                },
+                read => read?.mapv(i64::from),
+            },
+            read => read?,
+        };
+        let counts = wide.iter().map(|&n| usize::try_from(n));
+        counts.collect::<Result<_, _>>().map_err(|_| Error::Store {
+            message: format!("{path}: a negative number"),
+            errno: libc::EIO,
+        })
     }
 
     /// Opens the file at `path`, its name in a mount, as a stream of bytes.
@@ -176,7 +465,7 @@ impl Store {
     /// ```standalone_crate
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # npyfs::worker_hook();
-    /// # let _directory = npyfs::internals::enter_demonstration()?;
+    /// # let _directory = npyfs_core::formats::demo::enter()?;
     /// use ndarray::Array1;
     /// use ndarray_npy::ReadNpyExt;
     ///
@@ -201,7 +490,7 @@ impl Store {
     /// ```standalone_crate
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # npyfs::worker_hook();
-    /// # let _directory = npyfs::internals::enter_demonstration()?;
+    /// # let _directory = npyfs_core::formats::demo::enter()?;
     /// let store = npyfs::Store::open("cells.h5df")?;
     /// let mut directories = vec!["/".to_owned()];
     /// while let Some(directory) = directories.pop() {
@@ -240,14 +529,16 @@ impl Store {
             let path = full(&name);
             match &*node {
                 Node::Directory(_) => directories.push(path),
-                Node::File(file) if name.ends_with(b".npy") => match open(&path, &**file) {
-                    Ok(array) => entries.push(Entry {
-                        path,
-                        dtype: array.dtype().clone(),
-                        shape: array.shape().to_vec(),
-                    }),
-                    Err(e) => left_out.push((path, e.to_string())),
-                },
+                Node::File(file) if name.ends_with(b".npy") => {
+                    match Array::open(&path, file.clone()) {
+                        Ok(array) => entries.push(Entry {
+                            path,
+                            dtype: array.dtype().clone(),
+                            shape: array.shape().to_vec(),
+                        }),
+                        Err(e) => left_out.push((path, e.to_string())),
+                    }
+                }
                 Node::File(_) | Node::Symlink(_) => {}
             }
         }
@@ -270,7 +561,10 @@ impl Store {
 
     fn file_at(&self, path: &str) -> Result<Arc<dyn VirtualFile>, Error> {
         match self.find(path)? {
-            Node::File(file) => Ok(file),
+            Node::File(file) => {
+                npyfs_io::remote::opened();
+                Ok(file)
+            }
             _ => Err(Error::NotAnArray {
                 path: path.to_owned(),
             }),
@@ -278,13 +572,54 @@ impl Store {
     }
 }
 
-fn open(path: &str, file: &dyn VirtualFile) -> Result<Array, Error> {
-    let content = file.open().map_err(|e| Error::of(path, e))?;
-    Array::open(path, content)
-}
-
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Store").field("path", &self.path).finish()
     }
 }
+
+/// A description of an array, from [`Store::entries`](super::Store::entries).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Entry {
+    /// The path in the store as a mount names it, with `.npy` and without a leading `/`.
+    pub path: String,
+    /// The type of the elements.
+    pub dtype: DType,
+    /// The number of entries along each axis; empty for a 0-d array.
+    pub shape: Vec<usize>,
+}
+
+/// The arrays of one directory, in order of name.
+#[derive(Debug)]
+pub struct Entries {
+    entries: std::vec::IntoIter<Entry>,
+    directories: Vec<String>,
+    left_out: Vec<(String, String)>,
+}
+
+impl Entries {
+    /// Returns the paths of the directories beside the arrays.
+    pub fn directories(&self) -> &[String] {
+        &self.directories
+    }
+
+    /// Returns what is not among the entries, and why: objects that `.npy` cannot hold, and damaged ones.
+    pub fn left_out(&self) -> &[(String, String)] {
+        &self.left_out
+    }
+}
+
+impl Iterator for Entries {
+    type Item = Entry;
+
+    fn next(&mut self) -> Option<Entry> {
+        self.entries.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.entries.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Entries {}

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::error::Error;
-use crate::dataset::chunked;
-use crate::hdf5::{program, reader};
-use crate::io::thread;
+use npyfs_base::thread;
+use npyfs_core::dataset::chunked;
+use npyfs_hdf5::program;
+use npyfs_hdf5::protocol::argument;
 
 /// The environment variable that names the program to start workers from.
 const VARIABLE: &str = "NPYFS_WORKER";
@@ -31,8 +32,13 @@ const VARIABLE: &str = "NPYFS_WORKER";
 /// ```
 pub fn worker_hook() {
     program::choose_self();
-    if std::env::args_os().nth(1).as_deref() == Some(reader::ARGUMENT.as_ref()) {
-        std::process::exit(i32::from(reader::run(chunked::decode).is_err()));
+    /// Those that read stores, and those that write for a checkout.
+    const KINDS: [&str; 3] = [argument::READER, argument::WRITER, argument::TABLES];
+    let first = std::env::args_os().nth(1);
+    if let Some(first) = first.filter(|first| KINDS.iter().any(|kind| first == kind))
+        && let Some(served) = npyfs_worker::serve(&first, chunked::decode)
+    {
+        std::process::exit(i32::from(served.is_err()));
     }
 }
 

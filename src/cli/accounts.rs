@@ -12,7 +12,7 @@ pub(super) fn group(name: &str) -> Option<u32> {
     Some(Group::from_name(name).ok()??.gid.as_raw())
 }
 
-/// Returns a user as people know him: by name, else by number.
+/// Returns the name of a user, or the number if the user has no name.
 pub(super) fn name_of_user(id: u32) -> String {
     match User::from_uid(Uid::from_raw(id)) {
         Ok(Some(user)) => user.name,

@@ -2,19 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde::{Serialize, Serializer};
 
 use super::CliError;
 use super::figures::rounded;
-use super::output::{print, print_json};
+use super::output::Report;
+use super::place::places;
 use super::progress::Progress;
-use super::store::{StoreArgs, find};
-use crate::checkout::layout::sample_bytes;
-use crate::checkout::measure::{Measured, Sample, disk, fastest, methods};
-use crate::error::Error;
-use crate::io::content::{Slice, npy_header};
-use crate::io::file::StoreFile;
-use crate::tree::Node;
+use super::store::StoreArgs;
+use npyfs_base::error::Error;
+use npyfs_core::checkout::export::layout::sample_bytes;
+use npyfs_core::checkout::export::measure::{Measured, Sample, disk, fastest, methods};
+use npyfs_core::tree::Node;
+use npyfs_io::content::{Slice, npy_header};
+use npyfs_io::file::StoreFile;
 
 /// Measure which codec makes an array the fastest to read on this machine, and which the smallest.
 ///
@@ -32,16 +33,18 @@ pub struct Args {
     store: StoreArgs,
 
     /// The array, as a mount would name it
-    path: PathBuf,
+    path: Option<PathBuf>,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<(), CliError> {
-    let shown = args.path.display();
-    let failed = |e: Error| CliError::object(format!("{shown}: {e}"));
-    let refused = |why: &str| CliError::object(format!("{shown}: {why}"));
-    let fs = args.store.open()?;
-    let Node::File(file) = find(&fs, &args.path, true)? else {
+    let places = places(&args.store, args.path.as_slice())?;
+    let [place] = &places[..] else {
+        return Err(CliError::usage("bench measures one array"));
+    };
+    let failed = |e: Error| place.failed(&e);
+    let refused = |why: &str| place.failed(&why);
+    let Node::File(file) = place.node(true)? else {
         return Err(refused("is a directory; npyfs ls lists it"));
     };
     let content = file.open().map_err(failed)?;
@@ -63,7 +66,39 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     let store = store.and_then(|path| StoreFile::open(path).ok());
     let disk = store.and_then(|file| disk(&file));
     drop(waiting);
-    report(args, &measured, chunk, disk)
+    BenchReport::new(&measured, chunk, disk).print(args.json)
+}
+
+/// The speed and the size of a codec. The fields of the JSON stand in the order of their names.
+#[derive(Serialize)]
+struct CodecReport {
+    codec: String,
+    /// Bytes of the array that are decoded in a second.
+    #[serde(serialize_with = "rounded_speed")]
+    decode: f64,
+    plugin: bool,
+    /// Bytes of the array that are fetched and decoded in a second.
+    #[serde(serialize_with = "rounded_speed")]
+    read: f64,
+    stored: u64,
+    /// How many times smaller the array is.
+    #[serde(skip)]
+    times: f64,
+}
+
+/// The measurements.
+#[derive(Serialize)]
+struct BenchReport {
+    bytes: Option<u64>,
+    chunk: u64,
+    codecs: Vec<CodecReport>,
+    disk: Option<f64>,
+    fastest: String,
+    smallest: String,
+}
+
+fn rounded_speed<S: Serializer>(speed: &f64, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(speed.round())
 }
 
 /// Returns a codec as `--compress` takes it.
@@ -72,56 +107,60 @@ fn word(one: &Measured) -> String {
         .map_or_else(|| "off".to_owned(), |method| method.to_string())
 }
 
-fn needs_plugin(one: &Measured) -> bool {
-    word(one).starts_with("blosc")
+impl CodecReport {
+    fn new(one: &Measured, disk: Option<f64>) -> Self {
+        let codec = word(one);
+        Self {
+            plugin: codec.starts_with("blosc"),
+            codec,
+            decode: one.speed(None),
+            read: one.speed(disk),
+            stored: one.stored,
+            times: one.bytes as f64 / one.stored.max(1) as f64,
+        }
+    }
 }
 
-fn report(
-    args: &Args,
-    measured: &[Measured],
-    chunk: u64,
-    disk: Option<f64>,
-) -> Result<(), CliError> {
-    let fastest = fastest(measured, disk).map(word).unwrap_or_default();
-    let smallest = measured.iter().min_by_key(|one| one.stored).map(word);
-    let smallest = smallest.unwrap_or_default();
-    if args.json {
-        let codecs: Vec<_> = measured
-            .iter()
-            .map(|one| {
-                json!({
-                    "codec": word(one), "stored": one.stored, "decode": one.speed(None).round(),
-                    "read": one.speed(disk).round(), "plugin": needs_plugin(one),
-                })
-            })
-            .collect();
-        return print_json(&json!({
-            "bytes": measured.first().map(|one| one.bytes), "chunk": chunk, "disk": disk.map(f64::round),
-            "codecs": codecs, "fastest": fastest, "smallest": smallest,
-        }));
+impl BenchReport {
+    /// `chunk`: bytes of a chunk; `disk`: bytes that the disk reads in a second, if that was measured.
+    fn new(measured: &[Measured], chunk: u64, disk: Option<f64>) -> Self {
+        let smallest = measured.iter().min_by_key(|one| one.stored);
+        let codecs = measured.iter().map(|one| CodecReport::new(one, disk));
+        Self {
+            bytes: measured.first().map(|one| one.bytes),
+            chunk,
+            codecs: codecs.collect(),
+            disk: disk.map(f64::round),
+            fastest: fastest(measured, disk).map(word).unwrap_or_default(),
+            smallest: smallest.map(word).unwrap_or_default(),
+        }
     }
-    let mut text = format!(
-        "{:<14}{:>8}{:>8}{:>12}{:>12}\n",
-        "CODEC", "STORED", "TIMES", "DECODE", "READ"
-    );
-    let speed = |bytes: f64| format!("{:.0} MB/s", bytes / 1e6);
-    for one in measured {
-        let times = one.bytes as f64 / one.stored.max(1) as f64;
-        text.push_str(&format!(
-            "{:<14}{:>8}{:>8}{:>12}{:>12}{}\n",
-            word(one),
-            rounded(one.stored),
-            format!("{times:.1}"),
-            speed(one.speed(None)),
-            speed(one.speed(disk)),
-            match needs_plugin(one) {
+}
+
+impl Report for BenchReport {
+    fn text(&self) -> String {
+        let mut text = format!(
+            "{:<14}{:>8}{:>8}{:>12}{:>12}\n",
+            "CODEC", "STORED", "TIMES", "DECODE", "READ"
+        );
+        let speed = |bytes: f64| format!("{:.0} MB/s", bytes / 1e6);
+        for one in &self.codecs {
+            let plugin = match one.plugin {
                 true => "  h5py needs hdf5plugin",
                 false => "",
-            },
-        ));
+            };
+            text += &format!(
+                "{:<14}{:>8}{:>8}{:>12}{:>12}{plugin}\n",
+                one.codec,
+                rounded(one.stored),
+                format!("{:.1}", one.times),
+                speed(one.decode),
+                speed(one.read),
+            );
+        }
+        let Self {
+            fastest, smallest, ..
+        } = self;
+        text + &format!("fastest to read  {fastest}\nsmallest         {smallest}\n")
     }
-    text.push_str(&format!(
-        "fastest to read  {fastest}\nsmallest         {smallest}\n"
-    ));
-    print(text.as_bytes())
 }

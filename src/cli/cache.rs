@@ -1,4 +1,4 @@
-//! `npyfs cache`: what is kept on disk of stores in buckets and on web servers.
+//! `npyfs cache`: the blocks and copies of remote stores that are kept on disk.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,12 +6,12 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-use crate::cli::output::{print, print_json};
+use crate::cli::output::{Report, columns, print};
 use crate::cli::{CliError, figures};
-use crate::io::kept::{KeptDir, Listed as Copy, kept_path};
-use crate::io::remote::{Address, CacheDir, KeptVersion, cache_path};
-use crate::options::RemoteSettings;
-use crate::printable;
+use npyfs_base::options::RemoteSettings;
+use npyfs_base::printable;
+use npyfs_io::kept::{KeptDir, ListedCopy as Copy, kept_path};
+use npyfs_io::remote::{Address, CacheDir, KeptVersion, cache_path};
 
 /// Show what is kept on disk of stores that lie elsewhere, or remove it.
 #[derive(clap::Args, Debug)]
@@ -66,15 +66,86 @@ struct PlaceArgs {
     dir: Option<PathBuf>,
 }
 
-/// A version, in JSON.
+/// A version of an object, as it is listed.
 #[derive(Serialize)]
-struct Listed<'a> {
-    url: Option<&'a str>,
-    version: Option<&'a str>,
+struct ListedVersion {
+    url: Option<String>,
+    version: Option<String>,
     size: Option<u64>,
     kept: u64,
     used: String,
     in_use: bool,
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct VersionList(Vec<ListedVersion>);
+
+/// A copy of an array, as it is listed.
+#[derive(Serialize)]
+struct ListedCopy {
+    store: Option<String>,
+    path: Option<String>,
+    kept: u64,
+    used: String,
+    in_use: bool,
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct CopyList(Vec<ListedCopy>);
+
+impl Report for VersionList {
+    fn text(&self) -> String {
+        let row = |listed: &ListedVersion| {
+            let size = listed.size;
+            [
+                figures::rounded(listed.kept),
+                size.map_or_else(|| "?".to_owned(), figures::rounded),
+                listed.used.clone(),
+                in_use(listed.in_use),
+                printable::line(listed.url.as_deref().unwrap_or("?")),
+                printable::line(listed.version.as_deref().unwrap_or_default()),
+            ]
+        };
+        let head = ["kept", "of", "used", "", "object", "version"];
+        table(head, self.0.iter().map(row), 2)
+    }
+}
+
+impl Report for CopyList {
+    fn text(&self) -> String {
+        let line = |text: &Option<String>| printable::line(text.as_deref().unwrap_or("?"));
+        let row = |listed: &ListedCopy| {
+            [
+                figures::rounded(listed.kept),
+                listed.used.clone(),
+                in_use(listed.in_use),
+                line(&listed.store),
+                line(&listed.path),
+            ]
+        };
+        let head = ["kept", "used", "", "store", "path"];
+        table(head, self.0.iter().map(row), 1)
+    }
+}
+
+fn in_use(is_in_use: bool) -> String {
+    if is_in_use { "in use" } else { "" }.to_owned()
+}
+
+/// Returns rows below their heads, if there are any rows: the first `right` columns flush right.
+fn table<const N: usize>(
+    head: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+    right: usize,
+) -> String {
+    let mut all = vec![head.map(str::to_owned)];
+    all.extend(rows);
+    match all.len() {
+        1 => String::new(),
+        _ => columns(&all, 0..right),
+    }
 }
 
 /// Runs the command.
@@ -124,7 +195,7 @@ impl PlaceArgs {
 
 /// Returns the versions in a directory, the one that was used last in front.
 fn versions(path: &Path, dir: &CacheDir) -> Result<Vec<KeptVersion>, CliError> {
-    let mut versions = dir.versions().map_err(|e| failed(path, &e))?;
+    let mut versions = dir.list().map_err(|e| failed(path, &e))?;
     versions.sort_by_key(|version| std::cmp::Reverse(version.used));
     Ok(versions)
 }
@@ -136,9 +207,10 @@ fn time(used: SystemTime) -> String {
     )
 }
 
-/// Returns the address of a version, or what stands for one that is not known.
+/// Returns the address of a version, or `?`.
 fn url(version: &KeptVersion) -> &str {
-    version.about["url"].as_str().unwrap_or("?")
+    let about = version.about.as_ref();
+    about.and_then(|about| about["url"].as_str()).unwrap_or("?")
 }
 
 fn ls(args: &LsArgs) -> Result<(), CliError> {
@@ -149,67 +221,19 @@ fn ls(args: &LsArgs) -> Result<(), CliError> {
         Some((path, dir)) => versions(&path, &dir)?,
         None => Vec::new(),
     };
-    if args.json {
-        let list: Vec<_> = versions
-            .iter()
-            .map(|version| Listed {
-                url: version.about["url"].as_str(),
-                version: version.about["version"].as_str(),
-                size: version.about["size"].as_u64(),
-                kept: version.kept,
-                used: time(version.used),
-                in_use: version.in_use,
-            })
-            .collect();
-        return print_json(&list);
-    }
-    let rows = versions.iter().map(|version| {
-        let size = version.about["size"].as_u64();
-        [
-            figures::rounded(version.kept),
-            size.map_or_else(|| "?".to_owned(), figures::rounded),
-            time(version.used),
-            if version.in_use { "in use" } else { "" }.to_owned(),
-            printable::line(url(version)).to_string(),
-            printable::line(version.about["version"].as_str().unwrap_or_default()).to_string(),
-        ]
-    });
-    let head = ["kept", "of", "used", "", "object", "version"];
-    print_table(head, rows.collect(), 2)
-}
-
-/// Prints rows below their heads, if there are any: the first `right` columns flush right.
-fn print_table<const N: usize>(
-    head: [&str; N],
-    mut rows: Vec<[String; N]>,
-    right: usize,
-) -> Result<(), CliError> {
-    if !rows.is_empty() {
-        rows.insert(0, head.map(str::to_owned));
-    }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<_> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let cells = row.iter().zip(&widths).enumerate();
-        let cells = cells.map(|(column, (cell, &width))| match column < right {
-            true => format!("{cell:>width$}"),
-            false => format!("{cell:<width$}"),
-        });
-        text += cells.collect::<Vec<_>>().join("  ").trim_end();
-        text.push('\n');
-    }
-    print(text.as_bytes())
-}
-
-/// A copy, in JSON.
-#[derive(Serialize)]
-struct ListedCopy<'a> {
-    store: Option<&'a str>,
-    path: Option<&'a str>,
-    kept: u64,
-    used: String,
-    in_use: bool,
+    let listed = |version: &KeptVersion| {
+        let about = |key: &str| version.about.as_ref().map(|about| &about[key]);
+        let text = |key: &str| about(key)?.as_str().map(str::to_owned);
+        ListedVersion {
+            url: text("url"),
+            version: text("version"),
+            size: about("size").and_then(|size| size.as_u64()),
+            kept: version.room,
+            used: time(version.used),
+            in_use: version.in_use,
+        }
+    };
+    VersionList(versions.iter().map(listed).collect()).print(args.json)
 }
 
 /// Lists copies of arrays, the one that was used last in front.
@@ -219,31 +243,17 @@ fn list_copies(args: &LsArgs) -> Result<(), CliError> {
         None => Vec::new(),
     };
     copies.sort_by_key(|copy| std::cmp::Reverse(copy.used));
-    if args.json {
-        let list: Vec<_> = copies
-            .iter()
-            .map(|copy| ListedCopy {
-                store: copy.about.as_ref().map(|about| about.store.as_str()),
-                path: copy.about.as_ref().map(|about| about.path.as_str()),
-                kept: copy.room,
-                used: time(copy.used),
-                in_use: copy.in_use,
-            })
-            .collect();
-        return print_json(&list);
-    }
-    let rows = copies.iter().map(|copy| {
-        let about = copy.about.as_ref();
-        let line = |text: Option<&str>| printable::line(text.unwrap_or("?")).to_string();
-        [
-            figures::rounded(copy.room),
-            time(copy.used),
-            if copy.in_use { "in use" } else { "" }.to_owned(),
-            line(about.map(|about| about.store.as_str())),
-            line(about.map(|about| about.path.as_str())),
-        ]
-    });
-    print_table(["kept", "used", "", "store", "path"], rows.collect(), 1)
+    let listed = |copy: Copy| {
+        let (store, path) = copy.about.map(|about| (about.store, about.path)).unzip();
+        ListedCopy {
+            store,
+            path,
+            kept: copy.room,
+            used: time(copy.used),
+            in_use: copy.in_use,
+        }
+    };
+    CopyList(copies.into_iter().map(listed).collect()).print(args.json)
 }
 
 /// Removes copies of arrays.
@@ -295,9 +305,9 @@ fn clear(args: &ClearArgs) -> Result<(), CliError> {
     let (mut count, mut bytes) = (0_u64, 0_u64);
     let mut text = String::new();
     for version in &versions {
-        if dir.discard(version).map_err(|e| failed(&path, &e))? {
+        if dir.remove(version).map_err(|e| failed(&path, &e))? {
             count += 1;
-            bytes = bytes.saturating_add(version.kept);
+            bytes = bytes.saturating_add(version.room);
         } else {
             text += &format!("left: {}, in use\n", printable::line(url(version)));
         }

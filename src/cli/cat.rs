@@ -5,31 +5,41 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::cli::CliError;
+use crate::cli::place::{Place, places};
 use crate::cli::progress::Progress;
-use crate::cli::store::{StoreArgs, find};
-use crate::io::content::read;
-use crate::tree::Node;
+use crate::cli::store::StoreArgs;
+use npyfs_core::tree::Node;
+use npyfs_io::content::read;
 
 /// The number of bytes that are read at a time.
 const STEP: usize = 1 << 20;
 
-/// Write a virtual file to standard output, without mounting.
+/// Write virtual files to standard output, without mounting.
+///
+/// In the place of STORE and PATH also something in a mount, STORE:/PATH, STORE/PATH, or an .npy file.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(flatten)]
     store: StoreArgs,
 
-    /// The file, as a mount would name it
-    path: PathBuf,
+    /// Files, as a mount would name them; * and ? are wildcards
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<(), CliError> {
-    let fs = args.store.open()?;
-    let shown = args.path.display();
-    let failed = |e: crate::error::Error| CliError::object(format!("{shown}: {e}"));
-    let Node::File(file) = find(&fs, &args.path, true)? else {
-        return Err(CliError::object(format!("{shown}: is a directory")));
+    for place in places(&args.store, &args.paths)? {
+        write(&place)?;
+    }
+    Ok(())
+}
+
+/// Writes one file.
+fn write(place: &Place) -> Result<(), CliError> {
+    let failed = |e: npyfs_base::error::Error| place.failed(&e);
+    let Node::File(file) = place.node(true)? else {
+        return Err(place.failed(&"is a directory"));
     };
     let content = file.open().map_err(failed)?;
     let mut out = std::io::stdout().lock();
@@ -45,7 +55,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
                 at += bytes.len() as u64;
                 progress.iter().for_each(|progress| progress.set(at));
             }
-            // Whoever reads has seen enough.
+            // The reader has closed the pipe.
             Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(()),
             Err(e) => return Err(CliError::object(format!("standard output: {e}"))),
         }

@@ -1,5 +1,6 @@
 //! `npyfs checkout`: shows, commits, discards and exports what was written over a store.
 
+pub(super) mod attr;
 mod base;
 mod changes;
 mod diff;
@@ -8,25 +9,27 @@ mod gc;
 mod layers;
 mod log;
 mod ls;
+mod mounted;
 mod publish;
 mod revert;
 pub(super) mod staging;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::output::OutputFormat;
 use super::{CliError, say, umount};
-use crate::checkout::commit::{Side, Wish};
-use crate::checkout::format::Parts;
-use crate::checkout::gc::GcWish;
-use crate::checkout::holder;
-use crate::checkout::layout::Layout;
-use crate::checkout::staging::Expected;
-use crate::formats;
 use export::ExportWish;
 pub(super) use export::Exported;
 use layers::CheckoutArgs;
+use npyfs_core::checkout::export::layout::Layout;
+use npyfs_core::checkout::records::holder;
+use npyfs_core::checkout::verbs::commit::{Side, Wish};
+use npyfs_core::checkout::verbs::gc::GcWish;
+use npyfs_core::formats;
+use npyfs_core::store::format::Parts;
+use npyfs_core::store::staging::Expected;
 
 /// Writes a store as new files of the same kind: with the checkout of this name on top, or with what is committed.
 pub(super) fn copy(
@@ -40,6 +43,7 @@ pub(super) fn copy(
     let wish = ExportWish {
         layout: Layout::default(),
         parts: None,
+        times: false,
         leave_out,
     };
     export::write(&which, checkout, out, &wish)
@@ -77,10 +81,14 @@ enum Command {
 
         #[command(flatten)]
         which: CheckoutArgs,
+
+        /// This commit and those before it: a number, the first digits of an id, HEAD, HEAD~1
+        #[arg(value_name = "COMMIT")]
+        until: Option<String>,
     },
-    /// Say what is staged in a store that has a staging area, and who writes in it
+    #[command(about = format!("Say what is staged in a {}, and who writes in it; see npyfs status for mounts", formats::registry().staged_names()))]
     Status {
-        /// A store with a staging area
+        #[arg(help = format!("A {}", formats::registry().staged_names()))]
         store: PathBuf,
     },
     /// List what a checkout changes, or what is staged in a store: A added, M modified,
@@ -96,10 +104,13 @@ enum Command {
         #[command(flatten)]
         which: CheckoutArgs,
 
-        /// The checkout; not for a store with a staging area
+        /// The checkout; by default the only one that is not committed; not for a store with a staging area
         name: Option<String>,
     },
     /// Commit a checkout, for all later mounts, or what is staged in a store
+    ///
+    /// A checkout that is mounted on this host is committed by its mount, which goes on: what is stored so far is in the commit;
+    /// files that are being written and objects that are not complete stay in the checkout. STORE may be the mount point.
     Commit {
         /// Message of the commit; a commit of what is staged needs one
         #[arg(short, long)]
@@ -132,6 +143,28 @@ enum Command {
         /// The checkout; not for a store with a staging area
         name: Option<String>,
     },
+    /// Restore objects in a checkout: what was written over or deleted is as it is below the checkout again, or as it was
+    /// after a commit
+    ///
+    /// A group is restored with everything in it. Without --at the changes of the checkout are forgotten, and objects have their earlier
+    /// time again; with it they are changes of the checkout, and have the time of the restoration. Nothing is copied. Either all
+    /// paths are restored or none: refused are paths that do not exist, and what would leave other objects without their axis.
+    Restore {
+        /// The checkout; by default the only one that is not committed. With --at it is begun if there is none of this name
+        #[arg(long, value_name = "NAME")]
+        checkout: Option<String>,
+
+        /// As it was after this commit: a number, the first digits of an id, HEAD, HEAD~1; see npyfs checkout log
+        #[arg(long, value_name = "COMMIT")]
+        at: Option<String>,
+
+        #[command(flatten)]
+        which: CheckoutArgs,
+
+        /// Objects and groups, as a mount or `diff` names them: g/x.npy, g/x, g/
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<String>,
+    },
     /// Take a commit back: a new commit after which all that the other changed is as it was before
     ///
     /// Objects that come back have the time of the new commit. Refused if later commits changed the same objects. The commit that took
@@ -151,7 +184,8 @@ enum Command {
         #[command(flatten)]
         which: CheckoutArgs,
 
-        /// The commit: its id, or the beginning of that; see npyfs checkout log
+        /// The commit: its number, the first digits of its id, HEAD, HEAD~1; see npyfs checkout log
+        #[arg(value_name = "COMMIT")]
         id: String,
     },
     /// Forget a checkout and everything that was written in it
@@ -212,6 +246,11 @@ enum Command {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=9999))]
         locales: Option<u32>,
 
+        /// Keep the times of objects, in attributes npyfs_time and npyfs_times: to make, the new file's objects are as old as those
+        /// of the store
+        #[arg(long)]
+        times: bool,
+
         /// Do without objects that cannot be carried over, are not complete or do not fit the store any more; they are
         /// listed
         #[arg(long)]
@@ -222,7 +261,7 @@ enum Command {
 
         /// The checkout, without which what is committed is written, and the new file or directory
         #[arg(required = true, num_args = 1..=2, value_name = "[NAME] OUT")]
-        words: Vec<String>,
+        words: Vec<OsString>,
     },
     /// Write a small HDF5 file of links, in which other programs see the store with a checkout, or with what is committed
     ///
@@ -244,16 +283,16 @@ enum Command {
 
         /// The checkout, without which what is committed is shown, and the new file
         #[arg(required = true, num_args = 1..=2, value_name = "[NAME] OUT")]
-        words: Vec<String>,
+        words: Vec<OsString>,
     },
     /// Store and stage what was written through a mount so far
     Sync {
         /// The mount point of the checkout
         mount_point: PathBuf,
     },
-    /// Take back all that is staged in a store
+    #[command(about = format!("Take back all that is staged in a {}", formats::registry().staged_names()))]
     Reset {
-        /// A store with a staging area
+        #[arg(help = format!("A {}", formats::registry().staged_names()))]
         store: PathBuf,
     },
 }
@@ -267,6 +306,7 @@ impl Command {
             Self::Status { .. } => "status",
             Self::Diff { .. } => "diff",
             Self::Commit { .. } => "commit",
+            Self::Restore { .. } => "restore",
             Self::Revert { .. } => "revert",
             Self::Discard { .. } => "discard",
             Self::Gc { .. } => "gc",
@@ -287,9 +327,13 @@ pub fn run(args: Args) -> Result<(), CliError> {
             for_layers(&which)?;
             ls::ls(&which, format)
         }
-        Command::Log { format, which } => {
+        Command::Log {
+            format,
+            which,
+            until,
+        } => {
             for_layers(&which)?;
-            log::log(&which, format)
+            log::log(&which, until.as_deref(), format)
         }
         Command::Status { store } => staging::status(&store),
         Command::Diff {
@@ -358,6 +402,18 @@ pub fn run(args: Args) -> Result<(), CliError> {
             };
             layers::commit(&which, name.as_deref(), &wish)
         }
+        Command::Restore {
+            checkout,
+            at,
+            which,
+            paths,
+        } => {
+            unless_staged(
+                &which,
+                ": npyfs checkout reset takes back all that is staged, and not a part of it",
+            )?;
+            revert::restore(&which, checkout.as_deref(), at.as_deref(), &paths)
+        }
         Command::Revert {
             message,
             dry_run,
@@ -365,7 +421,11 @@ pub fn run(args: Args) -> Result<(), CliError> {
             which,
             id,
         } => {
-            for_revert(&which)?;
+            unless_staged(
+                &which,
+                ", which has no commit that takes another back: go on from an earlier commit in a branch of its own; \
+                 npyfs checkout reset takes back what is staged",
+            )?;
             match dry_run {
                 true => revert::dry_run(&which, &id, format),
                 false if format.json || format.null => {
@@ -396,6 +456,7 @@ pub fn run(args: Args) -> Result<(), CliError> {
             compress,
             single,
             locales,
+            times,
             leave_out,
             which,
             words,
@@ -410,6 +471,7 @@ pub fn run(args: Args) -> Result<(), CliError> {
             let wish = ExportWish {
                 layout,
                 parts,
+                times,
                 leave_out,
             };
             export::export(&which, name.as_deref(), &out, &wish)
@@ -444,28 +506,21 @@ fn no_name(name: Option<String>) -> Result<(), CliError> {
 fn staged(which: &CheckoutArgs) -> Option<&'static str> {
     formats::registry()
         .staged(&which.store)
-        .map(|(_, name)| name)
+        .map(|staged| staged.noun())
+}
+
+/// Refuses a store with a staging area; `why` goes on after what the store is.
+fn unless_staged(which: &CheckoutArgs, why: &str) -> Result<(), CliError> {
+    match staged(which) {
+        Some(name) => Err(CliError::usage(format!(
+            "{} is a {name}{why}",
+            which.store.display()
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Refuses a store with a staging area, of which some commands make no sense.
 fn for_layers(which: &CheckoutArgs) -> Result<(), CliError> {
-    match staged(which) {
-        Some(name) => Err(CliError::usage(format!(
-            "{} is a {name}: see npyfs checkout status and reset",
-            which.store.display()
-        ))),
-        None => Ok(()),
-    }
-}
-
-/// Refuses a store with a staging area, whose commits are made by the library that it belongs to.
-fn for_revert(which: &CheckoutArgs) -> Result<(), CliError> {
-    match staged(which) {
-        Some(name) => Err(CliError::usage(format!(
-            "{} is a {name}, which has no commit that takes another back: go on from an earlier commit in a branch of its own; \
-             npyfs checkout reset takes back what is staged",
-            which.store.display()
-        ))),
-        None => Ok(()),
-    }
+    unless_staged(which, ": see npyfs checkout status and reset")
 }

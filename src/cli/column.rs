@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use super::CliError;
 use super::checkout::staging::{open, refused, stores};
-use crate::checkout::staging::{ColumnError, ColumnRequest, SamplesKind};
+use npyfs_core::store::staging::{ColumnError, ColumnRequest, SamplesKind};
 
-/// The arguments of `npyfs column`; what is shown of it names the stores as their formats do.
+/// The arguments of `npyfs column`. The help names the stores as their formats do.
 #[derive(clap::Args, Debug)]
 #[command(about = format!("Work with the columns of a {}", stores()))]
 pub struct Args {

@@ -1,36 +1,40 @@
 //! `npyfs convert`: writes a store as a new one of another kind.
 
+mod zarr;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::checkout::builder::Construction;
-use crate::checkout::conversion::{Conversion, Converted, Listener, Remark};
-use crate::checkout::format::Format;
-use crate::checkout::new_store::NewStore;
-use crate::checkout::workplace::Workplace;
 use crate::cli::checkout::{self, Exported};
-use crate::cli::figures;
+use crate::cli::output::Report;
+use crate::cli::place::{Place, is_in_view, places_in_stores};
 use crate::cli::progress::{Progress, end_cleanly, suspend};
 use crate::cli::store::StoreArgs;
-use crate::cli::{CliError, output, say};
-use crate::error::{Error, ErrorKind};
-use crate::formats::{self, npy};
-use crate::hdf5::program::program;
-use crate::mount::fs::Fs;
-use crate::printable;
-use crate::tree::Directory;
+use crate::cli::{CliError, figures, say};
+use npyfs_base::error::{Error, ErrorKind};
+use npyfs_base::options::View;
+use npyfs_base::printable;
+use npyfs_core::convert::{Conversion, Listener, Remark};
+use npyfs_core::formats::{self, npy};
+use npyfs_core::store::file_builder;
+use npyfs_core::store::format::Format;
+use npyfs_core::store::format::builder::Construction;
+use npyfs_core::store::new_store::NewStore;
+use npyfs_core::tree::{Directory, Node};
+use npyfs_hdf5::program::program;
+use npyfs_io::workplace::Workplace;
 
-/// Write a store as a new one of another kind: an HDF5 file, a Hangar repository, or a directory of .npy files.
+/// Write a store as a new one of another kind: an HDF5 file, a Hangar repository, a Zarr store, or a directory of .npy files.
 ///
-/// The source is a store, or a directory of .npy files. What has no counterpart in the other kind is listed, and nothing is
+/// The source is a store, or a directory in one, by any path, a mount, or a directory of .npy files. What has no counterpart in the other kind is listed, and nothing is
 /// written without --leave-out. JSON is {"destination", "kind", "written", "objects", "bytes", "changed",
 /// "without_counterpart"}; the last two are lists of {"object", "what"}.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The kind of the new store: plain, daf, arkouda, hangar or npy; by default its name tells
+    /// The kind of the new store: plain, daf, arkouda, hangar, zarr, zarr3 or npy; by default its name tells
     #[arg(long, value_name = "KIND")]
     to: Option<String>,
 
@@ -61,7 +65,8 @@ pub struct Args {
     #[command(flatten)]
     source: StoreArgs,
 
-    /// The new store, whose path nothing has yet; .h5df: daf, .h5 and .hdf5: plain, no ending: a directory of .npy files
+    /// The new store, whose path nothing has yet; .h5df: daf, .h5 and .hdf5: plain, .zarr: zarr, no ending: a directory of
+    /// .npy files
     #[arg(value_name = "NEW")]
     new: PathBuf,
 }
@@ -83,56 +88,83 @@ impl Listener for ConvertProgress {
     }
 }
 
-/// What is converted.
+/// The source of the conversion.
 struct Source {
     root: Arc<dyn Directory>,
     sep: u8,
-    /// The store is open as long as this is.
-    _fs: Option<Fs>,
+    /// The path as people are told it.
+    path: PathBuf,
+    /// Keeps the store open; `None` for a directory of arrays.
+    place: Option<Place>,
 }
 
-/// The report in JSON.
+/// The outcome of a conversion.
 #[derive(Serialize)]
-struct Report<'a> {
+struct ConvertReport {
     destination: String,
-    kind: &'a str,
+    kind: &'static str,
     written: bool,
     /// `None`: all that the file has.
     objects: Option<u64>,
     bytes: u64,
-    changed: &'a [Remark],
-    without_counterpart: &'a [Remark],
+    changed: Vec<Remark>,
+    without_counterpart: Vec<Remark>,
+    /// The line about the new store, for people.
+    #[serde(skip)]
+    line: String,
+}
+
+impl Report for ConvertReport {
+    /// Empty if nothing was written: lines on standard error have given the reasons.
+    fn text(&self) -> String {
+        if !self.written {
+            return String::new();
+        }
+        let mut text = String::new();
+        for Remark { object, what } in &self.changed {
+            let object = printable::name(object.as_bytes());
+            text += &format!("{object}: {}\n", printable::line(what));
+        }
+        text + &self.line
+    }
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<(), CliError> {
-    let to = destination(args)?;
+    let view = view(args)?;
     let shown = printable::name(args.new.as_os_str().as_encoded_bytes());
     let failed = |e: &Error| CliError::store(format!("{}: {e}", args.new.display()));
     if args.new.symlink_metadata().is_ok() {
         let exists = ErrorKind::Os(libc::EEXIST);
         return Err(failed(&Error::new(exists, "it is there already")));
     }
+    if let Some(view) = view {
+        return zarr::write(args, view);
+    }
+    let to = destination(args)?;
     let author = args.name.clone().zip(args.email.clone());
-    if to.has_author() && author.is_none() {
+    let has_author = to.making().is_some_and(|making| making.has_author());
+    if has_author && author.is_none() {
         return Err(CliError::usage(
             "a new repository names an author: --name and --email",
         ));
     }
-    let source = open(&args.source)?;
-    let path = &*args.source.given();
-    if let Some((checkout, dir)) = args.source.checkout()
-        && is_one_file(&source, &*to, path)
+    let source = open(&args.source, false)?;
+    let path = &*source.path;
+    let shown_so = source.place.as_ref().and_then(Place::as_store).cloned();
+    if let Some(shown_so) = &shown_so
+        && let Some((store, checkout, dir)) = shown_so.whole()
+        && is_one_file(&source, &*to, &store)
     {
         drop(source);
         let copied = checkout::copy(
-            (path, dir),
-            args.source.options(),
+            (&store, dir),
+            shown_so.options(),
             checkout,
             &args.new,
             args.leave_out,
         )?;
-        return tell_copied(args, to.name(), &copied);
+        return copied_report(args, to.name(), copied).print(args.json);
     }
     if lies_in(&args.new, path) {
         let inside = ErrorKind::Os(libc::EINVAL);
@@ -140,7 +172,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         return Err(failed(&Error::new(inside, why)));
     }
     end_cleanly().map_err(|e| CliError::store(e.to_string()))?;
-    let place = Place::new(&args.new).map_err(|e| failed(&e))?;
+    let place = NewPlace::new(&args.new).map_err(|e| failed(&e))?;
     let message = format!("npyfs convert {}", path.display());
     let new = NewStore {
         path: &place.built,
@@ -155,7 +187,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         message: &message,
         formats: &registry,
     };
-    let builder = to.build(&construction).map_err(|e| failed(&e))?;
+    let builder = file_builder::build(&to, &construction).map_err(|e| failed(&e))?;
     let column = match &args.column {
         Some(column) => column.clone(),
         None => stem(path),
@@ -181,29 +213,42 @@ pub fn run(args: &Args) -> Result<(), CliError> {
     if written {
         place.finish().map_err(|e| failed(&e))?;
     }
-    tell(args, &done, to.name(), &shown, written)?;
+    let left_out = done.without.len();
+    let report = ConvertReport {
+        destination: args.new.to_string_lossy().into_owned(),
+        kind: to.name(),
+        written,
+        objects: Some(done.objects),
+        bytes: done.bytes,
+        changed: done.changed,
+        without_counterpart: done.without,
+        line: format!(
+            "{shown}: {}, {} objects, {}\n",
+            to.name(),
+            done.objects,
+            figures::bytes(done.bytes)
+        ),
+    };
+    report.print(args.json)?;
     match written {
         true => Ok(()),
         false => Err(CliError::object(format!(
             "{}: not written: {} objects have no counterpart; --leave-out does without them",
             args.new.display(),
-            done.without.len()
+            left_out
         ))),
     }
 }
 
-/// Returns whether a store is one file of the kind that is wanted: it is copied with all that it holds.
+/// Returns whether a store is one file of the wanted kind, which is copied as a whole.
 fn is_one_file(source: &Source, to: &dyn Format, path: &Path) -> bool {
     let root = &*source.root;
     let is_same = root.is_store() && root.format().is_ok_and(|name| name == to.name());
     is_same && to.files(root, path).is_ok_and(|files| files.len() == 1)
 }
 
-/// Prints what was copied.
-fn tell_copied(args: &Args, kind: &str, copied: &Exported) -> Result<(), CliError> {
-    if !args.json {
-        return output::print(copied.line.as_bytes());
-    }
+/// Returns the report on a store that was copied as a whole.
+fn copied_report(args: &Args, kind: &'static str, copied: Exported) -> ConvertReport {
     let remark = |line: &String| {
         let (object, what) = line.split_once(": ").unwrap_or(("", line));
         Remark {
@@ -211,61 +256,43 @@ fn tell_copied(args: &Args, kind: &str, copied: &Exported) -> Result<(), CliErro
             what: what.to_owned(),
         }
     };
-    let left_out: Vec<Remark> = copied.left_out.iter().map(remark).collect();
-    output::print_json(&Report {
+    ConvertReport {
         destination: args.new.to_string_lossy().into_owned(),
         kind,
         written: true,
         objects: None,
         bytes: copied.bytes,
-        changed: &[],
-        without_counterpart: &left_out,
-    })
+        changed: Vec::new(),
+        without_counterpart: copied.left_out.iter().map(remark).collect(),
+        line: copied.line,
+    }
 }
 
-/// Prints what became of the objects.
-fn tell(
-    args: &Args,
-    done: &Converted,
-    kind: &str,
-    shown: &str,
-    written: bool,
-) -> Result<(), CliError> {
-    if args.json {
-        return output::print_json(&Report {
-            destination: args.new.to_string_lossy().into_owned(),
-            kind,
-            written,
-            objects: Some(done.objects),
-            bytes: done.bytes,
-            changed: &done.changed,
-            without_counterpart: &done.without,
-        });
+/// Returns the view that the new store is to be as, if it is one of Zarr.
+fn view(args: &Args) -> Result<Option<View>, CliError> {
+    let is_called_so = args.new.extension().is_some_and(|ending| ending == "zarr");
+    let name = match &args.to {
+        Some(kind) => kind.as_str(),
+        None if is_called_so => View::Zarr.name(),
+        None => return Ok(None),
+    };
+    let view = [View::Zarr, View::Zarr3]
+        .into_iter()
+        .find(|view| view.name() == name);
+    let for_others = args.stacked || args.column.is_some() || args.name.is_some();
+    match view.is_some() && for_others {
+        true => Err(CliError::usage(
+            "--stacked, --column, --name and --email are not for a Zarr store",
+        )),
+        false => Ok(view),
     }
-    if !written {
-        return Ok(());
-    }
-    let mut text = String::new();
-    for Remark { object, what } in &done.changed {
-        text += &format!(
-            "{}: {}\n",
-            printable::name(object.as_bytes()),
-            printable::line(what)
-        );
-    }
-    text += &format!(
-        "{shown}: {kind}, {} objects, {}\n",
-        done.objects,
-        figures::bytes(done.bytes)
-    );
-    output::print(text.as_bytes())
 }
 
 /// Returns the format of the new store.
 fn destination(args: &Args) -> Result<Arc<dyn Format>, CliError> {
     let all = formats::destinations();
     let names: Vec<&str> = all.iter().map(|format| format.name()).collect();
-    let names = names.join(", ");
+    let names = format!("{}, zarr, zarr3", names.join(", "));
     let name = args.new.to_string_lossy();
     let find = |name: &str| all.iter().find(|format| format.name() == name).cloned();
     if let Some(kind) = &args.to {
@@ -288,35 +315,48 @@ fn destination(args: &Args) -> Result<Arc<dyn Format>, CliError> {
     }
 }
 
-/// Opens a store, or a directory of arrays.
-fn open(source: &StoreArgs) -> Result<Source, CliError> {
-    let path = &*source.given();
+/// Opens a store or something in it, or a directory of arrays; `takes_many`: also a directory of stores.
+fn open(source: &StoreArgs, takes_many: bool) -> Result<Source, CliError> {
+    let path = source.first();
     let registry = formats::registry();
-    let is_store = registry.iter().any(|format| format.is_store(path));
-    if path.is_dir() && !is_store && npy::holds_arrays(path) {
+    let holds_arrays =
+        |path: &Path| path.is_dir() && !registry.is_store(path) && npy::holds_arrays(path);
+    if !is_in_view(path) && holds_arrays(path) {
         let _progress = Progress::waiting("opening the directory");
         return Ok(Source {
             root: npy::open(path).map_err(|e| CliError::store(e.message))?,
             sep: b'#',
-            _fs: None,
+            place: None,
+            path: path.to_owned(),
         });
     }
-    let fs = source.open()?;
-    let root = fs.root().clone();
-    if path.is_dir() && !is_store {
+    let mut places = places_in_stores(source, &[])?;
+    let (Some(place), true) = (places.pop(), places.is_empty()) else {
+        return Err(CliError::usage("convert takes one store"));
+    };
+    let Some(fs) = place.fs() else {
+        return Err(place.failed(&"holds no arrays of which a store can be made"));
+    };
+    let Node::Directory(root) = place.node(true)? else {
+        return Err(place.failed(&"is a file: name a directory in a store"));
+    };
+    let store = fs.store_path();
+    let is_whole = place.as_store().is_some();
+    if is_whole && !takes_many && store.is_dir() && !registry.is_store(store) {
         return Err(CliError::store(format!(
             "{}: a directory of stores: name one of them",
-            path.display()
+            place.named().display()
         )));
     }
     Ok(Source {
         root,
         sep: fs.sep(),
-        _fs: Some(fs),
+        path: place.named().to_owned(),
+        place: Some(place),
     })
 }
 
-/// Returns whether what is to be made at `new` would lie in a directory.
+/// Returns whether the path `new` lies in a directory.
 fn lies_in(new: &Path, dir: &Path) -> bool {
     let parent = match new.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -324,7 +364,7 @@ fn lies_in(new: &Path, dir: &Path) -> bool {
     };
     match (parent.canonicalize(), dir.canonicalize()) {
         (Ok(parent), Ok(dir)) => parent.starts_with(dir),
-        // What is not there is told by those who need it.
+        // A missing path is an error of the step that needs it.
         _ => false,
     }
 }
@@ -336,8 +376,8 @@ fn stem(path: &Path) -> String {
     stem.to_string_lossy().into_owned()
 }
 
-/// The place where a store is built: nothing is left of it if the store does not become complete.
-struct Place<'a> {
+/// The place where a store is built. It is removed, unless the store becomes complete.
+struct NewPlace<'a> {
     workplace: Workplace,
     built: PathBuf,
     scratch: PathBuf,
@@ -345,7 +385,7 @@ struct Place<'a> {
     to: &'a Path,
 }
 
-impl<'a> Place<'a> {
+impl<'a> NewPlace<'a> {
     fn new(to: &'a Path) -> Result<Self, Error> {
         let Some(name) = to.file_name() else {
             return Err(Error::new(ErrorKind::Os(libc::EINVAL), "it has no name"));
@@ -356,7 +396,7 @@ impl<'a> Place<'a> {
         };
         let about = |e: std::io::Error| Error::from(e).about(parent.display());
         let workplace = Workplace::new_in(&parent).map_err(about)?;
-        // The name may say something about the store, so it has it from the beginning.
+        // A format may derive something from the name, so the store has its name from the beginning.
         let above = workplace.path().join("new");
         let scratch = workplace.path().join("scratch");
         std::fs::create_dir(&above).map_err(about)?;

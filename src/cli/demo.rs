@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use crate::cli::{CliError, output};
-use crate::formats::demo;
-use crate::hdf5::program::program;
-use crate::printable;
+use npyfs_base::printable;
+use npyfs_core::formats::demo;
+use npyfs_hdf5::program::program;
 
 /// Write demonstration stores into a directory; files that are there already are left alone.
 #[derive(clap::Args, Debug)]

@@ -6,111 +6,145 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
+use serde::Serialize;
+
+use crate::cli::output::print_json;
+use crate::cli::place::places_in_stores;
 use crate::cli::progress::Progress;
-use crate::cli::store::{StoreArgs, find};
+use crate::cli::store::StoreArgs;
 use crate::cli::{CliError, figures, say};
-use crate::error::Error;
-use crate::io::content::Content;
-use crate::io::kept::{About, KeptDir, Making, NotKept, fill, kept_path};
-use crate::io::provenance::Provenance;
-use crate::printable;
-use crate::tree::{Directory, Node, VirtualFile};
+use crate::mount::fs::Fs;
+use npyfs_base::error::Error;
+use npyfs_base::printable;
+use npyfs_core::tree::{Directory, Node, VirtualFile};
+use npyfs_io::content::Content;
+use npyfs_io::kept::{About, KeptDir, Making, NotKept, fill, kept_path};
+use npyfs_io::provenance::Provenance;
 
 /// Make copies of arrays, decoded and as files, that mounts with -o keep=SIZE serve: at the speed of a file.
 ///
 /// They lie in ~/.cache/npyfs/kept, or where -o cache_dir= says. With -o keep=SIZE, all copies take no more than that, and those
 /// that were used least go first. A copy belongs to the version of the store that it was made of.
+///
+/// In the place of STORE and PATH also something in a mount that is not written, STORE:/PATH or STORE/PATH. JSON is {"before": number
+/// of arrays that were kept already, "bytes", "failed", "kept"}.
 #[derive(clap::Args, Debug)]
 pub struct Args {
+    /// JSON
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
     store: StoreArgs,
 
-    /// The files, as a mount would name them, or directories: all files below
-    #[arg(required = true)]
+    /// Files, as a mount would name them, or directories: all files below, of / all; * and ? are wildcards
+    #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
 }
 
-/// The time after which files are looked at again that changed just now, and how often.
+/// The pause before another look at a file that changed just now, and the number of looks.
 const SETTLING: (Duration, u32) = (Duration::from_millis(500), 10);
 
-/// The time after which a copy is asked for again that somebody else has begun, and how often: a mount that nobody reads it from
-/// any more gives it up after a minute.
+/// The pause before another look at a copy that another process has begun, and the number of looks: a mount gives a copy up
+/// after a minute without readers.
 const BEGUN: (Duration, u32) = (Duration::from_millis(500), 240);
 
 /// A file that is to be kept.
 struct Wanted {
+    store: Arc<str>,
     path: String,
     file: Arc<dyn VirtualFile>,
 }
 
-/// What became of a file.
+/// The outcome of keeping a file.
 enum Outcome {
     Kept(u64),
     Before,
     Unknown,
 }
 
+/// The result. The fields of the JSON stand in the order of their names.
+#[derive(Default, Serialize)]
+struct KeepReport {
+    before: u64,
+    bytes: u64,
+    failed: u64,
+    kept: u64,
+}
+
 /// Runs the command.
 pub fn run(args: &Args) -> Result<(), CliError> {
     let options = args.store.parsed()?.fs;
-    let fs = args.store.open()?;
-    let place = kept_path(&options.remote).ok_or_else(|| {
+    let places = places_in_stores(&args.store, &args.paths)?;
+    if args.paths.is_empty() && places.iter().any(|place| place.as_store().is_some()) {
+        return Err(CliError::usage(
+            "what of the store is to be kept? / behind it is all that it has",
+        ));
+    }
+    let dir = kept_path(&options.remote).ok_or_else(|| {
         CliError::usage("there is no home directory: name one with -o cache_dir=")
     })?;
     let limit = options.keep.filter(|&bytes| bytes > 0).unwrap_or(u64::MAX);
-    let refused = |e: &dyn std::fmt::Display| CliError::mount(format!("{}: {e}", place.display()));
-    let dir = Arc::new(KeptDir::open(&place, limit).map_err(|e| refused(&e))?);
+    let refused = |e: &dyn std::fmt::Display| CliError::mount(format!("{}: {e}", dir.display()));
+    let dir = Arc::new(KeptDir::open(&dir, limit).map_err(|e| refused(&e))?);
     let mut wanted = Vec::new();
-    for path in &args.paths {
-        match find(&fs, path, true)? {
+    for place in &places {
+        let store = place.fs().map_or(Path::new(""), Fs::store_path);
+        let store: Arc<str> = store.to_string_lossy().into();
+        let path = place.path.as_os_str().as_bytes();
+        match place.node(true)? {
             Node::File(file) => wanted.push(Wanted {
-                path: shown(path.as_os_str().as_bytes()),
+                store,
+                path: shown(path),
                 file,
             }),
             Node::Directory(below) => {
-                let above = path.as_os_str().as_bytes();
-                collect(&below, above, &mut wanted)
-                    .map_err(|e| CliError::object(format!("{}: {e}", path.display())))?;
+                collect(&below, &store, path, &mut wanted).map_err(|e| place.failed(&e))?;
             }
             Node::Symlink(_) => {}
         }
     }
     let total = wanted.iter().map(|one| one.file.size().unwrap_or(0)).sum();
     let progress = Progress::bytes("keeping", total);
-    let store = args.store.path()?.to_string_lossy().into_owned();
-    let (mut count, mut bytes, mut before, mut failed) = (0_u64, 0_u64, 0_u64, 0_u64);
+    let mut report = KeepReport::default();
     for one in &wanted {
         let end = progress.position() + one.file.size().unwrap_or(0);
-        match keep(&dir, &store, one, &progress) {
+        let failure = match keep(&dir, one, &progress) {
             Ok(Outcome::Kept(size)) => {
-                count += 1;
-                bytes = bytes.saturating_add(size);
+                report.kept += 1;
+                report.bytes = report.bytes.saturating_add(size);
+                None
             }
-            Ok(Outcome::Before) => before += 1,
-            Ok(Outcome::Unknown) => {
-                failed += 1;
-                say(&format!(
-                    "{}: not kept: which files its bytes come from is not known",
-                    printable::line(&one.path)
-                ));
+            Ok(Outcome::Before) => {
+                report.before += 1;
+                None
             }
-            Err(why) => {
-                failed += 1;
-                say(&format!("{}: not kept: {why}", printable::line(&one.path)));
-            }
+            Ok(Outcome::Unknown) => Some("which files its bytes come from is not known".to_owned()),
+            Err(why) => Some(why),
+        };
+        if let Some(why) = failure {
+            report.failed += 1;
+            say(&format!("{}: not kept: {why}", printable::line(&one.path)));
         }
         progress.set(end);
     }
     drop(progress);
-    let mut text = format!(
-        "kept {}, {}",
-        figures::count(count, "array"),
-        figures::bytes(bytes)
-    );
-    if before > 0 {
-        text += &format!("; {before} were kept before");
+    let KeepReport {
+        before,
+        bytes,
+        failed,
+        kept,
+    } = report;
+    if args.json {
+        print_json(&report)?;
+    } else {
+        let arrays = figures::count(kept, "array");
+        let mut text = format!("kept {arrays}, {}", figures::bytes(bytes));
+        if before > 0 {
+            text += &format!("; {before} were kept before");
+        }
+        say(&text);
     }
-    say(&text);
     match failed {
         0 => Ok(()),
         _ => Err(CliError::object(format!(
@@ -127,24 +161,30 @@ fn shown(path: &[u8]) -> String {
 }
 
 /// Collects all files below a directory.
-fn collect(dir: &Arc<dyn Directory>, path: &[u8], wanted: &mut Vec<Wanted>) -> Result<(), Error> {
+fn collect(
+    dir: &Arc<dyn Directory>,
+    store: &Arc<str>,
+    path: &[u8],
+    wanted: &mut Vec<Wanted>,
+) -> Result<(), Error> {
     let listing = dir.list()?;
     for (name, node) in listing.iter() {
         let below =
             Path::new(std::ffi::OsStr::from_bytes(path)).join(std::ffi::OsStr::from_bytes(&name));
         match &*node {
             Node::File(file) => wanted.push(Wanted {
+                store: store.clone(),
                 path: shown(below.as_os_str().as_bytes()),
                 file: file.clone(),
             }),
-            Node::Directory(dir) => collect(dir, below.as_os_str().as_bytes(), wanted)?,
+            Node::Directory(dir) => collect(dir, store, below.as_os_str().as_bytes(), wanted)?,
             Node::Symlink(_) => {}
         }
     }
     Ok(())
 }
 
-/// Opens a file, and tells what its bytes come from.
+/// Opens a file, and returns where its bytes come from, if that is known.
 fn open(file: &dyn VirtualFile) -> Result<(Arc<dyn Content>, Option<Provenance>), String> {
     let content = file.open().map_err(|e| e.message)?;
     let mut provenance = Provenance::new();
@@ -152,7 +192,7 @@ fn open(file: &dyn VirtualFile) -> Result<(Arc<dyn Content>, Option<Provenance>)
     Ok((content, told.then_some(provenance)))
 }
 
-/// Begins a copy; `None` if there is one. Waits for somebody else who has begun it.
+/// Begins a copy; `None` if there is one already. Waits for another process that has begun the copy.
 fn begin(dir: &Arc<KeptDir>, key: &str, len: u64) -> Result<Option<Making>, String> {
     for _ in 0..BEGUN.1 {
         match dir.begin(key, len) {
@@ -165,12 +205,7 @@ fn begin(dir: &Arc<KeptDir>, key: &str, len: u64) -> Result<Option<Making>, Stri
     Err(NotKept::Taken.to_string())
 }
 
-fn keep(
-    dir: &Arc<KeptDir>,
-    store: &str,
-    wanted: &Wanted,
-    progress: &Progress,
-) -> Result<Outcome, String> {
+fn keep(dir: &Arc<KeptDir>, wanted: &Wanted, progress: &Progress) -> Result<Outcome, String> {
     let file = &*wanted.file;
     let (mut content, mut from) = open(file)?;
     for _ in 0..SETTLING.1 {
@@ -201,7 +236,7 @@ fn keep(
         return Err(changed());
     }
     let about = About {
-        store: store.to_owned(),
+        store: wanted.store.to_string(),
         path: wanted.path.clone(),
     };
     making.finish(about).map_err(|e| e.to_string())?;

@@ -1,26 +1,26 @@
 //! `npyfs log`: what a mount refused, one line each, while it lives and afterwards.
 
-pub mod kept;
+pub mod saved;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use crate::checkout::checkouts;
 use crate::cli::output::print;
-use crate::cli::{CliError, place, say};
-use crate::error::ErrorKind;
-use crate::formats::place::StorePlace;
-use crate::journal::Line;
+use crate::cli::{CliError, say, store_checkouts};
 use crate::mount::fuse::table;
+use npyfs_base::error::ErrorKind;
+use npyfs_base::journal::Line;
+use npyfs_core::checkout::history::checkouts;
+use npyfs_core::formats::store_path::StorePath;
 
-use kept::LogEntry;
+use saved::LogEntry;
 
 /// The log of a mount, in its `.npyfs`.
 const LIVE: &str = ".npyfs/errors.jsonl";
 
-/// How often a log that is followed is looked at.
+/// The pause between two looks at a log that is followed.
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// Files that `umount` names at most.
@@ -28,11 +28,11 @@ const NAMED: usize = 10;
 
 /// Show what a mount refused, and why: one line each, the latest last.
 ///
-/// Of a mount that is gone, and those before it at the same place, from the user's state directory
-/// (XDG_STATE_HOME, or .local/state in the home directory). With --checkout from the checkout itself, whoever mounted it.
+/// The log of a dead mount, and of earlier mounts at the same place, comes from the user's state directory
+/// (XDG_STATE_HOME, or .local/state in the home directory). --checkout shows the log of a checkout, of all its mounts.
 ///
 /// JSON is an object on each line: {"number", "time", "message", "count", "path", "operation", "errno"}, of which
-/// the last three are there if a program asked for something. {"store", "mounted_at", "since"} begins the lines of a mount
+/// the last three are there if a program asked for something; "waits" is true if what was to be durable is tried again. {"store", "mounted_at", "since"} begins the lines of a mount
 /// that is gone.
 #[derive(clap::Args, Debug)]
 pub struct Args {
@@ -67,55 +67,68 @@ pub fn run(args: &Args) -> Result<(), CliError> {
         }
         return show(&of_checkout(args, name)?, args.json);
     }
-    place::refuse_address(&args.place)?;
+    store_checkouts::refuse_address(&args.place)?;
     let path = table::resolve(&args.place).unwrap_or_else(|_| args.place.clone());
-    if let Some(mount) = mount_of(&path) {
-        return live(&mount, args);
-    }
+    let path = match table::above(&path) {
+        None => path,
+        Some(mount) if !is_dead(&mount) => return live(&mount, args),
+        // The log that the mount wrote while it lived.
+        Some(mount) => mount,
+    };
     let path = std::path::absolute(path).map_err(|e| CliError::usage(e.to_string()))?;
     let shown = args.place.display();
+    let is_dead = table::above(&path).is_some();
+    let state = match is_dead {
+        true => "is a mount whose process is gone",
+        false => "is not mounted",
+    };
     if args.follow {
-        return Err(CliError::mount(format!("{shown} is not mounted")));
+        return Err(CliError::mount(format!("{shown} {state}")));
     }
-    match kept::of_mount(&path).map_err(|e| CliError::mount(e.message))? {
+    match saved::of_mount(&path).map_err(|e| CliError::mount(e.message))? {
         Some(entries) => show(&entries, args.json),
         None => Err(CliError::mount(format!(
-            "{shown} is not mounted, and no mount there refused anything"
+            "{shown} {state}, and no mount there refused anything"
         ))),
     }
 }
 
-/// Returns the mount of npyfs that a path is in.
-fn mount_of(path: &Path) -> Option<PathBuf> {
-    let ours = |path: &&Path| matches!(table::at(path), Ok(Some(top)) if top.is_ours());
-    path.ancestors().find(ours).map(Path::to_owned)
+/// Returns whether the process of a mount is gone.
+fn is_dead(mount: &Path) -> bool {
+    let opened = std::fs::File::open(mount);
+    let errno = opened.err().and_then(|e| e.raw_os_error());
+    matches!(errno, Some(libc::ENOTCONN | libc::ECONNABORTED))
 }
 
-/// Returns what the mounts of a checkout refused.
+/// Returns the log of a checkout: the refusals of all its mounts.
 fn of_checkout(args: &Args, name: &str) -> Result<Vec<LogEntry>, CliError> {
-    let refused = |e: crate::error::Error| CliError::store(e.message);
-    let StorePlace { store, .. } = StorePlace::of(&args.place);
-    place::check_place(&store, args.checkouts.as_deref()).map_err(refused)?;
-    let store = StorePlace::resolved(&store).map_err(|e| {
-        let hint = place::hint(&store);
+    let refused = |e: npyfs_base::error::Error| CliError::store(e.message);
+    let StorePath { store, .. } = StorePath::of(&args.place);
+    store_checkouts::check_place(&store, args.checkouts.as_deref()).map_err(refused)?;
+    let store = StorePath::resolved(&store).map_err(|e| {
+        let hint = store_checkouts::hint(&store);
         CliError::store(format!("{}: {e}{hint}", store.display()))
     })?;
-    let checkouts = place::checkouts(&store, args.checkouts.as_deref()).map_err(refused)?;
-    let dir = checkouts.directory(name).map_err(refused)?;
-    match kept::read(&dir, checkouts::LOG) {
-        Err(e) if e.kind == ErrorKind::NotFound => Ok(Vec::new()),
-        read => read.map_err(refused),
+    let checkouts =
+        store_checkouts::checkouts(&store, args.checkouts.as_deref()).map_err(refused)?;
+    let mut all = Vec::new();
+    for dir in checkouts.directories(name).map_err(refused)? {
+        match saved::read(&dir, checkouts::LOG) {
+            Err(e) if e.kind == ErrorKind::NotFound => {}
+            read => all.extend(read.map_err(refused)?),
+        }
     }
+    Ok(all)
 }
 
-/// Returns what a mount has refused so far.
+/// Returns the log of a mount so far.
 fn lines(mount: &Path) -> io::Result<Vec<Line>> {
     let text = std::fs::read_to_string(mount.join(LIVE))?;
     let lines = text.lines().map(serde_json::from_str);
     Ok(lines.collect::<Result<_, _>>()?)
 }
 
-/// Prints the log of a mount, and goes on for as long as it is to be followed.
+/// Prints the log of a mount, and with `--follow` goes on until the mount ends.
 fn live(mount: &Path, args: &Args) -> Result<(), CliError> {
     let failed = |e: io::Error| CliError::mount(format!("{}: {e}", mount.display()));
     let mut last = 0;
@@ -149,7 +162,7 @@ fn show(entries: &[LogEntry], json: bool) -> Result<(), CliError> {
     print(text.as_bytes())
 }
 
-/// Returns what a mount refused to programs.
+/// Returns the requests of programs that a mount refused.
 pub fn refused(mount: &Path) -> io::Result<Vec<Line>> {
     let mut lines = lines(mount)?;
     lines.retain(|line| line.refusal.is_some());
@@ -162,7 +175,7 @@ pub fn last(mount: &Path) -> u64 {
     lines.last().map_or(0, |line| line.number)
 }
 
-/// Returns what a mount's log says behind the line of a number of a request that failed with this errno.
+/// Returns the message of the latest refusal with this errno, after the line of number `behind`.
 pub fn reason(mount: &Path, behind: u64, errno: i32) -> Option<String> {
     let lines = lines(mount).ok()?.into_iter();
     let is_meant = |line: &Line| {
@@ -172,15 +185,29 @@ pub fn reason(mount: &Path, behind: u64, errno: i32) -> Option<String> {
     lines.rev().find(is_meant).map(|line| line.message)
 }
 
-/// Tells of what a mount refused, before it is forgotten.
+/// Returns the message of the latest refusal with this errno about a path of the mount.
+pub fn reason_for(mount: &Path, path: &str, errno: i32) -> Option<String> {
+    let is_meant = |line: &Line| {
+        let refusal = line.refusal.as_ref();
+        refusal.is_some_and(|refusal| refusal.errno == errno && refusal.path == path)
+    };
+    let lines = lines(mount).ok()?.into_iter();
+    lines.rev().find(is_meant).map(|line| line.message)
+}
+
+/// Prints the refusals of a mount before its log is gone. All writes that waited are on the disk by now.
 pub fn tell(lines: &[Line], mount: &Path) {
-    for line in lines.iter().take(NAMED) {
-        say(&format!("refused: {line}"));
-    }
-    if let Some(more @ 1..) = lines.len().checked_sub(NAMED) {
-        say(&format!(
-            "refused: {more} more, see npyfs log {}",
-            mount.display()
-        ));
+    let waits = |line: &&Line| line.refusal.as_ref().is_some_and(|refusal| refusal.waits);
+    let (later, refused): (Vec<&Line>, Vec<&Line>) = lines.iter().partition(waits);
+    for (what, lines) in [("refused", refused), ("stored later", later)] {
+        for line in lines.iter().take(NAMED) {
+            say(&format!("{what}: {line}"));
+        }
+        if let Some(more @ 1..) = lines.len().checked_sub(NAMED) {
+            say(&format!(
+                "{what}: {more} more, see npyfs log {}",
+                mount.display()
+            ));
+        }
     }
 }

@@ -8,31 +8,32 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use crate::checkout::checkouts::Checkouts;
-use crate::checkout::holder;
-use crate::cli::log::kept;
+use crate::cli::log::saved;
 use crate::cli::options::{self, MountOptions};
-use crate::cli::{CliError, accounts, place, say};
-use crate::formats;
-use crate::formats::place::StorePlace;
-use crate::hdf5::H5;
-use crate::hdf5::permit::Reach;
-use crate::io::kept::kept_path;
-use crate::io::remote::{Address, cache_path};
-use crate::io::storage::Disk;
+use crate::cli::{CliError, accounts, say, store_checkouts};
 use crate::mount::fs::{Fs, OpenError};
 use crate::mount::fuse::inherited::{self, Inherited};
 use crate::mount::fuse::session::{Appearance, Session};
 use crate::mount::fuse::{table, unmount};
-use crate::options::FsOptions;
+use npyfs_base::options::FsOptions;
+use npyfs_core::checkout::history::checkouts::Checkouts;
+use npyfs_core::checkout::records::holder;
+use npyfs_core::formats;
+use npyfs_core::formats::store_path::StorePath;
+use npyfs_hdf5::{H5, Reach};
+use npyfs_io::kept::kept_path;
+use npyfs_io::remote::{Address, cache_path};
+use npyfs_io::storage::Disk;
 
 mod background;
 pub mod helper;
-mod notify;
 
 /// Mount a store as a directory of .npy files.
 ///
@@ -52,8 +53,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     checkout: Option<String>,
 
-    /// As the store was after a commit: its id, or the beginning of that; see npyfs checkout log
-    #[arg(long, value_name = "ID", conflicts_with = "checkout")]
+    /// As the store was after a commit: its number, the first digits of its id, HEAD, HEAD~1; see npyfs checkout log
+    #[arg(long, value_name = "COMMIT", conflicts_with = "checkout")]
     at: Option<String>,
 
     /// Directory of the checkouts, here or in a bucket; by default STORE.checkouts
@@ -90,13 +91,18 @@ pub fn run(mut args: Args) -> Result<(), CliError> {
             "follow is for mounts of what is committed: a checkout stays on the commits that it was mounted on, and so does at",
         ));
     }
+    if options.fs.aligned && args.checkout.is_some() && options.writable != Some(false) {
+        return Err(CliError::usage(
+            "aligned is for mounts that are only read: what is written is shown as np.save wrote it; add ro",
+        ));
+    }
     if let Some(view) = options.fs.view.filter(|_| options.writable == Some(true)) {
         return Err(CliError::usage(format!(
             "view={} and rw exclude each other: a view cannot be written",
             view.name()
         )));
     }
-    let StorePlace { store, inside } = StorePlace::of(&args.store);
+    let StorePath { store, inside } = StorePath::of(&args.store);
     options.show_only(inside).map_err(CliError::usage)?;
     if store.is_dir() && args.mount_point.is_file() {
         // Said before the directory is found to be no store.
@@ -104,6 +110,9 @@ pub fn run(mut args: Args) -> Result<(), CliError> {
         return Err(CliError::mount(format!(
             "mount point {shown} is not a directory (the order is STORE MOUNTPOINT)"
         )));
+    }
+    if !args.announce {
+        options.warn();
     }
     if !args.foreground {
         return background::start(&args);
@@ -123,7 +132,7 @@ fn unusable(mount_point: &Path, reason: &io::Error) -> CliError {
     CliError::mount(format!("descriptor {} {reason}", mount_point.display()))
 }
 
-/// Returns what was said by an argument, or by a mount option of the same name.
+/// Returns the value of an argument, or of the mount option of the same name.
 fn one_of<T: PartialEq>(
     name: &str,
     argument: Option<T>,
@@ -141,7 +150,7 @@ fn one_of<T: PartialEq>(
 fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Where it cannot be raised, opening one file too many says so.
+    // If the limit stays, opening one file too many fails with its own error.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
@@ -153,8 +162,8 @@ fn serve(args: &Args, options: MountOptions, inherited: Option<Inherited>) -> Re
     }
     let far = Address::parse(&args.store).is_some();
     check_cache(&options.fs, far, &args.mount_point)?;
-    // Where this fails, opening the store says why.
-    let store = StorePlace::resolved(&args.store)
+    // If this fails, opening the store reports the reason.
+    let store = StorePath::resolved(&args.store)
         .or_else(|_| std::path::absolute(&args.store))
         .unwrap_or(args.store.clone());
     let is_view = options.fs.view.is_some();
@@ -162,8 +171,8 @@ fn serve(args: &Args, options: MountOptions, inherited: Option<Inherited>) -> Re
     let mount_point = std::path::absolute(&args.mount_point).unwrap_or_default();
     holder::begin(format!("npyfs mount at {}", mount_point.display()), say);
     let checkouts = match writable {
-        true => place::checkouts_to_write(&store, args.checkouts.as_deref()),
-        false => place::checkouts(&store, args.checkouts.as_deref()),
+        true => store_checkouts::checkouts_to_write(&store, args.checkouts.as_deref()),
+        false => store_checkouts::checkouts(&store, args.checkouts.as_deref()),
     };
     let checkouts = checkouts.map_err(|e| CliError::store(e.message))?;
     let checkouts = checkouts.asking(&options.fs.remote);
@@ -174,7 +183,7 @@ fn serve(args: &Args, options: MountOptions, inherited: Option<Inherited>) -> Re
         .missing(name)
         .map_err(|e| CliError::store(e.message))?;
     let mounted = serve_store(args, options, &store, &checkouts, writable, inherited);
-    // Before there was a mount. Later this removes nothing that anything was written in.
+    // A mount that failed removes the directories that it made. One in which anything was written stays.
     if mounted.is_err() {
         let taken_back = checkouts.take_back(name, &missing);
         taken_back.unwrap_or_else(|e| say(&e.message));
@@ -182,7 +191,7 @@ fn serve(args: &Args, options: MountOptions, inherited: Option<Inherited>) -> Re
     mounted
 }
 
-/// Checks that what is read is not kept in the mount itself, which would wait for itself.
+/// Refuses a cache directory below the mount point: the mount would wait for itself.
 fn check_cache(options: &FsOptions, far: bool, mount_point: &Path) -> Result<(), CliError> {
     let settings = &options.remote;
     let objects = cache_path(settings).filter(|_| far && settings.disk_cache > 0);
@@ -235,7 +244,7 @@ fn serve_store(
     }
     let (session, shown) = match inherited {
         Some(inherited) => {
-            kept::keep(&fs, store, &args.mount_point, !args.announce);
+            saved::keep(&fs, store, &args.mount_point, !args.announce);
             let session = Session::serve(fs, inherited);
             let session = session.map_err(|why| {
                 CliError::mount(format!(
@@ -247,7 +256,7 @@ fn serve_store(
         }
         None => {
             let mount_point = check_mount_point(&args.mount_point, store)?;
-            kept::keep(&fs, store, &mount_point, !args.announce);
+            saved::keep(&fs, store, &mount_point, !args.announce);
             let session = mount(fs, &mount_point, options, store, writable)?;
             (session, mount_point.display().to_string())
         }
@@ -258,7 +267,7 @@ fn serve_store(
         );
     }
     if args.announce {
-        // If nobody listens any more, dropping the session unmounts.
+        // If the process in front is gone, dropping the session unmounts.
         background::detach(session.device())
             .map_err(|reason| CliError::mount(format!("cannot mount at {shown}: {reason}")))?;
     } else {
@@ -267,11 +276,11 @@ fn serve_store(
             |kib| format!("read-ahead {kib} KiB"),
         );
         say(&format!("mounted {spelled} at {shown}; {read_ahead}"));
-        notify::notify(&format!("READY=1\nSTATUS=Serving {spelled} at {shown}"));
+        notify(&format!("READY=1\nSTATUS=Serving {spelled} at {shown}"));
     }
     let at_end = || {
         if !args.announce {
-            notify::notify("STOPPING=1");
+            notify("STOPPING=1");
         }
     };
     session
@@ -279,7 +288,7 @@ fn serve_store(
         .map_err(|reason| CliError::mount(format!("serving {shown} ended: {reason}")))
 }
 
-/// Returns what is shown of a store, as people spell it.
+/// Returns the store as the user spells it, without secrets.
 fn shown_store(store: &Path, options: &FsOptions) -> String {
     match &options.subpath {
         None => store.to_string_lossy().into_owned(),
@@ -326,7 +335,7 @@ fn open(
     let h5 = H5::workers(Reach::of(store, options.external).with(checkouts.dir()));
     let formats = formats::registry();
     let refused = |refusal: OpenError| {
-        let hint = place::hint(store);
+        let hint = store_checkouts::hint(&args.store);
         let begin = match args.checkout {
             Some(_) if hint.is_empty() && !store.exists() && Address::parse(store).is_none() => {
                 "; npyfs new makes an empty store"
@@ -350,7 +359,7 @@ fn open(
             return opened.map_err(refused);
         }
     };
-    // Workers must find it when they start.
+    // Workers look for the directory of checkouts when they start.
     let dir = checkouts.make(&Disk).map_err(|e| {
         let message = e.message;
         CliError::store(format!("no directory for checkouts: {message}"))
@@ -395,7 +404,7 @@ fn check_mount_point(given: &Path, store: &Path) -> Result<PathBuf, CliError> {
             ));
         }
         Err(error) if error.kind() == ErrorKind::NotFound => return refuse("does not exist"),
-        // Another user's.
+        // Another user's mount.
         Err(error) if error.kind() == ErrorKind::PermissionDenied && top.is_some() => {}
         Err(error) => return Err(failed(error)),
     }
@@ -403,7 +412,7 @@ fn check_mount_point(given: &Path, store: &Path) -> Result<PathBuf, CliError> {
         Some(top) if top.is_ours() => {
             return refuse(&format!("is already mounted by npyfs{}", by_whom(&top)));
         }
-        // Looking into a directory that waits for its first mount would call for that mount: us.
+        // Reading an automount point would trigger the very mount that this process makes.
         Some(top) if top.is_automount() => true,
         Some(top) => {
             let (fstype, by_whom) = (&top.fstype, by_whom(&top));
@@ -424,7 +433,7 @@ fn check_mount_point(given: &Path, store: &Path) -> Result<PathBuf, CliError> {
     Ok(path)
 }
 
-/// Returns the words for the user whose mount it is, if that is another one.
+/// Returns `, by USER` if the mount is another user's.
 fn by_whom(top: &table::Mounted) -> String {
     let me = rustix::process::geteuid().as_raw();
     match top.owner {
@@ -468,4 +477,27 @@ fn check_rights(allow_other: bool) -> Result<(), CliError> {
 fn user_allow_other() -> bool {
     std::fs::read_to_string("/etc/fuse.conf")
         .is_ok_and(|text| text.lines().any(|line| line.trim() == "user_allow_other"))
+}
+
+/// Sends a state, such as `READY=1`, to the service manager as sd_notify(3) does. Without `NOTIFY_SOCKET` there is none.
+fn notify(state: &str) {
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    if let Err(error) = send_state(name.as_bytes(), state) {
+        let name = name.display();
+        say(&format!(
+            "the service manager cannot be told at {name}: {error}"
+        ));
+    }
+}
+
+/// Sends to a socket: a path, or a name without a file after `@`.
+fn send_state(name: &[u8], state: &str) -> std::io::Result<()> {
+    let address = match name.strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(name))?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)?;
+    Ok(())
 }

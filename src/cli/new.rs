@@ -1,17 +1,19 @@
 //! `npyfs new`: makes an empty store.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::builder::PossibleValuesParser;
 
-use crate::checkout::new_store::NewStore;
 use crate::cli::progress::end_cleanly;
 use crate::cli::{CliError, output};
-use crate::formats;
-use crate::hdf5::program::program;
-use crate::io::content::{Content, InMemory};
-use crate::printable;
+use npyfs_base::printable;
+use npyfs_core::formats;
+use npyfs_core::store::new_store::NewStore;
+use npyfs_hdf5::program::program;
+use npyfs_io::content::{Content, InMemory};
+use npyfs_io::small_file;
 
 /// Bytes of the largest file of an axis: it is held in memory.
 const LARGEST_AXIS: u64 = 1 << 30;
@@ -66,10 +68,9 @@ fn read_axis(given: &str) -> Result<(String, Arc<dyn Content>), CliError> {
     };
     let failed = |e: &dyn std::fmt::Display| CliError::store(format!("{file}: {e}"));
     let path = Path::new(file);
-    let len = std::fs::metadata(path).map_err(|e| failed(&e))?.len();
-    if len > LARGEST_AXIS {
-        return Err(failed(&"larger than 1 GiB, the most that an axis may have"));
-    }
-    let bytes = std::fs::read(path).map_err(|e| failed(&e))?;
+    let bytes = small_file::read(path, LARGEST_AXIS).map_err(|e| match e.kind() {
+        ErrorKind::FileTooLarge => failed(&"larger than 1 GiB, the most that an axis may have"),
+        _ => failed(&e),
+    })?;
     Ok((name.to_owned(), Arc::new(InMemory(bytes))))
 }

@@ -1,20 +1,22 @@
 //! The options of a mount: `-o a,b=c`, from text to values.
 //!
-//! Judges the text, and looks up users and groups that are named. Stores and mount points are not looked for.
+//! Parses the text, and looks up users and groups by name. Never looks for stores or mount points.
 
-mod generic;
-mod known;
 mod list;
-mod remote;
-mod values;
+mod table;
+
+pub use list::written;
 
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::sync::Once;
 
-use crate::formats;
-use crate::io::remote::Address;
-use crate::options::{External, FsOptions};
-use known::KNOWN;
+use crate::cli::say;
+use npyfs_base::options::{External, FsOptions};
+use npyfs_core::formats;
+use npyfs_core::tree::suggestion::nearest;
+use npyfs_io::remote::Address;
+use table::{FOR_OTHERS, all, find, is_taken};
 
 /// The values of the mount options.
 #[derive(Clone, Debug, Default)]
@@ -37,10 +39,33 @@ pub struct MountOptions {
     pub at: Option<String>,
     /// The options of the view of the store.
     pub fs: FsOptions,
+    /// Values that are probably not meant so, a line each.
+    pub doubts: Vec<String>,
+}
+
+/// The options whose values are sizes of so many bytes that few are a slip.
+const ROOMS: [&str; 3] = ["cache_size", "keep", "disk_cache"];
+
+/// Sizes from here on may be meant in bytes.
+const MEANT_IN_BYTES: u64 = 1 << 20;
+
+/// Returns the doubt about a size of few bytes that was given without a unit.
+fn doubt(name: &str, value: &str) -> Option<String> {
+    let bytes: u64 = value.parse().ok()?;
+    let is_small = (1..MEANT_IN_BYTES).contains(&bytes);
+    (ROOMS.contains(&name) && is_small).then(|| {
+        format!("option {name}={value}: that is {bytes} bytes; {value}M is what has a unit")
+    })
 }
 
 impl MountOptions {
-    /// Has only a directory of the store shown, if one was named beside the store.
+    /// Says what is probably not meant so, once.
+    pub fn warn(&self) {
+        static SAID: Once = Once::new();
+        SAID.call_once(|| self.doubts.iter().for_each(|doubt| say(doubt)));
+    }
+
+    /// Shows only a directory of the store, if one was named with the store.
     pub fn show_only(&mut self, inside: Option<PathBuf>) -> Result<(), String> {
         match (inside, &self.fs.subpath) {
             (None, _) => Ok(()),
@@ -57,32 +82,10 @@ impl MountOptions {
     }
 }
 
-/// A mount option: its name, its effect and its line in the help.
-struct MountOption {
-    name: &'static str,
-    set: Setter,
-    help: &'static str,
-}
-
-/// The effect of an option.
-enum Setter {
-    /// An option without a value.
-    Flag(fn(&mut MountOptions)),
-    /// An option with a value: the name of the value in the help, and a function that returns what it expected if it
-    /// refuses.
-    Value(
-        &'static str,
-        fn(&mut MountOptions, &str) -> Result<(), &'static str>,
-    ),
-}
-
-/// The policy that shows everybody what the user who mounts may read.
-const FOR_OTHERS: &str = "allow-for-others";
-
 /// The options that may have secrets in their values.
 const SECRET: [&str; 2] = ["endpoint", "header"];
 
-/// Returns a list without what may be secret in it, which this process remembers.
+/// Returns a list without its secrets, which this process remembers.
 pub fn without_secrets(options: &str) -> String {
     let shown = |item| match list::name_and_value(item) {
         (name @ "endpoint", Some(value)) if value.contains('@') => {
@@ -105,25 +108,25 @@ pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<MountOption
                     .to_owned(),
             );
         }
-        if generic::is_taken(name) {
+        if is_taken(name) {
             continue;
         }
         let known = find(name).ok_or_else(|| unknown(name))?;
         let value = value.as_deref();
-        match (&known.set, value) {
-            (Setter::Flag(set), None) => set(&mut options),
-            (Setter::Flag(_), Some(_)) => return Err(format!("option {name} takes no value")),
-            (Setter::Value(placeholder, _), None) => {
-                return Err(format!("option {name} needs a value: {name}={placeholder}"));
+        let value = match (known.placeholder, value) {
+            (None, None) => "",
+            (None, Some(_)) => return Err(format!("option {name} takes no value")),
+            (Some(_), None) => {
+                return Err(format!("option {name} needs a value: {}", known.spelling));
             }
-            (Setter::Value(_, set), Some(value)) => {
-                let refused = |expected| match SECRET.contains(&name) {
-                    true => format!("option {name}: {expected}"),
-                    false => format!("option {name}={value}: {expected}"),
-                };
-                set(&mut options, value).map_err(refused)?;
-            }
-        }
+            (Some(_), Some(value)) => value,
+        };
+        let refused = |expected| match SECRET.contains(&name) {
+            true => format!("option {name}: {expected}"),
+            false => format!("option {name}={value}: {expected}"),
+        };
+        table::set(&mut options, name, value).map_err(refused)?;
+        options.doubts.extend(doubt(name, value));
     }
     let formats = formats::registry();
     if let Some(kind) = &options.fs.kind
@@ -132,7 +135,10 @@ pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<MountOption
         let names = formats.names();
         return Err(format!("option kind={kind}: expected auto, {names}"));
     }
-    // The permissions that others are held to are those of the store, not those of the files it refers to.
+    if options.fs.strict && options.fs.join.is_none() {
+        return Err("option strict is for join=DIMENSION".to_owned());
+    }
+    // Other users are held to the permissions of the store, not to those of the files that the store refers to.
     if options.allow_other && options.fs.external == External::Allow && !options.external_for_others
     {
         return Err(format!(
@@ -143,22 +149,12 @@ pub fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<MountOption
     Ok(options)
 }
 
-/// Returns all options.
-fn all() -> impl Iterator<Item = &'static MountOption> {
-    KNOWN.iter().chain(remote::REMOTE)
-}
-
-/// Returns the option of this name.
-fn find(name: &str) -> Option<&'static MountOption> {
-    all().find(|known| known.name == name)
-}
-
-/// Returns a list without the options that nobody knows, and the names of these.
+/// Returns a list without unknown options, and the names of those.
 pub fn without_unknown(list: &str) -> (String, Vec<String>) {
     let (mut known, mut unknown) = (Vec::new(), Vec::new());
     for item in list::items(list) {
         let (name, _) = list::name_and_value(item);
-        if find(name).is_some() || generic::is_taken(name) || name == "remount" {
+        if find(name).is_some() || is_taken(name) || name == "remount" {
             known.push(item);
         } else {
             unknown.push(name.to_owned());
@@ -176,6 +172,14 @@ pub fn store_help() -> String {
     )
 }
 
+/// Returns the names of the options, with = behind those that take a value, and what each does.
+pub fn names() -> impl Iterator<Item = (String, String)> {
+    all().map(|known| {
+        let equals = if known.placeholder.is_some() { "=" } else { "" };
+        (format!("{}{equals}", known.name), known.help.to_owned())
+    })
+}
+
 /// Returns the section of the help text about mount options.
 pub fn help() -> String {
     let mut text =
@@ -184,7 +188,7 @@ pub fn help() -> String {
     for known in all() {
         // Writing to a String cannot fail.
         let help = known.help.replace("FORMATS", &formats);
-        let _ = writeln!(text, "  {:<20} {help}", spelling(known));
+        let _ = writeln!(text, "  {:<20} {help}", known.spelling);
     }
     text.push_str(
         "SIZE is a number of bytes, or of K, M, G or T: powers of 1024.\n\
@@ -194,24 +198,21 @@ pub fn help() -> String {
     text
 }
 
-/// Returns an option as the help spells it.
-fn spelling(known: &MountOption) -> String {
-    match known.set {
-        Setter::Flag(_) => known.name.to_owned(),
-        Setter::Value(placeholder, _) => format!("{}={placeholder}", known.name),
-    }
-}
-
-/// Returns the message for an unknown option.
+/// Returns the message for an unknown option: with the one that was probably meant, or where all are listed.
 fn unknown(name: &str) -> String {
-    let known: Vec<String> = all().map(spelling).collect();
-    format!("unknown option {name:?}; known: {}", known.join(", "))
+    let known = all().map(|known| known.name.as_bytes().to_vec());
+    let near = nearest(name.as_bytes(), known);
+    let near = near.and_then(|near| find(std::str::from_utf8(&near).ok()?));
+    match near {
+        Some(near) => format!("unknown option {name:?}; did you mean {}?", near.spelling),
+        None => format!("unknown option {name:?}; npyfs mount --help lists all"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::External;
+    use npyfs_base::options::External;
 
     fn refusal(list: &str) -> String {
         parse([list]).unwrap_err()
@@ -256,6 +257,22 @@ mod tests {
     }
 
     #[test]
+    fn a_size_of_few_bytes_without_a_unit_is_doubted() {
+        let doubts = |list| parse([list]).unwrap().doubts;
+        assert!(doubts("cache_size=256")[0].contains("256M"));
+        assert_eq!(doubts("keep=5,disk_cache=7").len(), 2);
+        for sure in [
+            "cache_size=256M",
+            "keep=0",
+            "cache_size=1048576",
+            "cache_size=256b",
+            "uid=5",
+        ] {
+            assert!(doubts(sure).is_empty(), "{sure}");
+        }
+    }
+
+    #[test]
     fn the_last_of_two_counts() {
         assert_eq!(parse(["uid=1,uid=2", "uid=3"]).unwrap().fs.uid, Some(3));
         assert_eq!(parse(["rw,ro"]).unwrap().writable, Some(false));
@@ -265,9 +282,10 @@ mod tests {
     #[test]
     fn refusals_name_the_option() {
         let unknown = refusal("uid=1,nonsense=3");
-        assert!(
-            unknown.contains("\"nonsense\"") && all().all(|known| unknown.contains(known.name))
-        );
+        let all = "unknown option \"nonsense\"; npyfs mount --help lists all";
+        assert_eq!(unknown, all);
+        let near = refusal("cash_size=3M");
+        assert!(near.ends_with("did you mean cache_size=SIZE?"), "{near}");
         assert!(refusal("sep=\\,").contains("one ASCII character"));
         assert_eq!(refusal("xattrs=1"), "option xattrs takes no value");
         assert_eq!(refusal("uid"), "option uid needs a value: uid=USER");
@@ -356,11 +374,13 @@ mod tests {
     }
 
     #[test]
-    fn the_help_lists_every_option() {
-        assert!(
-            KNOWN
-                .iter()
-                .all(|known| help().contains(&format!("  {}", spelling(known))))
-        );
+    fn the_help_has_a_line_for_each_option() {
+        let help = help();
+        assert!(help.contains("\n  cache_size=SIZE      memory for decoded data [256M]\n"));
+        let kind = help
+            .lines()
+            .find(|line| line.starts_with("  kind=KIND "))
+            .unwrap();
+        assert!(kind.contains("daf") && !help.contains("FORMATS"), "{kind}");
     }
 }

@@ -8,12 +8,11 @@ use std::sync::Arc;
 
 use crate::cli::progress::Progress;
 use crate::cli::{CliError, figures, options, say};
-use crate::dataset::context::Context;
-use crate::formats;
-use crate::hdf5::H5;
-use crate::hdf5::permit::Reach;
-use crate::io::remote::{Address, PACK_SUFFIX, RemoteObject};
-use crate::tree::{Directory, Node};
+use npyfs_core::dataset::context::Context;
+use npyfs_core::formats;
+use npyfs_core::tree::{Directory, Node};
+use npyfs_hdf5::{H5, Reach};
+use npyfs_io::remote::{Address, PACK_SUFFIX, RemoteObject};
 
 /// Make a pack of a store: what the first look at it reads, in one small file.
 ///
@@ -53,7 +52,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
             (object, PathBuf::from(format!("{name}{PACK_SUFFIX}")))
         }
         None => {
-            // Nothing of it need be kept: it is here.
+            // A local file needs no disk cache.
             settings.disk_cache = 0;
             let given = Address::local(&args.store).unwrap_or_else(|| args.store.clone());
             let about = |e: io::Error| refused(&format!("{}: {e}", given.display()));
@@ -89,7 +88,7 @@ pub fn run(args: &Args) -> Result<(), CliError> {
 
 /// Looks into every directory.
 fn look(dir: &Arc<dyn Directory>) {
-    // What cannot be read is not in the pack.
+    // A directory that cannot be read is not in the pack.
     let Ok(listing) = dir.list() else { return };
     for (_, node) in listing.iter() {
         if let Node::Directory(below) = &*node {
@@ -98,7 +97,7 @@ fn look(dir: &Arc<dyn Directory>) {
     }
 }
 
-/// Writes a file that is there as a whole, or not at all.
+/// Writes a file that appears as a whole, or not at all.
 fn write(out: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = out.parent().filter(|dir| !dir.as_os_str().is_empty());
     let mut file = tempfile::NamedTempFile::new_in(dir.unwrap_or(Path::new(".")))?;

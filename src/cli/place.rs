@@ -1,95 +1,444 @@
-//! The checkouts of the store that a command is given, what is said of those that were left behind elsewhere, and of addresses where
-//! a mount point is wanted.
+//! What the arguments of a command that reads mean: a store, something in one, something in a mount, a file of arrays.
+//!
+//! The first argument is a store or a directory in one, and those behind it are paths in it; or each of them stands for itself:
+//! `STORE:/path`, a path that goes on into a store, something in a mount, an `.npy` or `.npz` file. What exists under a name is
+//! what the name means; only what does not exist is taken apart, or as a pattern. Never changes anything.
+
+mod disk;
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crate::checkout::checkouts::Checkouts;
-use crate::checkout::left_behind::orphaned_at;
-use crate::cli::{CliError, say};
-use crate::error::{Error, ErrorKind, Result};
-use crate::formats;
-use crate::io::remote::{Address, Scheme};
+use crate::cli::CliError;
+use crate::cli::pattern::{Pattern, has_wildcards};
+use crate::cli::store::{StoreArgs, find_below};
+use crate::mount::fs::Fs;
 use crate::mount::fuse::table;
+use disk::{DiskDirectory, DiskFile, is_array_file};
+use npyfs_base::error::Error;
+use npyfs_core::formats;
+use npyfs_core::formats::store_path::StorePath;
+use npyfs_core::tree::control;
+use npyfs_core::tree::name::SUFFIXES;
+use npyfs_core::tree::path::{PathError, find};
+use npyfs_core::tree::{Directory, Node};
+use npyfs_io::remote::Address;
 
-/// Returns the checkouts of a store, below `dir` or beside it. Says so if the store has left them behind.
-pub(super) fn checkouts(store: &Path, dir: Option<&Path>) -> Result<Checkouts> {
-    let checkouts = find(store, dir)?;
-    if let Some(left) = checkouts.left_behind() {
-        say(&left.to_string());
-    }
-    Ok(checkouts)
+/// The part of a pattern that stands for any directories below each other, or none.
+const ANY_DEPTH: &[u8] = b"**";
+
+/// How something in a mount is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Through {
+    /// As programs read it.
+    Mount,
+    /// In the store itself, shown as the mount shows it; in a mount that is written, as programs read it.
+    Store,
 }
 
-/// Returns the checkouts of a store that is going to be written: an error if it has left them behind, as new ones would take the
-/// place that they need.
-pub(super) fn checkouts_to_write(store: &Path, dir: Option<&Path>) -> Result<Checkouts> {
-    check_place(store, dir)?;
-    let checkouts = find(store, dir)?;
-    match checkouts.left_behind() {
-        None => Ok(checkouts),
-        Some(left) => Err(Error::new(ErrorKind::Stale, left.refusal())),
-    }
+/// The open store or file.
+enum Source {
+    /// A store, with the arguments that show it so, unless it is a directory in one.
+    Store(Box<Fs>, Option<StoreArgs>),
+    /// The root of a mount, and where it is.
+    Mount(Arc<dyn Directory>, PathBuf),
+    /// A file that is no store.
+    File(Node),
 }
 
-/// Refuses to look for checkouts of a store that lies elsewhere where none can be: beside it.
-pub(super) fn check_place(store: &Path, dir: Option<&Path>) -> Result<()> {
-    let is_web = |address: &Address| address.scheme() == Scheme::Web;
-    let on_web =
-        |path: &Path| matches!(Address::parse(path), Some(Ok(address)) if is_web(&address));
-    if dir.is_some() || !on_web(store) {
-        return Ok(());
-    }
-    let message = format!(
-        "{}: a web server takes nothing: --checkouts DIR says where what is written over it is kept, here or in a bucket",
-        store.display()
-    );
-    Err(Error::new(ErrorKind::Os(libc::EROFS), message))
+/// Something that is read, in what it lies in.
+#[derive(Clone)]
+pub struct Place {
+    source: Arc<Source>,
+    /// The path from the root of what is open.
+    pub path: PathBuf,
+    /// The path as people are told it; empty: all of the store.
+    pub shown: PathBuf,
+    /// The argument that names the store.
+    store: PathBuf,
 }
 
-fn find(store: &Path, dir: Option<&Path>) -> Result<Checkouts> {
-    let dir = match dir.map(|dir| (dir, Address::parse(dir))) {
-        Some((_, Some(Ok(address)))) if address.scheme() == Scheme::Web => {
-            let message = format!(
-                "{address}: a web server takes nothing: checkouts are in a directory or a bucket"
-            );
-            return Err(Error::new(ErrorKind::Os(libc::EINVAL), message));
+impl Place {
+    /// Returns the node. Links are followed, the last one only if `follow_last`.
+    pub fn node(&self, follow_last: bool) -> Result<Node, CliError> {
+        let (root, control) = match &*self.source {
+            Source::File(node) => return Ok(node.clone()),
+            Source::Mount(root, _) => (root, None),
+            Source::Store(fs, _) => (fs.root(), Some(fs.control())),
+        };
+        find_below(root, control, &self.path, &self.shown, follow_last)
+    }
+
+    /// Returns the error about it.
+    pub fn failed(&self, why: &dyn fmt::Display) -> CliError {
+        CliError::object(format!("{}: {why}", self.named().display()))
+    }
+
+    /// Returns the store that the place is in.
+    pub fn fs(&self) -> Option<&Fs> {
+        match &*self.source {
+            Source::Store(fs, _) => Some(fs),
+            Source::Mount(..) | Source::File(_) => None,
         }
-        Some((_, Some(Err(why)))) => return Err(Error::new(ErrorKind::Os(libc::EINVAL), why)),
-        Some((dir, Some(Ok(_)))) => Some(dir.to_owned()),
-        Some((dir, None)) => Some(std::path::absolute(dir)?),
-        None => None,
-    };
-    Checkouts::below(store, dir.as_deref(), &formats::registry())
-}
+    }
 
-/// Returns what is added to the error about a store that is not there: where its checkouts still are.
-pub(super) fn hint(store: &Path) -> String {
-    match orphaned_at(store) {
-        None => String::new(),
-        Some(dir) => format!(
-            "; its checkouts are still there: move {} along to where the store is, as STORE.checkouts",
-            dir.display()
-        ),
+    /// Returns the arguments that show the store, if the place is all that they show.
+    pub fn as_store(&self) -> Option<&StoreArgs> {
+        match &*self.source {
+            Source::Store(_, args) if self.path.as_os_str().is_empty() => args.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Returns the path as people are told it, or the argument that names all of the store.
+    pub fn named(&self) -> &Path {
+        match self.shown.as_os_str().is_empty() {
+            true => &self.store,
+            false => &self.shown,
+        }
+    }
+
+    /// Returns the mount point, if the place is a mount as a whole.
+    pub fn mount_point(&self) -> Option<&Path> {
+        match &*self.source {
+            Source::Mount(_, at) if self.path.as_os_str().is_empty() => Some(at),
+            _ => None,
+        }
+    }
+
+    /// Returns the path that programs take: in a mount, and of a file on disk; `None` in a store.
+    pub fn on_disk(&self) -> Option<&Path> {
+        match (&*self.source, self.shown.as_os_str().is_empty()) {
+            (Source::Store(..), _) => None,
+            (_, true) => Some(&self.store),
+            (_, false) => Some(&self.shown),
+        }
+    }
+
+    /// Returns the place of something below, told by `shown`.
+    fn below(&self, path: &Path, shown: PathBuf) -> Self {
+        let path = path.strip_prefix("/").unwrap_or(path);
+        Self {
+            source: self.source.clone(),
+            path: self.path.join(path),
+            shown,
+            store: self.store.clone(),
+        }
+    }
+
+    fn root(&self) -> Option<&Arc<dyn Directory>> {
+        match &*self.source {
+            Source::Store(fs, _) => Some(fs.root()),
+            Source::Mount(root, _) => Some(root),
+            Source::File(_) => None,
+        }
+    }
+
+    /// Returns whether there is something by exactly this path.
+    fn exists(&self) -> bool {
+        let (root, hidden) = match &*self.source {
+            Source::File(_) => return true,
+            Source::Mount(root, _) => (root, None),
+            Source::Store(fs, _) => (fs.root(), Some((control::NAME, fs.control()))),
+        };
+        let bytes = self.path.as_os_str().as_bytes();
+        !matches!(find(root, hidden, bytes, false), Err(PathError::Missing))
+    }
+
+    /// Returns what a path with wildcards stands for; a path without, or one that exists, is what it is. `is_alone`: it is no
+    /// path in what another argument names.
+    fn expanded(self, is_alone: bool) -> Result<Vec<Self>, CliError> {
+        let bytes = self.path.as_os_str().as_bytes();
+        let Some(root) = self.root() else {
+            return Ok(vec![self]);
+        };
+        if !has_wildcards(bytes) || self.exists() {
+            return Ok(vec![self]);
+        }
+        let shown = self.shown.display();
+        let parts = bytes.split(|&byte| byte == b'/');
+        let mut parts: Vec<&[u8]> = parts.filter(|part| !part.is_empty()).collect();
+        parts.dedup_by(|later, first| later == first && *later == ANY_DEPTH);
+        let mut found = Vec::new();
+        add_matches(root, Path::new(""), &parts, &mut found)
+            .map_err(|e| CliError::object(format!("{shown}: {e}")))?;
+        if found.is_empty() {
+            return Err(CliError::object(format!("{shown}: nothing is called so")));
+        }
+        let place = |path: PathBuf| Self {
+            source: self.source.clone(),
+            shown: match &*self.source {
+                Source::Mount(_, at) if is_alone => at.join(&path),
+                _ => path.clone(),
+            },
+            path,
+            store: self.store.clone(),
+        };
+        Ok(found.into_iter().map(place).collect())
     }
 }
 
-/// Refuses the address of a store where a mount point is wanted, and says where it is mounted.
-pub(super) fn refuse_address(given: &Path) -> std::result::Result<(), CliError> {
-    let Some(Ok(address)) = Address::parse(given) else {
+/// Adds the paths below a directory that are as the parts of a pattern say. Links are matched and not followed.
+fn add_matches(
+    dir: &Arc<dyn Directory>,
+    path: &Path,
+    parts: &[&[u8]],
+    found: &mut Vec<PathBuf>,
+) -> Result<(), Error> {
+    let Some((&first, rest)) = parts.split_first() else {
         return Ok(());
     };
-    let shown = address.to_string();
-    let mounts = table::of_source(OsStr::new(&shown)).unwrap_or_default();
-    let mounts: Vec<_> = mounts
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
-    let why = match mounts.is_empty() {
-        true => "and not mounted: name the directory that a store is mounted at".to_owned(),
-        false => format!("mounted at {}: name that", mounts.join(", ")),
-    };
-    Err(CliError::mount(format!(
-        "{shown} is the address of a store, {why}"
-    )))
+    let is_deep = first == ANY_DEPTH;
+    if is_deep && !rest.is_empty() {
+        add_matches(dir, path, rest, found)?;
+    }
+    let pattern = Pattern::new(first);
+    for (name, node) in dir.list()?.iter() {
+        if !pattern.matches(&name) {
+            continue;
+        }
+        let path = path.join(OsStr::from_bytes(&name));
+        let below = if is_deep { parts } else { rest };
+        let is_found = rest.is_empty();
+        if is_found {
+            found.push(path.clone());
+        }
+        if let (Node::Directory(dir), true) = (&*node, is_deep || !is_found) {
+            add_matches(dir, &path, below, found)?;
+        }
+    }
+    Ok(())
+}
+
+/// The meaning of one argument.
+#[derive(Debug, PartialEq, Eq)]
+enum Meaning {
+    /// A store, or what is at a path in it.
+    Store {
+        store: PathBuf,
+        inside: Option<PathBuf>,
+    },
+    /// A mount, and a path in it.
+    Mount { at: PathBuf, inside: PathBuf },
+    /// A file of arrays.
+    File(PathBuf),
+}
+
+impl Meaning {
+    fn of(given: &Path) -> Self {
+        let StorePath { store, inside } = StorePath::of(given);
+        if Address::parse(&store).is_some() {
+            return Self::Store { store, inside };
+        }
+        if let Some((at, below)) = in_mount(&store) {
+            let inside = inside.unwrap_or_default();
+            let inside = inside.strip_prefix("/").unwrap_or(&inside);
+            return Self::Mount {
+                at,
+                inside: below.join(inside),
+            };
+        }
+        if store.symlink_metadata().is_ok() {
+            return match inside.is_none() && is_array_file(&store) {
+                true => Self::File(store),
+                false => Self::Store { store, inside },
+            };
+        }
+        Self::going_on(given).unwrap_or(Self::Store { store, inside })
+    }
+
+    /// Returns the meaning of a path that does not exist, but goes on behind a store or into a mount.
+    fn going_on(given: &Path) -> Option<Self> {
+        let named = |above: &&Path| !above.as_os_str().is_empty();
+        for above in given.ancestors().skip(1).filter(named) {
+            let inside = given.strip_prefix(above).ok()?;
+            if let Some((at, below)) = in_mount(above) {
+                return Some(Self::Mount {
+                    at,
+                    inside: below.join(inside),
+                });
+            }
+            let Ok(meta) = above.metadata() else { continue };
+            let is_store = meta.is_file() || formats::registry().is_store(above);
+            return is_store.then(|| Self::Store {
+                store: above.to_owned(),
+                inside: Some(Path::new("/").join(inside)),
+            });
+        }
+        None
+    }
+
+    /// Opens what is meant by `given`.
+    fn open(self, args: &StoreArgs, given: &Path, through: Through) -> Result<Place, CliError> {
+        let whole = |source| Place {
+            source: Arc::new(source),
+            path: PathBuf::new(),
+            shown: PathBuf::new(),
+            store: Address::local(given).unwrap_or_else(|| Address::hide_secret(given)),
+        };
+        let in_store = |fs, args| whole(Source::Store(Box::new(fs), args));
+        match self {
+            Self::Store { store, inside } => {
+                let Some(inside) = inside else {
+                    return Ok(in_store(args.open_at(&store, None)?, Some(args.clone())));
+                };
+                let bytes = inside.as_os_str().as_bytes();
+                let is_file = SUFFIXES.iter().any(|suffix| bytes.ends_with(suffix));
+                let is_pattern = has_wildcards(bytes);
+                // A file, or a pattern, is looked for in all of the store; the name of a directory never ends as that of a
+                // file does.
+                if is_file || is_pattern {
+                    let fs = args.open_at(&store, None)?;
+                    let place = in_store(fs, None).below(&inside, given.to_owned());
+                    if is_pattern || place.exists() {
+                        return Ok(place);
+                    }
+                }
+                let refusal = match args.open_at(&store, Some(&inside)) {
+                    Ok(fs) => return Ok(in_store(fs, None)),
+                    Err(refusal) => refusal,
+                };
+                // What lies in the hidden directory of the root has other names.
+                let fs = args.open_at(&store, None).map_err(|_| refusal.clone())?;
+                let place = in_store(fs, None).below(&inside, given.to_owned());
+                match place.exists() {
+                    true => Ok(place),
+                    false => Err(refusal),
+                }
+            }
+            Self::Mount { at, inside } if through == Through::Store && is_read_only(&at) => {
+                if args.names_state() {
+                    return Err(CliError::usage(format!(
+                        "{}: lies in a mount, which has a checkout and commits of its own: name the store to see others",
+                        given.display()
+                    )));
+                }
+                let args = args.of_mount(&at).map_err(|e| dead(&at, &e))?;
+                let fs = args.open_at(args.first(), None)?;
+                let place = in_store(fs, Some(args));
+                Ok(match inside.as_os_str().is_empty() {
+                    true => place,
+                    false => place.below(&inside, given.to_owned()),
+                })
+            }
+            Self::Mount { at, inside } => {
+                if args.has_view() {
+                    return Err(CliError::usage(format!(
+                        "{}: lies in a mount, which is shown with its own options and checkout: name the store to see \
+                         it otherwise",
+                        given.display()
+                    )));
+                }
+                let root = DiskDirectory::of_mount(&at).map_err(|e| dead(&at, &e))?;
+                let place = whole(Source::Mount(Arc::new(root), at));
+                Ok(match inside.as_os_str().is_empty() {
+                    true => place,
+                    false => place.below(&inside, given.to_owned()),
+                })
+            }
+            Self::File(path) => {
+                if args.has_view() {
+                    return Err(CliError::usage(format!(
+                        "{}: is no store: -o, --checkout and --at are for stores",
+                        given.display()
+                    )));
+                }
+                let node = Node::File(Arc::new(DiskFile::new(path)));
+                Ok(Place {
+                    shown: given.to_owned(),
+                    ..whole(Source::File(node))
+                })
+            }
+        }
+    }
+}
+
+/// Returns the mount of npyfs that a path is in, and the path from there.
+fn in_mount(path: &Path) -> Option<(PathBuf, PathBuf)> {
+    let path = table::resolve(path).ok()?;
+    let at = table::above(&path)?;
+    let inside = path.strip_prefix(&at).ok()?.to_owned();
+    Some((at, inside))
+}
+
+fn is_read_only(mount_point: &Path) -> bool {
+    matches!(table::at(mount_point), Ok(Some(mounted)) if mounted.read_only)
+}
+
+/// Returns whether a path lies in a mount whose store can be opened beside it.
+pub fn is_in_view(path: &Path) -> bool {
+    in_mount(path).is_some_and(|(at, _)| is_read_only(&at))
+}
+
+/// Returns the error about a mount that cannot be looked into.
+fn dead(at: &Path, e: &io::Error) -> CliError {
+    let at = at.display();
+    CliError::mount(match e.raw_os_error() {
+        Some(libc::ENOTCONN | libc::ECONNABORTED) => format!(
+            "{at}: the process of this mount is gone (npyfs umount {at} takes the mount away)"
+        ),
+        _ => format!("{at}: {e}"),
+    })
+}
+
+/// Returns what the arguments of a command mean, in their order.
+pub fn places(args: &StoreArgs, paths: &[PathBuf]) -> Result<Vec<Place>, CliError> {
+    all(args, paths, Through::Mount)
+}
+
+/// Returns what the arguments mean, for a command that needs the store itself: what lies in a mount is found in its store.
+pub fn places_in_stores(args: &StoreArgs, paths: &[PathBuf]) -> Result<Vec<Place>, CliError> {
+    all(args, paths, Through::Store)
+}
+
+fn all(args: &StoreArgs, paths: &[PathBuf], through: Through) -> Result<Vec<Place>, CliError> {
+    let first = Meaning::of(args.first()).open(args, args.first(), through)?;
+    if paths.is_empty() {
+        return first.expanded(true);
+    }
+    let is_directory = first.exists() && matches!(first.node(true)?, Node::Directory(_));
+    let mut all = Vec::new();
+    if is_directory {
+        for path in paths {
+            all.extend(first.below(path, path.clone()).expanded(false)?);
+        }
+        return Ok(all);
+    }
+    all.extend(first.expanded(true)?);
+    for path in paths {
+        let place = Meaning::of(path).open(args, path, through)?;
+        all.extend(place.expanded(true)?);
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_exists_is_what_its_name_means() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let store = |name: &str, inside: Option<&str>| Meaning::Store {
+            store: path(name),
+            inside: inside.map(PathBuf::from),
+        };
+        std::fs::write(path("x.h5"), "").unwrap();
+        std::fs::write(path("a.npy"), b"\x93NUMPY\x01\x00").unwrap();
+        std::fs::write(path("text"), "text").unwrap();
+        std::fs::create_dir(path("dir")).unwrap();
+        let of = |name: &str| Meaning::of(&path(name));
+        assert_eq!(of("x.h5"), store("x.h5", None));
+        assert_eq!(of("x.h5/g/a.npy"), store("x.h5", Some("/g/a.npy")));
+        assert_eq!(of("x.h5:/g/a.npy"), store("x.h5", Some("/g/a.npy")));
+        assert_eq!(of("a.npy"), Meaning::File(path("a.npy")));
+        assert_eq!(of("text"), store("text", None));
+        assert_eq!(of("dir/y.h5"), store("dir/y.h5", None));
+        assert_eq!(of("y.h5"), store("y.h5", None));
+    }
 }

@@ -1,17 +1,18 @@
 //! Progress on the terminal: one line on standard error for what takes longer than a second.
 //!
-//! Nothing is shown where standard error is no terminal. A signal that ends the process takes the line away, and whatever
-//! is half made, before it does.
+//! Nothing is shown if standard error is no terminal. A signal that ends the process first removes the line and all half-made
+//! files.
 
 use std::io::{self, IsTerminal};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock};
+use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parking_lot::Mutex;
 
-use crate::checkout::workplace::remove_on_signals;
-use crate::io::thread;
+use npyfs_base::thread;
+use npyfs_io::workplace::remove_on_signals;
 
 /// The time after which work has a line.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -29,10 +30,6 @@ static LINES: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
 /// Held while a line comes or goes.
 static CHANGING: Mutex<()> = Mutex::new(());
-
-fn changing() -> MutexGuard<'static, ()> {
-    CHANGING.lock().unwrap_or_else(|e| e.into_inner())
-}
 
 /// A line that says how far something is. Dropping it takes it off the terminal.
 pub struct Progress {
@@ -52,12 +49,12 @@ impl Progress {
         Self::new(what, COUNT, total)
     }
 
-    /// Creates the line of work on things of which nobody knows how many there are.
+    /// Creates the line of work on an unknown number of things.
     pub fn counted(what: &'static str) -> Self {
         Self::new(what, COUNTED, 0)
     }
 
-    /// Creates the line of work of which nobody knows how much there is.
+    /// Creates the line of work of unknown length.
     pub fn waiting(what: &'static str) -> Self {
         Self::new(what, WAITING, 0)
     }
@@ -75,28 +72,28 @@ impl Progress {
         }
     }
 
-    /// Adds to what there is to do.
+    /// Adds to the work that there is.
     pub fn found(&self, more: u64) {
         self.bar.inc_length(more);
     }
 
-    /// Says how much there is to do, of which nothing is done yet.
+    /// Sets the amount of work, none of which is done.
     pub fn begin(&self, total: u64) {
         self.bar.set_position(0);
         self.bar.set_length(total);
     }
 
-    /// Adds to what is done.
+    /// Adds to the work that is done.
     pub fn advance(&self, more: u64) {
         self.bar.inc(more);
     }
 
-    /// Says how much is done.
+    /// Sets the work that is done.
     pub fn set(&self, done: u64) {
         self.bar.set_position(done);
     }
 
-    /// Returns how much is done.
+    /// Returns the work that is done.
     pub fn position(&self) -> u64 {
         self.bar.position()
     }
@@ -109,7 +106,7 @@ pub fn suspend<T>(print: impl FnOnce() -> T) -> T {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        let _changing = changing();
+        let _changing = CHANGING.lock();
         self.bar.finish_and_clear();
         LINES.remove(&self.bar);
     }
@@ -122,9 +119,9 @@ fn show_later(bar: ProgressBar) -> Option<Sender<()>> {
         if ended.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
             return;
         }
-        // What cannot be waited for ends the process as if there were no line.
+        // A signal that cannot be waited for ends the process as if there were no line.
         let _ = end_cleanly();
-        let _changing = changing();
+        let _changing = CHANGING.lock();
         if !bar.is_finished() {
             LINES.add(bar).enable_steady_tick(TICK);
         }

@@ -1,25 +1,28 @@
 //! The store of a command that reads without mounting, and the paths in it.
 
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value as Json;
 
 use crate::cli::options::MountOptions;
 use crate::cli::progress::Progress;
-use crate::cli::{CliError, options, place};
-use crate::formats;
-use crate::formats::place::StorePlace;
-use crate::hdf5::H5;
-use crate::hdf5::permit::Reach;
-use crate::io::remote::Address;
+use crate::cli::{CliError, options, store_checkouts};
 use crate::mount::fs::Fs;
-use crate::options::External;
-use crate::tree::Node;
-use crate::tree::control;
-use crate::tree::path::{self, PathError};
-use crate::tree::suggestion;
+use npyfs_core::checkout::history::checkouts::Checkouts;
+use npyfs_core::formats;
+use npyfs_core::formats::store_path::StorePath;
+use npyfs_core::tree::control;
+use npyfs_core::tree::path::{self, PathError};
+use npyfs_core::tree::suggestion;
+use npyfs_core::tree::{Directory, Node};
+use npyfs_hdf5::{H5, Reach};
+use npyfs_io::remote::Address;
 
 /// The store and the view options of a subcommand that reads without mounting.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct StoreArgs {
     /// Options as for `npyfs mount`: sep, external, text_limit, cache_size, kind, locales; endpoint, profile, header and so on
     #[arg(short, value_name = "OPTIONS")]
@@ -29,31 +32,81 @@ pub struct StoreArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "at")]
     checkout: Option<String>,
 
-    /// As the store was after a commit: its id, or the beginning of that
-    #[arg(long, value_name = "ID")]
+    /// As the store was after a commit: its number, the first digits of its id, HEAD, HEAD~1
+    #[arg(long, value_name = "COMMIT")]
     at: Option<String>,
 
     /// Directory of the checkouts, here or in a bucket; by default STORE.checkouts
     #[arg(long, value_name = "DIR")]
     checkouts: Option<PathBuf>,
 
+    /// The directory of the checkouts of a mounted store itself, where it is not beside the store.
+    #[arg(skip)]
+    checkouts_at: Option<PathBuf>,
+
     #[arg(help = options::store_help())]
     store: PathBuf,
 }
 
 impl StoreArgs {
-    /// Returns the name of the checkout and the directory of the checkouts that are asked for; `None` if the store is to be
-    /// shown as it was earlier, or not as a whole.
-    pub fn checkout(&self) -> Option<(Option<&str>, Option<&Path>)> {
-        let options = options::parse(self.options.iter().map(String::as_str)).ok()?;
-        let inside = options.fs.subpath.or(StorePlace::of(&self.store).inside);
-        let is_whole = self.at.is_none() && inside.is_none();
-        is_whole.then_some((self.checkout.as_deref(), self.checkouts.as_deref()))
+    /// Names a store, about which nothing else is said.
+    pub fn of(store: PathBuf) -> Self {
+        Self {
+            options: Vec::new(),
+            checkout: None,
+            at: None,
+            checkouts: None,
+            checkouts_at: None,
+            store,
+        }
     }
 
-    /// Returns the store as it was given, without what may be secret.
-    pub fn given(&self) -> PathBuf {
-        Address::local(&self.store).unwrap_or_else(|| Address::hide_secret(&self.store))
+    /// Returns the store, the name of the checkout and the directory of the checkouts that are asked for; `None` if the store is to be
+    /// shown as it was earlier, or not as a whole.
+    pub fn whole(&self) -> Option<(PathBuf, Option<&str>, Option<&Path>)> {
+        let options = options::parse(self.options.iter().map(String::as_str)).ok()?;
+        let options = options.fs;
+        let inside = options.subpath.or(StorePath::of(&self.store).inside);
+        let is_viewed = options.view.is_some() || options.join.is_some();
+        let is_whole = self.at.is_none() && inside.is_none() && !is_viewed;
+        let is_whole = is_whole && self.checkouts_at.is_none();
+        let without_secret =
+            || Address::local(&self.store).unwrap_or_else(|| Address::hide_secret(&self.store));
+        is_whole.then_some((
+            without_secret(),
+            self.checkout.as_deref(),
+            self.checkouts.as_deref(),
+        ))
+    }
+
+    /// Returns the arguments that show the store of a mount as the mount does, with these options on top.
+    pub fn of_mount(&self, at: &Path) -> io::Result<Self> {
+        let status = std::fs::read(at.join(".npyfs/status.json"))?;
+        let status: Json = serde_json::from_slice(&status)?;
+        let text = |json: &Json| match json {
+            Json::String(text) => Some(text.clone()),
+            Json::Number(number) => Some(number.to_string()),
+            _ => None,
+        };
+        let option = |(name, value): (&str, &Json)| Some(options::written(name, &text(value)?));
+        let named = ["external", "sep", "kind", "locales", "text_limit"];
+        let named = named.map(|name| (name, &status["options"][name]));
+        let whole = ["subpath", "view", "join"].map(|name| (name, &status[name]));
+        let shown = named.into_iter().chain(whole).filter_map(option);
+        let store = text(&status["store"]);
+        let store = store.ok_or_else(|| io::Error::other("it does not say what it shows"))?;
+        let store = PathBuf::from(store);
+        let beside = Checkouts::of(&store, None, &formats::registry());
+        let checkouts_at = text(&status["checkouts"]).map(PathBuf::from);
+        let checkouts_at = checkouts_at.filter(|dir| dir != beside.dir());
+        Ok(Self {
+            options: shown.chain(self.options.iter().cloned()).collect(),
+            checkout: text(&status["checkout"]["name"]),
+            at: text(&status["at"]),
+            checkouts: None,
+            checkouts_at,
+            store,
+        })
     }
 
     /// Returns the options as they were given.
@@ -67,19 +120,38 @@ impl StoreArgs {
         options::parse(options).map_err(CliError::usage)
     }
 
-    /// Opens the store with everything that is committed, or as the arguments say.
-    pub fn open(&self) -> Result<Fs, CliError> {
+    /// Returns the argument that is a store, or whatever stands in its place.
+    pub fn first(&self) -> &Path {
+        &self.store
+    }
+
+    /// Returns whether it was said what of the store is to be shown.
+    pub fn names_state(&self) -> bool {
+        self.checkout.is_some() || self.at.is_some() || self.checkouts.is_some()
+    }
+
+    /// Returns whether anything was said about how a store is to be shown.
+    pub fn has_view(&self) -> bool {
+        self.names_state() || !self.options.is_empty()
+    }
+
+    /// Opens a store, or a directory in it, with everything that is committed, or as the arguments say.
+    pub fn open_at(&self, store: &Path, inside: Option<&Path>) -> Result<Fs, CliError> {
         let _progress = Progress::waiting("opening the store");
         let mut options = self.parsed()?;
-        // Commands that read once gain nothing by copies.
+        options.warn();
+        // A command that reads once gains nothing from kept copies.
         options.fs.keep = Some(0);
-        let inside = StorePlace::of(&self.store).inside;
+        let inside = inside.map(Path::to_owned);
         options.show_only(inside).map_err(CliError::usage)?;
-        let store = self.path()?;
+        let store = resolved(store)?;
         let formats = formats::registry();
-        let checkouts = place::checkouts(&store, self.checkouts.as_deref())
-            .map_err(|e| CliError::store(e.message))?
-            .asking(&options.fs.remote);
+        let checkouts = match &self.checkouts_at {
+            Some(dir) => Checkouts::of(&store, Some(dir), &formats),
+            None => store_checkouts::checkouts(&store, self.checkouts.as_deref())
+                .map_err(|e| CliError::store(e.message))?,
+        };
+        let checkouts = checkouts.asking(&options.fs.remote);
         let reach = Reach::of(&store, options.fs.external).with(checkouts.dir());
         let h5 = H5::workers(reach);
         let opened = match (&self.checkout, &self.at) {
@@ -93,35 +165,31 @@ impl StoreArgs {
     }
 }
 
-impl StoreArgs {
-    /// Returns the path of the store, without links.
-    pub fn path(&self) -> Result<PathBuf, CliError> {
-        let store = StorePlace::of(&self.store).store;
-        StorePlace::resolved(&store).map_err(|e| {
-            let hint = place::hint(&store);
-            CliError::store(format!("{}: {e}{hint}", store.display()))
-        })
-    }
-
-    /// Returns what may be read outside of the store.
-    pub fn external(&self) -> Result<External, CliError> {
-        Ok(self.parsed()?.fs.external)
-    }
+/// Returns the path of a store, without links.
+fn resolved(store: &Path) -> Result<PathBuf, CliError> {
+    StorePath::resolved(store).map_err(|e| {
+        let hint = store_checkouts::hint(store);
+        CliError::store(format!("{}: {e}{hint}", store.display()))
+    })
 }
 
-/// Returns the node that a path leads to. Links are followed, the last one only if `follow_last`.
-pub fn find(fs: &Fs, path: &Path, follow_last: bool) -> Result<Node, CliError> {
+/// Returns the node that a path leads to from a root, with `.npyfs` in it. People are told the path as `shown`.
+pub fn find_below(
+    root: &Arc<dyn Directory>,
+    control: Option<&Arc<dyn Directory>>,
+    path: &Path,
+    shown: &Path,
+    follow_last: bool,
+) -> Result<Node, CliError> {
     let _progress = Progress::waiting("looking for the path");
-    let hidden = (control::NAME, fs.control());
+    let hidden = control.map(|control| (control::NAME, control));
     let bytes = path.as_os_str().as_bytes();
-    path::find(fs.root(), Some(hidden), bytes, follow_last).map_err(|not| match not {
+    let shown = shown.display();
+    path::find(root, hidden, bytes, follow_last).map_err(|not| match not {
         PathError::Missing => {
-            let hint = suggestion::for_path(fs.root(), path).unwrap_or_default();
-            CliError::object(format!(
-                "{}: no such path in the store{hint}",
-                path.display()
-            ))
+            let hint = suggestion::for_path(root, path).unwrap_or_default();
+            CliError::object(format!("{shown}: no such path in the store{hint}"))
         }
-        PathError::Failed(e) => CliError::object(format!("{}: {e}", path.display())),
+        PathError::Failed(e) => CliError::object(format!("{shown}: {e}")),
     })
 }

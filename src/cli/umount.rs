@@ -1,10 +1,7 @@
 //! `npyfs umount`: takes away a mount of npyfs, alive or dead.
 //!
-//! Asks the mount itself for two things only, and for a limited time: to make durable what was written there, and
-//! what of it would be lost or waits for another mount. A dead mount answers only with errors, a stuck one not at
-//! all.
-
-mod users;
+//! Asks the mount for two things only, and for a limited time: to make writes durable, and which writes would be lost or
+//! wait for another mount. A dead mount answers only with errors; a stuck mount does not answer at all.
 
 use std::fs::File;
 use std::io;
@@ -17,10 +14,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Deserialize;
 
-use crate::cli::{CliError, accounts, log, place, say};
-use crate::journal::Line;
+use crate::cli::users::{told, users_of};
+use crate::cli::{CliError, accounts, log, say, store_checkouts};
 use crate::mount::fuse::table;
 use crate::mount::fuse::unmount::unmount;
+use npyfs_base::journal::Line;
+
+/// The time for which a mount may be busy without a program that uses it.
+const GLANCE: Duration = Duration::from_secs(1);
 
 /// The time that an accepted unmount may take to show in the mount table.
 const TABLE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -28,7 +29,7 @@ const TABLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time that the process of a mount may take to end. It stays as long as another mount namespace has a copy of the mount.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The number of times that files that somebody writes are looked at before they are believed.
+/// The number of looks at files that a program may still be writing before `umount` reports them.
 const LOOKS: usize = 25;
 
 /// The time that a writable mount may take to store what was written.
@@ -57,13 +58,15 @@ impl Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<(), CliError> {
-    place::refuse_address(&args.mount_point)?;
+    store_checkouts::refuse_address(&args.mount_point)?;
     let shown = args.mount_point.display();
     let failed = |reason: &dyn std::fmt::Display| {
         CliError::mount(format!("cannot unmount {shown}: {reason}"))
     };
     let path = table::resolve(&args.mount_point).map_err(|reason| failed(&reason))?;
     let mounted = mounted_at(&path, &args.mount_point).map_err(CliError::mount)?;
+    // A process that works in a directory of the mount keeps it busy; this one may have been started there.
+    let _ = std::env::set_current_dir("/");
     if let Some(reason) = belongs_to_others(&mounted, &args.mount_point) {
         return Err(CliError::mount(reason));
     }
@@ -81,10 +84,10 @@ pub fn run(args: Args) -> Result<(), CliError> {
             ))
         })?,
     };
-    unmount(&path, args.lazy).map_err(|refusal| match refusal.kind() {
+    unmount_idle(&path, args.lazy).map_err(|refusal| match refusal.kind() {
         io::ErrorKind::ResourceBusy => CliError::mount(format!(
             "{shown} is busy: {} (npyfs umount --lazy {shown} detaches it)",
-            users::told(&users::of(&path))
+            told(&users_of(&path))
         )),
         _ => failed(&refusal),
     })?;
@@ -119,6 +122,23 @@ pub fn run(args: Args) -> Result<(), CliError> {
     }
 }
 
+/// Unmounts. `npyfs status` and the like keep a mount busy for a moment, after which no program is found that uses it.
+fn unmount_idle(path: &Path, lazy: bool) -> io::Result<()> {
+    let deadline = Instant::now() + GLANCE;
+    loop {
+        match unmount(path, lazy) {
+            Err(refusal)
+                if refusal.kind() == io::ErrorKind::ResourceBusy
+                    && Instant::now() < deadline
+                    && users_of(path).is_empty() =>
+            {
+                thread::sleep(Duration::from_millis(20));
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
 /// Returns the mount at a path, or why there is none of npyfs.
 fn mounted_at(path: &Path, shown: &Path) -> Result<table::Mounted, String> {
     let shown = shown.display();
@@ -133,7 +153,7 @@ fn mounted_at(path: &Path, shown: &Path) -> Result<table::Mounted, String> {
     }
 }
 
-/// Returns why this user may not unmount, if that is so.
+/// Returns the reason if this user may not unmount.
 fn belongs_to_others(mounted: &table::Mounted, shown: &Path) -> Option<String> {
     let me = rustix::process::geteuid();
     let owner = mounted.owner.filter(|&owner| owner != me.as_raw())?;
@@ -185,13 +205,13 @@ struct WriteStatus {
     daemon: Option<OwnedFd>,
 }
 
-/// Has a writable mount store what was written, and returns what was not stored. With `may_fail` a failure says that
-/// everything was. So does a mount that is dead or another user's: nothing can be asked of it.
+/// Makes a writable mount store all writes, and returns the writes that were not stored. With `may_fail`, a failure counts as
+/// all stored. So does a mount that is dead or another user's, which cannot be asked.
 fn sync_and_report(path: &Path, may_fail: bool) -> io::Result<WriteStatus> {
     let asked = path.to_owned();
     let answer = with_timeout(SYNC_TIMEOUT, move || {
         sync_with_reason(&asked)?;
-        // The kernel tells of a last close after the program has gone on: what is open may be stored in a moment.
+        // The kernel reports the last close after the program has gone on: an open file may be stored a moment later.
         for _ in 0..LOOKS {
             let written = written(&asked)?;
             let mut files = written.unfinished.iter();
@@ -225,18 +245,18 @@ fn daemon(pid: i32) -> Option<OwnedFd> {
     (name.trim_end() == "npyfs").then_some(process)
 }
 
-/// Waits until the process of a mount has ended, and with it its right to write in the checkout: the next command may need it. No
-/// longer than it may take, as all is stored already.
+/// Waits until the process of a mount has ended, because the next command may need its lock on the checkout. The wait is limited:
+/// everything is stored already.
 fn wait_for_end(daemon: &OwnedFd) {
     let timeout = Timespec {
         tv_sec: END_TIMEOUT.as_secs() as i64,
         tv_nsec: 0,
     };
-    // It can be polled for reading when the process has ended.
+    // A pidfd is readable once the process has ended.
     let _ = poll(&mut [PollFd::new(daemon, PollFlags::IN)], Some(&timeout));
 }
 
-/// Returns whether a mount could not even be opened: it is dead, or not this user's.
+/// Returns whether the error means that a mount cannot be opened: it is dead, or another user's.
 fn is_out_of_reach(e: &io::Error) -> bool {
     e.get_ref().is_some_and(|inner| inner.is::<OutOfReach>())
 }
@@ -257,7 +277,7 @@ fn sync_now(path: &Path) -> io::Result<()> {
     dir.sync_all()
 }
 
-/// Syncs a mount as `sync_now` does; a failure has the reason that the mount's log says, such as who has a lock.
+/// Syncs a mount as `sync_now` does. A failure carries the reason from the mount's log, such as the holder of a lock.
 fn sync_with_reason(path: &Path) -> io::Result<()> {
     let before = log::last(path);
     sync_now(path).map_err(|e| match e.raw_os_error() {
@@ -269,25 +289,25 @@ fn sync_with_reason(path: &Path) -> io::Result<()> {
     })
 }
 
-/// Has a writable mount store what was written.
+/// Makes a writable mount store all writes.
 pub fn sync(mount_point: &Path) -> Result<(), CliError> {
     let shown = mount_point.display();
     let failed = |reason: io::Error| CliError::object(format!("{shown}: {reason}"));
-    place::refuse_address(mount_point)?;
+    store_checkouts::refuse_address(mount_point)?;
     let path = table::resolve(mount_point).map_err(failed)?;
     mounted_at(&path, mount_point).map_err(CliError::object)?;
     with_timeout(SYNC_TIMEOUT, move || sync_with_reason(&path)).map_err(failed)
 }
 
 /// Returns the answer of a mount, or an error when the time is over.
-fn with_timeout<T: Send + 'static>(
+pub(super) fn with_timeout<T: Send + 'static>(
     timeout: Duration,
     ask: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let (sender, answer) = std::sync::mpsc::channel();
     // A stuck mount keeps this thread for ever; it ends with the process.
     thread::spawn(move || {
-        // Nobody may wait for it any more.
+        // The receiver is gone if the time is over.
         let _ = sender.send(ask());
     });
     answer.recv_timeout(timeout).unwrap_or_else(|_| {

@@ -1,13 +1,14 @@
 //! File system operations on the virtual tree, as the kernel asks them but without the kernel.
 //!
-//! Assumes nothing about who calls: every method may run on any thread. Never changes a store.
+//! Assumes nothing about callers: every method may run on any thread. Never changes a store.
 
-mod again;
 mod dirs;
 mod entry;
 mod files;
 mod keeper;
-mod open;
+mod maps;
+pub mod open;
+mod reopened;
 mod samples;
 mod write;
 mod xattr;
@@ -15,31 +16,34 @@ mod xattr;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 
-use crate::checkout::follow::Follower;
-use crate::checkout::format::Registry;
-use crate::checkout::layer_lock::LayerLock;
-use crate::dataset::context::{Context, Report};
-use crate::error::{Error, ErrorKind, Result};
-use crate::io::file::Ownership;
-use crate::io::remote::Address;
-use crate::io::thread;
-use crate::journal::{LineSink, Refusal};
-use crate::tree::control;
-pub use crate::tree::inode::ROOT_INO;
-use crate::tree::inode::{InodeTable, number_of_name};
-use crate::tree::{Directory, Node, VirtualFile, name};
+use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_base::journal::{LineSink, Refusal};
+use npyfs_base::options::{External, View};
+use npyfs_base::thread;
+use npyfs_core::checkout::layer::lock::LayerLock;
+use npyfs_core::checkout::view::follow::Follower;
+use npyfs_core::dataset::context::{Context, Report};
+use npyfs_core::store::format::Registry;
+pub use npyfs_core::tree::inode::ROOT_INO;
+use npyfs_core::tree::inode::{InodeTable, KnownInode, number, number_of_name};
+use npyfs_core::tree::{Directory, Node, VirtualFile, control, name};
+use npyfs_core::views;
+use npyfs_io::file::Ownership;
+use npyfs_io::remote::Address;
 
-use again::Again;
 use dirs::OpenDir;
 use files::OpenFile;
 use keeper::Keeper;
+use maps::MappedFiles;
+use reopened::ReopenedFiles;
 use samples::SampledFiles;
 
 pub use entry::{Attr, DirEntry, FileKind, FsError, OpenError, Opened, Statfs};
+pub use files::ReadReply;
 pub use write::{AttrChange, Flags, Maker, Replace, Writer};
 
 /// A view of one store. All methods may be called from any thread.
@@ -57,7 +61,10 @@ pub struct Fs {
     dirs: RwLock<HashMap<u64, Arc<OpenDir>>>,
     next_handle: AtomicU64,
     samples: SampledFiles,
-    again: Again,
+    maps: MappedFiles,
+    /// The kernel asks page by page for every file: its read-ahead cannot be raised for those that are read in order.
+    by_page: AtomicBool,
+    again: ReopenedFiles,
     /// Memory was made ready for long files.
     is_prepared: AtomicBool,
     /// `None`: no copies are kept.
@@ -91,6 +98,21 @@ impl Fs {
         &self.root
     }
 
+    /// Returns the path of the store, without links, or its address.
+    pub fn store_path(&self) -> &Path {
+        &self.store
+    }
+
+    /// Returns the root of a view of the store.
+    pub fn view(&self, view: View) -> Arc<dyn Directory> {
+        views::open(view, &self.root, &self.context, &self.formats)
+    }
+
+    /// Returns the policy for files that the store refers to.
+    pub fn external(&self) -> External {
+        self.context.options.external
+    }
+
     /// Returns the character that is shown in the place of `#`.
     pub fn sep(&self) -> u8 {
         self.context.options.sep
@@ -105,7 +127,7 @@ impl Fs {
     pub fn warm(&self) {
         let root = self.root.clone();
         if self.lies_elsewhere() {
-            // It waits for a network, as threads that decode do not. Without it the first visitor waits.
+            // The thread waits for a network, which threads that decode never do. Without it the first reader waits.
             let _ = thread::spawn("warm", move || root.warm());
             return;
         }
@@ -136,6 +158,11 @@ impl Fs {
     /// Returns the bytes that the kernel is to read ahead.
     pub fn window(&self) -> u64 {
         self.context.prefetch.window()
+    }
+
+    /// Notes that the kernel asks for the pages of all files one by one.
+    pub fn asks_by_page(&self) {
+        self.by_page.store(true, Ordering::Relaxed);
     }
 
     /// Returns the cell in which the mount notes what became of raising the kernel's read-ahead.
@@ -173,10 +200,12 @@ impl Fs {
         let path = String::from_utf8_lossy(path).into_owned();
         let store = self.store.display();
         let message = format!("{store}: {path}: {what}: {}", error.message);
+        let syncs = matches!(what, "fsync" | "sync");
         let refusal = Refusal {
             path,
             operation: what.to_owned(),
             errno: error.errno(),
+            waits: syncs && matches!(error.kind, ErrorKind::Waits(_) | ErrorKind::Unreached(_)),
         };
         self.context.journal.refuse(&message, refusal);
     }
@@ -190,8 +219,41 @@ impl Fs {
         if ino == ROOT_INO {
             return Ok(Node::Directory(self.root.clone()));
         }
-        let node = self.inodes().get(ino).map(|entry| entry.node.clone());
-        node.ok_or_else(|| Error::new(ErrorKind::Stale, "no such inode"))
+        let known = self.inodes().known(ino);
+        match known {
+            Some(KnownInode::Node(node)) => Ok(node),
+            Some(KnownInode::Place(parent, name)) => self.remade(ino, parent, &name),
+            None => Err(Error::new(ErrorKind::Stale, "no such inode")),
+        }
+    }
+
+    /// Returns the file of a number that its directory makes anew for each lookup: of the version that the number stands for.
+    /// ESTALE if that is gone.
+    fn remade(&self, ino: u64, parent: u64, name: &[u8]) -> Result<Node> {
+        let last = self.comes_last(name);
+        let is_it = |node: &Node| number(parent, name, node, last) == ino;
+        // First in the directory as it was found last, which may be older than the store.
+        let found = match self.node(parent)? {
+            Node::Directory(dir) => dir.lookup(name).ok().flatten().filter(is_it),
+            _ => None,
+        };
+        let found = match found {
+            Some(node) => Some(node),
+            None => match self.child(parent, name) {
+                Ok(now) => now.filter(is_it),
+                Err(e) if e.is_passing() => return Err(e),
+                Err(_) => None,
+            },
+        };
+        if let Some(node) = found {
+            self.inodes().remember(ino, &node);
+            return Ok(node);
+        }
+        // Open files stay.
+        let files = self.files.read().unwrap_or_else(|e| e.into_inner());
+        let open = files.values().find(|open| open.ino == ino);
+        let open = open.map(|open| Node::File(open.file.clone()));
+        open.ok_or_else(|| Error::new(ErrorKind::Stale, "gone from the store"))
     }
 
     /// The directory of a number; looked up again by its path if its store changed on disk.
@@ -202,7 +264,7 @@ impl Fs {
         if dir.is_current() {
             return Ok(dir);
         }
-        let place = self.inodes().get(ino).map(|e| (e.parent, e.name.clone()));
+        let place = self.inodes().place_of(ino);
         let Some((parent, name)) = place else {
             return Ok(dir);
         };
@@ -267,9 +329,8 @@ impl Fs {
         } = own;
         let options = &self.context.options;
         let shown = if write != 0 && kind == FileKind::File {
-            let inodes = self.inodes();
-            let entry = inodes.get(ino);
-            entry.map_or(ino, |entry| self.shown_number(entry.parent, &entry.name))
+            let place = self.inodes().place_of(ino);
+            place.map_or(ino, |(parent, name)| self.shown_number(parent, &name))
         } else {
             ino
         };
@@ -320,6 +381,7 @@ impl Fs {
             let mut inodes = self.inodes();
             let ino = inodes.enter(parent, name, &node, self.comes_last(name));
             inodes.hold(ino);
+            inodes.remember(ino, &node);
             ino
         };
         self.keep_found((parent, name), thread, ino, kept);
@@ -351,7 +413,7 @@ impl Fs {
 
     /// Returns the state of the volume that the store is on, or what is written.
     pub fn statfs(&self) -> FsResult<Statfs> {
-        // What is written goes there.
+        // Writes go there.
         let disk = self
             .writer
             .as_ref()

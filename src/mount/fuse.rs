@@ -1,14 +1,15 @@
-//! The kernel's side: translates FUSE requests into calls of [`Fs`] and its answers into replies.
+//! The FUSE interface: translates requests of the kernel into calls of [`Fs`], and the results into replies.
 //!
-//! Takes no decision about names, bytes or times. Assumes that panics unwind:
-//! one that happens inside an operation becomes EIO for that request and nothing else. Never asks
-//! for FUSE_OVER_IO_URING: fuser accepts it but serves no such queue, and the mount hangs.
+//! Makes no decisions about names, bytes or times. Assumes that panics unwind: a panic in an operation becomes EIO for
+//! that request and nothing else. Never requests FUSE_OVER_IO_URING: fuser accepts it but serves no such queue, and the
+//! mount would hang.
 
 mod adapter;
 mod files;
 pub mod inherited;
 mod listing;
 mod passthrough;
+mod read_ahead;
 mod reply;
 mod scheduling;
 pub mod session;
@@ -29,35 +30,38 @@ use fuser::{
 };
 
 use crate::mount::fs::{AttrChange, Flags, Fs, Replace};
+use npyfs_core::checkout::verbs::commit::report::ATTRIBUTE;
+use npyfs_core::store::target::AttributeChange;
 
 use adapter::Adapter;
 use files::maker;
+use read_ahead::ReadAhead;
 use reply::{done, entry, shown_attr, ttl};
 
-/// The time for which the kernel may believe a name, a missing name, or attributes.
+/// How long the kernel may cache a name, a missing name, or attributes.
 const TTL: Duration = Duration::from_secs(1);
 
-/// The time for which the kernel may believe what never changes.
+/// How long the kernel may cache entries that never change.
 const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// Requests that the kernel may have under way in the background, read-ahead above all.
+/// The most background requests of the kernel in flight, mostly read-ahead.
 const MAX_BACKGROUND: u16 = 64;
 
-/// Reads through the page cache that are longer are those of a reader in order, whom the kernel reads ahead for.
+/// Longer reads through the page cache are those of a sequential reader, for which the kernel reads ahead.
 const SHORT_READ: u32 = 128 << 10;
 
-/// Bytes that are taken in a moment.
+/// The most bytes of a write that counts as short.
 const SHORT_WRITE: usize = 64 << 10;
 
-/// Preferred size of reads of a directory, which programs take for their buffer. With 32 KiB, what they use
-/// otherwise, 200 names come with a request and waiting for requests is a quarter of `ls -l`.
+/// The preferred size of directory reads, which programs use for their buffer. With 32 KiB, the default, a request
+/// returns 200 names, and waiting for requests is a quarter of `ls -l`.
 const DIRECTORY_BLOCK: u32 = 256 << 10;
 
-/// Numbers are never used twice within a mount.
+/// Inode numbers are never reused within a mount.
 const GENERATION: Generation = Generation(0);
 
-/// The capabilities that the kernel is asked for, each where it has it. Not that it drop pages when a time changes: the
-/// content of an inode never does.
+/// The capabilities to request from the kernel, if it has them. Not the one that drops pages when a time changes: the
+/// content of an inode never changes.
 const WANTED: [InitFlags; 4] = [
     InitFlags::FUSE_ASYNC_READ,
     InitFlags::FUSE_DO_READDIRPLUS,
@@ -65,12 +69,12 @@ const WANTED: [InitFlags; 4] = [
     InitFlags::FUSE_CACHE_SYMLINKS,
 ];
 
-/// Operations that are never offered: EROFS on a read-only mount (where the kernel answers itself, until
-/// somebody remounts it writable), the error that is named on a writable one.
+/// Operations that are not supported: EROFS on a read-only mount (where the kernel answers itself, unless the mount is
+/// remounted writable), the given error on a writable one.
 macro_rules! refused {
     ($($error:ident: $operation:ident($($argument:ty),*) -> $reply:ty;)*) => {
         $(fn $operation(&self, request: &Request, $(_: $argument,)* reply: $reply) {
-            let _work = self.work(request);
+            let _work = self.begin(request);
             reply.error(if self.fs.is_writable() { Errno::$error } else { Errno::EROFS });
         })*
     };
@@ -79,11 +83,11 @@ macro_rules! refused {
 impl Filesystem for Adapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         for flag in WANTED {
-            // An older kernel lacks some; every one of them is only about speed.
+            // Older kernels lack some of them; each only affects speed.
             let _ = config.add_capabilities(flag);
         }
         if self.fs.is_writable() {
-            // Truncating is a part of opening: what is cut off need not be copied first.
+            // Truncation is part of opening, so that the bytes that are cut off need not be copied first.
             let _ = config.add_capabilities(InitFlags::FUSE_ATOMIC_O_TRUNC);
         }
         self.maps_direct = config
@@ -92,11 +96,18 @@ impl Filesystem for Adapter {
         if self.fs.keeps() {
             self.ask_for_passthrough(config);
         }
-        if let Err(largest) = config.set_max_readahead(u32::MAX) {
-            let _ = config.set_max_readahead(largest);
+        let by_page = !self.fs.is_writable() && !ReadAhead::is_settable();
+        let most = match by_page {
+            true => u32::try_from(rustix::param::page_size()).unwrap_or(u32::MAX),
+            false => u32::MAX,
+        };
+        match config.set_max_readahead(most) {
+            Ok(_) if by_page => self.fs.asks_by_page(),
+            Ok(_) => {}
+            Err(largest) => drop(config.set_max_readahead(largest)),
         }
         if self.fs.lists_names() {
-            // Attributes come with names only to programs that look at them right away.
+            // Names come with attributes only for programs that use them right away.
             let _ = config.add_capabilities(InitFlags::FUSE_READDIRPLUS_AUTO);
         }
         let _ = config.set_max_background(MAX_BACKGROUND);
@@ -107,7 +118,7 @@ impl Filesystem for Adapter {
 
     fn destroy(&mut self) {
         self.spread();
-        // Nobody is left to be told of a failure, but for the log that the target keeps.
+        // No caller is left to receive an error; the target logs it.
         let _ = self.ask(Fs::close);
     }
 
@@ -121,28 +132,28 @@ impl Filesystem for Adapter {
             return;
         }
         let _work = match self.fs.looks_again(request.pid()) {
-            true => self.longer_work(request),
-            false => self.work(request),
+            true => self.begin_slow(request),
+            false => self.begin(request),
         };
         self.look_up(thread, parent, name, reply);
     }
 
     fn forget(&self, request: &Request, ino: INodeNo, count: u64) {
-        let _work = self.work(request);
-        // The kernel expects no answer.
+        let _work = self.begin(request);
+        // The kernel expects no reply.
         let _ = self.tell(|fs| fs.forget(ino.0, count));
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let reply = self.hand_on(reply, move |own, reply| own.tell_attributes(ino, reply));
         if let Some(reply) = reply {
-            let _work = self.work(request);
+            let _work = self.begin(request);
             self.tell_attributes(ino, reply);
         }
     }
 
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
-        let _work = self.long_work(request);
+        let _work = self.begin_long(request);
         match self.ask(|fs| fs.readlink(ino.0)) {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(errno),
@@ -156,7 +167,7 @@ impl Filesystem for Adapter {
     fn read(
         &self,
         request: &Request,
-        _: INodeNo,
+        ino: INodeNo,
         handle: FileHandle,
         offset: u64,
         size: u32,
@@ -164,7 +175,7 @@ impl Filesystem for Adapter {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.read_file(request, handle, offset, size, reply);
+        self.read_file(request, (ino, handle), offset, size, reply);
     }
 
     fn release(
@@ -177,7 +188,7 @@ impl Filesystem for Adapter {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let _work = self.last_work(request);
+        let _work = self.begin_close(request);
         done(self.tell(|fs| fs.release(handle.0)), reply);
         self.closed(ino);
         self.look_out();
@@ -186,7 +197,7 @@ impl Filesystem for Adapter {
     fn opendir(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let reply = self.hand_on(reply, move |own, reply| own.open_directory(ino, reply));
         if let Some(reply) = reply {
-            let _work = self.long_work(request);
+            let _work = self.begin_long(request);
             self.open_directory(ino, reply);
         }
     }
@@ -201,7 +212,7 @@ impl Filesystem for Adapter {
     ) {
         let reply = self.hand_on(reply, move |own, reply| own.list(handle, offset, reply));
         if let Some(reply) = reply {
-            let _work = self.long_work(request);
+            let _work = self.begin_long(request);
             self.list(handle, offset, reply);
         }
     }
@@ -218,7 +229,7 @@ impl Filesystem for Adapter {
             own.list_with_attributes(handle, offset, reply);
         });
         if let Some(reply) = reply {
-            let _work = self.long_work(request);
+            let _work = self.begin_long(request);
             self.list_with_attributes(handle, offset, reply);
         }
     }
@@ -231,12 +242,12 @@ impl Filesystem for Adapter {
         _: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        let _work = self.work(request);
+        let _work = self.begin(request);
         done(self.tell(|fs| fs.release_dir(handle.0)), reply);
     }
 
     fn statfs(&self, request: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let _work = self.work(request);
+        let _work = self.begin(request);
         match self.ask(Fs::statfs) {
             Ok(s) => reply.statfs(
                 s.blocks, s.bfree, s.bavail, s.files, s.ffree, s.bsize, s.namelen, s.frsize,
@@ -260,14 +271,14 @@ impl Filesystem for Adapter {
             });
             return;
         }
-        let _work = self.work(request);
+        let _work = self.begin(request);
         self.attribute(ino, name, size, reply);
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let reply = self.hand_on(reply, move |own, reply| own.attributes(ino, size, reply));
         if let Some(reply) = reply {
-            let _work = self.work(request);
+            let _work = self.begin(request);
             self.attributes(ino, size, reply);
         }
     }
@@ -295,7 +306,7 @@ impl Filesystem for Adapter {
         _: u32,
         reply: ReplyEntry,
     ) {
-        let _work = self.long_work(request);
+        let _work = self.begin_long(request);
         if mode & libc::S_IFMT != libc::S_IFREG {
             return reply.error(Errno::EPERM);
         }
@@ -327,9 +338,9 @@ impl Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let _work = if data.len() <= SHORT_WRITE {
-            self.work(request)
+            self.begin(request)
         } else {
-            self.longer_work(request)
+            self.begin_slow(request)
         };
         let written = self.ask(|fs| fs.write(handle.0, offset, data));
         self.answer(|| match written {
@@ -348,19 +359,19 @@ impl Filesystem for Adapter {
         _: LockOwner,
         reply: ReplyEmpty,
     ) {
-        let _work = self.last_work(request);
+        let _work = self.begin_close(request);
         let flushed = self.ask(|fs| fs.flush(handle.0, request.pid()));
         self.answer(|| done(flushed, reply));
         self.look_out();
     }
 
     fn fsync(&self, request: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        let _work = self.long_work(request);
+        let _work = self.begin_long(request);
         done(self.ask(|fs| fs.fsync(handle.0)), reply);
     }
 
     fn fsyncdir(&self, request: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        let _work = self.long_work(request);
+        let _work = self.begin_long(request);
         done(self.ask(Fs::sync_dir), reply);
     }
 
@@ -374,7 +385,7 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let _work = self.long_work(request);
+        let _work = self.begin_long(request);
         let allocated = self.ask(|fs| fs.fallocate(handle.0, offset, length, mode));
         done(allocated, reply);
     }
@@ -397,7 +408,7 @@ impl Filesystem for Adapter {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let _work = self.long_work(request);
+        let _work = self.begin_long(request);
         let change = AttrChange {
             size,
             mode,
@@ -424,17 +435,17 @@ impl Filesystem for Adapter {
         _: u32,
         reply: ReplyEntry,
     ) {
-        let _work = self.long_work(request);
+        let _work = self.begin_long(request);
         entry(self.ask(|fs| fs.make_directory(parent.0, name)), reply);
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _work = self.long_work(request);
+        let _work = self.begin_long(request);
         done(self.ask(|fs| fs.unlink(parent.0, name)), reply);
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _work = self.long_work(request);
+        let _work = self.begin_long(request);
         done(self.ask(|fs| fs.remove_directory(parent.0, name)), reply);
     }
 
@@ -448,7 +459,7 @@ impl Filesystem for Adapter {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let _work = self.long_work(request);
+        let _work = self.begin_long(request);
         let replace = match flags {
             RenameFlags::RENAME_NOREPLACE => Replace::No,
             flags if flags.is_empty() => Replace::Yes,
@@ -471,16 +482,41 @@ impl Filesystem for Adapter {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let _work = self.work(request);
-        // The kernel then reads and writes.
+        let _work = self.begin(request);
+        // The kernel then reads and writes itself.
         reply.error(Errno::ENOSYS);
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        let _work = self.begin_long(request);
+        if ino == INodeNo::ROOT && name == ATTRIBUTE {
+            return done(self.ask(|fs| fs.commit(request.uid(), value)), reply);
+        }
+        let change = match flags {
+            libc::XATTR_CREATE => AttributeChange::Add(value),
+            libc::XATTR_REPLACE => AttributeChange::Replace(value),
+            _ => AttributeChange::Set(value),
+        };
+        done(self.ask(|fs| fs.set_xattr(ino.0, name, change)), reply);
+    }
+
+    fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _work = self.begin_long(request);
+        let change = AttributeChange::Remove;
+        done(self.ask(|fs| fs.set_xattr(ino.0, name, change)), reply);
     }
 
     refused! {
         EPERM: symlink(INodeNo, &OsStr, &Path) -> ReplyEntry;
         EPERM: link(INodeNo, INodeNo, &OsStr) -> ReplyEntry;
-        // What `cp -p` takes for: there are no access control lists here.
-        EOPNOTSUPP: setxattr(INodeNo, &OsStr, &[u8], i32, u32) -> ReplyEmpty;
-        EOPNOTSUPP: removexattr(INodeNo, &OsStr) -> ReplyEmpty;
     }
 }

@@ -6,13 +6,14 @@ mod toy;
 use std::path::Path;
 use std::sync::Arc;
 
-use npyfs::internals::formats;
-use npyfs::internals::hdf5::program::program;
+use npyfs_core::formats;
+use npyfs_core::store::format::Format;
+use npyfs_hdf5::program::program;
 use suite::Sample;
 
 /// Checks a store that `make` makes from a demonstration.
 fn check(make: fn(&Path) -> std::path::PathBuf, copies: &'static [(&'static str, &'static str)]) {
-    npyfs::internals::hdf5::program::choose(env!("CARGO_BIN_EXE_npyfs").into());
+    npyfs_hdf5::program::choose(env!("CARGO_BIN_EXE_npyfs").into());
     let sample = Sample {
         formats: formats::registry(),
         make,
@@ -91,7 +92,7 @@ fn matlab() {
 
 #[test]
 fn hangar() {
-    npyfs::internals::hdf5::program::choose(env!("CARGO_BIN_EXE_npyfs").into());
+    npyfs_hdf5::program::choose(env!("CARGO_BIN_EXE_npyfs").into());
     let sample = Sample {
         formats: formats::registry(),
         make: |dir| demo(dir, "hangar"),
@@ -104,11 +105,11 @@ fn hangar() {
     sample.check();
 }
 
-#[test]
-fn a_format_that_is_made_up() {
-    npyfs::internals::hdf5::program::choose(env!("CARGO_BIN_EXE_npyfs").into());
+/// Checks a store of a format that is made up.
+fn check_toy(format: Arc<dyn Format>) {
+    npyfs_hdf5::program::choose(env!("CARGO_BIN_EXE_npyfs").into());
     let sample = Sample {
-        formats: formats::registry().with(Arc::new(toy::UpsideDown)),
+        formats: formats::registry().with(format),
         make: |dir| {
             let path = dir.join("toy.h5");
             let file = hdf5::File::create(&path).unwrap();
@@ -124,4 +125,14 @@ fn a_format_that_is_made_up() {
         has_layers: true,
     };
     sample.check();
+}
+
+#[test]
+fn a_format_that_is_made_up() {
+    check_toy(Arc::new(toy::UpsideDown));
+}
+
+#[test]
+fn a_format_that_is_only_read() {
+    check_toy(Arc::new(toy::OnlyRead));
 }

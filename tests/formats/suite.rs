@@ -7,15 +7,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use npyfs::internals::checkout::checkouts::Checkouts;
-use npyfs::internals::checkout::commit::{CommitRefusal, Wish};
-use npyfs::internals::checkout::format::{Depth, Registry};
-use npyfs::internals::hdf5::H5;
-use npyfs::internals::hdf5::permit::Reach;
-use npyfs::internals::io::storage::Disk;
-use npyfs::internals::mount::fs::{Attr, Flags, Fs, FsError, Maker, ROOT_INO};
-use npyfs::internals::options::{External, FsOptions};
-use npyfs::internals::tree::{Directory, Node};
+use npyfs::mount::fs::{Attr, Flags, Fs, FsError, Maker, ROOT_INO};
+use npyfs_base::options::{External, FsOptions};
+use npyfs_core::checkout::history::checkouts::Checkouts;
+use npyfs_core::checkout::verbs::commit::{self, CommitRefusal, Wish};
+use npyfs_core::store::format::{Depth, Inspection, Registry};
+use npyfs_core::tree::{Directory, Node};
+use npyfs_hdf5::{H5, Reach};
+use npyfs_io::storage::Disk;
 
 /// A format, and a store of it.
 pub struct Sample {
@@ -70,7 +69,7 @@ impl Sample {
     fn is_only_read(&self) -> bool {
         let store = self.store();
         let fs = store.open().unwrap();
-        self.formats.of(&**fs.root()).unwrap().only_read().is_some()
+        self.formats.of(&**fs.root()).unwrap().writing().is_none()
     }
 
     fn refuses_what_is_written(&self) {
@@ -324,7 +323,7 @@ trait Told {
     fn is_ok_or_told(&self) -> bool;
 }
 
-impl<T> Told for npyfs::internals::error::Result<T> {
+impl<T> Told for npyfs_base::error::Result<T> {
     fn is_ok_or_told(&self) -> bool {
         self.as_ref().err().is_none_or(|e| !e.message.is_empty())
     }
@@ -339,13 +338,13 @@ impl Store<'_> {
         Checkouts::of(&self.path, None, &self.sample.formats)
     }
 
-    fn open(&self) -> Result<Fs, npyfs::internals::mount::fs::OpenError> {
+    fn open(&self) -> Result<Fs, npyfs::mount::fs::OpenError> {
         let checkouts = self.checkouts();
         let (h5, options) = (self.h5(&checkouts), FsOptions::default());
         Fs::open(&self.path, h5, options, &self.sample.formats, &checkouts)
     }
 
-    fn checkout(&self, name: &str) -> Result<Fs, npyfs::internals::mount::fs::OpenError> {
+    fn checkout(&self, name: &str) -> Result<Fs, npyfs::mount::fs::OpenError> {
         let checkouts = self.checkouts();
         checkouts.make(&Disk).unwrap();
         let (h5, options) = (self.h5(&checkouts), FsOptions::default());
@@ -367,7 +366,15 @@ impl Store<'_> {
         let nothing = |_: &[_]| Ok(Vec::new());
         let fits = |_: &[_]| Ok(Vec::new());
         let checkouts = self.checkouts();
-        let done = checkouts.commit(name, &wish, Arc::new(Disk), &|_, _| false, &fits, &nothing);
+        let done = commit::commit(
+            &checkouts,
+            name,
+            &wish,
+            Arc::new(Disk),
+            &|_, _| false,
+            &fits,
+            &nothing,
+        );
         done.map(drop)
     }
 
@@ -376,7 +383,12 @@ impl Store<'_> {
         let mut broken = Vec::new();
         let mut look = |dir: &dyn Directory| {
             let format = self.sample.formats.of(dir).unwrap();
-            broken.extend(format.broken(dir, b'#', None, Depth::Elements).unwrap());
+            let inspection = Inspection {
+                sep: b'#',
+                changed: None,
+                depth: Depth::Elements,
+            };
+            broken.extend(format.rules().broken(dir, &inspection).unwrap());
         };
         look(&**fs.root());
         walk(fs.root(), "", &mut |path, node| match node {

@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
-use npyfs::internals::checkout::encode::{Base, ObjectKey, Plan, header};
-use npyfs::internals::checkout::format::Format;
-use npyfs::internals::checkout::object::NewFile;
-use npyfs::internals::checkout::target::Part;
-use npyfs::internals::dataset::opened::OpenStore;
-use npyfs::internals::error::Result;
-use npyfs::internals::formats::plain::format::Plain;
-use npyfs::internals::hdf5::NewAttribute;
-use npyfs::internals::io::content::Content;
-use npyfs::internals::io::file::Ownership;
-use npyfs::internals::tree::{Directory, Listing, Node, VirtualFile};
+use npyfs_base::error::Result;
+use npyfs_core::dataset::opened::OpenStore;
+use npyfs_core::formats::plain::format::Plain;
+use npyfs_core::store::base::Base;
+use npyfs_core::store::encode::{ObjectKey, Plan};
+use npyfs_core::store::format::{Abilities, Format, Writing};
+use npyfs_core::store::object::NewFile;
+use npyfs_core::store::part::Part;
+use npyfs_core::tree::{Directory, Listing, Node, VirtualFile};
+use npyfs_hdf5::NewAttribute;
+use npyfs_io::content::Content;
+use npyfs_io::file::Ownership;
+use npyfs_io::npy_file::header;
 
 pub struct UpsideDown;
 
@@ -30,6 +32,15 @@ impl Format for UpsideDown {
         Ok(root.map(|root| Arc::new(Turned(root)) as _))
     }
 
+    fn abilities(&self) -> Abilities<'_> {
+        Abilities {
+            writing: Some(self),
+            ..Abilities::default()
+        }
+    }
+}
+
+impl Writing for UpsideDown {
     fn plan(&self, base: &dyn Base, key: &ObjectKey, parts: &[Part]) -> Result<Plan> {
         let turned = |part: &Part| Part {
             content: Arc::new(Turned(part.content.clone())),
@@ -45,6 +56,19 @@ impl Format for UpsideDown {
 
     fn mark_file(&self, new: &mut NewFile) {
         new.mark_root(NewAttribute::int("upside_down", 1));
+    }
+}
+
+/// The same files without `Writing`: they are only read.
+pub struct OnlyRead;
+
+impl Format for OnlyRead {
+    fn name(&self) -> &'static str {
+        UpsideDown.name()
+    }
+
+    fn root(&self, store: &Arc<OpenStore>) -> Result<Option<Arc<dyn Directory>>> {
+        UpsideDown.root(store)
     }
 }
 

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import shutil
 import zlib
 
 import h5py
@@ -16,6 +15,8 @@ from .process import npyfs
 CELLS = [b"a", b"b", b"c", b"d"]
 GENES = [b"x", b"y", b"z"]
 SCORE = np.array([0.5, 1.5, 2.5, 3.5])
+# The beginning of the file of a commit.
+COMMIT = '{"form":"npyfs commit 1",'
 
 
 def write_daf(path, cells=CELLS, genes=GENES, seed=1):
@@ -33,6 +34,11 @@ def write_plain(path, seed=1, names=("a", "b", "g/c")):
     with h5py.File(path, "w") as file:
         for name in names:
             file[name] = random.normal(size=(5, 3))
+
+
+def top(store):
+    """The directory of a store's checkouts."""
+    return store.with_name(f"{store.name}.checkouts")
 
 
 def checkout(command, *arguments, code=0):
@@ -60,28 +66,26 @@ def lines(path):
 
 def commits_of(directory):
     """The numbered commits in a directory of checkouts, each with its id checked and made on the one before it."""
-    folder = directory / (".commits" if (directory / "commits").is_file() else "commits")
-    found = sorted(path for path in folder.iterdir() if path.suffix == ".json") if folder.exists() else []
     commits = []
-    for number, path in enumerate(found, int(found[0].stem) if found else 1):
+    for number, path in enumerate(sorted(directory.glob("commits/*.json")), 1):
         assert path.name == f"{number:020}.json", path
         text = path.read_text()
-        assert text.startswith('{"id":"') and text.endswith("}\n"), text
+        fields = {key: value for key, value in json.loads(text).items() if key not in ("form", "id")}
+        assert text.startswith(COMMIT) and (json.loads(text)["id"], text) == as_commit(fields), text
         commits.append(json.loads(text))
-        rest = "{" + text[41:-1]
-        assert commits[-1]["id"] == text[7:39] == hashlib.blake2b(rest.encode(), digest_size=16).hexdigest(), path
     for one, two in zip(commits, commits[1:]):
         assert two["parents"] == [one["id"]] and one["time"] < two["time"], two
     return commits
 
 
-def as_list(directory, text):
-    """Has a list in the place of the numbered commits, as older versions have it."""
-    shutil.rmtree(directory / "commits")
-    (directory / "commits").write_text(text)
+def as_commit(fields):
+    """The id of a commit with these fields, and its file."""
+    rest = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+    digest = hashlib.blake2b(rest.encode(), digest_size=16).hexdigest()
+    return digest, f'{COMMIT}"id":"{digest}",{rest[1:]}\n'
 
 
-def old_lines(first, *records):
+def as_lines(first, *records):
     texts = [json.dumps(record, separators=(",", ":")) for record in records]
     return "".join([first + "\n", *(f"{zlib.crc32(text.encode()):08x} {text}\n" for text in texts)])
 

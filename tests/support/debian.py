@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from .namespaces import Namespaces
-from .process import run
+from .process import CACHE, run
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "mountscripts"
 
@@ -21,10 +21,6 @@ PACKAGES = ("fuse3", "python3-venv", "man-db", "bash-completion")
 # For the Python of Debian 11.
 NUMPY = "numpy==2.0.2"
 ANN = 2001
-
-
-def cache():
-    return Path(os.environ.get("NPYFS_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "npyfs")
 
 
 def root_directory():
@@ -37,7 +33,7 @@ def root_directory():
 
 def wheels():
     """A directory with NumPy for Debian's Python."""
-    folder = cache() / "debian" / f"wheels-{NUMPY}"
+    folder = CACHE / "debian" / f"wheels-{NUMPY}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as making:

@@ -241,7 +241,8 @@ def try_page(text, folder, limit=100):
     with guarded(folder, limit + 20) as (name, _, value):
         keep = {key: os.environ[key] for key in ("TMPDIR",) if key in os.environ}
         env = {**keep, "HOME": str(home), "PATH": ":".join([*bins, "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]),
-               "LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONDONTWRITEBYTECODE": "1", name: value}
+               "LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(ROOT / "python"),
+               name: value}
         done = run(["bash", "--norc", "-c", program], cwd=folder, env=env, timeout=limit)
         problems = judge(done.stdout, expected)
         problems += [f"stays mounted: {point}" for point in below(folder)]

@@ -1,8 +1,16 @@
 """A Hangar repository with every backend, type and filter, as a fixture of a module: `from support.everything import everything`."""
 
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+
 import pytest
 
 from . import hangar
+from .process import CACHE
 
 EVERYTHING = '''
 path = sys.argv[1]
@@ -111,5 +119,26 @@ with contextlib.redirect_stdout(io.StringIO()):
 def everything(tmp_path_factory):
     """A repository with every backend, type and filter, and what Hangar reads from it. Not to be changed."""
     path = tmp_path_factory.mktemp("hangar") / "everything"
-    hangar.script(EVERYTHING, path)
-    return path, hangar.told(path)
+    made = kept()
+    shutil.copytree(made / "everything", path, symlinks=True)
+    return path, json.loads((made / "told.json").read_text())
+
+
+def kept():
+    """The folder in the cache with the repository, made by the first test that asks for it: Hangar takes its time, and the scripts say
+    all that is in it."""
+    key = hashlib.sha256((hangar.PRELUDE + EVERYTHING + hangar.PYTHON).encode()).hexdigest()[:16]
+    CACHE.mkdir(parents=True, exist_ok=True)
+    folder = CACHE / f"hangar-everything-{key}"
+    with open(CACHE / ".hangar-everything", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            for old in CACHE.glob("hangar-everything-*"):
+                shutil.rmtree(old)
+            with tempfile.TemporaryDirectory(dir=CACHE) as making:
+                path = os.path.join(making, "new", "everything")
+                hangar.script(EVERYTHING, path)
+                with open(os.path.join(making, "new", "told.json"), "w") as file:
+                    json.dump(hangar.told(path), file)
+                os.rename(os.path.join(making, "new"), folder)
+    return folder

@@ -9,7 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from .checkouts import lines, old_lines
+from .checkouts import lines, as_lines
 from .mount import Mount
 from .process import NPYFS
 
@@ -40,7 +40,7 @@ def make_layers(store, names):
             file["pattern"][...] = number
             file.move("pattern", name)
         own = [{**record, "path": name} if record.get("path") == "pattern" else record for record in records]
-        (top / name / "index").write_text(old_lines(first, *own))
+        (top / name / "index").write_text(as_lines(first, *own))
     shutil.rmtree(top / "pattern")
 
 

@@ -7,6 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 
 NPYFS = os.environ.get("NPYFS_BIN", "")
+# What is downloaded or made once and kept.
+CACHE = Path(os.environ.get("NPYFS_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "npyfs")
 
 
 def run(command, *, timeout=60, check=False, text=True, env=None, cwd=None, stdin=subprocess.DEVNULL, pass_fds=(), judged=True):

@@ -18,10 +18,12 @@ PROMISES = {
         "test_manners.test_every_write_is_refused",
     ],
     "A write is all or nothing. `close` and `fsync` say whether it was stored; what is refused gets an errno that fits and a "
-    "line in `errors.log`, and what stood there before stays until the new one is complete.": [
+    "line in `errors.log`, and what stood there before stays until the new one is complete. What a failed `fsync` leaves is "
+    "tried again, or is lost and named.": [
         "test_checkout.test_bad_input_is_told_and_the_old_content_stays",
         "test_checkout_limits.test_a_disk_that_fills",
         "test_checkout_faults.test_whatever_call_fails_each_change_happens_or_does_not",
+        "test_checkout_faults.test_what_a_failed_fsync_leaves_is_tried_again_or_lost_by_name",
         "test_checkout_crash.test_what_fsync_confirmed_is_there_after_kill_9",
         "checkout::what_was_stored_survives_a_kill_and_nothing_is_there_in_part",
     ],

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from .mount import POINTS, clear, mounted
+from .process import CACHE
 
 ALONE = "alone"  # the unit of work that comes last
 
 
 def seconds_file():
-    cache = os.environ.get("NPYFS_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "npyfs"
-    return Path(cache) / "test-seconds.json"
+    return CACHE / "test-seconds.json"
 
 
 def known_seconds():

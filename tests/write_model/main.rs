@@ -9,11 +9,10 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use npyfs::Store;
-use npyfs::internals::checkout::checkouts::Checkouts;
-use npyfs::internals::checkout::format::Registry;
-use npyfs::internals::hdf5::H5;
-use npyfs::internals::mount::fs::{AttrChange, Flags, Fs, Maker, ROOT_INO, Replace};
-use npyfs::internals::options::FsOptions;
+use npyfs::mount::fs::{AttrChange, Flags, Fs, Maker, ROOT_INO, Replace};
+use npyfs_base::options::FsOptions;
+use npyfs_core::checkout::history::checkouts::Checkouts;
+use npyfs_core::store::format::Registry;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
@@ -146,7 +145,7 @@ impl Pair {
         self.fs = Some(opened(&self.path, |path, formats, checkouts| {
             Fs::open_checkout(
                 path,
-                H5::local(),
+                npyfs_worker::h5_here(),
                 FsOptions::default(),
                 formats,
                 checkouts,
@@ -346,7 +345,7 @@ fn opened<E: std::fmt::Debug>(
     path: &Path,
     open: impl FnOnce(&Path, &Registry, &Checkouts) -> Result<Fs, E>,
 ) -> Fs {
-    let formats = npyfs::internals::formats::registry();
+    let formats = npyfs_core::formats::registry();
     let checkouts = Checkouts::of(path, None, &formats);
     open(path, &formats, &checkouts).unwrap()
 }
@@ -374,10 +373,7 @@ fn read(fs: &Fs, (parent, name): (u64, &OsStr), thread: u32) -> Option<Vec<u8>> 
 }
 
 /// An operation was done, or refused because the file is not whole.
-fn agrees(
-    done: &Result<(), npyfs::internals::mount::fs::FsError>,
-    wanted: bool,
-) -> Result<(), TestCaseError> {
+fn agrees(done: &Result<(), npyfs::mount::fs::FsError>, wanted: bool) -> Result<(), TestCaseError> {
     let errno = done.as_ref().err().map(|e| e.errno);
     prop_assert_eq!(errno, (!wanted).then_some(libc::EINVAL), "{:?}", done);
     Ok(())

@@ -1,21 +1,20 @@
 //! The store below checkouts, opened to look at it with layers on top.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::checkout::checkouts::{Checkouts, LayerFiles};
-use crate::checkout::view::View;
 use crate::cli::CliError;
-use crate::dataset::context::Context;
-use crate::error::Result;
-use crate::formats;
-use crate::hdf5::H5;
-use crate::hdf5::permit::Reach;
-use crate::io::content::Content;
-use crate::npy::parse::{self, LONGEST_HEADER};
-use crate::options::FsOptions;
-use crate::tree::name::SUFFIXES;
-use crate::tree::{Directory, Node};
+use npyfs_base::error::Result;
+use npyfs_base::npy::parse::{self, LONGEST_HEADER};
+use npyfs_base::options::FsOptions;
+use npyfs_core::checkout::history::checkouts::Checkouts;
+use npyfs_core::checkout::records::layer_files::LayerFiles;
+use npyfs_core::checkout::view::View;
+use npyfs_core::checkout::view::path::is_empty_group;
+use npyfs_core::dataset::context::Context;
+use npyfs_core::formats;
+use npyfs_core::tree::{Directory, Node};
+use npyfs_hdf5::{H5, Reach};
+use npyfs_io::content::Content;
 
 /// The most members of an object that are named.
 const MOST_NAMED: usize = 8;
@@ -32,7 +31,7 @@ pub(super) struct BaseStore {
 }
 
 impl BaseStore {
-    /// Opens the store of these checkouts; the error is that of a command.
+    /// Opens the store of these checkouts, with the error of a command.
     pub(super) fn open(checkouts: &Checkouts) -> std::result::Result<Self, CliError> {
         Self::try_open(checkouts).map_err(|e| CliError::store(e.message))
     }
@@ -63,49 +62,8 @@ impl BaseStore {
 
     /// Returns whether the object of a layer is a group with nothing in it.
     pub(super) fn is_group(&self, layer: &LayerFiles, key: &str) -> bool {
-        let file = layer.entries.get(key).and_then(|entry| entry.file(layer));
-        let Some((dir, stored)) = file else {
-            return false;
-        };
-        let entries = BTreeMap::from([(key.to_owned(), Some(stored.clone()))]);
-        let layer = LayerFiles::bare(dir, entries);
-        let root = self.with([&layer]).root();
-        match forms(&root, key).as_deref() {
-            Ok([(_, Node::Directory(dir))]) => dir.list().is_ok_and(|listing| listing.is_empty()),
-            _ => false,
-        }
+        is_empty_group(layer, key, &|layer| self.with([layer]))
     }
-}
-
-/// Returns all forms in which the object at a key is shown, with their paths: `a/b.npy`, `a/b/`.
-pub(super) fn forms(root: &Arc<dyn Directory>, key: &str) -> Result<Vec<(String, Node)>> {
-    let (above, last) = key.rsplit_once('/').unwrap_or(("", key));
-    let mut dir = root.clone();
-    for name in above.split('/').filter(|name| !name.is_empty()) {
-        match dir.lookup(name.as_bytes())? {
-            Some(Node::Directory(below)) => dir = below,
-            _ => return Ok(Vec::new()),
-        }
-    }
-    let path = |name: &str| match above {
-        "" => name.to_owned(),
-        above => format!("{above}/{name}"),
-    };
-    let mut found = Vec::new();
-    for suffix in SUFFIXES {
-        let name = format!("{last}{}", String::from_utf8_lossy(suffix));
-        match dir.lookup(name.as_bytes())? {
-            Some(node @ (Node::File(_) | Node::Symlink(_))) => found.push((path(&name), node)),
-            Some(Node::Directory(_)) | None => {}
-        }
-    }
-    match dir.lookup(last.as_bytes())? {
-        Some(node @ Node::Directory(_)) => found.push((path(&format!("{last}/")), node)),
-        // A link to a group has no suffix.
-        Some(node @ Node::Symlink(_)) => found.push((path(last), node)),
-        Some(Node::File(_)) | None => {}
-    }
-    Ok(found)
 }
 
 /// Describes the type and shape of a node in a few words.
@@ -135,7 +93,7 @@ fn head(content: &dyn Content) -> Result<String> {
             let comma = if shape.len() == 1 { "," } else { "" };
             format!("{} ({}{comma})", header.dtype.name(), shape.join(", "))
         }
-        // An .npz, a text.
+        // An .npz or a text.
         Err(_) => format!("{} bytes", content.len()),
     })
 }

@@ -1,10 +1,9 @@
-//! The output of `diff`: as lines, for programs, and as JSON.
+//! The list of changes that `diff` and `revert --dry-run` give.
 
 use serde::Serialize;
 
-use crate::cli::CliError;
-use crate::cli::output::{Name, OutputFormat, print, print_json};
-use crate::printable;
+use crate::cli::output::{Listing, Name, Report};
+use npyfs_base::printable;
 
 /// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -27,7 +26,7 @@ impl ChangeKind {
 
 /// A change of one object.
 #[derive(Serialize)]
-struct ChangeLine {
+struct Change {
     change: ChangeKind,
     #[serde(flatten)]
     name: Name,
@@ -36,13 +35,9 @@ struct ChangeLine {
 }
 
 /// The changes of a checkout or staging area.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub(super) struct Changes {
-    #[serde(skip)]
-    format: OutputFormat,
-    #[serde(skip)]
-    text: Vec<u8>,
-    changes: Vec<ChangeLine>,
+    changes: Vec<Change>,
     /// Objects that are not complete, a line for each.
     pub(super) incomplete: Vec<String>,
     /// Files of the store that changed after the checkout was begun.
@@ -50,41 +45,35 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Creates an empty list.
-    pub(super) fn new(format: OutputFormat) -> Self {
-        Self {
-            format,
-            text: Vec::new(),
-            changes: Vec::new(),
-            incomplete: Vec::new(),
-            changed_below: Vec::new(),
-        }
-    }
-
     /// Adds a change.
     pub(super) fn add(&mut self, change: ChangeKind, name: &[u8], description: Option<String>) {
-        if self.format.json {
-            self.changes.push(ChangeLine {
-                change,
-                name: Name::new(name),
-                description,
-            });
-            return;
-        }
-        let head = format!("{} ", change.letter());
-        self.format.push(&head, name, &mut self.text);
-        if let (Some(description), false) = (description, self.format.null) {
-            self.text.pop();
-            let line = format!("  {}\n", printable::line(&description));
-            self.text.extend(line.as_bytes());
-        }
+        self.changes.push(Change {
+            change,
+            name: Name::new(name),
+            description,
+        });
     }
+}
 
-    /// Prints the list.
-    pub(super) fn print(&self) -> Result<(), CliError> {
-        match self.format.json {
-            true => print_json(self),
-            false => print(&self.text),
+impl Report for Changes {
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for change in &self.changes {
+            text += &format!("{} {}", change.change.letter(), change.name);
+            if let Some(description) = &change.description {
+                text += &format!("  {}", printable::line(description));
+            }
+            text.push('\n');
         }
+        text
+    }
+}
+
+impl Listing for Changes {
+    /// The letter, a blank and the name of each change.
+    fn names(&self) -> Vec<Vec<u8>> {
+        let head = |change: &Change| format!("{} ", change.change.letter()).into_bytes();
+        let named = |change: &Change| [&*head(change), &*change.name.0].concat();
+        self.changes.iter().map(named).collect()
     }
 }

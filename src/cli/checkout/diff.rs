@@ -2,23 +2,29 @@
 
 use std::collections::HashSet;
 use std::path::{Component, Path};
+use std::sync::Arc;
 
-use super::base::{BaseStore, describe, forms};
+use super::attr::described;
+use super::base::{BaseStore, describe};
 use super::changes::{ChangeKind, Changes};
 use super::layers::{CheckoutArgs, Selected, line_of, print_misfits, refused};
-use crate::checkout::checkouts::{LayerFiles, Summary};
-use crate::checkout::fit::Misfit;
-use crate::checkout::index::{BaseFile, LayerBase};
 use crate::cli::output::OutputFormat;
 use crate::cli::{CliError, say};
+use npyfs_core::checkout::history::checkouts::Summary;
+use npyfs_core::checkout::records::attribute;
+use npyfs_core::checkout::records::entry::LayerEntry;
+use npyfs_core::checkout::records::fit::Misfit;
+use npyfs_core::checkout::records::index::{BaseFile, LayerBase};
+use npyfs_core::checkout::view::path::forms;
+use npyfs_core::tree::Directory;
 
 /// The most files of the store that are named.
 const MOST_FILES: usize = 20;
 
-/// The number of times that the list is made, as somebody may write in the checkout meanwhile.
+/// The number of times that the list is made: another process may write in the checkout meanwhile.
 const TRIES: usize = 10;
 
-/// The part of a store that is looked at, by the key of its directory; empty for all.
+/// The part of a store that is listed, by the key of its directory; empty for all.
 struct Part(String);
 
 impl Part {
@@ -50,20 +56,22 @@ pub(super) fn diff(
     let (whole, inside) = which.whole();
     let part = Part::of(inside.as_deref());
     let found = whole.find(name)?;
+    let name = found.name_or_only()?;
     let mut tries = 0;
     let (changes, misfits, unread) = loop {
-        let summary = found.checkouts.find(found.name()?).map_err(refused)?;
-        let listed = list(&found, &summary, &part, format)?;
+        let summary = found.checkouts.find(&name).map_err(refused)?;
+        let listed = list(&found, &summary, &part)?;
         tries += 1;
-        // What was replaced meanwhile has another file now.
-        let now = found.checkouts.find(found.name()?).map_err(refused)?;
-        let is_same = now.changes.entries == summary.changes.entries;
+        // An object that was replaced meanwhile has another file now.
+        let now = found.checkouts.find(&name).map_err(refused)?;
+        let changed = |of: &Summary| (of.changes.entries.clone(), of.changes.restored.clone());
+        let is_same = changed(&now) == changed(&summary);
         if listed.2 == 0 || tries == TRIES || is_same {
             break listed;
         }
     };
     print_misfits(&misfits);
-    changes.print()?;
+    format.print(&changes)?;
     for waiting in &changes.incomplete {
         say(&format!("not complete: {waiting}"));
     }
@@ -74,72 +82,82 @@ pub(super) fn diff(
     }
 }
 
-/// Returns what a checkout changes, what of it does not fit the store, and of how many objects something cannot be
-/// read.
+/// Returns the changes of a checkout, its objects that do not fit the store, and the number of objects that cannot be read.
 fn list(
     found: &Selected,
     summary: &Summary,
     part: &Part,
-    format: OutputFormat,
 ) -> Result<(Changes, Vec<Misfit>, usize), CliError> {
     let checkouts = &found.checkouts;
     let base = BaseStore::open(checkouts)?;
     let mut layers = checkouts.committed().map_err(refused)?;
     let below = base.with(&layers).root();
-    layers.push(LayerFiles::of(&summary.dir, summary.changes.clone()));
+    let own = summary.on_top(&layers).map_err(refused)?;
+    layers.push(own.clone());
     let above = base.with(&layers);
     let misfits = above.misfits();
     let above = above.root();
-    let own = misfits
+    let unfit = misfits
         .iter()
         .filter(|misfit| misfit.layer + 1 == layers.len());
-    let own: HashSet<&str> = own.map(|misfit| misfit.key.as_str()).collect();
-    let mut changes = Changes::new(format);
-    // Those of which something cannot be read: the others are listed all the same.
+    let unfit: HashSet<&str> = unfit.map(|misfit| misfit.key.as_str()).collect();
+    let mut changes = Changes::default();
+    // An object that cannot be read does not hide the others.
     let mut unread = 0;
-    for (key, stored) in summary
-        .changes
-        .entries
-        .iter()
-        .filter(|(key, _)| part.concerns(key))
-    {
-        if own.contains(key.as_str()) {
+    let changed = own.entries.iter().filter(|(key, _)| part.concerns(key));
+    for (key, entry) in changed {
+        if unfit.contains(key.as_str()) {
+            continue;
+        }
+        if let Some((object, attribute)) = attribute::split(key) {
+            match attribute_change(&below, &above, object, &attribute) {
+                Ok(Some((path, what))) => {
+                    changes.add(ChangeKind::Modified, path.as_bytes(), Some(what));
+                }
+                Ok(None) => {}
+                Err(e) => {
+                    unread += 1;
+                    let why = format!("attribute {attribute}: cannot be read: {e}");
+                    changes.add(ChangeKind::Modified, object.as_bytes(), Some(why));
+                }
+            }
             continue;
         }
         let before = match forms(&below, key) {
             Ok(before) => before,
             Err(e) => {
                 unread += 1;
-                let kind = match stored {
-                    Some(_) => ChangeKind::Modified,
-                    None => ChangeKind::Deleted,
+                let kind = match entry.is_deletion() {
+                    false => ChangeKind::Modified,
+                    true => ChangeKind::Deleted,
                 };
                 let why = format!("what was there cannot be read: {e}");
                 changes.add(kind, key.as_bytes(), Some(why));
                 continue;
             }
         };
-        let (kind, shown) = match (stored, before.is_empty()) {
-            // It was made and deleted here.
-            (None, true) => continue,
-            (None, false) => (ChangeKind::Deleted, before),
-            (Some(_), is_new) => {
-                let kind = if is_new {
-                    ChangeKind::Added
-                } else {
-                    ChangeKind::Modified
-                };
-                let file = stored
-                    .as_ref()
-                    .map(|stored| summary.dir.metadata(&stored.name()));
-                let there = file.transpose().map(drop);
-                match there.and_then(|()| forms(&above, key)) {
-                    Ok(now) => (kind, now),
+        let (kind, shown) = match (entry.is_deletion(), before.is_empty()) {
+            // The object was made and deleted in this checkout.
+            (true, true) => continue,
+            (true, false) => (ChangeKind::Deleted, before),
+            (false, is_new) => {
+                let file = entry.file(&own.dir);
+                let there = file.map(|(dir, stored)| dir.metadata(&stored.name()));
+                let there = there.transpose().map(drop);
+                let now = match there.and_then(|()| forms(&above, key)) {
+                    Ok(now) => now,
                     Err(e) => {
                         unread += 1;
+                        let kind = written(is_new);
                         changes.add(kind, key.as_bytes(), Some(format!("cannot be read: {e}")));
                         continue;
                     }
+                };
+                match (entry, now.is_empty(), is_new) {
+                    // The store has no object of its own that could be restored.
+                    (LayerEntry::Uncovered(_), true, true) => continue,
+                    (LayerEntry::Uncovered(_), true, false) => (ChangeKind::Deleted, before),
+                    _ => (written(is_new), now),
                 }
             }
         };
@@ -162,6 +180,34 @@ fn list(
         changes.changed_below = changed_base(begun, checkouts.base_files());
     }
     Ok((changes, misfits, unread))
+}
+
+fn written(is_new: bool) -> ChangeKind {
+    match is_new {
+        true => ChangeKind::Added,
+        false => ChangeKind::Modified,
+    }
+}
+
+/// Describes the change of an attribute, with the path of its object; `None` if it is as it was.
+pub(super) fn attribute_change(
+    below: &Arc<dyn Directory>,
+    above: &Arc<dyn Directory>,
+    object: &str,
+    name: &str,
+) -> npyfs_base::error::Result<Option<(String, String)>> {
+    let (_, before) = described(below, object, name)?;
+    let (path, now) = described(above, object, name)?;
+    // An attribute that was removed is gone with its object.
+    let is_gone = now.is_none() && !object.is_empty() && forms(above, object)?.is_empty();
+    if before == now || is_gone {
+        return Ok(None);
+    }
+    let what = match now {
+        Some(value) => format!("attributes: {name}={value}"),
+        None => format!("attributes: no {name} any more"),
+    };
+    Ok(Some((path, what)))
 }
 
 /// Returns the files of the store that are not what they were when the checkout was begun.

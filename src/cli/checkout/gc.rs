@@ -1,20 +1,19 @@
-//! `npyfs checkout gc`: frees the room of what no commit and no checkout names.
+//! `npyfs checkout gc`: removes files and directories that no commit and no checkout names.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::layers::{CheckoutArgs, MOST_SHOWN, print, refused};
-use crate::checkout::gc::{Collected, Garbage, GcWish};
-use crate::cli::output::{self, Name, OutputFormat, print_json};
+use super::layers::{CheckoutArgs, MOST_SHOWN, refused};
+use crate::cli::output::{Listing, Name, OutputFormat, Report};
 use crate::cli::progress::Progress;
 use crate::cli::{CliError, say};
-use crate::io::storage::{Disk, Storage};
-use crate::printable;
+use npyfs_base::printable;
+use npyfs_core::checkout::verbs::gc::{Collected, Garbage, GcWish, collect};
+use npyfs_io::storage::{Disk, Storage};
 
-/// A file or directory in JSON.
+/// A file or directory that no commit and no checkout names.
 #[derive(Serialize)]
 struct ListedGarbage {
     #[serde(flatten)]
@@ -23,13 +22,58 @@ struct ListedGarbage {
     why: &'static str,
 }
 
-impl ListedGarbage {
-    fn of(garbage: &Garbage) -> Self {
-        Self {
+/// The files and directories that `gc` removes, or with a dry run would remove.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct GarbageList {
+    garbage: Vec<ListedGarbage>,
+    #[serde(skip)]
+    dry_run: bool,
+    /// How many there are, and their size.
+    #[serde(skip)]
+    sum: String,
+}
+
+impl GarbageList {
+    fn new(garbage: &[Garbage], dry_run: bool) -> Self {
+        let listed = |garbage: &Garbage| ListedGarbage {
             name: Name::new(garbage.path.as_bytes()),
             bytes: garbage.bytes,
             why: garbage.why,
+        };
+        Self {
+            garbage: garbage.iter().map(listed).collect(),
+            dry_run,
+            sum: sum(garbage),
         }
+    }
+}
+
+impl Report for GarbageList {
+    /// With a dry run all names; always the sum.
+    fn text(&self) -> String {
+        let Self { garbage, sum, .. } = self;
+        if garbage.is_empty() {
+            return "nothing to remove\n".to_owned();
+        }
+        if !self.dry_run {
+            return format!("removed {sum}\n");
+        }
+        let line = |listed: &ListedGarbage| {
+            let path = printable::line(&String::from_utf8_lossy(&listed.name.0));
+            format!("{path}  {} bytes  {}\n", listed.bytes, listed.why)
+        };
+        let lines: String = garbage.iter().map(line).collect();
+        format!("{lines}would remove {sum}\n")
+    }
+}
+
+impl Listing for GarbageList {
+    fn names(&self) -> Vec<Vec<u8>> {
+        self.garbage
+            .iter()
+            .map(|listed| listed.name.0.clone())
+            .collect()
     }
 }
 
@@ -63,40 +107,11 @@ pub(super) fn gc(
     let checkouts = which.find(None)?.checkouts;
     let progress = Progress::waiting("looking for what nobody names");
     let storage: Arc<dyn Storage> = Arc::new(Disk);
-    let done = checkouts.collect_garbage(wish, &storage);
+    let done = collect(&checkouts, wish, &storage);
     drop(progress);
     let done = done.map_err(refused)?;
-    if format.json {
-        let listed: Vec<_> = done.garbage.iter().map(ListedGarbage::of).collect();
-        print_json(&listed)?;
-    } else if format.null {
-        let mut names = Vec::new();
-        for garbage in &done.garbage {
-            format.push("", garbage.path.as_bytes(), &mut names);
-        }
-        output::print(&names)?;
-    } else {
-        print(&text(&done, wish))?;
-    }
+    format.print(&GarbageList::new(&done.garbage, wish.dry_run))?;
     tell(&done)
-}
-
-/// Returns what people read: with a dry run all names, and in any case the sum.
-fn text(done: &Collected, wish: &GcWish) -> String {
-    let mut text = String::new();
-    if wish.dry_run {
-        for Garbage { path, bytes, why } in &done.garbage {
-            let path = printable::line(path);
-            let _ = writeln!(text, "{path}  {bytes} bytes  {why}");
-        }
-    }
-    let sum = sum(&done.garbage);
-    let _ = match (done.garbage.is_empty(), wish.dry_run) {
-        (true, _) => writeln!(text, "nothing to remove"),
-        (false, true) => writeln!(text, "would remove {sum}"),
-        (false, false) => writeln!(text, "removed {sum}"),
-    };
-    text
 }
 
 /// Returns how many there are, and their size.
@@ -107,7 +122,7 @@ fn sum(garbage: &[Garbage]) -> String {
     format!("{} names, {bytes} bytes", garbage.len())
 }
 
-/// Tells what stays for the moment, and what could not be judged.
+/// Reports what stays for the moment, and what could not be judged.
 fn tell(done: &Collected) -> Result<(), CliError> {
     if !done.young.is_empty() {
         say(&format!(

@@ -8,24 +8,27 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::base::BaseStore;
-use crate::checkout::checkouts::{Checkouts, LayerFiles};
-use crate::checkout::commit::{CommitRefusal, Committed, Wish};
-use crate::checkout::conflict::Conflict;
-use crate::checkout::fit::Misfit;
-use crate::checkout::index::KeptObject;
-use crate::checkout::result;
-use crate::checkout::target::describe_incomplete;
+use super::mounted;
 use crate::cli::output;
 use crate::cli::progress::Progress;
-use crate::cli::{CliError, options, place, say};
-use crate::error::{Error, ErrorKind};
-use crate::formats;
-use crate::formats::place::StorePlace;
-use crate::io::remote::Address;
-use crate::io::storage::Disk;
+use crate::cli::{CliError, options, say, store_checkouts};
 use crate::mount::fuse::table;
-use crate::options::RemoteSettings;
-use crate::printable;
+use npyfs_base::error::{Error, ErrorKind};
+use npyfs_base::options::RemoteSettings;
+use npyfs_base::printable;
+use npyfs_core::checkout::history::checkouts::Checkouts;
+use npyfs_core::checkout::records::attribute;
+use npyfs_core::checkout::records::fit::Misfit;
+use npyfs_core::checkout::records::index::KeptObject;
+use npyfs_core::checkout::records::layer_files::LayerFiles;
+use npyfs_core::checkout::verbs::commit::{self, CommitRefusal, Committed, Wish};
+use npyfs_core::checkout::verbs::conflict::Conflict;
+use npyfs_core::checkout::view::rules as result;
+use npyfs_core::formats;
+use npyfs_core::formats::store_path::StorePath;
+use npyfs_core::store::target::describe_incomplete;
+use npyfs_io::remote::Address;
+use npyfs_io::storage::Disk;
 
 /// The most conflicts that are printed.
 pub(super) const MOST_SHOWN: usize = 100;
@@ -56,6 +59,8 @@ pub(super) struct Selected {
     pub(super) name: Option<String>,
     /// Objects that are not complete in the mount, a line for each; `None` if no mount was asked.
     pub(super) waiting: Option<Vec<String>>,
+    /// The mount that writes in the selected checkout, if it was named.
+    pub(super) mount: Option<PathBuf>,
 }
 
 impl CheckoutArgs {
@@ -70,14 +75,14 @@ impl CheckoutArgs {
 
     /// Finds the checkouts of the store. If it is given by a mount point, the name is that of the mounted checkout.
     pub(super) fn find(&self, name: Option<&str>) -> Result<Selected, CliError> {
-        let store = StorePlace::of(&self.store).store;
-        place::check_place(&store, self.checkouts.as_deref()).map_err(refused)?;
+        let store = StorePath::of(&self.store).store;
+        store_checkouts::check_place(&store, self.checkouts.as_deref()).map_err(refused)?;
         self.find_if_any(name)
     }
 
     /// Finds the checkouts of the store for a command that makes sense without any.
     pub(super) fn find_if_any(&self, name: Option<&str>) -> Result<Selected, CliError> {
-        let place = StorePlace::of(&self.store);
+        let place = StorePath::of(&self.store);
         if place.inside.is_some() {
             return Err(CliError::usage(format!(
                 "{}: a checkout is one of the whole store: say {}",
@@ -87,35 +92,37 @@ impl CheckoutArgs {
         }
         if Address::parse(&place.store).is_some() {
             if name.is_some() {
-                place::check_place(&place.store, self.checkouts.as_deref()).map_err(refused)?;
+                store_checkouts::check_place(&place.store, self.checkouts.as_deref())
+                    .map_err(refused)?;
             }
             return Ok(Selected {
                 checkouts: self.checkouts_of(&place.store)?,
                 name: name.map(str::to_owned),
                 waiting: None,
+                mount: None,
             });
         }
         let given = &place.store;
         let shown = given.display();
         let fail = |e: &dyn std::fmt::Display| CliError::store(format!("{shown}: {e}"));
-        let path = table::resolve(given).map_err(|e| fail(&e))?;
+        let missing = |e: std::io::Error| fail(&format!("{e}{}", store_checkouts::hint(given)));
+        let path = table::resolve(given).map_err(missing)?;
         let mounted = table::at(&path).map_err(|e| fail(&e))?;
         if mounted.is_some_and(|mounted| mounted.is_ours()) {
             return self.mounted(&path, name);
         }
-        let store = given
-            .canonicalize()
-            .map_err(|e| fail(&format!("{e}{}", place::hint(given))))?;
+        let store = given.canonicalize().map_err(missing)?;
         Ok(Selected {
             checkouts: self.checkouts_of(&store)?,
             name: name.map(str::to_owned),
             waiting: None,
+            mount: None,
         })
     }
 
     /// Returns the arguments for the whole store, and the path of the directory in it that was named.
     pub(super) fn whole(&self) -> (Self, Option<PathBuf>) {
-        let StorePlace { store, inside } = StorePlace::of(&self.store);
+        let StorePath { store, inside } = StorePath::of(&self.store);
         let (options, checkouts) = (self.options.clone(), self.checkouts.clone());
         let whole = Self {
             options,
@@ -127,11 +134,12 @@ impl CheckoutArgs {
 
     /// Returns the checkouts of a store.
     fn checkouts_of(&self, store: &Path) -> Result<Checkouts, CliError> {
-        let checkouts = place::checkouts(store, self.checkouts.as_deref()).map_err(refused)?;
+        let checkouts =
+            store_checkouts::checkouts(store, self.checkouts.as_deref()).map_err(refused)?;
         Ok(checkouts.asking(&self.remote()?))
     }
 
-    /// Returns how a store that lies elsewhere is asked for.
+    /// Returns the settings for a remote store.
     fn remote(&self) -> Result<Arc<RemoteSettings>, CliError> {
         let options = options::parse(self.options.iter().map(String::as_str));
         Ok(options.map_err(CliError::usage)?.fs.remote)
@@ -156,11 +164,46 @@ impl CheckoutArgs {
             },
             name: name.or(own).map(str::to_owned),
             waiting: (name.is_none() || name == own).then(|| waiting(&status["checkout"])),
+            mount: (own.is_some() && (name.is_none() || name == own))
+                .then(|| path.to_owned())
+                .filter(|_| status["checkout"]["read_only"] != true),
         })
     }
 }
 
 impl Selected {
+    /// Returns the name of the checkout that a look at the store shows: the selected one, that of the mount that was named, or
+    /// the only one that is not committed.
+    pub(super) fn name_if_shown(&self) -> Result<Option<String>, CliError> {
+        match (&self.name, &self.waiting) {
+            (None, None) => self.only(),
+            (name, _) => Ok(name.clone()),
+        }
+    }
+
+    /// Returns the name of the selected checkout, or of the only one that is not committed.
+    pub(super) fn name_or_only(&self) -> Result<String, CliError> {
+        match (&self.name, self.only()?) {
+            (None, Some(only)) => Ok(only),
+            _ => self.name().map(str::to_owned),
+        }
+    }
+
+    /// Returns the name of the only checkout that is not committed.
+    fn only(&self) -> Result<Option<String>, CliError> {
+        let (all, _) = self.checkouts.list().map_err(refused)?;
+        let open: Vec<_> = all
+            .iter()
+            .filter(|summary| summary.commit.is_none())
+            .collect();
+        // One that a mount goes on in after its commit counts once something was written.
+        let mut written = open.iter().filter(|summary| !summary.is_empty());
+        Ok(match (&open[..], written.next(), written.next()) {
+            ([only], ..) | (_, Some(only), None) => Some(only.name.clone()),
+            _ => None,
+        })
+    }
+
     /// Returns the name of the selected checkout, or an error if there is none.
     pub(super) fn name(&self) -> Result<&str, CliError> {
         self.name.as_deref().ok_or_else(|| {
@@ -203,7 +246,7 @@ pub(super) fn print(text: &str) -> Result<(), CliError> {
     output::print(text.as_bytes())
 }
 
-/// Prints which objects are not shown, why, and what can be done.
+/// Prints the objects that are not shown, the reasons, and the remedies.
 pub(super) fn print_misfits(misfits: &[Misfit]) {
     for misfit in misfits.iter().take(MOST_SHOWN) {
         say(&misfit.to_string());
@@ -227,39 +270,26 @@ pub(super) fn commit(
 ) -> Result<(), CliError> {
     let found = which.find(name)?;
     let (checkouts, name) = (&found.checkouts, found.name()?);
+    let mount = match &found.mount {
+        Some(mount) => Some(mount.clone()),
+        None => writing_mount(checkouts, name),
+    };
     let progress = Progress::waiting("checking what is committed");
-    // Opened only if there is a question that it answers.
-    let base = LazyCell::new(|| BaseStore::try_open(checkouts));
-    let is_group = |layer: &LayerFiles, key: &str| {
-        let base = LazyCell::force(&base).as_ref();
-        base.is_ok_and(|base| base.is_group(layer, key))
+    let done = match mount {
+        Some(mount) => mounted::commit(&mount, wish)?,
+        None => commit_here(checkouts, name, wish),
     };
-    let fitting = |layers: &[LayerFiles]| match LazyCell::force(&base) {
-        Ok(base) => Ok(base.with(layers).misfits()),
-        Err(e) => Err(e.clone()),
-    };
-    let broken = |layers: &[LayerFiles]| {
-        let Some((new, _)) = layers.split_last() else {
-            return Ok(Vec::new());
-        };
-        let keys = new.entries.keys().map(String::as_str);
-        match LazyCell::force(&base) {
-            Ok(base) => result::broken(&base.with(layers), base.context.options.sep, keys),
-            Err(e) => Err(e.clone()),
-        }
-    };
-    let disk = Arc::new(Disk);
-    let done = checkouts.commit(name, wish, disk, &is_group, &fitting, &broken);
     drop(progress);
     let Committed {
         number,
+        id,
         objects,
         dropped,
         incomplete,
         misfits,
     } = match done {
         Ok(done) => done,
-        Err(CommitRefusal::Failed(e)) => return Err(in_use(e, "commit")),
+        Err(CommitRefusal::Failed(e)) => return Err(in_use(e, "commit it")),
         Err(CommitRefusal::Conflicts(met)) => return Err(conflicts(checkouts, &met)),
         Err(CommitRefusal::Broken(lines)) => {
             return Err(CliError::object(format!(
@@ -291,19 +321,62 @@ pub(super) fn commit(
         let _ = writeln!(
             text,
             "left out: {}",
-            printable::line(&format!("{}: {}", misfit.key, misfit.why))
+            printable::line(&format!(
+                "{}: {}",
+                attribute::shown(&misfit.key),
+                misfit.why
+            ))
         );
     }
     for key in &dropped {
-        let _ = writeln!(text, "left out: {}", printable::line(key));
+        let _ = writeln!(
+            text,
+            "left out: {}",
+            printable::line(&attribute::shown(key))
+        );
     }
     for object in &incomplete {
         let _ = writeln!(text, "left out: {}", printable::line(&line_of(object)));
     }
-    print(&format!("{text}commit {number}: {objects} changes\n"))
+    print(&format!(
+        "{text}commit {number}: {objects} changes, {id:.SHORT_ID$}\n"
+    ))
 }
 
-/// Prints what both sides did in each conflict, and returns the error that says what can be done.
+/// Commits a checkout that no mount writes in.
+fn commit_here(checkouts: &Checkouts, name: &str, wish: &Wish) -> Result<Committed, CommitRefusal> {
+    // Opened only when a check needs it.
+    let base = LazyCell::new(|| BaseStore::try_open(checkouts));
+    let is_group = |layer: &LayerFiles, key: &str| {
+        let base = LazyCell::force(&base).as_ref();
+        base.is_ok_and(|base| base.is_group(layer, key))
+    };
+    let fitting = |layers: &[LayerFiles]| match LazyCell::force(&base) {
+        Ok(base) => Ok(base.with(layers).misfits()),
+        Err(e) => Err(e.clone()),
+    };
+    let broken = |layers: &[LayerFiles]| {
+        let Some((new, _)) = layers.split_last() else {
+            return Ok(Vec::new());
+        };
+        let keys = new.entries.keys().map(String::as_str);
+        match LazyCell::force(&base) {
+            Ok(base) => result::broken(&base.with(layers), base.context.options.sep, keys),
+            Err(e) => Err(e.clone()),
+        }
+    };
+    let disk = Arc::new(Disk);
+    commit::commit(checkouts, name, wish, disk, &is_group, &fitting, &broken)
+}
+
+/// Returns the mount of this machine that writes in a checkout, if there is one that answers.
+fn writing_mount(checkouts: &Checkouts, name: &str) -> Option<PathBuf> {
+    let summary = checkouts.find(name).ok()?;
+    summary.holder.as_ref()?;
+    mounted::writing_in(&summary.dir.path().canonicalize().ok()?)
+}
+
+/// Prints what both sides did in each conflict, and returns the error, which names the remedies.
 fn conflicts(checkouts: &Checkouts, met: &[Conflict]) -> CliError {
     let (listed, _) = checkouts.list().unwrap_or_default();
     for conflict in met.iter().take(MOST_SHOWN) {
@@ -313,6 +386,7 @@ fn conflicts(checkouts: &Checkouts, met: &[Conflict]) -> CliError {
             commit,
             deleted,
         } = conflict;
+        let (ours, theirs) = (attribute::shown(ours), attribute::shown(theirs));
         let did = |deleted: bool| if deleted { "deleted" } else { "changed" };
         let by = listed
             .iter()
@@ -339,9 +413,9 @@ fn conflicts(checkouts: &Checkouts, met: &[Conflict]) -> CliError {
 }
 
 /// Returns the error of a command, with a hint if the checkout is in use.
-fn in_use(error: Error, command: &str) -> CliError {
+pub(super) fn in_use(error: Error, command: &str) -> CliError {
     let hint = match error.kind {
-        ErrorKind::Os(libc::EBUSY) => format!("; unmount it to {command} it"),
+        ErrorKind::Os(libc::EBUSY) => format!("; unmount it to {command}"),
         _ => String::new(),
     };
     CliError::object(format!("{error}{hint}"))
@@ -356,11 +430,11 @@ pub(super) fn discard(
     let found = which.find(name)?;
     let name = found.name()?;
     let summary = found.checkouts.find(name).map_err(refused)?;
-    let done = found.checkouts.discard(name, force, &Disk);
-    for out in done.map_err(|e| in_use(e, "discard"))? {
+    let done = commit::discard(&found.checkouts, name, force, &Disk);
+    for out in done.map_err(|e| in_use(e, "discard it"))? {
         say(&format!("{}: cannot be read any more", out.display()));
     }
-    let objects = summary.changes.entries.len();
+    let objects = summary.changes.count_changed();
     let name = printable::name(name.as_bytes());
     print(&format!("discarded {name}: {objects} changes\n"))
 }

@@ -3,14 +3,14 @@
 use serde::Serialize;
 
 use super::layers::{CheckoutArgs, SHORT_ID, refused};
-use crate::checkout::checkouts::Summary;
 use crate::cli::CliError;
-use crate::cli::output::{self, OutputFormat, print_json};
-use crate::io::file::time;
-use crate::journal::utc;
-use crate::printable;
+use crate::cli::output::{Listing, OutputFormat, Report};
+use npyfs_base::journal::utc;
+use npyfs_base::printable;
+use npyfs_core::checkout::history::checkouts::Summary;
+use npyfs_io::file::time;
 
-/// A commit in JSON.
+/// A commit, as it is listed.
 #[derive(Serialize)]
 struct ListedCommit<'a> {
     id: &'a str,
@@ -18,7 +18,7 @@ struct ListedCommit<'a> {
     committed: String,
     author: &'a str,
     message: &'a str,
-    /// The id of the commit that it takes back.
+    /// The id of the commit that this commit takes back.
     reverts: Option<&'a str>,
     checkout: &'a str,
     objects: usize,
@@ -63,20 +63,37 @@ impl<'a> ListedCommit<'a> {
     }
 }
 
+/// The commits of a store, the newest first.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct CommitList<'a>(Vec<ListedCommit<'a>>);
+
+impl Report for CommitList<'_> {
+    fn text(&self) -> String {
+        self.0.iter().map(ListedCommit::text).collect()
+    }
+}
+
+impl Listing for CommitList<'_> {
+    fn names(&self) -> Vec<Vec<u8>> {
+        let id = |commit: &ListedCommit<'_>| commit.id.as_bytes().to_vec();
+        self.0.iter().map(id).collect()
+    }
+}
+
 /// Runs `log`.
-pub(super) fn log(which: &CheckoutArgs, format: OutputFormat) -> Result<(), CliError> {
+pub(super) fn log(
+    which: &CheckoutArgs,
+    until: Option<&str>,
+    format: OutputFormat,
+) -> Result<(), CliError> {
     let checkouts = which.find(None)?.checkouts;
     let (all, _) = checkouts.list().map_err(refused)?;
-    let commits: Vec<ListedCommit<'_>> = all.iter().rev().filter_map(ListedCommit::of).collect();
-    if format.json {
-        return print_json(&commits);
+    let commits = all.iter().rev().filter_map(ListedCommit::of);
+    let mut commits: Vec<ListedCommit<'_>> = commits.collect();
+    if let Some(until) = until {
+        let last = checkouts.number_of(until).map_err(refused)?;
+        commits.retain(|commit| commit.number <= last);
     }
-    let mut text = Vec::new();
-    for commit in &commits {
-        match format.null {
-            true => format.push("", commit.id.as_bytes(), &mut text),
-            false => text.extend(commit.text().into_bytes()),
-        }
-    }
-    output::print(&text)
+    format.print(&CommitList(commits))
 }

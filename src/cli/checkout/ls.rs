@@ -1,21 +1,21 @@
 //! `npyfs checkout ls`: the checkouts of a store, as a table or as JSON.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use serde::Serialize;
 
 use super::base::BaseStore;
-use super::layers::{CheckoutArgs, SHORT_ID, print, print_misfits, refused};
-use crate::checkout::checkouts::{Checkouts, LayerFiles, Summary};
-use crate::checkout::fit::Misfit;
-use crate::checkout::index::StoredObject;
-use crate::cli::output::{self, OutputFormat, print_json};
+use super::layers::{CheckoutArgs, SHORT_ID, print_misfits, refused};
+use crate::cli::output::{Listing, OutputFormat, Report, columns};
 use crate::cli::{CliError, say};
-use crate::error::Error;
-use crate::io::file::time;
-use crate::journal::utc;
-use crate::printable;
+use npyfs_base::error::Error;
+use npyfs_base::journal::utc;
+use npyfs_base::printable;
+use npyfs_core::checkout::history::checkouts::{Checkouts, Summary};
+use npyfs_core::checkout::records::attribute;
+use npyfs_core::checkout::records::fit::Misfit;
+use npyfs_core::checkout::records::index::StoredObject;
+use npyfs_io::file::time;
 
 /// Runs `ls`.
 pub(super) fn ls(which: &CheckoutArgs, format: OutputFormat) -> Result<(), CliError> {
@@ -25,27 +25,8 @@ pub(super) fn ls(which: &CheckoutArgs, format: OutputFormat) -> Result<(), CliEr
         true => Ok(Vec::new()),
         false => misfits(&checkouts, &all),
     };
-    if format.json {
-        let mut listed: Vec<_> = all.iter().map(ListedCheckout::new).collect();
-        let committed = all
-            .iter()
-            .filter(|summary| summary.commit.is_some())
-            .count();
-        for (listed, summary) in listed.iter_mut().zip(&all) {
-            let known = misfits.as_ref().ok();
-            let unfit = known.map(|all| Unfit::of(summary, all, committed));
-            listed.not_shown = unfit;
-        }
-        print_json(&listed)?;
-    } else if format.null {
-        let mut names = Vec::new();
-        for summary in &all {
-            format.push("", summary.name.as_bytes(), &mut names);
-        }
-        output::print(&names)?;
-    } else if !all.is_empty() {
-        print(&listed(&all))?;
-    }
+    let known = misfits.as_ref().ok().map(Vec::as_slice);
+    format.print(&CheckoutList::new(&all, known))?;
     match misfits {
         Ok(misfits) => print_misfits(&misfits),
         Err(e) => say(&format!(
@@ -60,20 +41,48 @@ pub(super) fn ls(which: &CheckoutArgs, format: OutputFormat) -> Result<(), CliEr
     }
 }
 
-/// Returns the table of checkouts.
-fn listed(all: &[Summary]) -> String {
-    let head = [
-        "NAME", "OBJECTS", "DELETED", "WAITING", "BYTES", "BEGUN", "STATE", "COMMIT", "MESSAGE",
-    ];
-    let head = head.map(str::to_owned);
-    let mut rows = vec![head];
-    for summary in all {
-        rows.push(row(summary));
+/// The checkouts of a store.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct CheckoutList(Vec<ListedCheckout>);
+
+impl CheckoutList {
+    /// Describes checkouts. `misfits`: the objects of all of them that do not fit the store, if they are known.
+    fn new(all: &[Summary], misfits: Option<&[Misfit]>) -> Self {
+        let committed = all
+            .iter()
+            .filter(|summary| summary.commit.is_some())
+            .count();
+        let listed = |summary| {
+            let unfit = misfits.map(|misfits| Unfit::of(summary, misfits, committed));
+            ListedCheckout::new(summary, unfit)
+        };
+        Self(all.iter().map(listed).collect())
     }
-    table_text(&rows)
 }
 
-/// A checkout in JSON.
+impl Report for CheckoutList {
+    fn text(&self) -> String {
+        if self.0.is_empty() {
+            return String::new();
+        }
+        let head = [
+            "NAME", "OBJECTS", "DELETED", "WAITING", "BYTES", "BEGUN", "STATE", "COMMIT", "MESSAGE",
+        ];
+        let mut rows = vec![head.map(str::to_owned)];
+        rows.extend(self.0.iter().map(ListedCheckout::row));
+        columns(&rows, 1..5)
+    }
+}
+
+impl Listing for CheckoutList {
+    fn names(&self) -> Vec<Vec<u8>> {
+        let name = |listed: &ListedCheckout| listed.name.clone().into_bytes();
+        self.0.iter().map(name).collect()
+    }
+}
+
+/// A checkout, as it is listed.
 #[derive(Serialize)]
 struct ListedCheckout {
     name: String,
@@ -92,7 +101,7 @@ struct ListedCheckout {
     not_shown: Option<Vec<Unfit>>,
 }
 
-/// An object that is not shown, in JSON.
+/// An object that is not shown.
 #[derive(Serialize)]
 struct Unfit {
     object: String,
@@ -100,7 +109,7 @@ struct Unfit {
 }
 
 impl Unfit {
-    /// Returns those of a checkout, out of those of all. A layer that is not committed comes behind the `committed`
+    /// Returns the misfits of one checkout, out of the misfits of all. A layer that is not committed comes after the `committed`
     /// ones.
     fn of(summary: &Summary, misfits: &[Misfit], committed: usize) -> Vec<Self> {
         let number = summary.commit.as_ref().map(|(number, _)| *number);
@@ -109,7 +118,7 @@ impl Unfit {
             None => misfit.layer == committed && misfit.checkout == summary.name,
         });
         let unfit = |misfit: &Misfit| Self {
-            object: misfit.key.clone(),
+            object: attribute::shown(&misfit.key),
             why: misfit.why.clone(),
         };
         own.map(unfit).collect()
@@ -117,11 +126,11 @@ impl Unfit {
 }
 
 impl ListedCheckout {
-    fn new(summary: &Summary) -> Self {
+    fn new(summary: &Summary, not_shown: Option<Vec<Unfit>>) -> Self {
         let entries = &summary.changes.entries;
         let stored = entries.values().flatten().count();
         let restored = summary.changes.restored.len();
-        // Some may be in one file.
+        // Several objects may share a file.
         let files: BTreeSet<String> = entries.values().flatten().map(StoredObject::name).collect();
         let size = |file: &String| {
             let file = summary.dir.metadata(file);
@@ -145,8 +154,33 @@ impl ListedCheckout {
             author: commit.map(|(_, commit)| commit.author.clone()),
             message: commit.map(|(_, commit)| commit.message.clone()),
             in_use: summary.holder.as_ref().map(ToString::to_string),
-            not_shown: None,
+            not_shown,
         }
+    }
+
+    /// Returns the cells of the checkout in the table.
+    fn row(&self) -> [String; 9] {
+        let state = match (self.commit, &self.committed, &self.in_use) {
+            (Some(number), Some(time), _) => format!("commit {number}, {time}"),
+            (_, _, Some(holder)) => format!("in use: {}", printable::line(holder)),
+            _ => "open".to_owned(),
+        };
+        let message = self.message.as_deref().unwrap_or_default();
+        let subject = message.lines().next().unwrap_or_default();
+        [
+            printable::name(self.name.as_bytes()),
+            self.objects.to_string(),
+            self.deleted.to_string(),
+            self.waiting.to_string(),
+            self.bytes.to_string(),
+            self.begun.clone().unwrap_or_else(|| "-".to_owned()),
+            state,
+            self.id
+                .iter()
+                .flat_map(|id| id.chars().take(SHORT_ID))
+                .collect(),
+            printable::line(subject),
+        ]
     }
 }
 
@@ -156,7 +190,7 @@ fn misfits(checkouts: &Checkouts, all: &[Summary]) -> Result<Vec<Misfit>, Error>
     let committed = checkouts.committed()?;
     let mut misfits = base.with(&committed).misfits();
     for summary in all.iter().filter(|summary| summary.commit.is_none()) {
-        let own = LayerFiles::of(&summary.dir, summary.changes.clone());
+        let own = summary.on_top(&committed)?;
         let found = base.with(committed.iter().chain([&own])).misfits();
         let own = found
             .into_iter()
@@ -164,66 +198,4 @@ fn misfits(checkouts: &Checkouts, all: &[Summary]) -> Result<Vec<Misfit>, Error>
         misfits.extend(own);
     }
     Ok(misfits)
-}
-
-/// Returns the row of a checkout in the table.
-fn row(summary: &Summary) -> [String; 9] {
-    let of = ListedCheckout::new(summary);
-    let commit = summary.commit.as_ref().map(|(_, commit)| commit);
-    let state = match (of.commit, of.committed, of.in_use) {
-        (Some(number), Some(time), _) => format!("commit {number}, {time}"),
-        (_, _, Some(holder)) => format!("in use: {}", printable::line(&holder)),
-        _ => "open".to_owned(),
-    };
-    [
-        printable::name(of.name.as_bytes()),
-        of.objects.to_string(),
-        of.deleted.to_string(),
-        of.waiting.to_string(),
-        of.bytes.to_string(),
-        of.begun.unwrap_or_else(|| "-".to_owned()),
-        state,
-        commit.map_or_else(String::new, |commit| {
-            commit.id.chars().take(SHORT_ID).collect()
-        }),
-        commit.map_or_else(String::new, |commit| printable::line(commit.subject())),
-    ]
-}
-
-/// Lays out a table in columns of equal width, with numbers at the right of theirs.
-fn table_text<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |at: usize| rows.iter().map(|row| row[at].len()).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (at, (cell, width)) in row.iter().zip(widths).enumerate() {
-            // Writing to a String cannot fail.
-            let _ = match at {
-                1..=4 => write!(line, "{cell:>width$}  "),
-                _ => write!(line, "{cell:<width$}  "),
-            };
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn columns_are_aligned() {
-        let rows = [
-            ["a", "1", "22", "3", "0", "x"],
-            ["bcd", "10", "2", "333", "1", ""],
-        ];
-        let rows = rows.map(|row| row.map(str::to_owned));
-        assert_eq!(
-            table_text(&rows),
-            "a     1  22    3  0  x\nbcd  10   2  333  1\n"
-        );
-    }
 }

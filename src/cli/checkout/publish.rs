@@ -1,7 +1,6 @@
 //! `npyfs checkout publish`: a store and its checkouts as one small HDF5 file of links, which other programs read.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,30 +9,46 @@ use serde::Serialize;
 use super::base::BaseStore;
 use super::export::plan::{StoredParts, stored_as};
 use super::layers::{CheckoutArgs, line_of, refused};
-use crate::checkout::entry::LayerEntry;
-use crate::checkout::format::{Division, Parts};
-use crate::checkout::publications::Published;
-use crate::checkout::publish::{Outcome, Publication};
-use crate::checkout::result;
-use crate::cli::output::{self, Name, OutputFormat, print_json};
+use crate::cli::output::{Listing, Name, OutputFormat, Report};
 use crate::cli::progress::{Progress, end_cleanly};
-use crate::cli::{CliError, say};
-use crate::dataset::opened::OpenStore;
-use crate::formats;
-use crate::hdf5::edit::{EditStep, ObjectPath};
-use crate::hdf5::program::program;
-use crate::io::remote::Address;
-use crate::io::storage::{Disk, Storage};
+use crate::cli::{CliError, figures, say};
 use crate::mount::fuse::table;
-use crate::printable;
+use npyfs_core::checkout::export::publish::{Outcome, Publication};
+use npyfs_core::checkout::export::to_publish::{Published, to_publish};
+use npyfs_core::checkout::records::attribute;
+use npyfs_core::checkout::records::entry::LayerEntry;
+use npyfs_core::checkout::view::rules as result;
+use npyfs_core::dataset::opened::OpenStore;
+use npyfs_core::formats;
+use npyfs_core::store::format::{Division, Parts};
+use npyfs_hdf5::program::program;
+use npyfs_hdf5::{EditStep, ObjectPath};
+use npyfs_io::remote::Address;
+use npyfs_io::storage::{Disk, Storage};
 
-/// A publication in JSON.
+/// A publication that was made.
 #[derive(Serialize)]
 struct Made {
     #[serde(flatten)]
     out: Name,
     bytes: u64,
+    /// The files that its links lead to.
     files: Vec<Name>,
+}
+
+impl Report for Made {
+    fn text(&self) -> String {
+        let Self { out, bytes, files } = self;
+        let count = figures::count(files.len() as u64, "file");
+        let files: String = files.iter().map(|file| format!("{file}\n")).collect();
+        format!("{out}: {bytes} bytes, links into {count}:\n{files}")
+    }
+}
+
+impl Listing for Made {
+    fn names(&self) -> Vec<Vec<u8>> {
+        self.files.iter().map(|file| file.0.clone()).collect()
+    }
 }
 
 pub(super) fn publish(
@@ -49,11 +64,11 @@ pub(super) fn publish(
     let base = BaseStore::open(checkouts)?;
     let files = files_of(&base, checkouts.store())?;
     check_place(out, checkouts.dir())?;
-    let mut published = checkouts.to_publish(name).map_err(refused)?;
+    let mut published = to_publish(checkouts, name).map_err(refused)?;
     let mut lost: Vec<String> = published.incomplete.iter().map(line_of).collect();
     let misfits = base.with(&published.layers).misfits();
     for misfit in &misfits {
-        lost.push(format!("{}: {}", misfit.key, misfit.why));
+        lost.push(format!("{}: {}", attribute::shown(&misfit.key), misfit.why));
         if let Some(layer) = published.layers.get_mut(misfit.layer) {
             layer.entries.remove(&misfit.key);
         }
@@ -92,30 +107,14 @@ pub(super) fn publish(
             lost.len()
         )));
     }
-    let name = |path: &str| Name::new(path.as_bytes());
-    if format.json {
-        return print_json(&Made {
-            out: Name::new(out.as_os_str().as_encoded_bytes()),
-            bytes,
-            files: files.iter().map(|file| name(&file.path)).collect(),
-        });
-    }
-    let mut text = Vec::new();
-    if !format.null {
-        let out = printable::name(out.as_os_str().as_encoded_bytes());
-        let mut first = String::new();
-        let count = files.len();
-        let plural = if count == 1 { "" } else { "s" };
-        let _ = writeln!(
-            first,
-            "{out}: {bytes} bytes, links into {count} file{plural}:"
-        );
-        text.extend(first.into_bytes());
-    }
-    for file in &files {
-        format.push("", file.path.as_bytes(), &mut text);
-    }
-    output::print(&text)
+    format.print(&Made {
+        out: Name::new(out.as_os_str().as_encoded_bytes()),
+        bytes,
+        files: files
+            .iter()
+            .map(|file| Name::new(file.path.as_bytes()))
+            .collect(),
+    })
 }
 
 /// Returns the files of a store, or the error that says why it cannot be published.
@@ -137,7 +136,7 @@ fn files_of(base: &BaseStore, store: &Path) -> Result<Vec<PathBuf>, CliError> {
     }
     let formats = formats::registry();
     let format = formats.of(&**root).map_err(refused)?;
-    if let Some(why) = format.refuses_links() {
+    if let Some(why) = format.rules().refuses_links() {
         return Err(no(&format!(
             "{why}; npyfs checkout export writes a whole store"
         )));
@@ -149,11 +148,11 @@ fn files_of(base: &BaseStore, store: &Path) -> Result<Vec<PathBuf>, CliError> {
         .map_err(|e| no(&e.to_string()))
 }
 
-/// What a store is in one file.
+/// A store as one file.
 struct Joined {
     /// The steps that join the objects of several files; `None`: it is one.
     steps: Option<Vec<EditStep>>,
-    /// What goes with objects that are changed, by their keys.
+    /// Further objects of the file that belong to changed objects, by the keys of these.
     stored_as: BTreeMap<String, Vec<ObjectPath>>,
     /// The keys of objects that are left out, and why.
     lost: Vec<(String, String)>,
@@ -171,8 +170,10 @@ impl Joined {
             .iter()
             .map(|path| OpenStore::open(&base.context, path));
         let opened = opened.collect::<Result<Vec<_>, _>>().map_err(refused)?;
-        let StoredParts { parts, lost } =
-            stored_as(&**format, &opened, &mut published.layers).map_err(refused)?;
+        let StoredParts { parts, lost } = match format.sets() {
+            Some(sets) => stored_as(sets, &opened, &mut published.layers).map_err(refused)?,
+            None => StoredParts::default(),
+        };
         let mut joined = Self {
             steps: None,
             stored_as: parts,
@@ -180,7 +181,8 @@ impl Joined {
         };
         if files.len() > 1 {
             let no = || CliError::object("its files cannot be joined".to_owned());
-            let division = format.divided(&opened, &[], Parts::Single).ok_or_else(no)?;
+            let sets = format.sets().ok_or_else(no)?;
+            let division = sets.divided(&opened, &[], Parts::Single);
             let Division { steps, lost } = division.map_err(refused)?;
             joined.steps = steps.into_iter().next();
             let lost = lost
@@ -192,14 +194,14 @@ impl Joined {
     }
 }
 
-/// Returns whether layers say anything of an object but that it is as in the store.
+/// Returns whether layers change an object.
 fn is_changed(published: &Published, key: &str) -> bool {
     let mut layers = published.layers.iter().rev();
     let entry = layers.find_map(|layer| layer.entries.get(key));
     entry.is_some_and(|entry| !matches!(entry, LayerEntry::Uncovered(_)))
 }
 
-/// Refuses a place for the new file that is taken, or no place for it.
+/// Refuses a path for the new file that is taken, or lies in a mount or among the checkouts.
 fn check_place(out: &Path, checkouts: &Path) -> Result<(), CliError> {
     let failed =
         |why: &dyn std::fmt::Display| Err(CliError::object(format!("{}: {why}", out.display())));
@@ -227,7 +229,7 @@ fn check_place(out: &Path, checkouts: &Path) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Takes out changes in groups of a format whose library follows no links; returns a line for each.
+/// Removes changes in groups of a format whose library follows no links. Returns a line for each.
 fn without_links(base: &BaseStore, published: &mut Published) -> Result<Vec<String>, CliError> {
     let view = base.with(&published.layers);
     let mut lost = Vec::new();
@@ -236,19 +238,19 @@ fn without_links(base: &BaseStore, published: &mut Published) -> Result<Vec<Stri
         for key in layer.entries.keys() {
             let group = key.rsplit_once('/').map_or("", |(group, _)| group);
             let found = result::directory(&view, group).map_err(refused)?;
-            if let Some(why) = found.and_then(|(_, format)| format.refuses_links()) {
+            if let Some(why) = found.and_then(|(_, format)| format.rules().refuses_links()) {
                 refused_here.push((key.clone(), why));
             }
         }
         for (key, why) in refused_here {
             layer.entries.remove(&key);
-            lost.push(format!("{key}: {why}"));
+            lost.push(format!("{}: {why}", attribute::shown(&key)));
         }
     }
     Ok(lost)
 }
 
-/// Refuses what breaks the rules of the store's format.
+/// Refuses a publication that breaks the rules of the store's format.
 fn rules(base: &BaseStore, published: &Published, out: &Path) -> Result<(), CliError> {
     let view = base.with(&published.layers);
     let keys: BTreeSet<&str> = published

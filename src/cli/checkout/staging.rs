@@ -3,19 +3,19 @@
 use std::path::Path;
 
 use super::changes::{ChangeKind, Changes};
-use crate::checkout::staging::{Expected, StagedKind, Staging};
 use crate::cli::CliError;
 use crate::cli::output::{OutputFormat, print};
 use crate::cli::progress::Progress;
-use crate::error::Error;
-use crate::formats;
-use crate::io::remote::Address;
+use npyfs_base::error::Error;
+use npyfs_core::formats;
+use npyfs_core::store::staging::{Expected, StagedKind, Staging};
+use npyfs_io::remote::Address;
 
 pub(in crate::cli) fn refused(e: Error) -> CliError {
     CliError::object(e.message)
 }
 
-/// Returns what people call stores that have a staging area.
+/// Returns the names of formats that have a staging area.
 pub(in crate::cli) fn stores() -> String {
     formats::registry().staged_names()
 }
@@ -32,10 +32,10 @@ pub(in crate::cli) fn open(store: &Path) -> Result<Box<dyn Staging>, CliError> {
     }
     let store = store.canonicalize().map_err(|e| fail(&e))?;
     let formats = formats::registry();
-    let Some((format, _)) = formats.staged(&store) else {
+    let Some(staged) = formats.staged(&store) else {
         return Err(fail(&format!("no {}", stores())));
     };
-    format
+    staged
         .staging(&store)
         .map_err(|e| CliError::store(e.message))
 }
@@ -47,7 +47,7 @@ pub(super) fn status(store: &Path) -> Result<(), CliError> {
 
 /// Runs `diff`.
 pub(super) fn diff(store: &Path, format: OutputFormat) -> Result<(), CliError> {
-    let mut changes = Changes::new(format);
+    let mut changes = Changes::default();
     let mut see = |kind, name: &[u8]| {
         let kind = match kind {
             StagedKind::Added => ChangeKind::Added,
@@ -57,7 +57,7 @@ pub(super) fn diff(store: &Path, format: OutputFormat) -> Result<(), CliError> {
         changes.add(kind, name, None);
     };
     open(store)?.each(&mut see).map_err(refused)?;
-    changes.print()
+    format.print(&changes)
 }
 
 /// Runs `commit`.

@@ -1,4 +1,4 @@
-//! Mounting in the background: the process in front, and the one that lets go of it and serves.
+//! Mounting in the background: the process in front, and the process that detaches from it and serves.
 //!
 //! The word between them is one line on a pipe: the device number of the mount, or that a descriptor is served. It is sent only
 //! after the mount answers requests. If the process in front is gone by then, the mount is taken
@@ -19,24 +19,24 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::Args;
 use crate::cli::{CliError, options};
-use crate::io::remote::Address;
 use crate::mount::fuse::unmount::unmount;
 use crate::mount::fuse::{inherited, table};
+use npyfs_io::remote::Address;
 
 /// The time that a mount may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The time that a process that took too long may take to clean up.
+/// The time for a late process to clean up.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The most that is read of what the process in front says.
+/// Bytes that are read from the process in front at most.
 const LONGEST: u64 = 1 << 20;
 
 /// Takes over the addresses with secrets that the process in front was given. They come through the standard input: command lines
 /// and environments can be read by others, and are handed on.
 pub(super) fn take_secrets() {
     let mut given = String::new();
-    // Without them it is told that they are wrong.
+    // A process without them fails with an error about the address.
     let _ = io::stdin().take(LONGEST).read_to_string(&mut given);
     for address in given.lines() {
         Address::hide_secret(Path::new(address));
@@ -47,7 +47,7 @@ pub(super) fn take_secrets() {
 /// Hands the addresses with secrets to the process in the background.
 fn hand_over(child: &mut Child) {
     if let Some(mut pipe) = child.stdin.take() {
-        // One that has ended says why itself.
+        // A child that has ended has printed the reason.
         let _ = pipe.write_all(Address::secrets().join("\n").as_bytes());
     }
 }
@@ -57,11 +57,10 @@ pub(super) fn start(args: &Args) -> Result<(), CliError> {
     let shown = args.mount_point.display();
     let descriptor = inherited::number(&args.mount_point);
     if let Some(number) = descriptor {
-        // The other process inherits it in its turn.
+        // The child inherits this.
         inherited::check(number).map_err(|why| super::unusable(&args.mount_point, &why))?;
     }
-    // A caller who stands in the mount point still sees the directory below through a relative
-    // path.
+    // If the working directory is the mount point, a relative path still leads to the directory below the mount.
     let path = table::resolve(&args.mount_point).unwrap_or_else(|_| args.mount_point.clone());
     let mut child = command(args).spawn().map_err(|error| {
         CliError::mount(format!("cannot start a process in the background: {error}"))
@@ -131,7 +130,7 @@ enum Announcement {
 }
 
 /// Waits for the announcement, in a thread of its own: neither reading the pipe nor `stat` of a mount has a time limit.
-/// Where there is no mount point to look at, the word is taken for it.
+/// Without a mount point to look at, the announcement is enough.
 fn wait(pipe: ChildStdout, mount_point: Option<&Path>) -> Announcement {
     let (sender, heard) = channel();
     let mount_point = mount_point.map(Path::to_owned);
@@ -186,7 +185,7 @@ fn outcome(child: &mut Child, mount_point: &Path) -> CliError {
 /// Ends the child, and takes back what it mounted.
 fn stop(child: &mut Child, mount_point: &Path) {
     if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // It may have ended by itself.
+        // The child may have ended by itself.
         let _ = kill_process(pid, Signal::TERM);
     }
     let deadline = Instant::now() + CLEANUP_TIMEOUT;
@@ -205,9 +204,8 @@ fn stop(child: &mut Child, mount_point: &Path) {
 
 /// Takes this process, and what it will start, away from the caller's terminal.
 ///
-/// The process that serves calls it before anything else. At an automount point it does nothing yet: that lets in
-/// only the process group that is to mount there, and any other process would wait for the very mount that it is
-/// about to make.
+/// The serving process calls this before anything else. At an automount point this does nothing yet: the kernel lets in only
+/// the process group that mounts there, and any other process would wait for the mount that it is about to make.
 pub(super) fn leave_terminal(mount_point: &Path) {
     let top = table::resolve(mount_point).and_then(|path| table::at(&path));
     if !matches!(top, Ok(Some(top)) if top.is_automount()) {
@@ -217,11 +215,11 @@ pub(super) fn leave_terminal(mount_point: &Path) {
 
 /// Makes this process the leader of a session of its own.
 fn own_session() {
-    // Fails only for the leader of a process group, which needs it no more.
+    // Fails only for the leader of a process group, which needs no new session.
     let _ = rustix::process::setsid();
 }
 
-/// Announces the mount to the process in front, and lets go of everything this one had from the caller.
+/// Announces the mount to the process in front, and closes everything inherited from the caller.
 pub(super) fn detach(device: Option<Dev>) -> io::Result<()> {
     own_session();
     // Process lists would show the name of the link it was started by.

@@ -1,4 +1,4 @@
-//! The calling conventions of others: mount(8) and umount(8) run a helper for file systems that they do not know.
+//! The calling conventions of mount(8) and umount(8), which run a helper for file systems that they do not know.
 //!
 //! `mount.TYPE` and `umount.TYPE` are links to this program. `mount.fuse3`, which mount(8) runs for `fuse.npyfs` where no
 //! `mount.fuse.npyfs` is installed, runs it as `npyfs STORE MOUNTPOINT -o OPTIONS`. Exit codes are those of mount(8).
@@ -184,7 +184,7 @@ pub struct UnmountArgs {
 }
 
 impl UnmountArgs {
-    /// Runs the command. What was not stored is told, and is no failure to unmount.
+    /// Runs the command. Files that were not stored are reported; the unmount succeeds all the same.
     pub fn run(self) -> Result<(), CliError> {
         enter(self.namespace)?;
         let lazy = self.lazy || self.force;

@@ -32,7 +32,7 @@ fn end_of_first(list: &str) -> usize {
     while let Some((at, byte)) = bytes.next() {
         match byte {
             b',' => return at,
-            // Whatever it is, it does not end the option.
+            // The escaped character does not end the option.
             b'\\' => _ = bytes.next(),
             _ => {}
         }
@@ -40,7 +40,7 @@ fn end_of_first(list: &str) -> usize {
     list.len()
 }
 
-/// Splits an option into its name and its value, which is what is meant by what is written.
+/// Splits an option into its name and its value, without quotes and escapes.
 pub(super) fn name_and_value(item: &str) -> (&str, Option<String>) {
     match item.split_once('=') {
         Some((name, value)) => (name, Some(meaning(value))),
@@ -49,12 +49,12 @@ pub(super) fn name_and_value(item: &str) -> (&str, Option<String>) {
 }
 
 /// Returns an option as it is written.
-pub(super) fn written(name: &str, value: &str) -> String {
+pub fn written(name: &str, value: &str) -> String {
     let value = value.replace('\\', "\\\\").replace(',', "\\,");
     format!("{name}={value}")
 }
 
-/// Takes the quotes off a value. Or the backslashes: they take the special meaning from a comma or a backslash.
+/// Removes the quotes around a value, or the backslashes in front of commas and backslashes.
 fn meaning(value: &str) -> String {
     let inside = value
         .strip_prefix('"')

@@ -4,10 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use clap_complete::Shell;
 
 use super::{LOCAL, PACKAGED};
-use crate::cli::pages;
+use crate::cli::pages::{self, Shell};
 
 /// The names under which mount(8) and umount(8) look for the program.
 const HELPERS: [&str; 3] = [
@@ -38,7 +37,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Returns the word for it on the command line.
+    /// Returns the word for the part on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Program => "program",
@@ -50,7 +49,7 @@ impl Part {
         }
     }
 
-    /// Returns what it is for.
+    /// Returns the purpose of the part.
     pub fn about(self) -> &'static str {
         match self {
             Self::Program => "npyfs for all users, and npyfs-mount-for",
@@ -77,7 +76,7 @@ pub enum Content {
 pub struct Item {
     /// The part that it belongs to.
     pub part: Part,
-    /// Where it stands on the machine that it is installed on.
+    /// The path of the file on the machine that it is installed on.
     pub path: PathBuf,
     /// The kind of thing that it is.
     pub content: Content,
@@ -140,11 +139,8 @@ pub fn items(prefix: &Path) -> Result<Vec<Item>, String> {
         (Shell::Zsh, zsh),
         (Shell::Fish, "fish/vendor_completions.d/npyfs.fish"),
     ] {
-        add(
-            Part::Completions,
-            share.join(path),
-            text(pages::completion(shell)),
-        );
+        let script = pages::completion(shell).map_err(|e| format!("completions: {e}"))?;
+        add(Part::Completions, share.join(path), text(script));
     }
 
     let line = Content::Line("user_allow_other");

@@ -1,7 +1,7 @@
 //! The record of what `npyfs setup` put on a machine, so that it takes away nothing else.
 //!
-//! It is a text file beside what is installed, written before anything else is: what it names and is not there, or is not as
-//! it says, was not put there, or was changed.
+//! The record is a text file beside the installed files, written before they are. An item that is missing, or that differs from
+//! the record, was not put there by `setup`, or was changed since.
 
 use std::fmt::Write as _;
 use std::path::{Component, Path, PathBuf};

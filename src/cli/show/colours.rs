@@ -1,6 +1,6 @@
-//! The colours of a picture, from dark blue over green to yellow, and how terminals are told them.
+//! The colours of a picture, from dark blue over green to yellow, and their escape sequences.
 
-/// The way in which a terminal is told colours.
+/// The colours that a terminal has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Palette {
     /// Red, green and blue in 256 steps each.
@@ -22,7 +22,7 @@ impl Palette {
         }
     }
 
-    /// Returns what makes the characters that follow have a colour; of `ground`, the space around them.
+    /// Returns the escape sequence that sets the colour of characters, or with `ground` of their background.
     pub(super) fn code(self, colour: [u8; 3], ground: bool) -> String {
         let layer = if ground { 48 } else { 38 };
         match self {

@@ -4,13 +4,12 @@ use std::ops::Range;
 
 use half::f16;
 
-use super::distinct::Distinct;
 use super::pass::Visitor;
 use super::printed::float::Width;
 use super::printed::time::{NOT_A_TIME, TimeUnit};
-use super::tally::{FloatTally, IntegerTally, Sum};
+use super::tally::{Distinct, FloatTally, IntegerTally, Sum};
 use super::value::{float, integer, trimmed, width};
-use crate::npy::dtype::{DType, Field, Kind, Order};
+use npyfs_base::npy::dtype::{DType, Field, Kind, Order};
 
 /// Members of a structured type that are looked at.
 const MOST: usize = 64;
@@ -49,7 +48,7 @@ pub(super) struct Column {
     integers: Vec<i64>,
 }
 
-/// Returns the columns of which something can be told, and whether there are more than are looked at.
+/// Returns the columns that have statistics, and whether there are more.
 pub(super) fn columns(dtype: &DType) -> (Vec<Column>, bool) {
     let mut columns = Vec::new();
     let has_more = !add("", dtype, (0, 1), dtype.size(), &mut columns);
@@ -267,7 +266,7 @@ fn unit(kind: Kind) -> usize {
     }
 }
 
-/// Returns the size of a complex number; NaN of one that has NaN in it, unlike `hypot`.
+/// Returns the absolute value of a complex number; NaN if a part is NaN, unlike `hypot`.
 fn complex_size(re: f64, im: f64) -> f64 {
     match re.is_nan() || im.is_nan() {
         true => f64::NAN,

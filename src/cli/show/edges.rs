@@ -6,10 +6,10 @@
 use std::ops::Range;
 
 use super::printed::{Around, Form};
-use crate::error::Result;
-use crate::io::content::Content;
-use crate::npy::dtype::DType;
-use crate::npy::parse::Header;
+use npyfs_base::error::Result;
+use npyfs_base::npy::dtype::DType;
+use npyfs_base::npy::parse::Header;
+use npyfs_io::content::Content;
 
 /// Arrays of more elements are printed by their ends.
 const THRESHOLD: u64 = 100;
@@ -60,7 +60,7 @@ fn strides(header: &Header) -> Vec<u64> {
 }
 
 impl Plan {
-    /// Decides which elements of an array are printed; `None` if these are too many.
+    /// Selects the elements of an array that are printed; `None` if they are too many.
     fn new(header: &Header) -> Option<Self> {
         let shape = &header.shape;
         let count = shape.iter().fold(1_u64, |n, &dim| n.saturating_mul(dim));
@@ -259,8 +259,8 @@ impl<W: Iterator<Item = String>> Lines<'_, W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::content::InMemory;
-    use crate::npy::{fortran_header, header, parse::parse};
+    use npyfs_base::npy::{fortran_header, header, parse::parse};
+    use npyfs_io::content::InMemory;
 
     fn printed(dtype: &DType, shape: &[u64], payload: &[u8]) -> String {
         let file = [header(dtype, shape), payload.to_vec()].concat();

@@ -1,4 +1,4 @@
-//! A histogram that is made in one pass, of numbers whose range nobody knows before.
+//! A histogram that is made in one pass, of numbers whose range is not known beforehand.
 //!
 //! Bins are a power of two wide and begin at multiples of that. Where a number lies outside all bins, they become twice as
 //! wide, two of them one, until it has a place: the counts stay exact, and the end is the same in whatever order the

@@ -4,17 +4,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::cli::progress::Progress;
-use crate::error::Result;
-use crate::io::content::{Content, read};
-use crate::npy::parse::Header;
+use npyfs_base::error::Result;
+use npyfs_base::npy::parse::Header;
+use npyfs_io::content::{Content, read};
 
 /// Bytes that are read at a time, of elements that are not larger.
 const STEP: usize = 4 << 20;
 
-/// Bytes of elements that are handed on at a time: what is made of them stays in the processor's cache.
+/// Bytes of elements that visitors get at a time: intermediate results stay in the processor's cache.
 const BLOCK: usize = 256 << 10;
 
-/// Bytes that repeat which are worth a way of their own, and the longest pattern that has it.
+/// The fewest bytes of a repetition that are not read one by one, and the longest pattern of a repetition.
 const WORTH: u64 = 1 << 20;
 
 /// The largest elements that are looked at.
@@ -25,7 +25,7 @@ pub(super) trait Visitor {
     /// Takes elements that follow each other; the first stands at the place `first` of the array.
     fn elements(&mut self, first: u64, bytes: &[u8]);
 
-    /// Takes elements at these places that are those of `pattern`, again and again.
+    /// Takes elements at these places, which repeat those of `pattern`.
     fn repeated(&mut self, places: Range<u64>, pattern: &[u8]);
 }
 
@@ -85,8 +85,8 @@ fn repeating(content: &dyn Content, offset: u64, size: u64) -> Option<(u64, usiz
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::content::{Concat, InMemory};
-    use crate::npy::dtype::DType;
+    use npyfs_base::npy::dtype::DType;
+    use npyfs_io::content::{Concat, InMemory};
 
     /// Numbers of which some repeat for long.
     struct Repeats(u64);

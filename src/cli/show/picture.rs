@@ -1,12 +1,17 @@
-//! A matrix as a picture: each pixel is the mean of the elements that it stands for.
+//! A matrix as a picture, for a terminal or as a PNG file: each pixel is the mean of the elements that it stands for.
 
+use std::io;
 use std::ops::Range;
+use std::path::Path;
+
+use png::{BitDepth, ColorType, Encoder, EncodingError};
+use tempfile::Builder;
 
 use super::colours::{Palette, colour, shade};
 use super::column::{floats, integers};
 use super::pass::Visitor;
-use crate::npy::dtype::{DType, Kind, Order};
-use crate::npy::parse::Header;
+use npyfs_base::npy::dtype::{DType, Kind, Order};
+use npyfs_base::npy::parse::Header;
 
 /// Pixels along an axis that are kept where both axes cannot have one scale.
 const LEAST: u64 = 16;
@@ -79,7 +84,7 @@ impl Picture {
     }
 
     /// Returns the number of pixels in a row, and of rows.
-    pub(super) fn size(&self) -> (usize, usize) {
+    fn size(&self) -> (usize, usize) {
         (self.columns.len() - 1, self.rows.len() - 1)
     }
 
@@ -195,13 +200,43 @@ impl Picture {
     }
 
     /// Returns the picture as red, green, blue and opacity of each pixel.
-    pub(super) fn rgba(&self) -> Vec<u8> {
+    fn rgba(&self) -> Vec<u8> {
         let (scaled, _) = self.scaled();
         let rgba = |value: &Option<f64>| match value.map(colour) {
             Some([r, g, b]) => [r, g, b, 255],
             None => [0; 4],
         };
         scaled.iter().flat_map(rgba).collect()
+    }
+
+    /// Writes the picture as a PNG file. The file gets its name when it is complete.
+    pub(super) fn write(&self, path: &Path) -> io::Result<()> {
+        let parent = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let mut builder = Builder::new();
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        let mut file = builder
+            .prefix(".npyfs-")
+            .permissions(permissions)
+            .tempfile_in(parent)?;
+        io::Write::write_all(&mut file, &self.png().map_err(io::Error::other)?)?;
+        file.persist(path)?;
+        Ok(())
+    }
+
+    fn png(&self) -> Result<Vec<u8>, EncodingError> {
+        let mut file = Vec::new();
+        let (width, height) = self.size();
+        let side = |pixels: usize| u32::try_from(pixels).unwrap_or(u32::MAX);
+        let mut encoder = Encoder::new(&mut file, side(width), side(height));
+        encoder.set_color(ColorType::Rgba);
+        encoder.set_depth(BitDepth::Eight);
+        let mut writer = encoder.write_header()?;
+        writer.write_image_data(&self.rgba())?;
+        writer.finish()?;
+        Ok(file)
     }
 
     /// Returns the picture in lines of characters, each two pixels high.

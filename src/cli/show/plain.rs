@@ -3,40 +3,81 @@
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
-use serde_json::{Value as Json, json};
+use serde::Serialize;
+use serde_json::Value as Json;
 use zip::{CompressionMethod, ZipArchive};
 
 use super::edges;
 use crate::cli::figures;
-use crate::error::{Error, Result};
-use crate::io::content::{Content, Slice, npy_header};
-use crate::npy::parse::Header;
-use crate::printable;
+use crate::cli::output::Report;
+use npyfs_base::error::{Error, Result};
+use npyfs_base::npy::parse::Header;
+use npyfs_base::printable;
+use npyfs_io::content::{Content, Slice, npy_header};
 
 /// Bytes of a text that are looked at, and lines that are shown.
 const HEAD: usize = 4096;
 const LINES: usize = 20;
 
-/// Bytes that are shown of what is no text.
+/// Bytes that are shown of a binary file.
 const BYTES: usize = 64;
 
 /// Members of an archive that are shown.
 const MEMBERS: usize = 64;
 
-/// The view of a file: for people, and as JSON.
+/// What is shown of a file that is no array. The fields of its JSON stand in the order of their names.
+#[derive(Default, Serialize)]
 pub(super) struct Shown {
-    pub(super) text: String,
-    pub(super) json: Json,
+    bytes: u64,
+    /// The beginning of a text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    head: Option<String>,
+    kind: Kind,
+    /// Members of an archive, as far as they are shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    members: Option<Vec<Member>>,
+    /// The first bytes of a binary file.
+    #[serde(skip)]
+    first: Vec<u8>,
+    /// All members of an archive.
+    #[serde(skip)]
+    count: u64,
+}
+
+#[derive(Clone, Copy, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    #[default]
+    Bytes,
+    Text,
+    Npz,
+}
+
+/// A member of an archive. A member that is no array has only a name.
+#[derive(Serialize)]
+struct Member {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dtype: Option<Json>,
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    printed: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shape: Option<Vec<u64>>,
+    /// The line about the array, or why there is none.
+    #[serde(skip)]
+    line: String,
+}
+
+/// Returns the number of elements of an array.
+pub(super) fn elements(header: &Header) -> u64 {
+    let dims = header.shape.iter();
+    dims.fold(1_u64, |n, &dim| n.saturating_mul(dim))
 }
 
 /// Returns the line that says what an array is.
 pub(super) fn line_of(header: &Header) -> String {
-    let count = header
-        .shape
-        .iter()
-        .fold(1_u64, |n, &dim| n.saturating_mul(dim));
     let dtype = printable::line(&header.dtype.to_string());
-    let elements = figures::count(count, "element");
+    let elements = figures::count(elements(header), "element");
     format!(
         "{dtype} {}, {elements}, {}",
         figures::shape(&header.shape),
@@ -44,12 +85,53 @@ pub(super) fn line_of(header: &Header) -> String {
     )
 }
 
+impl Report for Shown {
+    fn text(&self) -> String {
+        let size = figures::bytes(self.bytes);
+        let dots = |is_cut: bool| if is_cut { "...\n" } else { "" };
+        match self.kind {
+            Kind::Bytes => {
+                let rows = self.first.chunks(16).map(|row| {
+                    let digits: Vec<String> =
+                        row.iter().map(|byte| format!("{byte:02x}")).collect();
+                    format!("{}\n", digits.join(" "))
+                });
+                let dots = dots(self.bytes > BYTES as u64);
+                format!("bytes, {size}\n\n{}{dots}", rows.collect::<String>())
+            }
+            Kind::Text => {
+                let text = self.head.as_deref().unwrap_or_default();
+                let lines = text.lines().take(LINES);
+                let lines: String = lines
+                    .map(|line| format!("{}\n", printable::line(line)))
+                    .collect();
+                let is_cut = self.bytes > text.len() as u64 || text.lines().count() > LINES;
+                format!("text, {size}\n\n{lines}{}", dots(is_cut))
+            }
+            Kind::Npz => {
+                let members = self.members.as_deref().unwrap_or_default().iter();
+                let members = members.map(|member| {
+                    let name = printable::name(member.name.as_bytes());
+                    match &member.printed {
+                        Some(printed) => format!("{name}: {}\n\n{printed}\n", member.line),
+                        None => format!("{name}: {}\n", member.line),
+                    }
+                });
+                let members = members.collect::<Vec<_>>().join("\n");
+                let count = figures::count(self.count, "member");
+                let is_cut = self.count > MEMBERS as u64;
+                let dots = if is_cut { "\n...\n" } else { "" };
+                format!(".npz of {count}, {size}\n\n{members}{dots}")
+            }
+        }
+    }
+}
+
 /// Shows the beginning of a file.
 pub(super) fn head(content: &dyn Content) -> Result<Shown> {
     let len = content.len();
     let mut head = vec![0; usize::try_from(len).unwrap_or(HEAD).min(HEAD)];
     content.read_at(0, &mut head)?;
-    let size = figures::bytes(len);
     let text = match std::str::from_utf8(&head) {
         Ok(text) => Some(text),
         // A character may end behind what was read.
@@ -58,29 +140,18 @@ pub(super) fn head(content: &dyn Content) -> Result<Shown> {
         }
         Err(_) => None,
     };
-    let text = text.filter(|text| !text.contains('\0'));
-    let Some(text) = text else {
-        let first = &head[..head.len().min(BYTES)];
-        let rows = first.chunks(16).map(|row| {
-            let digits: Vec<String> = row.iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("{}\n", digits.join(" "))
-        });
-        let dots = if len > BYTES as u64 { "...\n" } else { "" };
-        return Ok(Shown {
-            text: format!("bytes, {size}\n\n{}{dots}", rows.collect::<String>()),
-            json: json!({ "kind": "bytes", "bytes": len }),
-        });
-    };
-    let shown: Vec<String> = text
-        .lines()
-        .take(LINES)
-        .map(|line| format!("{}\n", printable::line(line)))
-        .collect();
-    let is_cut = len > text.len() as u64 || text.lines().count() > LINES;
-    let dots = if is_cut { "...\n" } else { "" };
-    Ok(Shown {
-        text: format!("text, {size}\n\n{}{dots}", shown.concat()),
-        json: json!({ "kind": "text", "bytes": len, "head": text }),
+    Ok(match text.filter(|text| !text.contains('\0')) {
+        Some(text) => Shown {
+            bytes: len,
+            head: Some(text.to_owned()),
+            kind: Kind::Text,
+            ..Shown::default()
+        },
+        None => Shown {
+            bytes: len,
+            first: head.into_iter().take(BYTES).collect(),
+            ..Shown::default()
+        },
     })
 }
 
@@ -92,46 +163,41 @@ pub(super) fn archive(content: &Arc<dyn Content>) -> Result<Shown> {
         at: 0,
     });
     let mut archive = ZipArchive::new(reader).map_err(damaged)?;
-    let (mut texts, mut members) = (Vec::new(), Vec::new());
+    let mut members = Vec::new();
     for number in 0..archive.len().min(MEMBERS) {
         let member = archive.by_index(number).map_err(damaged)?;
         let name = member.name().map_err(damaged)?.into_owned();
-        let shown = printable::name(name.as_bytes());
         let place = member.data_start().zip(Some(member.size()));
         let stored = place.filter(|_| member.compression() == CompressionMethod::Stored);
+        let no_array = |name, why: &str| Member {
+            dtype: None,
+            name,
+            printed: None,
+            shape: None,
+            line: why.to_owned(),
+        };
         let Some((start, size)) = stored else {
-            texts.push(format!("{shown}: compressed\n"));
-            members.push(json!({ "name": name }));
+            members.push(no_array(name, "compressed"));
             continue;
         };
         let part = Slice::new(content.clone(), start, size);
-        match npy_header(&part)? {
-            Ok(header) if header.check_len(size).is_ok() => {
-                let printed = edges::print(&part, &header)?;
-                texts.push(format!("{shown}: {}\n\n{printed}\n", line_of(&header)));
-                members.push(json!({
-                    "name": name,
-                    "dtype": header.dtype.json(),
-                    "shape": header.shape,
-                    "printed": printed,
-                }));
-            }
-            _ => {
-                texts.push(format!("{shown}: no array\n"));
-                members.push(json!({ "name": name }));
-            }
-        }
+        members.push(match npy_header(&part)? {
+            Ok(header) if header.check_len(size).is_ok() => Member {
+                dtype: Some(header.dtype.json()),
+                name,
+                printed: Some(edges::print(&part, &header)?),
+                line: line_of(&header),
+                shape: Some(header.shape),
+            },
+            _ => no_array(name, "no array"),
+        });
     }
-    let size = figures::bytes(content.len());
-    let count = figures::count(archive.len() as u64, "member");
-    let dots = if archive.len() > MEMBERS {
-        "\n...\n"
-    } else {
-        ""
-    };
     Ok(Shown {
-        text: format!(".npz of {count}, {size}\n\n{}{dots}", texts.join("\n")),
-        json: json!({ "kind": "npz", "bytes": content.len(), "members": members }),
+        bytes: content.len(),
+        kind: Kind::Npz,
+        members: Some(members),
+        count: archive.len() as u64,
+        ..Shown::default()
     })
 }
 
@@ -167,10 +233,10 @@ impl Seek for Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::content::InMemory;
+    use npyfs_io::content::InMemory;
 
     fn shown(bytes: &[u8]) -> String {
-        head(&InMemory(bytes.to_vec())).unwrap().text
+        head(&InMemory(bytes.to_vec())).unwrap().text()
     }
 
     #[test]

@@ -7,9 +7,9 @@ use float::{FloatForm, Width, complex_alone};
 use time::{NOT_A_TIME, TimeUnit};
 
 use super::value::{characters, float, integer, trimmed, width};
-use crate::npy::dtype::{DType, Field, Kind, Order};
-use crate::npy::repr;
-use crate::printable;
+use npyfs_base::npy::dtype::{DType, Field, Kind, Order};
+use npyfs_base::npy::repr;
+use npyfs_base::printable;
 
 /// Elements of a subarray from which on its ends are printed, and how many of each.
 const THRESHOLD: usize = 100;

@@ -3,7 +3,7 @@
 use half::f16;
 
 use super::printed::float::Width;
-use crate::npy::dtype::{Kind, Order};
+use npyfs_base::npy::dtype::{Kind, Order};
 
 /// Returns the integer that at most eight bytes are.
 pub(super) fn integer(bytes: &[u8], kind: Kind, order: Order) -> i128 {

@@ -1,22 +1,23 @@
-//! Directories of the tree that somebody has open.
+//! Open directories of the tree.
 //!
-//! A handle keeps the listing that it was opened on: names come and go between opens, not while one reads.
+//! A handle keeps the listing that it was opened on: names that come or go after the open do not change what the handle
+//! lists.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Attr, DirEntry, FileKind, Fs, FsResult, ROOT_INO, kind};
-use crate::error::{Error, ErrorKind, Result};
-use crate::tree::inode::number;
-use crate::tree::{Listing, Node};
+use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_core::tree::inode::number;
+use npyfs_core::tree::{Listing, Node};
 
 /// One handle.
 pub(super) struct OpenDir {
     pub ino: u64,
     pub parent: u64,
     pub listing: Arc<Listing>,
-    /// The places of the entries in the order in which they are told; `None`: that of the listing.
+    /// The order in which the entries are listed, as places in the listing; `None` is the order of the listing.
     pub order: Option<Vec<usize>>,
 }
 
@@ -33,13 +34,13 @@ enum ListedName<'a> {
 }
 
 impl Fs {
-    /// Opens a directory: returns a handle that lists it as it is now.
+    /// Opens a directory and returns a handle that lists its present entries.
     pub fn open_dir(&self, ino: u64) -> FsResult<u64> {
         let listing = self
             .directory(ino)
             .and_then(|dir| dir.list())
             .map_err(|e| self.note(ino, "list", e))?;
-        let parent = self.inodes().get(ino).map_or(ROOT_INO, |e| e.parent);
+        let parent = self.inodes().parent_of(ino).unwrap_or(ROOT_INO);
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         let order = self.order(&listing);
         let dir = OpenDir {
@@ -53,7 +54,7 @@ impl Fs {
         Ok(handle)
     }
 
-    /// Puts what is to come last behind everything else.
+    /// Moves the entries that must come last behind all others.
     fn order(&self, listing: &Listing) -> Option<Vec<usize>> {
         if listing.many.is_some() {
             return None;
@@ -72,7 +73,7 @@ impl Fs {
             .ok_or_else(|| Error::new(ErrorKind::Os(libc::EBADF), "no such handle"))
     }
 
-    /// `.` and `..`, then the entries; each with its number, its name and its node.
+    /// Returns `.` and `..`, then the entries, each with its number, its name and its node.
     fn entries(dir: &OpenDir, offset: u64) -> impl Iterator<Item = (u64, ListedName<'_>)> {
         let dots = [(dir.ino, &b"."[..]), (dir.parent, &b".."[..])];
         let dots = dots
@@ -98,7 +99,8 @@ impl Fs {
             .map(|(entry, at)| (at + 1, entry))
     }
 
-    /// Entries from `offset` on (0 is the start; `.` and `..` come first) until `add` answers false: full.
+    /// Lists the entries from `offset` on (0 is the start; `.` and `..` come first) until `add` returns false because
+    /// its buffer is full.
     pub fn read_dir(
         &self,
         handle: u64,
@@ -136,7 +138,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Lists as `read_dir` does, with attributes. Each entry that `add` took, except `.` and `..`, gained one kernel reference.
+    /// Lists as `read_dir` does, with attributes. Each entry that `add` took, except `.` and `..`, gains one kernel
+    /// reference.
     pub fn read_dir_plus(
         &self,
         handle: u64,
@@ -178,7 +181,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Closes a handle of a directory.
+    /// Closes a directory handle.
     pub fn release_dir(&self, handle: u64) {
         let mut dirs = self.dirs.write().unwrap_or_else(|e| e.into_inner());
         let closed = dirs.remove(&handle);
@@ -192,7 +195,7 @@ impl Fs {
         }
     }
 
-    /// The paths of the directories that somebody has open.
+    /// Returns the paths of the open directories.
     pub(super) fn open_directories(&self) -> Vec<Vec<Vec<u8>>> {
         let dirs = self.dirs.read().unwrap_or_else(|e| e.into_inner());
         let open: Vec<u64> = dirs.values().map(|dir| dir.ino).collect();

@@ -1,8 +1,8 @@
-//! The answers of operations: plain values, nearly those of `stat`, `readdir` and `statvfs`.
+//! The answers of operations, as plain values close to those of `stat`, `readdir` and `statvfs`.
 
 use std::time::SystemTime;
 
-use crate::error::Error;
+use npyfs_base::error::Error;
 
 /// The kind of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +20,8 @@ pub enum FileKind {
 pub struct Attr {
     /// The number of the inode.
     pub ino: u64,
-    /// The number that programs see. Where files are written it stays the same while versions of a file have
-    /// numbers of their own for the kernel: editors compare it before and after they open a file.
+    /// The inode number that programs see. In a writable mount each version of a file has its own number for the
+    /// kernel, while this number stays the same: editors compare it before and after they open a file.
     pub shown: u64,
     /// The kind.
     pub kind: FileKind,
@@ -39,9 +39,9 @@ pub struct Attr {
     pub uid: u32,
     /// The group.
     pub gid: u32,
-    /// The size may change at any time (status files): the kernel must not remember this answer.
+    /// The size may change at any time (status files), so the kernel must not cache these attributes.
     pub volatile: bool,
-    /// It never changes: the kernel may remember it, and its name, without limit.
+    /// The entry never changes: the kernel may cache its attributes and its name without limit.
     pub lasting: bool,
 }
 
@@ -50,10 +50,13 @@ pub struct Attr {
 pub struct Opened {
     /// The number of the handle.
     pub handle: u64,
-    /// The kernel must not keep pages of it (status files), or need not (samples).
+    /// The kernel must not cache pages of the file (status files), or need not (samples).
     pub direct_io: bool,
-    /// Short, and never opened before: the kernel has no page of it and can be given them all at once.
+    /// The file is short and was never opened before: the kernel has no page of it and can be given all of them at
+    /// once.
     pub fresh: bool,
+    /// The kernel should read ahead no more than a page: the file is probably mapped.
+    pub by_page: bool,
 }
 
 /// One name in a directory.
@@ -65,18 +68,18 @@ pub struct DirEntry {
     pub kind: FileKind,
     /// The name.
     pub name: Vec<u8>,
-    /// The offset that continues after this entry.
+    /// The offset at which a listing continues after this entry.
     pub next: u64,
 }
 
 /// The volume below the store, as `statvfs` describes it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Statfs {
-    /// All blocks, of `frsize` bytes.
+    /// All blocks, in units of `frsize` bytes.
     pub blocks: u64,
     /// Free blocks.
     pub bfree: u64,
-    /// Blocks that are free for everybody.
+    /// Blocks that are free for unprivileged users.
     pub bavail: u64,
     /// All inodes.
     pub files: u64,
@@ -90,13 +93,13 @@ pub struct Statfs {
     pub namelen: u32,
 }
 
-/// A refused operation: the errno for the kernel and one line for people.
+/// A refused operation: the errno for the kernel and a one-line message for people.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct FsError {
     /// The errno.
     pub errno: i32,
-    /// The line, which names what it is about.
+    /// The message, which names the path or object concerned.
     pub message: String,
 }
 

@@ -1,43 +1,94 @@
-//! Files of the tree that somebody has open.
+//! Open files of the tree.
 //!
-//! A handle keeps the version of its content that it was opened on; it is never read through an inode.
+//! A handle keeps the version of the content that it was opened on. A read goes through the handle and never through an
+//! inode.
 
-use std::sync::Arc;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
-use super::again::KeptOpen;
 use super::keeper::Kept;
+use super::maps::PageReads;
+use super::reopened::KeptOpen;
 use super::{Fs, FsResult, Opened};
-use crate::dataset::access_pattern::AccessPattern;
-use crate::error::{Error, ErrorKind, Result};
-use crate::io::buffer::Buffer;
-use crate::io::content;
-use crate::io::content::{Content, Data};
-use crate::io::kept::KeptCopy;
-use crate::tree::{Node, VirtualFile};
+use npyfs_base::buffer::Buffer;
+use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_core::dataset::access_pattern::AccessPattern;
+use npyfs_core::tree::{Node, VirtualFile};
+use npyfs_io::content;
+use npyfs_io::content::{Content, Data};
+use npyfs_io::kept::KeptCopy;
+use npyfs_io::remote;
 
-/// Bytes of the longest file that the kernel is given as a whole: what it reads ahead by itself.
+/// Size in bytes of the longest file that the kernel is given as a whole: the amount that the kernel reads ahead by
+/// itself.
 const SHORT: u64 = 128 << 10;
 
-/// Bytes of the shortest file for whose readers memory is made ready.
+/// Size in bytes of the shortest file for whose readers memory is prepared.
 const LONG: u64 = 16 << 20;
+
+/// Returns the bytes of a page of the page cache.
+fn page() -> u64 {
+    rustix::param::page_size() as u64
+}
 
 /// One handle.
 pub(super) struct OpenFile {
     pub ino: u64,
+    pub file: Arc<dyn VirtualFile>,
     pub content: Arc<dyn Content>,
     pub direct_io: bool,
     pub pattern: Arc<AccessPattern>,
-    /// `None`: it is not kept, whoever reads it.
+    /// `None`: the content of this file is never kept as a copy.
     pub kept: Option<Kept>,
+    /// The reads of a file for whose pages the kernel asks one by one.
+    pub pages: OnceLock<PageReads>,
+    /// The content stays as it is: the kernel can be given more than it asks for.
+    pub fixed: bool,
+    /// The file is probably mapped: what is read of it are pages and says nothing of later opens.
+    pub is_mapped: bool,
+}
+
+/// Bytes that the kernel should be given for a request, around those that it asked for.
+pub struct Wanted {
+    /// The bytes, as a range of the file.
+    pub range: Range<u64>,
+    /// The handle was never read by more than a page at once, so it is probably mapped.
+    pub is_mapped: bool,
+}
+
+/// Bytes that were read for a request of the kernel, with others that are to be put into its page cache.
+pub struct ReadReply {
+    data: Data,
+    /// The offset of `data` in the file.
+    from: u64,
+    /// The range of `data` that was asked for.
+    asked: Range<usize>,
+}
+
+impl ReadReply {
+    /// Returns the bytes that were asked for.
+    pub fn asked(&self) -> &[u8] {
+        &self.data.as_ref()[self.asked.clone()]
+    }
+
+    /// Returns the other bytes before and after them, each with its offset in the file.
+    pub fn beside(&self) -> [(u64, &[u8]); 2] {
+        let Range { start, end } = self.asked;
+        let bytes = self.data.as_ref();
+        [
+            (self.from, &bytes[..start]),
+            (self.from + end as u64, &bytes[end..]),
+        ]
+    }
 }
 
 impl Fs {
-    /// The file of a number in the store as it is now, if it still is that version of it: a branch may have moved, and
-    /// this sample of it not. ESTALE otherwise.
+    /// Returns the present file of an inode if it is still the version `old`: a branch may have moved without a change
+    /// of this sample. Fails with ESTALE otherwise.
     fn unchanged(&self, ino: u64, old: &dyn VirtualFile) -> Result<Arc<dyn VirtualFile>> {
         let changed = || Error::new(ErrorKind::Stale, "the store changed on disk");
-        let place = self.inodes().get(ino).map(|e| (e.parent, e.name.clone()));
+        let place = self.inodes().place_of(ino);
         let (parent, name) = place.ok_or_else(changed)?;
         match self.child(parent, &name)? {
             Some(Node::File(now)) if now.version() == old.version() => {
@@ -48,11 +99,18 @@ impl Fs {
         }
     }
 
-    /// Opens a file; `exact` says that the kernel can read it past its page cache and still map it. ESTALE if its store
-    /// changed: the kernel then looks the path up again, for the thread that opens it.
+    /// Opens a file; `exact` says that the kernel can read it past its page cache and still map it. Fails with ESTALE
+    /// if the store changed: the kernel then looks the path up again on behalf of the opening thread.
     pub fn open_file(&self, ino: u64, exact: bool, thread: u32) -> FsResult<Opened> {
-        let mut file = self.file(ino)?;
+        let mut file = self.file(ino).map_err(|e| match e.kind {
+            ErrorKind::Stale => self.look_again(ino, thread, false),
+            _ => e,
+        })?;
         self.prepare_for(&*file);
+        // Programs that look at mounts read files about them.
+        if !file.volatile() {
+            remote::opened();
+        }
         let content = match self.again.take(thread, ino) {
             KeptOpen::Content(_, content) => Ok(content),
             _ if file.is_current() => file.open(),
@@ -70,37 +128,45 @@ impl Fs {
             None => (content, None),
         };
         let pattern = Arc::default();
-        let exact =
-            exact && content.is_costly() && self.samples.opened(ino, content.len(), &pattern);
+        let is_mapped = self.maps.opened(ino, thread, &pattern);
+        let exact = exact
+            && !is_mapped
+            && content.is_costly()
+            && self.samples.opened(ino, content.len(), &pattern);
         let direct_io = file.volatile() || exact;
-        if exact {
-            match self.is_decoding() {
-                true => self.context.decoders.rest(),
-                false => self.context.decoders.call(),
-            }
-        }
-        // What can be written may change while it is given away.
+        // A writable file may change while its bytes are handed to the kernel.
         let fixed = !direct_io && self.writer.is_none();
+        let by_page = fixed && is_mapped;
         let short = fixed && (1..=SHORT).contains(&content.len());
         let fresh = self.inodes().open_first(ino) && short;
         let open = OpenFile {
             ino,
+            file,
             content,
             direct_io,
             pattern,
             kept,
+            pages: OnceLock::new(),
+            fixed,
+            is_mapped,
         };
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
         files.insert(handle, Arc::new(open));
+        drop(files);
+        if self.by_page.load(Ordering::Relaxed) {
+            self.is_asked_by_page(handle);
+        }
         Ok(Opened {
             handle,
             direct_io,
             fresh,
+            by_page,
         })
     }
 
-    /// Has memory made ready beside the opening of the first long file: huge pages take as long to come as a disk.
+    /// Starts to prepare memory while the first long file is being opened: huge pages take as long to get as a disk
+    /// read.
     fn prepare_for(&self, file: &dyn VirtualFile) {
         if !self.is_prepared.load(Ordering::Relaxed)
             && file.size().is_ok_and(|size| size >= LONG)
@@ -111,8 +177,8 @@ impl Fs {
         }
     }
 
-    /// All bytes of a short file, for the kernel to have before anybody asks. `None` if they cannot be had:
-    /// who reads them is told why.
+    /// Returns all bytes of a short file, which the kernel gets before any read. Returns `None` if the bytes cannot be
+    /// read; a later read then reports the error.
     pub fn whole(&self, handle: u64) -> Option<Buffer> {
         let file = self.handle(handle)?;
         let size = usize::try_from(file.content.len()).ok()?;
@@ -129,41 +195,86 @@ impl Fs {
         files.get(&handle).cloned()
     }
 
-    /// Returns true if threads are busy with decoding.
+    /// Returns true if decoder threads are busy.
     pub fn is_decoding(&self) -> bool {
         self.context.cache.decoding() > 0
     }
 
-    /// Returns true if the handle is read past the page cache: by requests that somebody waits for.
+    /// Returns true if the handle is read past the page cache: a program waits for each of its requests.
     pub fn is_direct(&self, handle: u64) -> bool {
         self.handle(handle).is_some_and(|file| file.direct_io)
     }
 
-    /// At most `size` bytes from `offset`; fewer only at the end of the file.
+    /// Notes that the kernel asks for the pages of a handle one by one.
+    pub fn is_asked_by_page(&self, handle: u64) {
+        if let Some(file) = self.handle(handle)
+            && file.fixed
+        {
+            file.pages.get_or_init(PageReads::new);
+        }
+    }
+
+    /// Returns the bytes that the kernel should be given for a request of a handle for which it asks page by page;
+    /// `None` if those are the bytes that it asked for.
+    pub fn wanted(&self, handle: u64, asked: Range<u64>) -> Option<Wanted> {
+        let file = self.handle(handle)?;
+        let pages = file.pages.get()?;
+        let range = pages.wanted(&*file.content, page(), asked.clone());
+        (range != asked).then_some(Wanted {
+            range,
+            is_mapped: pages.is_mapped(),
+        })
+    }
+
+    /// Reads at most `size` bytes from `offset`; the result is shorter only at the end of the file.
     pub fn read(&self, handle: u64, offset: u64, size: u32) -> FsResult<Data> {
+        let asked = offset..offset.saturating_add(u64::from(size));
+        Ok(self.read_wanted(handle, asked.clone(), asked)?.data)
+    }
+
+    /// Reads the bytes that were `asked` for, fewer only at the end of the file, and with them all that is `wanted`.
+    pub fn read_wanted(
+        &self,
+        handle: u64,
+        asked: Range<u64>,
+        wanted: Range<u64>,
+    ) -> FsResult<ReadReply> {
         let file = self.handle(handle);
         let file = file.ok_or_else(|| Error::new(ErrorKind::Os(libc::EBADF), "no such handle"))?;
-        let range = (offset, u64::from(size));
+        let len = |range: &Range<u64>| range.end.saturating_sub(range.start);
+        let range = (asked.start, len(&asked));
         self.samples
             .read(file.ino, file.content.len(), &file.pattern, range);
-        let mut data = content::read(
-            &*file.content,
-            offset,
-            size as usize,
-            self.context.cache.pool(),
-        )
-        .map_err(|e| self.note(file.ino, "read", e))?;
+        let read = |range: &Range<u64>| {
+            let len = usize::try_from(len(range)).unwrap_or(usize::MAX);
+            content::read(&*file.content, range.start, len, self.context.cache.pool())
+        };
+        let (data, from) = match read(&wanted) {
+            // What was not asked for may be damaged.
+            Err(_) if wanted != asked => (read(&asked), asked.start),
+            read => (read, wanted.start),
+        };
+        let mut data = data.map_err(|e| self.note(file.ino, "read", e))?;
         if let (Some(keeper), Some(kept)) = (&self.keeper, &file.kept) {
-            keeper.read(kept, (offset, file.direct_io), &mut data);
+            keeper.read(kept, (from, file.direct_io), &mut data);
         }
-        Ok(data)
+        let got = data.as_ref().len();
+        let at = |offset: u64| {
+            let at = usize::try_from(offset.saturating_sub(from)).unwrap_or(got);
+            at.min(got)
+        };
+        Ok(ReadReply {
+            asked: at(asked.start)..at(asked.end),
+            data,
+            from,
+        })
     }
 
     fn path_of(&self, ino: u64) -> String {
         String::from_utf8_lossy(&self.inodes().path(ino)).into_owned()
     }
 
-    /// Returns the copy that an open file is served from, if all of it was checked.
+    /// Returns the copy that serves an open file, if the whole copy was checked.
     pub fn whole_copy(&self, handle: u64) -> Option<Arc<KeptCopy>> {
         match &self.handle(handle)?.kept {
             Some(Kept::Copy(copy)) if copy.is_whole() => Some(copy.clone()),
@@ -176,7 +287,7 @@ impl Fs {
         self.keeper.is_some()
     }
 
-    /// Returns how many file systems, one over the other, copies lie on beside the store's own, at most.
+    /// Returns the largest number of stacked file systems that hold copies, beside the store's own.
     pub fn depth_of_copies(&self) -> u32 {
         match &self.keeper {
             Some(keeper) if keeper.is_overlay() => 2,
@@ -184,7 +295,7 @@ impl Fs {
         }
     }
 
-    /// Notes whether the kernel serves copies by itself, and why not.
+    /// Notes whether the kernel serves copies by itself, and the reason if it does not.
     pub fn note_passthrough(&self, outcome: std::result::Result<(), String>) {
         if let Some(keeper) = &self.keeper {
             keeper.note_passthrough(outcome);
@@ -198,13 +309,13 @@ impl Fs {
         }
     }
 
-    /// Closes a handle of a file.
+    /// Closes a file handle.
     pub fn release(&self, handle: u64) {
         self.release_writer(handle);
         let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
         let closed = files.remove(&handle);
         drop(files);
-        if let Some(file) = closed {
+        if let Some(file) = closed.filter(|file| !file.is_mapped) {
             let len = file.content.len();
             self.samples.closed(file.ino, len, &file.pattern);
         }

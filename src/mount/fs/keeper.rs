@@ -1,8 +1,9 @@
-//! Arrays of a mount that are kept as copies: which are worth it, a thread that makes the copies, and what is served from them.
+//! Kept copies of arrays: the choice of arrays worth a copy, the thread that makes copies, and the reads that copies
+//! serve.
 //!
-//! An array is kept once as many bytes of it were read as it has. Readers never wait for a copy: what they were given is handed on
-//! where there is time for it, and the thread reads the rest by itself, with a low priority, and for a part of the time while
-//! somebody else reads. Whatever fails about copies costs speed alone.
+//! An array is kept once the number of its bytes that were read reaches its size. Readers never wait for a copy: bytes
+//! that a reader was given are handed on if there is time for it, and the copying thread reads the rest with a low
+//! priority, pausing most of the time while other threads read. A failure of a copy costs speed alone.
 
 mod parts;
 mod work;
@@ -16,37 +17,38 @@ use std::time::Instant;
 use lru::LruCache;
 use serde_json::{Value as Json, json};
 
-use crate::dataset::context::Context;
-use crate::io::content::{Content, Data};
-use crate::io::kept::{Checked, KeptContent, KeptCopy, KeptDir, Making, NotKept, OnSpoiled};
-use crate::io::provenance::Provenance;
-use crate::io::thread;
-use crate::tree::VirtualFile;
+use npyfs_base::thread;
+use npyfs_core::dataset::context::Context;
+use npyfs_core::tree::VirtualFile;
+use npyfs_io::content::{Content, Data};
+use npyfs_io::kept::{Checked, KeptContent, KeptCopy, KeptDir, Making, NotKept, OnSpoiled};
+use npyfs_io::provenance::Provenance;
 
 use parts::Parts;
 
-/// Bytes of the smallest array that is kept: a shorter file is given to the kernel as a whole.
+/// Size in bytes of the smallest array that is kept: a shorter file is given to the kernel as a whole.
 const LEAST: u64 = 128 << 10;
 
-/// Arrays whose readers are counted, and copies of which is remembered what was checked.
+/// The number of arrays whose reads are counted, and the number of copies whose checked parts are remembered.
 const MOST: NonZeroUsize = match NonZeroUsize::new(4096) {
     Some(many) => many,
     None => NonZeroUsize::MIN,
 };
 
-/// Arrays that wait for their turn.
+/// The number of arrays that may wait to be copied.
 const MOST_JOBS: usize = 64;
 
-/// How many times longer than it works the thread rests while others read on one processor, and at most on several.
+/// The rest of the copying thread, as a multiple of its working time, while other threads read: on one processor, and
+/// at most on several.
 const REST: (u32, u32) = (18, 9);
 
-/// Its priority: with the lowest it would never have a turn beside threads that look out for work.
+/// The priority of the copying thread: with the lowest priority it would never run beside threads that poll for work.
 const NICE: i32 = 10;
 
-/// The processors on which threads share a chunk that somebody waits for.
+/// The number of processors on which threads share a chunk that a reader waits for.
 const SAMPLED_ON: u32 = 4;
 
-/// Bytes that a request counts as at least where chunks must be decoded for it.
+/// The least number of bytes that a request counts for if its chunks must be decoded.
 const LEAST_READ: u64 = 64 << 10;
 
 /// The bytes of an array that were read through a mount.
@@ -57,32 +59,33 @@ pub(super) struct Reads {
     file: Arc<dyn VirtualFile>,
     read: AtomicU64,
     wanted: AtomicBool,
-    /// The bytes that a request counts as at least.
+    /// The least number of bytes that a request counts for.
     least: u64,
-    /// Every change of what it comes from shows.
+    /// Every change of the source of the array is detectable.
     settled: AtomicBool,
-    /// The end of what was handed on last.
+    /// The end of the range that was handed on last.
     last: AtomicU64,
-    /// The copy that takes parts; its file is made and removed under the lock.
+    /// The copy that takes parts; its file is created and removed under this lock.
     making: Mutex<Option<Arc<Making>>>,
-    /// It takes none: it is finished, or could not be begun.
+    /// The array takes no more parts: its copy is finished, or could not be begun.
     closed: AtomicBool,
 }
 
 impl Reads {
     fn making(&self) -> MutexGuard<'_, Option<Arc<Making>>> {
-        // What panicked has not changed it.
+        // A panic cannot have changed the protected value.
         self.making.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Returns true if there is a copy that takes parts, or somebody is at it: that may last, and is not waited for.
+    /// Returns true if a copy takes parts, or if another thread holds its lock: that thread may take long, and is not
+    /// waited for.
     fn takes_parts(&self) -> bool {
         self.making
             .try_lock()
             .map_or(true, |making| making.is_some())
     }
 
-    /// Returns the copy that takes parts; it is begun if it was not.
+    /// Returns the copy that takes parts, and begins it if necessary.
     fn begin(&self, dir: &Arc<KeptDir>) -> Result<Arc<Making>, NotKept> {
         let mut making = self.making();
         if let Some(begun) = &*making {
@@ -93,7 +96,7 @@ impl Reads {
         Ok(begun)
     }
 
-    /// Takes no more parts, and gives up what is half made.
+    /// Stops taking parts and discards an unfinished copy.
     fn close(&self) {
         self.closed.store(true, Relaxed);
         let _ = self.making().take();
@@ -104,12 +107,12 @@ impl Reads {
     }
 }
 
-/// How an open file of an array that may be kept is served.
+/// The source that serves an open file of an array that may be kept.
 #[derive(Clone)]
 pub(super) enum Kept {
-    /// From a copy.
+    /// A copy.
     Copy(Arc<KeptCopy>),
-    /// From the store.
+    /// The store.
     Counted(Arc<Reads>),
 }
 
@@ -122,9 +125,9 @@ struct State {
     reads: LruCache<u64, Arc<Reads>>,
     checked: LruCache<String, Arc<Checked>>,
     jobs: VecDeque<Job>,
-    /// Copies that are looked through.
+    /// Copies that are being checked.
     looked: HashSet<String>,
-    /// The thread was started.
+    /// The copying thread was started.
     started: bool,
     over: bool,
 }
@@ -146,21 +149,21 @@ struct Shared {
     parts: Arc<Parts>,
     /// The store lies in a bucket or on a web server.
     elsewhere: bool,
-    /// How many times longer than it works the thread rests while others read.
+    /// The rest of the copying thread, as a multiple of its working time, while other threads read.
     rest: u32,
-    /// There are processors beside those on which a sample is decoded.
+    /// There are more processors than those that decode a sample.
     has_processors: bool,
     context: Arc<Context>,
     store: String,
     state: Mutex<State>,
     wake: Condvar,
     begun: Instant,
-    /// The time of the last read, in milliseconds since the beginning.
+    /// The time of the last read, in milliseconds since the keeper was created.
     last_read: AtomicU64,
     counters: Counters,
-    /// Why the last array was not kept.
+    /// The reason why the last array was not kept.
     refused: Mutex<Option<String>>,
-    /// The way copies are served: by the kernel itself, or the reason why not.
+    /// The result of serving copies through the kernel itself, or the reason why that is not possible.
     passthrough: OnceLock<Result<(), String>>,
 }
 
@@ -200,14 +203,14 @@ impl Keeper {
             passthrough: OnceLock::new(),
         });
         let about = Arc::downgrade(&shared);
-        // There is one for a mount.
+        // Each mount has one keeper.
         let _ = context.keeping.set(Box::new(move || {
             about.upgrade().map_or(Json::Null, |shared| shared.status())
         }));
         Self(shared)
     }
 
-    /// Returns true if the copies lie on a file system that lies over others.
+    /// Returns true if the copies lie on a stacked file system.
     pub(super) fn is_overlay(&self) -> bool {
         self.0.dir.is_overlay()
     }
@@ -223,7 +226,7 @@ impl Keeper {
         self.0.counters.passed_through.fetch_add(1, Relaxed);
     }
 
-    /// A file is opened: returns what it is read from, and how it is served.
+    /// Handles the opening of a file: returns its content and the source that serves it.
     pub(super) fn opened(
         &self,
         ino: u64,
@@ -285,7 +288,8 @@ impl Keeper {
         (Arc::new(content), Some(Kept::Copy(copy)))
     }
 
-    /// Bytes of an open file were read, from an offset on; `direct` says that somebody waits for just them, a sample.
+    /// Counts bytes that were read from an open file at an offset; `direct` says that a program waits for exactly these
+    /// bytes, a sample.
     pub(super) fn read(&self, kept: &Kept, (offset, direct): (u64, bool), data: &mut Data) {
         let shared = &self.0;
         let now = shared.begun.elapsed().as_millis();
@@ -319,7 +323,7 @@ impl Drop for Keeper {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing that can panic runs under it but allocation.
+        // Only an allocation can panic under this lock.
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -340,7 +344,8 @@ impl Shared {
         shared.wake.notify_one();
     }
 
-    /// Remembers what is checked of a copy, and has the rest checked, so that the next open can pass it through.
+    /// Remembers the checked parts of a copy and schedules a check of the rest, so that the next open can pass the copy
+    /// through.
     fn known(self: &Arc<Self>, copy: &Arc<KeptCopy>, path: impl FnOnce() -> String) {
         let mut state = self.state();
         let before = state
@@ -362,7 +367,7 @@ impl Shared {
         }
     }
 
-    /// Removes a copy that is not what was kept.
+    /// Removes a copy that does not match what was kept.
     fn drop_copy(&self, copy: &KeptCopy) {
         let known = self.state().checked.pop(copy.key());
         if known.is_some_and(|known| Arc::ptr_eq(&known, copy.checked())) {
@@ -377,7 +382,7 @@ impl Shared {
         self.dir.discard(copy.key());
     }
 
-    /// Returns what `status.json` says.
+    /// Returns the entry for `status.json`.
     fn status(&self) -> Json {
         let copies = self.dir.list().unwrap_or_default();
         let room: u64 = copies.iter().map(|copy| copy.room).sum();

@@ -1,4 +1,4 @@
-//! Opening a store: as it is, as it was at a commit, with a checkout to read, or in a checkout that is written.
+//! Opening a store: in its present state, as of a commit, with a checkout to read, or in a writable checkout.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -7,38 +7,44 @@ use std::time::SystemTime;
 
 use serde_json::{Value as Json, json};
 
-use super::again::Again;
 use super::keeper::Keeper;
+use super::maps::MappedFiles;
+use super::reopened::ReopenedFiles;
 use super::samples::SampledFiles;
 use super::{Fs, OpenError, Writer};
-use crate::checkout::checkouts::{self, Checkouts};
-use crate::checkout::follow::Follower;
-use crate::checkout::format::Registry;
-use crate::checkout::layer_lock::LayerLock;
-use crate::checkout::layers::{self, LayerTarget};
-use crate::dataset::context::Context;
-use crate::error::{Error, ErrorKind, Result};
-use crate::formats;
-use crate::hdf5::H5;
-use crate::io::kept::{KeptDir, kept_path};
-use crate::io::remote::Address;
-use crate::options::{FsOptions, View};
-use crate::tree::Directory;
-use crate::tree::control::Control;
-use crate::tree::subtree::Subtree;
-use crate::views;
+use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_base::options::{self, FsOptions};
+use npyfs_core::checkout::history::checkouts::Checkouts;
+use npyfs_core::checkout::layer::lock::LayerLock;
+use npyfs_core::checkout::records::names::check_name;
+use npyfs_core::checkout::view::View;
+use npyfs_core::checkout::view::follow::Follower;
+use npyfs_core::checkout::write::{self as layers, LayerTarget};
+use npyfs_core::dataset::context::Context;
+use npyfs_core::store::format::Registry;
+use npyfs_core::store::target::Target;
+use npyfs_core::tree::Directory;
+use npyfs_core::tree::control::Control;
+use npyfs_core::tree::inode::InodeTable;
+use npyfs_core::tree::subtree::Subtree;
+use npyfs_core::{formats, views};
+use npyfs_hdf5::H5;
+use npyfs_io::kept::{KeptDir, kept_path};
+use npyfs_io::remote::Address;
 
 /// The files of a mount, and the operations on them.
 struct ShownFiles {
     root: Arc<dyn Directory>,
     /// The state of a writable mount.
     writer: Option<Arc<Writer>>,
-    /// Keeps a checkout that is only read as it is.
+    /// Holds the lock that keeps a read-only checkout unchanged.
     held: Option<LayerLock>,
-    /// The entry of such a checkout in `status.json`.
+    /// The entry of the read-only checkout in `status.json`.
     read: Option<Json>,
-    /// Shows new commits.
+    /// Makes new commits visible.
     follower: Option<Follower>,
+    /// The commit that is shown.
+    at: Option<String>,
 }
 
 impl ShownFiles {
@@ -49,11 +55,12 @@ impl ShownFiles {
             held: None,
             read: None,
             follower: None,
+            at: None,
         }
     }
 }
 
-/// Returns what keeps copies of arrays, if that is wanted and can be done: without, the mount goes on.
+/// Returns the keeper of array copies if it is wanted and possible; the mount works without it.
 fn keeper(context: &Arc<Context>, store: &Path) -> Option<Keeper> {
     let options = &context.options;
     let elsewhere = Address::parse(store).is_some();
@@ -68,7 +75,7 @@ fn keeper(context: &Arc<Context>, store: &Path) -> Option<Keeper> {
     };
     match opened {
         Ok(dir) => Some(Keeper::new(dir, context, store, elsewhere)),
-        // Nobody asked for them.
+        // Copies were not asked for, so a failure is no error.
         Err(_) if options.keep.is_none() => None,
         Err((path, e)) => {
             let path = path.map(|path| format!("{}: ", path.display()));
@@ -81,13 +88,30 @@ fn keeper(context: &Arc<Context>, store: &Path) -> Option<Keeper> {
     }
 }
 
-/// Returns whether a directory without a store may get some from its checkouts: there are any.
+/// Returns true if the directory has checkouts, which may bring stores to a directory that has none.
 fn begins(checkouts: &Checkouts) -> bool {
     checkouts.list().is_ok_and(|(all, _)| !all.is_empty())
 }
 
+/// Opens the checkout `name` of a store to write in it.
+pub fn target(
+    base: Arc<dyn Directory>,
+    context: &Arc<Context>,
+    formats: &Registry,
+    checkouts: &Checkouts,
+    name: &str,
+) -> Result<Arc<dyn Target>> {
+    for staged in formats.iter().filter_map(|format| format.staged()) {
+        if let Some(own) = staged.target(&base, name, &|| checkouts.hold(name))? {
+            return Ok(own);
+        }
+    }
+    let target = LayerTarget::open(base, context, formats, checkouts, name)?;
+    Ok(Arc::new(target))
+}
+
 impl Fs {
-    /// Opens a store, a file or a directory, with what is committed on top.
+    /// Opens a store, a file or a directory, with its commits on top.
     pub fn open(
         store: &Path,
         h5: H5,
@@ -100,9 +124,10 @@ impl Fs {
             h5,
             options,
             formats,
+            checkouts,
             || begins(checkouts),
             |base, context| {
-                // A repository shows its commits in any case.
+                // A repository always shows its commits.
                 let every = context.options.follow.filter(|_| base.handle().is_none());
                 let Some(every) = every else {
                     let root = layers::committed(base, context, formats, checkouts)?;
@@ -118,8 +143,8 @@ impl Fs {
         )
     }
 
-    /// Opens a store as it was when a commit had been made: `at` is its id, or the beginning of that. A repository, which
-    /// has its own commits, is refused.
+    /// Opens a store as of a commit; `at` is the commit id or a prefix of it. A repository, which has its own commits,
+    /// is refused.
     pub fn open_at(
         store: &Path,
         h5: H5,
@@ -133,6 +158,7 @@ impl Fs {
             h5,
             options,
             formats,
+            checkouts,
             || begins(checkouts),
             |base, context| {
                 if base.handle().is_some() {
@@ -140,15 +166,17 @@ impl Fs {
                     return Err(Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why));
                 }
                 let layers = checkouts.committed_at(at)?;
-                Ok(ShownFiles::read_only(
-                    layers::over(base, context, formats, layers).root(),
-                ))
+                let root = View::over(base, context, formats, layers).root();
+                Ok(ShownFiles {
+                    at: Some(at.to_owned()),
+                    ..ShownFiles::read_only(root)
+                })
             },
         )
     }
 
-    /// Opens a store as `open` does, with the checkout `name` on top, which nobody can write meanwhile. A repository shows what is staged
-    /// in any case.
+    /// Opens a store as `open` does, with the checkout `name` on top; the checkout cannot be written meanwhile. A
+    /// repository always shows its staged changes.
     pub fn open_checkout_to_read(
         store: &Path,
         h5: H5,
@@ -162,9 +190,10 @@ impl Fs {
             h5,
             options,
             formats,
+            checkouts,
             || begins(checkouts),
             |base, context| {
-                checkouts::check_name(name)?;
+                check_name(name)?;
                 if base.handle().is_some() {
                     return Ok(ShownFiles::read_only(base));
                 }
@@ -176,16 +205,17 @@ impl Fs {
                 let read = json!({ "name": name, "dir": dir, "read_only": true });
                 Ok(ShownFiles {
                     read: Some(read),
-                    root: layers::over(base, context, formats, seen.layers).root(),
+                    root: View::over(base, context, formats, seen.layers).root(),
                     writer: None,
                     held: seen.held,
                     follower: None,
+                    at: None,
                 })
             },
         )
     }
 
-    /// Opens a store as `open` does, in a checkout: what is written goes to the layer `name`.
+    /// Opens a store as `open` does, in a checkout: writes go to the layer `name`.
     pub fn open_checkout(
         store: &Path,
         h5: H5,
@@ -199,19 +229,10 @@ impl Fs {
             h5,
             options,
             formats,
+            checkouts,
             || true,
             |base, context| {
-                let mut own = None;
-                for format in formats.iter() {
-                    own = format.target(&base, checkouts, name)?;
-                    if own.is_some() {
-                        break;
-                    }
-                }
-                let target = match own {
-                    Some(target) => target,
-                    None => Arc::new(LayerTarget::open(base, context, formats, checkouts, name)?),
-                };
+                let target = target(base, context, formats, checkouts, name)?;
                 let writer = Arc::new(Writer::new(target));
                 Ok(ShownFiles {
                     root: writer.root(),
@@ -219,6 +240,7 @@ impl Fs {
                     held: None,
                     read: None,
                     follower: None,
+                    at: None,
                 })
             },
         )
@@ -229,6 +251,7 @@ impl Fs {
         h5: H5,
         options: FsOptions,
         formats: &Registry,
+        checkouts: &Checkouts,
         may_be_empty: impl FnOnce() -> bool,
         show: impl FnOnce(Arc<dyn Directory>, &Arc<Context>) -> Result<ShownFiles>,
     ) -> std::result::Result<Self, OpenError> {
@@ -246,18 +269,21 @@ impl Fs {
                 (found.names, found.root)
             }
         };
+        views::check_join(&root, &context)
+            .map_err(|e| OpenError(e.about(store.display()).message))?;
         let status: Option<Arc<dyn Fn() -> _ + Send + Sync>> = match (writer.clone(), shown.read) {
             (Some(writer), _) => Some(Arc::new(move || writer.status())),
             (None, Some(read)) => Some(Arc::new(move || read.clone())),
             (None, None) => None,
         };
-        let views = View::ALL.map(|view| (view.name(), views::open(view, &root, &context)));
+        let views = options::View::ALL
+            .map(|view| (view.name(), views::open(view, &root, &context, formats)));
         let root = match context.options.view {
-            Some(view) => views::open(view, &root, &context),
+            Some(view) => views::open(view, &root, &context, formats),
             None => root,
         };
         let keeper = match writer {
-            // What is written has no version.
+            // Writable content has no version.
             Some(_) => None,
             None => keeper(&context, store),
         };
@@ -266,23 +292,28 @@ impl Fs {
             views: views.into(),
             context: context.clone(),
             store: store.to_string_lossy().into_owned(),
+            checkouts: checkouts.dir().to_string_lossy().into_owned(),
+            at: shown.at,
             started: SystemTime::now(),
             checkout: status,
         });
         Ok(Self {
             store: store.to_owned(),
             samples: SampledFiles::new(&context.tuning, context.prefetch.under_way()),
+            maps: MappedFiles::new(&context.tuning),
+            by_page: AtomicBool::new(false),
             formats: formats.clone(),
             context,
             root,
             above,
             lists_names,
             control,
-            inodes: Mutex::default(),
+            // A writable mount finds its nodes by their numbers.
+            inodes: Mutex::new(InodeTable::default()),
             files: RwLock::default(),
             dirs: RwLock::default(),
             next_handle: AtomicU64::new(1),
-            again: Again::default(),
+            again: ReopenedFiles::default(),
             is_prepared: AtomicBool::new(false),
             keeper,
             writer,

@@ -1,11 +1,11 @@
-//! Files that samples are taken out of, and are opened for that.
+//! Files that programs take samples out of.
 //!
-//! A program that takes samples out of a file (it opens it, reads one range somewhere inside, closes it) is served badly
-//! through the kernel's page cache: pages do not end where chunks do, so that each sample costs the
-//! chunks beside it as well. After such a sample a file is opened for exact reads, until somebody reads
-//! it otherwise. It is a guess about speed: what is read is the same.
+//! A program that takes a sample out of a file (it opens the file, reads one range in the middle, closes it) is served
+//! badly through the kernel's page cache: pages do not end at chunk boundaries, so each sample costs the neighbouring
+//! chunks as well. After such a sample a file is opened for exact reads, until a program reads it in another way. This
+//! is a guess about speed and never changes the bytes read.
 //!
-//! Of several who read a file in order at the same time each has only a part of it asked for: what others have read is in
+//! If several programs read a file in order at the same time, each asks for only a part of it, because the rest is in
 //! the page cache. Such parts are no samples.
 
 use std::num::NonZeroUsize;
@@ -13,27 +13,27 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use lru::LruCache;
 
-use crate::dataset::access_pattern::AccessPattern;
-use crate::tuning::Tuning;
+use npyfs_base::tuning::Tuning;
+use npyfs_core::dataset::access_pattern::AccessPattern;
 
 /// The files of a mount that samples are taken out of, by inode.
 pub(super) struct SampledFiles {
     known: Mutex<SampledRecently>,
-    /// Bytes by which requests of one reader are apart at most.
+    /// The largest distance in bytes between the requests of one reader.
     under_way: u64,
-    /// Open handles of one file that are looked at.
+    /// The number of open handles of one file that are considered.
     most_handles: usize,
 }
 
 struct SampledRecently {
     /// Files that a sample was taken from.
     samples: LruCache<u64, ()>,
-    /// The patterns of handles that were opened lately, the last one last.
+    /// The access patterns of recently opened handles, the latest one last.
     open: LruCache<u64, Vec<Weak<AccessPattern>>>,
 }
 
 impl SampledRecently {
-    /// Returns true if another handle of the file has led to `at`.
+    /// Returns true if another handle of the file has read up to `at`.
     fn is_led(&self, ino: u64, len: u64, pattern: &AccessPattern, at: u64, under_way: u64) -> bool {
         let others = self.open.peek(&ino).into_iter().flatten();
         others.filter_map(Weak::upgrade).any(|other| {
@@ -44,7 +44,7 @@ impl SampledRecently {
         })
     }
 
-    /// Returns true if a handle took one sample out of a file of `len` bytes; `None` if it read nothing.
+    /// Returns true if a handle took one sample out of a file of `len` bytes, and `None` if it read nothing.
     fn is_sample(
         &self,
         ino: u64,
@@ -59,7 +59,7 @@ impl SampledRecently {
 }
 
 impl SampledFiles {
-    /// Remembers nothing yet. Requests of one reader are at most `under_way` bytes apart.
+    /// Creates an empty table. Requests of one reader are at most `under_way` bytes apart.
     pub(super) fn new(tuning: &Tuning, under_way: u64) -> Self {
         let size = NonZeroUsize::new(tuning.sampled_files).unwrap_or(NonZeroUsize::MIN);
         let known = Mutex::new(SampledRecently {
@@ -73,8 +73,9 @@ impl SampledFiles {
         }
     }
 
-    /// A file of `len` bytes is opened, what is read goes to `pattern`. Returns true if that will probably be a sample: the last
-    /// handle took one, and may not be closed yet, as the kernel tells of that late.
+    /// Notes that a file of `len` bytes is opened and that its reads go to `pattern`. Returns true if the handle will
+    /// probably take a sample: the last handle took one. That handle may still be open, since the kernel reports a
+    /// close late.
     pub(super) fn opened(&self, ino: u64, len: u64, pattern: &Arc<AccessPattern>) -> bool {
         let mut known = self.known();
         let last = known
@@ -91,7 +92,7 @@ impl SampledFiles {
         last.unwrap_or_else(|| known.samples.contains(&ino))
     }
 
-    /// A handle of a file of `len` bytes is read.
+    /// Notes a read of a handle of a file of `len` bytes.
     pub(super) fn read(
         &self,
         ino: u64,
@@ -109,8 +110,8 @@ impl SampledFiles {
         }
     }
 
-    /// A handle of a file of `len` bytes is closed. Its own reads are not judged before: the first read of a reader in order
-    /// is somewhere inside, too, when others have read the start.
+    /// Notes that a handle of a file of `len` bytes is closed. The reads of a handle are judged only here: the first
+    /// read of an in-order reader also lies in the middle of the file if others have read the start.
     pub(super) fn closed(&self, ino: u64, len: u64, pattern: &AccessPattern) {
         let mut known = self.known();
         match known.is_sample(ino, len, pattern, self.under_way) {
@@ -139,7 +140,7 @@ mod tests {
         SampledFiles::new(&Tuning::default(), 8 << 20)
     }
 
-    /// Opens a file, reads and closes it; whether it was expected to be a sample.
+    /// Opens, reads and closes a file; returns whether a sample was expected.
     fn read(sampled: &SampledFiles, ino: u64, reads: &[(u64, u64)]) -> bool {
         let pattern = Arc::default();
         let expected = sampled.opened(ino, LEN, &pattern);
@@ -153,7 +154,7 @@ mod tests {
     #[test]
     fn samples_are_expected_after_samples() {
         let sampled = sampled();
-        // Out of order, as requests of one read may arrive.
+        // The requests of one read may arrive out of order.
         assert!(!read(
             &sampled,
             7,
@@ -196,7 +197,8 @@ mod tests {
         let [first, second, third, sample] = [(); 4].map(|()| Arc::<AccessPattern>::default());
         assert!(!sampled.opened(7, LEN, &first));
         sampled.read(7, LEN, &first, (0, 4 << 20));
-        // The kernel has the beginning: of the second only this is asked for, and of the third what comes next.
+        // The kernel has the beginning: the second handle asks only for this range, and the third for the following
+        // one.
         assert!(!sampled.opened(7, LEN, &second));
         sampled.read(7, LEN, &second, (5 << 20, 1 << 20));
         assert!(!sampled.opened(7, LEN, &third));
@@ -206,7 +208,7 @@ mod tests {
         drop(second);
         sampled.closed(7, LEN, &third);
         assert!(!sampled.opened(7, LEN, &sample));
-        // Far from all of them it is one.
+        // A read far from all others is a sample.
         sampled.read(7, LEN, &sample, (70 << 20, 1 << 20));
         sampled.closed(7, LEN, &sample);
         assert!(sampled.opened(7, LEN, &Arc::default()));

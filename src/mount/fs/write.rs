@@ -1,10 +1,11 @@
-//! Writing: what programs do to files of a writable mount, until a target stores what is finished.
+//! Writing: the files that programs change in a writable mount, until a target stores the finished ones.
 //!
-//! A file that is opened for writing becomes a scratch file with an inode number of its own, and everybody
-//! sees it from then on; who has the old version open keeps that. It is stored when it is closed, synced or
-//! renamed to a name that objects have, and again at the last close if it changed after that. What cannot be
-//! stored is dropped at the last close, and what stood there before is there again.
+//! A file that is opened for writing becomes a scratch file with its own inode number, and every program sees it from
+//! then on; a program that has the old version open keeps that version. The scratch file is stored when it is closed,
+//! synced or renamed to the name of an object, and again at the last close if it changed after that. A file that cannot
+//! be stored is dropped at the last close, and its predecessor is visible again.
 
+mod attributes;
 mod body;
 mod commit;
 mod durable;
@@ -15,7 +16,7 @@ mod names;
 mod naming;
 mod pending;
 mod remnants;
-mod twins;
+mod two_forms;
 mod unfinished;
 mod unreadable;
 
@@ -24,9 +25,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::checkout::target::{PartPlace, Role, Target, describe_incomplete};
-use crate::error::{Error, ErrorKind, Result, retry_stale};
-use crate::tree::{Directory, Node};
+use npyfs_base::error::{Error, ErrorKind, Result, retry_stale};
+use npyfs_core::checkout::verbs::commit::report::RESULT;
+use npyfs_core::store::part::PartPlace;
+use npyfs_core::store::target::{Role, Target, describe_incomplete};
+use npyfs_core::tree::{Directory, Node};
 use serde_json::json;
 
 pub use body::Maker;
@@ -36,39 +39,43 @@ use naming::{Changing, Naming};
 use pending::{Path, Pending, PendingDirectory, PendingEntry};
 use unreadable::Unreadable;
 
-/// Objects that may be stored at the same time.
+/// The number of objects that may be stored at the same time.
 const LOCKS: usize = 64;
 
-/// The time for which the number of a thread stands for the same process: less than it takes to use up all numbers.
+/// The time for which a thread number stands for the same process: shorter than the time in which all numbers are used
+/// up.
 const SAME_THREAD: Duration = Duration::from_millis(100);
 
-/// The state that a writable mount has beside a read-only one.
+/// The state of a writable mount in addition to that of a read-only one.
 pub struct Writer {
     target: Arc<dyn Target>,
     pending: Arc<Pending>,
     handles: RwLock<HashMap<u64, WriteHandle>>,
-    /// One object is stored by one thread at a time; by a hash of its key.
+    /// Locks by hash of the object key: one thread at a time stores an object.
     locks: [Mutex<()>; LOCKS],
     naming: Naming,
-    /// The thread that opened a file last, its process, and when.
+    /// The thread that opened a file last, its process, and the time.
     opener: Mutex<Option<(u32, u32, Instant)>>,
-    /// Objects that are not complete.
+    /// Objects that are incomplete.
     waiting: Mutex<BTreeMap<String, Waiting>>,
-    /// Files of objects that went, for programs that have its directory open.
+    /// Files of removed objects, kept for programs that have their directory open.
     remnants: Mutex<Vec<remnants::Remnant>>,
-    /// The reason why what has happened is not durable, for whoever syncs next.
+    /// The error that kept earlier changes from becoming durable; the next sync reports it.
     owed: Mutex<Option<Error>>,
+    /// The report on the last commit that this mount made.
+    committed: Mutex<Option<serde_json::Value>>,
 }
 
-/// An object that is not complete.
+/// An object that is incomplete.
 #[derive(Default)]
 struct Waiting {
-    /// The path of one of its files, and the place of that.
+    /// The path and the place of one of its files.
     place: Option<(Path, PartPlace)>,
     missing: Vec<String>,
-    /// The reason why the parts that are there make no object together with what is stored of it.
+    /// The reason why its present parts and its stored parts do not form an object.
     why: Option<String>,
-    /// As what its parts were kept for later mounts, if they were, and what was said to be missing then.
+    /// The ids under which its parts were kept for later mounts, if they were, and the parts that were reported missing
+    /// then.
     kept: Vec<u64>,
     told: (Vec<String>, Option<String>),
 }
@@ -78,13 +85,13 @@ struct WriteHandle {
     body: Arc<Body>,
     /// The process that opened it.
     opener: u32,
-    /// A descriptor of it was closed, and nothing was written through it since: if that was the last one, the kernel says
-    /// so at some time.
+    /// A descriptor of the handle was closed, and nothing was written since. If it was the last descriptor, the kernel
+    /// will report that later.
     is_closed: AtomicBool,
 }
 
 impl WriteHandle {
-    /// Notes that a descriptor was closed, or that something is written.
+    /// Notes that a descriptor was closed, or that the handle was written.
     fn mark(&self, is_closed: bool) {
         if self.is_closed.load(Ordering::Acquire) == is_closed {
             return;
@@ -131,18 +138,18 @@ pub struct AttrChange {
 /// The flags with which a file is opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flags {
-    /// Number of the thread that opens it.
+    /// The number of the opening thread.
     pub thread: u32,
-    /// It is cut to nothing.
+    /// The file is truncated to zero length.
     pub truncate: bool,
-    /// It must be made by this call.
+    /// The call must create the file.
     pub exclusive: bool,
-    /// It is open to read, too.
+    /// The file is also open for reading.
     pub reads: bool,
 }
 
 impl Writer {
-    /// Creates the state, with what earlier mounts kept.
+    /// Creates the state, with the files that earlier mounts kept.
     pub fn new(target: Arc<dyn Target>) -> Self {
         let writer = Self {
             target,
@@ -154,23 +161,24 @@ impl Writer {
             waiting: Mutex::default(),
             remnants: Mutex::default(),
             owed: Mutex::default(),
+            committed: Mutex::default(),
         };
         writer.restore();
         writer
     }
 
-    /// The tree that is shown.
+    /// Returns the visible tree.
     pub fn root(&self) -> Arc<dyn Directory> {
         let root = PendingDirectory::root(self.pending.clone(), self.target.clone());
         Arc::new(root)
     }
 
-    /// Returns what stores the files that are finished.
+    /// Returns the target that stores finished files.
     pub fn target(&self) -> &Arc<dyn Target> {
         &self.target
     }
 
-    /// Returns what `status.json` says.
+    /// Returns the entry for `status.json`.
     pub fn status(&self) -> serde_json::Value {
         let mut status = self.target.status();
         if let serde_json::Value::Object(map) = &mut status {
@@ -181,37 +189,49 @@ impl Writer {
             });
             map.insert("waiting".to_owned(), lines.collect());
             map.insert("unfinished".to_owned(), json!(self.unfinished()));
+            let committed = self.committed.lock().unwrap_or_else(|e| e.into_inner());
+            if let Some(report) = &*committed {
+                map.insert(RESULT.to_owned(), report.clone());
+            }
         }
         status
     }
 
-    /// Keeps a failure to make durable what has happened, for whoever syncs next.
+    /// Keeps a failure to make changes durable, for the next sync to report.
     fn owe(&self, why: Error) {
         *self.owed.lock().unwrap_or_else(|e| e.into_inner()) = Some(why);
     }
 
-    /// Makes all that was stored durable. A failure to do so that nobody was told is told now.
+    /// Makes all stored changes durable. Reports an earlier failure to do so that was not reported yet.
     fn sync(&self) -> Result<()> {
         let owed = self.owed.lock().unwrap_or_else(|e| e.into_inner()).take();
         self.target.sync()?;
         owed.map_or(Ok(()), Err)
     }
 
+    /// Commits what is stored, and keeps the report for `status.json`.
+    fn commit_all(&self, request: &serde_json::Value) -> Result<()> {
+        self.keep_all()?;
+        let report = self.target.commit(request)?;
+        *self.committed.lock().unwrap_or_else(|e| e.into_inner()) = Some(report);
+        Ok(())
+    }
+
     fn waiting(&self) -> MutexGuard<'_, BTreeMap<String, Waiting>> {
         self.waiting.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Returns what stands at a path in the tree that is stored.
+    /// Returns the node at a path of the stored tree.
     fn stored(&self, path: &[Vec<u8>]) -> Result<Option<Node>> {
         walk(self.target.root(), path)
     }
 
-    /// Returns what stands at a path in the tree that is shown; directories have scratch files in them.
+    /// Returns the node at a path of the visible tree; its directories contain scratch files.
     fn merged(&self, path: &[Vec<u8>]) -> Result<Option<Node>> {
         walk(self.root(), path)
     }
 
-    /// Returns what stands at a path for whoever looks.
+    /// Returns the node at a path as a program sees it.
     fn shown(&self, path: &[Vec<u8>]) -> Result<Option<Node>> {
         match self.pending.get(path) {
             Some(PendingEntry::File(body)) => Ok(Some(Node::File(Arc::new(ScratchFile(body))))),
@@ -221,7 +241,7 @@ impl Writer {
         }
     }
 
-    /// The scratch file for what stands at a path; made if there is none.
+    /// Returns the scratch file for a path and creates it if necessary.
     fn edit(&self, path: &[Vec<u8>]) -> Result<Arc<Body>> {
         retry_stale(|| self.edit_once(path))
     }
@@ -243,7 +263,7 @@ impl Writer {
         let content = match file.open() {
             Ok(content) => content,
             Err(e) if e.kind == ErrorKind::Stale => return Err(e),
-            // What cannot be read can be written anew.
+            // An unreadable file can still be written anew.
             Err(_) => Arc::new(Unreadable(file.clone())),
         };
         let scratch = self.target.scratch();
@@ -259,7 +279,7 @@ impl Writer {
         }
     }
 
-    /// Makes sure that a thread that looks a path up again finds its scratch file, and can open that.
+    /// Ensures that a thread that looks a path up again finds its scratch file and can open it.
     fn offer(&self, path: &[Vec<u8>], thread: u32) -> Result<Arc<Body>> {
         loop {
             let body = self.edit(path)?;
@@ -269,7 +289,7 @@ impl Writer {
         }
     }
 
-    /// The process of a thread that opens a file.
+    /// Returns the process of a thread that opens a file.
     fn opener(&self, thread: u32) -> u32 {
         let mut last = self.opener.lock().unwrap_or_else(|e| e.into_inner());
         if let Some((known, process, when)) = *last
@@ -283,7 +303,7 @@ impl Writer {
         process
     }
 
-    /// Waits until nobody else changes these names, nor others of the same objects.
+    /// Waits until no other thread changes these names, or other names of the same objects.
     fn change_names(&self, paths: &[&[Vec<u8>]]) -> Changing<'_> {
         let of_object = |path: &&[Vec<u8>]| match self.target.role(path) {
             Ok(Role::Stored(place)) => commit::top(path, &place).to_vec(),
@@ -292,12 +312,12 @@ impl Writer {
         self.naming.change(paths.iter().map(of_object).collect())
     }
 
-    /// The file that is written through a handle now.
+    /// Returns the file that a handle writes.
     fn writing(&self, handle: u64) -> Option<Arc<Body>> {
         self.mark(handle, false)
     }
 
-    /// The file of a handle of which a descriptor is closed.
+    /// Returns the file of a handle one of whose descriptors is being closed.
     fn closing(&self, handle: u64) -> Option<Arc<Body>> {
         self.mark(handle, true)
     }
@@ -316,7 +336,7 @@ impl Writer {
     }
 }
 
-/// Returns what stands at a path of a tree.
+/// Returns the node at a path of a tree.
 fn walk(root: Arc<dyn Directory>, path: &[Vec<u8>]) -> Result<Option<Node>> {
     let mut node = Node::Directory(root);
     for name in path {
@@ -331,7 +351,7 @@ fn walk(root: Arc<dyn Directory>, path: &[Vec<u8>]) -> Result<Option<Node>> {
     Ok(Some(node))
 }
 
-/// The process of a thread; the thread itself where that is not known.
+/// Returns the process of a thread, or the thread number if the process is unknown.
 fn process_of(thread: u32) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));

@@ -4,10 +4,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use super::{Fs, FsResult};
-use crate::hdf5::Attribute;
-use crate::npy::dtype;
-use crate::tree::Node;
-use crate::tree::info;
+use npyfs_base::npy::dtype;
+use npyfs_core::tree::Node;
+use npyfs_core::tree::info;
+use npyfs_hdf5::Attribute;
 
 impl Fs {
     /// Returns true if HDF5 attributes are offered as extended attributes.
@@ -16,7 +16,10 @@ impl Fs {
     }
 
     fn attributes(&self, ino: u64) -> FsResult<Vec<Attribute>> {
-        let attributes = match self.node(ino)? {
+        let node = self.node(ino)?;
+        // A node that was found before an attribute was written does not know it.
+        let node = self.stored_node(ino).ok().flatten().unwrap_or(node);
+        let attributes = match node {
             Node::Directory(dir) => dir.attributes(),
             Node::File(file) => file.attributes(),
             Node::Symlink(_) => Ok(Vec::new()),
@@ -34,7 +37,7 @@ impl Fs {
             .collect())
     }
 
-    /// A text as it is, anything else as JSON.
+    /// Returns the value of an attribute: text as it is, any other value as JSON.
     pub fn get_xattr(&self, ino: u64, name: &OsStr) -> FsResult<Option<Vec<u8>>> {
         let Some(wanted) = name.as_bytes().strip_prefix(b"user.") else {
             return Ok(None);

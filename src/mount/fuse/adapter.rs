@@ -1,46 +1,146 @@
-//! The way of a request to [`Fs`] and of its answer back: which thread works on it, and what a panic in it becomes.
+//! Passes requests to [`Fs`] and returns its results: selects the thread that works on a request, and contains panics.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use fuser::{Errno, Notifier, Request};
+use fuser::{Errno, INodeNo, Notifier, Request};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::passthrough::Passthrough;
-use super::scheduling::Scheduling;
+use super::read_ahead::ReadAhead;
+use super::scheduling::{Scheduling, threads};
 use super::waiting::Waiters;
-use crate::mount::fs::{Fs, FsError};
+use crate::mount::fs::{Fs, FsError, Opened};
 
-/// A view of a store as `fuser` wants to see it.
+/// A view of a store in the form that `fuser` expects.
 #[derive(Clone)]
 pub(super) struct Adapter {
     pub(super) fs: Arc<Fs>,
-    /// The kernel lets files be mapped that are opened for direct reads (Linux 6.6).
+    /// Whether the kernel allows files opened for direct reads to be mapped (Linux 6.6).
     pub(super) maps_direct: bool,
     link: Arc<Link>,
-    /// The threads that answer where the store lies elsewhere.
+    /// The threads that answer requests of a remote store.
     waiters: Option<Arc<Waiters>>,
-    /// `None`: there are no copies that the kernel could read.
+    /// `None` if there are no copies for the kernel to read.
     pub(super) passthrough: Option<Arc<Passthrough>>,
 }
 
-/// The ways to the kernel beside answers, and to the threads of the session.
+/// Connections to the kernel for notifications, and to the threads of the session.
 pub(super) struct Link {
     notifier: OnceLock<Notifier>,
     scheduling: Scheduling,
+    read_ahead: OnceLock<ReadAhead>,
+    /// The inodes of which pages are being put into the page cache, and which.
+    storing: Mutex<Vec<(u64, Range<u64>)>>,
+    /// The reads that are not answered yet: a number of their own, inode and bytes.
+    reading: Mutex<Vec<(u64, u64, Range<u64>)>>,
+    reads: AtomicU64,
+    /// The descriptor on which requests wait.
+    device: OnceLock<OwnedFd>,
 }
 
 impl Link {
-    /// Connects with the session.
+    fn storing(&self) -> MutexGuard<'_, Vec<(u64, Range<u64>)>> {
+        self.storing.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn reading(&self) -> MutexGuard<'_, Vec<(u64, u64, Range<u64>)>> {
+        self.reading.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Sets the connections to the session.
     pub(super) fn set(&self, session: &fuser::Session<Adapter>) -> io::Result<()> {
         let _ = self.notifier.set(session.notifier());
-        let device = session.as_fd().try_clone_to_owned();
-        self.scheduling.set_device(device)
+        let _ = self.device.set(session.as_fd().try_clone_to_owned()?);
+        self.scheduling
+            .set_device(session.as_fd().try_clone_to_owned())
+    }
+
+    /// Returns whether a request waits that no thread has taken.
+    fn has_waiting(&self) -> bool {
+        self.device.get().is_none_or(|device| {
+            let mut device = [PollFd::new(device, PollFlags::IN)];
+            poll(&mut device, Some(&Timespec::default())) != Ok(0)
+        })
+    }
+
+    /// Sets how the kernel is told how far to read ahead.
+    pub(super) fn set_read_ahead(&self, read_ahead: ReadAhead) {
+        let _ = self.read_ahead.set(read_ahead);
     }
 }
 
-/// A request that a thread of the session has, until it is answered.
+/// The right to put a range of an inode into the page cache, around the page that a request asks for.
+///
+/// Putting waits for pages that are being read, uninterruptibly. Those are answered by threads that put nothing: no two
+/// threads have the right to overlapping ranges, and one thread of the session puts nothing. But if the daemon were
+/// killed meanwhile, nothing would answer them, and neither the daemon nor the reader could end. So nothing is put
+/// where a page is known to be read, nor, while requests wait that no thread has taken, for a handle that a program
+/// reads by more than one page at once: then several requests for one read can be under way.
+pub(super) struct Storing<'a> {
+    link: &'a Link,
+    notifier: &'a Notifier,
+    /// The request, and its inode.
+    read: u64,
+    ino: u64,
+    range: Range<u64>,
+}
+
+impl Storing<'_> {
+    /// Returns the range.
+    pub(super) fn range(&self) -> &Range<u64> {
+        &self.range
+    }
+
+    /// Returns whether no page in the range is known to be read for another request. `is_mapped`: the handle was never
+    /// read by more than a page at once.
+    pub(super) fn is_free(&self, is_mapped: bool) -> bool {
+        let reading = self.link.reading();
+        let meets = |(number, ino, range): &(u64, u64, Range<u64>)| {
+            *number != self.read
+                && *ino == self.ino
+                && range.start < self.range.end
+                && self.range.start < range.end
+        };
+        let is_read = reading.iter().any(meets);
+        drop(reading);
+        !is_read && (is_mapped || !self.link.has_waiting())
+    }
+
+    /// Puts bytes into the page cache. If this fails, the kernel requests them.
+    pub(super) fn store(&self, offset: u64, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            let _ = self.notifier.store(INodeNo(self.ino), offset, bytes);
+        }
+    }
+}
+
+impl Drop for Storing<'_> {
+    fn drop(&mut self) {
+        let mut storing = self.link.storing();
+        storing.retain(|(ino, range)| (*ino, range) != (self.ino, &self.range));
+    }
+}
+
+/// A read that is answered when this is dropped.
+pub(super) struct Reading {
+    link: Arc<Link>,
+    number: u64,
+    ino: u64,
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let mut reading = self.link.reading();
+        reading.retain(|(number, _, _)| *number != self.number);
+    }
+}
+
+/// A request that a session thread works on; complete on drop.
 pub(super) struct ActiveRequest<'a>(&'a Adapter);
 
 impl Drop for ActiveRequest<'_> {
@@ -52,11 +152,16 @@ impl Drop for ActiveRequest<'_> {
 impl Adapter {
     pub(super) fn new(fs: Fs) -> Self {
         let far = fs.lies_elsewhere();
-        // Answers that wait for a network come from any thread.
+        // Replies that wait for a network come from any thread.
         let scheduling = Scheduling::new(fs.stores_quickly() && !far, fs.schedules() && !far);
         let link = Arc::new(Link {
             notifier: OnceLock::new(),
             scheduling,
+            read_ahead: OnceLock::new(),
+            storing: Mutex::default(),
+            reading: Mutex::default(),
+            reads: AtomicU64::new(0),
+            device: OnceLock::new(),
         });
         let about = link.clone();
         fs.report_serving(Box::new(move || about.scheduling.report()));
@@ -69,12 +174,12 @@ impl Adapter {
         }
     }
 
-    /// Returns what the session is linked by, once it is there.
+    /// Returns the connections to the session, once it exists.
     pub(super) fn link(&self) -> &Arc<Link> {
         &self.link
     }
 
-    /// Returns what the kernel is told by beside answers, once the session is there.
+    /// Returns the channel for notifications to the kernel, once the session exists.
     pub(super) fn notifier(&self) -> Option<&Notifier> {
         self.link.notifier.get()
     }
@@ -83,7 +188,7 @@ impl Adapter {
         &self.link.scheduling
     }
 
-    /// Has a request answered by a thread that may wait, if the store lies elsewhere; hands it back if it does not.
+    /// Hands a request to a thread that may wait, if the store is remote; otherwise returns it.
     pub(super) fn hand_on<R: Send + 'static>(
         &self,
         reply: R,
@@ -97,61 +202,107 @@ impl Adapter {
         None
     }
 
-    /// Returns whether the store lies elsewhere.
+    /// Returns whether the store is remote.
     pub(super) fn waits(&self) -> bool {
         self.waiters.is_some()
     }
 
-    /// A request begins; to be held until it is answered.
-    pub(super) fn work(&self, request: &Request) -> ActiveRequest<'_> {
+    /// Begins a request; the result is held until the reply.
+    pub(super) fn begin(&self, request: &Request) -> ActiveRequest<'_> {
         self.scheduling().begin(request.pid());
         ActiveRequest(self)
     }
 
-    /// A request begins that may take more than a moment.
-    pub(super) fn longer_work(&self, request: &Request) -> ActiveRequest<'_> {
+    /// Begins a request that may take more than a moment.
+    pub(super) fn begin_slow(&self, request: &Request) -> ActiveRequest<'_> {
         self.scheduling().begin(request.pid());
         self.scheduling().step_up();
         ActiveRequest(self)
     }
 
-    /// A request begins that closes a file, which may be stored now: quickly, or not.
-    pub(super) fn last_work(&self, request: &Request) -> ActiveRequest<'_> {
+    /// Begins a request that closes a file, which may store it: quickly, or not.
+    pub(super) fn begin_close(&self, request: &Request) -> ActiveRequest<'_> {
         if self.fs.stores_quickly() || !self.fs.is_writable() {
-            self.work(request)
+            self.begin(request)
         } else {
-            self.longer_work(request)
+            self.begin_slow(request)
         }
     }
 
-    /// A request begins that may take long.
-    pub(super) fn long_work(&self, request: &Request) -> ActiveRequest<'_> {
+    /// Begins a request that may take long.
+    pub(super) fn begin_long(&self, request: &Request) -> ActiveRequest<'_> {
         self.scheduling().begin(request.pid());
         self.scheduling().call_another();
         ActiveRequest(self)
     }
 
-    /// Prepares for work of this thread that several share.
+    /// Prepares this thread for work that several threads share.
     pub(super) fn spread(&self) {
         self.scheduling().spread();
     }
 
-    /// Gives an answer that is waited for.
+    /// Sends a reply for which a program waits.
     pub(super) fn answer<T>(&self, reply: impl FnOnce() -> T) -> T {
         self.scheduling().answer(reply)
     }
 
-    /// Several answers are wanted at once.
+    /// Begins a read of an inode; the result is held until the reply.
+    pub(super) fn begin_reading(&self, ino: u64, range: Range<u64>) -> Reading {
+        let number = self.link.reads.fetch_add(1, Ordering::Relaxed);
+        self.link.reading().push((number, ino, range));
+        Reading {
+            link: self.link.clone(),
+            number,
+            ino,
+        }
+    }
+
+    /// Returns the right to put a range into the page cache beside a read, if nothing speaks against it.
+    pub(super) fn begin_storing(
+        &self,
+        reading: &Reading,
+        range: Range<u64>,
+    ) -> Option<Storing<'_>> {
+        let ino = reading.ino;
+        let notifier = self.notifier()?;
+        let mut storing = self.link.storing();
+        let overlaps = |(other, taken): &(u64, Range<u64>)| {
+            *other == ino && range.start < taken.end && taken.start < range.end
+        };
+        if storing.iter().any(overlaps) || storing.len() + 1 >= threads() {
+            return None;
+        }
+        storing.push((ino, range.clone()));
+        drop(storing);
+        Some(Storing {
+            link: &self.link,
+            notifier,
+            read: reading.number,
+            ino,
+            range,
+        })
+    }
+
+    /// Has the kernel read ahead for a handle, or ask for its pages one by one, as its open is about to be answered.
+    pub(super) fn read_ahead(&self, opened: &Opened) {
+        if let Some(read_ahead) = self.link.read_ahead.get()
+            && read_ahead.set(opened.by_page)
+        {
+            let _ = self.tell(|fs| fs.is_asked_by_page(opened.handle));
+        }
+    }
+
+    /// Records that several replies are pending at once.
     pub(super) fn apart(&self) {
         self.scheduling().apart();
     }
 
-    /// After an answer: looks out for the next request, unless decoders need the processor.
+    /// After a reply: polls for the next request, unless decoders need the processor.
     pub(super) fn look_out(&self) {
         self.scheduling().look_out(|| self.fs.is_decoding());
     }
 
-    /// The one door to `Fs`.
+    /// Calls an operation of `Fs`; the only way to it.
     pub(super) fn ask<'a, T>(
         &'a self,
         operation: impl FnOnce(&'a Fs) -> Result<T, FsError>,
@@ -163,7 +314,7 @@ impl Adapter {
         }
     }
 
-    /// For operations that cannot be refused.
+    /// Calls an operation that cannot be refused.
     pub(super) fn tell(&self, operation: impl FnOnce(&Fs)) -> Result<(), Errno> {
         self.ask(|fs| {
             operation(fs);

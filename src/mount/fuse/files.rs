@@ -1,13 +1,14 @@
-//! Opening, making and reading files: which pages the kernel keeps, and who is served how.
+//! Opening, creating and reading files: which pages the kernel may keep, and how readers are served.
 
 use std::ffi::OsStr;
+use std::ops::Range;
 
 use fuser::{
     FileHandle, FopenFlags, INodeNo, InitFlags, KernelConfig, OpenAccMode, OpenFlags, ReplyCreate,
     ReplyData, ReplyOpen, Request,
 };
 
-use super::adapter::Adapter;
+use super::adapter::{Adapter, Reading};
 use super::passthrough::Answer;
 use super::reply::{file_attr, ttl};
 use super::{GENERATION, SHORT_READ};
@@ -27,12 +28,12 @@ impl Adapter {
                 own.open_to_read(thread, ino, reply)
             });
             if let Some(reply) = reply {
-                let _work = self.longer_work(request);
+                let _work = self.begin_slow(request);
                 self.open_to_read(thread, ino, reply);
             }
             return;
         }
-        let _work = self.longer_work(request);
+        let _work = self.begin_slow(request);
         match self.ask(|fs| fs.open_to_write(ino.0, open_flags(request, flags.0))) {
             Ok(opened) => {
                 let pages = self.written_pages(flags.acc_mode());
@@ -48,6 +49,7 @@ impl Adapter {
                 if opened.fresh {
                     self.give(ino, opened.handle);
                 }
+                self.read_ahead(&opened);
                 let Some(reply) = self.pass_through(ino, opened.handle, reply) else {
                     self.look_out();
                     return;
@@ -65,7 +67,7 @@ impl Adapter {
         self.look_out();
     }
 
-    /// Asks the kernel to read copies by itself.
+    /// Requests passthrough from the kernel: it then reads copies itself.
     pub(super) fn ask_for_passthrough(&self, config: &mut KernelConfig) {
         let Some(passthrough) = &self.passthrough else {
             return;
@@ -80,7 +82,7 @@ impl Adapter {
         }
     }
 
-    /// Answers an open after which the kernel reads a copy by itself; hands the reply back if it does not.
+    /// Answers an open after which the kernel reads a copy itself; otherwise returns the reply.
     fn pass_through(&self, ino: INodeNo, handle: u64, reply: ReplyOpen) -> Option<ReplyOpen> {
         let Some(passthrough) = &self.passthrough else {
             return Some(reply);
@@ -103,7 +105,7 @@ impl Adapter {
         }
     }
 
-    /// A handle of an inode is closed.
+    /// Records that a handle of an inode is closed.
     pub(super) fn closed(&self, ino: INodeNo) {
         if let Some(passthrough) = &self.passthrough {
             passthrough.release(ino.0);
@@ -118,7 +120,7 @@ impl Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let _work = self.work(request);
+        let _work = self.begin(request);
         let maker = maker(request, mode);
         let made = self.ask(|fs| fs.create(parent.0, name, maker, open_flags(request, flags)));
         self.answer(|| match made {
@@ -137,65 +139,88 @@ impl Adapter {
     pub(super) fn read_file(
         &self,
         request: &Request,
-        handle: FileHandle,
+        (ino, handle): (INodeNo, FileHandle),
         offset: u64,
         size: u32,
         reply: ReplyData,
     ) {
-        let reply = self.hand_on(reply, move |own, reply| {
-            own.answer_read(handle, offset, size, false, reply);
-        });
-        let Some(reply) = reply else {
+        let asked = offset..offset.saturating_add(u64::from(size));
+        let reading = self.begin_reading(ino.0, asked.clone());
+        if self.waits() {
+            self.hand_on(reply, move |own, reply| {
+                own.answer_read(&reading, handle, asked, false, reply);
+            });
             return;
-        };
+        }
         let direct = self.fs.is_direct(handle.0);
         let _work = if direct || size <= SHORT_READ {
-            self.longer_work(request)
+            self.begin_slow(request)
         } else {
             self.apart();
-            self.long_work(request)
+            self.begin_long(request)
         };
         if direct {
-            // A chunk that is wanted alone is decoded by several threads.
+            // Several threads decode a chunk that is requested alone.
             self.spread();
         }
-        self.answer_read(handle, offset, size, direct, reply);
+        self.answer_read(&reading, handle, asked, direct, reply);
     }
 
     fn answer_read(
         &self,
+        reading: &Reading,
         handle: FileHandle,
-        offset: u64,
-        size: u32,
+        asked: Range<u64>,
         direct: bool,
         reply: ReplyData,
     ) {
-        let bytes = self.ask(|fs| fs.read(handle.0, offset, size));
-        self.answer(|| match &bytes {
-            Ok(bytes) => reply.data(bytes.as_ref()),
+        let size = asked.end - asked.start;
+        // A failure shows when the bytes are read.
+        let more = self.ask(|fs| Ok(fs.wanted(handle.0, asked.clone())));
+        let storing = match more {
+            Ok(Some(more)) => self
+                .begin_storing(reading, more.range)
+                .map(|storing| (storing, more.is_mapped)),
+            _ => None,
+        };
+        let wanted = match &storing {
+            Some((storing, _)) => storing.range().clone(),
+            None => asked.clone(),
+        };
+        let read = self.ask(|fs| fs.read_wanted(handle.0, asked, wanted));
+        if let (Ok(read), Some((storing, is_mapped))) = (&read, &storing)
+            && storing.is_free(*is_mapped)
+        {
+            for (offset, bytes) in read.beside() {
+                storing.store(offset, bytes);
+            }
+        }
+        drop(storing);
+        self.answer(|| match &read {
+            Ok(read) => reply.data(read.asked()),
             Err(errno) => reply.error(*errno),
         });
-        // Whoever reads in order through the page cache asks for the next window right away.
-        if direct || size > SHORT_READ {
+        // A sequential reader through the page cache is followed by the request for the next window at once.
+        if direct || size > u64::from(SHORT_READ) {
             self.look_out();
         }
     }
 
-    /// Puts the bytes of a file that was just opened into the page cache, which spares the kernel a request.
+    /// Puts the bytes of a file that was just opened into the page cache, which saves the kernel a request.
     ///
-    /// It waits for pages that somebody is reading. Nobody is: this handle is the first, and others may follow only
-    /// while this thread works; of the threads that are here at the same time the last to come waits for nobody.
+    /// This call waits for pages that are being read. There are none: this handle is the first, and others can follow
+    /// only while this thread works. Of concurrent threads here, the last one waits for none.
     pub(super) fn give(&self, ino: INodeNo, handle: u64) {
         if let Some(notifier) = self.notifier()
             && let Ok(Some(bytes)) = self.ask(|fs| Ok(fs.whole(handle)))
         {
-            // Without it the kernel asks.
+            // If this fails, the kernel requests the bytes.
             let _ = notifier.store(ino, 0, &bytes);
         }
     }
 
-    /// Returns the flags of a file that is written. A program that only writes needs no pages of the kernel's: what is written is not copied there on its way. Kernels that
-    /// let such files be mapped keep the pages of others right as well.
+    /// Returns the flags of a file that is written. A program that only writes needs no page cache: its bytes bypass
+    /// it. Kernels that allow such files to be mapped also keep the pages of other handles consistent.
     pub(super) fn written_pages(&self, mode: OpenAccMode) -> FopenFlags {
         if mode == OpenAccMode::O_WRONLY && self.maps_direct {
             FopenFlags::FOPEN_DIRECT_IO
@@ -205,7 +230,7 @@ impl Adapter {
     }
 }
 
-/// Returns the owner and the permissions of what a request makes.
+/// Returns the owner and the permissions of a file that a request creates.
 pub(super) fn maker(request: &Request, mode: u32) -> Maker {
     Maker {
         uid: request.uid(),

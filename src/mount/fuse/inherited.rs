@@ -1,6 +1,7 @@
-//! A descriptor of `/dev/fuse` that another program opened, mounted, and left to this one: `/dev/fd/N`.
+//! A descriptor of `/dev/fuse` that another program opened, mounted, and passed to this one: `/dev/fd/N`.
 //!
-//! The mount belongs to that program, here and in other mount namespaces: it is served, and neither made nor taken away.
+//! The mount belongs to that program, in this and in other mount namespaces: it is served, but neither created nor
+//! removed.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -13,14 +14,14 @@ use rustix::io::{FdFlags, fcntl_setfd};
 /// The device number of `/dev/fuse`.
 const FUSE: (u32, u32) = (10, 229);
 
-/// A descriptor that is served.
+/// A descriptor to be served.
 pub struct Inherited {
     pub(super) descriptor: OwnedFd,
-    /// The device number of the mount, where the kernel tells it.
+    /// The device number of the mount, if the kernel reports it.
     pub(super) device: Option<Dev>,
 }
 
-/// Returns the number of the descriptor that stands where a mount point would.
+/// Returns the number of the descriptor that is given in place of a mount point.
 pub fn number(mount_point: &Path) -> Option<RawFd> {
     mount_point
         .to_str()?
@@ -30,7 +31,7 @@ pub fn number(mount_point: &Path) -> Option<RawFd> {
         .filter(|&number| number >= 0)
 }
 
-/// Returns what is wrong with a descriptor that is to be served.
+/// Checks a descriptor that is to be served; the error says what is wrong.
 pub fn check(number: RawFd) -> io::Result<()> {
     let refuse = |reason: &str| Err(io::Error::other(reason.to_owned()));
     let Ok(metadata) = std::fs::metadata(format!("/proc/self/fd/{number}")) else {
@@ -39,7 +40,7 @@ pub fn check(number: RawFd) -> io::Result<()> {
     if !metadata.file_type().is_char_device() || metadata.rdev() != makedev(FUSE.0, FUSE.1) {
         return refuse("is not one of /dev/fuse");
     }
-    // What this process opened itself has the flag.
+    // Descriptors that this process opened itself have the flag.
     let flags = field(number, "flags:").and_then(|flags| u32::from_str_radix(&flags, 8).ok());
     if flags.is_none_or(|flags| OFlags::from_bits_retain(flags).contains(OFlags::CLOEXEC)) {
         return refuse("was not left to this program");
@@ -47,15 +48,15 @@ pub fn check(number: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes a descriptor, once; the processes that this one starts do not get it.
+/// Takes ownership of a descriptor, once; child processes do not inherit it.
 #[allow(unsafe_code)]
 pub fn take(number: RawFd) -> io::Result<Inherited> {
     check(number)?;
-    // SAFETY: the descriptor is open, and nothing in this process owns it: whatever is opened here is closed by exec,
-    // which this one is not. From the next line on it is, and cannot be taken again.
+    // SAFETY: the descriptor is open, and nothing in this process owns it: all descriptors opened here have the
+    // close-on-exec flag, which this one lacks. The next line sets the flag, so the descriptor cannot be taken again.
     let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
     fcntl_setfd(&descriptor, FdFlags::CLOEXEC)?;
-    // Threads wait for requests in read(2).
+    // Threads block in read(2) for requests.
     fcntl_setfl(&descriptor, fcntl_getfl(&descriptor)? - OFlags::NONBLOCK)?;
     let connection = field(number, "fuse_connection:").and_then(|number| number.parse().ok());
     Ok(Inherited {
@@ -64,7 +65,7 @@ pub fn take(number: RawFd) -> io::Result<Inherited> {
     })
 }
 
-/// Returns what the kernel tells of an open descriptor.
+/// Returns a field that the kernel reports for an open descriptor.
 fn field(number: RawFd, name: &str) -> Option<String> {
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix(name))?;

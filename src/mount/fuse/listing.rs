@@ -1,4 +1,4 @@
-//! Names: looking them up, listing them, and their attributes.
+//! Directory operations: lookup, listing, and attributes.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

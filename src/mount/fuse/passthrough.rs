@@ -1,52 +1,48 @@
-//! Files that the kernel reads by itself, from a copy on disk (Linux 6.9, root).
+//! Files that the kernel reads itself, from a copy on disk (Linux 6.9, root).
 //!
-//! The kernel has one backing file for an inode, and none beside handles that this process answers: so whoever opens an
-//! inode first decides for all until the last of them closes it. A file that is mapped counts as open. The kernel is done with a handle before
-//! it says that it is closed, so what is counted here is never less than what the kernel has.
+//! The kernel has a single backing file for an inode, and does not mix it with handles that this process answers. So
+//! the first open of an inode decides for all, until the last handle is closed. A mapped file counts as open. The
+//! kernel finishes with a handle before it reports the close, so the count here is never lower than the kernel's.
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
 use fuser::{BackingId, FileHandle, FopenFlags, ReplyOpen};
+use parking_lot::Mutex;
 
-/// The handles of an inode.
+/// The open handles of an inode.
 struct OpenInode {
     handles: u64,
-    /// The file that the kernel reads; `None`: it asks.
+    /// The file that the kernel reads; `None` if it sends requests.
     backing: Option<BackingId>,
 }
 
-/// The inodes of a mount that are open.
+/// The open inodes of a mount.
 #[derive(Default)]
 pub(super) struct Passthrough {
-    /// The kernel has it, and lets this process use it.
+    /// Whether the kernel has passthrough and allows this process to use it.
     usable: AtomicBool,
     inodes: Mutex<HashMap<u64, OpenInode>>,
 }
 
-/// The answer to an open.
+/// The reply to an open.
 pub(super) enum Answer {
-    /// It was given, and the kernel reads by itself.
+    /// The reply was sent, and the kernel reads by itself.
     Passed,
-    /// It is to be given as if there were no passthrough.
+    /// The reply remains to be sent as without passthrough.
     Usual(ReplyOpen),
 }
 
 impl Passthrough {
-    fn inodes(&self) -> MutexGuard<'_, HashMap<u64, OpenInode>> {
-        // Nothing that can panic runs under it but allocation.
-        self.inodes.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    /// The kernel offers it.
+    /// Records that the kernel offers passthrough.
     pub(super) fn offer(&self) {
         self.usable.store(true, Ordering::Release);
     }
 
-    /// Counts an open of an inode, and answers it if the kernel is to read a copy. `refused` is told why it does not.
+    /// Counts an open of an inode, and replies to it if the kernel is to read a copy. `refused` is called with the
+    /// reason if the kernel refuses.
     pub(super) fn open(
         &self,
         ino: u64,
@@ -55,7 +51,7 @@ impl Passthrough {
         reply: ReplyOpen,
         refused: impl FnOnce(io::Error),
     ) -> Answer {
-        let mut inodes = self.inodes();
+        let mut inodes = self.inodes.lock();
         let inode = inodes.entry(ino).or_insert(OpenInode {
             handles: 0,
             backing: None,
@@ -75,7 +71,7 @@ impl Passthrough {
         inode.handles += 1;
         match &inode.backing {
             Some(backing) => {
-                // No other flag goes with it.
+                // No other flag may be combined with it.
                 let flags = FopenFlags::FOPEN_NOFLUSH;
                 reply.opened_passthrough(FileHandle(handle), flags, backing);
                 Answer::Passed
@@ -86,7 +82,7 @@ impl Passthrough {
 
     /// Counts a close.
     pub(super) fn release(&self, ino: u64) {
-        let mut inodes = self.inodes();
+        let mut inodes = self.inodes.lock();
         let Some(inode) = inodes.get_mut(&ino) else {
             return;
         };

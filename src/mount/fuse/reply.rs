@@ -1,4 +1,4 @@
-//! Answers of `Fs` as the kernel wants them.
+//! Converts results of `Fs` into replies to the kernel.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use fuser::{Errno, FileAttr, FileType, INodeNo, ReplyEmpty, ReplyEntry, ReplyXat
 use super::{DIRECTORY_BLOCK, FOR_EVER, GENERATION, TTL};
 use crate::mount::fs::{Attr, FileKind};
 
-/// Inode number 0 in an entry says: no such name, and that may be remembered.
+/// An entry with inode number 0 means that the name does not exist, which the kernel may cache.
 pub(super) const NO_ENTRY: FileAttr = FileAttr {
     ino: INodeNo(0),
     size: 0,
@@ -47,7 +47,7 @@ pub(super) fn file_attr(attr: &Attr) -> FileAttr {
     }
 }
 
-/// Attributes as programs see them; in replies that name an inode its number must stand instead.
+/// Returns the attributes that programs see; replies that identify an inode must set its number instead.
 pub(super) fn shown_attr(attr: &Attr) -> FileAttr {
     FileAttr {
         ino: INodeNo(attr.shown),
@@ -78,7 +78,7 @@ pub(super) fn done(answer: Result<(), Errno>, reply: ReplyEmpty) {
     }
 }
 
-/// The size protocol of extended attributes: `limit` 0 asks for the length only.
+/// The size protocol of extended attributes: with `limit` 0 only the length is returned.
 pub(super) fn sized(value: &[u8], limit: u32, reply: ReplyXattr) {
     match u32::try_from(value.len()) {
         Ok(length) if limit == 0 => reply.size(length),
@@ -88,7 +88,7 @@ pub(super) fn sized(value: &[u8], limit: u32, reply: ReplyXattr) {
     }
 }
 
-/// Answers with a name's inode.
+/// Replies with the inode of a name.
 pub(super) fn entry(answer: Result<Attr, Errno>, reply: ReplyEntry) {
     match answer {
         Ok(attr) => reply.entry(&ttl(&attr), &file_attr(&attr), GENERATION),

@@ -1,8 +1,8 @@
-//! The life of one mount in this process: mount, serve, and end it by a signal or from outside.
+//! The life of one mount in this process: mount, serve, and end by a signal or by an unmount from outside.
 //!
-//! Assumes a resolved mount point that the caller has checked. Signals belong to the session from the moment before
-//! it mounts: those that ask a process to end unmount, and no other that can be caught ends the process. Never leaves a mount behind that nobody serves,
-//! unless killed.
+//! Assumes a resolved mount point that the caller has checked. The session handles signals from just before it mounts:
+//! signals that ask a process to end unmount, and no other catchable signal ends the process. Unless killed, the
+//! process never leaves a mount behind that is not served.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,45 +11,47 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
-use rustix::fs::{Dev, major, minor};
+use rustix::fs::Dev;
 use signal_hook::consts::{
     SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPIPE, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2,
     SIGVTALRM, SIGXCPU, SIGXFSZ,
 };
 use signal_hook::iterator::Signals;
 
-use crate::io::thread;
 use crate::mount::fs::Fs;
-use crate::mount::fuse::adapter::Adapter;
+use crate::mount::fuse::adapter::{Adapter, Link};
 use crate::mount::fuse::inherited::Inherited;
+use crate::mount::fuse::read_ahead::ReadAhead;
+use crate::mount::fuse::scheduling::threads;
 use crate::mount::fuse::table;
 use crate::mount::fuse::unmount::unmount;
+use npyfs_base::thread;
 
-/// The time for which a stopped session waits for users of the mount before it detaches the mount from them.
+/// How long a stopped session waits for users of the mount before it detaches the mount.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Pause between two attempts to unmount a busy mount.
+/// The pause between two attempts to unmount a busy mount.
 const RETRY: Duration = Duration::from_millis(200);
 
 /// Signals that end the mount.
 const ENDING: [i32; 5] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGXCPU];
 
-/// Signals that end a process which does not catch them, and mean nothing to a mount. A file that would become too
-/// large (SIGXFSZ) is an error of that write.
+/// Signals that end a process by default, and are ignored here. A file that would become too large (SIGXFSZ) is an
+/// error of that write.
 const OTHERS: [i32; 8] = [
     SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGPIPE, SIGXFSZ,
 ];
 
-/// The appearance of a view in the tree.
+/// The options of a mount.
 #[derive(Clone, Debug)]
 pub struct Appearance {
     /// The source shown in the mount table.
     pub fsname: String,
-    /// Let other users in, and have the kernel check the permissions that entries show.
+    /// Whether other users have access, and the kernel checks the permissions of entries.
     pub allow_other: bool,
-    /// Have the kernel check permissions.
+    /// Whether the kernel checks permissions.
     pub default_permissions: bool,
-    /// Files may be written.
+    /// Whether files may be written.
     pub writable: bool,
 }
 
@@ -58,7 +60,7 @@ enum Event {
     Ended(io::Result<()>),
 }
 
-/// A mounted view that answers the kernel.
+/// A mounted view that serves the kernel.
 pub struct Session {
     place: Place,
     read_ahead: Result<u64, String>,
@@ -66,11 +68,11 @@ pub struct Session {
     over: bool,
 }
 
-/// The place that a session serves.
+/// The mount that a session serves.
 enum Place {
     /// A mount of its own.
     Own { mount_point: PathBuf, device: Dev },
-    /// A mount that belongs to others, which the end of the session does not take away.
+    /// A mount of another program, which remains when the session ends.
     Others(Arc<Fs>),
 }
 
@@ -78,7 +80,7 @@ impl Session {
     /// Mounts `fs` and starts serving it.
     pub fn mount(fs: Fs, mount_point: &Path, appearance: &Appearance) -> io::Result<Self> {
         let (sender, events) = channel();
-        // Before there is a mount: a signal that comes in between waits for `run`.
+        // Before there is a mount: a signal that arrives in between waits for `run`.
         forward_signals(sender.clone())?;
         let (note, window) = (fs.read_ahead().clone(), fs.window());
         let adapter = Adapter::new(fs);
@@ -88,7 +90,7 @@ impl Session {
         let mounted = table::at(mount_point)?
             .filter(table::Mounted::is_ours)
             .ok_or_else(|| io::Error::other("the new mount is not in the mount table"))?;
-        let read_ahead = raise_read_ahead(mounted.device, window >> 10);
+        let read_ahead = raise_read_ahead(&link, mounted.device, window >> 10);
         let _ = note.set(read_ahead.clone());
         let serving = serving.spawn()?;
         let session = Self {
@@ -104,7 +106,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Starts serving `fs` to a mount that another program made, with the options that it chose.
+    /// Starts serving `fs` on a mount that another program created, with that program's options.
     pub fn serve(fs: Fs, inherited: Inherited) -> io::Result<Self> {
         let (sender, events) = channel();
         forward_signals(sender.clone())?;
@@ -114,7 +116,7 @@ impl Session {
         let mut config = Config::default();
         config.n_threads = Some(threads());
         let Inherited { descriptor, device } = inherited;
-        // Whoever is let in was decided by the mount: the kernel asks for nobody else.
+        // The mount has decided which users have access: the kernel sends no requests of others.
         let serving = fuser::Session::from_fd(adapter, descriptor, SessionACL::All, config)
             .map_err(|e| match e.kind() {
                 io::ErrorKind::PermissionDenied => io::Error::other("nothing is mounted with it"),
@@ -122,7 +124,7 @@ impl Session {
             })?;
         link.set(&serving)?;
         let read_ahead = match device {
-            Some(device) => raise_read_ahead(device, window >> 10),
+            Some(device) => raise_read_ahead(&link, device, window >> 10),
             None => Err("the kernel does not tell which mount it is".to_owned()),
         };
         let _ = note.set(read_ahead.clone());
@@ -137,7 +139,7 @@ impl Session {
         Ok(session)
     }
 
-    /// The device number of the mount, if it is the session's own.
+    /// Returns the device number of the mount, if this session created it.
     pub fn device(&self) -> Option<Dev> {
         match &self.place {
             Place::Own { device, .. } => Some(*device),
@@ -145,13 +147,13 @@ impl Session {
         }
     }
 
-    /// The kernel's read-ahead in KiB, or why it could not be raised.
+    /// Returns the kernel's read-ahead in KiB, or why it could not be raised.
     pub fn read_ahead(&self) -> Result<u64, &str> {
         self.read_ahead.as_ref().copied().map_err(String::as_str)
     }
 
-    /// Serves until the mount is gone: unmounted from outside, or by us after a signal. `at_end` is called when the end
-    /// begins.
+    /// Serves until the mount ends: unmounted from outside, or by this session after a signal. `at_end` is called when
+    /// the end begins.
     pub fn run(mut self, at_end: impl FnOnce()) -> io::Result<()> {
         let event = self.events.recv();
         at_end();
@@ -169,13 +171,13 @@ impl Session {
         }
     }
 
-    /// Unmounts. Users of the mount get a moment to finish; a second signal takes it from them. A mount of others stays:
-    /// what was written there is stored.
+    /// Unmounts. Users of the mount have a moment to finish; a second signal ends the wait. A mount of another program
+    /// stays: its pending writes are stored.
     fn stop(&mut self) {
         let mount_point = match &self.place {
             Place::Own { mount_point, .. } => mount_point,
             Place::Others(fs) => {
-                // Nobody is left to be told of a failure, but for the log that the target keeps.
+                // No caller is left to receive an error; the target logs it.
                 let _ = fs.close();
                 return;
             }
@@ -197,7 +199,7 @@ impl Session {
                 _ => break,
             }
         }
-        // A copy of the mount in another namespace may keep the kernel's side alive after ours is
+        // A copy of the mount in another namespace may keep the connection to the kernel alive after this mount is
         // gone.
         self.over = unmounted;
     }
@@ -220,7 +222,7 @@ impl Drop for Session {
             && !self.over
             && self.on_top()
         {
-            // Nobody is left to hear of a failure, and there is nothing stronger to try.
+            // No caller is left to receive an error, and there is nothing stronger to try.
             let _ = unmount(mount_point, true);
         }
     }
@@ -231,7 +233,7 @@ fn config(appearance: &Appearance) -> Config {
     let fsname = if rustix::process::geteuid().is_root() {
         appearance.fsname.clone()
     } else {
-        // It travels to the helper inside a comma separated list.
+        // The helper receives it in a comma-separated list.
         appearance.fsname.replace('\\', "\\\\").replace(',', "\\,")
     };
     config.mount_options = vec![
@@ -260,14 +262,13 @@ fn config(appearance: &Appearance) -> Config {
     config
 }
 
-/// Returns how many threads serve: one may wait for a decoder while another answers, and two more than can work, as a
-/// request that waits for a damaged file must not hold up the others.
-fn threads() -> usize {
-    std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2)) + 2
+fn raise_read_ahead(link: &Link, device: Dev, kib: u64) -> Result<u64, String> {
+    link.set_read_ahead(ReadAhead::raise(device, kib)?);
+    Ok(kib)
 }
 
 fn forward_signals(sender: Sender<Event>) -> io::Result<()> {
-    // Caught rather than ignored: a program that is started would go on ignoring them.
+    // Caught rather than ignored: child programs would inherit ignored signals.
     let of_power = [libc::SIGPWR, libc::SIGSTKFLT];
     let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
     let others = OTHERS.into_iter().chain(of_power).chain(real_time);
@@ -282,8 +283,8 @@ fn forward_signals(sender: Sender<Event>) -> io::Result<()> {
     Ok(())
 }
 
-/// Reports the end of serving, and keeps fuser from unmounting: when its handle goes, it unmounts
-/// by path even if the mount has already gone, and would hit a new mount at the same place.
+/// Reports the end of serving, and keeps fuser from unmounting: dropping its handle unmounts by path, even if the mount
+/// is gone already, and would hit a new mount at the same place.
 fn watch(mut serving: BackgroundSession, sender: Sender<Event>) -> io::Result<()> {
     let placeholder = thread::spawn("end", || Ok(()))?;
     let threads = std::mem::replace(&mut serving.guard, placeholder);
@@ -295,17 +296,4 @@ fn watch(mut serving: BackgroundSession, sender: Sender<Event>) -> io::Result<()
         let _ = sender.send(Event::Ended(result));
     })?;
     Ok(())
-}
-
-/// Must follow the handshake, which sets the value from the kernel's proposal: 128 KiB, and no more during the handshake.
-fn raise_read_ahead(device: Dev, kib: u64) -> Result<u64, String> {
-    let setting = format!(
-        "/sys/class/bdi/{}:{}/read_ahead_kb",
-        major(device),
-        minor(device)
-    );
-    match std::fs::write(&setting, kib.to_string()) {
-        Ok(()) => Ok(kib),
-        Err(refusal) => Err(format!("{setting}: {refusal}")),
-    }
 }

@@ -1,7 +1,7 @@
 //! The mount table of this process: `/proc/self/mountinfo`, parsed.
 //!
-//! Answers what is mounted where without touching the mount itself, which may be dead or hang.
-//! Assumes the paths it is asked about are absolute and free of symbolic links.
+//! Answers which mounts are where without accessing the mounts themselves, which may be dead or hang. Assumes that
+//! given paths are absolute and contain no symbolic links.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Dev, makedev};
 
-/// File system type under which our mounts appear.
+/// The file system type of npyfs mounts.
 pub const FSTYPE: &str = "fuse.npyfs";
 
 /// One mount.
@@ -26,9 +26,9 @@ pub struct Mounted {
     pub fstype: String,
     /// The source that it names.
     pub source: OsString,
-    /// Nothing can be written.
+    /// Whether the mount is read-only.
     pub read_only: bool,
-    /// The user who mounted it, of FUSE mounts.
+    /// The user who mounted it; FUSE mounts only.
     pub owner: Option<u32>,
 }
 
@@ -38,19 +38,36 @@ impl Mounted {
         self.fstype == FSTYPE
     }
 
-    /// A place that waits for its mount until somebody looks.
+    /// Returns true for an automount point that has not been triggered yet.
     pub fn is_automount(&self) -> bool {
         self.fstype == "autofs"
     }
 }
 
-/// The mount that `path` shows, if `path` is a mount point: the topmost where several are stacked.
+/// Returns the mount at `path`, if `path` is a mount point: the topmost if several are stacked.
 pub fn at(path: &Path) -> io::Result<Option<Mounted>> {
     let table = std::fs::read("/proc/self/mountinfo")?;
     Ok(topmost(&table, path))
 }
 
-/// Returns where npyfs shows a store, by the source that a mount names.
+/// Returns the mount point of npyfs that a path is at or below.
+pub fn above(path: &Path) -> Option<PathBuf> {
+    let ours = |path: &&Path| matches!(at(path), Ok(Some(top)) if top.is_ours());
+    path.ancestors().find(ours).map(Path::to_owned)
+}
+
+/// Returns all mounts of npyfs that are not hidden below others at the same place, in the order in which they were made.
+pub fn ours() -> io::Result<Vec<Mounted>> {
+    let table = std::fs::read("/proc/self/mountinfo")?;
+    let mut seen = std::collections::HashSet::new();
+    let lines = table.rsplit(|&byte| byte == b'\n').filter_map(parse);
+    let tops = lines.filter(|mounted| seen.insert(mounted.mount_point.clone()));
+    let mut ours: Vec<Mounted> = tops.filter(Mounted::is_ours).collect();
+    ours.reverse();
+    Ok(ours)
+}
+
+/// Returns where npyfs mounts a store, given the source name of a mount.
 pub fn of_source(source: &OsStr) -> io::Result<Vec<PathBuf>> {
     let table = std::fs::read("/proc/self/mountinfo")?;
     Ok(showing(&table, source))
@@ -80,7 +97,7 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     let mount_point = unescape(fields.next()?);
     let mut options = fields.next()?.split(|&byte| byte == b',');
     let read_only = options.any(|option| option == b"ro");
-    // Zero or more optional fields stand before the separator.
+    // The separator follows zero or more optional fields.
     fields.find(|field| field == b"-")?;
     let fstype = unescape(fields.next()?);
     let source = unescape(fields.next()?);
@@ -104,7 +121,7 @@ fn number(field: &[u8]) -> Option<u64> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
-/// The kernel writes space, tab, newline, backslash and `#` as three octal digits.
+/// Decodes octal escapes: the kernel writes space, tab, newline, backslash and `#` as three octal digits.
 fn unescape(field: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -128,8 +145,8 @@ fn unescape(field: &[u8]) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// `path` as the table spells it, without asking the mount at its end: only the directory above is
-/// resolved if `path` itself does not answer.
+/// Returns `path` as spelled in the table, without accessing the mount at its end: if `path` itself does not respond,
+/// only its parent directory is resolved.
 pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     let refusal = match path.canonicalize() {
         Ok(resolved) => return Ok(resolved),

@@ -1,6 +1,6 @@
-//! Taking a mount away: by system call where allowed, else through the setuid helper of FUSE.
+//! Unmounting: by system call where allowed, otherwise through the setuid helper of FUSE.
 //!
-//! Never looks at the mount itself, so dead ones go the same way.
+//! Never accesses the mount itself, so dead mounts are unmounted the same way.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 
 use rustix::mount::UnmountFlags;
 
-use crate::io::thread;
+use npyfs_base::thread;
 
-/// Unmounts what is on top at `mount_point`. `lazy` detaches a busy mount: it leaves the tree at
-/// once and ends when its last user does. A busy mount is an error of kind `ResourceBusy`.
+/// Unmounts the topmost mount at `mount_point`. `lazy` detaches a busy mount: it leaves the tree at once and ends with
+/// its last user. A busy mount is an error of kind `ResourceBusy`.
 pub fn unmount(mount_point: &Path, lazy: bool) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
         let how = if lazy {
@@ -31,7 +31,7 @@ pub fn unmount(mount_point: &Path, lazy: bool) -> io::Result<()> {
         .arg(if lazy { "-uz" } else { "-u" })
         .arg("--")
         .arg(mount_point)
-        // Its words are compared below.
+        // Its messages are compared below.
         .env("LC_ALL", "C")
         .stdin(Stdio::null());
     let output = thread::output(&mut command)?;
@@ -50,7 +50,7 @@ pub fn unmount(mount_point: &Path, lazy: bool) -> io::Result<()> {
     ))
 }
 
-/// The program that mounts and unmounts for ordinary users, if it is installed.
+/// Returns the program that mounts and unmounts for ordinary users, if it is installed.
 pub fn helper() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/bin", "/bin", "/sbin"].map(PathBuf::from);

@@ -1,19 +1,21 @@
 //! Threads for requests that may wait for the network.
 //!
-//! The threads of the session are few. Where the store lies elsewhere they only hand requests on, so that however many of these wait,
-//! others are taken and answered. Threads are started as they are needed, and end when they were not for a while.
+//! The session has few threads. For a remote store they only hand requests on, so that waiting requests, however many,
+//! never delay others. Threads are started on demand, and end after a time without work.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::io::thread;
+use parking_lot::{Condvar, Mutex};
 
-/// Threads at the most: more requests wait for their turn. Most of a thread's memory is never touched.
+use npyfs_base::thread;
+
+/// The most threads; further requests wait for their turn. Most of a thread's memory is never touched.
 const MOST: usize = 256;
 
-/// The time after which a thread ends that has nothing to do.
+/// The time after which an unused thread ends.
 const REST: Duration = Duration::from_secs(10);
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -29,30 +31,27 @@ pub(super) struct Waiters {
 struct State {
     jobs: VecDeque<Job>,
     threads: usize,
-    /// Threads that have nothing to do.
+    /// The number of threads without work.
     idle: usize,
 }
 
 impl Waiters {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    /// Has a request answered.
+    /// Runs a job that answers a request.
     pub(super) fn run(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.jobs.push_back(Box::new(job));
         if state.idle >= state.jobs.len() || state.threads == MOST {
             drop(state);
-            return self.changed.notify_one();
+            self.changed.notify_one();
+            return;
         }
         state.threads += 1;
         drop(state);
         let own = self.clone();
         if thread::spawn("waiting", move || own.work()).is_err() {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.threads -= 1;
-            // Another thread does it, or nobody else would.
+            // If there is no other thread to run the job, this one does.
             if state.threads == 0
                 && let Some(job) = state.jobs.pop_back()
             {
@@ -63,21 +62,19 @@ impl Waiters {
     }
 
     fn work(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                // A panic costs the answer to one request.
+                // A panic costs the reply to one request.
                 let _ = catch_unwind(AssertUnwindSafe(job));
-                state = self.state();
+                state = self.state.lock();
                 continue;
             }
             state.idle += 1;
-            let rested = self.changed.wait_timeout(state, REST);
-            let (woken, timeout) = rested.unwrap_or_else(|e| e.into_inner());
-            state = woken;
+            let rested = self.changed.wait_for(&mut state, REST);
             state.idle -= 1;
-            if timeout.timed_out() && state.jobs.is_empty() {
+            if rested.timed_out() && state.jobs.is_empty() {
                 state.threads -= 1;
                 return;
             }
@@ -99,7 +96,7 @@ mod tests {
         for number in 0..40 {
             let (together, send) = (together.clone(), send.clone());
             waiters.run(move || {
-                // Ends only if all of them are here.
+                // Ends only if all of them are here at once.
                 together.wait();
                 send.send(number).unwrap();
                 assert!(number != 3, "a request that fails");
@@ -109,6 +106,6 @@ mod tests {
         let mut done: Vec<_> = receive.iter().collect();
         done.sort_unstable();
         assert_eq!(done, (0..40).collect::<Vec<_>>());
-        assert!(waiters.state().threads <= 40);
+        assert!(waiters.state.lock().threads <= 40);
     }
 }

@@ -6,21 +6,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::checkout::checkouts::LayerFiles;
-use crate::checkout::entry::LayerEntry;
-use crate::checkout::export::{DividedChanges, object_path};
-use crate::checkout::format::{FileSet, Format, Parts, Registry};
 use crate::cli::CliError;
 use crate::cli::checkout::base::BaseStore;
 use crate::cli::checkout::layers::{Selected, refused};
-use crate::dataset::opened::OpenStore;
-use crate::error::{self, Error};
-use crate::formats;
-use crate::hdf5::edit::{EditStep, ObjectPath};
-use crate::hdf5::{GroupMember, GroupPath};
-use crate::io::file::members::is_first_member;
-use crate::io::remote::open_file;
-use crate::tree::{Directory, Node};
+use npyfs_base::error::{self, Error};
+use npyfs_core::checkout::export::{DividedChanges, object_path};
+use npyfs_core::checkout::records::entry::LayerEntry;
+use npyfs_core::checkout::records::layer_files::LayerFiles;
+use npyfs_core::dataset::opened::OpenStore;
+use npyfs_core::formats;
+use npyfs_core::store::format::{FileSet, Format, Parts, Registry, Sets};
+use npyfs_core::tree::{Directory, Node};
+use npyfs_hdf5::{EditStep, GroupMember, GroupPath, ObjectPath};
+use npyfs_io::file::members::is_first_member;
+use npyfs_io::remote::open_file;
 
 /// The shape of an export: what its files make together.
 pub(super) enum ExportShape {
@@ -43,22 +42,34 @@ pub(super) struct OldFile {
 
 /// A store, and the changes that are its own.
 pub(super) struct ExportedStore {
-    /// Its key; empty if it is all that is exported.
+    /// The key; empty if it is all that is exported.
     key: String,
     /// More than one for a set, in order of their locales.
     pub(super) files: Vec<OldFile>,
     /// The files that the store has.
     pub(super) old_files: Vec<PathBuf>,
-    /// What goes with objects that are changed, by their keys.
+    /// The objects that go with changed objects, by key.
     pub(super) stored_as: BTreeMap<String, Vec<ObjectPath>>,
     /// The changes divided among the files; `None`: there is one.
     pub(super) divided: Option<DividedChanges>,
     pub(super) layers: Vec<LayerFiles>,
-    /// Its programs read filters that libhdf5 does not have itself.
+    /// The programs of the format read filters that libhdf5 does not have itself.
     pub(super) plugins: bool,
 }
 
 impl ExportedStore {
+    /// What is about objects of this store, by their keys in it.
+    pub(super) fn own<T: Clone>(&self, all: &BTreeMap<String, T>) -> BTreeMap<String, T> {
+        let own = |(key, about): (&String, &T)| {
+            let inside = match self.key.as_str() {
+                "" => Some(key.as_str()),
+                own => key.strip_prefix(own)?.strip_prefix('/'),
+            };
+            inside.map(|key| (key.to_owned(), about.clone()))
+        };
+        all.iter().filter_map(own).collect()
+    }
+
     /// The key of an object of this store in the mount.
     pub(super) fn named(&self, key: &str) -> String {
         match self.key.as_str() {
@@ -145,8 +156,8 @@ pub(super) fn plan(
         let is_set = count > 1 || matches!(parts, Some(Parts::Set(_)));
         let mut new_names: Vec<PathBuf> = vec![name.into()];
         planner.plan.shape = ExportShape::File;
-        if let Some(names) = format.part_names().filter(|_| is_set) {
-            let set = names.meant_by(&above(out), name.as_bytes());
+        if let Some(sets) = format.sets().filter(|_| is_set) {
+            let set = sets.part_names().meant_by(&above(out), name.as_bytes());
             new_names = (0..count as u64).map(|n| set.part_name(n).into()).collect();
             planner.plan.shape = ExportShape::Set(set);
         }
@@ -194,6 +205,7 @@ fn files_of(
 }
 
 /// What changed objects of a store are stored as, if not as the objects of their paths.
+#[derive(Default)]
 pub(in crate::cli::checkout) struct StoredParts {
     /// The paths, by the keys of the objects.
     pub(in crate::cli::checkout) parts: BTreeMap<String, Vec<ObjectPath>>,
@@ -204,20 +216,17 @@ pub(in crate::cli::checkout) struct StoredParts {
 /// Finds what goes with the objects that are changed. What would take the place of a part of another object is taken out of the
 /// layers.
 pub(in crate::cli::checkout) fn stored_as(
-    format: &dyn Format,
+    sets: &dyn Sets,
     files: &[Arc<OpenStore>],
     layers: &mut [LayerFiles],
 ) -> error::Result<StoredParts> {
     let keys = layers.iter().flat_map(|layer| layer.entries.keys());
     let keys: BTreeSet<String> = keys.cloned().collect();
-    let mut found = StoredParts {
-        parts: BTreeMap::new(),
-        lost: Vec::new(),
-    };
+    let mut found = StoredParts::default();
     let mut taken: Vec<ObjectPath> = Vec::new();
     for key in &keys {
         let Ok(path) = object_path(key) else { continue };
-        let parts = format.stored_as(files, &path)?;
+        let parts = sets.stored_as(files, &path)?;
         if !parts.is_empty() {
             taken.extend(parts.iter().cloned());
             found.parts.insert(key.clone(), parts);
@@ -225,7 +234,7 @@ pub(in crate::cli::checkout) fn stored_as(
     }
     for key in &keys {
         let Ok(path) = object_path(key) else { continue };
-        if !taken.contains(&path) && format.is_part(files, &path)? {
+        if !taken.contains(&path) && sets.is_part(files, &path)? {
             for layer in &mut *layers {
                 layer.entries.remove(key);
             }
@@ -256,7 +265,7 @@ impl Planner<'_> {
             let below: PathBuf = names.iter().map(|name| OsStr::from_bytes(name)).collect();
             let path = path.join(OsStr::from_bytes(&name));
             let key = String::from_utf8_lossy(&names.join(&b'/')).into_owned();
-            // What a layer begins takes the place of what is there.
+            // A store that a layer begins takes the place of the object that is there.
             if self.is_deleted(&key) || self.begins(&key).is_some() {
                 continue;
             }
@@ -311,7 +320,7 @@ impl Planner<'_> {
         for key in keys {
             let Some(at) = self.begins(key) else { continue };
             let entry = layers[at].entries.get(key);
-            let file = entry.and_then(|entry| entry.file(&layers[at]));
+            let file = entry.and_then(|entry| entry.file(&layers[at].dir));
             let Some((dir, stored)) = file else { continue };
             let name = stored.begins.as_deref().unwrap_or_default();
             let format = self.formats.named(name).clone();
@@ -324,7 +333,7 @@ impl Planner<'_> {
                 .skip(1)
                 .filter(|above| *above != Path::new(""));
             let above: Vec<_> = above.map(Path::to_owned).collect();
-            // They may be gone from the store since.
+            // The objects may be gone from the store since.
             for folder in above.into_iter().rev() {
                 if !self.plan.folders.contains(&folder) {
                     self.plan.folders.push(folder);
@@ -332,7 +341,7 @@ impl Planner<'_> {
             }
             self.add(key.clone(), vec![path], vec![name], &*format, None)?;
             if let Some(store) = self.plan.stores.last_mut() {
-                // What was there before is not in it.
+                // The earlier object is not in it.
                 for layer in &mut store.layers[..at] {
                     layer.entries.clear();
                 }
@@ -353,13 +362,13 @@ impl Planner<'_> {
             .iter()
             .map(|path| OpenStore::open_part(&context, path));
         let opened = opened.collect::<error::Result<Vec<_>>>().map_err(refused)?;
-        let Some(divided) = format.divided(&opened, &[], parts) else {
+        let Some(sets) = format.sets() else {
             return Err(CliError::usage(format!(
                 "--single and --locales are for stores of Arkouda, and this is one of kind {}",
                 format.name()
             )));
         };
-        let divided = divided.map_err(refused)?;
+        let divided = sets.divided(&opened, &[], parts).map_err(refused)?;
         let is_changed = |key: &str| {
             let entry = self
                 .layers
@@ -388,7 +397,7 @@ impl Planner<'_> {
             old_files: files.clone(),
             divided: None,
             stored_as: BTreeMap::new(),
-            plugins: !format.needs_common_filters(),
+            plugins: !format.rules().needs_common_filters(),
             key,
         };
         if !store.key.is_empty() {
@@ -400,8 +409,8 @@ impl Planner<'_> {
                 layer.entries = own.collect();
             }
         }
-        if format.part_names().is_some() {
-            self.note_stored_as(&mut store, format).map_err(refused)?;
+        if let Some(sets) = format.sets() {
+            self.note_stored_as(&mut store, sets).map_err(refused)?;
         }
         let mut without: Vec<ObjectPath> = Vec::new();
         let mut by_file = Vec::new();
@@ -420,9 +429,10 @@ impl Planner<'_> {
             without.extend(of_file.iter().cloned());
             by_file.push(of_file);
         }
-        if names.len() > 1 {
+        if let Some(sets) = format.sets().filter(|_| names.len() > 1) {
             let (context, parts) = (&self.plan.seen.context, Parts::Set(names.len()));
-            store.divided = DividedChanges::of(&store.layers, format, context, parts);
+            let divided = DividedChanges::of(&store.layers, sets, context, parts);
+            store.divided = Some(divided);
         }
         let mut steps = rearranged.map(Vec::into_iter);
         for (number, name) in names.into_iter().enumerate() {
@@ -443,11 +453,7 @@ impl Planner<'_> {
     }
 
     /// Notes what goes with the objects that are changed. What would take the place of a part of another object is lost.
-    fn note_stored_as(
-        &mut self,
-        store: &mut ExportedStore,
-        format: &dyn Format,
-    ) -> error::Result<()> {
+    fn note_stored_as(&mut self, store: &mut ExportedStore, sets: &dyn Sets) -> error::Result<()> {
         if store.layers.iter().all(|layer| layer.entries.is_empty()) {
             return Ok(());
         }
@@ -457,7 +463,7 @@ impl Planner<'_> {
             .iter()
             .map(|path| OpenStore::open_part(context, path));
         let opened = opened.collect::<error::Result<Vec<_>>>()?;
-        let StoredParts { parts, lost } = stored_as(format, &opened, &mut store.layers)?;
+        let StoredParts { parts, lost } = stored_as(sets, &opened, &mut store.layers)?;
         store.stored_as = parts;
         let lost = lost.into_iter().map(|(key, why)| (store.named(&key), why));
         self.plan.lost.extend(lost);

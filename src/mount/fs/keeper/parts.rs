@@ -1,7 +1,7 @@
-//! What readers were given, handed on to the copies of what they read: so that little of it is decoded a second time.
+//! Bytes that readers were given, handed on to the copies of their arrays, so that little is decoded a second time.
 //!
-//! Nobody waits for a part to be written: there is room for a few, and what finds none is left to the thread that makes
-//! copies. Only parts of a version that cannot change without a trace are taken.
+//! No reader waits for a part to be written. There is room for a few parts; a part that finds no room is dropped, and
+//! the copying thread reads it later. Only parts of a version that cannot change without a trace are taken.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,30 +10,31 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::Reads;
-use crate::io::buffer::Buffer;
-use crate::io::content::Data;
-use crate::io::kept::{KeptDir, Making};
-use crate::io::thread;
+use npyfs_base::buffer::Buffer;
+use npyfs_base::thread;
+use npyfs_io::content::Data;
+use npyfs_io::kept::{KeptDir, Making};
 
-/// Bytes of parts that wait to be written: a share of the buffers that readers use.
+/// Total size in bytes of the parts that wait to be written: a share of the readers' buffers.
 const MOST: usize = 4 << 20;
 
-/// Bytes of the smallest part, unless it goes on where the last one ended: the kernel divides what programs ask for.
+/// Size in bytes of the smallest part, unless it continues the previous part: the kernel splits the requests of
+/// programs.
 const LEAST: usize = 64 << 10;
 
-/// How many times longer than it works the thread rests, at most: it writes to the disk that others read from.
+/// The longest rest of the thread, as a multiple of its working time: it writes to the disk that others read from.
 const REST: u32 = 3;
 
-/// The share of an array that must have been read before parts of it are taken, as a divisor.
+/// The divisor of the share of an array that must have been read before its parts are taken.
 pub(super) const SHARE: u64 = 8;
 
-/// Copies that are made of parts at the same time: each takes the room of its array.
+/// The number of copies that are made of parts at the same time: each takes up the size of its array.
 const AT_ONCE: usize = 4;
 
-/// The time after which one of which nobody reads any more makes place for another.
+/// The time after which a copy whose array is no longer read makes way for another copy.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// The time after which one of which nobody reads any more gives its room back.
+/// The time after which a copy whose array is no longer read gives back its space.
 const GIVEN_UP: Duration = Duration::from_secs(60);
 
 struct Part {
@@ -47,7 +48,7 @@ struct Part {
 struct State {
     waiting: VecDeque<Part>,
     bytes: usize,
-    /// Arrays whose copies take parts, and when they last did.
+    /// Arrays whose copies take parts, and the time of the last part of each.
     open: Vec<(Arc<Reads>, Instant)>,
     started: bool,
     over: bool,
@@ -56,11 +57,11 @@ struct State {
 /// The parts of a mount that wait to be written.
 pub(super) struct Parts {
     dir: Arc<KeptDir>,
-    /// How many times longer than it works the thread rests.
+    /// The rest of the thread, as a multiple of its working time.
     rest: u32,
     state: Mutex<State>,
     wake: Condvar,
-    /// Bytes that were written.
+    /// The number of bytes written.
     pub(super) written: AtomicU64,
 }
 
@@ -76,18 +77,18 @@ impl Parts {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing that can panic runs under it but allocation.
+        // Only an allocation can panic under this lock.
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Takes bytes that were read at an offset, if there is room; the reader has them, too.
+    /// Takes bytes that were read at an offset, if there is room; the reader keeps its reference to them.
     pub(super) fn take(self: &Arc<Self>, reads: &Arc<Reads>, offset: u64, data: &mut Data) {
         let len = data.as_ref().len();
         let end = offset.saturating_add(len as u64);
         if len < LEAST && reads.last.load(Relaxed) != offset {
             return;
         }
-        // Not the lock of the copy, under which files are made and removed.
+        // This does not take the lock of the copy, under which files are created and removed.
         if reads.closed.load(Relaxed) {
             return;
         }
@@ -111,7 +112,7 @@ impl Parts {
         self.wake.notify_one();
     }
 
-    /// Ends the thread, and gives up all that is half made.
+    /// Ends the thread and discards all unfinished copies.
     pub(super) fn end(&self) {
         let mut state = self.state();
         state.over = true;
@@ -124,7 +125,7 @@ impl Parts {
         self.wake.notify_all();
     }
 
-    /// The thread.
+    /// The loop of the thread.
     fn work(&self) {
         loop {
             let mut state = self.state();
@@ -148,7 +149,7 @@ impl Parts {
             let since = Instant::now();
             self.write(&part);
             let worked = since.elapsed();
-            // Room for another one comes after the rest.
+            // The buffer is freed now; its room is given to another part only after the rest.
             drop(part.bytes);
             std::thread::sleep(worked * self.rest);
             let mut state = self.state();
@@ -165,12 +166,12 @@ impl Parts {
             Ok(written) => {
                 self.written.fetch_add(written, Relaxed);
             }
-            // The thread that makes copies meets it again, and says so.
+            // The copying thread meets the same error and reports it.
             Err(_) => part.reads.close(),
         }
     }
 
-    /// Returns the copy of an array that takes parts; it is begun if it was not, and there is place for it.
+    /// Returns the copy of an array that takes parts. Begins it if necessary and if there is room for another copy.
     fn making(&self, reads: &Arc<Reads>) -> Option<Arc<Making>> {
         if reads.closed.load(Relaxed) {
             return None;
@@ -203,8 +204,8 @@ impl Parts {
         Some(making)
     }
 
-    /// Gives up copies that nobody has handed a part to for so long, the oldest first, until so many are left. No lock of an
-    /// array's is held.
+    /// Discards copies that received no part for `after`, the oldest first, until `left` of them remain. The caller
+    /// holds no lock of an array.
     fn give_up(&self, after: Duration, left: usize) {
         let mut state = self.state();
         state.open.retain(|(reads, _)| reads.takes_parts());
@@ -219,7 +220,7 @@ impl Parts {
         state.open = [spared, &stay].concat();
         drop(state);
         for (reads, _) in gone {
-            // What is half made is removed, which takes as long as it is large.
+            // Removing an unfinished copy takes time in proportion to its size.
             let _ = reads.making().take();
         }
     }

@@ -1,34 +1,34 @@
-//! The thread that makes copies, and looks through those of others.
+//! The thread that makes copies, and checks copies that other processes made.
 //!
-//! While others read through the mount it works in turns: a while without a pause, then a rest that is longer.
+//! While other threads read through the mount, it works in turns: a stretch without a pause, then a longer rest.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::{Job, Reads, Shared};
-use crate::io::content::Content;
-use crate::io::kept::{About, KeptCopy, NotKept, fill};
-use crate::io::provenance::Provenance;
+use npyfs_io::content::Content;
+use npyfs_io::kept::{About, KeptCopy, NotKept, fill};
+use npyfs_io::provenance::Provenance;
 
-/// The time for which a mount counts as being read after a read.
+/// The time after a read for which the mount counts as being read.
 const READING: Duration = Duration::from_millis(50);
 
-/// The time for which it works before it rests: threads that share a chunk are held up by whatever runs in between, and a while
-/// longer, so that it is better done rarely.
+/// The working time before a rest. Threads that share a chunk are delayed by any thread that runs in between, and the
+/// delay lasts a little longer than the work, so fewer and longer interruptions are better.
 const WORK: Duration = Duration::from_millis(100);
 
 /// The longest rest.
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
-/// The time after which files are looked at again that changed just now, and how often.
+/// The delay before recently changed files are looked at again, and the number of attempts.
 const SETTLING: (Duration, u32) = (Duration::from_millis(500), 20);
 
-/// Blocks after which the store is asked if it is still the version that is copied.
+/// The number of blocks after which the thread checks that the store is still the version that it copies.
 const LOOK: u64 = 64;
 
 impl Shared {
-    /// The thread.
+    /// The loop of the thread.
     pub(super) fn work(&self) {
         loop {
             let mut state = self.state();
@@ -52,7 +52,8 @@ impl Shared {
         self.state().over
     }
 
-    /// Rests after enough work, which began at `since`, if others are reading; returns when work begins again.
+    /// Rests if enough work was done since `since` and other threads are reading. Returns the time at which work begins
+    /// again.
     fn rest(&self, since: Instant) -> Instant {
         if since.elapsed() < WORK {
             return since;
@@ -85,12 +86,13 @@ impl Shared {
 
     fn keep(&self, reads: &Reads) {
         let about = || format!("{}: {}", self.store, reads.path);
-        // Nobody pays a network for a copy: what readers had fetched is enough, or they go on handing parts to it.
+        // A copy is not worth network traffic: the bytes that readers fetched complete it, or readers go on handing
+        // parts to it.
         if self.elsewhere && !reads.file.open().is_ok_and(|content| content.is_at_hand()) {
             return self.again(reads);
         }
         let outcome = self.copied(reads);
-        // Another pass over it tries again, if there is no copy then.
+        // Another full read of the array tries again if there is no copy by then.
         reads.closed.store(matches!(outcome, Ok(true)), Relaxed);
         let _ = reads.making().take();
         match outcome {
@@ -111,19 +113,19 @@ impl Shared {
         self.again(reads);
     }
 
-    /// Counts from the beginning.
+    /// Restarts the count of bytes read.
     fn again(&self, reads: &Reads) {
         reads.read.store(0, Relaxed);
         reads.wanted.store(false, Relaxed);
     }
 
-    /// Returns true unless the store is another by now. A version that lies elsewhere never changes, and nobody is asked for a newer
+    /// Returns true unless the store has changed. A remote version never changes, and no server is asked for a newer
     /// one for the sake of a copy.
     fn is_current(&self, reads: &Reads) -> bool {
         self.elsewhere || reads.file.is_current()
     }
 
-    /// Returns the content of an array whose provenance is what it was; `None`: it is not any more.
+    /// Returns the content of an array if its provenance is unchanged, and `None` otherwise.
     fn same(&self, reads: &Reads) -> Option<(Arc<dyn Content>, bool)> {
         if !self.is_current(reads) {
             return None;
@@ -135,7 +137,7 @@ impl Shared {
         same.then(|| (content, provenance.is_settled()))
     }
 
-    /// Makes a copy; false: there is one, or the store changed.
+    /// Makes a copy. Returns false if there is one already or the store changed.
     fn copied(&self, reads: &Reads) -> Result<bool, String> {
         let mut found = self.same(reads);
         for _ in 0..SETTLING.1 {

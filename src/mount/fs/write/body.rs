@@ -1,6 +1,6 @@
-//! A file that is being written: what the kernel reads and writes under one inode number.
+//! A file that is being written: the bytes that the kernel reads and writes under one inode number.
 //!
-//! It begins empty, or as what stands at its path; that is copied only when a part of it is about to change.
+//! It begins empty or with the content at its path. That content is copied only when a part of it is about to change.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -9,12 +9,13 @@ use std::time::{Instant, SystemTime};
 use serde_json::{Value as Json, json};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::io::content::Content;
-use crate::io::file::Ownership;
-use crate::io::scratch::Scratch;
-use crate::mount::fs::again::PATIENCE;
-use crate::tree::VirtualFile;
+use crate::mount::fs::reopened::PATIENCE;
+use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_core::tree::VirtualFile;
+use npyfs_core::tree::inode::placed;
+use npyfs_io::content::Content;
+use npyfs_io::content::scratch::Scratch;
+use npyfs_io::file::Ownership;
 
 /// Bytes that are copied at a time.
 const BLOCK: usize = 1 << 20;
@@ -23,80 +24,83 @@ const BLOCK: usize = 1 << 20;
 pub struct Body {
     /// Its inode number.
     pub number: u64,
-    /// `None` once nobody can write it any more: who has it open to read has it still.
+    /// `None` once no handle can write the file any more; a handle that has it open for reading keeps its own
+    /// reference.
     scratch: Mutex<Option<Arc<Scratch>>>,
-    /// The content that it was made of, as long as nobody has changed it.
+    /// The content that the file was created from, until the first change.
     source: RwLock<Option<Arc<dyn Content>>>,
-    /// Whoever changes the content holds it shared; who needs it to stay as it is, alone.
+    /// A thread that changes the content holds this lock shared; a thread that needs the content unchanged holds it
+    /// exclusively.
     still: RwLock<()>,
     changes: AtomicU64,
     began_as_stored: bool,
-    /// Its length when its space was given back.
+    /// The length of the file when its space was given back.
     last_len: AtomicU64,
     state: Mutex<BodyState>,
 }
 
 /// Everything but the content.
 pub struct BodyState {
-    /// Its path in the mount; `None` once it was deleted or another file took its place.
+    /// Its path in the mount; `None` once it was deleted or replaced by another file.
     pub path: Option<Vec<Vec<u8>>>,
-    /// The path of the object that it was renamed from, if that is to go with it.
+    /// The path of the object that it was renamed from, if that object moves along.
     pub origin: Option<Vec<Vec<u8>>>,
-    /// Handles that may write.
+    /// The number of handles that may write.
     pub writers: u32,
-    /// Those of them of which no descriptor was closed since something was written through them.
+    /// The number of those handles that had no descriptor closed since their last write.
     pub unclosed: u32,
-    /// Threads that were told to look it up again, and when. The kernel does so within the same call.
+    /// Threads that were told to look the file up again, and the time. The kernel does so within the same call.
     pub awaited: Vec<(u32, Instant)>,
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
     mtime: SystemTime,
-    /// The time was set and is not stored yet.
+    /// The modification time was set and is not stored yet.
     timed: bool,
-    /// Some writer since it was last truncated could map it: what such a one leaves may be completed through memory.
+    /// A writer since the last truncation could map the file: a file that such a writer leaves unfinished may be
+    /// completed through memory.
     pub is_mappable: bool,
-    /// Number of changes that are stored.
+    /// The number of changes that are stored.
     stored: Option<u64>,
-    /// Number of changes after which it was a whole member of an object that is not complete.
+    /// The number of changes after which the file was a whole member of an incomplete object.
     whole: Option<u64>,
-    /// The state in which it was kept for later mounts, if it was.
+    /// The state in which the file was kept for later mounts, if it was.
     kept: Option<KeptState>,
-    /// Number of changes after which who closed it was told that it is refused.
+    /// The number of changes after which a closing program was told that the file is refused.
     refused: Option<u64>,
-    /// Something is stored at its path that was renamed away from there, and is not shown when this goes.
+    /// The stored object at its path was renamed away from there, and stays hidden when this file goes.
     pub hides: bool,
-    /// The failure of a change: then what is there is not what was to be written.
+    /// The failure of a change: the content is then not the intended one.
     failed: Option<Error>,
-    /// Its space was given back.
+    /// The space of the file was given back.
     retired: bool,
 }
 
 impl BodyState {
-    /// Somebody was told to look it up again.
+    /// Returns true if a thread was told to look the file up again.
     pub fn is_awaited(&self) -> bool {
         let mut since = self.awaited.iter().map(|(_, since)| since);
         since.any(|since| since.elapsed() < PATIENCE)
     }
 
-    /// A thread was told to look it up again, and can have it.
+    /// Returns true if a thread was told to look the file up again and may open it.
     pub fn is_kept_for(&self, thread: u32) -> bool {
         !self.retired && self.awaited.iter().any(|(other, _)| *other == thread)
     }
 
-    /// It differs from what is stored after `changes` changes.
+    /// Returns true if the file after `changes` changes differs from the stored one.
     pub fn is_dirty(&self, changes: u64) -> bool {
         self.timed || self.stored != Some(changes)
     }
 }
 
-/// The state of a file that later mounts have.
+/// The state of a file that later mounts see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptState {
-    /// As what the target keeps it.
+    /// The id under which the target keeps the file.
     pub file: u64,
     pub mtime: SystemTime,
-    /// After how many changes.
+    /// The number of changes at that time.
     pub changes: u64,
 }
 
@@ -123,7 +127,7 @@ impl Body {
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let stored = source.is_some().then_some(0);
         Self {
-            number: (xxh3_64(format!("scratch {serial}").as_bytes()) >> 1).max(2),
+            number: placed(xxh3_64(format!("scratch {serial}").as_bytes()), false),
             scratch: Mutex::new(Some(Arc::new(scratch))),
             source: RwLock::new(source),
             still: RwLock::default(),
@@ -171,8 +175,8 @@ impl Body {
         scratch.clone().ok_or_else(gone)
     }
 
-    /// Gives back the space that it takes, if it has neither a name nor a writer any more. The kernel may remember
-    /// its number for long.
+    /// Gives back the space of the file if it has neither a name nor a writer any more. The kernel may remember its
+    /// inode number for long.
     pub fn retire(&self) {
         let mut state = self.state();
         if state.path.is_some() || state.writers > 0 || state.is_awaited() {
@@ -180,35 +184,36 @@ impl Body {
         }
         state.retired = true;
         drop(state);
-        // Whoever has it open asks for its length still.
+        // Handles that are still open ask for the length.
         self.last_len
             .store(self.len().unwrap_or(0), Ordering::Release);
         *self.scratch.lock().unwrap_or_else(|e| e.into_inner()) = None;
     }
 
-    /// Nobody has changed it: it is what stood at its path.
+    /// Returns true if the file was never changed: it is the content that stood at its path.
     pub fn is_untouched(&self) -> bool {
         self.source().is_some()
     }
 
-    /// Keeps the content as it is for as long as the guard lives.
+    /// Keeps the content unchanged for as long as the guard lives.
     pub fn hold_still(&self) -> RwLockWriteGuard<'_, ()> {
         self.still.write().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Returns the number of its changes.
+    /// Returns the number of changes.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// It differs from what is stored.
+    /// Returns true if the file differs from the stored one.
     pub fn is_dirty(&self) -> bool {
         self.state().is_dirty(self.changes())
     }
 
-    /// Returns true if it is stored as it is and was closed, though the kernel has not said yet that this was the last
-    /// descriptor: from then on programs read what was stored, which may be another form of what they wrote. Whoever could map
-    /// an array may go on in memory after closing it, so that is read as it is written.
+    /// Returns true if the file is stored in its present state and was closed, though the kernel has not reported yet
+    /// that this was the last descriptor. From then on programs read the stored form, which may differ from the written
+    /// one. A program that could map an array may go on in memory after the close, so such a file is read as it is
+    /// written.
     pub fn reads_as_stored(&self) -> bool {
         let changes = self.changes();
         let state = self.state();
@@ -218,7 +223,7 @@ impl Body {
         is_closed && !may_be_mapped && !state.is_dirty(changes)
     }
 
-    /// Its state after `changes` changes is stored, with time `mtime`.
+    /// Notes that the state after `changes` changes is stored, with time `mtime`.
     pub fn is_stored(&self, changes: u64, mtime: SystemTime) {
         let mut state = self.state();
         state.stored = Some(changes);
@@ -226,27 +231,27 @@ impl Body {
         state.timed = state.timed && state.mtime != mtime;
     }
 
-    /// Notes that the program that closed it after `changes` changes was told that it is refused.
+    /// Notes that the program that closed the file after `changes` changes was told that it is refused.
     pub fn is_refused(&self, changes: u64) {
         self.state().refused = Some(changes);
     }
 
-    /// Nobody has changed it since somebody was told that it is refused.
+    /// Returns true if the file was not changed since a program was told that it is refused.
     pub fn stays_refused(&self) -> bool {
         self.state().refused == Some(self.changes())
     }
 
-    /// Its state after `changes` changes is a whole member of an object.
+    /// Notes that the state after `changes` changes is a whole member of an object.
     pub fn is_whole(&self, changes: u64) {
         self.state().whole = Some(changes);
     }
 
-    /// Nobody has changed it since it was a whole member.
+    /// Returns true if the file was not changed since it was a whole member.
     pub fn stays_whole(&self) -> bool {
         self.state().whole == Some(self.changes())
     }
 
-    /// Its state after `changes` changes is kept as `file`, with time `mtime`.
+    /// Notes that the state after `changes` changes is kept as `file`, with time `mtime`.
     pub fn is_kept(&self, file: u64, changes: u64, mtime: SystemTime) {
         self.state().kept = Some(KeptState {
             file,
@@ -255,17 +260,17 @@ impl Body {
         });
     }
 
-    /// Notes that what was kept of it is there no more.
+    /// Notes that the kept state of the file no longer exists.
     pub fn forget_kept(&self) {
         self.state().kept = None;
     }
 
-    /// Returns the state in which it was kept last.
+    /// Returns the last kept state.
     pub fn kept(&self) -> Option<KeptState> {
         self.state().kept
     }
 
-    /// Notes that what is stored of it, if anything, is at another path.
+    /// Notes that the stored form of the file, if any, is at another path.
     pub fn forget_stored(&self) {
         self.state().stored = None;
     }
@@ -290,11 +295,11 @@ impl Body {
         }
     }
 
-    /// One change: `act` with the content in the scratch file.
+    /// Makes one change: calls `act` with the content in the scratch file.
     fn change(&self, keep: u64, act: impl FnOnce(&Scratch) -> Result<()>) -> Result<()> {
         let _shared = self.still.read().unwrap_or_else(|e| e.into_inner());
         self.take_over(keep)?;
-        // Counted first: who stores it meanwhile must not believe that it has this change.
+        // The change is counted first: a thread that stores the file meanwhile must not assume that it has this change.
         self.changes.fetch_add(1, Ordering::AcqRel);
         let done = self.scratch().and_then(|scratch| act(&scratch));
         let mut state = self.state();
@@ -306,12 +311,12 @@ impl Body {
         done
     }
 
-    /// Returns the failure of a change since it was last empty.
+    /// Returns the failure of a change since the file was last empty.
     pub fn failed(&self) -> Option<Error> {
         self.state().failed.clone()
     }
 
-    /// Copies the first `keep` bytes of what it still is; the rest is not wanted any more.
+    /// Copies the first `keep` bytes of the source; the rest is no longer needed.
     fn take_over(&self, keep: u64) -> Result<()> {
         if !self.is_untouched() {
             return Ok(());
@@ -336,12 +341,12 @@ impl Body {
         Ok(())
     }
 
-    /// Nobody has changed it since it was made of what stood at its path.
+    /// Returns true if the file was not changed since it was created from the content at its path.
     pub fn is_copy(&self) -> bool {
         self.began_as_stored && self.changes() == 0 && !self.state().timed
     }
 
-    /// Makes the content its own, to be stored under another name or time.
+    /// Copies the whole content into the file, so that it can be stored under another name or time.
     pub fn copy(&self) -> Result<()> {
         self.take_over(u64::MAX)
     }
@@ -358,10 +363,10 @@ impl Body {
         Ok(())
     }
 
-    /// Makes room, or punches a hole, as fallocate(2) does.
+    /// Allocates space or punches a hole, as fallocate(2) does.
     pub fn allocate(&self, mode: i32, offset: u64, len: u64) -> Result<()> {
         let mut done = Ok(());
-        // That there is no room, or no such operation, leaves the content as it was.
+        // A lack of space or an unsupported operation leaves the content unchanged.
         self.change(u64::MAX, |scratch| {
             done = scratch.allocate(mode, offset, len);
             Ok(())
@@ -370,14 +375,14 @@ impl Body {
     }
 }
 
-/// A body as content. Its length is that of the moment.
+/// A body as content, with the present length of the body.
 pub(super) struct Written {
     body: Arc<Body>,
     scratch: Arc<Scratch>,
 }
 
 impl Written {
-    /// Of a body that has its space still.
+    /// Creates the content of a body whose space was not given back.
     pub(super) fn new(body: &Arc<Body>) -> Result<Self> {
         Ok(Self {
             scratch: body.scratch()?,
@@ -401,7 +406,7 @@ impl Content for Written {
             }
             return source.read_at(offset, buf);
         }
-        // What was cut off since its length was asked for is zeros.
+        // Bytes that were truncated after the length was asked for read as zeros.
         let have = self.scratch.read_at(buf, offset)?;
         buf.get_mut(have..).unwrap_or_default().fill(0);
         Ok(())

@@ -1,4 +1,4 @@
-//! Storing what was written: which files make an object, and what becomes of them.
+//! Storing written files: the choice of files that form an object, and the state of each file afterwards.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard};
@@ -8,35 +8,36 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::body::{Body, Written};
 use super::pending::{Path, PendingEntry};
-use super::twins::{is_replaced, twins};
+use super::two_forms::{is_replaced, twins};
 use super::{LOCKS, Waiting, Writer, refused};
-use crate::checkout::target::{Part, PartPlace, Role, StoreOutcome};
-use crate::error::{Result, retry_stale};
-use crate::io::content::{Content, npy_header};
-use crate::tree::{Directory, Node};
+use npyfs_base::error::{Result, retry_stale};
+use npyfs_core::store::part::{Part, PartPlace};
+use npyfs_core::store::target::{Role, StoreOutcome};
+use npyfs_core::tree::{Directory, Node};
+use npyfs_io::content::{Content, npy_header};
 
-/// The state of a file at the moment.
+/// The present state of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileState {
-    /// It is stored as it is now.
+    /// The file is stored in its present state.
     Stored,
-    /// A part of an object that is not complete, or a name that nobody stores.
+    /// The file is a part of an incomplete object, or has a name that is not stored.
     Kept,
-    /// Nothing was written yet but a header: what opens the file next writes the rest.
+    /// Only a header was written so far; the next program that opens the file writes the rest.
     Begun,
-    /// It has no name any more.
+    /// The file has no name any more.
     Gone,
 }
 
-/// Files that are stored as one object.
+/// The files that are stored as one object.
 struct Gathered {
     parts: Vec<Part>,
-    /// Those of the parts that are scratch files.
+    /// The parts that are scratch files.
     bodies: Vec<Arc<Body>>,
 }
 
 impl Gathered {
-    /// Some parts are new, and some are stored.
+    /// Returns true if some parts are new and some are stored.
     fn mixed(&self) -> bool {
         self.parts.len() > self.bodies.len()
     }
@@ -49,12 +50,13 @@ impl Writer {
         lock.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Stores a file if it makes its object complete. An error if it can never be such an object.
+    /// Stores a file if it completes its object. Returns an error if it can never be part of such an object.
     pub fn commit(&self, body: &Arc<Body>) -> Result<FileState> {
         self.commit_with(body, None)
     }
 
-    /// Stores a file as `commit` does; where `gone` is given durably, and together with the deletion of these objects.
+    /// Stores a file as `commit` does. With `gone`, the object is stored durably and in one step with the deletion of
+    /// those objects.
     pub(super) fn commit_with(
         &self,
         body: &Arc<Body>,
@@ -68,7 +70,7 @@ impl Writer {
         Ok(state)
     }
 
-    /// Stores what waited for an object that is stored now, as vectors wait for their axis.
+    /// Stores files that waited for an object that is stored now, as vectors wait for their axis.
     fn complete_waiting(&self, object: &str) {
         let (group, name) = object.rsplit_once('/').unwrap_or(("", object));
         let is_beside =
@@ -91,7 +93,7 @@ impl Writer {
         };
         for other in waiting {
             for (_, body) in members.remove(&other).unwrap_or_default() {
-                // Whoever writes it stores it.
+                // A file with a writer is stored when that writer closes it.
                 if body.state().writers > 0 || !body.is_dirty() {
                     continue;
                 }
@@ -99,7 +101,7 @@ impl Writer {
                     Ok(FileState::Stored) => self.pending.drop_stored(&body),
                     Ok(_) => {}
                     Err(e) => {
-                        // It was said to be kept: it goes on waiting.
+                        // The file was reported as kept: it goes on waiting.
                         if let Some(waiting) = self.waiting().get_mut(&other) {
                             waiting.missing.clear();
                             waiting.why = Some(e.to_string());
@@ -112,7 +114,7 @@ impl Writer {
         }
     }
 
-    /// Tries once; says which object was stored.
+    /// Makes one attempt; returns the object that was stored.
     fn try_once(
         &self,
         body: &Arc<Body>,
@@ -145,9 +147,9 @@ impl Writer {
         if is_begun(body, &place)? {
             return Ok(FileState::Begun);
         }
-        // Others of its files may be stored meanwhile, and are no scratch files then.
+        // Other files of the object may be stored meanwhile, and are then no scratch files.
         let gathered = retry_stale(|| self.gather(&path, &place, body))?;
-        // Nobody changes them until they are stored.
+        // The files cannot change until they are stored.
         let still: Vec<_> = gathered.bodies.iter().map(|b| b.hold_still()).collect();
         let times: Vec<(u64, SystemTime)> = gathered
             .bodies
@@ -163,7 +165,7 @@ impl Writer {
         let stored = match gone {
             None => self.target.store(object, parts, time),
             Some(gone) => {
-                // What it takes the place of goes without being deleted.
+                // The replaced object goes without a deletion.
                 let others = gone.iter().filter(|gone| *gone != object);
                 let others: Vec<String> = others.cloned().collect();
                 self.target.replace(object, parts, time, &others)
@@ -171,7 +173,7 @@ impl Writer {
         };
         let mut why = None;
         let outcome = match stored {
-            // Parts that are stored are of the old object: this one may be the first of those that replace them.
+            // The stored parts belong to the old object: this file may be the first of the parts that replace them.
             Err(e)
                 if e.errno() == libc::EINVAL && gathered.mixed() && check_whole(body).is_ok() =>
             {
@@ -183,7 +185,7 @@ impl Writer {
             outcome => outcome?,
         };
         if matches!(outcome, StoreOutcome::Incomplete(_)) {
-            // Nobody has looked at it, if what is missing was clear from names.
+            // If names alone showed which parts are missing, the content was not checked yet.
             if place.suffix == ".npy" {
                 check_whole(body)?;
             }
@@ -193,7 +195,7 @@ impl Writer {
         match &outcome {
             StoreOutcome::Stored => {
                 let waited = self.waiting().remove(&place.object).is_some();
-                // What was kept of others of its files ended with this.
+                // The kept states of the object's other files are obsolete now.
                 if waited {
                     for (_, other) in self.members_beside(&path, &place)? {
                         other.forget_kept();
@@ -223,7 +225,7 @@ impl Writer {
                     self.pending.settle_stored(top(&path, &place), &empty);
                     self.leave_unseen(top(&path, &place), &before)?;
                 } else if matches!(self.pending.get(parent), Some(PendingEntry::Directory(_))) {
-                    // Something is stored in it now.
+                    // The directory has a stored object now.
                     self.pending.renew();
                 }
                 Ok(FileState::Stored)
@@ -232,7 +234,7 @@ impl Writer {
         }
     }
 
-    /// The parts of the object that a file belongs to: scratch files before what is stored.
+    /// Returns the parts of the object that a file belongs to; scratch files take precedence over stored parts.
     fn gather(&self, path: &[Vec<u8>], place: &PartPlace, body: &Arc<Body>) -> Result<Gathered> {
         let own = |body: &Arc<Body>, place: PartPlace| -> Result<Part> {
             let content = Arc::new(Written::new(body)?);
@@ -254,7 +256,7 @@ impl Writer {
                 _ => Vec::new(),
             };
             return Ok(Gathered {
-                // The same again says less than the members, if there are any.
+                // An unchanged part says less than the members, if there are any.
                 parts: match parts.is_empty() {
                     true => vec![own(body, place.clone())?],
                     false => parts,
@@ -273,7 +275,7 @@ impl Writer {
                 && body.len()? > 0
                 && let Role::Stored(other) = self.target.role(at)?
                 && other.object == place.object
-                // What somebody is writing is not there yet.
+                // A file that is being written does not count yet.
                 && (body.number == own_number || body.stays_whole())
                 && !self.is_left_over(at, top, body, &pending)?
             {
@@ -299,8 +301,8 @@ impl Writer {
         Ok(Gathered { parts, bodies })
     }
 
-    /// Returns true if a scratch file is only left of a member that was deleted, of which nothing was written since: it is no
-    /// part of the object, which goes on without the member.
+    /// Returns true if a scratch file is only the remainder of a deleted member and was not written since. It is then
+    /// no part of the object, which goes on without the member.
     fn is_left_over(
         &self,
         at: &[Vec<u8>],
@@ -323,7 +325,7 @@ impl Writer {
         Ok(!written)
     }
 
-    /// Returns what is stored of an object in the directory at a path.
+    /// Returns the stored parts of an object in the directory at a path.
     fn parts_of(&self, top: &[Vec<u8>], place: &PartPlace) -> Result<Vec<Part>> {
         let mut parts = Vec::new();
         if let Some(Node::Directory(dir)) = self.stored(top)? {
@@ -338,7 +340,7 @@ impl Writer {
         Ok(parts)
     }
 
-    /// The parts that are stored already.
+    /// Adds the parts that are stored already.
     pub(super) fn add_stored(
         &self,
         dir: &dyn Directory,
@@ -372,7 +374,8 @@ impl Writer {
         Ok(())
     }
 
-    /// The last writer of a file is gone: what is stored, or never will be, is no scratch file any longer.
+    /// Handles the end of the last writer of a file: a file that is stored, or never will be, ceases to be a scratch
+    /// file.
     pub fn finish(&self, body: &Arc<Body>) -> Result<()> {
         let state = self.commit(body);
         if body.state().writers > 0 {
@@ -386,7 +389,7 @@ impl Writer {
                 Ok(())
             }
             Ok(FileState::Begun) => {
-                // A new file may be empty until somebody writes it.
+                // A new file may be empty until a program writes it.
                 if !self.is_emptied(body)? {
                     return Ok(());
                 }
@@ -400,7 +403,7 @@ impl Writer {
         }
     }
 
-    /// Sets the time of something stored.
+    /// Sets the time of a stored entry.
     pub fn touch(&self, path: &[Vec<u8>], time: SystemTime) -> Result<()> {
         if let Role::Stored(place) = self.target.role(path)? {
             let _one = self.lock(&place.object);
@@ -410,7 +413,7 @@ impl Writer {
         }
         let body = self.edit(path)?;
         body.set_time(time);
-        // Whoever writes it stores it, with what is not there yet.
+        // A file with a writer is stored when that writer closes it, together with the parts that are missing now.
         if body.state().writers > 0 {
             return Ok(());
         }
@@ -418,13 +421,14 @@ impl Writer {
     }
 }
 
-/// Returns true if a file of nothing is a value: a sample of text or bytes. No array is.
+/// Returns true if an empty file is a value: a sample of text or bytes. An array file is never empty.
 fn may_be_empty(place: &PartPlace) -> bool {
     matches!(place.suffix, ".txt" | ".bin")
 }
 
-/// Returns true if a file is empty, or a header without its elements that whoever wrote it can still map (as `open_memmap` leaves it
-/// before it opens it again). Whoever could only write has ended with the header: that is a truncated file.
+/// Returns true if a file is empty, or is a header without elements that its writer can still map (`open_memmap` leaves
+/// such a file before it opens it again). If the writer could not map it, the header is all that was written: the file
+/// is truncated.
 fn is_begun(body: &Arc<Body>, place: &PartPlace) -> Result<bool> {
     let len = body.len()?;
     if may_be_empty(place) {
@@ -437,14 +441,14 @@ fn is_begun(body: &Arc<Body>, place: &PartPlace) -> Result<bool> {
     Ok(header.is_ok_and(|header| header.start == len && header.len > 0))
 }
 
-/// Checks that a file is a whole `.npy`; EINVAL if it is not.
+/// Checks that a file is a whole `.npy`. Fails with EINVAL if it is not.
 fn check_whole(body: &Arc<Body>) -> Result<()> {
     let content = Written::new(body)?;
     let checked = npy_header(&content)?.and_then(|header| header.check_len(content.len()));
     checked.map_err(|e| refused(libc::EINVAL, &e.to_string()))
 }
 
-/// The part of a path that leads to its object.
+/// Returns the part of a path that leads to its object.
 pub(super) fn top<'a>(path: &'a [Vec<u8>], place: &PartPlace) -> &'a [Vec<u8>] {
     &path[..path.len() - depth_inside(place)]
 }

@@ -1,8 +1,11 @@
-//! Making durable what was stored, and the end of a writable mount.
+//! Making stored changes durable, and the end of a writable mount.
+
+use std::sync::Arc;
 
 use super::{Writer, refused};
-use crate::io::dir::Dir;
 use crate::mount::fs::{Fs, FsResult};
+use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_io::dir::Dir;
 
 impl Fs {
     /// Stores the file durably.
@@ -23,7 +26,22 @@ impl Fs {
         synced.map_err(|e| self.note_path(&path, "fsync", e))
     }
 
-    /// The mount is gone: all that was stored is made durable, and the log says what is lost.
+    /// Commits what is stored, as an extended attribute of the root asks for it. Only the owner of the mount may ask.
+    pub fn commit(&self, uid: u32, request: &[u8]) -> FsResult<()> {
+        let about = |e: Error| self.note_path(&[b".".to_vec()], "commit", e);
+        let Some(writer) = &self.writer else {
+            return Err(about(refused(libc::EROFS, "the mount is read-only")));
+        };
+        if uid != 0 && uid != rustix::process::geteuid().as_raw() {
+            let why = "only the user of the mount may commit in it";
+            return Err(about(refused(libc::EPERM, why)));
+        }
+        let request = serde_json::from_slice(request);
+        let request = request.map_err(|e| about(refused(libc::EINVAL, &e.to_string())))?;
+        writer.commit_all(&request).map_err(about)
+    }
+
+    /// Ends a writable mount: makes all stored changes durable and logs the files that are lost.
     pub fn close(&self) -> FsResult<()> {
         let synced = self.sync_dir();
         let unfinished = self.writer.as_deref().map(Writer::unfinished);
@@ -35,12 +53,19 @@ impl Fs {
         synced
     }
 
-    /// Returns the directory of the checkout, where a log can be kept, if it has one that stays.
-    pub fn log_directory(&self) -> Option<Dir> {
-        self.writer.as_ref()?.target.log_directory()
+    /// Returns what says the directory of the checkout now, for a log, if the checkout has permanent ones.
+    pub fn log_directory(&self) -> Option<impl Fn() -> Result<Dir> + Send + Sync + 'static> {
+        let target = &self.writer.as_ref()?.target;
+        target.log_directory()?;
+        // The log must not keep the checkout open.
+        let target = Arc::downgrade(target);
+        Some(move || {
+            let dir = target.upgrade().and_then(|target| target.log_directory());
+            dir.ok_or_else(|| Error::new(ErrorKind::Stale, "the checkout is closed"))
+        })
     }
 
-    /// Makes all that was stored durable, and all names.
+    /// Makes all stored changes and all names durable.
     pub fn sync_dir(&self) -> FsResult<()> {
         let Some(writer) = &self.writer else {
             return Ok(());

@@ -1,30 +1,30 @@
-//! Files: opening, writing and closing them, and setting their attributes.
+//! Opening, writing and closing files, and setting their attributes.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use super::body::{Body, Maker, ScratchFile, Written};
 use super::commit::FileState;
 use super::pending::{Path, PendingEntry};
 use super::{AttrChange, Flags, FoundBody, WriteHandle, Writer, process_of, refused};
-use crate::checkout::target::Role;
-use crate::error::{Error, ErrorKind, Result};
-use crate::mount::fs::again::KeptOpen;
+use crate::mount::fs::reopened::KeptOpen;
 use crate::mount::fs::{Attr, Fs, FsError, FsResult, OpenFile, Opened, ROOT_INO};
-use crate::tree::Node;
-use crate::tree::control;
+use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_core::store::target::Role;
+use npyfs_core::tree::Node;
+use npyfs_core::tree::control;
 
 impl Fs {
-    /// Returns the state of a writable mount; EROFS if it is not writable.
+    /// Returns the state of a writable mount. Fails with EROFS if the mount is not writable.
     pub(super) fn writer(&self) -> Result<&Writer> {
         let read_only = || refused(libc::EROFS, "the mount is read-only (see --checkout)");
         self.writer.as_deref().ok_or_else(read_only)
     }
 
-    /// Returns true if anything can be written.
+    /// Returns true if the mount is writable.
     pub fn is_writable(&self) -> bool {
         self.writer.is_some()
     }
@@ -35,7 +35,7 @@ impl Fs {
         writer.is_some_and(|writer| writer.target.stores_quickly())
     }
 
-    /// The names that lead to an inode in the whole store.
+    /// Returns the names that lead to an inode from the root of the store.
     pub(in crate::mount::fs) fn names(&self, ino: u64) -> Result<Path> {
         if ino == ROOT_INO {
             return Ok(self.above.clone());
@@ -45,7 +45,7 @@ impl Fs {
         Ok([&self.above[..], &names].concat())
     }
 
-    /// The path of a name in a directory that may be changed.
+    /// Returns the path of a name in a directory that may be changed.
     pub(super) fn path_in(&self, parent: u64, name: &OsStr) -> Result<Path> {
         let mut path = self.names(parent)?;
         path.push(name.as_bytes().to_vec());
@@ -58,7 +58,7 @@ impl Fs {
         Ok(path)
     }
 
-    /// The scratch file that an inode is, if it is one.
+    /// Returns the scratch file of an inode, if it has one.
     fn body(&self, ino: u64) -> Result<Option<Arc<Body>>> {
         let Node::File(file) = self.node(ino)? else {
             return Ok(None);
@@ -72,7 +72,7 @@ impl Fs {
         if let Some(body) = there.filter(|body| Some(body.number) == file.number()) {
             return Ok(Some(body));
         }
-        // It has no name any more, but somebody writes it.
+        // The file has no name any more, but a handle still writes it.
         let handles = writer.handles.read().unwrap_or_else(|e| e.into_inner());
         let mut open = handles.values().map(|handle| &handle.body);
         Ok(open
@@ -89,7 +89,7 @@ impl Fs {
         ino
     }
 
-    /// Opens a scratch file; `None` if it is none any more.
+    /// Opens a scratch file; returns `None` if it is no longer one.
     fn open_body(&self, ino: u64, body: &Arc<Body>, flags: Flags) -> Result<Option<Opened>> {
         let writer = self.writer()?;
         if writer.pending.add_writer(body, flags).is_none() {
@@ -121,10 +121,14 @@ impl Fs {
         drop(handles);
         let open = OpenFile {
             ino,
+            file: Arc::new(ScratchFile(body.clone())),
             content: Arc::new(Written::new(body)?),
             direct_io: false,
             pattern: Arc::default(),
             kept: None,
+            pages: OnceLock::new(),
+            fixed: false,
+            is_mapped: false,
         };
         let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
         files.insert(handle, Arc::new(open));
@@ -132,10 +136,11 @@ impl Fs {
             handle,
             direct_io: false,
             fresh: false,
+            by_page: false,
         }))
     }
 
-    /// Makes a file, or opens the one that is there, for writing. Adds one kernel reference to its inode.
+    /// Creates a file for writing, or opens the existing one. Adds one kernel reference to its inode.
     pub fn create(
         &self,
         parent: u64,
@@ -157,7 +162,7 @@ impl Fs {
                 }
                 Some(Node::Symlink(_)) => return Err(refused(libc::EEXIST, "a symbolic link")),
                 Some(Node::File(_)) => match writer.edit(&path) {
-                    // It went meanwhile.
+                    // The file was removed meanwhile.
                     Err(e) if e.kind == ErrorKind::NotFound => return Ok(None),
                     body => body?,
                 },
@@ -177,7 +182,7 @@ impl Fs {
                     body
                 }
             };
-            // Open first: until then another thread may find it stored, and done with.
+            // The file is opened first: before that, another thread may find it stored and remove the scratch file.
             let opened = self.open_body(body.number, &body, flags);
             if opened.is_err() && is_new {
                 writer.pending.drop_idle(&body);
@@ -202,7 +207,8 @@ impl Fs {
         Ok(self.attr(ino, &self.node(ino)?))
     }
 
-    /// Opens a file for writing. ESTALE if that takes another inode: the kernel then looks the path up again.
+    /// Opens a file for writing. Fails with ESTALE if writing needs another inode: the kernel then looks the path up
+    /// again.
     pub fn open_to_write(&self, ino: u64, flags: Flags) -> FsResult<Opened> {
         let open = || {
             let writer = self.writer()?;
@@ -221,8 +227,8 @@ impl Fs {
         open().map_err(|e| self.note(ino, "open for writing", e))
     }
 
-    /// The answer to a thread that is to write what has a path now, which is another inode. What is gone may be made
-    /// anew by the same call.
+    /// Returns the error for a thread that is to write the present file of a path, which has another inode. The same
+    /// call may recreate a file that is gone.
     fn write_again(&self, writer: &Writer, ino: u64, path: &[Vec<u8>], thread: u32) -> Error {
         let offered = writer.offer(path, thread);
         let again = self.look_again(ino, thread, true);
@@ -232,7 +238,7 @@ impl Fs {
         }
     }
 
-    /// Returns what a thread that looks a name up again will open to write.
+    /// Returns the file that a thread, in its second lookup of a name, will open to write.
     pub(in crate::mount::fs) fn find_to_write(
         &self,
         parent: u64,
@@ -243,7 +249,7 @@ impl Fs {
         Ok(FoundBody(self.writer()?.offer(&path, thread)?))
     }
 
-    /// The scratch file that an inode is, or was when the thread looked it up.
+    /// Returns the scratch file that an inode is, or was when the thread looked it up.
     fn body_for(&self, ino: u64, thread: u32) -> Result<Option<Arc<Body>>> {
         match self.again.take(thread, ino) {
             KeptOpen::Body(FoundBody(body)) => Ok(Some(body)),
@@ -258,10 +264,10 @@ impl Fs {
             .map_err(|e| self.note(ino, "write", e))
     }
 
-    /// Makes room or a hole.
+    /// Allocates space or punches a hole.
     pub fn fallocate(&self, handle: u64, offset: u64, len: u64, mode: i32) -> FsResult<()> {
         let (_, body) = self.written(handle)?;
-        // What the disk does not offer is an answer, and the caller goes on without.
+        // An operation that the disk does not support is a normal answer, and the caller goes on without it.
         Ok(body.allocate(mode, offset, len)?)
     }
 
@@ -271,8 +277,8 @@ impl Fs {
         Ok((body.number, body))
     }
 
-    /// Thread number `thread` closes a descriptor of a handle: stores the file, if it is whole. Others may go on
-    /// writing.
+    /// Thread number `thread` closes a descriptor of a handle: stores the file, if it is whole. Other descriptors may
+    /// go on writing.
     pub fn flush(&self, handle: u64, thread: u32) -> FsResult<()> {
         let Some(writer) = &self.writer else {
             return Ok(());
@@ -288,9 +294,9 @@ impl Fs {
         committed.or_else(|e| {
             let handles = writer.handles.read().unwrap_or_else(|e| e.into_inner());
             let opener = handles.get(&handle).map(|handle| handle.opener);
-            // Not the last to close it, so what is there need not be whole: another program has opened the file,
-            // or this is a child that inherited the descriptor, `head` in `(head; cat) > x.npy`. Whoever has closed it as
-            // well was told, and does not write the rest.
+            // This is not the last close, so the file need not be whole: another program has it open, or this is a
+            // child process that inherited the descriptor, `head` in `(head; cat) > x.npy`. A process that has closed
+            // the file as well was told already, and does not write the rest.
             let others = handles.iter().any(|(&other, open)| {
                 let is_open = other != handle && !open.is_closed.load(Ordering::Acquire);
                 is_open && open.body.number == body.number
@@ -300,7 +306,8 @@ impl Fs {
                 return Ok(());
             }
             body.is_refused(changes);
-            // A shell closes a copy of the descriptor before the command has written anything: the last close tells.
+            // A shell closes a copy of the descriptor before the command has written anything: the last close reports
+            // an error.
             if body.len().is_ok_and(|len| len == 0) {
                 return Err(e.into());
             }
@@ -320,7 +327,7 @@ impl Fs {
         })
     }
 
-    /// The last descriptor of a writing handle is closed.
+    /// Handles the close of the last descriptor of a writing handle.
     pub(in crate::mount::fs) fn release_writer(&self, handle: u64) {
         let Some(writer) = &self.writer else { return };
         let mut handles = writer.handles.write().unwrap_or_else(|e| e.into_inner());
@@ -338,7 +345,7 @@ impl Fs {
             return;
         }
         let path = body.path().unwrap_or_default();
-        // Whoever closed it was told, and the log says it.
+        // The closing program was told, and the log has the message.
         let told = body.stays_refused();
         let finished = writer.finish(&body);
         body.retire();
@@ -350,7 +357,7 @@ impl Fs {
         }
     }
 
-    /// Changes size, time or owner of a file. ESTALE if that takes another inode.
+    /// Changes the size, time or owner of a file. Fails with ESTALE if the change needs another inode.
     pub fn setattr(
         &self,
         ino: u64,
@@ -379,7 +386,7 @@ impl Fs {
                     }
                     Ok(self.getattr(ino).map_err(back)?)
                 }
-                // Also a scratch file that was stored a moment ago.
+                // This includes a scratch file that was stored a moment ago.
                 Node::File(file) => {
                     let path = self.names(ino)?;
                     if path.first().is_some_and(|first| first == control::NAME) || file.volatile() {
@@ -436,17 +443,17 @@ impl Fs {
         self.getattr_of(ino)
     }
 
-    /// Notes a failure about a name in a directory.
+    /// Logs a failure that concerns a name in a directory.
     pub(super) fn note_name(&self, parent: u64, name: &OsStr, what: &str, e: Error) -> FsError {
         let mut path = self.names(parent).unwrap_or_default();
         path.push(name.as_bytes().to_vec());
         self.note_path(&path, what, e)
     }
 
-    /// Notes a failure about a path. What a program asks to find out is an answer and no failure.
+    /// Logs a failure that concerns a path. An error that answers a program's query is no failure.
     pub(super) fn note_path(&self, path: &[Vec<u8>], what: &str, error: Error) -> FsError {
         let asked = [libc::EEXIST, libc::ENOTEMPTY, libc::EXDEV];
-        // What is stored goes to a disk; that it became read-only is a failure.
+        // These operations write to a disk, for which a change to read-only is a failure.
         let stores = matches!(what, "close" | "fsync" | "sync");
         let is_answer = asked.contains(&error.errno()) || (error.errno() == libc::EROFS && !stores);
         if !matches!(error.kind, ErrorKind::NotFound | ErrorKind::Stale) && !is_answer {
@@ -456,7 +463,7 @@ impl Fs {
     }
 }
 
-/// An answer that was made for the kernel, as an error again.
+/// Turns an answer for the kernel back into an error.
 fn back(error: FsError) -> Error {
     Error::new(ErrorKind::Os(error.errno), error.message)
 }

@@ -1,7 +1,7 @@
-//! Objects that are not complete: their members outlive the mount, and the last one may come in a later mount.
+//! Incomplete objects: their members outlive the mount, and the last member may come in a later mount.
 //!
-//! A member is kept once it was synced or renamed to its name, and when the mount ends; whole, as it was last closed, synced or
-//! renamed. While it is being written again, what was kept of it before counts.
+//! A member is kept once it was synced or renamed to its name, and when the mount ends. It is kept whole, in its state
+//! at the last close, sync or rename. While a member is being written again, its previously kept state counts.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
@@ -10,19 +10,20 @@ use super::body::{Body, Maker, Written};
 use super::commit::depth_inside;
 use super::pending::{Path, PendingEntry};
 use super::{Waiting, Writer};
-use crate::checkout::target::{Part, PartPlace, Restored, Role, Unstored, describe_incomplete};
-use crate::error::Result;
-use crate::tree::Node;
-use crate::tree::name::SUFFIXES;
+use npyfs_base::error::Result;
+use npyfs_core::store::part::{Part, PartPlace};
+use npyfs_core::store::target::{Restored, Role, Unstored, describe_incomplete};
+use npyfs_core::tree::Node;
+use npyfs_core::tree::name::SUFFIXES;
 
 /// The scratch files of one object.
 pub(super) type Members = Vec<(PartPlace, Arc<Body>)>;
 
-/// The lock of an object that is not complete, a place in it, and its members.
+/// The lock of an incomplete object, a place in the object, and its members.
 type Incomplete<'a> = (MutexGuard<'a, ()>, PartPlace, Members);
 
 impl Writer {
-    /// Shows what earlier mounts kept.
+    /// Shows the files that earlier mounts kept.
     pub(super) fn restore(&self) {
         for object in self.target.kept() {
             let files = object.parts.iter().map(|part| part.kept).collect();
@@ -38,7 +39,7 @@ impl Writer {
         }
     }
 
-    /// One of the files of an object, and its place.
+    /// Returns one of the files of an object, and its place.
     fn place_of(&self, parts: &[Restored]) -> Option<(Path, PartPlace)> {
         let path = &parts.first()?.path;
         match self.target.role(path) {
@@ -68,7 +69,7 @@ impl Writer {
         self.pending.entries().insert(part.path, entry);
     }
 
-    /// If the file at a path belongs to an object that is not complete, keeps what is there of that.
+    /// Keeps the present members of the object that the file at a path belongs to, if the object is incomplete.
     pub fn keep(&self, path: &[Vec<u8>]) -> Result<()> {
         let Some((_one, place, members)) = self.incomplete(path)? else {
             return Ok(());
@@ -76,7 +77,7 @@ impl Writer {
         self.keep_members(&place.object, members)
     }
 
-    /// Keeps every object that is not complete. One that cannot be kept does not keep the others from it.
+    /// Keeps every incomplete object. A failure of one object does not prevent the others from being kept.
     pub fn keep_all(&self) -> Result<()> {
         let objects: Vec<(Path, PartPlace)> = {
             let waiting = self.waiting();
@@ -86,15 +87,16 @@ impl Writer {
         let mut all = Ok(());
         for (path, place) in objects {
             let _one = self.lock(&place.object);
-            // Not before: what another thread keeps meanwhile would be missing from the list, and forgotten.
+            // The list is read only now: a member that another thread keeps meanwhile would be missing from it, and
+            // forgotten.
             let members = self.members_beside(&path, &place);
             all = all.and(members.and_then(|m| self.keep_members(&place.object, m)));
         }
         all
     }
 
-    /// A file was taken away from a path: a member of an object that is not complete is missing now, and if it was
-    /// the only one, so is the object.
+    /// Handles the removal of a file from a path: an incomplete object loses this member, and the object itself goes
+    /// with its only member.
     pub fn keep_without(&self, path: &[Vec<u8>]) -> Result<()> {
         let Some((_one, place, members)) = self.incomplete(path)? else {
             return Ok(());
@@ -118,7 +120,7 @@ impl Writer {
         }
     }
 
-    /// Returns the place of a file in an object that is not complete, with the members of that; it stays locked.
+    /// Returns the place of a file in an incomplete object and the members of the object, which stays locked.
     fn incomplete(&self, path: &[Vec<u8>]) -> Result<Option<Incomplete<'_>>> {
         let Role::Stored(place) = self.target.role(path)? else {
             return Ok(None);
@@ -131,7 +133,7 @@ impl Writer {
         Ok(Some((lock, place, members)))
     }
 
-    /// All scratch files of the object that the file at a path is of: those in its directory, and files that are the
+    /// Returns all scratch files of the object of the file at a path: those in its directory, and files that are the
     /// whole object.
     pub(super) fn members_beside(&self, path: &[Vec<u8>], place: &PartPlace) -> Result<Members> {
         let mut top = path[..path.len() - depth_inside(place)].to_vec();
@@ -155,14 +157,14 @@ impl Writer {
         Ok(members)
     }
 
-    /// The scratch files at a path and below that are to be stored, by object.
+    /// Returns, by object, the scratch files at a path and below it that are to be stored.
     pub(super) fn members(&self, top: &[Vec<u8>]) -> Result<BTreeMap<String, Members>> {
         let mut objects: BTreeMap<String, Members> = BTreeMap::new();
         for (at, entry) in self.pending.below(top) {
-            // Of a file that nothing can be said of now, nothing must be forgotten either.
+            // If the role of a file cannot be determined now, its kept state must not be forgotten.
             if let PendingEntry::File(body) = entry
                 && let Role::Stored(place) = self.target.role(&at)?
-                // One that was just cut off, to be written again, was kept before.
+                // A file that was just truncated, to be written again, was kept before.
                 && (body.len()? > 0 || body.kept().is_some())
             {
                 let members = objects.entry(place.object.clone()).or_default();
@@ -172,7 +174,7 @@ impl Writer {
         Ok(objects)
     }
 
-    /// Keeps the members of an object, if it is not complete. The object is locked.
+    /// Keeps the members of an object if it is incomplete. The caller holds the lock of the object.
     fn keep_members(&self, object: &str, members: Members) -> Result<()> {
         let known = {
             let waiting = self.waiting();
@@ -189,7 +191,7 @@ impl Writer {
         for (_, body) in &members {
             body.copy()?;
         }
-        // Nobody changes them until they are kept.
+        // The members cannot change until they are kept.
         let still: Vec<_> = members.iter().map(|(_, body)| body.hold_still()).collect();
         let (mut parts, mut states) = (Vec::new(), Vec::new());
         for (place, body) in &members {
@@ -198,7 +200,7 @@ impl Writer {
                 _ if body.stays_whole() => {
                     (changes, now, kept.filter(|kept| kept.changes == changes))
                 }
-                // It is being written: until it is whole again, what was kept of it counts.
+                // The member is being written: its kept state counts until it is whole again.
                 Some(kept) => (kept.changes, kept.mtime, Some(kept)),
                 None => continue,
             };
@@ -223,7 +225,8 @@ impl Writer {
         }
         let files = {
             let (missing, why) = &lack;
-            // Told when it is said to last: members that are replaced one after the other do not fit each other in between.
+            // The reason is reported only when the parts are declared durable: members that are replaced one after the
+            // other do not fit each other in between.
             if let (Some(why), false) = (why, same) {
                 self.target
                     .note(&describe_incomplete(object, &[], Some(why)));

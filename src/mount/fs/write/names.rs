@@ -1,4 +1,4 @@
-//! Names: making directories, deleting and renaming.
+//! Making directories, deleting and renaming.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -10,12 +10,13 @@ use super::commit::{FileState, depth_inside};
 use super::pending::{Path, PendingEntry};
 use super::unreadable::Unreadable;
 use super::{Writer, refused};
-use crate::checkout::target::{Deletion, Made, PartPlace, Role, StoreOutcome};
-use crate::error::{Error, ErrorKind, Result};
 use crate::mount::fs::{Attr, Fs, FsResult};
-use crate::tree::{Directory, Node};
+use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_core::store::part::PartPlace;
+use npyfs_core::store::target::{Deletion, Made, Role, StoreOutcome};
+use npyfs_core::tree::{Directory, Node};
 
-/// The files that are still shown of an object that is deleted, or of a member.
+/// The files that are still shown of a deleted object or member.
 #[derive(Default)]
 struct Leftovers {
     files: Vec<(Path, PartPlace, Arc<Body>)>,
@@ -47,7 +48,7 @@ impl Writer {
             }
             self.keep_without(path)?;
         }
-        // Directories that were there because something was stored in them stay until they are removed themselves.
+        // Directories that existed because they had a stored object stay until they are removed themselves.
         for depth in (1..path.len()).rev() {
             let above = &path[..depth];
             if self.pending.get(above).is_some() || self.stored(above)?.is_some() {
@@ -60,10 +61,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Deletes what is stored at a path: the object, or what of it goes with the file.
+    /// Deletes the stored object of a path, or the part of the object that goes with the file.
     fn take_away(&self, path: &[Vec<u8>], role: &Role) -> Result<()> {
         let Role::Stored(place) = role else {
-            // A link to a group, whose name has no suffix.
+            // The entry is a link to a group, whose name has no suffix.
             return self.target.remove_directory(path);
         };
         match self.target.deletion(place)? {
@@ -72,12 +73,12 @@ impl Writer {
         }
     }
 
-    /// Deletes an object of which the file at a path is a part. Its other files in the same directory stay as scratch files:
-    /// whoever deletes a directory finds them, and may delete them.
+    /// Deletes the object that the file at a path is a part of. Its other files in the same directory stay as scratch
+    /// files: a program that deletes a directory expects to find them, and may delete them.
     fn remove_object(&self, path: &[Vec<u8>], place: &PartPlace) -> Result<()> {
         let _one = self.lock(&place.object);
         if self.stored(path)?.is_none() {
-            // It went with another of its files meanwhile.
+            // The file went with another file of its object meanwhile.
             if let Some(left) = self.pending.body(path) {
                 self.pending.drop_body(&left);
             }
@@ -89,7 +90,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Stores an object anew without a member; what else is shown of that stays as above.
+    /// Stores an object anew without a member. The other files of the member stay as in `remove_object`.
     fn remove_member(&self, path: &[Vec<u8>], place: &PartPlace, member: &str) -> Result<()> {
         let of_member = |of: &str| {
             of.strip_prefix(member)
@@ -130,7 +131,8 @@ impl Writer {
         Ok(())
     }
 
-    /// The stored files of the object of `place` but the one at `path`, as scratch files, and their directories.
+    /// Returns the stored files of the object of `place`, except the one at `path`, as scratch files, and their
+    /// directories.
     fn leftovers(&self, path: &[Vec<u8>], place: &PartPlace) -> Result<Leftovers> {
         let mut left = Leftovers::default();
         if place.member.is_empty() {
@@ -191,7 +193,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Shows what is left of an object, or of a member.
+    /// Shows the remaining files of an object or member.
     fn leave(&self, path: &[Vec<u8>], place: &PartPlace, left: Leftovers) {
         if !place.member.is_empty() {
             self.pending
@@ -209,7 +211,7 @@ impl Writer {
         self.pending.renew();
     }
 
-    /// Takes what was renamed away from a path from its old place: it is deleted, or stored elsewhere now.
+    /// Removes the file at the path that a file was renamed away from: it is deleted, or stored elsewhere now.
     fn settle_origin(&self, origin: &[Vec<u8>]) -> Result<()> {
         let hidden = matches!(self.pending.get(origin), Some(PendingEntry::Hidden));
         if hidden && self.stored(origin)?.is_some() {
@@ -254,7 +256,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Sets the time of a directory, where that is kept.
+    /// Sets the time of a directory, if the target keeps it.
     pub fn set_directory_time(&self, path: &[Vec<u8>], time: SystemTime) -> Result<()> {
         self.pending.forget_time(path);
         let mut entries = self.pending.entries();
@@ -265,7 +267,7 @@ impl Writer {
         drop(entries);
         let key = path.join(&b'/');
         if let Ok(key) = String::from_utf8(key) {
-            // A store has no time for its groups: then the time stays what it is.
+            // A store keeps no time for groups; the time then stays unchanged.
             let _ = self.target.set_time(&key, time);
         }
         Ok(())
@@ -283,7 +285,7 @@ impl Writer {
                 {
                     return Err(refused(libc::ENOTEMPTY, "it is not empty"));
                 }
-                // Whoever renames a directory copies it, then: mv does.
+                // The caller then copies the directory, as mv does.
                 return Err(refused(libc::EXDEV, "a directory"));
             }
             _ if matches!(replaced, Some(Node::Directory(_))) => {
@@ -294,10 +296,10 @@ impl Writer {
         }
         let body = self.pending.body(from);
         let hides = body.as_ref().is_some_and(|body| body.state().hides);
-        // What it hides stays where it is.
+        // The file that it hides stays in its place.
         let stored = !hides && self.stored(from)?.is_some();
         if let (true, Role::Stored(place)) = (stored, &was) {
-            // What may not be taken away must not be stored elsewhere first.
+            // A file that may not be removed must not be stored elsewhere first.
             self.target.deletion(place)?;
         }
         if stored
@@ -310,7 +312,7 @@ impl Writer {
         {
             self.pending.displace(to);
             self.pending.renew();
-            // It has happened, so who renames is not told that it failed; whoever syncs next is.
+            // The rename has happened, so the renaming program gets no error; the next sync reports it.
             if let Err(e) = self.target.sync() {
                 self.owe(e);
             }
@@ -336,14 +338,14 @@ impl Writer {
             old.retire();
         }
         if stored && becomes == Role::Scratch {
-            // It is not gone before what it becomes is stored, or deleted as well.
+            // The old name goes only after the file is stored under the new one, or is deleted as well.
             self.pending.hide(from, &body);
         }
         Ok(())
     }
 
-    /// Stores a file under the path `to`, durably, and takes away what stood at its old ones. `was`: what is stored at
-    /// `from`, if anything is. On failure it is not stored.
+    /// Stores a file durably under the path `to` and removes the files at its old paths. `was` is the stored node at
+    /// `from`, if any. On failure the file is not stored.
     fn store_renamed(
         &self,
         body: &Arc<Body>,
@@ -361,21 +363,21 @@ impl Writer {
         if let Some(Role::Stored(place)) = &origin_role {
             self.target.deletion(place)?;
         }
-        // Objects go in the moment in which they are stored elsewhere. Members of others follow.
+        // An object goes in the same step in which it is stored elsewhere. Members of other objects follow later.
         let single = |role: Option<&Role>| match role {
             Some(Role::Stored(place)) if place.member.is_empty() => Some(place.object.clone()),
             _ => None,
         };
         let leaving = [single(was), single(origin_role.as_ref())];
         let gone: Vec<String> = leaving.iter().flatten().cloned().collect();
-        // It is to be stored whatever it was before, with the time it has.
+        // The file is stored whatever it was before, with its present time.
         body.copy()?;
         body.forget_stored();
         let state = self.commit_with(body, Some(&gone))?;
         if state == FileState::Begun && body.state().writers == 0 {
             return Err(self.begun(body));
         }
-        // What was synced under its old name is expected to last under the new one.
+        // A file that was synced under its old name is expected to last under the new one.
         self.keep(to)?;
         self.keep_without(from)?;
         if !body.is_dirty() {
@@ -400,19 +402,19 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns true if something is stored at a path that was renamed away from there.
+    /// Returns true if the stored file at a path was renamed away from there.
     fn is_hidden(&self, path: &[Vec<u8>]) -> Result<bool> {
         let hidden = matches!(self.pending.get(path), Some(PendingEntry::Hidden));
         Ok(hidden && self.stored(path)?.is_some())
     }
 }
 
-/// The way in which `rename` treats what has the new name.
+/// The treatment of an existing file at the new name of a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replace {
-    /// It goes.
+    /// The existing file goes.
     Yes,
-    /// The call is refused: EEXIST.
+    /// The call fails with EEXIST.
     No,
 }
 
@@ -429,7 +431,7 @@ impl Fs {
         self.lookup(parent, name, 0)
     }
 
-    /// Removes an empty directory; ENOTEMPTY for others.
+    /// Removes an empty directory. Fails with ENOTEMPTY for others.
     pub fn remove_directory(&self, parent: u64, name: &OsStr) -> FsResult<()> {
         let remove = || {
             let writer = self.writer()?;
@@ -447,7 +449,7 @@ impl Fs {
         remove().map_err(|e| self.note_name(parent, name, "rmdir", e))
     }
 
-    /// Deletes a file, and of its object what goes with it.
+    /// Deletes a file, and the parts of its object that go with it.
     pub fn unlink(&self, parent: u64, name: &OsStr) -> FsResult<()> {
         let unlink = || {
             let writer = self.writer()?;
@@ -463,7 +465,7 @@ impl Fs {
         unlink().map_err(|e| self.note_name(parent, name, "unlink", e))
     }
 
-    /// Renames a file. What it becomes is durable when this returns.
+    /// Renames a file. Its new name and content are durable when this returns.
     pub fn rename(
         &self,
         (parent, name): (u64, &OsStr),

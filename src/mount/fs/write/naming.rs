@@ -1,4 +1,4 @@
-//! Names that are being changed: whoever changes one waits for those who change it, and for nobody else.
+//! Names that are being changed: a thread that changes names waits only for threads that change the same names.
 //!
 //! A change may wait for the disk. Changes of other names go on meanwhile, and reach the disk together with it.
 
@@ -6,14 +6,14 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 
 use super::pending::Path;
 
-/// The names that are being changed. Any thread may use it.
+/// The names that are being changed. Any thread may use this set.
 #[derive(Default)]
 pub(super) struct Naming {
     busy: Mutex<Vec<Path>>,
     freed: Condvar,
 }
 
-/// The right to change some names, as long as it lives.
+/// The exclusive right to change some names, as long as the guard lives.
 pub(super) struct Changing<'a> {
     naming: &'a Naming,
     paths: Vec<Path>,
@@ -24,13 +24,13 @@ impl Naming {
         self.busy.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Waits until nobody changes any of these paths, nor anything above or below them.
+    /// Waits until no other thread changes any of these paths, or a path above or below them.
     pub(super) fn change(&self, paths: Vec<Path>) -> Changing<'_> {
         let meets = |busy: &Path| {
             let mut paths = paths.iter();
             paths.any(|path| path.starts_with(busy) || busy.starts_with(path))
         };
-        // All at once, so that two who want each other's names do not wait for ever.
+        // All names are taken at once, so that two threads that want each other's names do not deadlock.
         let busy = self
             .freed
             .wait_while(self.busy(), |busy| busy.iter().any(meets));
@@ -73,7 +73,7 @@ mod tests {
     fn whoever_meets_another_waits_and_nobody_else() {
         let naming = Naming::default();
         let first = naming.change(vec![path("d/a"), path("e/b")]);
-        // These would hang.
+        // Without the drops above, these calls would hang.
         drop(naming.change(vec![path("d/b"), path("e/a"), path("d/aa")]));
         thread::scope(|scope| {
             let (done, heard) = channel();

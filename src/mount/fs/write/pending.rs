@@ -1,4 +1,4 @@
-//! The part of a writable mount that is not stored yet: scratch files and directories, over the tree of what is.
+//! The part of a writable mount that is not stored yet: scratch files and directories, laid over the stored tree.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,47 +10,47 @@ use serde_json::{Value as Json, json};
 
 use super::Flags;
 use super::body::{Body, BodyState, ScratchFile};
-use super::twins::file_beside;
-use crate::checkout::target::Target;
-use crate::error::Result;
-use crate::hdf5::Attribute;
-use crate::io::file::Ownership;
-use crate::tree::array::StoredArray;
-use crate::tree::{Directory, Listing, Node, StoreHandle};
+use super::two_forms::file_beside;
+use npyfs_base::error::Result;
+use npyfs_core::store::target::Target;
+use npyfs_core::tree::array::StoredArray;
+use npyfs_core::tree::{Directory, Listing, Node, StoreHandle};
+use npyfs_hdf5::Attribute;
+use npyfs_io::file::Ownership;
 
-/// The names that lead to something.
+/// The names that lead to an entry, from the root.
 pub(super) type Path = Vec<Vec<u8>>;
 
-/// An entry that stands at a path, whatever is stored there.
+/// An entry at a path, which takes precedence over the stored one.
 #[derive(Clone)]
 pub(super) enum PendingEntry {
     File(Arc<Body>),
     Directory(SystemTime),
-    /// Nothing: a part of an object was deleted, or renamed to a name that nobody stores.
+    /// Nothing is shown: a part of an object was deleted, or renamed to a name that is not stored.
     Hidden,
-    /// Nothing: it is stored, but as another form of something that was written in this mount.
+    /// Nothing is shown: the stored entry is another form of a file that was written in this mount.
     Unwritten,
 }
 
 impl PendingEntry {
-    /// Returns true for a file of which what is stored is shown already.
+    /// Returns true for a file whose stored form is shown already.
     fn reads_as_stored(&self) -> bool {
         matches!(self, Self::File(body) if body.reads_as_stored())
     }
 }
 
-/// All of them. Any thread may use it.
+/// All pending entries. Any thread may use this table.
 #[derive(Default)]
 pub(super) struct Pending {
     entries: Mutex<BTreeMap<Path, PendingEntry>>,
     /// The time of the last change of names in a directory through this mount.
     times: Mutex<HashMap<Path, SystemTime>>,
-    /// Counts changes of what directories stand for.
+    /// Counts changes of the set of directories.
     generation: AtomicU64,
 }
 
 impl Pending {
-    /// The table itself, to change more than one entry at once.
+    /// Locks the table itself, to change more than one entry at once.
     pub(super) fn entries(&self) -> MutexGuard<'_, BTreeMap<Path, PendingEntry>> {
         self.entries.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -59,7 +59,7 @@ impl Pending {
         self.entries().get(path).cloned()
     }
 
-    /// The file at a path.
+    /// Returns the file at a path.
     pub(super) fn body(&self, path: &[Vec<u8>]) -> Option<Arc<Body>> {
         match self.get(path) {
             Some(PendingEntry::File(body)) => Some(body),
@@ -67,8 +67,8 @@ impl Pending {
         }
     }
 
-    /// Counts one more writer of a file, in a thread; `None` if it has no name by now. A thread that it is kept for opened
-    /// it when it still had one.
+    /// Counts one more writer of a file, opened by a thread. Returns `None` if the file has no name by now, unless the
+    /// file is kept for the thread, which then looked it up while it still had one.
     pub(super) fn add_writer(&self, body: &Body, flags: Flags) -> Option<()> {
         let _entries = self.entries();
         let mut state = body.state();
@@ -82,7 +82,7 @@ impl Pending {
         Some(())
     }
 
-    /// Keeps the file at a path for a thread that looks it up again; `None` if it is there no more.
+    /// Keeps the file at a path for a thread that looks it up again; returns `None` if the file is no longer there.
     pub(super) fn await_writer(&self, body: &Body, thread: u32) -> Option<()> {
         let _entries = self.entries();
         let mut state = body.state();
@@ -92,17 +92,17 @@ impl Pending {
         Some(())
     }
 
-    /// Takes a file off its path, if it is still there.
+    /// Removes a file from its path, if it is still there.
     pub(super) fn drop_body(&self, body: &Body) {
         self.drop_if(body, |_| true);
     }
 
-    /// Takes a file off its path unless somebody opened it to write meanwhile.
+    /// Removes a file from its path unless it was opened for writing meanwhile.
     pub(super) fn drop_idle(&self, body: &Body) {
         self.drop_if(body, |state| state.writers == 0 && !state.is_awaited());
     }
 
-    /// Takes a file that was stored off its path, unless it was changed since.
+    /// Removes a stored file from its path, unless it was changed since.
     pub(super) fn drop_stored(&self, body: &Body) {
         let is_idle = |state: &BodyState| state.writers == 0 && !state.is_awaited();
         self.drop_if(body, |state| {
@@ -128,7 +128,7 @@ impl Pending {
         body.retire();
     }
 
-    /// A scratch file that another takes the place of has no name any more.
+    /// Removes the name of a scratch file that another file replaces.
     pub(super) fn displace(&self, path: &[Vec<u8>]) {
         if let Some(PendingEntry::File(old)) = self.entries().remove(path) {
             old.state().path = None;
@@ -136,7 +136,7 @@ impl Pending {
         }
     }
 
-    /// Gives a file another path. Answers what stood there.
+    /// Gives a file another path. Returns the entry that stood there.
     pub(super) fn put(
         &self,
         body: &Arc<Body>,
@@ -159,7 +159,7 @@ impl Pending {
         was
     }
 
-    /// Takes that back: `was` stood there, and `hid` says whether the file hid something where it was.
+    /// Reverts `put`: `was` stood at the path, and `hid` says whether the file hid another one at its old path.
     pub(super) fn put_back(
         &self,
         body: &Arc<Body>,
@@ -179,13 +179,13 @@ impl Pending {
         entries.insert(from.to_vec(), PendingEntry::File(body.clone()));
         drop(entries);
         if body.is_copy() {
-            // It is what is stored there.
+            // The file is a copy of the stored one at its path.
             self.drop_idle(body);
         }
     }
 
-    /// Lets what is stored at a path have no name but that of `body` from now on, and go with it. What was renamed away from
-    /// there before is of something else that was stored there.
+    /// Makes `body` the only name of the stored file at a path, which goes with it from now on. An earlier rename away
+    /// from that path concerned another stored file.
     pub(super) fn hide(&self, path: &[Vec<u8>], body: &Body) {
         let mut entries = self.entries();
         for entry in entries.values() {
@@ -200,7 +200,7 @@ impl Pending {
         body.state().origin = Some(path.to_vec());
     }
 
-    /// Forgets what is hidden, and directories, at a path and below it.
+    /// Removes hidden entries and directories at a path and below it.
     pub(super) fn settle(&self, path: &[Vec<u8>]) {
         let twin = file_beside(path);
         let gone = |at: &Path, entry: &PendingEntry| match entry {
@@ -212,8 +212,8 @@ impl Pending {
         self.renew();
     }
 
-    /// Forgets as `settle` does, where something is stored now: forms of it that nobody wrote stay as they are, and so do
-    /// the directories `empty`, whose members may follow.
+    /// Removes entries as `settle` does, at a path that is stored now. Forms that no program wrote stay hidden, and the
+    /// directories `empty` stay, since their members may follow.
     pub(super) fn settle_stored(&self, path: &[Vec<u8>], empty: &[Path]) {
         let gone = |at: &Path, entry: &PendingEntry| match entry {
             PendingEntry::Hidden => at.starts_with(path),
@@ -224,7 +224,7 @@ impl Pending {
         self.renew();
     }
 
-    /// Everything at a path and below it.
+    /// Returns all entries at a path and below it.
     pub(super) fn below(&self, path: &[Vec<u8>]) -> Vec<(Path, PendingEntry)> {
         let entries = self.entries();
         let from = entries.range(path.to_vec()..);
@@ -237,24 +237,24 @@ impl Pending {
         self.times.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The names in the directory of a path change now.
+    /// Notes that the names in the directory of a path change now.
     pub(super) fn touch_above(&self, path: &[Vec<u8>]) {
         if let Some((_, above)) = path.split_last() {
             self.times().insert(above.to_vec(), SystemTime::now());
         }
     }
 
-    /// A directory is gone, or its time was set.
+    /// Forgets the time of a directory that is gone or whose time was set.
     pub(super) fn forget_time(&self, path: &[Vec<u8>]) {
         self.times().remove(path);
     }
 
-    /// Directories that were looked up before are looked up again.
+    /// Makes programs look up directories anew.
     pub(super) fn renew(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Returns a number that is another one after any change of what stands in the place of what is stored.
+    /// Returns a number that changes whenever the entries that replace stored ones change.
     fn shown(&self) -> u64 {
         let mut hash = DefaultHasher::new();
         for (path, entry) in self.entries().iter() {
@@ -284,17 +284,17 @@ pub(super) struct PendingDirectory {
     pending: Arc<Pending>,
     target: Arc<dyn Target>,
     path: Path,
-    /// The directory that is stored there, if any.
+    /// The stored directory at this path, if any.
     below: Option<Arc<dyn Directory>>,
     generation: u64,
-    /// What was shown by `pending` when somebody remembered what is in it.
+    /// The number from `Pending::shown` when the contents of the directory were last remembered.
     shown: Option<u64>,
-    /// Any change makes it another one. The root is otherwise the same for ever.
+    /// Any change makes this another directory. Without changes, the root would stay the same forever.
     is_fixed: bool,
 }
 
 impl PendingDirectory {
-    /// The root.
+    /// Makes the root.
     pub(super) fn root(pending: Arc<Pending>, target: Arc<dyn Target>) -> Self {
         Self {
             pending,
@@ -330,7 +330,7 @@ impl PendingDirectory {
         }))
     }
 
-    /// Returns what is shown where `entry` stands over `stored`.
+    /// Returns the node that is shown if `entry` stands over `stored`.
     fn shown(&self, path: Path, entry: Option<PendingEntry>, stored: Option<Node>) -> Option<Node> {
         match (entry, stored) {
             (Some(PendingEntry::File(body)), _) => Some(Node::File(Arc::new(ScratchFile(body)))),
@@ -373,8 +373,9 @@ impl Directory for PendingDirectory {
             Some(below) => below.list()?,
             None => Arc::default(),
         };
-        let mut entries = Vec::with_capacity(listing.len() + own.len());
-        for (name, node) in listing.iter() {
+        let many = listing.files_on_demand().filter(|_| own.is_empty());
+        let mut entries = Vec::new();
+        for (name, node) in listing.others(many.as_deref()) {
             let entry = own.remove(&*name);
             if let Some(node) = self.shown(self.child(&name), entry, Some(node.into_owned())) {
                 entries.push((name.into_owned(), node));
@@ -385,10 +386,10 @@ impl Directory for PendingDirectory {
                 entries.push((name, node));
             }
         }
-        Ok(Arc::new(
-            Listing::new(entries, listing.left_out.clone(), listing.notes.clone())
-                .with_damage(listing.damage.clone()),
-        ))
+        let mut shown = Listing::new(entries, listing.left_out.clone(), listing.notes.clone())
+            .with_damage(listing.damage.clone());
+        shown.many = many;
+        Ok(Arc::new(shown))
     }
 
     fn lookup(&self, name: &[u8]) -> Result<Option<Node>> {

@@ -1,5 +1,5 @@
-//! The other form of an object that goes, `UMIs.npz` beside `UMIs/`: whoever has the directory open that lists both, as
-//! `rm -r` has while it empties it, finds it there, and may delete it, until the directory is closed.
+//! The other form of an object that is removed, `UMIs.npz` beside `UMIs/`. A program whose open directory lists both,
+//! as `rm -r` while it empties the directory, still finds this file and may delete it, until the directory is closed.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use super::body::{Body, Maker};
 use super::commit::depth_inside;
 use super::pending::{Path, PendingEntry};
 use super::unreadable::Unreadable;
-use crate::checkout::target::Role;
-use crate::error::Result;
-use crate::tree::Node;
-use crate::tree::name::SUFFIXES;
+use npyfs_base::error::Result;
+use npyfs_core::store::target::Role;
+use npyfs_core::tree::Node;
+use npyfs_core::tree::name::SUFFIXES;
 
 /// A file that is another form of an object, as a scratch file.
 pub(super) type Remnant = (Path, Arc<Body>);
 
 impl Writer {
-    /// The files that are other forms of the object that the file at a path is a member of, if one of the `open`
-    /// directories lists them.
+    /// Returns the files that are other forms of the object of the file at a path, if one of the `open` directories
+    /// lists them.
     pub(super) fn remnants(&self, path: &[Vec<u8>], open: &[Path]) -> Result<Vec<Remnant>> {
         let mut remnants = Vec::new();
         let Role::Stored(place) = self.target.role(path)? else {
@@ -58,7 +58,7 @@ impl Writer {
         Ok(remnants)
     }
 
-    /// Shows those whose object went.
+    /// Shows the remnants whose object is gone.
     pub(super) fn leave_remnants(&self, remnants: Vec<Remnant>) -> Result<()> {
         for (at, body) in remnants {
             if self.stored(&at)?.is_none() {
@@ -71,7 +71,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Nobody has the directory at a path open any more: what was left in it for those who had goes.
+    /// Removes the remnants in the directory at a path, which is no longer open in any program.
     pub fn forget_remnants(&self, directory: &[Vec<u8>]) {
         let mut left = self.remnants.lock().unwrap_or_else(|e| e.into_inner());
         let (gone, stay) = std::mem::take(&mut *left)

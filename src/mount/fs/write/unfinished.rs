@@ -1,4 +1,4 @@
-//! Files that nothing became of: they are forgotten when the mount ends, and told before.
+//! Files that did not become objects: they are lost when the mount ends, and are reported before.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,31 +8,31 @@ use serde::Serialize;
 use super::body::Body;
 use super::pending::PendingEntry;
 use super::{Writer, refused};
-use crate::checkout::target::Role;
-use crate::error::{Error, Result};
+use npyfs_base::error::{Error, Result};
+use npyfs_core::store::target::Role;
 
-/// Most files that are named.
+/// The largest number of files that are named.
 const NAMED: usize = 1000;
 
 /// A file that would be lost if the mount ended.
 #[derive(Debug, Serialize)]
 pub(super) struct Unfinished {
-    /// Its path in the mount.
+    /// The path of the file in the mount.
     pub path: String,
     pub reason: &'static str,
-    /// By its name it was to become an array.
+    /// The name of the file is that of an array.
     pub is_array: bool,
-    /// Somebody may write it.
+    /// A program has the file open for writing.
     pub is_open: bool,
 }
 
 impl Writer {
-    /// Returns the error that says why a file that only begins is no array.
+    /// Returns the error that says why a file that has only its beginning is no array.
     pub(super) fn begun(&self, body: &Body) -> Error {
         refused(libc::EINVAL, why(body))
     }
 
-    /// Returns true if a file is empty where something is stored that has a content.
+    /// Returns true if a file is empty and the stored file at its path is not.
     pub(super) fn is_emptied(&self, body: &Body) -> Result<bool> {
         Ok(match body.path() {
             Some(path) if body.len()? == 0 => !body.state().hides && self.stored(&path)?.is_some(),
@@ -40,7 +40,7 @@ impl Writer {
         })
     }
 
-    /// Returns the files that would be lost now, but for those of which all who wrote them know; the first thousand.
+    /// Returns the first thousand files that would be lost now, except those whose writers were all told so.
     pub(super) fn unfinished(&self) -> Vec<Unfinished> {
         let mut found = Vec::new();
         for (path, entry) in self.pending.below(&[]) {
@@ -51,7 +51,7 @@ impl Writer {
             let reason = match &role {
                 Ok(Role::Scratch) => "no array has such a name",
                 Ok(Role::Stored(_)) if is_settled(&body) || self.is_told(&body) => continue,
-                // What the target cannot say now is not stored either.
+                // A file whose role the target cannot tell now is not stored either.
                 Ok(Role::Stored(_)) | Err(_) => why(&body),
             };
             if found.len() == NAMED {
@@ -67,8 +67,8 @@ impl Writer {
         found
     }
 
-    /// Returns true if a file was refused when its descriptors were closed: it goes as soon as the kernel says that those were
-    /// the last.
+    /// Returns true if a file was refused when its descriptors were closed: it goes as soon as the kernel reports that
+    /// those were the last.
     fn is_told(&self, body: &Arc<Body>) -> bool {
         let handles = self.handles.read().unwrap_or_else(|e| e.into_inner());
         let mut open = handles.values().filter(|h| h.body.number == body.number);
@@ -76,7 +76,7 @@ impl Writer {
     }
 }
 
-/// Returns true if a file is stored as it is, or waits for others of its object.
+/// Returns true if a file is stored in its present state, or waits for other files of its object.
 fn is_settled(body: &Arc<Body>) -> bool {
     body.is_untouched() || !body.is_dirty() || body.stays_whole()
 }

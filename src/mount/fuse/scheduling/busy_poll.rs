@@ -1,7 +1,8 @@
-//! Staying awake for the next request.
+//! Polls for the next request instead of sleeping.
 //!
-//! A program that opens one small file after another sends each request as soon as the one before is answered. So after an
-//! answer one thread looks out for the next for a moment, unless that proves useless or others want the processor.
+//! A program that opens one small file after another sends each request as soon as the previous one is answered. So
+//! after a reply one thread polls for the next request for a moment, unless polling proves useless or other threads
+//! want the processor.
 
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
@@ -10,19 +11,19 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// How long a thread looks out; with 400 us no difference. A look that takes `LONG_LOOK`: somebody else worked on the processor.
-/// Waking somebody takes less, and so does a host.
+/// How long a thread polls; 400 us made no difference. If a single poll takes `LONG_LOOK`, another thread has used the
+/// processor: wake-ups and interruptions by a hypervisor take less.
 const MOMENT: Duration = Duration::from_micros(100);
 const LONG_LOOK: Duration = Duration::from_micros(300);
 
-/// Moments in a row without a request, after which nobody looks out for a while.
+/// Consecutive polls without a request after which polling pauses.
 const IN_VAIN: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Looks out for requests of one mount.
+/// Polls for requests of one mount.
 pub(super) struct BusyPoll {
     device: OwnedFd,
-    /// Held by the thread that looks out.
+    /// Held by the polling thread.
     state: Mutex<State>,
 }
 
@@ -33,13 +34,13 @@ struct State {
 }
 
 impl BusyPoll {
-    /// `device` can be polled for requests.
+    /// Creates a poller; `device` can be polled for requests.
     pub(super) fn new(device: OwnedFd) -> Self {
         let state = Mutex::default();
         Self { device, state }
     }
 
-    /// Returns when there is a request, or after a moment. False if another thread looks out, or there is a pause.
+    /// Returns when there is a request, or after a moment. False if another thread polls, or during a pause.
     pub(super) fn look_out(&self) -> bool {
         let Ok(mut state) = self.state.try_lock() else {
             return false;
@@ -51,7 +52,7 @@ impl BusyPoll {
         let mut before = start;
         loop {
             let mut device = [PollFd::new(&self.device, PollFlags::IN)];
-            // A mount that has ended can be polled as well.
+            // The device can also be polled when the mount has ended.
             if poll(&mut device, Some(&Timespec::default())) != Ok(0) {
                 state.in_vain = 0;
                 return true;
@@ -67,7 +68,7 @@ impl BusyPoll {
                 return true;
             }
             before = now;
-            // Whoever was just answered may have to run here.
+            // The program that was just answered may have to run on this processor.
             thread::yield_now();
         }
     }
@@ -88,7 +89,7 @@ mod tests {
         asked.read_exact(&mut [0]).unwrap();
         assert!(poll.look_out());
         assert!((0..1000).any(|_| !poll.look_out()));
-        // The end of a mount is no pause.
+        // The end of a mount does not cause a pause.
         let (requests, kernel) = std::io::pipe().unwrap();
         drop(kernel);
         let poll = BusyPoll::new(requests.into());

@@ -1,4 +1,4 @@
-//! The processor that the calling thread runs on, and whether it gives way to everybody else there.
+//! The processor and the scheduling policy of the calling thread.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -7,19 +7,19 @@ use std::sync::OnceLock;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::io::thread;
+use npyfs_base::thread;
 
-/// The processors that threads of this process may run on; not set as long as none moves.
+/// The processors that threads of this process may use; unset while moves are not allowed.
 static ANYWHERE: OnceLock<CpuSet> = OnceLock::new();
 
 thread_local! {
-    /// The one processor that this thread moved to.
+    /// The processor that this thread has moved to.
     static PLACE: Cell<Option<usize>> = const { Cell::new(None) };
     static IDLE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Lets threads of this process move and become idle. False if it may not: it has another policy than the usual, or
-/// could not leave the idle one again (CAP_SYS_NICE or RLIMIT_NICE).
+/// Allows threads of this process to move and to become idle. Returns false if that is not possible: the policy is not
+/// the normal one, or the process could not return from the idle policy (CAP_SYS_NICE or RLIMIT_NICE).
 pub(super) fn allow_moves() -> bool {
     let may = || thread::is_usual() && thread::set_idle(true) && thread::set_idle(false);
     let tried = thread::spawn("trial", may).is_ok_and(|trial| trial.join().unwrap_or(false));
@@ -31,7 +31,7 @@ pub(super) fn place() -> Option<usize> {
     PLACE.get()
 }
 
-/// Moves the calling thread to a processor. False if it cannot.
+/// Moves the calling thread to a processor. Returns false on failure.
 pub(super) fn move_to(place: usize) -> bool {
     if PLACE.get() != Some(place) {
         let mut there = CpuSet::new();
@@ -44,18 +44,19 @@ pub(super) fn move_to(place: usize) -> bool {
     true
 }
 
-/// Returns true if the calling thread runs only when nobody else wants its processor.
+/// Returns true if the calling thread has the idle policy.
 pub(super) fn is_idle() -> bool {
     IDLE.get()
 }
 
-/// Makes the calling thread idle. False if it cannot.
+/// Gives the calling thread the idle policy. Returns false on failure.
 pub(super) fn step_back() -> bool {
     IDLE.set(IDLE.get() || thread::set_idle(true));
     IDLE.get()
 }
 
-/// Makes the calling thread a usual one, which runs anywhere again if it `leaves`. That it may was tried before.
+/// Gives the calling thread the normal policy; with `leaves`, it may run on any processor again. `allow_moves` has
+/// checked that this is allowed.
 pub(super) fn step_up(leaves: bool) {
     if IDLE.take() {
         let _ = thread::set_idle(false);
@@ -65,10 +66,10 @@ pub(super) fn step_up(leaves: bool) {
     }
 }
 
-/// Returns the processor where a thread runs or ran last (proc_pid_stat(5), field 39), if this process may run there.
+/// Returns the processor where a thread runs or last ran (proc_pid_stat(5), field 39), if this process may run there.
 pub(super) fn of(thread: u32) -> Option<usize> {
     let all = ANYWHERE.get()?;
-    // The name of a thread has 64 bytes at most; the whole is made at once, and shorter.
+    // The name of a thread has at most 64 bytes. The file is produced in one piece, and is shorter than this.
     let mut stat = [0; 1024];
     let mut file = File::open(format!("/proc/{thread}/stat")).ok()?;
     let len = file.read(&mut stat).ok()?;
@@ -101,7 +102,7 @@ mod tests {
             assert_eq!(place(), None);
             assert_eq!(sched_getaffinity(None).unwrap(), all);
             assert!(of(std::process::id()).is_some());
-            // Above what the kernel numbers.
+            // Above all thread numbers of the kernel.
             assert_eq!(of(u32::MAX), None);
         })
         .unwrap()

@@ -1,0 +1,174 @@
+//! The committed layers of a store, in order: numbered objects, each created once (`numbered`).
+//!
+//! A commit is one object. The directory of the layer stays where it is and is not written to any more. Any number of
+//! processes on any number of hosts may commit at the same time: a process that loses reads the commit that won, and
+//! takes the next number. Readers need no lock.
+
+mod bucket;
+mod commit_place;
+mod committer;
+mod directory;
+mod lock;
+mod numbered;
+mod probe;
+mod record;
+
+use std::fs::File;
+use std::sync::Arc;
+
+use bucket::CommitBucket;
+use commit_place::CommitPlace;
+use committer::Committer;
+use directory::CommitDirectory;
+use numbered::NumberedCommits;
+
+use crate::checkout::mirror::Mirror;
+use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_io::dir::Dir;
+use npyfs_io::storage::{Disk, Storage};
+
+pub use lock::{LOCK, lock};
+pub(in crate::checkout) use numbered::useless;
+pub(in crate::checkout) use record::write_id;
+pub use record::{LayerCommit, find, next_time};
+
+pub use crate::checkout::records::names::COMMITS as NAME;
+
+/// Returns the commits in `dir`.
+pub fn read(dir: &Dir) -> Result<Vec<LayerCommit>> {
+    Ok(open(dir, Arc::new(Disk))?.1)
+}
+
+/// Returns the numbered commits, if they have a place, and all commits.
+fn open(
+    dir: &Dir,
+    storage: Arc<dyn Storage>,
+) -> Result<(Option<NumberedCommits>, Vec<LayerCommit>)> {
+    match place(dir, &storage)? {
+        None => Ok((None, Vec::new())),
+        Some(place) => {
+            let (numbered, all) = NumberedCommits::read(place)?;
+            Ok((Some(numbered), all))
+        }
+    }
+}
+
+/// Adds to `all` the commits made since; opens one name if there are none. If a commit cannot be read, those before it
+/// are still added.
+pub(in crate::checkout) fn read_on(dir: &Dir, all: &mut Vec<LayerCommit>) -> Result<()> {
+    let storage: Arc<dyn Storage> = Arc::new(Disk);
+    match place(dir, &storage)? {
+        Some(place) => NumberedCommits::of(place).extend(all, 0),
+        None if all.is_empty() => Ok(()),
+        None => dir.below(NAME).map(drop),
+    }
+}
+
+/// Returns the commits in `dir`, and their directory if there is any.
+pub(in crate::checkout) fn with_place(dir: &Dir) -> Result<(Vec<LayerCommit>, Option<Dir>)> {
+    let all = read(dir)?;
+    match dir.below(NAME) {
+        Ok(own) => Ok((all, Some(own))),
+        Err(e) if e.kind == ErrorKind::NotFound => Ok((all, None)),
+        Err(e) => Err(e),
+    }
+}
+
+/// Returns the place of the commits in `dir`, if it exists. A list of older versions is refused by name.
+fn place(dir: &Dir, storage: &Arc<dyn Storage>) -> Result<Option<Arc<dyn CommitPlace>>> {
+    if let Some(place) = in_bucket(dir, storage)? {
+        return Ok(Some(place));
+    }
+    match dir.below(NAME) {
+        Ok(own) => Ok(Some(Arc::new(CommitDirectory::new(own, storage.clone())))),
+        Err(e) if e.kind == ErrorKind::NotFound => Ok(None),
+        Err(e) if e.kind == ErrorKind::NotDirectory => {
+            let why =
+                "a list of commits, which older versions of npyfs wrote and this one does not read";
+            let refused = Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why);
+            Err(refused.about(dir.path().join(NAME).display()))
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// Returns the place of a bucket's commits, if `dir` is a copy of a bucket's directory.
+fn in_bucket(dir: &Dir, storage: &Arc<dyn Storage>) -> Result<Option<Arc<dyn CommitPlace>>> {
+    let Some(mirror) = Mirror::of(dir) else {
+        return Ok(None);
+    };
+    let (own, _) = dir.make(NAME)?;
+    let copy = Arc::new(CommitDirectory::new(own, storage.clone()));
+    let prefix = mirror.prefix().below(NAME);
+    Ok(Some(Arc::new(CommitBucket::new(prefix, Some(copy)))))
+}
+
+/// The commits of a store while one is being added. Other processes of this host wait; other hosts may commit first.
+pub struct Commits {
+    dir: Dir,
+    storage: Arc<dyn Storage>,
+    /// The commits at the time when the lock was taken.
+    found: Vec<LayerCommit>,
+    /// `None` before the first numbered commit.
+    committer: Option<Committer>,
+    _lock: File,
+}
+
+impl Commits {
+    /// Waits for the lock: no other process of this host commits meanwhile.
+    pub fn lock(dir: &Dir, storage: Arc<dyn Storage>) -> Result<Self> {
+        let lock = lock(dir)?;
+        let (numbered, found) = open(dir, storage.clone())?;
+        let committer = match numbered.filter(|_| !found.is_empty()) {
+            Some(numbered) => Some(Committer::new(numbered, found.clone())?),
+            None => None,
+        };
+        Ok(Self {
+            dir: dir.clone(),
+            storage,
+            found,
+            committer,
+            _lock: lock,
+        })
+    }
+
+    /// Returns all commits, oldest first.
+    pub fn all(&self) -> &[LayerCommit] {
+        let begun = self.committer.as_ref();
+        begun.map_or(&self.found, |committer| committer.all())
+    }
+
+    /// Adds a commit on top of the others, durably. Fills in its author and id, and its time if it has none
+    /// (`next_time`). False if other processes committed first: their commits are then in `all`, and the new commit may
+    /// conflict with them. On failure nothing is committed, unless the error says that this is not known.
+    pub fn add(&mut self, commit: LayerCommit) -> Result<bool> {
+        if let Some(committer) = &mut self.committer {
+            return committer.add(commit);
+        }
+        let mut committer = self.begin()?;
+        // Another process may have begun it in the meantime.
+        let is_first = committer.all().len() == self.found.len();
+        let is_made = is_first && committer.add(commit)?;
+        self.committer = Some(committer);
+        Ok(is_made)
+    }
+
+    /// Creates the place of the first numbered commit and probes it.
+    fn begin(&self) -> Result<Committer> {
+        let about = |e: std::io::Error| Error::from(e).about(self.dir.path().display());
+        let (dir, storage) = (&self.dir, &self.storage);
+        let place = match in_bucket(dir, storage)? {
+            Some(place) => place,
+            None => {
+                let (own, _) = dir.make(NAME)?;
+                storage.sync_dir(dir).map_err(about)?;
+                Arc::new(CommitDirectory::new(own, storage.clone()))
+            }
+        };
+        let (numbered, all) = NumberedCommits::read(place)?;
+        Committer::new(numbered, all)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,359 @@
+//! Commits as numbered objects: the object of each number is created once, by the first process.
+//!
+//! The next number is found by opening names in sequence. Two kinds of derived objects save opening all of them; they
+//! may be missing, outdated or damaged. A *hint* names a commit near the newest one. A *checkpoint* holds as many
+//! commits as the greatest of 100, 1000, 10 000 and so on that divides its number, up to that number.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use super::commit_place::{CommitPlace, Creation};
+use super::record::{self, LayerCommit};
+use crate::checkout::records::form::Form;
+use crate::checkout::records::record_log::{self, LogRecord};
+use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_io::pause::Pause;
+
+/// The name of the hint.
+const HINT: &str = "newest";
+
+/// The first line of a checkpoint. Forms 1 and 2 were lists of all commits.
+const CHECKPOINTS: Form = Form {
+    name: "npyfs commits",
+    version: 3,
+};
+
+/// The form of the hint.
+const HINTS: Form = Form {
+    name: "npyfs newest",
+    version: 1,
+};
+
+/// Suffixes of the names of commits and of checkpoints, after the number in 20 digits.
+const OBJECT: &str = ".json";
+const CHECKPOINT: &str = ".checkpoint";
+
+/// Commits of the smallest checkpoint; each larger one holds ten of the next smaller size.
+pub(super) const SPAN: u64 = 100;
+
+/// How many objects after the hinted one are opened before all names are listed.
+const NEAR: u64 = 2 * SPAN;
+
+/// The number of a commit near the newest one.
+#[derive(Serialize, Deserialize)]
+struct Hint {
+    number: u64,
+    id: String,
+}
+
+/// The numbered commits of a place.
+pub(super) struct NumberedCommits {
+    place: Arc<dyn CommitPlace>,
+    /// Numbers of checkpoints that were wanted and are not there.
+    missing: BTreeSet<u64>,
+}
+
+/// Returns the name of the object of a commit.
+pub(super) fn object(number: u64) -> String {
+    format!("{number:020}{OBJECT}")
+}
+
+fn checkpoint(number: u64) -> String {
+    format!("{number:020}{CHECKPOINT}")
+}
+
+/// Returns how many commits the checkpoint of a number holds, including those of lists.
+fn span(number: u64) -> u64 {
+    let mut span = SPAN;
+    while let Some(next) = span
+        .checked_mul(10)
+        .filter(|next| number.is_multiple_of(*next))
+    {
+        span = next;
+    }
+    span
+}
+
+/// Returns the numbers of the checkpoints up to `known` that continue after `have` commits.
+fn ends(have: u64, known: u64) -> BTreeSet<u64> {
+    let spans = std::iter::successors(Some(SPAN), |span| span.checked_mul(10));
+    let ends = spans.map_while(|span| (have / span).checked_add(1)?.checked_mul(span));
+    ends.take_while(|&end| end <= known).collect()
+}
+
+/// Returns why a file in a directory of commits of `newest` commits is useless, if it is; `None`: it stays. A file is
+/// useless if it is an unfinished write, or if larger checkpoints cover
+/// it.
+pub(in crate::checkout) fn useless(name: &str, newest: u64) -> Option<&'static str> {
+    if name.starts_with('.') {
+        return Some("unfinished");
+    }
+    let number = name.strip_suffix(CHECKPOINT)?.parse().ok()?;
+    if checkpoint(number) != name {
+        return None;
+    }
+    let mut have = 0;
+    while let Some(end) = ends(have, newest).pop_last() {
+        if end >= number {
+            break;
+        }
+        have = end;
+    }
+    let is_read = ends(have, newest).pop_last() == Some(number);
+    (!is_read && number <= newest).then_some("part of larger checkpoints")
+}
+
+impl NumberedCommits {
+    /// Reads all commits.
+    pub(super) fn read(place: Arc<dyn CommitPlace>) -> Result<(Self, Vec<LayerCommit>)> {
+        let known = hint(&*place)?.map_or(0, |hint| hint.number);
+        let mut own = Self::of(place);
+        let mut all = Vec::new();
+        own.extend(&mut all, known)?;
+        Ok((own, all))
+    }
+
+    /// Returns the commits of a place, none of them read yet, for reading on from known commits.
+    pub(super) fn of(place: Arc<dyn CommitPlace>) -> Self {
+        Self {
+            place,
+            missing: BTreeSet::new(),
+        }
+    }
+
+    /// Returns the place.
+    pub(super) fn place(&self) -> Arc<dyn CommitPlace> {
+        self.place.clone()
+    }
+
+    /// Adds the commits after those of `all`. Commit number `known` exists, unless it is 0.
+    pub(super) fn extend(&mut self, all: &mut Vec<LayerCommit>, mut known: u64) -> Result<()> {
+        loop {
+            while (all.len() as u64) < known {
+                if self.add_checkpoint(all, known)? {
+                    continue;
+                }
+                match self.next(all)? {
+                    Some(commit) => all.push(commit),
+                    None => self.look_again(all)?,
+                }
+            }
+            for _ in 0..NEAR {
+                match self.next(all)? {
+                    Some(commit) => all.push(commit),
+                    None => return Ok(()),
+                }
+            }
+            known = self.newest_listed(all)?;
+        }
+    }
+
+    /// Reads the commit after those of `all`.
+    fn next(&self, all: &[LayerCommit]) -> Result<Option<LayerCommit>> {
+        let name = object(all.len() as u64 + 1);
+        let Some(bytes) = self.place.read(&name)? else {
+            return Ok(None);
+        };
+        let commit = parse(&bytes).and_then(|commit| {
+            check_follows(all.last(), &commit)?;
+            Ok(commit)
+        });
+        Ok(Some(commit.map_err(|e| e.about(self.place.path(&name)))?))
+    }
+
+    /// Adds the commits of the largest checkpoint up to `known`. False if there is none.
+    fn add_checkpoint(&mut self, all: &mut Vec<LayerCommit>, known: u64) -> Result<bool> {
+        for end in ends(all.len() as u64, known).into_iter().rev() {
+            if self.missing.contains(&end) {
+                continue;
+            }
+            match self.place.read(&checkpoint(end))? {
+                Some(bytes) if self.append(all, end, &bytes) => return Ok(true),
+                // The checkpoint can be created again from the commits, which are authoritative.
+                _ => drop(self.missing.insert(end)),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Appends the commits of a checkpoint, if they continue `all`.
+    fn append(&self, all: &mut Vec<LayerCommit>, end: u64, bytes: &[u8]) -> bool {
+        let Ok(mut commits) = record_log::parse_whole::<LayerCommit>(bytes, CHECKPOINTS) else {
+            return false;
+        };
+        let have = all.len() as u64;
+        let before = (commits.len() as u64).checked_sub(end - have);
+        let Some(before) = before.and_then(|before| usize::try_from(before).ok()) else {
+            return false;
+        };
+        let new = commits.split_off(before);
+        let mut last = all.last();
+        for commit in &new {
+            if check_follows(last, commit).is_err() {
+                return false;
+            }
+            last = Some(commit);
+        }
+        all.extend(new);
+        true
+    }
+
+    /// Called when a commit could not be opened although later ones exist. Fails unless it can be opened now: cached
+    /// names of another host's files may be outdated.
+    fn look_again(&self, all: &[LayerCommit]) -> Result<()> {
+        let name = object(all.len() as u64 + 1);
+        let names = self.place.names_from(&name)?;
+        if names.contains(&name) && self.place.read(&name)?.is_some() {
+            return Ok(());
+        }
+        let why = "the commit is gone, and others were made on it";
+        Err(Error::damaged(why).about(self.place.path(&name)))
+    }
+
+    /// Returns the number of the newest commit by its name.
+    fn newest_listed(&self, all: &[LayerCommit]) -> Result<u64> {
+        let names = self.place.names_from(&object(all.len() as u64))?;
+        let numbers = names.iter().filter_map(|name| number(name));
+        Ok(numbers.max().unwrap_or(0))
+    }
+
+    /// Creates the commit of a number, durably. False if another commit has the number.
+    pub(super) fn put(&self, number: u64, commit: &LayerCommit, until: Instant) -> Result<bool> {
+        let failed = |e: serde_json::Error| Error::damaged(e.to_string());
+        let text = format!("{}\n", commit.print().map_err(failed)?);
+        let name = object(number);
+        let mut pause = Pause::after_failure();
+        let mut is_unclear = false;
+        loop {
+            let failure = match self.place.create(&name, text.as_bytes()) {
+                Ok(Creation::Made) => return Ok(true),
+                Ok(Creation::Taken) => None,
+                Ok(Creation::Unclear(e)) => {
+                    is_unclear = true;
+                    Some(e)
+                }
+                // This attempt had no clear outcome.
+                Err(e) if is_unclear => Some(e),
+                Err(e) => return Err(e),
+            };
+            // The object may exist, from this attempt or an earlier one.
+            let there = self.place.read(&name);
+            let error = match there {
+                Ok(Some(bytes)) => {
+                    let there = parse(&bytes).map_err(|e| e.about(self.place.path(&name)))?;
+                    return Ok(there.write == commit.write);
+                }
+                Ok(None) => failure.unwrap_or_else(|| {
+                    let why = "the name is taken, and nothing is there";
+                    Error::new(ErrorKind::Os(libc::EIO), why).about(self.place.path(&name))
+                }),
+                Err(e) if matches!(e.kind, ErrorKind::Os(_)) => e,
+                Err(e) => return Err(e),
+            };
+            if Instant::now() >= until {
+                let why = format!("it is not known whether commit {number} was made: {error}");
+                return Err(Error::new(error.kind, why));
+            }
+            pause.rest();
+        }
+    }
+
+    /// Writes the derived objects after the last commit of `all` was made. None of them is required.
+    pub(super) fn remember(&mut self, all: &[LayerCommit]) {
+        let Some(last) = all.last() else {
+            return;
+        };
+        let number = all.len() as u64;
+        let is_newer = |known: Option<Hint>| known.is_none_or(|known| known.number < number);
+        if hint(&*self.place).is_ok_and(is_newer) {
+            let hint = Hint {
+                number,
+                id: last.id.clone(),
+            };
+            let text = HINTS.object(&serde_json::to_string(&hint).unwrap_or_default());
+            let _ = self.place.replace(HINT, format!("{text}\n").as_bytes());
+        }
+        let mut due = std::mem::take(&mut self.missing);
+        if number.is_multiple_of(SPAN) {
+            due.insert(number);
+            self.place.tidy();
+        }
+        for end in due {
+            let start = end - span(end);
+            let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
+            let commits = range.and_then(|(start, end)| all.get(start..end));
+            if let Some(commits) = commits.filter(|commits| commits.iter().all(is_printed_alike))
+                && let Ok(bytes) = record_log::print(commits, CHECKPOINTS)
+            {
+                let _ = self.place.replace(&checkpoint(end), &bytes);
+            }
+        }
+    }
+}
+
+/// Returns whether a parsed record prints to the same text, so that its id matches. Records of newer versions may have
+/// another order of fields.
+fn is_printed_alike(commit: &LayerCommit) -> bool {
+    commit
+        .print()
+        .is_ok_and(|text| record::id_of(&text).as_ref() == Some(&commit.id))
+}
+
+/// Returns the number of the commit whose object has this name.
+fn number(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(OBJECT)?;
+    let number = digits.parse().ok()?;
+    (object(number) == name).then_some(number)
+}
+
+/// Returns whether a name is that of a commit's object.
+pub(super) fn is_commit(name: &str) -> bool {
+    number(name).is_some()
+}
+
+/// Returns whether an object is a commit that matches its id.
+pub(super) fn is_whole(bytes: &[u8]) -> bool {
+    parse(bytes).is_ok()
+}
+
+/// Reads the hint; a damaged one, or one of another form, is ignored.
+fn hint(place: &dyn CommitPlace) -> Result<Option<Hint>> {
+    let parse = |bytes: Vec<u8>| {
+        let fields = HINTS.fields(std::str::from_utf8(&bytes).ok()?).ok()?;
+        serde_json::from_str(&fields).ok()
+    };
+    Ok(place.read(HINT)?.and_then(parse))
+}
+
+/// Reads the object of a commit.
+fn parse(bytes: &[u8]) -> Result<LayerCommit> {
+    let text = std::str::from_utf8(bytes).ok();
+    let Some(json) = text.and_then(|text| text.strip_suffix('\n')) else {
+        return Err(Error::damaged("it is not the whole commit"));
+    };
+    // Another form is refused by its number.
+    record::FORM.fields(json)?;
+    if record::id_of(json).is_none() {
+        return Err(Error::damaged("no commit: it has no id"));
+    }
+    let commit: LayerCommit = record_log::parse(json)?;
+    match record::is_layer(&commit.layer) {
+        true => Ok(commit),
+        false => Err(record::no_layer(&commit.layer)),
+    }
+}
+
+/// Fails if a commit was not made on top of the last one.
+fn check_follows(last: Option<&LayerCommit>, commit: &LayerCommit) -> Result<()> {
+    let on = last.map(|last| last.id.as_str());
+    if commit.parents.iter().map(String::as_str).eq(on) {
+        return Ok(());
+    }
+    let named = commit.parents.first().map_or("nothing", String::as_str);
+    let (is, on) = (&commit.id, on.unwrap_or("no commit"));
+    let why = format!("the commit {is} was made on {named}, and before it is {on}");
+    Err(Error::damaged(why))
+}

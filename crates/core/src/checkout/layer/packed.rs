@@ -1,0 +1,128 @@
+//! Small objects, which wait in memory and are written many to a file: at a sync, or when a reader needs their file.
+//!
+//! The index does not mention them before their file is on the disk. Disk space for them is reserved, so that a full
+//! disk is reported when an array is closed.
+
+use std::fs::File;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+
+use super::Layer;
+use super::pack::SmallObject;
+use crate::checkout::records::index::nanoseconds;
+use crate::checkout::records::index::{ObjectChange, StoredObject};
+use crate::checkout::records::unwritten::PackWriter;
+use crate::store::object::{self, NewFile};
+use npyfs_base::error::{Error, Result};
+use npyfs_hdf5::NewAttribute;
+
+/// Bytes that are reserved at once.
+const STEP: u64 = 1 << 20;
+
+/// Disk space for waiting objects.
+#[derive(Default)]
+pub(super) struct Reserve {
+    /// An unnamed file, if space is reserved.
+    file: Option<File>,
+    reserved: u64,
+    /// Bytes of the waiting objects.
+    wanted: u64,
+}
+
+impl Layer {
+    /// Queues a new object for a shared file; `None` if it needs its own. Reads the object into memory, and returns
+    /// errors of its content.
+    pub(super) fn pack(
+        &self,
+        path: &str,
+        new: &NewFile,
+        time: SystemTime,
+    ) -> Result<Option<StoredObject>> {
+        let own = self.own.lock().clone();
+        let Some(own) = own.filter(|_| self.deferred.load(Ordering::Acquire)) else {
+            return Ok(None);
+        };
+        let small = SmallObject::read(new, &own).map_err(|e| e.about(path))?;
+        let Some(small) = small else {
+            return Ok(None);
+        };
+        self.make_room()?;
+        self.reserve(small.bytes()).map_err(|e| e.about(path))?;
+        loop {
+            let mut pending = self.pending.lock();
+            pending.check()?;
+            // No later sync would write it.
+            if !self.deferred.load(Ordering::Acquire) {
+                return Ok(None);
+            }
+            let number = || self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(file) = pending.pack(&small, nanoseconds(time), number) else {
+                drop(pending);
+                self.write_packs()?;
+                continue;
+            };
+            let stored = StoredObject {
+                file,
+                time: nanoseconds(time),
+                size: new.size,
+                against: new.against.clone(),
+                packed: true,
+                unwritten: small.unwritten(),
+                ..StoredObject::default()
+            };
+            pending.change(ObjectChange::new(path, Some(stored.clone())), None)?;
+            self.wake_syncer();
+            return Ok(Some(stored));
+        }
+    }
+
+    /// Reserves additional bytes.
+    fn reserve(&self, bytes: u64) -> Result<()> {
+        let mut reserve = self.reserve.lock();
+        let wanted = reserve.wanted.saturating_add(bytes);
+        if wanted > reserve.reserved {
+            let mut to = wanted.next_multiple_of(STEP);
+            // A file system that cannot reserve space is no reason to refuse the object.
+            if reserve.file.is_none() {
+                reserve.file = self.dir.unnamed().ok();
+            }
+            if let Some(file) = &reserve.file {
+                let make = |to| fallocate(file, FallocateFlags::empty(), 0, to);
+                let made = make(to).or_else(|_| {
+                    to = wanted;
+                    make(to)
+                });
+                if let Err(full @ (Errno::NOSPC | Errno::DQUOT)) = made {
+                    return Err(Error::from(std::io::Error::from(full)));
+                }
+            }
+            reserve.reserved = to;
+        }
+        reserve.wanted = wanted;
+        Ok(())
+    }
+}
+
+impl PackWriter for Layer {
+    fn write_packs(&self) -> Result<()> {
+        let _one = self.packing.lock();
+        // Those that are begun meanwhile gather more.
+        let last = self.next.load(Ordering::Relaxed);
+        loop {
+            let pack = self.pending.lock().unwritten();
+            let Some(pack) = pack.filter(|pack| pack.number < last) else {
+                return Ok(());
+            };
+            *self.reserve.lock() = Reserve::default();
+            let mut new = pack.new.clone();
+            new.mark_root(NewAttribute::int(object::TIME, pack.time));
+            let written = self.write(pack.number, &new);
+            let mut pending = self.pending.lock();
+            let file = written.map_err(|e| pending.about_waiting(&e))?;
+            pending.is_written(pack.number, file);
+        }
+    }
+}

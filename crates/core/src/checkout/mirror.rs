@@ -1,0 +1,479 @@
+//! A directory of checkouts in a bucket, and its copy in a local directory.
+//!
+//! All operations on checkouts work on the copy. Before it is read, it receives the commits (`ensure`) and uploads
+//! (`pull`) of others; files of objects are fetched on demand (`fetch`). New data is completed in the copy and then
+//! uploaded under names that are never reused (`upload`). Objects never change, except for leases, which record the
+//! writer (`lease`).
+//!
+//! `docs/checkout-format.md` specifies the objects byte by byte.
+
+mod bucket_place;
+mod garbage;
+mod lease;
+mod part;
+mod state;
+mod upload;
+
+use std::collections::{HashMap, HashSet};
+use std::fs::DirBuilder;
+use std::io::{Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::store::against::{Digest, digest, hex};
+use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_base::options::RemoteSettings;
+use npyfs_io::dir::{Dir, Original};
+use npyfs_io::remote::{Address, Prefix};
+use npyfs_io::rights::Rights;
+
+use self::lease::Follows;
+use self::part::{FileSum, Part};
+use self::state::LayerState;
+use self::upload::OwnLease;
+
+pub use bucket_place::BucketPlace;
+pub use garbage::LayerUse;
+pub use lease::Lease;
+pub use part::LayerContent;
+pub use upload::Upload;
+
+/// The file of a copy with its address and access settings.
+const ADDRESS: &str = ".address";
+
+/// The file of a copy with its name in leases.
+const ID: &str = ".id";
+
+/// The file of a layer that records which of its files are in the bucket: a part.
+const THERE: &str = "there";
+
+/// The file of a layer that records the last lease of this copy.
+const MINE: &str = "mine";
+
+/// The prefix of directories with files that were not uploaded before another host took the checkout.
+const LEFT: &str = ".left-";
+
+/// The first commit, without which there are no others.
+const FIRST: &str = "commits/00000000000000000001.json";
+
+/// The index of a layer.
+const INDEX: &str = crate::checkout::records::index::NAME;
+
+/// The files of a layer that are in the bucket, by their names.
+type Files = Arc<HashMap<String, FileSum>>;
+
+/// The files in the bucket by layer: from a record with this time of change, or from the commit.
+type KnownFiles = HashMap<String, (Option<SystemTime>, Files)>;
+
+/// The copy of a directory of checkouts in a bucket.
+pub struct Mirror {
+    prefix: Prefix,
+    id: String,
+    /// Files that are being fetched.
+    fetching: Mutex<HashSet<(String, String)>>,
+    fetched: Condvar,
+    /// The files of layers in the bucket, by the sum of the record that lists them.
+    there: Mutex<KnownFiles>,
+}
+
+impl std::fmt::Debug for Mirror {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Mirror").field(&self.prefix).finish()
+    }
+}
+
+/// Returns a random name that is unique.
+fn unique() -> Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|e| Error::new(ErrorKind::Os(libc::EIO), e.to_string()))?;
+    Ok(hex(&bytes))
+}
+
+/// Returns whether a name is that of a finished file of a layer, which never changes.
+fn is_finished(name: &str) -> bool {
+    name.ends_with(".h5") || name.ends_with(".member")
+}
+
+/// Writes a file atomically; replaces an existing one.
+fn replace(dir: &Dir, name: &str, bytes: &[u8]) -> Result<()> {
+    let about = |e: std::io::Error| Error::from(e).about(dir.path().join(name).display());
+    let new = format!(".{name}.{}", unique()?);
+    let written = dir.create(&new).and_then(|mut file| {
+        dir.rights().settle(&file)?;
+        file.write_all(bytes)?;
+        dir.rename(&new, name)
+    });
+    written.map_err(|e| {
+        let _ = dir.remove(&new);
+        about(e)
+    })
+}
+
+/// Reads a file of a copy; `None` if it does not exist.
+fn local(dir: &Dir, name: &str) -> Result<Option<Vec<u8>>> {
+    if let Err(e) = dir.look(name) {
+        return match e.kind {
+            ErrorKind::NotFound => Ok(None),
+            _ => Err(e),
+        };
+    }
+    let mut bytes = Vec::new();
+    let read = dir.read(name)?.read_to_end(&mut bytes);
+    read.map_err(|e| Error::from(e).about(dir.path().join(name).display()))?;
+    Ok(Some(bytes))
+}
+
+/// Returns the content of a file of a copy, which is created with `text` if it does not exist.
+fn once(dir: &Dir, name: &str, text: &str) -> Result<String> {
+    if local(dir, name)?.is_none() {
+        let new = format!("{name}.{}", unique()?);
+        replace(dir, &new, format!("{text}\n").as_bytes())?;
+        let named = dir.name_once(&new, name);
+        let _ = dir.remove(&new);
+        match named {
+            Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(Error::from(e).about(dir.path().join(name).display()));
+            }
+            _ => {}
+        }
+    }
+    let bytes = local(dir, name)?.unwrap_or_default();
+    Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+}
+
+/// The state of a bucket in which a copy may be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// A commit. A reader needs no right to list the bucket.
+    Commits,
+    /// Any object.
+    Anything,
+    /// Nothing: it will be written.
+    Place,
+}
+
+impl Mirror {
+    /// Opens the copy at a path of the directory at an address, creating it if needed; `None` if the bucket does not
+    /// contain what is `wanted`.
+    pub fn open(
+        path: &Path,
+        address: &Address,
+        settings: &RemoteSettings,
+        wanted: Wanted,
+    ) -> Result<Option<Dir>> {
+        let prefix = Prefix::open(address, settings)?;
+        let is_there = match wanted {
+            Wanted::Commits => path.is_dir() || prefix.read(FIRST)?.is_some(),
+            Wanted::Anything => path.is_dir() || prefix.is_used()?,
+            Wanted::Place => true,
+        };
+        if !is_there {
+            return Ok(None);
+        }
+        let about = |e: std::io::Error| Error::from(e).about(path.display());
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder.create(path).map_err(about)?;
+        let dir = Dir::open(path, &Rights::of(path), false)?;
+        let place = BucketPlace::of(address, settings);
+        let text = once(&dir, ADDRESS, &place.print()?)?;
+        BucketPlace::parse(&text).map_err(|e| e.about(path.join(ADDRESS).display()))?;
+        let id = once(&dir, ID, &unique()?)?;
+        let mirror = Self {
+            prefix,
+            id,
+            fetching: Mutex::default(),
+            fetched: Condvar::new(),
+            there: Mutex::default(),
+        };
+        dir.copy_of(Arc::new(mirror)).map(Some)
+    }
+
+    /// Returns the copy that a directory is, or is in.
+    pub fn of(dir: &Dir) -> Option<Arc<Self>> {
+        dir.original()
+    }
+
+    /// Returns the prefix of the bucket.
+    pub fn prefix(&self) -> &Prefix {
+        &self.prefix
+    }
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns the current time of the bucket.
+    pub fn now(&self) -> Result<SystemTime> {
+        let name = format!(".now.{}", unique()?);
+        self.prefix.put(&name, b"")?;
+        let now = self.prefix.modified(&name);
+        self.prefix.remove(&name)?;
+        now?.ok_or_else(|| {
+            let why = "it was written just now, and is gone";
+            Error::damaged(why).about(self.prefix.address(&name))
+        })
+    }
+
+    /// Returns the names of all layers in the bucket.
+    pub fn layers(&self) -> Result<Vec<String>> {
+        // Keys in buckets have no `~`.
+        let names = self.prefix.list()?.1.into_iter();
+        Ok(names.map(|name| name.replace("%7E", "~")).collect())
+    }
+
+    /// Returns the content of a committed layer, and the directory of its local files.
+    ///
+    /// # Errors
+    ///
+    /// The layer is gone, or its bytes differ from the commit.
+    pub fn ensure(&self, top: &Dir, layer: &str, content: &LayerContent) -> Result<(Dir, Part)> {
+        let prefix = self.prefix.below(layer);
+        let name = content.object.as_deref().unwrap_or_default();
+        let about = |e: Error| e.about(prefix.address(name));
+        let is_it = |bytes: &[u8]| match digest(bytes) == content.sum {
+            true => Ok(()),
+            false => {
+                let why = "it has other bytes than the checksum in its commit says";
+                Err(about(Error::damaged(why)))
+            }
+        };
+        if let Some(part) = &content.part {
+            is_it(part.as_bytes())?;
+            let part = Part::parse(part.as_bytes()).map_err(about)?;
+            let files = part.files.iter().map(|sum| (sum.file.clone(), sum.clone()));
+            let known = (None, Arc::new(files.collect()));
+            self.there.lock().insert(layer.to_owned(), known);
+            return Ok((top.below_later(layer), part));
+        }
+        if name.is_empty() || name.contains('/') {
+            let why = "its commit does not say what is in it";
+            return Err(about(Error::damaged(why)));
+        }
+        let (dir, _) = top.make(layer)?;
+        if let Some(there) = local(&dir, THERE)?
+            && is_it(&there).is_ok()
+            && dir.look(INDEX).is_ok()
+        {
+            return Ok((dir, Part::parse(&there).map_err(about)?));
+        }
+        let bytes = prefix.read(name)?;
+        let bytes =
+            bytes.ok_or_else(|| about(Error::damaged("it is gone, and its commit names it")))?;
+        is_it(&bytes)?;
+        let part = Part::parse(&bytes).map_err(about)?;
+        self.set(&dir, &part, &bytes)?;
+        Ok((dir, part))
+    }
+
+    /// Sets the index of a layer to a part. The part's files can be fetched from then on.
+    fn set(&self, dir: &Dir, part: &Part, bytes: &[u8]) -> Result<()> {
+        replace(dir, INDEX, part.text.as_bytes())?;
+        replace(dir, THERE, bytes)
+    }
+
+    /// Updates the copy to the uploaded state of an uncommitted layer. False if there is no such layer.
+    pub fn pull(&self, top: &Dir, layer: &str) -> Result<bool> {
+        let prefix = self.prefix.below(layer);
+        let state = LayerState::look(&prefix)?;
+        let found = match top.below(layer) {
+            Err(e) if e.kind == ErrorKind::NotFound => None,
+            found => Some(found?),
+        };
+        if let Some(dir) = found.filter(|_| self.has_newest(&state)) {
+            return Ok(dir.look(INDEX).is_ok());
+        }
+        if state.parts.is_none() {
+            return Ok(false);
+        }
+        let there = state.read(&prefix)?;
+        let (dir, _) = top.make(layer)?;
+        self.set(&dir, &there, &there.print()?)?;
+        Ok(true)
+    }
+
+    /// Returns whether the copy of a layer is complete, because the last writer used this copy.
+    fn has_newest(&self, state: &LayerState) -> bool {
+        let last = state.lease.as_ref().map(|(_, last)| last);
+        let last = state.writer.as_ref().or(last);
+        let is_there = |last: &lease::LeaseRecord| last.state != lease::LeaseState::Discarded;
+        last.is_some_and(|last| last.mirror == self.id && is_there(last))
+    }
+
+    /// Returns the name of the process of another host that writes in a layer.
+    pub fn writer_elsewhere(&self, layer: &str) -> Result<Option<String>> {
+        let state = LayerState::look(&self.prefix.below(layer))?;
+        state.writer_elsewhere(self)
+    }
+
+    /// Takes the layer that `dir` is a copy of, and updates the copy to its uploaded state. ENOENT if there is no such
+    /// layer, unless it may be begun.
+    pub fn take(&self, dir: &Dir, may_begin: bool) -> Result<Lease> {
+        let prefix = self.prefix.below(&dir.name());
+        let is_here = dir.look(INDEX).is_ok();
+        let follows = match OwnLease::take(dir) {
+            Some(OwnLease { lease, files }) if is_here => Follows::Own(
+                lease,
+                Part {
+                    files,
+                    ..Part::default()
+                },
+            ),
+            None if may_begin && !is_here => Follows::Own(0, Part::default()),
+            _ => Follows::Any,
+        };
+        if !may_begin && !is_here && LayerState::look(&prefix)?.parts.is_none() {
+            let why = "no such checkout";
+            return Err(Error::new(ErrorKind::NotFound, why).about(prefix.address("")));
+        }
+        let (lease, state) = Lease::take(self, prefix, self.id.clone(), follows)?;
+        let Some(state) = state.filter(|state| !self.has_newest(state)) else {
+            return Ok(lease);
+        };
+        // Local files are copies of others' files, or were never uploaded.
+        let known: HashSet<&str> = lease.there.files.iter().map(|f| f.file.as_str()).collect();
+        let about = |e: std::io::Error| Error::from(e).about(dir.path().display());
+        let names = dir.names().map_err(about)?;
+        let unknown = names.iter().filter_map(|(name, _)| name.to_str());
+        let unknown = unknown.filter(|name| is_finished(name) && !known.contains(name));
+        let unknown: Vec<&str> = unknown.collect();
+        let last = state.lease.as_ref().map(|(_, last)| last.state);
+        match last == Some(lease::LeaseState::Discarded) {
+            true => {
+                for name in &unknown {
+                    dir.remove(name).map_err(about)?;
+                }
+            }
+            false if unknown.is_empty() => {}
+            false => self.set_aside(dir, &unknown)?,
+        }
+        match state.parts {
+            Some(_) => self.set(dir, &lease.there, &lease.there.print()?)?,
+            None => {
+                for name in [INDEX, THERE] {
+                    match dir.remove(name) {
+                        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(about(e)),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        Ok(lease)
+    }
+
+    /// Moves files out of the way that were not uploaded before another host took the layer, with the index that names
+    /// them.
+    fn set_aside(&self, dir: &Dir, files: &[&str]) -> Result<()> {
+        let Some(top) = dir.above() else {
+            return Ok(());
+        };
+        let about = |e: std::io::Error| Error::from(e).about(dir.path().display());
+        let (aside, _) = top.make(&format!("{LEFT}{}-{}", dir.name(), unique()?))?;
+        for name in files.iter().copied().chain([INDEX]) {
+            let from = dir.path_of_descriptor().join(name);
+            match std::fs::rename(from, aside.path_of_descriptor().join(name)) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(about(e)),
+                _ => {}
+            }
+        }
+        crate::checkout::records::holder::tell(&format!(
+            "{}: another host has written in this checkout before {} files of this one were uploaded; they are in {}",
+            dir.path().display(),
+            files.len(),
+            aside.path().display()
+        ));
+        Ok(())
+    }
+
+    /// Returns the files of a layer that are in the bucket.
+    fn files(&self, dir: &Dir) -> Result<Files> {
+        let layer = dir.name();
+        let known = self.there.lock().get(&layer).cloned();
+        if let Some((None, files)) = known {
+            return Ok(files);
+        }
+        let modified = match dir.look(THERE) {
+            Err(e) if e.kind == ErrorKind::NotFound => return Ok(Arc::default()),
+            meta => meta?.modified().map_err(Error::from)?,
+        };
+        if let Some((when, files)) = known
+            && when == Some(modified)
+        {
+            return Ok(files);
+        }
+        let bytes = local(dir, THERE)?.unwrap_or_default();
+        let part = Part::parse(&bytes).map_err(|e| e.about(dir.path().join(THERE).display()))?;
+        let files = part.files.into_iter().map(|sum| (sum.file.clone(), sum));
+        let files: Files = Arc::new(files.collect());
+        self.there
+            .lock()
+            .insert(layer, (Some(modified), files.clone()));
+        Ok(files)
+    }
+
+    /// Copies a file of a layer from the bucket.
+    fn copy(&self, dir: &Dir, sum: &FileSum) -> Result<()> {
+        let prefix = self.prefix.below(&dir.name());
+        let about = |e: std::io::Error| Error::from(e).about(dir.path().join(&sum.file).display());
+        if let Some(top) = dir.above() {
+            top.make(&dir.name())?;
+        }
+        let new = format!(".{}.{}", sum.file, unique()?);
+        let file = dir.create(&new).map_err(about)?;
+        let mut hasher = Digest::default();
+        let copied = prefix
+            .fetch(&sum.file, sum.size, &file, |bytes| hasher.add(bytes))
+            .and_then(|is_there| {
+                let why = match (is_there, hasher.done() == sum.sum) {
+                    (true, true) => {
+                        dir.rights().settle(&file).map_err(about)?;
+                        return dir.rename(&new, &sum.file).map_err(about);
+                    }
+                    (true, false) => "it has other bytes than its checksum says",
+                    (false, _) => "it is gone",
+                };
+                Err(Error::damaged(why).about(prefix.address(&sum.file)))
+            });
+        if copied.is_err() {
+            let _ = dir.remove(&new);
+        }
+        copied
+    }
+}
+
+impl Original for Mirror {
+    fn fetch(&self, dir: &Dir, name: &str) -> Result<bool> {
+        let is_layer = dir.above().is_some() && is_finished(name);
+        let Some(sum) = (match is_layer {
+            true => self.files(dir)?.get(name).cloned(),
+            false => None,
+        }) else {
+            return Ok(false);
+        };
+        let key = (dir.name(), name.to_owned());
+        let mut fetching = self.fetching.lock();
+        self.fetched
+            .wait_while(&mut fetching, |fetching| fetching.contains(&key));
+        if dir.look(name).is_ok() {
+            return Ok(true);
+        }
+        fetching.insert(key.clone());
+        drop(fetching);
+        let copied = self.copy(dir, &sum);
+        let mut fetching = self.fetching.lock();
+        fetching.remove(&key);
+        self.fetched.notify_all();
+        copied.map(|()| true)
+    }
+
+    fn size(&self, dir: &Dir, name: &str) -> Result<Option<u64>> {
+        match dir.above().is_some() && is_finished(name) {
+            true => Ok(self.files(dir)?.get(name).map(|sum| sum.size)),
+            false => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,567 @@
+//! The index of a layer, a record log: which object each file is, and what the layer was begun on.
+//!
+//! Of several records of an object the last one counts. The members of an incomplete object are forgotten with the next
+//! change of the object. A file whose lines are mostly obsolete is rewritten.
+
+mod named;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use super::attribute;
+use super::fit::StoreIdentity;
+use super::form::Form;
+use super::record_log::{self, RecordLog};
+use super::unwritten::Unwritten;
+use crate::store::against::Against;
+use npyfs_base::error::{Error, Result};
+use npyfs_io::dir::Dir;
+use npyfs_io::storage::Storage;
+
+pub use named::files_named;
+
+/// The name of the index file.
+pub const NAME: &str = "index";
+
+const FORM: Form = Form {
+    name: "npyfs checkout",
+    version: 2,
+};
+
+/// An object in a file of the layer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredObject {
+    /// Its number, which is its name.
+    pub file: u64,
+    /// The time at which the object was written, in nanoseconds since 1970.
+    pub time: i64,
+    /// Its size in the mount, if it is shown as one `.npy` file and its size is known: a listing then need not open it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// The state of the store that it was written against; `None` if an old version wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<Box<Against>>,
+    /// If the file is an empty store, to which all objects below its key belong: the name of the store's format. `None`
+    /// for an object of a store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begins: Option<String>,
+    /// Whether other objects may be in the same file.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub packed: bool,
+    /// For an attribute: the file of its object in the same layer, or of the nearest group above that the layer has; 0
+    /// for a deleted one. If the layer has another file there since, the attribute went with its object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<u64>,
+    /// The object in memory, until its file is written.
+    #[serde(skip)]
+    pub unwritten: Unwritten,
+    /// Fields of newer versions, preserved unchanged.
+    #[serde(flatten)]
+    pub other: serde_json::Map<String, serde_json::Value>,
+}
+
+/// A file with at most this many lines is never rewritten.
+const FEW: usize = if cfg!(test) { 16 } else { 1000 };
+
+/// A change of an object: a new file, or a deletion.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectChange {
+    /// The path of the object in the mount.
+    pub path: String,
+    // Always written: a record without it is of another kind.
+    /// The new file; `None`: the object was deleted.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub stored: Option<StoredObject>,
+    /// Names of features that a reader must know to understand the record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    needs: Vec<String>,
+}
+
+impl ObjectChange {
+    /// Returns the record for the new state of a path; `None` deletes the object.
+    pub fn new(path: &str, stored: Option<StoredObject>) -> Self {
+        let begins = |stored: &StoredObject| stored.begins.is_some();
+        let needs = [
+            (record_log::BEGUN, stored.as_ref().is_some_and(begins)),
+            (
+                record_log::PACKED,
+                stored.as_ref().is_some_and(|s| s.packed),
+            ),
+            (record_log::ATTRIBUTES, attribute::split(path).is_some()),
+        ];
+        let needs = needs.into_iter().filter(|(_, needed)| *needed);
+        Self {
+            path: path.to_owned(),
+            needs: needs.map(|(name, _)| name.to_owned()).collect(),
+            stored,
+        }
+    }
+}
+
+/// An object restored to its state before some commit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoredObject {
+    /// The time of its restoration, in nanoseconds since 1970.
+    pub time: i64,
+    /// The directory of the committed layer whose object it is; `None` for the store's own object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer: Option<String>,
+}
+
+/// The record of a restored object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Restoration {
+    /// The path of the object in the mount.
+    path: String,
+    restored: RestoredObject,
+    /// Readers that do not know such records must not read the others, either.
+    needs: Vec<String>,
+}
+
+/// A member of an incomplete object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptMember {
+    /// Its path inside the object, with its suffix.
+    pub name: String,
+    /// The number of its file, which is stored as it was written.
+    pub file: u64,
+    /// The time when it was written, in nanoseconds since 1970.
+    pub time: i64,
+}
+
+/// An object that lacks members, or whose members do not match.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptObject {
+    /// The future path of the object.
+    pub object: String,
+    /// The members so far; without any, the object is forgotten.
+    pub members: Vec<KeptMember>,
+    /// Names of the missing members.
+    pub missing: Vec<String>,
+    /// The reason why the members do not make up an object with its stored parts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+/// The recorded state of a file of the base.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BaseFile {
+    /// Its path below the store; empty for a store that is a single file.
+    pub path: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// The time of its last modification, in nanoseconds since 1970.
+    pub modified: i64,
+    /// The version of a remote file, as reported by its server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+}
+
+/// The state of a store on which the following changes of the index were made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerBase {
+    /// The number of committed layers below.
+    pub commits: u64,
+    /// The id of the uppermost one; `None` if there is none, or if a version without ids wrote the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<String>,
+    /// The time, in nanoseconds since 1970.
+    pub time: i64,
+    /// The files of the base; `None` if there were too many to record.
+    pub base: Option<Vec<BaseFile>>,
+}
+
+/// The identity of a store at the time when the first object was written over it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreEntry {
+    /// The key of the store; empty if the mount shows a single store.
+    pub store: String,
+    /// Its identity.
+    pub identity: StoreIdentity,
+}
+
+/// A line of the index.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum IndexLine {
+    Change(ObjectChange),
+    Restored(Restoration),
+    Incomplete(KeptObject),
+    Begun(LayerBase),
+    Store(StoreEntry),
+}
+
+impl IndexLine {
+    fn restored(path: &str, restored: &RestoredObject) -> Self {
+        let mut needs = vec![record_log::RESTORED.to_owned()];
+        if attribute::split(path).is_some() {
+            needs.push(record_log::ATTRIBUTES.to_owned());
+        }
+        Self::Restored(Restoration {
+            path: path.to_owned(),
+            restored: restored.clone(),
+            needs,
+        })
+    }
+}
+
+impl record_log::LogRecord for IndexLine {
+    fn parse(json: &str) -> serde_json::Result<Self> {
+        serde_json::from_str(json)
+    }
+
+    fn print(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
+    }
+}
+
+/// The content of an index.
+#[derive(Clone, Debug, Default)]
+pub struct IndexChanges {
+    /// Every changed object; `None` for a deleted one.
+    pub entries: BTreeMap<String, Option<StoredObject>>,
+    /// Restored objects; none of them is in `entries`.
+    pub restored: BTreeMap<String, RestoredObject>,
+    /// The store and the commits that the layer was first begun on.
+    pub begun: Option<LayerBase>,
+    /// Incomplete objects by their paths.
+    pub incomplete: BTreeMap<String, KeptObject>,
+    /// The identities of the stores, by key.
+    pub stores: BTreeMap<String, StoreIdentity>,
+    /// The number of entries in each file.
+    users: BTreeMap<u64, usize>,
+    /// The number of commits below when each object was first changed.
+    seen: BTreeMap<String, u64>,
+    /// The number of commits below the next change.
+    commits: u64,
+    /// The ids of the uppermost commits, by their number.
+    on: BTreeMap<u64, String>,
+}
+
+impl IndexChanges {
+    /// Reads the index of the layer in `dir`.
+    pub fn read(dir: &Dir) -> Result<Self> {
+        let lines: Vec<IndexLine> = record_log::read(dir, NAME, FORM)?;
+        Ok(Self::of(lines))
+    }
+
+    /// Parses the whole text of an index.
+    pub fn parse(text: &str) -> Result<Self> {
+        Ok(Self::of(record_log::parse_whole(text.as_bytes(), FORM)?))
+    }
+
+    fn of(lines: Vec<IndexLine>) -> Self {
+        let mut changes = Self::default();
+        for line in lines {
+            changes.take(line);
+        }
+        changes
+    }
+
+    /// Applies a line. Returns the numbers of members' files that are no longer needed.
+    fn take(&mut self, line: IndexLine) -> Vec<u64> {
+        let files = |incomplete: Option<KeptObject>| {
+            let members = incomplete.into_iter().flat_map(|object| object.members);
+            members.map(|member| member.file).collect::<Vec<_>>()
+        };
+        match line {
+            IndexLine::Change(record) => {
+                let commits = self.commits;
+                self.seen.entry(record.path.clone()).or_insert(commits);
+                let file =
+                    |stored: &Option<StoredObject>| stored.as_ref().map(|stored| stored.file);
+                let (path, new) = (record.path.clone(), file(&record.stored));
+                self.restored.remove(&path);
+                let old = self.entries.insert(record.path, record.stored);
+                self.count(new, old.as_ref().and_then(file));
+                // A new time does not make it another object.
+                if new.is_none() || old.as_ref().and_then(file) != new {
+                    return files(self.incomplete.remove(&path));
+                }
+            }
+            IndexLine::Restored(Restoration { path, restored, .. }) => {
+                let commits = self.commits;
+                self.seen.entry(path.clone()).or_insert(commits);
+                let old = self.entries.remove(&path).flatten();
+                self.count(None, old.map(|old| old.file));
+                let members = files(self.incomplete.remove(&path));
+                self.restored.insert(path, restored);
+                return members;
+            }
+            IndexLine::Incomplete(new) => {
+                let mut old = files(self.incomplete.remove(&new.object));
+                old.retain(|&file| new.members.iter().all(|member| member.file != file));
+                if !new.members.is_empty() {
+                    self.incomplete.insert(new.object.clone(), new);
+                }
+                return old;
+            }
+            IndexLine::Begun(begun) => {
+                let first = self.begun.as_ref().map(|begun| begun.commits);
+                let is_needed = |commits: u64| {
+                    first == Some(commits) || self.seen.values().any(|&seen| seen == commits)
+                };
+                // Nothing was written on those commits.
+                if !is_needed(self.commits) {
+                    self.on.remove(&self.commits);
+                }
+                self.commits = begun.commits;
+                if let Some(on) = &begun.on {
+                    self.on.insert(begun.commits, on.clone());
+                }
+                self.begun.get_or_insert(begun);
+            }
+            IndexLine::Store(StoreEntry { store, identity }) => {
+                self.stores.insert(store, identity);
+            }
+        }
+        Vec::new()
+    }
+
+    /// Records that an entry has moved to another file.
+    fn count(&mut self, new: Option<u64>, old: Option<u64>) {
+        if let Some(new) = new {
+            *self.users.entry(new).or_default() += 1;
+        }
+        if let Some(old) = old
+            && let Some(users) = self.users.get_mut(&old)
+        {
+            *users = users.saturating_sub(1);
+            if *users == 0 {
+                self.users.remove(&old);
+            }
+        }
+    }
+
+    /// Returns the changes of an empty layer that is begun on this state of the store.
+    pub fn begun_on(begun: LayerBase) -> Self {
+        Self::of(vec![IndexLine::Begun(begun)])
+    }
+
+    /// Writes them as the index of a new layer in `dir`, durably.
+    pub fn write(&self, dir: &Dir, storage: Arc<dyn Storage>) -> Result<()> {
+        let (mut lines, _) = RecordLog::open((dir, NAME), FORM, storage, || Ok(()))?;
+        lines.add_all(&self.lines())
+    }
+
+    /// Returns the fewest lines with the same meaning.
+    fn lines(&self) -> Vec<IndexLine> {
+        let begun_on = |commits| {
+            IndexLine::Begun(LayerBase {
+                commits,
+                base: None,
+                on: self.on.get(&commits).cloned(),
+                ..self.begun.clone().unwrap_or_default()
+            })
+        };
+        let paths = self.entries.keys().chain(self.restored.keys());
+        let mut paths: Vec<(u64, &String)> = paths.map(|path| (self.seen(path), path)).collect();
+        paths.sort();
+        let mut lines = Vec::with_capacity(paths.len());
+        let (mut first, mut now) = (self.begun.as_ref(), 0);
+        let mut begin = |commits: u64, lines: &mut Vec<IndexLine>| {
+            // The first state has more fields than the others, and the lowest number.
+            if let Some(begun) = first.filter(|begun| begun.commits <= commits) {
+                lines.push(IndexLine::Begun(begun.clone()));
+                (first, now) = (None, begun.commits);
+            }
+            if commits != now {
+                lines.push(begun_on(commits));
+                now = commits;
+            }
+        };
+        for (commits, path) in paths {
+            begin(commits, &mut lines);
+            lines.push(match self.restored.get(path) {
+                Some(restored) => IndexLine::restored(path, restored),
+                None => {
+                    let stored = self.entries.get(path).cloned().flatten();
+                    IndexLine::Change(ObjectChange::new(path, stored))
+                }
+            });
+        }
+        begin(self.commits, &mut lines);
+        lines.extend(self.incomplete.values().cloned().map(IndexLine::Incomplete));
+        lines.extend(self.stores.iter().map(|(store, identity)| {
+            IndexLine::Store(StoreEntry {
+                store: store.clone(),
+                identity: identity.clone(),
+            })
+        }));
+        lines
+    }
+
+    /// Forgets the change of an object, and its members if it is incomplete.
+    pub fn forget(&mut self, path: &str) {
+        let old = self.entries.remove(path).flatten();
+        self.count(None, old.map(|old| old.file));
+        self.restored.remove(path);
+        self.incomplete.remove(path);
+        self.seen.remove(path);
+    }
+
+    /// Restores an object to an earlier state; its members are forgotten if it is incomplete.
+    pub fn restore(&mut self, path: &str, restored: &RestoredObject) {
+        self.take(IndexLine::restored(path, restored));
+    }
+
+    /// Deletes an object; its members are forgotten if it is incomplete.
+    pub fn delete(&mut self, path: &str) {
+        self.take(IndexLine::Change(ObjectChange::new(path, None)));
+    }
+
+    /// Returns the number of changed objects.
+    pub fn count_changed(&self) -> usize {
+        self.entries.len() + self.restored.len()
+    }
+
+    /// Returns how many committed layers were below when the object at `path` was first changed here. Changes by later
+    /// commits were not seen by the writer.
+    pub fn seen(&self, path: &str) -> u64 {
+        self.seen.get(path).copied().unwrap_or(self.commits)
+    }
+}
+
+/// The index of one layer, open for appending.
+pub struct Index {
+    lines: RecordLog<IndexLine>,
+    changes: IndexChanges,
+    /// The number of lines in the file.
+    count: usize,
+    /// The number of lines at which the file is rewritten.
+    most: usize,
+}
+
+impl Index {
+    /// Opens the index of the layer in `dir`. Creates a new one unless the layer has objects already.
+    pub fn open(dir: &Dir, storage: Arc<dyn Storage>, has_objects: bool) -> Result<Self> {
+        let may_make = || {
+            if has_objects {
+                let message = "it is gone, but the files of the checkout are there";
+                return Err(Error::damaged(message));
+            }
+            Ok(())
+        };
+        let (lines, records) = RecordLog::open((dir, NAME), FORM, storage, may_make)?;
+        let mut index = Self {
+            lines,
+            count: records.len(),
+            changes: IndexChanges::of(records),
+            most: 0,
+        };
+        index.compact();
+        Ok(index)
+    }
+
+    /// Rewrites the file if most of its lines are obsolete.
+    fn compact(&mut self) {
+        let IndexChanges {
+            entries,
+            restored,
+            incomplete,
+            stores,
+            ..
+        } = &self.changes;
+        let said = entries.len() + restored.len() + incomplete.len() + stores.len();
+        let enough = said.saturating_mul(2).saturating_add(FEW);
+        if self.count <= enough.max(self.most) {
+            return;
+        }
+        let lines = self.changes.lines();
+        match self.lines.rewrite(&lines) {
+            Ok(()) => (self.count, self.most) = (lines.len(), 0),
+            // A long file is harmless: try again later. If it is unknown which file is on the disk, the next change
+            // fails.
+            Err(_) => self.most = self.count.saturating_mul(2),
+        }
+    }
+
+    /// Appends lines, durably: on failure none of them. Returns the numbers of members' files that are no longer
+    /// needed.
+    fn add(&mut self, lines: Vec<IndexLine>) -> Result<Vec<u64>> {
+        self.lines.add_all(&lines)?;
+        self.count += lines.len();
+        let taken = lines.into_iter().map(|line| self.changes.take(line));
+        let taken = taken.collect::<Vec<_>>().concat();
+        self.compact();
+        Ok(taken)
+    }
+
+    /// Returns all changes.
+    pub fn changes(&self) -> &IndexChanges {
+        &self.changes
+    }
+
+    /// Replaces all changes, durably and at once. On failure the previous ones remain.
+    pub fn replace(&mut self, changes: IndexChanges) -> Result<()> {
+        let lines = changes.lines();
+        self.lines.rewrite(&lines)?;
+        (self.count, self.most) = (lines.len(), 0);
+        self.changes = changes;
+        Ok(())
+    }
+
+    /// Returns every changed object; `None` for a deleted one.
+    pub fn entries(&self) -> &BTreeMap<String, Option<StoredObject>> {
+        &self.changes.entries
+    }
+
+    /// Returns whether an object is in the file with this number.
+    pub fn uses(&self, file: u64) -> bool {
+        self.changes.users.contains_key(&file)
+    }
+
+    /// Records the state that the following changes are made on.
+    pub fn begin(&mut self, begun: LayerBase) -> Result<()> {
+        if self.changes.begun.is_some() && self.changes.commits == begun.commits {
+            return Ok(());
+        }
+        self.add(vec![IndexLine::Begun(begun)]).map(drop)
+    }
+
+    /// Records the identity of a store that objects are written over, durably.
+    pub fn know(&mut self, store: StoreEntry) -> Result<()> {
+        self.add(vec![IndexLine::Store(store)]).map(drop)
+    }
+
+    /// Returns the identities of the stores that objects were written over, by key.
+    pub fn stores(&self) -> &BTreeMap<String, StoreIdentity> {
+        &self.changes.stores
+    }
+
+    /// Returns the incomplete objects by their paths.
+    pub fn incomplete(&self) -> &BTreeMap<String, KeptObject> {
+        &self.changes.incomplete
+    }
+
+    /// Records changes, durably: on failure none of them. Returns the numbers of members' files that are no longer
+    /// needed.
+    pub fn add_all(&mut self, records: Vec<ObjectChange>) -> Result<Vec<u64>> {
+        self.add(records.into_iter().map(IndexLine::Change).collect())
+    }
+
+    /// Records an incomplete object, durably, replacing its earlier state. Returns the numbers of members' files that
+    /// are no longer needed.
+    pub fn keep(&mut self, object: KeptObject) -> Result<Vec<u64>> {
+        self.add(vec![IndexLine::Incomplete(object)])
+    }
+
+    /// Returns whether nothing can be appended any more, because a failed change could not be undone.
+    pub fn is_lost(&self) -> bool {
+        self.lines.is_lost()
+    }
+}
+
+/// Returns a time as stored in the index. Times outside of 1678 to 2262 are clamped.
+pub fn nanoseconds(time: SystemTime) -> i64 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |n| -n),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,289 @@
+//! A text file of records to which whole lines are appended.
+//!
+//! The first line identifies the file. Each other line is a checksum (CRC-32 in eight hexadecimal digits), a space and
+//! a record as JSON. A change takes effect when its line is complete and synced. An incomplete line at the end never
+//! took effect; an invalid line elsewhere is damage. A writer holds a lock that this module does not know; a reader
+//! needs none.
+//!
+//! `docs/checkout-format.md` specifies the format byte by byte. A file of another form, and records that need unknown
+//! features, are refused by name, and stay as they are.
+
+use std::fs::File;
+use std::io::Read;
+use std::marker::PhantomData;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::form::Form;
+use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_io::dir::Dir;
+use npyfs_io::storage::Storage;
+
+/// Longest file that is read, in bytes.
+const LONGEST: u64 = 1 << 30;
+
+/// The suffix of a file that will replace another.
+pub const REWRITTEN: &str = ".new";
+
+/// A record, as JSON on one line.
+pub trait LogRecord: Sized {
+    /// Parses the JSON of a line whose checksum is correct.
+    fn parse(json: &str) -> std::result::Result<Self, serde_json::Error>;
+
+    /// Prints the record as JSON.
+    fn print(&self) -> std::result::Result<String, serde_json::Error>;
+}
+
+/// The feature of records that restore an earlier state.
+pub const RESTORED: &str = "restored";
+/// The feature of records of files that are whole stores.
+pub const BEGUN: &str = "begun";
+/// The feature of records of objects that share a file.
+pub const PACKED: &str = "packed";
+/// The feature of records of attributes.
+pub const ATTRIBUTES: &str = "attributes";
+
+/// The features that a reader must know to understand a record.
+#[derive(Deserialize)]
+struct LogNeeds {
+    #[serde(default)]
+    needs: Vec<String>,
+}
+
+/// A file of records, open for appending.
+pub struct RecordLog<T> {
+    dir: Dir,
+    name: String,
+    path: PathBuf,
+    form: Form,
+    file: File,
+    storage: Arc<dyn Storage>,
+    /// The length of the valid part in bytes.
+    len: u64,
+    /// Whether a failed change could not be undone, so that the state on the disk is unknown.
+    lost: bool,
+    _records: PhantomData<fn(&T)>,
+}
+
+/// Returns the records of the file `name`, in order; none if the file does not exist.
+pub fn read<T: LogRecord>(dir: &Dir, name: &str, form: Form) -> Result<Vec<T>> {
+    let about = |e: Error| e.about(dir.path().join(name).display());
+    let mut file = match dir.read(name) {
+        Ok(file) => file,
+        Err(e) if e.kind == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(e),
+    };
+    let bytes = content(&mut file).map_err(about)?;
+    match form.is_begun(&bytes).map_err(about)? {
+        false => Ok(Vec::new()),
+        true => Ok(parse_all(&bytes, form).map_err(about)?.0),
+    }
+}
+
+/// Returns the content of a file with these records.
+pub fn print<T: LogRecord>(records: &[T], form: Form) -> Result<Vec<u8>> {
+    Ok([form.first(), text(records)?].concat().into_bytes())
+}
+
+/// Parses the whole content of a complete file.
+pub fn parse_whole<T: LogRecord>(bytes: &[u8], form: Form) -> Result<Vec<T>> {
+    let (records, len) = match form.is_begun(bytes)? {
+        true => parse_all(bytes, form)?,
+        false => (Vec::new(), 0),
+    };
+    match len == bytes.len() as u64 {
+        true => Ok(records),
+        false => Err(Error::damaged("it ends early")),
+    }
+}
+
+impl<T: LogRecord> RecordLog<T> {
+    /// Opens the file `name` and returns its records. Creates a new file if `may_make` allows it.
+    pub fn open(
+        (dir, name): (&Dir, &str),
+        form: Form,
+        storage: Arc<dyn Storage>,
+        may_make: impl FnOnce() -> Result<()>,
+    ) -> Result<(Self, Vec<T>)> {
+        let path = dir.path().join(name);
+        let about = |e: Error| e.about(path.display());
+        let mut file = match dir.write(name) {
+            Err(e) if e.kind == ErrorKind::NotFound => {
+                let file = storage.create(dir, name).map_err(|e| about(e.into()))?;
+                dir.rights().settle(&file).map_err(|e| about(e.into()))?;
+                file
+            }
+            opened => opened?,
+        };
+        let bytes = content(&mut file).map_err(about)?;
+        let mut lines = Self {
+            dir: dir.clone(),
+            name: name.to_owned(),
+            form,
+            file,
+            storage,
+            len: 0,
+            lost: false,
+            path: path.clone(),
+            _records: PhantomData,
+        };
+        if !form.is_begun(&bytes).map_err(about)? {
+            may_make().map_err(about)?;
+            lines.write(form.first().as_bytes())?;
+            let synced = lines.storage.sync_dir(dir);
+            synced.map_err(|e| about(e.into()))?;
+            return Ok((lines, Vec::new()));
+        }
+        let (records, len) = parse_all(&bytes, form).map_err(about)?;
+        lines.len = len;
+        // An incomplete line must not become the beginning of the next one.
+        if len < bytes.len() as u64 {
+            let Self { storage, file, .. } = &lines;
+            let cut = storage.set_len(file, len);
+            cut.and_then(|()| storage.sync(file))
+                .map_err(|e| about(e.into()))?;
+        }
+        Ok((lines, records))
+    }
+
+    /// Appends a record, durably. On failure nothing has changed.
+    pub fn add(&mut self, record: &T) -> Result<()> {
+        self.add_all(std::slice::from_ref(record))
+    }
+
+    /// Appends records, durably: on failure none of them. If the process dies, the first few may have been appended.
+    pub fn add_all(&mut self, records: &[T]) -> Result<()> {
+        self.write(text(records)?.as_bytes())
+    }
+
+    /// Replaces all records, durably. On failure the previous ones remain.
+    pub fn rewrite(&mut self, records: &[T]) -> Result<()> {
+        let about = |e: std::io::Error| Error::from(e).about(self.path.display());
+        let Self { dir, storage, .. } = &*self;
+        let new = format!("{}{REWRITTEN}", self.name);
+        let first = self.form.first();
+        let bytes = [first, text(records)?].concat().into_bytes();
+        // Left by a process that died.
+        let _ = storage.remove(dir, &new);
+        let file = storage.create(dir, &new).map_err(about)?;
+        let written = dir
+            .rights()
+            .settle(&file)
+            .and_then(|()| storage.write_at(&file, &bytes, 0))
+            .and_then(|()| storage.sync(&file))
+            .and_then(|()| storage.rename(dir, &new, &self.name));
+        // A failed call may have taken effect.
+        if !dir.leads_to(&self.name, &file) {
+            let _ = storage.remove(dir, &new);
+            return written.map_err(about);
+        }
+        let done = written.and_then(|()| storage.sync_dir(dir)).map_err(about);
+        self.file = file;
+        self.len = bytes.len() as u64;
+        // Either file may be on the disk, and lines appended to one are not in the other.
+        self.lost = done.is_err();
+        done
+    }
+
+    /// Returns whether an earlier failure left an unknown state, so that nothing can be appended any more.
+    pub fn is_lost(&self) -> bool {
+        self.lost
+    }
+
+    fn write(&mut self, line: &[u8]) -> Result<()> {
+        let Self {
+            storage, file, len, ..
+        } = &*self;
+        let about = |e: std::io::Error| Error::from(e).about(self.path.display());
+        if self.lost {
+            let message = "an earlier change failed half-way: mount again to write";
+            return Err(Error::new(ErrorKind::Os(libc::EIO), message).about(self.path.display()));
+        }
+        let written = storage
+            .write_at(file, line, *len)
+            .and_then(|()| storage.sync(file));
+        if let Err(e) = written {
+            let undone = storage
+                .set_len(file, *len)
+                .and_then(|()| storage.sync(file));
+            let error = about(e);
+            self.lost = undone.is_err();
+            return Err(error);
+        }
+        self.len += line.len() as u64;
+        Ok(())
+    }
+}
+
+fn content(file: &mut File) -> Result<Vec<u8>> {
+    if file.metadata()?.len() > LONGEST {
+        let message = format!("longer than {LONGEST} bytes");
+        return Err(Error::new(ErrorKind::TooLarge, message));
+    }
+    let mut bytes = Vec::new();
+    file.take(LONGEST).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn text<T: LogRecord>(records: &[T]) -> Result<String> {
+    let mut lines = String::new();
+    for record in records {
+        let json = record.print().map_err(|e| Error::damaged(e.to_string()))?;
+        lines += &format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()));
+    }
+    Ok(lines)
+}
+
+/// Parses a whole file; returns its records and the length of its valid part.
+fn parse_all<T: LogRecord>(bytes: &[u8], form: Form) -> Result<(Vec<T>, u64)> {
+    let first = form.first().len();
+    let lines = bytes.get(first..).unwrap_or_default();
+    let mut at = first as u64;
+    let (mut records, mut len, mut bad) = (Vec::new(), at, None);
+    for (number, line) in lines.split_inclusive(|&b| b == b'\n').enumerate() {
+        at += line.len() as u64;
+        match (whole(line), bad) {
+            (Some(_), Some(bad)) => {
+                return Err(Error::damaged(format!("line {bad} is damaged")));
+            }
+            (Some(json), None) => {
+                let record = parse(json).map_err(|e| e.about(format!("line {}", number + 2)))?;
+                records.push(record);
+                len = at;
+            }
+            (None, first) => bad = first.or(Some(number + 2)),
+        }
+    }
+    Ok((records, len))
+}
+
+/// Returns the JSON of a complete line.
+fn whole(line: &[u8]) -> Option<&str> {
+    let (sum, json) = line.strip_suffix(b"\n")?.split_at_checked(8)?;
+    let json = json.strip_prefix(b" ")?;
+    let sum = u32::from_str_radix(std::str::from_utf8(sum).ok()?, 16).ok()?;
+    (crc32fast::hash(json) == sum).then_some(())?;
+    std::str::from_utf8(json).ok()
+}
+
+/// Parses the JSON of a record. An unknown record was written by another program: it is refused, not skipped like a
+/// line that never took effect.
+pub fn parse<T: LogRecord>(json: &str) -> Result<T> {
+    let strange = |e: serde_json::Error| unknown(format!("no record that is known: {e}"));
+    let LogNeeds { needs } = serde_json::from_str(json).map_err(strange)?;
+    let is_known = |name: &&String| [RESTORED, BEGUN, PACKED, ATTRIBUTES].contains(&name.as_str());
+    if let Some(strange) = needs.iter().find(|name| !is_known(name)) {
+        let why = format!("written by a newer npyfs: the record needs {strange}");
+        return Err(unknown(why));
+    }
+    T::parse(json).map_err(strange)
+}
+
+fn unknown(why: String) -> Error {
+    Error::new(ErrorKind::Os(libc::EOPNOTSUPP), why)
+}
+
+#[cfg(test)]
+mod tests;

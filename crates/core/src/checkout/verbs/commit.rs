@@ -1,0 +1,466 @@
+//! Commit and discard: a layer without a writer becomes part of the store, or is removed.
+
+pub mod report;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::conflict::{Conflict, conflicts};
+use crate::checkout::history::checkouts::{Checkouts, dir_of, remove_with};
+use crate::checkout::history::commits::{self, Commits, LayerCommit};
+use crate::checkout::history::committed_layers::{add_layers, layers, on_top};
+use crate::checkout::layer::lock::{self as layer_lock, LayerLock};
+use crate::checkout::layer::publications;
+use crate::checkout::mirror::Upload;
+use crate::checkout::records::attribute;
+use crate::checkout::records::entry::forget_old_attributes;
+use crate::checkout::records::fit::Misfit;
+use crate::checkout::records::index::{IndexChanges, KeptObject};
+use crate::checkout::records::layer_files::LayerFiles;
+use crate::checkout::records::names::check_name;
+use crate::store::against::AxisEntries;
+use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_io::dir::Dir;
+use npyfs_io::storage::Storage;
+
+/// The prefix of the name of a layer that is being removed.
+pub(in crate::checkout) const DISCARDED: &str = ".discarded-";
+
+/// The side whose object stays when two commits changed the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Side {
+    /// The layer that is being committed.
+    Ours,
+    /// The commits that came before it.
+    Theirs,
+}
+
+/// The options of a commit.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Wish {
+    /// The side that wins when two commits changed the same object; `None`: the commit is refused.
+    pub side: Option<Side>,
+    /// Whether incomplete objects are dropped, and objects that no longer fit the store are ignored.
+    pub leave_out: bool,
+    /// The message.
+    pub message: String,
+}
+
+/// The result of a commit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Committed {
+    /// The number of the commit, from 1; `None` if there was nothing to commit.
+    pub number: Option<usize>,
+    /// The id; empty if there was nothing to commit.
+    pub id: String,
+    /// The number of objects in the commit.
+    pub objects: usize,
+    /// Objects of the layer that were dropped in favour of other commits.
+    pub dropped: Vec<String>,
+    /// Incomplete objects.
+    pub incomplete: Vec<KeptObject>,
+    /// Objects that no longer fit the store and are not in the commit.
+    pub misfits: Vec<Misfit>,
+}
+
+/// Returns the id of the last commit.
+pub(super) fn newest_id(commits: &[LayerCommit]) -> String {
+    commits
+        .last()
+        .map_or_else(String::new, |last| last.id.clone())
+}
+
+/// A reason why nothing was committed.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitRefusal {
+    /// Other commits have changed the same objects.
+    #[error("{} objects were changed by other commits since", .0.len())]
+    Conflicts(Vec<Conflict>),
+    /// Members are missing or do not match.
+    #[error("{} objects are not complete", .0.len())]
+    Incomplete(Vec<KeptObject>),
+    /// The result would violate these rules.
+    #[error("the store would break the rules of its format: {}", .0.join("; "))]
+    Broken(Vec<String>),
+    /// Objects depend on a state of the store that no longer exists.
+    #[error("{} objects do not fit the store", .0.len())]
+    Misfits(Vec<Misfit>),
+    /// The commit could not be attempted.
+    #[error(transparent)]
+    Failed(#[from] Error),
+}
+
+/// Returns whether the object of a layer is an empty group: two of the same name are not a conflict.
+pub type IsGroup<'a> = &'a dyn Fn(&LayerFiles, &str) -> bool;
+
+/// Checks the rules of the store's format for all layers on top of the store, of which the last is new. Returns a line
+/// for each object that violates them.
+pub type RuleCheck<'a> = &'a dyn Fn(&[LayerFiles]) -> Result<Vec<String>>;
+/// Checks layers, lowest first. Returns the objects that do not fit the present store.
+pub type Fitting<'a> = &'a dyn Fn(&[LayerFiles]) -> Result<Vec<Misfit>>;
+
+/// The options of a commit, and the checks of the store.
+pub(in crate::checkout) struct CommitJudge<'a> {
+    pub wish: &'a Wish,
+    pub is_group: IsGroup<'a>,
+    pub fitting: Fitting<'a>,
+    pub broken: RuleCheck<'a>,
+}
+
+/// A layer that can be committed on top of others.
+struct JudgedLayer {
+    commit: LayerCommit,
+    objects: usize,
+    dropped: Vec<String>,
+    misfits: Vec<Misfit>,
+}
+
+impl CommitJudge<'_> {
+    /// Returns the commit that a layer becomes on top of those below, or why it is refused.
+    fn judged(
+        &self,
+        mut ours: LayerFiles,
+        changes: &IndexChanges,
+        below: &[LayerFiles],
+    ) -> std::result::Result<JudgedLayer, CommitRefusal> {
+        let (met, shared) = meet(&ours, changes, below, self.is_group);
+        let dropped = match self.wish.side {
+            None if !met.is_empty() => return Err(CommitRefusal::Conflicts(met)),
+            Some(Side::Theirs) => met.into_iter().map(|conflict| conflict.ours).collect(),
+            _ => BTreeSet::new(),
+        };
+        ours.entries.retain(|key, _| !dropped.contains(key));
+        forget_old_attributes(&mut ours.entries, "");
+        let mut without: BTreeSet<String> = dropped.iter().cloned().chain(shared).collect();
+        // An object that is not in the commit need not fit.
+        let counting = |without: &BTreeSet<String>| {
+            let mut new = ours.clone();
+            new.entries.retain(|key, _| !without.contains(key));
+            forget_old_attributes(&mut new.entries, "");
+            let mut all = below.to_vec();
+            all.push(new);
+            all
+        };
+        let mut misfits = (self.fitting)(&counting(&without))?;
+        misfits.retain(|misfit| misfit.layer == below.len());
+        if !misfits.is_empty() && !self.wish.leave_out {
+            return Err(CommitRefusal::Misfits(misfits));
+        }
+        without.extend(misfits.iter().map(|misfit| misfit.key.clone()));
+        let broken = (self.broken)(&counting(&without))?;
+        if !broken.is_empty() {
+            return Err(CommitRefusal::Broken(broken));
+        }
+        for misfit in &misfits {
+            ours.entries.remove(&misfit.key);
+        }
+        Ok(JudgedLayer {
+            objects: ours.entries.len(),
+            commit: LayerCommit {
+                layer: ours.dir.name(),
+                message: self.wish.message.clone(),
+                without,
+                axes: axes(&ours),
+                base: ours.stores,
+                ..LayerCommit::default()
+            },
+            dropped: dropped.into_iter().collect(),
+            misfits,
+        })
+    }
+}
+
+/// Commits the checkout `name`: all later mounts of the store show it.
+///
+/// Durable on success; on failure nothing is committed. EBUSY if a process writes in it. Objects that another commit
+/// has changed since are refused unless `side` decides, and so are objects that are incomplete or no longer fit the
+/// store, unless they are left out.
+pub fn commit(
+    checkouts: &Checkouts,
+    name: &str,
+    wish: &Wish,
+    storage: Arc<dyn Storage>,
+    is_group: IsGroup<'_>,
+    fitting: Fitting<'_>,
+    broken: RuleCheck<'_>,
+) -> std::result::Result<Committed, CommitRefusal> {
+    check_name(name)?;
+    // A bucket is searched only once.
+    if checkouts.is_local() {
+        checkouts.find(name)?;
+    }
+    let top = checkouts.make(&*storage)?;
+    let mut commits = Commits::lock(&top, storage.clone())?;
+    let layer = dir_of(name, commits.all());
+    let dir = match checkouts.is_local() {
+        true => top.below(&layer)?,
+        false => top.make(&layer)?.0,
+    };
+    let mut lock = match LayerLock::take_begun(&dir) {
+        // The error lists the existing checkouts.
+        Err(e) if e.kind == ErrorKind::NotFound => {
+            let _ = remove_with(&dir, &[layer_lock::NAME]);
+            return Err(checkouts.find(name).err().unwrap_or(e).into());
+        }
+        lock => lock?,
+    };
+    let mut upload = lock.upload(&dir);
+    let changes = IndexChanges::read(&dir)?;
+    let incomplete: Vec<KeptObject> = changes.incomplete.values().cloned().collect();
+    if !incomplete.is_empty() && !wish.leave_out {
+        return Err(CommitRefusal::Incomplete(incomplete));
+    }
+    let judge = CommitJudge {
+        wish,
+        is_group,
+        fitting,
+        broken,
+    };
+    let layer = CommittedLayer {
+        name,
+        dir: &dir,
+        changes: &changes,
+        upload: upload.as_mut(),
+        is_tried: &mut false,
+    };
+    if checkouts.is_local() {
+        remove_next(&top, &next_dir_of(name, &dir.name(), commits.all()))?;
+    }
+    let Some(added) = layer.add(&top, &mut commits, &judge, &mut |_| Ok(()))? else {
+        return Ok(Committed::default());
+    };
+    for member in incomplete.iter().flat_map(|object| &object.members) {
+        // The file is no longer referred to.
+        let _ = storage.remove(&dir, &member.file_name());
+    }
+    Ok(added.committed(&commits, incomplete))
+}
+
+/// A layer that its writer commits.
+pub(in crate::checkout) struct CommittedLayer<'a> {
+    /// The name of the checkout.
+    pub name: &'a str,
+    /// The directory of the layer.
+    pub dir: &'a Dir,
+    /// The content of its index.
+    pub changes: &'a IndexChanges,
+    /// The upload, if the layer is in a bucket.
+    pub upload: Option<&'a mut Upload>,
+    /// Set while it is not known whether the commit exists: if `add` fails meanwhile, it may.
+    pub is_tried: &'a mut bool,
+}
+
+/// A commit that was made.
+pub(in crate::checkout) struct AddedCommit {
+    judged: JudgedLayer,
+    /// All committed layers, lowest first; the last one is that of the commit.
+    pub layers: Vec<LayerFiles>,
+}
+
+impl AddedCommit {
+    /// Returns the result for people.
+    pub fn committed(self, commits: &Commits, incomplete: Vec<KeptObject>) -> Committed {
+        Committed {
+            number: Some(commits.all().len()),
+            id: newest_id(commits.all()),
+            objects: self.judged.objects,
+            dropped: self.judged.dropped,
+            incomplete,
+            misfits: self.judged.misfits,
+        }
+    }
+}
+
+impl CommittedLayer<'_> {
+    /// Adds the commit of the layer, durably; `None` if the layer changes nothing. `prepare` is called once, when nothing
+    /// but the disk can prevent the commit; if it fails, nothing is committed.
+    pub fn add(
+        mut self,
+        top: &Dir,
+        commits: &mut Commits,
+        judge: &CommitJudge<'_>,
+        prepare: &mut dyn FnMut(&Commits) -> Result<()>,
+    ) -> std::result::Result<Option<AddedCommit>, CommitRefusal> {
+        if self.changes.count_changed() == 0 {
+            return Ok(None);
+        }
+        let mut below = layers(top, commits.all())?;
+        let mut ours = on_top(self.dir, self.changes.clone(), &below)?;
+        check_files(&ours)?;
+        let mut content = None;
+        let mut is_prepared = false;
+        let judged = loop {
+            let mut judged = judge.judged(ours.clone(), self.changes, &below)?;
+            if !std::mem::replace(&mut is_prepared, true) {
+                prepare(commits)?;
+            }
+            if let (Some(upload), None) = (&mut self.upload, &content) {
+                content = Some(upload.content()?);
+            }
+            judged.commit.content.clone_from(&content);
+            *self.is_tried = true;
+            let is_made = commits.add(judged.commit.clone())?;
+            *self.is_tried = false;
+            if is_made {
+                break judged;
+            }
+            // A process on another host was faster: the present state decides.
+            let own = self.dir.name();
+            if commits.all().iter().any(|other| other.layer == own) {
+                let name = self.name;
+                let why = format!("checkout {name} was committed by another process meanwhile");
+                let stale = Error::new(ErrorKind::Stale, why).about(top.path().display());
+                return Err(stale.into());
+            }
+            add_layers(top, commits.all(), &mut below)?;
+        };
+        if let Some(upload) = &mut self.upload {
+            upload.committed();
+        }
+        ours.entries
+            .retain(|key, _| !judged.commit.without.contains(key));
+        ours.commit = Some(newest_id(commits.all()));
+        below.push(ours);
+        Ok(Some(AddedCommit {
+            judged,
+            layers: below,
+        }))
+    }
+}
+
+/// Returns the name of the layer in which a checkout goes on when the layer `own` is committed.
+pub(in crate::checkout) fn next_dir_of(name: &str, own: &str, commits: &[LayerCommit]) -> String {
+    let own = LayerCommit {
+        layer: own.to_owned(),
+        ..LayerCommit::default()
+    };
+    dir_of(name, &[commits, &[own]].concat())
+}
+
+/// Removes a layer in which a mount was to go on after a commit that was never made, because its process died.
+fn remove_next(top: &Dir, name: &str) -> Result<()> {
+    let dir = match top.below(name) {
+        Err(e) if e.kind == ErrorKind::NotFound => return Ok(()),
+        dir => dir?,
+    };
+    let _held = LayerLock::take(&dir)?;
+    match IndexChanges::read(&dir)?.count_changed() {
+        0 => top.remove_all(name),
+        _ => Ok(()),
+    }
+}
+
+/// Discards the checkout `name`, all at once. EBUSY if a process writes in it. EPERM if publications link to it, unless
+/// `force`: then the unreadable publications are returned.
+pub fn discard(
+    checkouts: &Checkouts,
+    name: &str,
+    force: bool,
+    storage: &dyn Storage,
+) -> Result<Vec<PathBuf>> {
+    check_name(name)?;
+    let about = |e: std::io::Error| Error::from(e).about(checkouts.shown());
+    checkouts.find(name)?;
+    let top = checkouts.make(storage)?;
+    let lock = commits::lock(&top)?;
+    let layer = dir_of(name, &commits::read(&top)?);
+    let dir = top.below(&layer)?;
+    let mut writing = LayerLock::take(&dir)?;
+    let upload = writing.upload(&dir);
+    let shown = publications::of_layer(&dir)?;
+    if let (Some(out), false) = (shown.first(), force) {
+        let why = format!(
+            "checkout {name}: {} was published with it; delete that file first, or discard it with --force",
+            out.display()
+        );
+        return Err(Error::new(ErrorKind::Os(libc::EPERM), why));
+    }
+    let hidden = |name: &std::ffi::OsStr| {
+        let name = name.to_str().filter(|name| name.starts_with(DISCARDED));
+        name.map(str::to_owned)
+    };
+    let there = top.names().map_err(about)?;
+    let there: BTreeSet<String> = there.iter().filter_map(|(name, _)| hidden(name)).collect();
+    let mut free = (0..).map(|n| format!("{DISCARDED}{name}-{n}"));
+    let away = free.find(|away| !there.contains(away)).unwrap_or_default();
+    if let Some(mut upload) = upload {
+        upload.discard()?;
+    }
+    storage.rename(&top, &layer, &away).map_err(about)?;
+    storage.sync_dir(&top).map_err(about)?;
+    drop((writing, lock));
+    // The checkout is discarded by now. Leftovers of dead processes are removed, too.
+    for (name, _) in top.names().map_err(about)? {
+        if let Some(name) = hidden(&name) {
+            let _ = top.remove_all(&name);
+        }
+    }
+    Ok(shown)
+}
+
+/// Returns the axes of a layer's objects, by key.
+pub(in crate::checkout) fn axes(layer: &LayerFiles) -> BTreeMap<String, BTreeSet<AxisEntries>> {
+    let mut axes: BTreeMap<String, BTreeSet<AxisEntries>> = BTreeMap::new();
+    for (key, stored) in &layer.entries {
+        let above = key.rfind('/').map_or("", |at| &key[..=at]);
+        let against = stored.stored().and_then(|stored| stored.against.as_ref());
+        for (axis, entries) in against.iter().flat_map(|against| &against.along) {
+            let states = axes.entry(format!("{above}{axis}")).or_default();
+            states.insert(entries.clone());
+        }
+    }
+    axes
+}
+
+/// Fails if a file of the layer is missing: all readers would miss it.
+pub(in crate::checkout) fn check_files(layer: &LayerFiles) -> Result<()> {
+    for (key, entry) in &layer.entries {
+        if let Some((dir, stored)) = entry.file(&layer.dir) {
+            let file = dir.size(&stored.name());
+            file.map_err(|e| e.about(key))?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the conflicts with commits that the layer has not seen, and the empty groups that both created.
+fn meet(
+    ours: &LayerFiles,
+    changes: &IndexChanges,
+    below: &[LayerFiles],
+    is_group: IsGroup<'_>,
+) -> (Vec<Conflict>, BTreeSet<String>) {
+    let mut met = Vec::new();
+    for (at, theirs) in below.iter().enumerate() {
+        let unseen = |key: &str| changes.seen(key) <= at as u64;
+        let found = conflicts(&ours.entries, &theirs.entries, at);
+        met.extend(found.into_iter().filter(|conflict| unseen(&conflict.ours)));
+    }
+    // A group with attributes of its own is more than its name.
+    let has_attributes = |key: &str| {
+        let start = attribute::start(key);
+        let mut from = ours.entries.range(start.clone()..);
+        from.next().is_some_and(|(key, _)| key.starts_with(&start))
+    };
+    let shared: BTreeSet<String> = met
+        .iter()
+        .filter(|c| !has_attributes(&c.ours))
+        .filter(|c| c.ours == c.theirs && c.deleted == (false, false))
+        .filter(|c| is_group(ours, &c.ours) && is_group(&below[c.commit], &c.theirs))
+        .map(|c| c.ours.clone())
+        .collect();
+    // A group that both created conflicts only in its members.
+    let is_shared = |c: &Conflict| {
+        let ours_is = shared.contains(&c.ours) && (c.ours != c.theirs || !c.deleted.1);
+        let theirs_is = shared.contains(&c.theirs) && !c.deleted.1;
+        (ours_is && c.theirs.starts_with(&*c.ours)) || (theirs_is && c.ours.starts_with(&*c.theirs))
+    };
+    met.retain(|conflict| !is_shared(conflict));
+    (met, shared)
+}
+
+#[cfg(test)]
+pub(in crate::checkout) mod tests;

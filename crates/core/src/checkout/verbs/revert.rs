@@ -1,0 +1,357 @@
+//! Reverts a commit: a new commit, whose layer restores each object that the other one changed.
+//!
+//! Nothing is copied: the layer names the earlier layer whose object is restored, or says that the store's own object
+//! is. Restored objects have the time of the new commit. Changes by later commits are never lost: if there are any of
+//! the same objects, the revert is refused.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::commit::{CommitRefusal, Fitting, RuleCheck, axes, check_files, newest_id};
+use super::conflict::{Conflict, conflicts};
+use super::object_states::{ObjectState, ObjectStates};
+use crate::checkout::history::checkouts::Checkouts;
+use crate::checkout::history::commits::{self, Commits, LayerCommit};
+use crate::checkout::history::committed_layers::layers;
+use crate::checkout::layer::lock::{self as layer_lock, LayerLock};
+use crate::checkout::records::entry::LayerEntry;
+use crate::checkout::records::fit::Misfit;
+use crate::checkout::records::holder;
+use crate::checkout::records::index::{IndexChanges, LayerBase, RestoredObject};
+use crate::checkout::records::layer_files::LayerFiles;
+use crate::checkout::records::names::REVERT;
+use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_io::dir::Dir;
+use npyfs_io::storage::Storage;
+
+/// Digits of the reverted commit's id in the message of the new one.
+const SHORT_ID: usize = 12;
+
+/// The checks for a revert.
+#[derive(Clone, Copy)]
+pub struct RevertChecks<'a> {
+    /// Finds objects that do not fit the store.
+    pub fitting: Fitting<'a>,
+    /// Finds violations of the rules of the store's format.
+    pub broken: RuleCheck<'a>,
+}
+
+/// A possible revert.
+pub struct RevertPlan {
+    /// All committed layers, lowest first, and the reverting one on top.
+    pub layers: Vec<LayerFiles>,
+    /// The state of the store on which the reverted checkout was begun, if an object of the store itself is restored.
+    pub base: Option<LayerBase>,
+    commit: LayerCommit,
+    changes: IndexChanges,
+}
+
+/// The result of a revert.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reverted {
+    /// The number, from 1; `None` if there was nothing to revert.
+    pub number: Option<usize>,
+    /// The id; empty if there was nothing to revert.
+    pub id: String,
+    /// The number of objects that it changed.
+    pub objects: usize,
+    /// As in [`RevertPlan`].
+    pub base: Option<LayerBase>,
+}
+
+/// Returns the effect of a revert of the commit whose id begins with `id`. Writes nothing.
+pub fn plan(
+    checkouts: &Checkouts,
+    id: &str,
+    checks: RevertChecks<'_>,
+) -> std::result::Result<RevertPlan, CommitRefusal> {
+    let top = committed_dir(checkouts)?;
+    let plan = revert_of(checkouts, &top, &commits::read(&top)?, id)?;
+    plan.check(checks)?;
+    Ok(plan)
+}
+
+/// Reverts the commit whose id begins with `id`: all later mounts of the store show the result. Without a message the
+/// new commit gets one from the old one's.
+///
+/// Durable on success; on failure nothing is committed. Refused if other commits have changed the same objects since,
+/// if objects would no longer fit the store or each other, or if the store would violate the rules of its format.
+pub fn revert(
+    checkouts: &Checkouts,
+    id: &str,
+    message: Option<&str>,
+    storage: Arc<dyn Storage>,
+    checks: RevertChecks<'_>,
+) -> std::result::Result<Reverted, CommitRefusal> {
+    let top = committed_dir(checkouts)?;
+    let mut commits = Commits::lock(&top, storage.clone())?;
+    sweep(&top, commits.all())?;
+    loop {
+        let plan = revert_of(checkouts, &top, commits.all(), id)?;
+        plan.check(checks)?;
+        let Some(new) = plan.layers.last().filter(|new| !new.entries.is_empty()) else {
+            return Ok(Reverted {
+                number: None,
+                id: String::new(),
+                objects: 0,
+                base: None,
+            });
+        };
+        let (name, mut lock) = plan.lay(&top, commits.all().len() + 1, &storage)?;
+        let mut upload = lock.upload(&top.below(&name)?);
+        let content = match &mut upload {
+            Some(upload) => Some(upload.content()?),
+            None => None,
+        };
+        let message = message.map_or_else(|| plan.message(), str::to_owned);
+        let is_made = commits.add(LayerCommit {
+            layer: name.clone(),
+            message,
+            time: plan.time(),
+            reverts: plan.commit.id.clone(),
+            axes: axes(new),
+            base: new.stores.clone(),
+            content,
+            ..LayerCommit::default()
+        })?;
+        if is_made {
+            if let Some(upload) = &mut upload {
+                upload.committed();
+            }
+            return Ok(Reverted {
+                number: Some(commits.all().len()),
+                id: newest_id(commits.all()),
+                objects: new.entries.len(),
+                base: plan.base,
+            });
+        }
+        // A process on another host was faster: the present state decides.
+        if let Some(mut upload) = upload {
+            upload.discard()?;
+        }
+        top.remove_all(&name)?;
+    }
+}
+
+fn committed_dir(checkouts: &Checkouts) -> Result<Dir> {
+    checkouts.opened()?.ok_or_else(|| {
+        let message = format!("{}: nothing was ever committed", checkouts.shown());
+        Error::new(ErrorKind::NotFound, message)
+    })
+}
+
+/// Returns how to revert one of these commits; fails if later ones changed the same objects.
+fn revert_of(
+    checkouts: &Checkouts,
+    top: &Dir,
+    commits: &[LayerCommit],
+    id: &str,
+) -> std::result::Result<RevertPlan, CommitRefusal> {
+    let number = commits::find(commits, id).map_err(|why| {
+        let message = format!("{}: {why}", checkouts.shown());
+        Error::new(ErrorKind::NotFound, message)
+    })?;
+    let commit = commits.get(number - 1).cloned().unwrap_or_default();
+    let time = commits::next_time(commits);
+    let mut changes = IndexChanges::begun_on(LayerBase {
+        commits: commits.len() as u64,
+        on: commits.last().map(|last| last.id.clone()),
+        time,
+        base: checkouts.base_files(),
+    });
+    let mut layers = layers(top, commits)?;
+    let (below, later) = layers.split_at(number - 1);
+    let Some((reverted, later)) = later.split_first() else {
+        return Err(Error::damaged("no such commit").into());
+    };
+    let mut states = ObjectStates::default();
+    for (at, layer) in below.iter().enumerate() {
+        states.add(at, layer);
+    }
+    let mut new = LayerFiles::bare(top, Default::default());
+    new.stores.clone_from(&reverted.stores);
+    for key in reverted.entries.keys() {
+        let hidden = states
+            .below(key)
+            .map(|(key, state)| (key.to_owned(), state));
+        let own = std::iter::once((key.clone(), states.at(key)));
+        for (key, state) in own.chain(hidden) {
+            let entry = state.entry(&key, below, time)?;
+            if let LayerEntry::Again(again) = &entry {
+                for (store, identity) in &below[again.layer].stores {
+                    let known = new.stores.entry(store.clone());
+                    known.or_insert_with(|| identity.clone());
+                }
+            }
+            new.entries.insert(key, entry);
+        }
+    }
+    states.add(number - 1, reverted);
+    let met = met(reverted, &mut states, number, later);
+    if !met.is_empty() {
+        return Err(CommitRefusal::Conflicts(met));
+    }
+    for (key, entry) in &new.entries {
+        let layer = match entry {
+            LayerEntry::Again(again) => Some(again.dir.name()),
+            LayerEntry::Uncovered(_) => None,
+            LayerEntry::Deleted | LayerEntry::Stored(_) => {
+                changes.entries.insert(key.clone(), None);
+                continue;
+            }
+        };
+        let restored = RestoredObject { time, layer };
+        changes.restored.insert(key.clone(), restored);
+    }
+    changes.stores.clone_from(&new.stores);
+    let mut own = new.entries.values();
+    let base = match own.any(|entry| matches!(entry, LayerEntry::Uncovered(_))) {
+        true => IndexChanges::read(&reverted.dir)?.begun,
+        false => None,
+    };
+    layers.push(new);
+    Ok(RevertPlan {
+        layers,
+        base,
+        commit,
+        changes,
+    })
+}
+
+impl RevertPlan {
+    /// Creates the layer of the commit with this number, durably, and returns its name. An existing layer belongs to
+    /// another host that is reverting a commit, too.
+    fn lay(
+        &self,
+        top: &Dir,
+        number: usize,
+        storage: &Arc<dyn Storage>,
+    ) -> Result<(String, LayerLock)> {
+        let about = |e: std::io::Error| Error::from(e).about(top.path().display());
+        let mut names = std::iter::once(format!("{REVERT}{number}"))
+            .chain((2_u64..).map(|n| format!("{REVERT}{number}~{n}")));
+        let (name, dir) = loop {
+            let name = names.next().unwrap_or_default();
+            if let (dir, true) = top.make(&name)? {
+                break (name, dir);
+            }
+        };
+        let written = LayerLock::take(&dir).and_then(|lock| {
+            self.changes.write(&dir, storage.clone())?;
+            storage.sync_dir(top).map_err(about)?;
+            Ok(lock)
+        });
+        match written {
+            Ok(lock) => Ok((name, lock)),
+            Err(e) => {
+                // If this fails, the next revert removes it.
+                let _ = top.remove_all(&name);
+                Err(e)
+            }
+        }
+    }
+
+    /// Returns the message of a revert without a given one.
+    fn message(&self) -> String {
+        let id = self.commit.id.get(..SHORT_ID).unwrap_or(&self.commit.id);
+        match self.commit.subject() {
+            "" => format!("revert {id}"),
+            subject => format!("revert {id}: {subject}"),
+        }
+    }
+
+    /// Returns the time of the new commit.
+    fn time(&self) -> i64 {
+        let begun = self.changes.begun.as_ref();
+        begun.map_or(0, |begun| begun.time)
+    }
+
+    /// Checks the result.
+    fn check(&self, checks: RevertChecks<'_>) -> std::result::Result<(), CommitRefusal> {
+        let Some((new, before)) = self.layers.split_last() else {
+            return Ok(());
+        };
+        check_files(new)?;
+        let known = (checks.fitting)(before)?;
+        let is_known = |misfit: &Misfit| {
+            let mut known = known.iter();
+            known.any(|known| (known.layer, &known.key) == (misfit.layer, &misfit.key))
+        };
+        let mut misfits = (checks.fitting)(&self.layers)?;
+        misfits.retain(|misfit| !is_known(misfit));
+        if !misfits.is_empty() {
+            return Err(CommitRefusal::Misfits(misfits));
+        }
+        match (checks.broken)(&self.layers)? {
+            broken if broken.is_empty() => Ok(()),
+            broken => Err(CommitRefusal::Broken(broken)),
+        }
+    }
+}
+
+/// Returns the changes of later commits that would be lost, or that depend on the commit. `states` are those after the
+/// commit, whose number is `number`; on return, those after all commits.
+///
+/// A change that was itself reverted does not count, and of several changes of an object the last is reported.
+fn met(
+    reverted: &LayerFiles,
+    states: &mut ObjectStates,
+    number: usize,
+    later: &[LayerFiles],
+) -> Vec<Conflict> {
+    let mut found = Vec::new();
+    for (at, layer) in (number..).zip(later) {
+        let with_state = |conflict: Conflict| (states.at(&conflict.theirs), conflict);
+        let met = conflicts(&reverted.entries, &layer.entries, at);
+        found.extend(met.into_iter().map(with_state));
+    }
+    for (at, layer) in (number..).zip(later) {
+        states.add(at, layer);
+    }
+    found.retain(|(before, conflict)| {
+        let now = states.at(&conflict.theirs);
+        // An object along an axis that was deleted no longer depends on the axis.
+        let is_gone = now == ObjectState::Deleted && lies_along(&conflict.theirs, &conflict.ours);
+        now != *before && !is_gone
+    });
+    let told = found.into_iter().map(|(_, conflict)| conflict);
+    let last: BTreeMap<String, Conflict> = told
+        .map(|conflict| (conflict.theirs.clone(), conflict))
+        .collect();
+    last.into_values().collect()
+}
+
+/// Returns whether two keys conflict because the first one lies along the second.
+fn lies_along(key: &str, axis: &str) -> bool {
+    let is_in = |key: &str, group: &str| {
+        let rest = key.strip_prefix(group);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    axis.ends_with('#') && !is_in(key, axis) && !is_in(axis, key)
+}
+
+/// Removes layers of reverts that were never committed because their processes died. Those of other hosts stay: their
+/// processes may still be running.
+fn sweep(top: &Dir, commits: &[LayerCommit]) -> Result<()> {
+    let about = |e: std::io::Error| Error::from(e).about(top.path().display());
+    for (name, _) in top.names().map_err(about)? {
+        let Some(name) = name.to_str().filter(|name| name.starts_with(REVERT)) else {
+            continue;
+        };
+        if commits.iter().any(|commit| commit.layer == name) {
+            continue;
+        }
+        // The creator of a layer records itself first.
+        let was_here = match top.below(name)?.read(layer_lock::NAME) {
+            Err(e) if e.kind == ErrorKind::NotFound => true,
+            holder => holder::was_here(&holder?),
+        };
+        if was_here {
+            top.remove_all(name)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,563 @@
+//! A store with layers on top, as one tree.
+//!
+//! A layer defines keys: each is an object in a file of the layer, or deleted. A key is an object's path in the mount
+//! without the suffix of its last name. A layer's file is opened as a store, and those entries of its tree are shown
+//! that belong to the object; so every format that reads stores reads layers, too. Nothing is ever written here.
+//!
+//! Objects of layers that no longer fit the store are not shown (`fits`). The store may change at any time: when it is
+//! another version, information about it is read again, and all layers are applied again.
+
+mod axis;
+pub mod dimensions;
+mod directory;
+mod fits;
+pub mod follow;
+mod key_state;
+mod marked;
+mod object;
+pub mod path;
+pub mod rules;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::records::attribute;
+use super::records::entry::{LayerEntry, forget_old_attributes};
+use super::records::fit::{Misfit, read_entries};
+use super::records::index;
+use super::records::index::StoredObject;
+use super::records::layer_files::LayerFiles;
+use crate::dataset::context::Context;
+use crate::store::against::Against;
+use crate::store::format::Registry;
+use crate::tree::name::{SUFFIXES, unescape};
+use crate::tree::{Directory, Node};
+use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_hdf5::Attribute;
+use npyfs_io::content::Content;
+use npyfs_io::dir::Dir;
+use npyfs_io::file::time;
+
+use directory::ViewDirectory;
+use fits::Pile;
+use key_state::KeyState;
+pub use key_state::Origin;
+pub use object::LayerObject;
+use object::OpenFiles;
+
+/// A store with layers on top. All methods may be called from any thread.
+pub struct View {
+    base: Arc<dyn Directory>,
+    context: Arc<Context>,
+    formats: Registry,
+    files: Arc<OpenFiles>,
+    /// The layers, lowest first, and cached information about the store. Locked before `objects`.
+    pile: Mutex<Pile>,
+    objects: RwLock<Objects>,
+    /// Keys at which layers begin stores.
+    begun: RwLock<Arc<BTreeSet<Vec<u8>>>>,
+}
+
+/// The combined objects of all layers.
+#[derive(Clone, Default)]
+struct Objects {
+    /// The state of each key in the layers.
+    by_key: BTreeMap<Vec<u8>, KeyState>,
+    /// The time of the last change of each directory by a layer.
+    times: HashMap<Vec<u8>, SystemTime>,
+    /// Counts changes of the objects that directories stand for.
+    generation: u64,
+    /// Counts all changes.
+    changes: u64,
+    /// Whether layers change attributes.
+    has_attributes: bool,
+}
+
+impl View {
+    /// Shows a store without layers.
+    pub fn new(base: Arc<dyn Directory>, context: Arc<Context>, formats: &Registry) -> Arc<Self> {
+        Arc::new(Self {
+            base,
+            files: Arc::new(OpenFiles::new(&context, formats)),
+            context,
+            formats: formats.clone(),
+            pile: Mutex::default(),
+            objects: RwLock::default(),
+            begun: RwLock::default(),
+        })
+    }
+
+    /// Returns the root of the tree.
+    pub fn root(self: &Arc<Self>) -> Arc<dyn Directory> {
+        Arc::new(ViewDirectory::root(self.clone()))
+    }
+
+    /// Returns a view of the same store with other layers on top, lowest first.
+    pub(in crate::checkout) fn with(&self, layers: Vec<LayerFiles>) -> Arc<Self> {
+        Self::over(self.base.clone(), &self.context, &self.formats, layers)
+    }
+
+    /// Returns all formats.
+    pub fn formats(&self) -> &Registry {
+        &self.formats
+    }
+
+    /// Shows a store with layers on top, lowest first.
+    pub fn over(
+        base: Arc<dyn Directory>,
+        context: &Arc<Context>,
+        formats: &Registry,
+        layers: Vec<LayerFiles>,
+    ) -> Arc<Self> {
+        let view = Self::new(base, context.clone(), formats);
+        view.add_layers(layers);
+        view
+    }
+
+    fn objects(&self) -> RwLockReadGuard<'_, Objects> {
+        self.objects.read()
+    }
+
+    fn pile(&self) -> MutexGuard<'_, Pile> {
+        self.pile.lock()
+    }
+
+    fn objects_mut(&self) -> RwLockWriteGuard<'_, Objects> {
+        let mut objects = self.objects.write();
+        objects.changes += 1;
+        objects
+    }
+
+    /// Adds layers on top of the present ones, lowest first. Later changes (`put`, `remove`) belong to the uppermost
+    /// one.
+    pub fn add_layers(&self, layers: impl IntoIterator<Item = LayerFiles>) {
+        let mut pile = self.pile();
+        pile.layers.extend(layers);
+        self.lay(&mut pile);
+    }
+
+    /// Shows these layers, lowest first, in the place of the present ones. Later changes belong to the uppermost one.
+    pub(in crate::checkout) fn set_layers(&self, layers: Vec<LayerFiles>) {
+        let mut pile = self.pile();
+        pile.layers = layers;
+        self.lay(&mut pile);
+    }
+
+    /// Returns the layers, lowest first.
+    pub(in crate::checkout) fn layers(&self) -> Vec<LayerFiles> {
+        self.pile().layers.clone()
+    }
+
+    /// Returns the objects of layers that do not fit the present store.
+    pub fn misfits(&self) -> Vec<Misfit> {
+        self.pile().misfits.clone()
+    }
+
+    /// Applies all layers again if the store of a directory has changed since they were last applied.
+    fn refresh(&self, dir: &[u8]) {
+        let mut pile = self.pile();
+        if pile.is_outdated(&String::from_utf8_lossy(dir), |key| self.is_there(key)) {
+            self.lay(&mut pile);
+        }
+    }
+
+    /// Returns what an object of the uppermost layer depends on. `file` is its content, if it is an axis; `has_axes`
+    /// tells whether objects of its group may lie along axes.
+    pub fn against(
+        &self,
+        key: &str,
+        file: Option<&Arc<dyn Content>>,
+        has_axes: bool,
+    ) -> Result<Against> {
+        let mut against = Against::default();
+        let (above, name) = key.split_at(key.rfind('/').map_or(0, |at| at + 1));
+        if !has_axes {
+            // An object that cannot be read may be replaced.
+            against.over = self.extent(key).unwrap_or_default();
+            return Ok(against);
+        }
+        let mut pile = self.pile();
+        for axis in self.formats.along(name) {
+            let key = format!("{above}{axis}");
+            let said = self.object(key.as_bytes());
+            if let Some(now) = self.axis(&mut pile.known, said, &key)? {
+                against.along.insert(axis, now.entries);
+            }
+        }
+        if self.formats.is_axis(name)
+            && let Some(file) = file
+        {
+            let entries = read_entries(file)?;
+            let said = self.object(key.as_bytes());
+            if let Some(now) = self.axis(&mut pile.known, said, key)? {
+                against.instead_of = now.with_all_before(&entries);
+                let mut below = pile.layers.iter().rev();
+                against.on = below.find_map(|layer| layer.commit.clone());
+            }
+            against.entries = Some(entries);
+        }
+        Ok(against)
+    }
+
+    /// Puts an object at a key; it hides everything below the key. `is_directory` tells whether it may be shown as a
+    /// directory.
+    pub fn put(&self, key: &str, stored: &StoredObject, is_directory: bool) {
+        let mut pile = self.pile();
+        pile.misfits.retain(|misfit| misfit.key != key);
+        let Some((_, layer)) = pile.uppermost() else {
+            return;
+        };
+        let entry = LayerEntry::Stored(stored.clone());
+        layer.entries.insert(key.to_owned(), entry);
+        forget_old_attributes(&mut layer.entries, key);
+        if stored.begins.is_some() {
+            self.note_begun(&pile);
+        }
+        let Some((at, layer)) = pile.uppermost() else {
+            return;
+        };
+        let object = self.object_of(layer, (&layer.dir, at), key, stored);
+        let time = object.origin.time;
+        let mut objects = self.objects_mut();
+        let said = KeyState::Object(Arc::new(object));
+        objects.set(key.as_bytes(), said, time, is_directory);
+    }
+
+    /// Replaces the group at a key of the uppermost layer; the objects below it stay.
+    pub fn put_group(&self, key: &str, stored: &StoredObject) {
+        let mut pile = self.pile();
+        if let Some((_, layer)) = pile.uppermost() {
+            let entry = LayerEntry::Stored(stored.clone());
+            layer.entries.insert(key.to_owned(), entry);
+            forget_old_attributes(&mut layer.entries, key);
+        }
+        self.lay(&mut pile);
+    }
+
+    /// Removes the object at a key and everything below it.
+    pub fn remove(&self, key: &str) {
+        let mut pile = self.pile();
+        pile.misfits.retain(|misfit| misfit.key != key);
+        if let Some((_, layer)) = pile.uppermost() {
+            layer.entries.insert(key.to_owned(), LayerEntry::Deleted);
+            forget_old_attributes(&mut layer.entries, key);
+        }
+        if self.is_begun(key) {
+            self.note_begun(&pile);
+        }
+        self.objects_mut()
+            .set(key.as_bytes(), KeyState::Deleted, SystemTime::now(), true);
+    }
+
+    /// Puts an attribute at its key; `None` removes it from its object.
+    pub fn put_attribute(&self, key: &str, stored: Option<&StoredObject>) {
+        let mut pile = self.pile();
+        pile.misfits.retain(|misfit| misfit.key != key);
+        let Some((at, layer)) = pile.uppermost() else {
+            return;
+        };
+        layer.entries.insert(key.to_owned(), stored.cloned().into());
+        let said = match stored {
+            Some(stored) => {
+                let object = self.object_of(layer, (&layer.dir, at), key, stored);
+                KeyState::Attribute(Arc::new(object))
+            }
+            None => KeyState::Deleted,
+        };
+        let time = stored.map_or_else(SystemTime::now, |stored| time(stored.time));
+        let mut objects = self.objects_mut();
+        objects.has_attributes = true;
+        objects.set(key.as_bytes(), said, time, false);
+    }
+
+    /// Returns the attributes that layers change of the object at a key, by name.
+    fn changed_attributes(&self, key: &[u8]) -> Vec<(Vec<u8>, KeyState)> {
+        let objects = self.objects();
+        let Some(key) = std::str::from_utf8(key)
+            .ok()
+            .filter(|_| objects.has_attributes)
+        else {
+            return Vec::new();
+        };
+        let start = attribute::start(key).into_bytes();
+        let changed = objects.by_key.range(start.clone()..);
+        let changed = changed.take_while(|(key, _)| key.starts_with(&start));
+        let changed = changed.map(|(key, said)| (unescape(&key[start.len()..]), said.clone()));
+        changed.collect()
+    }
+
+    /// Returns whether layers change attributes of the object at a key.
+    fn changes_attributes(&self, key: &[u8]) -> bool {
+        !self.changed_attributes(key).is_empty()
+    }
+
+    /// Applies what layers change of the attributes of the object at a key.
+    fn with_changes(&self, key: &[u8], mut attributes: Vec<Attribute>) -> Result<Vec<Attribute>> {
+        for (name, said) in self.changed_attributes(key) {
+            match said {
+                KeyState::Attribute(object) => {
+                    let new = object.attribute(&name)?;
+                    attributes.retain(|attribute| attribute.name != name);
+                    attributes.extend(new);
+                }
+                KeyState::Deleted => attributes.retain(|attribute| attribute.name != name),
+                KeyState::Object(_) | KeyState::Uncovered(_) => {}
+            }
+        }
+        attributes.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(attributes)
+    }
+
+    /// Returns the object at a key of `layer`, whose index is `at`; its file is in the directory `dir`.
+    fn object_of(
+        &self,
+        layer: &LayerFiles,
+        (dir, at): (&Dir, usize),
+        key: &str,
+        stored: &StoredObject,
+    ) -> LayerObject {
+        LayerObject {
+            dir: dir.clone(),
+            file: stored.name(),
+            files: self.files.clone(),
+            inside: self.inside(key),
+            store: stored.begins.as_ref().and_then(|_| self.shown(key).pop()),
+            origin: origin(layer, stored.time),
+            at,
+            seen: at,
+            against: stored.against.clone().map(Arc::from),
+            size: stored.size,
+            unwritten: stored.unwritten.clone(),
+        }
+    }
+
+    /// Sets the time of an object of the uppermost layer.
+    pub fn set_time(&self, key: &str, time: SystemTime) {
+        let mut pile = self.pile();
+        if let Some((_, layer)) = pile.uppermost()
+            && let Some(LayerEntry::Stored(stored)) = layer.entries.get_mut(key)
+        {
+            stored.time = index::nanoseconds(time);
+        }
+        let mut objects = self.objects_mut();
+        if let Some(KeyState::Object(object)) = objects.by_key.get_mut(key.as_bytes()) {
+            let layer = object.origin.layer.clone();
+            *object = Arc::new(LayerObject {
+                origin: Arc::new(Origin { time, layer }),
+                ..LayerObject::clone(object)
+            });
+            objects.generation += 1;
+        }
+    }
+
+    /// Returns the state of a key in the layers; `None` if they do not mention it.
+    fn object(&self, key: &[u8]) -> Option<KeyState> {
+        self.objects().by_key.get(key).cloned()
+    }
+
+    /// Returns whether the object at a key is in a layer.
+    pub fn is_stored(&self, key: &str) -> bool {
+        let said = self.object(key.as_bytes());
+        said.is_some_and(|said| said.object().is_some())
+    }
+
+    /// Returns whether a layer has an object below a key.
+    fn has_below(&self, key: &[u8]) -> bool {
+        let start = join(key, b"");
+        let objects = self.objects();
+        let below = objects.by_key.range(start.clone()..);
+        let mut below = below.take_while(|(key, _)| key.starts_with(&start));
+        below.any(|(_, said)| said.object().is_some())
+    }
+
+    /// Returns the names that lead to an object inside its layer file: those relative to its store.
+    fn inside(&self, key: &str) -> Vec<Vec<u8>> {
+        let names = self.shown(key);
+        let depth = self.store_depth(&names).unwrap_or(0);
+        names.get(depth..).unwrap_or_default().to_vec()
+    }
+
+    /// Returns the key of a path without suffix; EILSEQ if it is not UTF-8.
+    pub fn key(&self, path: &[Vec<u8>]) -> Result<String> {
+        let names: Vec<_> = path.iter().map(|name| self.key_name(name)).collect();
+        String::from_utf8(names.join(&b'/')).map_err(|_| {
+            let message = "a name that is not UTF-8 cannot be stored";
+            Error::new(ErrorKind::Os(libc::EILSEQ), message)
+        })
+    }
+
+    /// Returns the key spelling of a shown name, in which the separator is `#`.
+    pub fn key_name(&self, shown: &[u8]) -> Vec<u8> {
+        respell(shown, self.sep(), b'#')
+    }
+
+    /// Returns the shown path of a key, without suffix.
+    pub fn shown(&self, key: &str) -> Vec<Vec<u8>> {
+        let names = key.split('/');
+        names.map(|name| self.shown_name(name.as_bytes())).collect()
+    }
+
+    /// Returns the shown spelling of a name in a key.
+    fn shown_name(&self, name: &[u8]) -> Vec<u8> {
+        respell(name, b'#', self.sep())
+    }
+
+    /// Returns the separator in shown names.
+    pub fn sep(&self) -> u8 {
+        self.context.options.sep
+    }
+
+    /// Returns how many names of a path lead to its store; `None` if it is in none.
+    pub fn store_depth(&self, names: &[Vec<u8>]) -> Option<usize> {
+        let begun = self.begun();
+        let mut dir = Some(self.base.clone());
+        let mut key = Vec::new();
+        for depth in 0..=names.len() {
+            if dir.as_ref().is_some_and(|dir| dir.is_store()) || begun.contains(&key) {
+                return Some(depth);
+            }
+            if dir.is_none() && begun.is_empty() {
+                return None;
+            }
+            let name = names.get(depth)?;
+            key = join(&key, &self.key_name(name));
+            dir = match dir.map(|dir| dir.lookup(name)) {
+                Some(Ok(Some(Node::Directory(below)))) => Some(below),
+                _ => None,
+            };
+        }
+        None
+    }
+
+    fn begun(&self) -> Arc<BTreeSet<Vec<u8>>> {
+        self.begun.read().clone()
+    }
+
+    /// Returns whether a layer begins a store at a key.
+    pub fn is_begun(&self, key: &str) -> bool {
+        self.begun().contains(key.as_bytes())
+    }
+
+    /// Finds the stores that layers begin.
+    fn note_begun(&self, pile: &Pile) {
+        let entries = pile.layers.iter().flat_map(|layer| &layer.entries);
+        let begins = |entry: &LayerEntry| entry.stored().is_some_and(|s| s.begins.is_some());
+        let begun = entries.filter(|(_, entry)| begins(entry));
+        let is_shown = |key: &str| pile.known.begun.get(key).is_none_or(|store| store.is_shown);
+        let begun = begun.filter(|(key, _)| is_shown(key));
+        let begun = begun.map(|(key, _)| key.clone().into_bytes()).collect();
+        *self.begun.write() = Arc::new(begun);
+    }
+}
+
+impl Objects {
+    /// Returns the state of a key in the layers; `None` if they do not mention it.
+    fn said(&self, key: &str) -> Option<KeyState> {
+        self.by_key.get(key.as_bytes()).cloned()
+    }
+
+    fn set(&mut self, key: &[u8], said: KeyState, time: SystemTime, dir: bool) {
+        let below = [key, b"/"].concat();
+        let old: Vec<_> = self
+            .by_key
+            .range(below.clone()..)
+            .map(|(key, _)| key)
+            .take_while(|key| key.starts_with(&below))
+            .cloned()
+            .collect();
+        for key in old {
+            self.by_key.remove(&key);
+        }
+        self.by_key.insert(key.to_vec(), said);
+        let (parent, _) = split(key);
+        let changed = self.times.entry(parent.to_vec()).or_insert(time);
+        *changed = time.max(*changed);
+        self.generation += u64::from(dir);
+    }
+}
+
+/// Returns the origin of a layer's change at a time.
+fn origin(layer: &LayerFiles, nanoseconds: i64) -> Arc<Origin> {
+    Arc::new(Origin {
+        time: time(nanoseconds),
+        layer: layer.checkout().into(),
+    })
+}
+
+/// Splits a key into that of its directory and the last name.
+fn split(key: &[u8]) -> (&[u8], &[u8]) {
+    match key.iter().rposition(|&b| b == b'/') {
+        Some(at) => (&key[..at], &key[at + 1..]),
+        None => (b"", key),
+    }
+}
+
+/// Returns the key of a name below another key.
+fn join(parent: &[u8], name: &[u8]) -> Vec<u8> {
+    if parent.is_empty() {
+        return name.to_vec();
+    }
+    [parent, b"/", name].concat()
+}
+
+/// Replaces the separator in a visible name; see `tree::name`.
+fn respell(name: &[u8], from: u8, to: u8) -> Vec<u8> {
+    if from == to {
+        return name.to_vec();
+    }
+    let escape = |byte: u8| format!("%{byte:02X}").into_bytes();
+    let mut out = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        if byte == from {
+            out.push(to);
+        } else if from != b'#' && byte == b'%' && tail.starts_with(&escape(from)[1..]) {
+            out.push(from);
+            rest = &tail[2..];
+        } else if to != b'#' && byte == to {
+            out.extend(escape(to));
+        } else {
+            out.push(byte);
+        }
+    }
+    out
+}
+
+/// Returns a file's name without the suffix that a store adds.
+pub fn stem(name: &[u8]) -> &[u8] {
+    SUFFIXES
+        .iter()
+        .find_map(|suffix| name.strip_suffix(*suffix))
+        .unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::name::visible_with;
+    use proptest::prelude::*;
+
+    #[test]
+    fn times_of_the_index_are_times() {
+        for nanoseconds in [i64::MIN, -7, 0, 1_234_567_890_123_456_789, i64::MAX] {
+            assert_eq!(
+                crate::checkout::records::index::nanoseconds(time(nanoseconds)),
+                nanoseconds
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn keys_are_spelled_with_a_hash_whatever_is_shown(own in "[a-c#@%/ 0-9A-F.]{1,20}", sep in "[@:,#]") {
+            let sep = sep.as_bytes()[0];
+            let (key, shown) = (visible_with(own.as_bytes(), "", b'#'), visible_with(own.as_bytes(), "", sep));
+            prop_assert_eq!(respell(&shown, sep, b'#'), key.clone());
+            prop_assert_eq!(respell(&key, b'#', sep), shown);
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! An object in a layer: the entries of its file that belong to it, with its own time.
+
+use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lru::LruCache;
+use parking_lot::Mutex;
+use serde_json::Value as Json;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::key_state::Origin;
+use super::stem;
+use crate::checkout::records::index;
+use crate::checkout::records::unwritten::Unwritten;
+use crate::dataset::context::Context;
+use crate::store::against::Against;
+use crate::store::extent::Extent;
+use crate::store::format::{Registry, StoreRoot};
+use crate::tree::array::StoredArray;
+use crate::tree::{Directory, Node, VirtualFile};
+use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_hdf5::Attribute;
+use npyfs_io::content::Content;
+use npyfs_io::dir::Dir;
+use npyfs_io::file::Ownership;
+
+/// The most files of layers that are kept open.
+const MOST_OPEN: usize = 512;
+
+/// Recently opened files of layers.
+pub struct OpenFiles {
+    context: Arc<Context>,
+    formats: Registry,
+    roots: Mutex<LruCache<PathBuf, Arc<StoreRoot>>>,
+}
+
+impl OpenFiles {
+    pub fn new(context: &Arc<Context>, formats: &Registry) -> Self {
+        let size = NonZeroUsize::new(MOST_OPEN).unwrap_or(NonZeroUsize::MIN);
+        Self {
+            context: context.clone(),
+            formats: formats.clone(),
+            roots: Mutex::new(LruCache::new(size)),
+        }
+    }
+
+    fn root(&self, dir: &Dir, file: &str) -> Arc<StoreRoot> {
+        let path = dir.path().join(file);
+        let mut roots = self.roots.lock();
+        let make = || {
+            let (dir, file) = (dir.clone(), file.to_owned());
+            let open = move || dir.read(&file);
+            Arc::new(StoreRoot::opened_by(
+                &path,
+                &self.context,
+                &self.formats,
+                Arc::new(open),
+            ))
+        };
+        roots.get_or_insert(path.clone(), make).clone()
+    }
+}
+
+/// An object in a file of a layer.
+#[derive(Clone)]
+pub struct LayerObject {
+    /// The directory of the layer, and the name of the file in it.
+    pub dir: Dir,
+    /// The name of its file in the layer.
+    pub file: String,
+    /// The files of layers that are open.
+    pub files: Arc<OpenFiles>,
+    /// The name by which its file is shown as a store, if the whole file is one.
+    pub store: Option<Vec<u8>>,
+    /// The path of names that leads to it in that file.
+    pub inside: Vec<Vec<u8>>,
+    /// The time when it was written and the checkout that wrote it; for a restored object, those of its restoration.
+    pub origin: Arc<Origin>,
+    /// The index of its layer, from 0, lowest first.
+    pub at: usize,
+    /// The number of lower layers that its writer saw; used for axes.
+    pub seen: usize,
+    /// The state of the store that it was written against, if it was recorded.
+    pub against: Option<Arc<Against>>,
+    /// The size, if it is shown as one `.npy` file and the size is known.
+    pub size: Option<u64>,
+    /// The object in memory, until its file is written.
+    pub unwritten: Unwritten,
+}
+
+/// A directory and a name in it.
+type InDirectory<'a> = (Arc<dyn Directory>, &'a [u8]);
+
+impl LayerObject {
+    fn path(&self) -> PathBuf {
+        self.dir.path().join(&self.file)
+    }
+
+    /// Returns the directory of the file that contains the object, and its name there.
+    fn place(&self) -> Result<Option<InDirectory<'_>>> {
+        let Some((last, above)) = self.inside.split_last() else {
+            return Ok(None);
+        };
+        if let Some(object) = self.unwritten.get() {
+            object.write()?;
+        }
+        let opened = self.files.root(&self.dir, &self.file).current();
+        let mut dir: Arc<dyn Directory> = opened.map_err(|e| match e.kind {
+            // Another version has replaced it since it was looked up.
+            ErrorKind::NotFound => Error::new(ErrorKind::Stale, e.message),
+            _ => e,
+        })?;
+        for name in above {
+            match dir.lookup(name)? {
+                Some(Node::Directory(below)) => dir = below,
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some((dir, last)))
+    }
+
+    /// Returns the file of another object that is stored along with this one, by its shown name.
+    pub fn beside(&self, name: &[u8]) -> Result<Option<Arc<dyn VirtualFile>>> {
+        let found = match self.place()? {
+            Some((dir, _)) => dir.lookup(name)?,
+            None => None,
+        };
+        Ok(match found {
+            Some(Node::File(file)) => Some(file),
+            _ => None,
+        })
+    }
+
+    /// Returns an attribute of its file.
+    pub fn attribute(&self, name: &[u8]) -> Result<Option<Attribute>> {
+        let root = self.files.root(&self.dir, &self.file).current()?;
+        let found = root.attributes()?.into_iter();
+        Ok(found.into_iter().find(|attribute| attribute.name == name))
+    }
+
+    /// Returns its dimensions, if it has any.
+    pub fn extent(&self) -> Result<Option<Extent>> {
+        match self.place()? {
+            Some((dir, last)) => self.files.formats.of(&*dir)?.objects().extent(&*dir, last),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns all entries that the object is shown as.
+    pub fn entries(self: &Arc<Self>) -> Result<Vec<(Vec<u8>, Node)>> {
+        if let Some(name) = &self.store {
+            return Ok(vec![(name.clone(), self.root())]);
+        }
+        if let (Some(size), Some(last)) = (self.size, self.inside.last()) {
+            let name = [last, &b".npy"[..]].concat();
+            let file = self.unopened(&name, size);
+            return Ok(vec![(name, file)]);
+        }
+        let Some((dir, last)) = self.place()? else {
+            return Ok(Vec::new());
+        };
+        let listing = dir.list()?;
+        let own = listing.iter().filter(|(name, node)| match **node {
+            Node::Directory(_) => **name == *last,
+            Node::File(_) | Node::Symlink(_) => stem(name) == last,
+        });
+        Ok(own
+            .map(|(name, node)| (name.into_owned(), node.into_owned()))
+            .collect())
+    }
+
+    /// Returns the entry with a name.
+    pub fn find(self: &Arc<Self>, name: &[u8]) -> Result<Option<Node>> {
+        if let Some(own) = &self.store {
+            return Ok((own == name).then(|| self.root()));
+        }
+        if let (Some(size), Some(last)) = (self.size, self.inside.last()) {
+            let own = name.strip_suffix(b".npy") == Some(last);
+            return Ok(own.then(|| self.unopened(name, size)));
+        }
+        let Some((dir, _)) = self.place()? else {
+            return Ok(None);
+        };
+        dir.lookup(name)
+    }
+
+    /// Returns its file as a store.
+    fn root(&self) -> Node {
+        Node::Directory(self.files.root(&self.dir, &self.file))
+    }
+
+    /// Returns a file whose size is known.
+    fn unopened(self: &Arc<Self>, name: &[u8], size: u64) -> Node {
+        Node::File(Arc::new(UnopenedFile {
+            object: self.clone(),
+            name: name.to_vec(),
+            size,
+        }))
+    }
+}
+
+/// The only file of an object, before its layer file is opened.
+struct UnopenedFile {
+    object: Arc<LayerObject>,
+    name: Vec<u8>,
+    size: u64,
+}
+
+impl UnopenedFile {
+    fn file(&self) -> Result<Arc<dyn VirtualFile>> {
+        let found = match self.object.place()? {
+            Some((dir, _)) => dir.lookup(&self.name)?,
+            None => None,
+        };
+        match found {
+            Some(Node::File(file)) if file.size()? == self.size => Ok(file),
+            _ => {
+                let path = self.object.path();
+                let why = format!("{}: not the file that the index says", path.display());
+                Err(Error::damaged(why))
+            }
+        }
+    }
+}
+
+impl VirtualFile for UnopenedFile {
+    fn ownership(&self) -> Ownership {
+        // All files of a layer have the same ownership.
+        let file = match self.object.unwritten.get() {
+            Some(_) => index::NAME,
+            None => &self.object.file,
+        };
+        self.object
+            .dir
+            .look(file)
+            .or_else(|_| self.object.dir.look(index::NAME))
+            .or_else(|e| {
+                self.object
+                    .dir
+                    .above()
+                    .ok_or(e)?
+                    .own_metadata()
+                    .map_err(Error::from)
+            })
+            .map_or(Ownership::UNKNOWN, |meta| Ownership::of(&meta))
+    }
+
+    fn size(&self) -> Result<u64> {
+        Ok(self.size)
+    }
+
+    fn open(&self) -> Result<Arc<dyn Content>> {
+        match self.object.unwritten.get() {
+            Some(object) => Ok(object),
+            None => self.file()?.open(),
+        }
+    }
+
+    fn version(&self) -> u64 {
+        // A file of a layer never changes, and its name is not reused while the layer is open.
+        let path = self.object.path();
+        let inside = self.object.inside.join(&b'/');
+        xxh3_64(&[path.as_os_str().as_bytes(), b"/", &inside].concat())
+    }
+
+    fn is_current(&self) -> bool {
+        let is_written = || self.object.dir.size(&self.object.file).is_ok();
+        self.object.unwritten.get().is_some() || is_written()
+    }
+
+    fn info(&self) -> Result<Json> {
+        self.file()?.info()
+    }
+
+    fn attributes(&self) -> Result<Vec<Attribute>> {
+        self.file()?.attributes()
+    }
+
+    fn array(self: Arc<Self>) -> Result<Option<Arc<dyn StoredArray>>> {
+        self.file()?.array()
+    }
+}

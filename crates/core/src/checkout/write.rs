@@ -1,0 +1,553 @@
+//! The target of a writable mount: completed objects go into the layer of one checkout, and the view shows them.
+
+mod attributes;
+mod axes;
+mod begin;
+mod commit;
+mod group;
+mod path;
+pub mod syncer;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use parking_lot::RwLock;
+use serde_json::{Value as Json, json};
+
+use super::history::checkouts::{Checkouts, OpenCheckout};
+use super::history::committed_layers::on_top;
+use super::layer::{Layer, NewMember};
+use super::records::fit::StoreIdentity;
+use super::records::index::KeptMember;
+use super::view::View;
+use crate::dataset::context::Context;
+use crate::store::encode::{ObjectKey, Plan};
+use crate::store::format::Registry;
+use crate::store::format::{self, Format};
+use crate::store::object::{NewFile, PackScope};
+use crate::store::part::{Part, PartPlace};
+use crate::store::target::{
+    AttributeChange, Deletion, IncompleteObject, Made, PathNames, Restored, Role, StoreOutcome,
+    Target, Unstored,
+};
+use crate::tree::Directory;
+use crate::tree::name::{self, SUFFIXES};
+use axes::Axes;
+use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_hdf5::Creator;
+use npyfs_hdf5::program::program;
+use npyfs_io::content::scratch::Scratch;
+use npyfs_io::dir::Dir;
+use npyfs_io::file::time;
+use npyfs_io::storage::Disk;
+use syncer::Syncer;
+
+use group::{Group, shown_size};
+use path::split_suffix;
+
+/// A view, and the uppermost layer, which is written to.
+pub struct LayerTarget {
+    view: Arc<View>,
+    /// The layer that is written to: another one after each commit.
+    current: RwLock<Current>,
+    /// Held shared by each change, and exclusively by a commit.
+    changing: RwLock<()>,
+    checkouts: Checkouts,
+    /// The name of the checkout.
+    name: String,
+    /// The file name of the store.
+    store: Vec<u8>,
+    context: Arc<Context>,
+    /// Axes in use: a deletion holds its axis exclusively, objects stored along it share it.
+    axes: Axes,
+}
+
+/// A layer and the thread that syncs it.
+struct Current {
+    layer: Arc<Layer>,
+    _syncer: Syncer,
+}
+
+impl Current {
+    fn start(layer: Layer, context: &Arc<Context>) -> Result<Self> {
+        let layer = Arc::new(layer);
+        let (journal, dir) = (context.clone(), layer.dir().to_owned());
+        let syncer = Syncer::start(&layer, move |e| {
+            let line = format!("{}: {}", dir.path().display(), e.message);
+            journal.journal.add(&line);
+        })?;
+        Ok(Self {
+            layer,
+            _syncer: syncer,
+        })
+    }
+}
+
+/// Returns what creates files in the directory of a layer.
+fn creator(dir: &Dir) -> Creator {
+    Creator::worker(program(), &dir.path_of_descriptor())
+}
+
+impl LayerTarget {
+    /// Opens the checkout `name` on top of the commits of the store that `base` shows.
+    pub fn open(
+        base: Arc<dyn Directory>,
+        context: &Arc<Context>,
+        formats: &Registry,
+        checkouts: &Checkouts,
+        name: &str,
+    ) -> Result<Self> {
+        if base.handle().is_some() {
+            let why = "this store keeps its changes itself: no files of HDF5 beside it";
+            return Err(refused(libc::EOPNOTSUPP, why));
+        }
+        let OpenCheckout { layer, mut below } = checkouts.open(name, Arc::new(Disk), creator)?;
+        below.push(on_top(layer.dir(), layer.recorded(), &below)?);
+        let view = View::over(base, context, formats, below);
+        Ok(Self {
+            view,
+            current: RwLock::new(Current::start(layer, context)?),
+            changing: RwLock::default(),
+            checkouts: checkouts.clone(),
+            name: name.to_owned(),
+            store: file_name(checkouts.store()),
+            context: context.clone(),
+            axes: Axes::default(),
+        })
+    }
+
+    /// Returns the layer that is written to. A change holds `changing` for as long as it uses it.
+    fn layer(&self) -> Arc<Layer> {
+        self.current.read().layer.clone()
+    }
+
+    /// Returns the keys of an object's axes, if its store has axes.
+    fn along(&self, object: &str) -> Vec<String> {
+        let (above, name) = object.split_at(object.rfind('/').map_or(0, |at| at + 1));
+        let axes = self.view.formats().along(name).into_iter();
+        axes.map(|axis| format!("{above}{axis}")).collect()
+    }
+
+    /// Refuses to remove an axis that objects lie along; the log names them.
+    fn check_unused(&self, key: &ObjectKey, above: &PathNames) -> Result<()> {
+        /// The most objects that are named.
+        const MOST: usize = 100;
+        let axis = key.name();
+        let Some(dir) = self.directory(above)? else {
+            return Ok(());
+        };
+        let format = self.view.formats().of(&*dir)?;
+        if !format.objects().is_axis(axis) {
+            return Ok(());
+        }
+        let mut users = Vec::new();
+        for (shown, _) in dir.list()?.iter() {
+            let stem = split_suffix(&shown).map_or(&*shown, |(stem, _)| stem);
+            let own = name::own(stem, self.context.options.sep);
+            let lies_along = |own| {
+                format
+                    .objects()
+                    .along(own)
+                    .iter()
+                    .any(|along| along == axis)
+            };
+            if std::str::from_utf8(&own).is_ok_and(lies_along) {
+                users.push(String::from_utf8_lossy(&shown).into_owned());
+            }
+        }
+        if users.is_empty() {
+            return Ok(());
+        }
+        let more = users.len().saturating_sub(MOST);
+        users.truncate(MOST);
+        let axis = axis.trim_end_matches('#');
+        let mut why = format!("the axis {axis} is in use: {}", users.join(", "));
+        if more > 0 {
+            why.push_str(&format!(" and {more} more"));
+        }
+        self.context
+            .journal
+            .add(&format!("{}: {why}", key.path().join("/")));
+        Err(refused(libc::ENOTEMPTY, &why))
+    }
+
+    fn put(&self, object: &str, new: &NewFile, time: SystemTime, is_directory: bool) -> Result<()> {
+        self.know_store(object)?;
+        let layer = self.layer();
+        let _showing = layer.showing([object.to_owned()]);
+        let stored = layer.put(object, new, time)?;
+        self.view.put(object, &stored, is_directory);
+        Ok(())
+    }
+
+    /// Stores one object; the caller holds `changing`.
+    fn store_object(&self, object: &str, parts: &[Part], time: SystemTime) -> Result<StoreOutcome> {
+        let _axes = self.axes.share(self.along(object));
+        match self.plan(object, parts)? {
+            Planned::Incomplete(missing) => Ok(StoreOutcome::Incomplete(missing)),
+            Planned::Complete { new, is_directory } => {
+                self.put(object, &new, time, is_directory)?;
+                Ok(StoreOutcome::Stored)
+            }
+        }
+    }
+
+    /// Deletes an object; the caller holds `changing`.
+    fn remove_object(&self, object: &str) -> Result<()> {
+        // A path that is not an object is a directory of stores, which is empty.
+        let place = self.place(object).ok();
+        if place.is_some() {
+            // A deletion has no meaning for another store that takes the place of this one.
+            self.know_store(object)?;
+        }
+        let as_axis = place.filter(|(key, _)| self.view.formats().is_axis(key.name()));
+        let _alone = match &as_axis {
+            Some((key, above)) => {
+                let alone = self.axes.take(object);
+                self.check_unused(key, above)?;
+                Some(alone)
+            }
+            None => None,
+        };
+        let layer = self.layer();
+        let _showing = layer.showing([object.to_owned()]);
+        layer.remove(object)?;
+        self.view.remove(object);
+        Ok(())
+    }
+
+    /// Records the identity of the store that an object is written over, if it is not known yet.
+    fn know_store(&self, object: &str) -> Result<()> {
+        let depth = self.store_depth(&self.view.shown(object))?;
+        let names: Vec<&str> = object.split('/').take(depth).collect();
+        let store = names.join("/");
+        // A store that a layer begins cannot become another store later.
+        if self.view.is_begun(&store) {
+            return Ok(());
+        }
+        self.layer().know(&store, || match self.view.store(&store) {
+            Some(dir) => StoreIdentity::of(&dir, &*self.view, self.view.formats()),
+            None => Err(Error::new(ErrorKind::NotFound, "the store is gone")),
+        })
+    }
+
+    /// Plans how an object's parts are stored.
+    fn plan(&self, object: &str, parts: &[Part]) -> Result<Planned> {
+        let (key, above) = self.place(object)?;
+        let dir = self.directory(&above)?;
+        let format = self.format_for(dir.as_deref(), &above, key.name())?;
+        let is_begun = format.name() != self.format(dir.as_deref())?.name();
+        let store = above[..above.len().saturating_sub(key.group().len())].to_vec();
+        let base = Group {
+            target: self,
+            dir,
+            store,
+        };
+        Ok(match format::plan(&**format, &base, &key, parts)? {
+            Plan::Incomplete(missing) => Planned::Incomplete(missing),
+            Plan::Complete(mut new) => {
+                let (writing, objects) = (format.writable()?, format.objects());
+                if is_begun {
+                    self.begin_group(writing, &above)?;
+                }
+                new.size = shown_size(&new, key.path()).filter(|_| writing.shows_as_stored(&new));
+                new.scope = scope(&**format, object, &key);
+                let file = parts.first().map(|part| &part.content);
+                let against = self.view.against(object, file, objects.has_axes())?;
+                new.against = Some(Box::new(against));
+                let single = parts.iter().all(|part| part.place.member.is_empty());
+                let is_directory = !single || objects.has_composites();
+                Planned::Complete { new, is_directory }
+            }
+        })
+    }
+}
+
+/// The plan of an object's parts.
+enum Planned {
+    Complete {
+        new: NewFile,
+        /// Whether it may be shown as a directory.
+        is_directory: bool,
+    },
+    /// These members are missing.
+    Incomplete(Vec<String>),
+}
+
+/// Shows a store with its commits on top.
+pub fn committed(
+    base: Arc<dyn Directory>,
+    context: &Arc<Context>,
+    formats: &Registry,
+    checkouts: &Checkouts,
+) -> Result<Arc<dyn Directory>> {
+    let layers = checkouts.committed()?;
+    Ok(if layers.is_empty() {
+        base
+    } else {
+        View::over(base, context, formats, layers).root()
+    })
+}
+
+/// Returns the scope of objects that an object may share a file with: those of its store with the same format. A name
+/// that identifies a format would make the whole file another store.
+fn scope(format: &dyn Format, object: &str, key: &ObjectKey) -> Option<PackScope> {
+    let names: Vec<&str> = object.split('/').collect();
+    let depth = names.len().checked_sub(key.path().len())?;
+    let (store, inside) = names.split_at_checked(depth)?;
+    let is_known = inside.iter().any(|name| name.starts_with('_'));
+    (!is_known).then(|| PackScope {
+        store: format!("{}:{}", format.name(), store.join("/")),
+        path: key.path().to_vec(),
+    })
+}
+
+/// Returns the last name of a path.
+fn file_name(path: &Path) -> Vec<u8> {
+    let name = path.file_name().unwrap_or_default();
+    name.as_encoded_bytes().to_vec()
+}
+
+fn refused(errno: i32, message: &str) -> Error {
+    Error::new(ErrorKind::Os(errno), message)
+}
+
+impl Target for LayerTarget {
+    fn root(&self) -> Arc<dyn Directory> {
+        self.view.root()
+    }
+
+    fn role(&self, path: &PathNames) -> Result<Role> {
+        let Some((last, above)) = path.split_last() else {
+            return Err(refused(libc::EPERM, "the root of the mount"));
+        };
+        let depth = self.store_depth(above)?;
+        self.check_writable(above, depth)?;
+        let Some((stem, suffix)) = split_suffix(last) else {
+            return Ok(Role::Scratch);
+        };
+        let mut names = above.to_vec();
+        names.push(stem.to_vec());
+        let inside = match self.composite(depth, above, "")? {
+            Some(top) => top,
+            None if suffix == ".npz" && self.composite(depth, &names, suffix)?.is_none() => {
+                return Ok(Role::Scratch);
+            }
+            None => names.len(),
+        };
+        self.check_names(&names[depth..], suffix)?;
+        let (object, member) = names.split_at(inside);
+        Ok(Role::Stored(PartPlace {
+            object: self.view.key(object)?,
+            member: self.view.key(member)?,
+            suffix,
+        }))
+    }
+
+    fn scratch(&self) -> Scratch {
+        self.layer().scratch()
+    }
+
+    fn disk(&self) -> &Path {
+        self.checkouts.dir()
+    }
+
+    fn store(&self, object: &str, parts: &[Part], time: SystemTime) -> Result<StoreOutcome> {
+        let _changing = self.changing.read();
+        self.store_object(object, parts, time)
+    }
+
+    fn replace(
+        &self,
+        object: &str,
+        parts: &[Part],
+        time: SystemTime,
+        gone: &[String],
+    ) -> Result<StoreOutcome> {
+        let _changing = self.changing.read();
+        let _axes = self.axes.share(self.along(object));
+        match self.plan(object, parts)? {
+            Planned::Incomplete(missing) => Ok(StoreOutcome::Incomplete(missing)),
+            Planned::Complete { new, is_directory } => {
+                self.know_store(object)?;
+                let attributes = self.attributes_of(gone, object)?;
+                let keys = attributes.iter().map(|(key, _)| key.as_str());
+                let changed = gone.iter().map(String::as_str).chain([object]).chain(keys);
+                let layer = self.layer();
+                let _showing = layer.showing(changed.map(str::to_owned));
+                let (stored, with) = layer.replace(object, &new, time, gone, &attributes)?;
+                self.view.put(object, &stored, is_directory);
+                for ((key, _), stored) in attributes.iter().zip(&with) {
+                    self.view.put_attribute(key, Some(stored));
+                }
+                gone.iter().for_each(|gone| self.view.remove(gone));
+                Ok(StoreOutcome::Stored)
+            }
+        }
+    }
+
+    fn deletion(&self, place: &PartPlace) -> Result<Deletion> {
+        let (key, above) = self.place(&place.object)?;
+        self.check_unused(&key, &above)?;
+        let dir = self.directory(&above)?;
+        let format = self.format(dir.as_deref())?;
+        let store = above[..above.len().saturating_sub(key.group().len())].to_vec();
+        let base = Group {
+            target: self,
+            dir,
+            store,
+        };
+        format.writable()?.deletion(&base, &key, &place.member)
+    }
+
+    fn remove(&self, object: &str) -> Result<()> {
+        let _changing = self.changing.read();
+        self.remove_object(object)
+    }
+
+    fn set_time(&self, object: &str, time: SystemTime) -> Result<bool> {
+        let _changing = self.changing.read();
+        match self.layer().set_time(object, time) {
+            Ok(()) => {
+                self.view.set_time(object, time);
+                Ok(true)
+            }
+            Err(e) if e.kind == ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn set_attribute(
+        &self,
+        path: &PathNames,
+        name: &[u8],
+        change: AttributeChange<'_>,
+    ) -> Result<()> {
+        self.change_attribute(path, name, change)
+    }
+
+    fn make_directory(&self, path: &PathNames, time: SystemTime) -> Result<Made> {
+        let _changing = self.changing.read();
+        let above = path.split_last().map_or(&[][..], |(_, above)| above);
+        let Some(depth) = self.view.store_depth(above) else {
+            return self.begin_store(path, time);
+        };
+        self.check_writable(above, depth)?;
+        self.check_names(&path[depth..], "")?;
+        if self.composite(depth, path, "")?.is_some() {
+            return Ok(Made::Scratch);
+        }
+        let object = self.view.key(path)?;
+        let (key, above) = self.place(&object)?;
+        let format = self.format(self.directory(&above)?.as_deref())?;
+        let new = format::group(format.writable()?, &key);
+        self.put(&object, &new, time, true)?;
+        Ok(Made::Stored)
+    }
+
+    fn remove_directory(&self, path: &PathNames) -> Result<()> {
+        let _changing = self.changing.read();
+        let above = path.split_last().map_or(&[][..], |(_, above)| above);
+        if let Some(depth) = self.view.store_depth(above) {
+            self.check_writable(above, depth)?;
+            self.check_names(&path[depth..], "")?;
+        }
+        self.remove_object(&self.view.key(path)?)
+    }
+
+    fn keep(
+        &self,
+        object: &str,
+        parts: &[Unstored],
+        missing: &[String],
+        why: Option<&str>,
+    ) -> Result<Vec<u64>> {
+        let member = |unstored: &Unstored| NewMember {
+            name: format!(
+                "{}{}",
+                unstored.part.place.member, unstored.part.place.suffix
+            ),
+            content: unstored.part.content.clone(),
+            time: unstored.time,
+            kept: unstored.kept,
+        };
+        let members: Vec<NewMember> = parts.iter().map(member).collect();
+        let _changing = self.changing.read();
+        self.layer().keep(object, &members, (missing, why))
+    }
+
+    fn kept(&self) -> Vec<IncompleteObject> {
+        let layer = self.layer();
+        let objects = layer.incomplete().into_iter();
+        objects
+            .map(|kept| {
+                let open = |member: &KeptMember| {
+                    // A single file that is the whole object has only a suffix.
+                    let whole = SUFFIXES.contains(&member.name.as_bytes());
+                    let between = if whole { "" } else { "/" };
+                    let path = format!("{}{between}{}", kept.object, member.name);
+                    let path = self.view.shown(&path);
+                    // The index may belong to another store, or be damaged.
+                    match self.role(&path)? {
+                        Role::Stored(place) if place.object == kept.object => {}
+                        _ => return Err(Error::damaged("no member of an object")),
+                    }
+                    Ok(Restored {
+                        path,
+                        content: layer.open_member(member)?,
+                        time: time(member.time),
+                        kept: member.file,
+                    })
+                };
+                let restored = |member: &KeptMember| {
+                    let opened = open(member);
+                    let told = opened.inspect_err(|e| {
+                        let line = format!("{}/{}: {}", kept.object, member.name, e.message);
+                        self.context.journal.add(&line);
+                    });
+                    told.ok()
+                };
+                IncompleteObject {
+                    parts: kept.members.iter().filter_map(restored).collect(),
+                    object: kept.object.clone(),
+                    missing: kept.missing.clone(),
+                    why: kept.why.clone(),
+                }
+            })
+            .collect()
+    }
+
+    fn log_directory(&self) -> Option<Dir> {
+        Some(self.layer().dir().clone())
+    }
+
+    fn sync(&self) -> Result<()> {
+        let _changing = self.changing.read();
+        self.layer().sync()
+    }
+
+    fn commit(&self, request: &Json) -> Result<Json> {
+        commit::answer(self, request)
+    }
+
+    fn note(&self, line: &str) {
+        self.context.journal.add(line);
+    }
+
+    fn status(&self) -> Json {
+        let layer = self.layer();
+        let entries = layer.entries();
+        let deleted = entries.values().filter(|stored| stored.is_none()).count();
+        let restored = layer.recorded().restored.into_keys();
+        let restored = restored.filter(|key| !entries.contains_key(key)).count();
+        json!({
+            "name": self.name,
+            "dir": layer.dir().path().to_string_lossy(),
+            "objects": entries.len() - deleted + restored,
+            "deleted": deleted,
+            "not_shown": self.view.misfits().len(),
+            "lost": layer.lost().map(|e| e.message),
+        })
+    }
+}

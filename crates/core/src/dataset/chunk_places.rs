@@ -1,0 +1,371 @@
+//! The stored ranges of the chunks of a dataset: a whole table, or at first single chunks that were looked up.
+//!
+//! Reading the table of very many chunks takes long. So chunks are looked up in the index, those of a read together,
+//! until so much of the array was read that the table is worth its time. Looked-up chunks are checked as those of a
+//! table are: no two share a byte. When the table is read, it must agree with them. If two look-ups, or a look-up and
+//! the table, give different answers, all reads fail from then on. If the table is refused, libhdf5 reads the chunks.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+
+use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_hdf5::{ChunkRun, ChunkTable, Slot};
+
+/// The largest number of chunks that are kept. They take less than `LOOKUP_ROOM` bytes.
+const MOST_KNOWN: usize = 7000;
+
+/// The largest number of chunks that are looked up together.
+pub const TOGETHER: usize = 1024;
+
+/// The table is read after one chunk in so many was read.
+const PART_READ: u64 = 16;
+
+/// The index of the chunks of a dataset.
+pub trait LookUp: Send + Sync {
+    /// Returns the chunks at places of the grid, with others that the same nodes of the index name.
+    fn find(&self, places: Vec<u64>) -> Result<Vec<ChunkRun>>;
+
+    /// Returns for how many chunks of a table one look-up is made before the table is read: at least as many as take
+    /// as long to read as the look-up.
+    fn cost(&self) -> u64;
+
+    /// Returns the whole table.
+    fn whole(&self) -> Result<WholeTable>;
+}
+
+/// The outcome of a request for a whole table.
+pub enum WholeTable {
+    /// The table.
+    Table(ChunkTable),
+    /// There is no table at the moment: no memory for it, or no chunk was written.
+    Missing,
+    /// The table cannot be right, or cannot be read.
+    Refused,
+}
+
+/// The places of the chunks of a dataset.
+pub struct ChunkPlaces {
+    whole: OnceLock<ChunkTable>,
+    looked_up: Option<Box<LookedUp>>,
+}
+
+/// Chunks that are looked up.
+struct LookedUp {
+    /// An empty table: it holds the memory that is reserved for `known`.
+    _table: ChunkTable,
+    count: u64,
+    look_up: Box<dyn LookUp>,
+    known: Mutex<Known>,
+    /// Held while the table is being read.
+    reading: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// Chunks by their places, and whether they were read.
+    slots: HashMap<u64, (Slot, bool)>,
+    /// The ends of the stored ranges by their starts.
+    ranges: BTreeMap<u64, u64>,
+    /// The numbers of chunks that were read, and of look-ups.
+    read: u64,
+    look_ups: u64,
+    state: State,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Good,
+    /// The table was refused: libhdf5 reads the chunks.
+    Refused,
+    /// Two look-ups, or a look-up and the table, gave different answers.
+    Contradicted,
+}
+
+fn outside() -> Error {
+    Error::damaged("a chunk outside the table")
+}
+
+/// The reason why chunks that were found cannot be right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Contradiction {
+    /// Chunks share bytes, or lie outside the grid. The table shows that, too.
+    Impossible,
+    /// An earlier look-up gave another answer.
+    TwoAnswers,
+}
+
+fn two_answers() -> Error {
+    Error::damaged("chunk table: look-ups in the chunk index contradict each other or the table")
+}
+
+impl Known {
+    /// Adds chunks that were found. When too many are kept, it forgets the earlier ones.
+    fn add(&mut self, runs: &[ChunkRun], count: u64) -> std::result::Result<(), Contradiction> {
+        let new: usize = runs.iter().map(|run| run.slots.len()).sum();
+        if new > MOST_KNOWN {
+            return Err(Contradiction::Impossible);
+        }
+        if self.slots.len() + new > MOST_KNOWN {
+            self.slots.clear();
+            self.ranges.clear();
+        }
+        for run in runs {
+            for (place, slot) in (run.first..).zip(&run.slots) {
+                if place >= count {
+                    return Err(Contradiction::Impossible);
+                }
+                self.add_one(place, *slot)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_one(&mut self, place: u64, slot: Slot) -> std::result::Result<(), Contradiction> {
+        if let Some((known, _)) = self.slots.get(&place) {
+            return match *known == slot {
+                true => Ok(()),
+                false => Err(Contradiction::TwoAnswers),
+            };
+        }
+        // Impossible chunks are kept, too: a table is compared with them.
+        self.slots.insert(place, (slot, false));
+        if slot.size != 0 {
+            let end = slot.addr.saturating_add(slot.size.into());
+            let before = self.ranges.range(..end).next_back();
+            if before.is_some_and(|(_, &known)| known > slot.addr) {
+                return Err(Contradiction::Impossible);
+            }
+            self.ranges.insert(slot.addr, end);
+        }
+        Ok(())
+    }
+
+    /// Returns a chunk if it is known, and counts it as read.
+    fn get(&mut self, place: u64) -> Option<Slot> {
+        let (slot, read) = self.slots.get_mut(&place)?;
+        self.read += u64::from(!*read);
+        *read = true;
+        Some(*slot)
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.state {
+            State::Good => Ok(()),
+            State::Refused => Err(Error::damaged("chunk table: refused")),
+            State::Contradicted => Err(two_answers()),
+        }
+    }
+}
+
+impl ChunkPlaces {
+    /// Makes the places of a whole table.
+    pub fn whole(table: ChunkTable) -> Self {
+        Self {
+            whole: OnceLock::from(table),
+            looked_up: None,
+        }
+    }
+
+    /// Makes the places of `count` chunks that are looked up. `table` is empty, and has the memory for look-ups
+    /// reserved.
+    pub fn looked_up(table: ChunkTable, count: u64, look_up: Box<dyn LookUp>) -> Self {
+        Self {
+            whole: OnceLock::new(),
+            looked_up: Some(Box::new(LookedUp {
+                _table: table,
+                count,
+                look_up,
+                known: Mutex::default(),
+                reading: Mutex::default(),
+            })),
+        }
+    }
+
+    /// Returns the number of bytes of memory that the places can take.
+    pub fn weight(&self) -> usize {
+        let count = match &self.looked_up {
+            Some(looked_up) => usize::try_from(looked_up.count).unwrap_or(usize::MAX),
+            None => self.table().map_or(0, <[Slot]>::len),
+        };
+        count.saturating_mul(size_of::<Slot>())
+    }
+
+    /// Returns all chunks, if the table was read.
+    pub fn table(&self) -> Option<&[Slot]> {
+        self.whole.get().map(|table| &*table.slots)
+    }
+
+    /// Returns whether libhdf5 must read the chunks, as the table was refused.
+    pub fn is_refused(&self) -> bool {
+        let looked_up = self.looked_up.as_ref();
+        looked_up.is_some_and(|looked_up| looked_up.known().state == State::Refused)
+    }
+
+    /// Returns the look-ups, unless the table was read.
+    fn look_ups(&self) -> Option<&LookedUp> {
+        let looked_up = self.looked_up.as_deref();
+        looked_up.filter(|_| self.whole.get().is_none())
+    }
+
+    /// Returns a chunk.
+    pub fn get(&self, place: u64) -> Result<Slot> {
+        if let Some(looked_up) = self.look_ups() {
+            let mut known = looked_up.known();
+            known.check()?;
+            if let Some(slot) = known.get(place) {
+                return Ok(slot);
+            }
+            let much = looked_up.is_much(&known);
+            drop(known);
+            let has_table = much && looked_up.read_whole(&self.whole)?;
+            if !has_table && let Some(slot) = looked_up.find(&[place], &self.whole)? {
+                return Ok(slot);
+            }
+        }
+        let table = self.table().ok_or_else(outside)?;
+        let slot = usize::try_from(place).ok().and_then(|at| table.get(at));
+        slot.copied().ok_or_else(outside)
+    }
+
+    /// Looks up chunks together, unless they are known: at most [`TOGETHER`] of them.
+    pub fn prepare(&self, places: impl Iterator<Item = u64>) -> Result<()> {
+        let Some(looked_up) = self.look_ups() else {
+            return Ok(());
+        };
+        let mut known = looked_up.known();
+        known.check()?;
+        let mut missing = Vec::new();
+        for place in places {
+            if known.get(place).is_none() {
+                missing.push(place);
+            }
+            if missing.len() == TOGETHER {
+                break;
+            }
+        }
+        let much = looked_up.is_much(&known);
+        drop(known);
+        if much && looked_up.read_whole(&self.whole)? {
+            return Ok(());
+        }
+        match missing.is_empty() {
+            true => Ok(()),
+            false => looked_up.find(&missing, &self.whole).map(drop),
+        }
+    }
+
+    /// Reads the whole table.
+    pub fn prepare_all(&self) -> Result<()> {
+        match self.look_ups() {
+            Some(looked_up) => looked_up.read_whole(&self.whole).map(drop),
+            None => Ok(()),
+        }
+    }
+}
+
+impl LookedUp {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Returns whether the table is worth its time.
+    fn is_much(&self, known: &Known) -> bool {
+        let most = self.count / self.look_up.cost().max(1);
+        known.read > self.count / PART_READ || known.look_ups > most
+    }
+
+    /// Looks up chunks, and returns the first of them; `None` if the table was read instead.
+    fn find(&self, places: &[u64], whole: &OnceLock<ChunkTable>) -> Result<Option<Slot>> {
+        let Some(&first) = places.first() else {
+            return Ok(None);
+        };
+        if places.iter().any(|&place| place >= self.count) {
+            return Err(outside());
+        }
+        let found = match self.look_up.find(places.to_vec()) {
+            Ok(found) => found,
+            // Damage, or a form of the index that is unknown.
+            Err(e) if e.kind == ErrorKind::Damaged => return self.settle(whole, e),
+            Err(e) => return Err(e),
+        };
+        let mut known = self.known();
+        known.check()?;
+        if whole.get().is_some() {
+            // Another thread read the table meanwhile, which was not compared with these chunks.
+            return Ok(None);
+        }
+        known.look_ups += 1;
+        match known.add(&found, self.count) {
+            Ok(()) => {}
+            Err(Contradiction::TwoAnswers) => {
+                known.state = State::Contradicted;
+                return Err(two_answers());
+            }
+            Err(Contradiction::Impossible) => {
+                drop(known);
+                let why = "chunk table: chunks overlap, or lie outside the grid";
+                return self.settle(whole, Error::damaged(why));
+            }
+        }
+        let mut slot = None;
+        for &place in places {
+            // Only chunks of earlier look-ups are forgotten.
+            let found = known.get(place).ok_or_else(outside)?;
+            slot = slot.or(Some(found).filter(|_| place == first));
+        }
+        Ok(slot)
+    }
+
+    /// Reads the table after a look-up that failed or cannot be right.
+    fn settle(&self, whole: &OnceLock<ChunkTable>, e: Error) -> Result<Option<Slot>> {
+        match self.read_whole(whole)? {
+            true => Ok(None),
+            false => Err(self.refuse(e)),
+        }
+    }
+
+    /// Leaves the chunks to libhdf5.
+    fn refuse(&self, e: Error) -> Error {
+        self.known().state = State::Refused;
+        e
+    }
+
+    /// Reads the whole table, and compares it with the chunks that are known. Returns `false` if there is no table at
+    /// the moment.
+    fn read_whole(&self, whole: &OnceLock<ChunkTable>) -> Result<bool> {
+        let _one = self.reading.lock().unwrap_or_else(|e| e.into_inner());
+        self.known().check()?;
+        if whole.get().is_some() {
+            return Ok(true);
+        }
+        let table = match self.look_up.whole()? {
+            WholeTable::Table(table) => table,
+            WholeTable::Missing => {
+                let mut known = self.known();
+                (known.read, known.look_ups) = (0, 0);
+                return Ok(false);
+            }
+            WholeTable::Refused => {
+                return Err(self.refuse(Error::damaged("chunk table: refused")));
+            }
+        };
+        let mut known = self.known();
+        let agrees = |(&place, (slot, _)): (&u64, &(Slot, bool))| {
+            let at = usize::try_from(place).ok();
+            at.and_then(|at| table.slots.get(at)) == Some(slot)
+        };
+        let full = usize::try_from(self.count).is_ok_and(|count| count == table.slots.len());
+        if !full || !known.slots.iter().all(agrees) {
+            known.state = State::Contradicted;
+            return Err(two_answers());
+        }
+        known.slots = HashMap::new();
+        known.ranges = BTreeMap::new();
+        let _ = whole.set(table);
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,494 @@
+//! Chunks that are read from the store file and decoded in this process, without libhdf5.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::chunk_places::{ChunkPlaces, LookUp, TOGETHER};
+use super::elements::{repeat, short, slice};
+use super::hyperslab::{SlabPlace, copy};
+use crate::dataset::cache::Need;
+use npyfs_base::buffer::{Buffer, Pool, SMALLEST};
+use npyfs_base::error::{Error, Result};
+use npyfs_codec::Pipeline;
+use npyfs_hdf5::{DirectChunks, EncodedChunk, Request, Slot, largest_stored};
+use npyfs_io::file::StoreFile;
+
+/// The largest size of a chunk in bytes.
+pub const LARGEST: u64 = 1 << 30;
+
+/// The smallest stored size in bytes for which a separate read is worthwhile: smaller chunks lie close to others that
+/// may also be wanted.
+const LARGE: usize = 128 << 10;
+
+/// The most bytes between chunks that are read with them.
+const GAP: u64 = 16 << 10;
+
+/// The most bytes that are read for chunks together: the file says how long a stored chunk is.
+const MOST_TOGETHER: u64 = 2 << 20;
+
+/// The chunks of one dataset.
+pub struct Chunks {
+    /// The shapes of the dataset and of a chunk, followed by the dimensions of an array datatype.
+    shape: Vec<u64>,
+    chunk: Vec<u64>,
+    element: u64,
+    chunk_len: usize,
+    /// The stored size of the largest chunk, and of all chunks, in bytes.
+    largest: usize,
+    stored: Option<u64>,
+    pipeline: Pipeline,
+    /// The element that stands where no chunk is stored.
+    fill: Vec<u8>,
+    places: ChunkPlaces,
+}
+
+/// The file and the resources for reading chunks.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    /// The store file.
+    pub file: &'a StoreFile,
+    /// The buffer pool for decoding.
+    pub pool: &'a Arc<Pool>,
+    /// Whether the reader is sequential and wants the bytes once: bypass the kernel's page cache.
+    pub streaming: bool,
+    /// True if another process may be adding to the file: stored bytes then stay unchanged even if the file's identity
+    /// changes.
+    pub growing: bool,
+}
+
+impl Source<'_> {
+    /// Returns the bytes of a chunk that must come from the disk, if that is worth checking.
+    fn missing(&self, slot: Slot) -> Option<Range<u64>> {
+        // A smaller buffer need not be aligned, and a smaller read is not worthwhile.
+        let size = slot.size as usize;
+        let worth_it = size >= LARGE || (self.streaming && size >= SMALLEST);
+        let worth_it = worth_it && !self.growing;
+        worth_it
+            .then(|| self.file.direct_range(slot.addr, u64::from(slot.size)))
+            .flatten()
+    }
+
+    /// The stored bytes at an offset in a buffer.
+    fn stored<T>(
+        &self,
+        slot: Slot,
+        missing: Option<Range<u64>>,
+        use_: impl FnOnce(&[u8]) -> Result<T>,
+    ) -> Result<T> {
+        let addr = slot.addr;
+        if self.growing {
+            let mut buffer = self.pool.take(slot.size as usize);
+            self.file.read_growing_at(&mut buffer, addr)?;
+            return use_(&buffer);
+        }
+        let large = slot.size as usize >= LARGE;
+        let cold = missing.is_some();
+        // The second read puts the bytes into the page cache, for the third.
+        let range = missing.filter(|_| self.streaming || self.file.reads_once_directly(addr));
+        if let Some(range) = range {
+            let skip = usize_of(addr - range.start)?;
+            let mut buffer = self.pool.take(usize_of(range.end - range.start)?);
+            let end = skip + slot.size as usize;
+            // A file system may fail to do what it claims to support: the normal path remains.
+            if let Ok(got) = self.file.read_direct(&mut buffer, range.start)
+                && end <= got
+            {
+                return use_(&buffer[skip..end]);
+            }
+        }
+        let mut buffer: Buffer = self.pool.take(slot.size as usize);
+        match (large, cold) {
+            (false, _) => self.file.read_exact_at(&mut buffer, addr)?,
+            (true, true) => self.file.read_alone_at(&mut buffer, addr)?,
+            (true, false) => self.file.read_exact_at(&mut buffer, addr)?,
+        }
+        use_(&buffer)
+    }
+}
+
+/// The stored bytes of some chunks of one dataset.
+pub struct StoredChunks<'a> {
+    chunks: &'a Chunks,
+    pool: &'a Arc<Pool>,
+    /// Bytes of the file from `at` on.
+    bytes: Buffer,
+    at: u64,
+    slots: Vec<Slot>,
+}
+
+impl StoredChunks<'_> {
+    /// Decodes the chunk with an index among these into `out`; a chunk that is not stored yields the fill value.
+    pub fn decode(&self, index: usize, out: &mut [u8]) -> Result<()> {
+        let slot = self.slots.get(index).ok_or_else(short)?;
+        if slot.size == 0 {
+            repeat(&self.chunks.fill, 0, out);
+            return Ok(());
+        }
+        let stored = slice(&self.bytes, slot.addr - self.at, slot.size as usize)?;
+        self.chunks.decode(self.pool, stored, slot.mask, out)
+    }
+}
+
+/// Returns the stored range of the chunk of a slot.
+fn range_of(slot: Slot) -> Range<u64> {
+    slot.addr..slot.addr.saturating_add(u64::from(slot.size))
+}
+
+fn usize_of(n: u64) -> Result<usize> {
+    usize::try_from(n).map_err(|_| Error::damaged("too large for this machine"))
+}
+
+impl Chunks {
+    /// Creates the chunks of a dataset of `shape`. Returns `None` if a chunk is too large to hold in memory: libhdf5
+    /// then reads it in parts.
+    pub fn new(shape: &[u64], chunk: &[u64], element: u64, direct: DirectChunks) -> Option<Self> {
+        Self::with(shape, chunk, element, direct, None)
+    }
+
+    /// Creates the chunks of a dataset. If its map has no table, they are looked up.
+    pub fn with(
+        shape: &[u64],
+        chunk: &[u64],
+        element: u64,
+        direct: DirectChunks,
+        look_up: Option<Box<dyn LookUp>>,
+    ) -> Option<Self> {
+        let len = chunk
+            .iter()
+            .try_fold(element, |n, &d| n.checked_mul(d))
+            .filter(|&n| n <= LARGEST)?;
+        let chunk_len = usize::try_from(len).ok()?;
+        let DirectChunks {
+            pipeline,
+            table,
+            fill,
+        } = direct;
+        let (largest, stored, places) = if table.looked_up {
+            let counts = shape.iter().zip(chunk).map(|(d, c)| d.div_ceil(*c));
+            let count = counts.fold(1_u64, u64::saturating_mul);
+            let largest = usize::try_from(largest_stored(len)).ok()?;
+            let places = ChunkPlaces::looked_up(table, count, look_up?);
+            (largest, None, places)
+        } else {
+            let sizes = || table.slots.iter().map(|slot| slot.size);
+            let largest = usize::try_from(sizes().max().unwrap_or(0)).ok()?;
+            let stored = sizes().map(u64::from).fold(0, u64::saturating_add);
+            (largest, Some(stored), ChunkPlaces::whole(table))
+        };
+        Some(Self {
+            largest,
+            stored,
+            shape: shape.to_vec(),
+            chunk: chunk.to_vec(),
+            element,
+            chunk_len,
+            pipeline,
+            fill,
+            places,
+        })
+    }
+
+    /// Returns the bytes of memory that the table takes.
+    pub fn weight(&self) -> usize {
+        self.places.weight()
+    }
+
+    /// Returns the memory needed to decode a block of `len` bytes.
+    pub fn need(&self, start: &[u64], shape: &[u64], len: usize) -> Need {
+        let one = shape.iter().zip(&self.chunk).all(|(n, c)| n <= c);
+        // Any chunk of the block may be the largest stored one.
+        let stored = match one && self.places.table().is_some() {
+            true => self
+                .slot(&self.first(start))
+                .map_or(0, |slot| slot.size as usize),
+            // The size of a chunk that would have to be looked up is not waited for.
+            false => self.largest,
+        };
+        let steps = self
+            .pipeline
+            .buffers()
+            .max(usize::from(len != self.chunk_len));
+        Need {
+            len,
+            beside: stored.saturating_add(self.chunk_len.saturating_mul(steps)),
+            ..Need::default()
+        }
+    }
+
+    /// Returns true if any chunk of a part of the dataset is stored.
+    pub fn has_any(&self, start: &[u64], shape: &[u64]) -> bool {
+        // Reading reports the error of a place that is not in the table.
+        let _ = self.prepare(start, shape);
+        let is_stored = |place: Vec<u64>| self.slot(&place).map_or(true, |slot| slot.size != 0);
+        self.touched(start, shape).any(is_stored)
+    }
+
+    /// Returns true if all chunks of a part of the dataset are stored.
+    pub fn has_all(&self, start: &[u64], shape: &[u64]) -> bool {
+        let _ = self.prepare(start, shape);
+        let is_stored = |place: Vec<u64>| self.slot(&place).is_ok_and(|slot| slot.size != 0);
+        self.touched(start, shape).all(is_stored)
+    }
+
+    /// Returns the stored ranges of the chunks of a part of the dataset.
+    pub fn stored(&self, start: &[u64], shape: &[u64]) -> Vec<Range<u64>> {
+        // Reading reports the error.
+        let _ = self.prepare(start, shape);
+        let slots = self
+            .touched(start, shape)
+            .filter_map(|place| self.slot(&place).ok());
+        slots.filter(|slot| slot.size != 0).map(range_of).collect()
+    }
+
+    /// Returns the location of a part of the dataset that is exactly one chunk.
+    pub fn alone(&self, start: &[u64], shape: &[u64]) -> Option<Slot> {
+        let slot = self
+            .is_chunk(start, shape)
+            .then(|| self.slot(&self.first(start)));
+        slot?.ok().filter(|slot| slot.size != 0)
+    }
+
+    /// Returns the address of a part of the dataset that is one chunk and stored as it is served.
+    pub fn plain(&self, start: &[u64], shape: &[u64]) -> Option<u64> {
+        if !self.pipeline.is_empty() {
+            return None;
+        }
+        let slot = self.alone(start, shape)?;
+        (slot.size as usize == self.chunk_len).then_some(slot.addr)
+    }
+
+    /// Reads whole chunks that begin at these elements and are stored close together, with one read. `None` if one is
+    /// clipped by the array's end, or if they are stored apart or in very many bytes.
+    pub fn read_together<'a>(
+        &'a self,
+        source: Source<'a>,
+        bounds: &[(Vec<u64>, Vec<u64>)],
+    ) -> Result<Option<StoredChunks<'a>>> {
+        if !bounds
+            .iter()
+            .all(|(start, shape)| self.is_chunk(start, shape))
+        {
+            return Ok(None);
+        }
+        let places = || bounds.iter().map(|(start, _)| self.first(start));
+        self.places
+            .prepare(places().map(|place| self.number(&place)))?;
+        let slots: Vec<Slot> = places()
+            .map(|place| self.slot(&place))
+            .collect::<Result<_>>()?;
+        let stored = || {
+            slots
+                .iter()
+                .filter(|slot| slot.size != 0)
+                .map(|slot| range_of(*slot))
+        };
+        let all = stored().reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
+        let all = all.unwrap_or(0..0);
+        let sum: u64 = stored().map(|range| range.end - range.start).sum();
+        if all.end - all.start > sum.saturating_add(GAP).min(MOST_TOGETHER) {
+            return Ok(None);
+        }
+        let mut bytes = source.pool.take(usize_of(all.end - all.start)?);
+        if !all.is_empty() {
+            source.file.read_exact_at(&mut bytes, all.start)?;
+        }
+        Ok(Some(StoredChunks {
+            chunks: self,
+            pool: source.pool,
+            bytes,
+            at: all.start,
+            slots,
+        }))
+    }
+
+    /// Looks up the chunks of a part of the dataset together, unless they are known.
+    fn prepare(&self, start: &[u64], shape: &[u64]) -> Result<()> {
+        let places = self.touched(start, shape);
+        self.places.prepare(places.map(|place| self.number(&place)))
+    }
+
+    /// Reads the places of all chunks.
+    pub fn prepare_all(&self) -> Result<()> {
+        self.places.prepare_all()
+    }
+
+    /// Returns whether libhdf5 must read the chunks, as their table was refused.
+    pub fn is_refused(&self) -> bool {
+        self.places.is_refused()
+    }
+
+    /// Returns the stored ranges of all chunks, if they are known.
+    pub fn places(&self) -> Option<Vec<Range<u64>>> {
+        let slots = self.places.table()?.iter().filter(|slot| slot.size != 0);
+        Some(slots.copied().map(range_of).collect())
+    }
+
+    /// Returns the total stored bytes of all chunks, if they are known.
+    pub fn stored_bytes(&self) -> Option<u64> {
+        self.stored
+    }
+
+    /// Returns the element that fills chunks that were never written.
+    pub fn fill_value(&self) -> &[u8] {
+        &self.fill
+    }
+
+    fn first(&self, start: &[u64]) -> Vec<u64> {
+        start.iter().zip(&self.chunk).map(|(s, c)| s / c).collect()
+    }
+
+    fn is_chunk(&self, start: &[u64], shape: &[u64]) -> bool {
+        shape == self.chunk && start.iter().zip(&self.chunk).all(|(s, c)| s % c == 0)
+    }
+
+    /// Returns the grid places, in order, of the chunks that a part of the dataset touches.
+    fn touched(&self, start: &[u64], shape: &[u64]) -> impl Iterator<Item = Vec<u64>> + use<> {
+        let first = self.first(start);
+        let ends = start.iter().zip(shape).zip(&self.chunk);
+        let last: Vec<u64> = ends.map(|((s, n), c)| (s + n).div_ceil(*c)).collect();
+        let mut next = (!shape.contains(&0)).then(|| first.clone());
+        std::iter::from_fn(move || {
+            let place = next.take()?;
+            if let Some(k) = (0..place.len()).rev().find(|&k| place[k] + 1 < last[k]) {
+                let mut after = place.clone();
+                after[k] += 1;
+                after[k + 1..].copy_from_slice(&first[k + 1..]);
+                next = Some(after);
+            }
+            Some(place)
+        })
+    }
+
+    /// Returns the request for the one chunk at `start`, clipped to `count`, for another process to decode.
+    pub fn request(&self, object: u64, start: &[u64], count: &[u64]) -> Result<Request> {
+        Ok(Request::Chunk {
+            dataset: object,
+            stored: Box::new(EncodedChunk {
+                slot: self.slot(&self.first(start))?,
+                pipeline: self.pipeline.clone(),
+                fill: self.fill.clone(),
+                chunk: self.chunk.clone(),
+                count: count.to_vec(),
+                element: self.element,
+            }),
+        })
+    }
+
+    /// Fills `out` with the part of the dataset of this shape that begins at `start`.
+    pub fn block(
+        &self,
+        source: Source<'_>,
+        start: &[u64],
+        shape: &[u64],
+        out: &mut [u8],
+    ) -> Result<()> {
+        if self.is_chunk(start, shape) {
+            return self.chunk(source, &self.first(start), out);
+        }
+        let rank = shape.len();
+        let (mut from, mut to, mut count) = (vec![0; rank], vec![0; rank], vec![0; rank]);
+        let mut whole = source.pool.take(self.chunk_len);
+        let mut touched = self.touched(start, shape);
+        loop {
+            let part: Vec<Vec<u64>> = touched.by_ref().take(TOGETHER).collect();
+            if part.is_empty() {
+                return Ok(());
+            }
+            self.places
+                .prepare(part.iter().map(|place| self.number(place)))?;
+            for place in part {
+                self.chunk(source, &place, &mut whole)?;
+                for k in 0..rank {
+                    let corner = place[k] * self.chunk[k];
+                    from[k] = start[k].saturating_sub(corner);
+                    to[k] = corner.saturating_sub(start[k]);
+                    count[k] = (self.chunk[k] - from[k]).min(shape[k] - to[k]);
+                }
+                let from = SlabPlace {
+                    shape: &self.chunk,
+                    start: &from,
+                };
+                let to = SlabPlace { shape, start: &to };
+                copy(&whole, from, out, to, &count, self.element)
+                    .ok_or_else(|| Error::damaged("a chunk does not fit the shape"))?;
+            }
+        }
+    }
+
+    /// Decodes the stored bytes of a chunk into `out`.
+    pub fn decode(&self, pool: &Arc<Pool>, stored: &[u8], mask: u32, out: &mut [u8]) -> Result<()> {
+        let decoded = self.pipeline.decode(pool, stored, mask, out);
+        decoded.map_err(|e| Error::damaged(e.to_string()))
+    }
+
+    /// Returns the number of a place of the grid.
+    fn number(&self, place: &[u64]) -> u64 {
+        place.iter().enumerate().fold(0, |at, (k, p)| {
+            at * self.shape[k].div_ceil(self.chunk[k]) + p
+        })
+    }
+
+    fn slot(&self, place: &[u64]) -> Result<Slot> {
+        self.places.get(self.number(place))
+    }
+
+    /// Decodes one whole chunk into `out`; a chunk that is not stored yields the fill value.
+    fn chunk(&self, source: Source<'_>, place: &[u64], out: &mut [u8]) -> Result<()> {
+        let slot = self.slot(place)?;
+        if slot.size == 0 {
+            repeat(&self.fill, 0, out);
+            return Ok(());
+        }
+        if u64::from(slot.size) > LARGEST {
+            return Err(Error::damaged("a stored chunk of more than 1 GiB"));
+        }
+        if let Some(far) = source.file.far().filter(|_| slot.size as usize >= LARGE) {
+            // The bytes are fetched in one request before other threads are asked to help: those must not wait for a
+            // network.
+            let stored = range_of(slot);
+            let stored = std::slice::from_ref(&stored);
+            if !far.has(stored) {
+                far.fetch(stored)?;
+            }
+        }
+        let missing = source.missing(slot);
+        source.stored(slot, missing, |stored| {
+            self.decode(source.pool, stored, slot.mask, out)
+                .map_err(|e| e.about(format!("chunk {place:?}")))
+        })
+    }
+}
+
+/// Decodes a chunk described by `Chunks::request`; called in the other process.
+pub fn decode(file: &StoreFile, stored: &EncodedChunk) -> Result<Vec<u8>> {
+    let chunks = Chunks::new(
+        &stored.chunk,
+        &stored.chunk,
+        stored.element,
+        DirectChunks {
+            pipeline: stored.pipeline.clone(),
+            table: npyfs_hdf5::ChunkTable {
+                slots: vec![stored.slot],
+                ..Default::default()
+            },
+            fill: stored.fill.clone(),
+        },
+    )
+    .ok_or_else(|| Error::damaged("a chunk of more than 1 GiB"))?;
+    let fits = stored.count.len() == stored.chunk.len()
+        && stored.count.iter().zip(&stored.chunk).all(|(n, c)| n <= c);
+    if !fits {
+        return Err(Error::damaged("a block larger than its chunk"));
+    }
+    let len = stored.count.iter().product::<u64>() * stored.element;
+    let mut out = vec![0; usize_of(len)?];
+    let source = Source {
+        file,
+        pool: &Arc::default(),
+        streaming: false,
+        growing: false,
+    };
+    let origin = vec![0; stored.count.len()];
+    chunks.block(source, &origin, &stored.count, &mut out)?;
+    Ok(out)
+}

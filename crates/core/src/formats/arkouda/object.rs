@@ -1,0 +1,170 @@
+//! An object of one locale file, and the same object in all files of a set.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::marks::Marks;
+use super::pairs::folded;
+use npyfs_hdf5::{Dataset, GroupMember, ScannedMember};
+
+/// An object of one file.
+#[derive(Debug)]
+pub struct Object {
+    pub marks: Marks,
+    pub what: What,
+    /// If it is not a group: the names of the adjacent datasets that it is stored as.
+    pub stored_as: Option<Vec<Vec<u8>>>,
+}
+
+/// The HDF5 object behind it.
+#[derive(Debug)]
+pub enum What {
+    Dataset(Dataset),
+    Group {
+        addr: u64,
+        /// The number of hard links that its header claims.
+        links: u32,
+        /// The members; `None` if they have not been read yet.
+        members: Option<Vec<(Vec<u8>, Arc<Object>)>>,
+    },
+    /// An object that Arkouda does not write, with the reason why it is not shown.
+    Foreign(String),
+    Damaged(String),
+}
+
+/// Returns how many elements a dataset claims to have.
+pub(super) fn elements(dataset: &Dataset) -> u64 {
+    let dims = dataset.shape.iter();
+    dims.fold(1, |n, &d| n.saturating_mul(d))
+}
+
+/// Returns the sum of counts that come from files.
+pub(super) fn total(counts: impl IntoIterator<Item = u64>) -> u64 {
+    counts.into_iter().fold(0, u64::saturating_add)
+}
+
+impl Object {
+    pub fn new(scanned: ScannedMember) -> (Vec<u8>, Arc<Self>) {
+        let what = match scanned.member {
+            GroupMember::Dataset(dataset) => What::Dataset(dataset),
+            GroupMember::Group { addr, links } => What::Group {
+                addr,
+                links,
+                members: scanned
+                    .members
+                    .map(|members| members.into_iter().map(Self::new).collect())
+                    .map(|members| folded(Some(&scanned.name), members)),
+            },
+            GroupMember::Soft(_) | GroupMember::External { .. } => {
+                What::Foreign("a link; kind=plain follows it".into())
+            }
+            GroupMember::Unsupported { reason, .. } => What::Foreign(reason),
+            GroupMember::Damaged(why) => What::Damaged(why),
+        };
+        let marks = Marks::of(&scanned.attributes);
+        let object = Self {
+            marks,
+            what,
+            stored_as: None,
+        };
+        (scanned.name, Arc::new(object))
+    }
+
+    pub fn addr(&self) -> Option<u64> {
+        match &self.what {
+            What::Dataset(dataset) => Some(dataset.addr),
+            What::Group { addr, .. } => Some(*addr),
+            What::Foreign(_) | What::Damaged(_) => None,
+        }
+    }
+
+    pub fn dataset(&self) -> Option<&Dataset> {
+        match &self.what {
+            What::Dataset(dataset) => Some(dataset),
+            _ => None,
+        }
+    }
+
+    pub fn members(&self) -> &[(Vec<u8>, Arc<Self>)] {
+        match &self.what {
+            What::Group {
+                members: Some(members),
+                ..
+            } => members,
+            _ => &[],
+        }
+    }
+
+    pub fn member(&self, name: &str) -> Option<&Arc<Self>> {
+        let mut members = self.members().iter();
+        members.find_map(|(n, object)| (n == name.as_bytes()).then_some(object))
+    }
+
+    pub fn is_group(&self) -> bool {
+        matches!(self.what, What::Group { .. })
+    }
+
+    /// Returns whether this is the dataset of shape (0,) that an empty locale holds in place of any object.
+    pub fn is_empty_dataset(&self) -> bool {
+        self.dataset().is_some_and(|d| d.shape == [0])
+    }
+}
+
+/// An object in all files of a set.
+#[derive(Clone, Debug)]
+pub struct Joined {
+    /// The names that lead to it from the root group.
+    pub path: Vec<Vec<u8>>,
+    /// The object by part; `None` for a part that lacks it.
+    pub parts: Vec<Option<Arc<Object>>>,
+}
+
+impl Joined {
+    /// Returns the path in the HDF5 files.
+    pub fn path(&self) -> String {
+        let names = self.path.iter().map(|name| String::from_utf8_lossy(name));
+        names.fold(String::new(), |path, name| path + "/" + &name)
+    }
+
+    pub fn name(&self) -> &[u8] {
+        self.path.last().map_or(b"", Vec::as_slice)
+    }
+
+    /// Returns the objects of all parts that have it.
+    pub fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.parts.iter().flatten()
+    }
+
+    /// Returns a member by name, in all parts that have it; `None` if none does.
+    pub fn member(&self, name: &str) -> Option<Self> {
+        let parts: Vec<_> = self
+            .parts
+            .iter()
+            .map(|part| part.as_ref()?.member(name).cloned())
+            .collect();
+        parts.iter().any(Option::is_some).then(|| Self {
+            path: [self.path.as_slice(), &[name.as_bytes().to_vec()]].concat(),
+            parts,
+        })
+    }
+
+    /// Returns all members, in order of name.
+    pub fn members(&self) -> Vec<Self> {
+        let mut by_name: BTreeMap<&[u8], Vec<Option<Arc<Object>>>> = BTreeMap::new();
+        for (number, part) in self.parts.iter().enumerate() {
+            for (name, object) in part.iter().flat_map(|object| object.members()) {
+                let parts = by_name
+                    .entry(name)
+                    .or_insert_with(|| vec![None; self.parts.len()]);
+                parts[number] = Some(object.clone());
+            }
+        }
+        by_name
+            .into_iter()
+            .map(|(name, parts)| Self {
+                path: [self.path.as_slice(), &[name.to_vec()]].concat(),
+                parts,
+            })
+            .collect()
+    }
+}

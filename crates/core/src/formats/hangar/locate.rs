@@ -1,0 +1,255 @@
+//! Records of the samples of a column, looked up in `hash.lmdb` in batches.
+//!
+//! A record that is missing or says "not fetched yet" may change with the next transaction.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::column::{BATCH, Column};
+use super::record::Record;
+use super::repository::Repository;
+use npyfs_base::error::{Error, Result};
+use npyfs_hdf5::PackedValues;
+use npyfs_io::file::Identity;
+
+/// The records of a batch of samples.
+#[derive(Default)]
+pub struct Located(Mutex<Option<Arc<LocatedRecords>>>);
+
+/// The lengths of a batch of text or bytes samples; `None` for lengths that cannot be known yet.
+#[derive(Default)]
+pub struct Lengths(Mutex<Option<Arc<KnownLengths>>>);
+
+struct KnownLengths {
+    lengths: Vec<Option<u64>>,
+    version: Identity,
+}
+
+/// Records as concatenated text; a missing record is empty.
+pub struct LocatedRecords {
+    text: Box<[u8]>,
+    ends: Box<[u32]>,
+    /// No record is missing, and every sample was fetched.
+    complete: bool,
+    /// The version of `hash.lmdb` that the records were read from, or an earlier one.
+    version: Identity,
+}
+
+impl Located {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<LocatedRecords>>> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn get(&self) -> Option<Arc<LocatedRecords>> {
+        self.lock().clone()
+    }
+
+    fn set(&self, records: Arc<LocatedRecords>) {
+        *self.lock() = Some(records);
+    }
+}
+
+impl LocatedRecords {
+    /// Takes the records at `places` out of those that were looked up.
+    fn new(packed: &PackedValues, places: Range<usize>, version: Identity) -> Self {
+        let start = places.start.checked_sub(1).map_or(0, |n| packed.ends[n]);
+        let ends: Box<[u32]> = packed.ends[places].iter().map(|end| end - start).collect();
+        let len = ends.last().copied().unwrap_or(0);
+        let text = &packed.text[start as usize..][..len as usize];
+        let mut records = Self {
+            text: text.into(),
+            ends,
+            complete: false,
+            version,
+        };
+        records.complete = (0..records.ends.len()).all(|at| {
+            let record = records.get(at);
+            !record.is_empty() && !record.starts_with(b"50:")
+        });
+        records
+    }
+
+    fn get(&self, at: usize) -> &[u8] {
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.text[start as usize..self.ends[at] as usize]
+    }
+}
+
+/// The distance between the records that are examined for the datasets of a batch: one dataset mostly holds more
+/// samples.
+const APART: usize = 16;
+
+/// Datasets by backend and file.
+type Datasets = BTreeMap<(&'static str, String), BTreeSet<u32>>;
+
+/// The number of batches that are looked up together when a whole column is wanted.
+pub(super) const WIDE: usize = 16;
+
+impl Repository {
+    /// Returns the records of the samples of a batch.
+    pub fn records(&self, column: &Column, batch: usize) -> Result<Arc<LocatedRecords>> {
+        match self.known_records(column, batch)? {
+            Some(records) => Ok(records),
+            None => self.look_up(column, batch..batch + 1),
+        }
+    }
+
+    /// Looks up a batch for a reader that will also want the batches around it.
+    pub fn records_around(&self, column: &Column, batch: usize) -> Result<Arc<LocatedRecords>> {
+        if let Some(records) = self.known_records(column, batch)? {
+            return Ok(records);
+        }
+        let _one = column.around.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(records) = self.known_records(column, batch)? {
+            return Ok(records);
+        }
+        let mut from = batch - batch % WIDE;
+        while from < batch && self.known_records(column, from)?.is_some() {
+            from += 1;
+        }
+        let to = (from + WIDE).min(column.located.len());
+        self.look_up(column, from..to)?;
+        self.records(column, batch)
+    }
+
+    fn known_records(&self, column: &Column, batch: usize) -> Result<Option<Arc<LocatedRecords>>> {
+        let known = column.located[batch].get();
+        Ok(match known {
+            Some(records) if records.complete || self.hashes.version()? == records.version => {
+                Some(records)
+            }
+            _ => None,
+        })
+    }
+
+    /// Looks up the records of at least one batch; returns those of the last batch.
+    fn look_up(&self, column: &Column, batches: Range<usize>) -> Result<Arc<LocatedRecords>> {
+        let version = self.hashes.version()?;
+        let first = column.batch(batches.start).start;
+        let samples = first..column.batch(batches.end - 1).end;
+        let packed = self.hashes.hashed(column.kind, column.hashes(samples))?;
+        let mut last = Arc::new(LocatedRecords::new(&PackedValues::default(), 0..0, version));
+        for batch in batches {
+            let samples = column.batch(batch);
+            let places = samples.start - first..samples.end - first;
+            last = Arc::new(LocatedRecords::new(&packed, places, version));
+            column.located[batch].set(last.clone());
+        }
+        Ok(last)
+    }
+
+    /// Returns the datasets that hold the samples of a batch.
+    pub fn datasets(&self, column: &Column, batch: usize, records: &LocatedRecords) -> Datasets {
+        let mut named = Datasets::new();
+        let samples = column.batch(batch);
+        let last = samples.end.checked_sub(1);
+        for at in samples.step_by(APART).chain(last) {
+            if let Ok(Record::Hdf5(row)) = self.parse_record(column, at, records) {
+                let file = named.entry((row.backend, row.uid)).or_default();
+                file.insert(row.dataset);
+            }
+        }
+        named
+    }
+
+    /// Returns true if the locations of all samples of a column are known.
+    pub fn has_located(&self, column: &Column) -> bool {
+        let known = |batch| self.known_records(column, batch);
+        (0..column.located.len()).all(|batch| known(batch).is_ok_and(|known| known.is_some()))
+    }
+
+    /// Looks up the locations of the samples of the first `most` batches, and maps the datasets of the first batch, for
+    /// the first reader of the column.
+    pub fn locate_first(&self, column: &Column, most: usize) -> Result<()> {
+        let batches = column.located.len().min(most);
+        for batch in (0..batches).step_by(WIDE) {
+            self.records_around(column, batch)?;
+        }
+        if batches == 0 {
+            return Ok(());
+        }
+        let records = self.records(column, 0)?;
+        for ((backend, uid), datasets) in self.datasets(column, 0, &records) {
+            let file = self.files.collection(backend, &uid)?;
+            self.files.map_together(&file, &datasets)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets the records around a sample that could not be read: another version of the table may have the right
+    /// ones.
+    pub fn doubt(&self, column: &Column, at: usize) {
+        *column.located[at / BATCH].lock() = None;
+    }
+
+    /// Returns the record of a sample.
+    pub fn record(&self, column: &Column, at: usize) -> Result<Record> {
+        let records = self.records(column, at / BATCH)?;
+        self.parse_record(column, at, &records)
+    }
+
+    /// Returns the record of a sample in its batch.
+    pub fn parse_record(
+        &self,
+        column: &Column,
+        at: usize,
+        records: &LocatedRecords,
+    ) -> Result<Record> {
+        let about = |e: Error| {
+            e.about(format!(
+                "{}: {}",
+                self.hashes.path.display(),
+                column.digest(at)
+            ))
+        };
+        let text = records.get(at % BATCH);
+        if text.is_empty() {
+            return Err(about(Error::damaged("there is no record of this digest")));
+        }
+        let text = String::from_utf8_lossy(text);
+        Record::parse(&text).map_err(|e| about(Error::damaged(e.to_string())))
+    }
+
+    /// Returns the length of a text or bytes sample; `None` if it cannot be known (yet).
+    pub fn length(&self, column: &Column, at: usize) -> Result<Option<u64>> {
+        let (batch, inside) = (at / BATCH, at % BATCH);
+        let place = &column.lengths[batch].0;
+        let known = place.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        if let Some(known) = known
+            && (known.lengths[inside].is_some() || self.hashes.version()? == known.version)
+        {
+            return Ok(known.lengths[inside]);
+        }
+        let records = self.records(column, batch)?;
+        let mut lengths = vec![None; column.batch(batch).len()];
+        // Keys are grouped by file, so that each file gets one request.
+        let mut wanted: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (i, at) in column.batch(batch).enumerate() {
+            if let Ok(Record::Lmdb {
+                backend, uid, key, ..
+            }) = self.parse_record(column, at, &records)
+            {
+                let keys = wanted.entry((backend, uid)).or_default();
+                keys.push((i, key.into_bytes()));
+            }
+        }
+        for ((backend, uid), rows) in wanted {
+            let (places, keys): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+            // A missing file affects only its own samples.
+            let Ok(found) = self.values_file(backend, &uid).lengths(keys) else {
+                continue;
+            };
+            for (place, length) in places.into_iter().zip(found) {
+                lengths[place] = length;
+            }
+        }
+        let length = lengths[inside];
+        let known = KnownLengths {
+            lengths,
+            version: records.version,
+        };
+        *place.lock().unwrap_or_else(|e| e.into_inner()) = Some(Arc::new(known));
+        Ok(length)
+    }
+}

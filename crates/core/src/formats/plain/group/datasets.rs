@@ -1,0 +1,338 @@
+//! The datasets of a group, each as one file, or as a directory if its elements have no common width.
+//!
+//! The datasets of a group are rows of a table, unless the group has few, and their files are made on demand.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use super::{GroupDirectory, GroupListing};
+use crate::dataset::opened::OpenStore;
+use crate::dataset::text;
+use crate::formats::plain::array::{ArrayFile, KnownSize};
+use crate::formats::plain::small::BrokenFile;
+use crate::formats::plain::text::TextDirectory;
+use crate::tree::name::{own, visible_with};
+use crate::tree::{LazyEntries, Node, VirtualFile};
+use npyfs_base::error::Error;
+use npyfs_hdf5::{Dataset, ElementType, SequenceArray};
+
+/// The number of members from which on a table takes less memory than files.
+pub(super) const MANY: usize = 4;
+
+/// The largest number of element types and forms that a table tells apart. A dataset with another type is an entry of
+/// its own, and another form gets its own row.
+const MOST_KNOWN: usize = 256;
+
+const SUFFIX: &str = ".npy";
+
+/// The datasets of a group. Each takes 16 bytes and its name; if most differ in type or shape, each takes some 10 bytes
+/// more, and with text among them 8 bytes more.
+pub(super) struct DatasetTable {
+    store: Arc<OpenStore>,
+    group: Arc<str>,
+    kind: &'static str,
+    /// The rows in order of name.
+    rows: Vec<Row>,
+    /// The names, concatenated.
+    names: Vec<u8>,
+    elements: Vec<ElementType>,
+    /// The sizes of the files of text by row, once they have been measured; empty if there is no text.
+    sizes: Arc<[AtomicU64]>,
+    /// For each form: the size of the file or 0 for text, the number of the type in `elements`, the rank, the dimensions, each as bytes
+    /// of 7 bits, the lowest first, the last one without the highest bit.
+    forms: Vec<u8>,
+    /// The indices of forms, while the table is being made.
+    known: HashMap<(u64, Vec<u64>), u32>,
+}
+
+struct Row {
+    addr: u64,
+    /// The end of the name in `names`.
+    name_end: u32,
+    /// The index in `forms`.
+    form: u32,
+}
+
+impl DatasetTable {
+    pub(super) fn new(store: &Arc<OpenStore>, group: &Arc<str>, kind: &'static str) -> Self {
+        Self {
+            store: store.clone(),
+            group: group.clone(),
+            kind,
+            rows: Vec::new(),
+            names: Vec::new(),
+            elements: Vec::new(),
+            sizes: Arc::default(),
+            forms: Vec::new(),
+            known: HashMap::new(),
+        }
+    }
+
+    fn sep(&self) -> u8 {
+        self.store.context.options.sep
+    }
+
+    /// Adds a dataset; returns `None` if it does not fit into the table.
+    fn add(&mut self, file: &ArrayFile) -> Option<()> {
+        let is_plain = !matches!(file.dataset.element, ElementType::Record { .. })
+            && !file.dataset.outside
+            && Arc::ptr_eq(&file.store, &self.store);
+        let at = self.rows.len().checked_sub(1);
+        let is_next = at.is_none_or(|at| self.name(at) < &*file.name);
+        if !is_plain || !is_next {
+            return None;
+        }
+        // A truncated name cannot be converted back to that of a dataset.
+        let shown = visible_with(&file.name, SUFFIX, self.sep());
+        self.own(&shown).filter(|own| **own == *file.name)?;
+        let name_end = u32::try_from(self.names.len() + file.name.len()).ok()?;
+        let form = self.form(file)?;
+        self.names.extend_from_slice(&file.name);
+        self.rows.push(Row {
+            addr: file.dataset.addr,
+            name_end,
+            form,
+        });
+        Some(())
+    }
+
+    /// Returns the index of the form of a dataset.
+    fn form(&mut self, file: &ArrayFile) -> Option<u32> {
+        let element = &file.dataset.element;
+        let number = match self.elements.iter().position(|known| known == element) {
+            Some(number) => number,
+            None if self.elements.len() < MOST_KNOWN => {
+                self.elements.push(element.clone());
+                self.elements.len() - 1
+            }
+            None => return None,
+        };
+        let key = (number as u64, file.dataset.shape.clone());
+        if let Some(known) = self.known.get(&key) {
+            return Some(*known);
+        }
+        // Text is measured once it is looked at.
+        let size = match element {
+            ElementType::Text { .. } => 0,
+            _ => file.size().ok()?,
+        };
+        let form = u32::try_from(self.forms.len()).ok()?;
+        let (number, shape) = &key;
+        for &value in [size, *number, shape.len() as u64].iter().chain(shape) {
+            write_number(&mut self.forms, value);
+        }
+        if self.known.len() < MOST_KNOWN {
+            self.known.insert(key, form);
+        }
+        Some(form)
+    }
+
+    /// Gives back the memory that was only needed to make the table.
+    pub(super) fn finish(mut self) -> Self {
+        self.rows.shrink_to_fit();
+        self.names.shrink_to_fit();
+        self.forms.shrink_to_fit();
+        self.known = HashMap::new();
+        if self.elements.iter().any(is_text) {
+            self.sizes = self.rows.iter().map(|_| AtomicU64::new(0)).collect();
+        }
+        self
+    }
+
+    fn name(&self, at: usize) -> &[u8] {
+        let end = |at: usize| self.rows.get(at).map_or(0, |row| row.name_end as usize);
+        let start = at.checked_sub(1).map_or(0, end);
+        self.names.get(start..end(at)).unwrap_or_default()
+    }
+
+    /// Returns the index of the dataset with a name.
+    fn place(&self, name: &[u8]) -> Option<usize> {
+        let (mut from, mut to) = (0, self.rows.len());
+        while from < to {
+            let middle = from + (to - from) / 2;
+            match self.name(middle).cmp(name) {
+                Ordering::Less => from = middle + 1,
+                Ordering::Equal => return Some(middle),
+                Ordering::Greater => to = middle,
+            }
+        }
+        None
+    }
+
+    /// Returns the original name that a visible name may stand for.
+    fn own(&self, shown: &[u8]) -> Option<Vec<u8>> {
+        let stem = shown.strip_suffix(SUFFIX.as_bytes())?;
+        Some(own(stem, self.sep()))
+    }
+
+    fn node(&self, at: usize) -> Option<Node> {
+        let row = self.rows.get(at)?;
+        let mut form = self.forms.get(row.form as usize..)?.iter();
+        let size = read_number(&mut form)?;
+        let number = read_number(&mut form)?;
+        let rank = read_number(&mut form)?;
+        let shape = (0..rank).map(|_| read_number(&mut form));
+        let shape = shape.collect::<Option<_>>()?;
+        let element = self.elements.get(usize::try_from(number).ok()?)?.clone();
+        Some(Node::File(Arc::new(ArrayFile {
+            store: self.store.clone(),
+            dataset: Dataset {
+                addr: row.addr,
+                element,
+                shape,
+                outside: false,
+            },
+            group: self.group.clone(),
+            name: self.name(at).into(),
+            kind: self.kind,
+            size: match size {
+                0 => KnownSize::of(&self.sizes, at),
+                size => size.into(),
+            },
+            is_remade: true,
+        })))
+    }
+}
+
+fn is_text(element: &ElementType) -> bool {
+    matches!(element, ElementType::Text { .. })
+}
+
+fn write_number(to: &mut Vec<u8>, mut value: u64) {
+    while value > 0x7f {
+        to.push(value.to_le_bytes()[0] | 0x80);
+        value >>= 7;
+    }
+    to.push(value.to_le_bytes()[0]);
+}
+
+fn read_number<'a>(from: &mut impl Iterator<Item = &'a u8>) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = from.next()?;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+impl LazyEntries for DatasetTable {
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn get(&self, at: usize) -> (Vec<u8>, Node) {
+        let name = visible_with(self.name(at), SUFFIX, self.sep());
+        // Every row has a form.
+        let node = self.node(at).unwrap_or_else(|| {
+            Node::File(Arc::new(BrokenFile {
+                store: self.store.clone(),
+                path: self.group.to_string(),
+                error: Error::damaged("no such dataset"),
+            }))
+        });
+        (name, node)
+    }
+
+    fn find(&self, name: &[u8]) -> Option<Node> {
+        let own = self.own(name)?;
+        let at = self.place(&own)?;
+        let is_it = visible_with(&own, SUFFIX, self.sep()) == name;
+        self.node(at).filter(|_| is_it)
+    }
+
+    fn are_objects(&self) -> bool {
+        true
+    }
+}
+
+impl GroupDirectory {
+    pub(super) fn add_dataset(
+        &self,
+        store: &Arc<OpenStore>,
+        name: &[u8],
+        dataset: Dataset,
+        to: &mut GroupListing,
+    ) {
+        let file = ArrayFile {
+            store: store.clone(),
+            dataset,
+            group: self.group.clone(),
+            name: name.into(),
+            kind: to.kind,
+            size: KnownSize::default(),
+            is_remade: false,
+        };
+        match text::is_over_limit(store, &file.dataset) {
+            Ok(true) => {
+                let directory = Arc::new(TextDirectory::of_text(Arc::new(file)));
+                to.entries
+                    .push((self.visible(name, ""), Node::Directory(directory)));
+            }
+            Err(e) if e.is_passing() => to.passing = Some(e),
+            // The open of a text dataset that cannot be measured reports the error.
+            Ok(false) | Err(_) => {
+                let table = to.table.as_mut();
+                if table.and_then(|table| table.add(&file)).is_none() {
+                    let node = Node::File(Arc::new(file));
+                    to.entries.push((self.visible(name, ".npy"), node));
+                }
+            }
+        }
+    }
+
+    pub(super) fn add_sequences(
+        &self,
+        store: &Arc<OpenStore>,
+        name: &[u8],
+        addr: u64,
+        sequences: SequenceArray,
+        to: &mut GroupListing,
+    ) {
+        let SequenceArray { dtype, shape } = sequences;
+        let element = ElementType::Text {
+            fixed: None,
+            utf8: false,
+        };
+        let file = ArrayFile {
+            store: store.clone(),
+            dataset: Dataset {
+                addr,
+                element,
+                shape,
+                outside: false,
+            },
+            group: self.group.clone(),
+            name: name.into(),
+            kind: to.kind,
+            size: KnownSize::default(),
+            is_remade: false,
+        };
+        let directory = Arc::new(TextDirectory::of_sequences(file, dtype));
+        to.entries
+            .push((self.visible(name, ""), Node::Directory(directory)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_as_written() {
+        let values = [0, 1, 127, 128, 300, 1 << 21, u64::MAX - 1, u64::MAX];
+        let mut bytes = Vec::new();
+        for value in values {
+            write_number(&mut bytes, value);
+        }
+        let mut from = bytes.iter();
+        for value in values {
+            assert_eq!(read_number(&mut from), Some(value));
+        }
+        assert_eq!(read_number(&mut from), None);
+    }
+}

@@ -1,0 +1,490 @@
+//! A store file on disk: its identity, and reads at an offset that notice when it changed.
+//!
+//! Assumes that a file has not changed if its device, inode, size, mtime and ctime are the same. Never writes, never
+//! locks.
+
+mod direct;
+pub mod far;
+pub mod handle;
+mod identity;
+pub mod members;
+mod page_cache;
+mod seen;
+mod superblock;
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use direct::Direct;
+use far::Far;
+use handle::{Handle, Shared, with_room};
+pub use identity::{Identity, time};
+use members::{Layout, Members};
+use npyfs_base::buffer::ALIGNMENT;
+use npyfs_base::error::{Error, ErrorKind};
+use seen::Seen;
+use superblock::signature;
+pub use superblock::{SIGNATURE, has_hdf5_signature, missing_end, signature_places, user_block};
+
+/// Owner, permissions and time that entries of a store inherit from its file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ownership {
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// Permission bits.
+    pub mode: u32,
+    /// The time of the last modification.
+    pub mtime: SystemTime,
+}
+
+impl Ownership {
+    /// The ownership shown for a file whose metadata cannot be read: it grants no permission.
+    pub const UNKNOWN: Self = Self {
+        uid: 0,
+        gid: 0,
+        mode: 0,
+        mtime: UNIX_EPOCH,
+    };
+
+    /// Returns the ownership of several files shown as one: the first file's owner, the latest time, and only the
+    /// permissions that every file grants.
+    pub fn joined(files: impl IntoIterator<Item = Self>) -> Self {
+        let mut files = files.into_iter();
+        let first = files.next().unwrap_or(Self::UNKNOWN);
+        files.fold(first, |own, file| {
+            let others = file.mode & 0o007;
+            let bits_if = |same: bool, shift: u32| match same {
+                true => file.mode >> shift & 0o007,
+                false => others,
+            };
+            let user = bits_if(file.uid == own.uid, 6);
+            let group = bits_if(file.gid == own.gid, 3);
+            Self {
+                mode: own.mode & (user << 6 | group << 3 | others),
+                mtime: own.mtime.max(file.mtime),
+                ..own
+            }
+        })
+    }
+
+    /// Returns the ownership in a file's metadata.
+    pub fn of(meta: &Metadata) -> Self {
+        let nanos = u32::try_from(meta.mtime_nsec()).unwrap_or(0);
+        let mtime = match u64::try_from(meta.mtime()) {
+            Ok(seconds) => UNIX_EPOCH + Duration::new(seconds, nanos),
+            Err(_) => UNIX_EPOCH,
+        };
+        Self {
+            uid: meta.uid(),
+            gid: meta.gid(),
+            mode: meta.mode() & 0o777,
+            mtime,
+        }
+    }
+}
+
+/// The reason why bytes of a store file could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RawError {
+    /// The file was written to or replaced after it was opened.
+    #[error("{0} changed on disk while it was being read")]
+    Stale(PathBuf),
+    /// The file ends before the end of the requested bytes.
+    #[error("{path}: data at {offset}..{end} lies outside the file")]
+    Outside {
+        /// The store file.
+        path: PathBuf,
+        /// The first requested byte.
+        offset: u64,
+        /// The end of the requested bytes.
+        end: u64,
+    },
+    /// A member of the file is missing.
+    #[error("the data lie in {0}, which is not there")]
+    Missing(PathBuf),
+    /// The bytes could not be fetched from remote storage.
+    #[error("{0}")]
+    Far(Error),
+    /// The system reported an error.
+    #[error("{path}: {source}")]
+    Io {
+        /// The store file.
+        path: PathBuf,
+        /// The system error.
+        source: io::Error,
+    },
+}
+
+impl From<RawError> for Error {
+    fn from(error: RawError) -> Self {
+        let kind = match &error {
+            RawError::Far(error) => error.kind,
+            RawError::Stale(_) => ErrorKind::Stale,
+            RawError::Outside { .. } | RawError::Missing(_) => ErrorKind::Damaged,
+            RawError::Io { source, .. } => match source.raw_os_error() {
+                Some(errno) => ErrorKind::Os(errno),
+                None => ErrorKind::Damaged,
+            },
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+/// The place where the bytes of a file are stored.
+#[derive(Debug)]
+enum Source {
+    /// On a local disk.
+    Disk(Arc<Shared>),
+    /// In remote storage.
+    Far(Arc<dyn Far>),
+}
+
+/// One version of one file, held open. The descriptors of a shared file may be closed while no read uses them.
+#[derive(Debug)]
+pub struct StoreFile {
+    /// Unique in this process.
+    pub serial: u64,
+    /// The path that it was opened by.
+    pub path: PathBuf,
+    /// The identity of the opened version.
+    pub identity: Identity,
+    /// The ownership at the time of opening.
+    pub ownership: Ownership,
+    source: Source,
+    /// The members that hold the bytes, if the file is stored as several.
+    members: Option<Arc<Members>>,
+    /// The places of earlier large reads.
+    seen: Seen,
+}
+
+impl StoreFile {
+    /// Opens a regular file, with all of its members if it is stored as several.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = with_room(|| File::open(path))?;
+        if !file.metadata()?.is_file() {
+            return Self::from_file(path, file);
+        }
+        // A file that cannot be inspected is treated as one without members.
+        let members = match Members::find(path, &file) {
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => None,
+            members => members?,
+        };
+        let file = Self::from_file(path, file)?;
+        Ok(match members {
+            Some(members) => file.with_members(members),
+            None => file,
+        })
+    }
+
+    /// Makes this a file of several members.
+    pub fn with_members(mut self, members: Members) -> Self {
+        self.identity = members.identity(self.identity);
+        self.members = Some(Arc::new(members));
+        self
+    }
+
+    /// Returns the layout of the members, if the file is stored as several.
+    pub fn layout(&self) -> Option<&Arc<Layout>> {
+        self.members.as_ref().map(|members| &members.layout)
+    }
+
+    fn next_serial() -> u64 {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
+        SERIAL.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Uses a remote file; `path` is its name in messages.
+    pub fn from_far(
+        name: &Path,
+        identity: Identity,
+        ownership: Ownership,
+        far: Arc<dyn Far>,
+    ) -> Self {
+        Self {
+            serial: Self::next_serial(),
+            path: name.to_owned(),
+            identity,
+            ownership,
+            source: Source::Far(far),
+            members: None,
+            seen: Seen::default(),
+        }
+    }
+
+    /// Returns the remote file, if the bytes are in remote storage.
+    pub fn far(&self) -> Option<&Arc<dyn Far>> {
+        match &self.source {
+            Source::Far(far) => Some(far),
+            Source::Disk(_) => None,
+        }
+    }
+
+    /// Uses an open regular file; `path` leads to it.
+    pub fn from_file(path: &Path, file: File) -> io::Result<Self> {
+        let meta = file.metadata()?;
+        if !meta.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
+        let identity = Identity::of(&meta);
+        Ok(Self {
+            serial: Self::next_serial(),
+            path: path.to_owned(),
+            identity,
+            ownership: Ownership::of(&meta),
+            source: Source::Disk(Shared::pinned(path, identity, file)),
+            members: None,
+            seen: Seen::default(),
+        })
+    }
+
+    /// Allows its descriptors to be closed when others are needed. Only for files that do not change while they are
+    /// open: a file that was written to cannot be reopened.
+    pub fn share(&self) {
+        if let Source::Disk(shared) = &self.source {
+            shared.share();
+        }
+        if let Some(members) = &self.members {
+            members.share();
+        }
+    }
+
+    /// Returns the open file. ESTALE means that it was closed and another version is at its path now.
+    pub fn file(&self) -> io::Result<Arc<Handle>> {
+        match &self.source {
+            Source::Disk(shared) => shared.handle(),
+            Source::Far(_) => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "it is not on a disk of this machine",
+            )),
+        }
+    }
+
+    fn handle(&self) -> Result<Arc<Handle>, RawError> {
+        self.file().map_err(|source| match source.raw_os_error() {
+            Some(libc::ESTALE) => RawError::Stale(self.path.clone()),
+            _ => self.failed(source),
+        })
+    }
+
+    /// Returns true if the path still leads to this version.
+    pub fn is_current(&self) -> bool {
+        if let Source::Far(far) = &self.source {
+            return far.is_current();
+        }
+        if let Some(members) = &self.members {
+            return members.are_current();
+        }
+        std::fs::metadata(&self.path).is_ok_and(|meta| Identity::of(&meta) == self.identity)
+    }
+
+    /// Returns true unless the open file was written to.
+    ///
+    /// The change time (ctime) does not count: it changes when another file is renamed over this one.
+    pub fn is_unchanged(&self) -> bool {
+        if let Some(members) = &self.members {
+            return members.are_unchanged();
+        }
+        let shared = match &self.source {
+            Source::Disk(shared) => shared,
+            Source::Far(far) => return far.is_unchanged(),
+        };
+        let meta = match shared.is_open() {
+            true => self.file().and_then(|file| file.metadata()),
+            false => std::fs::metadata(&self.path),
+        };
+        meta.is_ok_and(|meta| {
+            let now = Identity::of(&meta);
+            let known = &self.identity;
+            (now.dev, now.ino, now.size, now.mtime)
+                == (known.dev, known.ino, known.size, known.mtime)
+        })
+    }
+
+    /// Fills `buf` from `offset`; fails if the file was written to before or during the read.
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), RawError> {
+        self.inside(offset, buf.len() as u64)?;
+        if let Some(members) = &self.members {
+            return members.read(buf, offset);
+        }
+        if let Source::Far(far) = &self.source {
+            return far.read(buf, offset).map_err(RawError::Far);
+        }
+        let read = self.handle()?.read_exact_at(buf, offset);
+        self.checked(read)
+    }
+
+    /// Fills `buf` from `offset` in one read without read-ahead: for large reads after which the kernel would expect a
+    /// sequel.
+    pub fn read_alone_at(&self, buf: &mut [u8], offset: u64) -> Result<(), RawError> {
+        let read = self.read_part_at(buf, offset);
+        self.confirm()?;
+        read
+    }
+
+    /// Fills `buf` from `offset` as one of several parts. After the last part the caller checks once whether the file
+    /// was written to (`confirm`).
+    pub fn read_part_at(&self, buf: &mut [u8], offset: u64) -> Result<(), RawError> {
+        self.inside(offset, buf.len() as u64)?;
+        if let Some(members) = &self.members {
+            return members.read(buf, offset);
+        }
+        if let Source::Far(far) = &self.source {
+            return far.read(buf, offset).map_err(RawError::Far);
+        }
+        let handle = self.handle()?;
+        let read = handle.alone().read_exact_at(buf, offset);
+        read.map_err(|source| self.failed(source))
+    }
+
+    /// Has the kernel read a range into its page cache, in one request where single reads would send several.
+    pub fn will_need(&self, range: &Range<u64>) {
+        if self.members.is_none()
+            && self.far().is_none()
+            && let Ok(handle) = self.handle()
+        {
+            handle.will_need(range);
+        }
+    }
+
+    /// Fills `buf` from `offset` of a file that others may append to. Writes to the file are ignored: existing bytes
+    /// stay the same.
+    pub fn read_growing_at(&self, buf: &mut [u8], offset: u64) -> Result<(), RawError> {
+        if let Source::Far(far) = &self.source {
+            self.inside(offset, buf.len() as u64)?;
+            return far.read(buf, offset).map_err(RawError::Far);
+        }
+        let read = self.handle()?.read_exact_at(buf, offset);
+        read.map_err(|source| self.failed(source))
+    }
+
+    /// Returns the identity of the current version of a file that others may append to.
+    pub fn identity_now(&self) -> io::Result<Identity> {
+        match &self.source {
+            Source::Disk(shared) => Ok(Identity::of(&shared.handle()?.metadata()?)),
+            Source::Far(_) => Ok(self.identity),
+        }
+    }
+
+    /// Returns the file range, aligned to pages, that a direct read of these bytes covers; `None` if they should be
+    /// read through the page cache.
+    pub fn direct_range(&self, offset: u64, len: u64) -> Option<Range<u64>> {
+        const GRID: u64 = ALIGNMENT as u64;
+        if self.members.is_some() || self.far().is_some() {
+            return None;
+        }
+        let start = offset / GRID * GRID;
+        let end = offset.checked_add(len)?.checked_next_multiple_of(GRID)?;
+        let file = self.file().ok()?;
+        file.direct()?;
+        Direct::suits(&file, start, end - start).then_some(start..end)
+    }
+
+    /// Returns true if a reader that may return should read these bytes directly: only the first time, and only while
+    /// the disk is fast. Bytes from a slow disk are worth caching at once.
+    pub fn reads_once_directly(&self, offset: u64) -> bool {
+        self.members.is_none()
+            && self.far().is_none()
+            && !self.seen.is_slow()
+            && self.seen.is_new(offset)
+    }
+
+    /// Returns true if a sequential reader should read these bytes directly. That includes bytes that are in memory
+    /// only because of read-ahead, which would otherwise continue.
+    pub fn streams_directly(&self, offset: u64, len: u64) -> bool {
+        /// More than kernels read ahead.
+        const FAR: u64 = 32 << 20;
+        let far = offset.saturating_add(FAR);
+        self.direct_range(offset, len).is_some()
+            || (self.inside(far, len).is_ok() && self.direct_range(far, len).is_some())
+    }
+
+    /// Reads a range from `direct_range`, bypassing the page cache; fewer bytes only at the end of the file.
+    pub fn read_direct(&self, buf: &mut [u8], offset: u64) -> Result<usize, RawError> {
+        let start = Instant::now();
+        let read = match self.handle()?.direct() {
+            Some(direct) => direct.read(buf, offset),
+            None => Err(io::ErrorKind::Unsupported.into()),
+        };
+        self.seen.took(buf.len() as u64, start.elapsed());
+        self.checked(read)
+    }
+
+    fn inside(&self, offset: u64, len: u64) -> Result<(), RawError> {
+        let end = offset.saturating_add(len);
+        if end <= self.identity.size {
+            return Ok(());
+        }
+        Err(RawError::Outside {
+            path: self.path.clone(),
+            offset,
+            end,
+        })
+    }
+
+    /// Fails if the file was written to.
+    pub fn confirm(&self) -> Result<(), RawError> {
+        let unchanged = self.is_unchanged();
+        unchanged
+            .then_some(())
+            .ok_or_else(|| RawError::Stale(self.path.clone()))
+    }
+
+    /// Returns the result of a read, unless the file was written to in the meantime.
+    fn checked<T>(&self, read: io::Result<T>) -> Result<T, RawError> {
+        self.confirm()?;
+        read.map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: io::Error) -> RawError {
+        RawError::Io {
+            path: self.path.clone(),
+            source,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_memory_is_read_from_there_and_what_the_kernel_read_ahead_is_not() {
+        // Beside the test program: tmpfs has no direct reads.
+        let dir = std::env::current_exe().unwrap();
+        let file = tempfile::NamedTempFile::new_in(dir.parent().unwrap()).unwrap();
+        let len = 1 << 20;
+        file.as_file().set_len(40 << 20).unwrap();
+        let store = StoreFile::open(file.path()).unwrap();
+        if store.direct_range(0, len).is_none() {
+            eprintln!(
+                "NOT TESTED: this kernel or file system has no direct reads, or no cachestat"
+            );
+            return;
+        }
+        let read = |at: u64| {
+            let mut bytes = vec![1; 1 << 20];
+            store.read_alone_at(&mut bytes, at).unwrap();
+            assert!(bytes.iter().all(|&b| b == 0));
+        };
+        read(0);
+        assert!(store.direct_range(0, len).is_none() && store.streams_directly(0, len));
+        read(32 << 20);
+        assert!(!store.streams_directly(0, len));
+        // These are the last bytes; no later ones indicate read-ahead.
+        read(20 << 20);
+        assert!(!store.streams_directly(20 << 20, len));
+        assert!(
+            store
+                .read_alone_at(&mut [0; 2], (40 << 20) - 1)
+                .is_err_and(|e| matches!(e, RawError::Outside { .. }))
+        );
+    }
+}

@@ -1,0 +1,282 @@
+//! File descriptors: a bounded resource that all open files of the process share.
+//!
+//! A shared file gives its descriptors back when others need them, the least recently used file first. It is reopened
+//! by its path at its next use, if the same version is still there. A shortage of descriptors says nothing about a
+//! file.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::ops::{Deref, Range};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+
+use rustix::fs::{Advice, Mode, OFlags, fadvise};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::Identity;
+use super::direct::Direct;
+
+/// Descriptors that are reserved for everything else: workers, the FUSE device, scratch and temporary files.
+const RESERVED: u64 = 40;
+
+/// Descriptors of one file: the normal one, one for direct reads, one for reads without read-ahead.
+const EACH: u64 = 3;
+
+/// The least number of files that may be open.
+const LEAST: u64 = 4;
+
+/// The number of descriptors to request from the system.
+const WANTED: u64 = 1 << 16;
+
+/// Returns true if an error means a shortage of descriptors.
+pub fn is_short(error: &io::Error) -> bool {
+    error
+        .raw_os_error()
+        .is_some_and(npyfs_base::error::is_shortage)
+}
+
+/// Runs work that opens descriptors. If there are none left, closes idle ones and tries again.
+pub fn with_room<T>(mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    match work() {
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+            make_room();
+            work()
+        }
+        outcome => outcome,
+    }
+}
+
+/// Closes all descriptors of shared files that are not in use.
+pub fn make_room() {
+    close_older(0);
+}
+
+/// Returns the descriptor limit of this process, after raising it.
+pub fn allowance() -> u64 {
+    static ALLOWANCE: OnceLock<u64> = OnceLock::new();
+    *ALLOWANCE.get_or_init(|| {
+        let limit = getrlimit(Resource::Nofile);
+        let wanted = limit.maximum.map_or(WANTED, |most| most.min(WANTED));
+        let more = Rlimit {
+            current: Some(wanted),
+            maximum: limit.maximum,
+        };
+        if limit.current.is_some_and(|now| now < wanted)
+            && setrlimit(Resource::Nofile, more).is_ok()
+        {
+            return wanted;
+        }
+        limit.current.unwrap_or(WANTED)
+    })
+}
+
+/// The descriptors of one open file.
+#[derive(Debug)]
+pub struct Handle {
+    file: File,
+    /// For direct reads; opened at the first one, `None` where they are not supported.
+    direct: OnceLock<Option<Direct>>,
+    /// A descriptor without read-ahead; opened at its first use.
+    alone: OnceLock<Option<File>>,
+}
+
+impl Handle {
+    fn new(file: File) -> Self {
+        Self {
+            file,
+            direct: OnceLock::new(),
+            alone: OnceLock::new(),
+        }
+    }
+
+    /// Returns the descriptor for direct reads; `None` where they are not supported.
+    pub fn direct(&self) -> Option<&Direct> {
+        self.direct
+            .get_or_init(|| Direct::open(&self.file))
+            .as_ref()
+    }
+
+    /// Returns the file for isolated reads, without read-ahead.
+    pub fn alone(&self) -> &File {
+        let alone = self.alone.get_or_init(|| {
+            let file = File::open(self.path()).ok()?;
+            fadvise(&file, 0, None, Advice::Random).ok()?;
+            Some(file)
+        });
+        alone.as_ref().unwrap_or(&self.file)
+    }
+
+    /// Has the kernel read a range ahead. If that fails, it is read when it is wanted.
+    pub fn will_need(&self, range: &Range<u64>) {
+        let len = NonZeroU64::new(range.end.saturating_sub(range.start));
+        let _ = fadvise(&self.file, range.start, len, Advice::WillNeed);
+    }
+
+    /// Returns a path by which this process can open the same file again, wherever its own path leads. Valid while this
+    /// handle is alive.
+    pub fn path(&self) -> String {
+        format!("/proc/self/fd/{}", self.file.as_raw_fd())
+    }
+}
+
+impl Deref for Handle {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
+/// One version of a file, whose descriptors may be closed while they are not in use.
+#[derive(Debug)]
+pub struct Shared {
+    path: PathBuf,
+    identity: Identity,
+    handle: Mutex<Option<Arc<Handle>>>,
+    /// The last use: a counter that grows with each use of any file.
+    used: AtomicU64,
+}
+
+/// All shared files.
+static SHARED: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Shared {
+    /// Creates a file that stays open until it is dropped.
+    pub fn pinned(path: &Path, identity: Identity, file: File) -> Arc<Self> {
+        Arc::new(Self {
+            path: path.to_owned(),
+            identity,
+            handle: Mutex::new(Some(Arc::new(Handle::new(file)))),
+            used: AtomicU64::new(0),
+        })
+    }
+
+    /// Allows its descriptors to be closed from now on.
+    pub fn share(self: &Arc<Self>) {
+        self.touch();
+        lock(&SHARED).push(Arc::downgrade(self));
+        close_older(most());
+    }
+
+    fn touch(&self) {
+        static NOW: AtomicU64 = AtomicU64::new(1);
+        let now = NOW.fetch_add(1, Ordering::Relaxed);
+        self.used.store(now, Ordering::Relaxed);
+    }
+
+    /// Returns its descriptors, reopened if they were closed. ESTALE means that another version is at the path.
+    pub fn handle(&self) -> io::Result<Arc<Handle>> {
+        self.touch();
+        if let Some(handle) = &*lock(&self.handle) {
+            return Ok(handle.clone());
+        }
+        close_older(most().saturating_sub(1));
+        let handle = Arc::new(Handle::new(with_room(|| self.open())?));
+        Ok(lock(&self.handle).get_or_insert(handle).clone())
+    }
+
+    /// Returns true if its descriptors are open, so that no path is needed.
+    pub fn is_open(&self) -> bool {
+        lock(&self.handle).is_some()
+    }
+
+    fn open(&self) -> io::Result<File> {
+        let stale = || io::Error::from_raw_os_error(libc::ESTALE);
+        let is_same = |meta: io::Result<std::fs::Metadata>| match meta {
+            Ok(meta) => Ok(Identity::of(&meta) == self.identity),
+            Err(e) if is_short(&e) => Err(e),
+            Err(_) => Ok(false),
+        };
+        // Checked before opening: a pipe may be at the path now, and opening it could block.
+        if !is_same(std::fs::metadata(&self.path))? {
+            return Err(stale());
+        }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = File::from(rustix::fs::open(&self.path, flags, Mode::empty())?);
+        match is_same(file.metadata())? {
+            true => Ok(file),
+            false => Err(stale()),
+        }
+    }
+}
+
+/// Returns the number of shared files that may be open at the same time.
+fn most() -> usize {
+    let files = allowance().saturating_sub(RESERVED) / EACH;
+    usize::try_from(files.max(LEAST)).unwrap_or(usize::MAX)
+}
+
+/// Closes the descriptors of the least recently used shared files until at most `most` are open. Files in use stay
+/// open.
+fn close_older(most: usize) {
+    let mut shared = lock(&SHARED);
+    let mut open: Vec<(u64, Arc<Shared>)> = Vec::new();
+    shared.retain(|file| {
+        let file = file.upgrade();
+        if let Some(file) = &file
+            && file.is_open()
+        {
+            open.push((file.used.load(Ordering::Relaxed), file.clone()));
+        }
+        file.is_some()
+    });
+    if open.len() <= most {
+        return;
+    }
+    open.sort_by_key(|(used, _)| *used);
+    for (_, file) in &open[..open.len() - most] {
+        let mut handle = lock(&file.handle);
+        if handle
+            .as_ref()
+            .is_some_and(|handle| Arc::strong_count(handle) == 1)
+        {
+            *handle = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::fs::FileExt;
+
+    fn shared(path: &Path) -> Arc<Shared> {
+        let file = File::open(path).unwrap();
+        let identity = Identity::of(&file.metadata().unwrap());
+        let shared = Shared::pinned(path, identity, file);
+        lock(&SHARED).push(Arc::downgrade(&shared));
+        shared
+    }
+
+    #[test]
+    fn a_closed_file_is_opened_again_unless_another_version_stands_there() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"first").unwrap();
+        let shared = shared(file.path());
+        let held = shared.handle().unwrap();
+        close_older(0);
+        assert!(shared.is_open(), "it is in use");
+        drop(held);
+        close_older(0);
+        assert!(!shared.is_open());
+        let mut bytes = [0; 5];
+        shared
+            .handle()
+            .unwrap()
+            .read_exact_at(&mut bytes, 0)
+            .unwrap();
+        assert_eq!(&bytes, b"first");
+        close_older(0);
+        file.write_all(b" and more").unwrap();
+        let refused = shared.handle().unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::ESTALE));
+    }
+}

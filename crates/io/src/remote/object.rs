@@ -1,0 +1,349 @@
+//! One version of one object.
+
+mod current;
+mod failures;
+mod fetching;
+mod kept;
+mod key;
+mod packs;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::SystemTime;
+
+use serde_json::{Value as Json, json};
+use tokio::sync::Semaphore;
+
+use super::address::Address;
+use super::blocks::{BLOCK, bytes_of, no_blocks, touched};
+use super::error::{Cause, RemoteError};
+use super::flight::Flight;
+use super::freshness::Freshness;
+use super::origin::{Got, Origin, Version};
+use super::runtime;
+use crate::blobs::Bits;
+pub use failures::opened;
+use failures::{Failures, opens};
+use kept::KeptBytes;
+use npyfs_base::options::RemoteSettings;
+
+/// Absent blocks that are at most this far apart are fetched in one request: 64 KiB cost less than another request.
+const GAP: u64 = (64 << 10) / BLOCK;
+
+/// The number of times that a read looks for blocks fetched for other threads before it fetches its own.
+const LOOKS: u32 = 8;
+
+/// The number of requests of one object in flight at the same time; further requests wait for a turn.
+const AT_ONCE: usize = 64;
+
+/// The size in bytes of the first request, which also determines the size and the version of the object.
+const FIRST: u64 = 64 << 10;
+
+/// The largest number of objects that are described.
+const MOST_DESCRIBED: usize = 100;
+
+/// The versions of objects that this process has open.
+static OPEN: Mutex<Vec<Weak<RemoteObject>>> = Mutex::new(Vec::new());
+
+/// Describes the objects that were opened last, for `status.json`.
+pub fn describe_open() -> Vec<Json> {
+    let open = lock(&OPEN);
+    let latest = open.iter().rev().filter_map(Weak::upgrade);
+    let latest = latest.take(MOST_DESCRIBED);
+    let mut described: Vec<Json> = latest.map(|object| object.describe()).collect();
+    described.reverse();
+    described
+}
+
+/// Counters of the requests to a server.
+#[derive(Debug, Default)]
+struct Traffic {
+    /// The number of requests sent.
+    requests: AtomicU64,
+    /// The number of bytes received.
+    bytes: AtomicU64,
+}
+
+/// One version of one object. All methods may be called from any thread.
+pub struct RemoteObject {
+    address: Address,
+    origin: Origin,
+    version: Version,
+    settings: Arc<RemoteSettings>,
+    kept: KeptBytes,
+    /// The blocks of metadata that were requested, and their number.
+    looked: Bits,
+    looked_at: AtomicU64,
+    /// Requests in flight, by block.
+    flights: Mutex<HashMap<u64, Arc<Flight>>>,
+    /// Recent failures.
+    failures: Failures,
+    /// Limits the requests in flight.
+    turns: Semaphore,
+    /// The state of the last check of the version.
+    freshness: Freshness,
+    replaced: AtomicBool,
+    traffic: Traffic,
+    notes: Mutex<Vec<String>>,
+}
+
+impl std::fmt::Debug for RemoteObject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RemoteObject")
+            .field("address", &self.address)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Waits for a request on the network thread, but no longer than the time limit.
+pub(super) fn ask<T: Send + 'static>(
+    about: &str,
+    settings: &RemoteSettings,
+    request: impl Future<Output = Result<T, RemoteError>> + Send + 'static,
+) -> Result<T, RemoteError> {
+    let limit = settings.timeout;
+    let outcome = runtime::wait(async move { tokio::time::timeout(limit, request).await });
+    match outcome {
+        Ok(Ok(outcome)) => outcome.map_err(|e| RemoteError::new(e.cause, about, e.message)),
+        Ok(Err(_)) => Err(late(about, settings)),
+        Err(e) => Err(RemoteError::new(Cause::Failed, about, e)),
+    }
+}
+
+fn late(about: &str, settings: &RemoteSettings) -> RemoteError {
+    let why = format!("no answer within {} s", settings.timeout.as_secs());
+    RemoteError::new(Cause::Late, about, why)
+}
+
+fn too_large(about: &str) -> RemoteError {
+    let why = "larger than can be kept track of";
+    RemoteError::new(Cause::Unsupported, about, why)
+}
+
+impl RemoteObject {
+    /// Opens the newest version of an object and fetches its beginning.
+    ///
+    /// # Errors
+    ///
+    /// The object does not exist or is not readable, or the server does not respond in time.
+    pub fn open(
+        address: &Address,
+        settings: &Arc<RemoteSettings>,
+    ) -> Result<Arc<Self>, RemoteError> {
+        Self::from_origin(address, Origin::new(address, settings)?, settings)
+    }
+
+    /// Opens a local file as if it were a remote object.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened.
+    pub fn open_file(
+        path: &Path,
+        settings: &Arc<RemoteSettings>,
+    ) -> Result<Arc<Self>, RemoteError> {
+        let about = path.display().to_string();
+        let failed = |e| RemoteError::new(Cause::Failed, &about, e);
+        let no_path = || failed(std::io::ErrorKind::InvalidInput.into());
+        let address = Address::of_file(path).ok_or_else(no_path)?;
+        Self::from_origin(&address, Origin::local(path).map_err(failed)?, settings)
+    }
+
+    fn from_origin(
+        address: &Address,
+        origin: Origin,
+        settings: &Arc<RemoteSettings>,
+    ) -> Result<Arc<Self>, RemoteError> {
+        let about = address.to_string();
+        let asked = origin.clone();
+        // This goes along with the first request, unless the cache may make it unnecessary.
+        let together = settings.packs && !kept::knows(address, settings);
+        let (got, pack) = ask(&about, settings, async move {
+            let beside = asked.clone();
+            let beside = async move { packs::beside(&beside).await };
+            let beside = together.then(|| tokio::spawn(beside));
+            let got = asked.get(0..FIRST, None).await?;
+            let pack = match beside {
+                Some(beside) => beside.await.ok().flatten(),
+                None => None,
+            };
+            Ok((got, pack))
+        })?;
+        let version = got.version.clone();
+        let mut notes = Vec::new();
+        let kept = KeptBytes::open(address, &version, settings)?;
+        let looked = no_blocks(version.size).ok_or_else(|| too_large(&about))?;
+        if version.etag.is_none() {
+            notes.push("the server names no versions: they are told by time and size".to_owned());
+        }
+        let object = Arc::new(Self {
+            address: address.clone(),
+            origin,
+            version,
+            settings: settings.clone(),
+            kept,
+            looked,
+            looked_at: AtomicU64::new(0),
+            flights: Mutex::default(),
+            failures: Failures::default(),
+            turns: Semaphore::new(AT_ONCE),
+            freshness: Freshness::new(),
+            replaced: AtomicBool::new(false),
+            traffic: Traffic {
+                requests: AtomicU64::new(1 + u64::from(together)),
+                ..Traffic::default()
+            },
+            notes: Mutex::new(notes),
+        });
+        let known = object.kept.absent(0..1).is_empty();
+        object.store(&got, false);
+        let pack = match pack {
+            None if settings.packs && !together && !known => {
+                let origin = object.origin.clone();
+                object.traffic.requests.fetch_add(1, Ordering::Relaxed);
+                let beside = async move { Ok(packs::beside(&origin).await) };
+                ask(&about, settings, beside).unwrap_or_default()
+            }
+            pack => pack,
+        };
+        if let Some(pack) = pack {
+            object.unpack(pack);
+        }
+        let mut open = lock(&OPEN);
+        open.retain(|known| known.strong_count() > 0);
+        open.push(Arc::downgrade(&object));
+        Ok(object)
+    }
+
+    /// Returns the object's address.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Returns its version.
+    pub fn version(&self) -> &Version {
+        &self.version
+    }
+
+    /// Returns the object's size in bytes.
+    pub fn size(&self) -> u64 {
+        self.version.size
+    }
+
+    /// Returns the time of the object's last change.
+    pub fn modified(&self) -> SystemTime {
+        self.version.modified
+    }
+
+    /// Returns a number that is unique to this version of this object, as far as can be known.
+    pub fn number(&self) -> u64 {
+        key::number(&self.address, &self.version)
+    }
+
+    /// Returns true if the server reports an entity tag or a time of change.
+    pub fn is_told_apart(&self) -> bool {
+        self.version.etag.is_some() || self.version.modified != SystemTime::UNIX_EPOCH
+    }
+
+    /// Describes the version, the requests sent to its server and the notes about it, for `status.json`.
+    pub fn describe(&self) -> Json {
+        json!({
+            "url": self.address.to_string(),
+            "version": self.version.etag,
+            "bytes": self.version.size,
+            "requests": self.traffic.requests.load(Ordering::Relaxed),
+            "bytes_fetched": self.traffic.bytes.load(Ordering::Relaxed),
+            "notes": self.notes(),
+        })
+    }
+
+    /// Returns the notes for people.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = lock(&self.notes).clone();
+        notes.extend(self.kept.note());
+        notes.extend(self.lost());
+        notes
+    }
+
+    /// Returns false if another version is known to have replaced this one.
+    pub fn is_unchanged(&self) -> bool {
+        !self.replaced.load(Ordering::Acquire)
+    }
+
+    /// Fills `buf` from `offset`; fetches the blocks that are absent.
+    pub fn read(self: &Arc<Self>, buf: &mut [u8], offset: u64) -> Result<(), RemoteError> {
+        self.stands()?;
+        let whole = offset..offset.saturating_add(buf.len() as u64);
+        let opens = opens();
+        for look in 1..=LOOKS {
+            let mut absent = match self.kept.read(buf, offset) {
+                Ok(absent) => absent,
+                Err(e) => {
+                    self.kept.give_up(&e);
+                    touched(&whole).collect()
+                }
+            };
+            if absent.is_empty() {
+                return Ok(());
+            }
+            let alone = look == LOOKS;
+            for flight in self.begin(absent.clone(), GAP, false, alone) {
+                // The bytes come from the response, since the cache may have no room for them.
+                if let Some(got) = self.arrived(&flight, opens, look)? {
+                    absent.retain(|&block| !self.take(&got, block, buf, offset));
+                }
+            }
+            if absent.is_empty() {
+                return Ok(());
+            }
+        }
+        Err(self.failed("what was asked for did not arrive"))
+    }
+
+    /// Copies the requested part of a block; false if the response does not contain the block.
+    fn take(&self, got: &Got, block: u64, buf: &mut [u8], offset: u64) -> bool {
+        let range = bytes_of(&(block..block + 1), self.version.size);
+        let start = range.start.max(offset);
+        let end = range.end.min(offset.saturating_add(buf.len() as u64));
+        let part = |from: u64| {
+            let at = |place: u64| usize::try_from(place.checked_sub(from)?).ok();
+            Some(at(start)?..at(end)?)
+        };
+        let arrived = part(got.start).and_then(|part| got.bytes.get(part));
+        let wanted = part(offset).and_then(|part| buf.get_mut(part));
+        match (arrived, wanted) {
+            (Some(arrived), Some(wanted)) => {
+                wanted.copy_from_slice(arrived);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Fails if another version is known to have replaced this one.
+    fn stands(&self) -> Result<(), RemoteError> {
+        match self.is_unchanged() {
+            true => Ok(()),
+            false => {
+                let about = self.address.to_string();
+                let why = "another version is there now";
+                Err(RemoteError::new(Cause::Changed, &about, why))
+            }
+        }
+    }
+
+    fn note(&self, note: Option<String>) {
+        lock(&self.notes).extend(note);
+    }
+
+    fn failed(&self, why: impl std::fmt::Display) -> RemoteError {
+        RemoteError::new(Cause::Failed, &self.address.to_string(), why)
+    }
+}

@@ -1,0 +1,478 @@
+//! A prefix of a bucket with write access. It holds whole objects, most of which are created once and never changed.
+//!
+//! Each request is retried until a response comes or its time limit is over. The response to a request that creates an
+//! object may be lost; the object's content then tells which process made it.
+
+use std::fs::File;
+use std::future::Future;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use futures_util::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{
+    Error as StoreError, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+};
+
+use super::address::Address;
+use super::origin::{objects_of, reasons};
+use super::runtime::wait;
+use crate::pause::Pause;
+use npyfs_base::error::{Error, ErrorKind, Result};
+use npyfs_base::options::RemoteSettings;
+
+/// Bytes of a file that are sent or fetched in one request.
+const PART: u64 = 16 << 20;
+
+/// The most bytes of an object that is read as a whole.
+const LONGEST: u64 = 1 << 30;
+
+/// The most objects that are uploaded at the same time.
+const AT_A_TIME: usize = 16;
+
+/// An object as a listing names it.
+#[derive(Clone, Debug)]
+pub struct ListedObject {
+    /// Its name below the prefix.
+    pub name: String,
+    /// The size in bytes.
+    pub size: u64,
+    /// The time of its last change, by the bucket's clock.
+    pub modified: SystemTime,
+}
+
+/// The outcome of an attempt to create an object.
+#[derive(Debug)]
+pub enum Created {
+    /// This request created the object.
+    Made,
+    /// An object of this name exists. If the response to an earlier attempt was lost, that attempt may have created it.
+    Taken,
+    /// No response tells whether the object was created.
+    Unclear(Error),
+}
+
+/// A prefix of a bucket. Clones share the connection.
+#[derive(Clone)]
+pub struct Prefix {
+    objects: Arc<dyn ObjectStore>,
+    path: Path,
+    /// The address, for messages.
+    address: String,
+    timeout: Duration,
+}
+
+impl std::fmt::Debug for Prefix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Prefix").field(&self.address).finish()
+    }
+}
+
+impl Prefix {
+    /// Returns the prefix of this address; sends no request yet.
+    ///
+    /// # Errors
+    ///
+    /// The address is not that of a bucket, or there are no credentials for it.
+    pub fn open(address: &Address, settings: &RemoteSettings) -> Result<Self> {
+        let objects = objects_of(address, settings)?;
+        let path = Path::from(address.key().trim_end_matches('/'));
+        let shown = address.to_string();
+        Ok(Self::of(objects, path, shown, settings.timeout))
+    }
+
+    /// Uses the objects of a store below a path.
+    pub fn of(
+        objects: Arc<dyn ObjectStore>,
+        path: Path,
+        address: String,
+        timeout: Duration,
+    ) -> Self {
+        let address = address.trim_end_matches('/').to_owned();
+        Self {
+            objects,
+            path,
+            address,
+            timeout,
+        }
+    }
+
+    /// Returns the prefix of a name below this one.
+    pub fn below(&self, name: &str) -> Self {
+        Self {
+            path: self.path.clone().join(name),
+            address: format!("{}/{name}", self.address),
+            ..self.clone()
+        }
+    }
+
+    /// Returns what an object is called in messages.
+    pub fn address(&self, name: &str) -> String {
+        format!("{}/{name}", self.address)
+    }
+
+    fn path(&self, name: &str) -> Path {
+        name.split('/')
+            .fold(self.path.clone(), |path, part| path.join(part))
+    }
+
+    /// Sends one request, and waits no longer than the time limit.
+    fn once<T: Send + 'static, F>(&self, name: &str, asked: F) -> Result<Asked<T>>
+    where
+        F: Future<Output = std::result::Result<T, StoreError>> + Send + 'static,
+    {
+        let limit = self.timeout;
+        let answer = wait(async move { tokio::time::timeout(limit, asked).await });
+        let answer = answer.map_err(|e| Error::from(e).about(self.address(name)))?;
+        Ok(match answer {
+            Ok(Ok(answer)) => Asked::Answered(answer),
+            Ok(Err(e)) => match e {
+                StoreError::NotFound { .. } => Asked::Missing,
+                StoreError::AlreadyExists { .. } | StoreError::Precondition { .. } => Asked::Taken,
+                e => self.failed(&e, name),
+            },
+            Err(_) => {
+                let why = format!("no answer within {} s", limit.as_secs());
+                let late = Error::new(ErrorKind::Unreached(libc::ETIMEDOUT), why);
+                Asked::Failed(late.about(self.address(name)))
+            }
+        })
+    }
+
+    fn failed<T>(&self, error: &StoreError, name: &str) -> Asked<T> {
+        let about = |kind| Error::new(kind, reasons(error)).about(self.address(name));
+        match error {
+            StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => {
+                Asked::Refused(about(ErrorKind::Denied))
+            }
+            StoreError::NotSupported { .. } | StoreError::NotImplemented { .. } => {
+                Asked::Refused(about(ErrorKind::Os(libc::EOPNOTSUPP)))
+            }
+            _ => match status(&reasons(error)) {
+                Some(404) => Asked::Missing,
+                Some(code) if (400..500).contains(&code) && !matches!(code, 408 | 429) => {
+                    Asked::Refused(about(ErrorKind::Unreached(libc::EIO)))
+                }
+                _ => Asked::Failed(about(ErrorKind::Unreached(libc::EIO))),
+            },
+        }
+    }
+
+    /// Retries until there is a response; `None` if there is no such object.
+    fn ask<T: Send + 'static, F>(&self, name: &str, ask: impl Fn() -> F) -> Result<Option<T>>
+    where
+        F: Future<Output = std::result::Result<T, StoreError>> + Send + 'static,
+    {
+        let until = Instant::now() + self.timeout;
+        let mut pause = Pause::after_failure();
+        loop {
+            let failure = match self.once(name, ask())? {
+                Asked::Answered(answer) => return Ok(Some(answer)),
+                Asked::Missing => return Ok(None),
+                Asked::Refused(e) => return Err(e),
+                Asked::Failed(e) => e,
+                Asked::Taken => {
+                    let why = "the bucket refuses a condition that was not made";
+                    return Err(
+                        Error::new(ErrorKind::Unreached(libc::EIO), why).about(self.address(name))
+                    );
+                }
+            };
+            if Instant::now() >= until {
+                return Err(failure);
+            }
+            pause.rest();
+        }
+    }
+
+    /// Returns the bytes of an object; `None` if it does not exist.
+    pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let bytes = self.ask(name, || {
+            let (objects, path) = (self.objects.clone(), self.path(name));
+            async move {
+                let found = objects.get(&path).await?;
+                match found.meta.size <= LONGEST {
+                    true => found.bytes().await.map(Some),
+                    false => Ok(None),
+                }
+            }
+        })?;
+        match bytes {
+            None => Ok(None),
+            Some(Some(bytes)) => Ok(Some(bytes.into())),
+            Some(None) => {
+                let why = format!("longer than {LONGEST} bytes");
+                Err(Error::new(ErrorKind::TooLarge, why).about(self.address(name)))
+            }
+        }
+    }
+
+    /// Tries once to create a whole object, unless one of this name exists.
+    pub fn create(&self, name: &str, bytes: &[u8]) -> Result<Created> {
+        let (objects, path) = (self.objects.clone(), self.path(name));
+        let payload = bytes.to_vec();
+        let put = async move {
+            let options = PutOptions::from(PutMode::Create);
+            objects.put_opts(&path, payload.into(), options).await
+        };
+        Ok(match self.once(name, put)? {
+            Asked::Answered(_) => Created::Made,
+            Asked::Taken => Created::Taken,
+            Asked::Refused(e) => return Err(e),
+            Asked::Failed(e) => Created::Unclear(e),
+            Asked::Missing => {
+                let why = "the bucket is not there";
+                return Err(Error::new(ErrorKind::NotFound, why).about(self.address(name)));
+            }
+        })
+    }
+
+    /// Creates an object with content that no other process writes. Returns false if another object has this name.
+    pub fn create_own(&self, name: &str, bytes: &[u8]) -> Result<bool> {
+        let until = Instant::now() + self.timeout;
+        let mut pause = Pause::after_failure();
+        loop {
+            let failure = match self.create(name, bytes)? {
+                Created::Made => return Ok(true),
+                Created::Taken => {
+                    let there = self.read(name)?;
+                    return Ok(there.is_some_and(|there| there == bytes));
+                }
+                Created::Unclear(e) => e,
+            };
+            if Instant::now() >= until {
+                return Err(failure);
+            }
+            pause.rest();
+        }
+    }
+
+    /// Puts an object, which replaces an existing one.
+    pub fn put(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let put = self.ask(name, || {
+            let (objects, path) = (self.objects.clone(), self.path(name));
+            let payload = bytes.to_vec();
+            async move { objects.put(&path, payload.into()).await }
+        })?;
+        self.there(name, put).map(drop)
+    }
+
+    /// Puts several objects concurrently. On failure some of them exist.
+    pub fn put_all(&self, objects: &[(String, Vec<u8>)]) -> Result<()> {
+        for some in objects.chunks(AT_A_TIME) {
+            let puts = some.iter().map(|(name, bytes)| {
+                let (objects, path) = (self.objects.clone(), self.path(name));
+                let payload = bytes.clone();
+                async move { objects.put(&path, payload.into()).await.is_ok() }
+            });
+            let puts = futures_util::future::join_all(puts.collect::<Vec<_>>());
+            let limit = self.timeout;
+            let done = wait(async move { tokio::time::timeout(limit, puts).await });
+            let done = done.map_err(|e| Error::from(e).about(self.address("")))?;
+            let done = done.unwrap_or_default();
+            for (at, (name, bytes)) in some.iter().enumerate() {
+                if !done.get(at).copied().unwrap_or(false) {
+                    self.put(name, bytes)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn there<T>(&self, name: &str, answer: Option<T>) -> Result<T> {
+        answer.ok_or_else(|| {
+            let why = "the bucket is not there";
+            Error::new(ErrorKind::NotFound, why).about(self.address(name))
+        })
+    }
+
+    /// Uploads the first `size` bytes of a file. `seen` is called with all bytes, in order, each once.
+    pub fn put_file(
+        &self,
+        name: &str,
+        file: &File,
+        size: u64,
+        mut seen: impl FnMut(&[u8]),
+    ) -> Result<()> {
+        let about = |e: std::io::Error| Error::from(e).about(self.address(name));
+        let read = |at: u64| {
+            let len = usize::try_from(PART.min(size - at)).unwrap_or(0);
+            let mut bytes = vec![0; len];
+            file.read_exact_at(&mut bytes, at).map(|()| bytes)
+        };
+        if size <= PART {
+            let bytes = read(0).map_err(about)?;
+            seen(&bytes);
+            return self.put(name, &bytes);
+        }
+        let begun = self.ask(name, || {
+            let (objects, path) = (self.objects.clone(), self.path(name));
+            async move { objects.put_multipart(&path).await }
+        })?;
+        let mut upload = self.there(name, begun)?;
+        let mut at = 0;
+        while at < size {
+            let bytes = read(at).map_err(about)?;
+            seen(&bytes);
+            at += bytes.len() as u64;
+            if let Err(e) = self.put_part(name, &mut upload, bytes) {
+                let _ = wait(async move { upload.abort().await });
+                return Err(e);
+            }
+        }
+        let limit = self.timeout;
+        let done = wait(async move { tokio::time::timeout(limit, upload.complete()).await });
+        match done.map_err(about)? {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(e)) => match self.failed::<()>(&e, name) {
+                Asked::Failed(e) | Asked::Refused(e) => Err(e),
+                _ => Ok(()),
+            },
+            Err(_) => {
+                let late = Error::new(ErrorKind::Unreached(libc::ETIMEDOUT), "no answer in time");
+                Err(late.about(self.address(name)))
+            }
+        }
+    }
+
+    fn put_part(
+        &self,
+        name: &str,
+        upload: &mut Box<dyn MultipartUpload>,
+        bytes: Vec<u8>,
+    ) -> Result<()> {
+        let asked = upload.put_part(bytes.into());
+        match self.once(name, asked)? {
+            Asked::Answered(()) => Ok(()),
+            Asked::Failed(e) | Asked::Refused(e) => Err(e),
+            Asked::Missing | Asked::Taken => {
+                let why = "the bucket has forgotten the upload";
+                Err(Error::new(ErrorKind::Unreached(libc::EIO), why).about(self.address(name)))
+            }
+        }
+    }
+
+    /// Copies an object of this size into a file, and calls `seen` with all bytes, in order, each once. False if the
+    /// object does not exist.
+    pub fn fetch(
+        &self,
+        name: &str,
+        size: u64,
+        to: &File,
+        mut seen: impl FnMut(&[u8]),
+    ) -> Result<bool> {
+        let mut at = 0;
+        while at < size {
+            let range = at..size.min(at + PART);
+            let bytes = self.ask(name, || {
+                let (objects, path, range) = (self.objects.clone(), self.path(name), range.clone());
+                async move { objects.get_range(&path, range).await }
+            })?;
+            let Some(bytes) = bytes else {
+                return Ok(false);
+            };
+            if bytes.len() as u64 != range.end - range.start {
+                let why = "it is shorter than it was";
+                return Err(Error::damaged(why).about(self.address(name)));
+            }
+            let written = to.write_all_at(&bytes, at);
+            written.map_err(|e| Error::from(e).about(self.address(name)))?;
+            seen(&bytes);
+            at = range.end;
+        }
+        Ok(true)
+    }
+
+    /// Removes an object, if it exists.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        let removed = self.ask(name, || {
+            let (objects, path) = (self.objects.clone(), self.path(name));
+            async move { objects.delete(&path).await }
+        });
+        removed.map(drop)
+    }
+
+    /// Returns the time of an object's last change, by the bucket's clock; `None` if it does not exist.
+    pub fn modified(&self, name: &str) -> Result<Option<SystemTime>> {
+        let meta = self.ask(name, || {
+            let (objects, path) = (self.objects.clone(), self.path(name));
+            async move { objects.head(&path).await }
+        })?;
+        Ok(meta.map(|meta| meta.last_modified.into()))
+    }
+
+    /// Returns the objects and the names of the prefixes directly below the prefix, in order.
+    pub fn list(&self) -> Result<(Vec<ListedObject>, Vec<String>)> {
+        let listed = self.ask("", || {
+            let (objects, path) = (self.objects.clone(), self.path.clone());
+            async move { objects.list_with_delimiter(Some(&path)).await }
+        })?;
+        let Some(listed) = listed else {
+            return Ok(Default::default());
+        };
+        let object = |meta: object_store::ObjectMeta| {
+            Some(ListedObject {
+                name: meta.location.filename()?.to_owned(),
+                size: meta.size,
+                modified: meta.last_modified.into(),
+            })
+        };
+        let mut objects: Vec<_> = listed.objects.into_iter().filter_map(object).collect();
+        objects.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        let prefixes = listed.common_prefixes.iter();
+        let mut prefixes: Vec<_> = prefixes
+            .filter_map(|path| path.filename().map(str::to_owned))
+            .collect();
+        prefixes.sort_unstable();
+        Ok((objects, prefixes))
+    }
+
+    /// Returns the names of the objects directly below the prefix that sort after `name`, in order.
+    pub fn names_behind(&self, name: &str) -> Result<Vec<String>> {
+        let listed = self.ask(name, || {
+            let (objects, path) = (self.objects.clone(), self.path.clone());
+            let offset = self.path(name);
+            async move {
+                let listed = objects.list_with_offset(Some(&path), &offset);
+                listed.try_collect::<Vec<_>>().await
+            }
+        })?;
+        let own = |meta: &object_store::ObjectMeta| {
+            let mut parts = meta.location.prefix_match(&self.path)?;
+            let name = parts.next()?.as_ref().to_owned();
+            parts.next().is_none().then_some(name)
+        };
+        let mut names: Vec<String> = listed.unwrap_or_default().iter().filter_map(own).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Returns whether any object has a name that begins with the prefix.
+    pub fn is_used(&self) -> Result<bool> {
+        let found = self.ask("", || {
+            let (objects, path) = (self.objects.clone(), self.path.clone());
+            async move { objects.list(Some(&path)).next().await.transpose() }
+        })?;
+        Ok(found.flatten().is_some())
+    }
+}
+
+/// Returns the response status that a failure mentions. Only its text has it.
+fn status(reasons: &str) -> Option<u16> {
+    let (_, code) = reasons.split_once("status code: ")?;
+    code.get(..3)?.parse().ok()
+}
+
+/// The outcome of one request.
+enum Asked<T> {
+    Answered(T),
+    /// There is no such object.
+    Missing,
+    /// The condition of the request does not hold.
+    Taken,
+    /// The request is refused, and a retry would be, too.
+    Refused(Error),
+    /// A retry may succeed. Whether this request took effect is not known.
+    Failed(Error),
+}

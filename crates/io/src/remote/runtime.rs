@@ -1,0 +1,48 @@
+//! The one thread that performs all network I/O.
+
+use std::future::Future;
+use std::io;
+use std::sync::OnceLock;
+use std::sync::mpsc;
+
+use tokio::runtime::{Builder, Handle};
+
+use npyfs_base::thread;
+
+/// Returns the runtime, which is started on first use.
+fn handle() -> io::Result<&'static Handle> {
+    static HANDLE: OnceLock<Handle> = OnceLock::new();
+    if let Some(handle) = HANDLE.get() {
+        return Ok(handle);
+    }
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    if HANDLE.set(handle).is_ok() {
+        // Installed once for the process; a second provider is refused, and the first stays.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        thread::spawn("network", move || {
+            runtime.block_on(std::future::pending::<()>());
+        })?;
+    }
+    HANDLE
+        .get()
+        .ok_or_else(|| io::Error::other("the network's thread could not be started"))
+}
+
+/// Runs a task on the network thread.
+pub(super) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+    handle()?.spawn(work);
+    Ok(())
+}
+
+/// Runs a task on the network thread and waits for its result.
+pub fn wait<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> io::Result<T> {
+    let (done, outcome) = mpsc::sync_channel(1);
+    spawn(async move {
+        // The caller may have stopped waiting.
+        let _ = done.send(work.await);
+    })?;
+    outcome
+        .recv()
+        .map_err(|_| io::Error::other("the network's thread gave up"))
+}

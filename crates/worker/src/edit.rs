@@ -1,0 +1,295 @@
+//! Changes to a new file: a copy of a store file to which objects of a checkout are added, and from which others are
+//! removed.
+//!
+//! Objects are copied in their stored form: chunks are not decoded, types and attributes stay unchanged. The file that
+//! is changed has no reader yet; the source files are only read.
+
+mod join;
+pub(super) mod lists;
+mod rewrite;
+mod scales;
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+
+use super::ffi::{self, Failure, Id, RawLink};
+use npyfs_hdf5::protocol::{
+    EditStep, H5Error, Holders, MAX_SMALL_ATTRIBUTE, ObjectPath, SourceFile, SourceObject, TIME,
+    TIMES,
+};
+use npyfs_io::file::StoreFile;
+use rewrite::free_workplace;
+
+/// Opens the source file, and refuses another file at its path.
+pub(super) fn open(source: &SourceFile) -> Result<Id, Failure> {
+    let path = source.path();
+    let failed = |e: std::io::Error| Failure(format!("{}: {e}", path.display()));
+    let plain = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = File::options().read(true).custom_flags(plain).open(path);
+    let file = file.map_err(failed)?;
+    let meta = file.metadata().map_err(failed)?;
+    if (meta.dev(), meta.ino()) != source.identity() || !meta.is_file() {
+        let other = std::io::Error::other("it was replaced by another file");
+        return Err(failed(other));
+    }
+    ffi::open_source(format!("/proc/self/fd/{}", file.as_raw_fd()).as_bytes())
+}
+
+/// Opens an object of a source file.
+pub(super) fn open_object(source: &SourceObject) -> Result<Id, Failure> {
+    ffi::open_object(&open(&source.file)?, source.addr)
+}
+
+/// Changes `file` in this process; returns for each step the reason why it was refused, if it was.
+pub(super) fn edit(
+    file: &StoreFile,
+    steps: &[EditStep],
+    holders: &Holders,
+) -> Result<Vec<Result<(), String>>, H5Error> {
+    ffi::locked(|| {
+        let held = file.file().map_err(H5Error::from)?;
+        let path = held.path();
+        let target = rewrite::open(path.as_bytes(), file.identity.size == 0, steps)?;
+        let mut done = Vec::with_capacity(steps.len());
+        for step in steps {
+            done.push(
+                apply(&target, step, holders).map_err(|e| H5Error::Damaged(about(step, &e)))?,
+            );
+        }
+        ffi::finish(target)?;
+        Ok(done)
+    })
+}
+
+/// Notes the time of an object, if the file is one that has times.
+fn note_time(target: &Id, object: &Id, time: i64) -> Result<(), Failure> {
+    match ffi::has_attribute(&ffi::open_at(target, &[])?, TIMES)? {
+        true => ffi::set_int_attribute(object, TIME, time),
+        false => Ok(()),
+    }
+}
+
+/// Formats a failure with a prefix that names the object of the step.
+fn about(step: &EditStep, failure: &Failure) -> String {
+    match step.path() {
+        Some(path) => format!("{}: {failure}", String::from_utf8_lossy(&path.join(&b'/'))),
+        None => failure.to_string(),
+    }
+}
+
+/// Executes a step. The step is refused, with the reason, if its object is not available; a failure, such as a full
+/// disk, concerns the whole file.
+pub(super) fn apply(
+    target: &Id,
+    step: &EditStep,
+    holders: &Holders,
+) -> Result<Result<(), String>, Failure> {
+    match step {
+        EditStep::Remove { path } => {
+            let scale = scales::scale(target, path)?;
+            remove_object(target, path, holders)?;
+            if let Some(old) = &scale {
+                scales::keep_dimension(target, old, path)?;
+            }
+            lists::remove(target, path, holders).map(Ok)
+        }
+        EditStep::Copy { from, path, time } => {
+            let source = match open(from) {
+                Ok(source) => source,
+                Err(e) => return Ok(Err(e.0)),
+            };
+            if ffi::exists(&source, path)? {
+                let is_new = !ffi::exists(target, path)?;
+                let scale = scales::scale(target, path)?;
+                remove_object(target, path, holders)?;
+                ffi::copy_object(&source, path, target, path)?;
+                if let Some(old) = &scale {
+                    scales::take_over(target, old, path)?;
+                }
+                if is_new {
+                    lists::add(target, path, holders)?;
+                }
+                // The attributes of a holder are objects, and this attribute would become one.
+                let is_holder = path
+                    .last()
+                    .is_some_and(|name| holders.datasets.contains(name));
+                return match time {
+                    Some(time) if !is_holder => {
+                        note_time(target, &ffi::open_at(target, path)?, *time).map(Ok)
+                    }
+                    _ => Ok(Ok(())),
+                };
+            }
+            let Some(held) = held_object(&source, path, holders)? else {
+                return Ok(Err("the file of the checkout does not have it".into()));
+            };
+            if !ffi::exists(target, &held.at)? {
+                let missing = held.at.join(&b'/');
+                let missing = String::from_utf8_lossy(&missing);
+                return Ok(Err(format!("there is no {missing} that would hold it")));
+            }
+            remove_object(target, path, holders)?;
+            if ffi::attribute_bytes(&held.holder, held.name)? > MAX_SMALL_ATTRIBUTE {
+                make_room(target, &held.at)?;
+            }
+            let holder = ffi::open_at(target, &held.at)?;
+            // A time of the object that the holder was copied from is no item of the new one.
+            if ffi::int_attribute(&holder, TIME)?.is_some() {
+                ffi::remove_attribute(&holder, TIME)?;
+            }
+            ffi::copy_attribute(&held.holder, &holder, held.name).map(Ok)
+        }
+        EditStep::Attribute { from, path, name } => {
+            let source = match from.as_ref().map(open).transpose() {
+                Ok(source) => source,
+                Err(e) => return Ok(Err(e.0)),
+            };
+            let Some(object) = own_object(target, path)? else {
+                // An attribute is gone with its object.
+                if source.is_none() && !ffi::exists(target, path)? {
+                    return Ok(Ok(()));
+                }
+                let why = "the object with this attribute is not in the file, or only a link to it";
+                return Ok(Err(why.into()));
+            };
+            match source {
+                None if ffi::has_attribute(&object, name)? => {
+                    ffi::remove_attribute(&object, name).map(Ok)
+                }
+                None => Ok(Ok(())),
+                Some(source) => {
+                    let root = ffi::open_at(&source, &[])?;
+                    if !ffi::has_attribute(&root, name)? {
+                        return Ok(Err("the file of the checkout does not have it".into()));
+                    }
+                    ffi::copy_attribute(&root, &object, name).map(Ok)
+                }
+            }
+        }
+        EditStep::Dimensions { path, scales } => scales::set(target, path, scales),
+        EditStep::Group { like, path, marks } => join::group(target, like.as_ref(), path, marks),
+        EditStep::Join { like, path, pieces } => join::join(target, like, path, pieces),
+        EditStep::Time { path, time } => {
+            // The attributes of a holder are objects, and this attribute would become one.
+            if path
+                .last()
+                .is_some_and(|name| holders.datasets.contains(name))
+            {
+                return Ok(Ok(()));
+            }
+            match own_object(target, path)? {
+                Some(object) => note_time(target, &object, *time).map(Ok),
+                None => Ok(Ok(())),
+            }
+        }
+        EditStep::Times(time) => {
+            let root = ffi::open_at(target, &[])?;
+            match ffi::has_attribute(&root, TIMES)? {
+                true => Ok(Ok(())),
+                false => ffi::set_int_attribute(&root, TIMES, *time).map(Ok),
+            }
+        }
+        EditStep::Recode { path, form, block } => {
+            rewrite::recode(target, path, form, block).map(Ok)
+        }
+        EditStep::Declare { path, form } => rewrite::declare(target, path, form).map(Ok),
+        EditStep::Replace { path } => rewrite::replace(target, path).map(Ok),
+        EditStep::Gather { from, members, .. } => {
+            let source = match members {
+                Some(layout) => ffi::open_members(layout)?,
+                None => ffi::open_source(from)?,
+            };
+            rewrite::gather(target, &source).map(Ok)
+        }
+    }
+}
+
+/// Makes the small dataset at a path anew, so that it has room for large attributes.
+fn make_room(target: &Id, path: &ObjectPath) -> Result<(), Failure> {
+    /// The largest size in bytes of the dataset.
+    const MAX_BYTES: usize = 1 << 16;
+    let old = ffi::open_at(target, path)?;
+    let place = free_workplace(target)?;
+    let ty = ffi::dataset_type(&old)?;
+    let Some((shape, _)) = ffi::extent(&ffi::dataset_space(&old)?)? else {
+        return Err(Failure("a dataset without elements".into()));
+    };
+    let start = vec![0; shape.len()];
+    let elements = shape.iter().try_fold(1_u64, |n, &d| n.checked_mul(d));
+    let bytes = elements.and_then(|n| n.checked_mul(ffi::size(&ty) as u64));
+    if bytes.is_none_or(|bytes| bytes > MAX_BYTES as u64) {
+        return Err(Failure("it is too large to be made anew".into()));
+    }
+    let data = ffi::read_block(&old, &ty, &start, &shape, ffi::size(&ty))?;
+    let new = ffi::dataset_for_attributes(target, &place.join(&b'/'), &ty, &shape)?;
+    ffi::write_all(&new, &ty, &shape, &data)?;
+    copy_attributes(&old, &new)?;
+    drop((old, new));
+    ffi::unlink(target, path)?;
+    ffi::rename(target, &place, path)
+}
+
+/// Copies all attributes of an object to another.
+pub(super) fn copy_attributes(from: &Id, to: &Id) -> Result<(), Failure> {
+    for (name, _) in ffi::attributes(from)? {
+        ffi::copy_attribute(from, to, &name)?;
+    }
+    Ok(())
+}
+
+/// Opens the object at a path, if all its links are hard ones.
+fn own_object(file: &Id, path: &ObjectPath) -> Result<Option<Id>, Failure> {
+    let mut object = ffi::open_at(file, &[])?;
+    for name in path {
+        if !matches!(ffi::kind(&object), ffi::ObjectKind::Group) {
+            return Ok(None);
+        }
+        match ffi::link(&object, name)? {
+            Some(RawLink::Hard(addr)) => object = ffi::open_object(file, addr)?,
+            _ => return Ok(None),
+        }
+    }
+    Ok(Some(object))
+}
+
+fn remove_object(target: &Id, path: &ObjectPath, holders: &Holders) -> Result<(), Failure> {
+    if ffi::exists(target, path)? {
+        return ffi::unlink(target, path);
+    }
+    match held_object(target, path, holders)? {
+        Some(held) => ffi::remove_attribute(&held.holder, held.name),
+        None => Ok(()),
+    }
+}
+
+/// An object that is an attribute.
+struct HeldObject<'a> {
+    /// The dataset that has the attribute, and its path.
+    holder: Id,
+    at: ObjectPath,
+    /// The name of the object, and of the attribute.
+    name: &'a [u8],
+}
+
+/// Returns the attribute that a path stands for; `None` if the path is no attribute.
+fn held_object<'a>(
+    file: &Id,
+    path: &'a ObjectPath,
+    holders: &Holders,
+) -> Result<Option<HeldObject<'a>>, Failure> {
+    let Some((name, group)) = path.split_last() else {
+        return Ok(None);
+    };
+    for own in &holders.datasets {
+        let at = [group, std::slice::from_ref(own)].concat();
+        if !ffi::exists(file, &at)? {
+            continue;
+        }
+        let holder = ffi::open_at(file, &at)?;
+        if ffi::has_attribute(&holder, name)? {
+            return Ok(Some(HeldObject { holder, at, name }));
+        }
+    }
+    Ok(None)
+}

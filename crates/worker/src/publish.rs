@@ -1,0 +1,429 @@
+//! A new file of links: the contents of a store and of the files of its layers appear as one tree of objects.
+//!
+//! A link to an object of another file costs nothing, keeps everything that the object has, and is an error if that
+//! file is missing. A group with no changes below it is one link. Any other group is made anew, with its attributes and
+//! a link for each child: anything below a link is looked up in the file that it leads to, and would show the old
+//! contents.
+
+mod changes;
+mod joined;
+mod seal;
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::path::Path;
+
+use super::edit::lists::change_list;
+use super::edit::open;
+use super::ffi::{self, Failure, Id, ObjectKind, RawLink};
+use changes::Changes;
+use npyfs_hdf5::protocol::{
+    Answer, H5Error, MAX_SMALL_ATTRIBUTE, NewPublication, ObjectPath, PUBLISHED, PublishedChange,
+    PublishedLinks,
+};
+use npyfs_io::file::StoreFile;
+
+/// The largest number of files that are held open.
+const MOST_OPEN: usize = 256;
+
+/// Groups of the store that must be made anew, by address, with the changes of their members in the layers.
+#[derive(Default)]
+struct Changed<'a> {
+    groups: HashSet<u64>,
+    changes: HashMap<u64, &'a Changes<'a>>,
+}
+
+/// A group that was made, and has yet to be filled.
+struct Unfilled<'a> {
+    path: ObjectPath,
+    /// The group of another file that provides the children: the number of the file, and the address.
+    like: Option<(usize, u64)>,
+    changes: Option<&'a Changes<'a>>,
+}
+
+/// Makes `file` in this process.
+pub(super) fn publish(file: &StoreFile, new: &NewPublication) -> Result<Answer, H5Error> {
+    let held = file.file().map_err(H5Error::from)?;
+    let path = held.path();
+    let (links, root) = ffi::locked(|| -> Result<(PublishedLinks, u64), H5Error> {
+        let Some(first) = new.files.first() else {
+            return Err(H5Error::Damaged("no store".into()));
+        };
+        let store = open(&first.from)?;
+        let changes = Changes::of(&new.changes);
+        let changed = match new.changes.is_empty() || new.joined.is_some() {
+            true => Changed::default(),
+            false => changed(&store, &changes)?,
+        };
+        let root = ffi::open_at(&store, &[])?;
+        let target = ffi::create_like(path.as_bytes(), &root)?;
+        let mut maker = Maker {
+            target,
+            new,
+            changed,
+            opened: HashMap::from([(0, store)]),
+            made: HashMap::new(),
+            queue: VecDeque::new(),
+            links: PublishedLinks {
+                lost: Vec::new(),
+                used: BTreeSet::from([0]),
+            },
+        };
+        maker.root(&root, &changes)?;
+        drop(root);
+        while let Some(group) = maker.queue.pop_front() {
+            maker.fill(&group)?;
+        }
+        maker.describe()?;
+        let Maker { target, links, .. } = maker;
+        let root = ffi::root_addr(&target)?;
+        ffi::finish(target)?;
+        Ok((links, root))
+    })?;
+    seal::seal(Path::new(&path), root)?;
+    Ok(Answer::Published(links))
+}
+
+/// Finds the groups of a store that must be made anew: groups with changes, groups with soft links that lead anywhere
+/// in the file, and all groups above these.
+fn changed<'a>(store: &Id, changes: &'a Changes<'a>) -> Result<Changed<'a>, Failure> {
+    let root = ffi::root_addr(store)?;
+    let mut changed = Changed::default();
+    // Changes lie at the paths of the mount, which lead through groups alone.
+    let mut queue = vec![(root, changes)];
+    while let Some((addr, changes)) = queue.pop() {
+        changed.groups.insert(addr);
+        changed.changes.insert(addr, changes);
+        let group = ffi::open_object(store, addr)?;
+        for (name, below) in &changes.below {
+            if below.own.is_none()
+                && let Some(RawLink::Hard(child)) = ffi::link(&group, name)?
+                && is_group(store, child)
+            {
+                queue.push((child, below));
+            }
+        }
+    }
+    let mut above: HashMap<u64, Vec<u64>> = HashMap::from([(root, Vec::new())]);
+    let mut queue = VecDeque::from([root]);
+    while let Some(addr) = queue.pop_front() {
+        let Ok(group) = ffi::open_object(store, addr) else {
+            continue;
+        };
+        for (_, link) in ffi::links(&group).0 {
+            match link {
+                RawLink::Soft(target) if target.starts_with(b"/") => {
+                    changed.groups.insert(addr);
+                }
+                RawLink::Hard(child) => match above.get_mut(&child) {
+                    Some(above) => above.push(addr),
+                    None if is_group(store, child) => {
+                        above.insert(child, vec![addr]);
+                        queue.push_back(child);
+                    }
+                    None => {}
+                },
+                _ => {}
+            }
+        }
+    }
+    let mut queue: Vec<u64> = changed.groups.iter().copied().collect();
+    while let Some(addr) = queue.pop() {
+        for &above in above.get(&addr).into_iter().flatten() {
+            if changed.groups.insert(above) {
+                queue.push(above);
+            }
+        }
+    }
+    Ok(changed)
+}
+
+fn is_group(file: &Id, addr: u64) -> bool {
+    ffi::open_object(file, addr).is_ok_and(|object| ffi::kind(&object) == ObjectKind::Group)
+}
+
+/// The state of the work on a file of links.
+struct Maker<'a> {
+    target: Id,
+    new: &'a NewPublication,
+    changed: Changed<'a>,
+    /// Open files, by number.
+    opened: HashMap<usize, Id>,
+    /// The paths at which groups of the store were made, by address.
+    made: HashMap<u64, ObjectPath>,
+    queue: VecDeque<Unfilled<'a>>,
+    links: PublishedLinks,
+}
+
+impl<'a> Maker<'a> {
+    /// Fills the root group, except for its members.
+    fn root(&mut self, store: &Id, changes: &'a Changes<'a>) -> Result<(), Failure> {
+        let root = ffi::open_at(&self.target, &[])?;
+        seal::prepare(&root)?;
+        let new = self.new;
+        let like = match &new.joined {
+            Some(joined) => {
+                self.join(joined, changes)?;
+                None
+            }
+            None => {
+                // The root group has no room for large attributes.
+                self.attributes(store, &root, &[], false)?;
+                let addr = ffi::object_info(store)?.addr;
+                self.made.insert(addr, Vec::new());
+                Some((0, addr))
+            }
+        };
+        self.queue.push_back(Unfilled {
+            path: Vec::new(),
+            like,
+            changes: Some(changes),
+        });
+        Ok(())
+    }
+
+    /// Lists in the file the other files that it depends on.
+    fn describe(&self) -> Result<(), H5Error> {
+        let fields = self.new.about.strip_suffix('}');
+        let fields = fields.ok_or_else(|| H5Error::Damaged("no JSON object".to_owned()))?;
+        let files = self.links.used.iter();
+        let files = files.filter_map(|&file| self.new.files.get(file));
+        let files: Vec<&str> = files.map(|file| file.about.as_str()).collect();
+        // The fields keep their order: the form comes first.
+        let text = format!("{fields},\"files\":[{}]}}", files.join(","));
+        let root = ffi::open_at(&self.target, &[])?;
+        if ffi::has_attribute(&root, PUBLISHED.as_bytes())? {
+            ffi::remove_attribute(&root, PUBLISHED.as_bytes())?;
+        }
+        Ok(ffi::add_strings(&root, PUBLISHED.as_bytes(), &[], &[text])?)
+    }
+
+    /// Copies the attributes of a group, except for references, which are only valid within a file.
+    fn attributes(
+        &mut self,
+        from: &Id,
+        to: &Id,
+        path: &[Vec<u8>],
+        large: bool,
+    ) -> Result<(), Failure> {
+        for (name, attribute) in ffi::attributes(from)? {
+            if name == PUBLISHED.as_bytes() || name == seal::MARK.as_bytes() {
+                continue;
+            }
+            let why = if ffi::has_references(&ffi::attribute_type(&attribute)?) {
+                "a reference to an object leads nowhere in another file"
+            } else if !large && ffi::attribute_bytes(from, &name)? > MAX_SMALL_ATTRIBUTE {
+                "an attribute of this size has no room in the root group"
+            } else {
+                ffi::copy_attribute(from, to, &name)?;
+                continue;
+            };
+            let mut path = path.to_vec();
+            let last = path.pop().unwrap_or_default();
+            path.push([&last, &b"@"[..], &name].concat());
+            self.links.lost.push((path, why.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, group: &Unfilled<'a>) -> Result<(), Failure> {
+        let changes = group.changes.map(|changes| &changes.below);
+        let mut met: HashSet<Vec<u8>> = HashSet::new();
+        if let Some((file, addr)) = group.like {
+            let links = {
+                let source = self.open(file)?;
+                let source = ffi::open_object(source, addr)?;
+                let (links, damage) = ffi::links_as_listed(&source);
+                if let Some(damage) = damage {
+                    let why = format!("the group is damaged: {damage}");
+                    self.links.lost.push((group.path.clone(), why));
+                }
+                links
+            };
+            self.relist(&group.path, &links, group.changes)?;
+            for (name, link) in links {
+                let said = changes.and_then(|changes| changes.get(name.as_slice()));
+                if said.is_some_and(|said| said.own.is_some()) {
+                    continue;
+                }
+                self.child((file, &group.path), &name, link, said)?;
+                met.insert(name);
+            }
+        }
+        for (name, said) in changes.into_iter().flatten() {
+            let path = [group.path.as_slice(), &[name.to_vec()]].concat();
+            match said.own {
+                Some(PublishedChange::Stored(file)) => self.stored(file, path, said)?,
+                Some(PublishedChange::Deleted) if said.below.is_empty() => {}
+                None if met.contains(*name) => {}
+                // The group was joined.
+                None if ffi::exists(&self.target, &path)? => self.queue.push_back(Unfilled {
+                    path,
+                    like: None,
+                    changes: Some(said),
+                }),
+                // Its members were stored after the object was deleted.
+                Some(PublishedChange::Deleted) | None => self.group(path, None, Some(said))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Updates the member lists of a group that had some links: new members come last, and deleted members are removed.
+    fn relist(
+        &self,
+        path: &ObjectPath,
+        had: &[(Vec<u8>, RawLink)],
+        changes: Option<&'a Changes<'a>>,
+    ) -> Result<(), Failure> {
+        let Some(changes) = changes.filter(|_| !self.new.lists.is_empty()) else {
+            return Ok(());
+        };
+        let group = ffi::open_at(&self.target, path)?;
+        for attribute in &self.new.lists {
+            for (name, said) in &changes.below {
+                let is_new = !had.iter().any(|(had, _)| had == name);
+                match said.own {
+                    Some(PublishedChange::Stored(_)) if is_new => {
+                        change_list(&group, attribute, name, &|list, name| list.push(name))?;
+                    }
+                    Some(PublishedChange::Deleted) => {
+                        let gone =
+                            |list: &mut Vec<String>, name| list.retain(|known| *known != name);
+                        change_list(&group, attribute, name, &gone)?;
+                    }
+                    Some(PublishedChange::Stored(_)) | None => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a child of a group of another file that has no changes itself in the layers.
+    fn child(
+        &mut self,
+        (file, above): (usize, &[Vec<u8>]),
+        name: &[u8],
+        link: RawLink,
+        said: Option<&'a Changes<'a>>,
+    ) -> Result<(), Failure> {
+        let path = [above, &[name.to_vec()]].concat();
+        match link {
+            RawLink::Hard(addr) => {
+                let source = self.open(file)?;
+                if !is_group(source, addr) || !self.is_changed(file, addr, said) {
+                    return self.link(file, &path);
+                }
+                if file == 0
+                    && let Some(first) = self.made.get(&addr)
+                {
+                    return ffi::hard_link(&self.target, first, &path);
+                }
+                let said = said.or_else(|| self.changed.changes.get(&addr).copied());
+                self.group(path, Some((file, addr)), said)
+            }
+            RawLink::Soft(to) => ffi::soft_link(&self.target, &path.join(&b'/'), &to),
+            // The link is followed from the file that contains it.
+            RawLink::External(..) => self.link(file, &path),
+            RawLink::Damaged(why) => {
+                self.links.lost.push((path, why));
+                Ok(())
+            }
+        }
+    }
+
+    fn is_changed(&self, file: usize, addr: u64, said: Option<&Changes<'_>>) -> bool {
+        said.is_some() || file == 0 && self.changed.groups.contains(&addr)
+    }
+
+    /// Adds an object that a layer has stored.
+    fn stored(
+        &mut self,
+        file: usize,
+        path: ObjectPath,
+        said: &'a Changes<'a>,
+    ) -> Result<(), Failure> {
+        let source = match self.open(file) {
+            Ok(source) => source,
+            Err(e) => {
+                self.links.lost.push((path, e.0));
+                return Ok(());
+            }
+        };
+        if !ffi::exists(source, &path)? {
+            let why = "the file of the checkout does not have it".to_owned();
+            self.links.lost.push((path, why));
+            return Ok(());
+        }
+        let object = ffi::open_at(source, &path)?;
+        let group = match ffi::kind(&object) {
+            ObjectKind::Group if !said.below.is_empty() => Some(ffi::object_info(&object)?.addr),
+            _ => None,
+        };
+        drop(object);
+        match group {
+            Some(addr) => self.group(path, Some((file, addr)), Some(said))?,
+            None => self.link(file, &path)?,
+        }
+        // There may be as many files as objects.
+        self.opened.retain(|&number, _| number == 0);
+        Ok(())
+    }
+
+    fn link(&mut self, file: usize, path: &[Vec<u8>]) -> Result<(), Failure> {
+        self.links.used.insert(file);
+        let Some(linked) = self.new.files.get(file) else {
+            return Err(Failure("no such file".into()));
+        };
+        ffi::external_link(&self.target, path, &linked.name, path)
+    }
+
+    /// Makes a group and fills it later, so that the depth of groups does not increase the use of the stack.
+    fn group(
+        &mut self,
+        path: ObjectPath,
+        like: Option<(usize, u64)>,
+        changes: Option<&'a Changes<'a>>,
+    ) -> Result<(), Failure> {
+        self.make_group(&path, like)?;
+        self.queue.push_back(Unfilled {
+            path,
+            like,
+            changes,
+        });
+        Ok(())
+    }
+
+    /// Makes a group like that of another file, with its attributes.
+    fn make_group(&mut self, path: &[Vec<u8>], like: Option<(usize, u64)>) -> Result<(), Failure> {
+        match like {
+            None => drop(ffi::group_like(&self.target, path, None, false)?),
+            Some((file, addr)) => {
+                let source = ffi::open_object(self.open(file)?, addr)?;
+                let mut large = false;
+                for (name, _) in ffi::attributes(&source)? {
+                    large |= ffi::attribute_bytes(&source, &name)? > MAX_SMALL_ATTRIBUTE;
+                }
+                let group = ffi::group_like(&self.target, path, Some(&source), large)?;
+                self.attributes(&source, &group, path, true)?;
+                if file == 0 {
+                    self.made.insert(addr, path.to_vec());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, file: usize) -> Result<&Id, Failure> {
+        if !self.opened.contains_key(&file) {
+            let Some(linked) = self.new.files.get(file) else {
+                return Err(Failure("no such file".into()));
+            };
+            if self.opened.len() >= MOST_OPEN {
+                self.opened.retain(|&number, _| number == 0);
+            }
+            self.opened.insert(file, open(&linked.from)?);
+        }
+        let opened = self.opened.get(&file);
+        opened.ok_or_else(|| Failure("no such file".into()))
+    }
+}

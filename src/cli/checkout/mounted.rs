@@ -1,0 +1,79 @@
+//! A commit of a checkout that a mount writes in: the mount is asked to make it, and goes on.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{XattrFlags, setxattr};
+use serde_json::Value as Json;
+
+use crate::cli::umount::with_timeout;
+use crate::cli::{CliError, log};
+use crate::mount::fuse::table;
+use npyfs_core::checkout::verbs::commit::report::{ATTRIBUTE, CommitReport, CommitRequest, RESULT};
+use npyfs_core::checkout::verbs::commit::{CommitRefusal, Committed, Wish};
+
+/// The time that a mount may take to say what it writes in.
+const GLANCE: Duration = Duration::from_secs(5);
+
+/// The time that a mount may take to commit.
+const COMMIT_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Has the mount at a path commit.
+pub(super) fn commit(
+    mount: &Path,
+    wish: &Wish,
+) -> Result<Result<Committed, CommitRefusal>, CliError> {
+    let shown = mount.display();
+    let failed = |e: &dyn std::fmt::Display| {
+        CliError::object(format!(
+            "{shown}: whether it was committed is not known, see npyfs checkout log: {e}"
+        ))
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let asked = CommitRequest {
+        request: format!("{}-{:?}", std::process::id(), now.unwrap_or_default()),
+        wish: wish.clone(),
+    };
+    let value = serde_json::to_vec(&asked).map_err(|e| failed(&e))?;
+    let (at, before) = (mount.to_owned(), log::last(mount));
+    let set = with_timeout(COMMIT_TIMEOUT, move || {
+        setxattr(&at, ATTRIBUTE, &value, XattrFlags::empty()).map_err(io::Error::from)
+    });
+    set.map_err(|e| {
+        let errno = e.raw_os_error();
+        if errno == Some(libc::E2BIG) {
+            return CliError::usage("the message is too long: a mount takes up to 64 KiB");
+        }
+        match errno.and_then(|errno| log::reason(mount, before, errno)) {
+            Some(reason) => CliError::object(format!("nothing was committed: {reason}")),
+            None => failed(&e),
+        }
+    })?;
+    let status = status(mount).map_err(|e| failed(&e))?;
+    let report = status["checkout"][RESULT].clone();
+    let report: CommitReport = serde_json::from_value(report).map_err(|e| failed(&e))?;
+    match report.request == asked.request {
+        true => Ok(report.result.into()),
+        false => Err(failed(&"another commit was made at the same time")),
+    }
+}
+
+/// Returns the mount of this machine that writes in the layer of this directory.
+pub(super) fn writing_in(layer: &Path) -> Option<PathBuf> {
+    let mounts = table::ours().ok()?.into_iter();
+    let mut points = mounts.map(|mounted| mounted.mount_point);
+    points.find(|point| {
+        let at = point.clone();
+        let status = with_timeout(GLANCE, move || status(&at)).unwrap_or_default();
+        let checkout = &status["checkout"];
+        let dir = checkout["dir"].as_str().map(Path::new);
+        let dir = dir.and_then(|dir| dir.canonicalize().ok());
+        dir.as_deref() == Some(layer) && checkout["read_only"] != true
+    })
+}
+
+fn status(mount: &Path) -> io::Result<Json> {
+    let status = std::fs::read(mount.join(".npyfs/status.json"))?;
+    serde_json::from_slice(&status).map_err(io::Error::from)
+}

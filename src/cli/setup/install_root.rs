@@ -1,0 +1,324 @@
+//! A directory tree that npyfs is installed in: compares it with what belongs there, puts files into it, and takes them
+//! away again.
+//!
+//! Every file is complete before it gets its name, so that running programs go on and a reader never sees half a file.
+//! Links are replaced, never followed, but those of directories.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use tempfile::Builder;
+
+use super::files::{Content, Item, Part};
+use super::record::{Put, Record};
+use super::shown;
+
+/// The state of the place where an item belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Nothing.
+    Missing,
+    /// The item.
+    Same,
+    /// Something else of the same name, such as another version.
+    Differs,
+    /// Something that may be of use to others.
+    Foreign,
+}
+
+impl State {
+    /// Returns the state of several items as one.
+    pub fn of_all(states: impl Iterator<Item = Self>) -> Self {
+        states
+            .reduce(|a, b| match (a, b) {
+                (a, b) if a == b => a,
+                (Self::Foreign, _) | (_, Self::Foreign) => Self::Foreign,
+                _ => Self::Differs,
+            })
+            .unwrap_or(Self::Missing)
+    }
+
+    /// Returns the word for it in a listing.
+    pub fn mark(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Same => "there",
+            Self::Differs => "differs",
+            Self::Foreign => "foreign",
+        }
+    }
+}
+
+/// The destination of an installation.
+pub struct Place<'a> {
+    root: Option<&'a Path>,
+    record_path: PathBuf,
+}
+
+impl<'a> Place<'a> {
+    /// Creates the place of a prefix, below another root directory if there is one.
+    pub fn new(root: Option<&'a Path>, prefix: &Path) -> Self {
+        Self {
+            root,
+            record_path: prefix.join("share/npyfs/installed"),
+        }
+    }
+
+    /// Returns where a path of the machine lies for this process.
+    pub fn real(&self, path: &Path) -> PathBuf {
+        match self.root {
+            Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
+            None => path.to_owned(),
+        }
+    }
+
+    /// Returns what stands where an item belongs.
+    pub fn state(&self, item: &Item) -> io::Result<State> {
+        let path = self.real(&item.path);
+        let there = match path.symlink_metadata() {
+            Ok(there) => there,
+            Err(e) if is_absent(&e) => return Ok(State::Missing),
+            Err(e) => return Err(e),
+        };
+        let is_same = match &item.content {
+            Content::File(bytes, mode) => {
+                there.is_file()
+                    && there.len() == bytes.len() as u64
+                    && there.permissions().mode() & 0o7777 == *mode
+                    && fs::read(&path)? == *bytes
+            }
+            Content::Link(target) => {
+                if !(there.is_symlink() && fs::read_link(&path)? == *target) {
+                    return Ok(State::Foreign);
+                }
+                true
+            }
+            // A text file that an administrator made a link is left alone.
+            Content::Line(_) if there.is_symlink() => return Ok(State::Foreign),
+            Content::Line(line) => {
+                return Ok(match lines(&path)?.iter().any(|it| it.trim() == *line) {
+                    true => State::Same,
+                    false => State::Missing,
+                });
+            }
+        };
+        Ok(if is_same { State::Same } else { State::Differs })
+    }
+
+    /// Returns whether a package has installed what the items are, in whatever version.
+    pub fn is_packaged(&self, items: &[Item], part: Part) -> bool {
+        part != Part::AllowOther
+            && of(items, part).all(|item| match &item.content {
+                Content::Link(_) => self.state(item).is_ok_and(|it| it == State::Same),
+                _ => self.real(&item.path).is_file(),
+            })
+    }
+
+    /// Installs items that are not there as they should be, and returns those that stand in the way. Adds the paths to
+    /// the report.
+    pub fn install<'i>(
+        &self,
+        items: &[&'i Item],
+        report: &mut String,
+    ) -> Result<Vec<&'i Path>, String> {
+        let mut record = self.record()?.unwrap_or_default();
+        let (mut wanted, mut in_the_way) = (Vec::new(), Vec::new());
+        for item in items {
+            let at = |e: io::Error| format!("{}: {e}", shown(&item.path));
+            match self.state(item).map_err(at)? {
+                State::Same => {}
+                State::Foreign => in_the_way.push(item.path.as_path()),
+                State::Missing | State::Differs => wanted.push(item),
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(in_the_way);
+        }
+        // The record names a file before the file is there.
+        let mut dirs = Vec::new();
+        self.add_missing_dirs(&self.record_path, &mut dirs);
+        for item in &wanted {
+            self.add_missing_dirs(&item.path, &mut dirs);
+        }
+        for dir in &dirs {
+            record.add(dir, Put::Dir);
+        }
+        for item in &wanted {
+            let put = match &item.content {
+                Content::File(bytes, _) => Put::file(bytes),
+                Content::Link(target) => Put::Link(target.clone()),
+                Content::Line(line) => Put::Line((*line).to_owned()),
+            };
+            record.add(&item.path, put);
+        }
+        let at = |path: &Path| {
+            let shown = shown(path);
+            move |e: io::Error| format!("{shown}: {e}")
+        };
+        if let Some(root) = self.root {
+            fs::create_dir_all(root).map_err(at(root))?;
+        }
+        for dir in &dirs {
+            make_dir(&self.real(dir)).map_err(at(dir))?;
+        }
+        let text = record.to_text();
+        write(&self.real(&self.record_path), text.as_bytes(), 0o644)
+            .map_err(at(&self.record_path))?;
+        for item in wanted {
+            self.put(item).map_err(at(&item.path))?;
+            report.push_str(&format!("installed {}\n", shown(&item.path)));
+        }
+        Ok(in_the_way)
+    }
+
+    /// Removes the recorded items that are unchanged. Adds the paths to the report.
+    pub fn remove(&self, report: &mut String) -> Result<(), String> {
+        let Some(record) = self.record()? else {
+            let dir = self.record_path.ancestors().nth(3);
+            let dir = dir.unwrap_or(&self.record_path);
+            report.push_str(&format!("setup has installed nothing in {}\n", shown(dir)));
+            return Ok(());
+        };
+        for (path, put) in record.backwards() {
+            let at = |e: io::Error| format!("{}: {e}", shown(path));
+            match self.take_away(path, put).map_err(at)? {
+                Some(true) => report.push_str(&format!("removed {}\n", shown(path))),
+                Some(false) => {
+                    report.push_str(&format!("left {}, which was changed\n", shown(path)));
+                }
+                None => {}
+            }
+        }
+        let path = self.real(&self.record_path);
+        fs::remove_file(path).map_err(|e| format!("{}: {e}", shown(&self.record_path)))?;
+        for (path, put) in record.backwards() {
+            if *put == Put::Dir {
+                // Another program may have put something into the directory, or removed it.
+                let _ = fs::remove_dir(self.real(path));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a file, a link or a line. Returns whether it was as it was put there; nothing if it is gone, or a directory.
+    fn take_away(&self, path: &Path, put: &Put) -> io::Result<Option<bool>> {
+        let path = self.real(path);
+        let there = match path.symlink_metadata() {
+            Ok(there) => there,
+            Err(e) if is_absent(&e) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let is_same = match put {
+            Put::Dir => return Ok(None),
+            Put::File(_) => there.is_file() && Put::file(&fs::read(&path)?) == *put,
+            Put::Link(target) => there.is_symlink() && fs::read_link(&path)? == *target,
+            Put::Line(line) => {
+                let mut lines = lines(&path)?;
+                let Some(at) = lines.iter().rposition(|it| it == line) else {
+                    return Ok(None);
+                };
+                lines.remove(at);
+                let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+                if !text.is_empty() {
+                    let mode = there.permissions().mode() & 0o7777;
+                    write(&path, text.as_bytes(), mode)?;
+                    return Ok(Some(true));
+                }
+                true
+            }
+        };
+        if is_same {
+            fs::remove_file(&path)?;
+        }
+        Ok(Some(is_same))
+    }
+
+    fn put(&self, item: &Item) -> io::Result<()> {
+        let path = self.real(&item.path);
+        match &item.content {
+            Content::File(bytes, mode) => write(&path, bytes, *mode),
+            Content::Link(target) => {
+                let new = Builder::new()
+                    .prefix(".npyfs-")
+                    .make_in(parent(&path), |path| symlink(target, path))?;
+                new.into_temp_path().persist(&path).map_err(|e| e.error)
+            }
+            Content::Line(line) => {
+                let mut lines = lines(&path)?;
+                lines.push((*line).to_owned());
+                let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+                let mode = match path.metadata() {
+                    Ok(there) => there.permissions().mode() & 0o7777,
+                    Err(_) => 0o644,
+                };
+                write(&path, text.as_bytes(), mode)
+            }
+        }
+    }
+
+    fn record(&self) -> Result<Option<Record>, String> {
+        let path = self.real(&self.record_path);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if is_absent(&e) => return Ok(None),
+            Err(e) => return Err(format!("{}: {e}", shown(&path))),
+        };
+        Record::from_text(&text)
+            .map(Some)
+            .map_err(|line| format!("{}: not understood: {line}", shown(&path)))
+    }
+
+    /// Adds the directories above a path that are not there, the outermost first.
+    fn add_missing_dirs(&self, path: &Path, dirs: &mut Vec<PathBuf>) {
+        let above: Vec<&Path> = path.ancestors().skip(1).collect();
+        for dir in above.into_iter().rev().filter(|dir| dir.parent().is_some()) {
+            if !self.real(dir).exists() && !dirs.iter().any(|it| it == dir) {
+                dirs.push(dir.to_owned());
+            }
+        }
+    }
+}
+
+/// Returns the items of a part.
+pub fn of(items: &[Item], part: Part) -> impl Iterator<Item = &Item> {
+    items.iter().filter(move |item| item.part == part)
+}
+
+fn is_absent(e: &io::Error) -> bool {
+    matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// Makes a directory that everybody may look into, whatever the caller's umask.
+fn make_dir(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Ok(()) => fs::set_permissions(path, Permissions::from_mode(0o755)),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
+/// Writes a file under a name of its own, and gives it its name when it is complete.
+fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let mut new = Builder::new().prefix(".npyfs-").tempfile_in(parent(path))?;
+    new.write_all(bytes)?;
+    let file: &File = new.as_file();
+    file.set_permissions(Permissions::from_mode(mode))?;
+    file.sync_data()?;
+    new.persist(path).map_err(|e| e.error)?;
+    Ok(())
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(path)
+}
+
+/// Returns the lines of a text file; none if it is not there.
+fn lines(path: &Path) -> io::Result<Vec<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+        Err(e) if is_absent(&e) => Ok(Vec::new()),
+        Err(e) => Err(e),
+    }
+}

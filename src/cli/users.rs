@@ -1,0 +1,98 @@
+//! The processes that use a mount. Asks `/proc`, never the mount, which may be dead or stuck.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+/// The number of processes that a message names.
+const MOST_USERS: usize = 3;
+
+/// The links in the directory of a process that lead to what it uses.
+const LINKS: [&str; 3] = ["cwd", "root", "exe"];
+
+/// A process that uses a mount.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct MountUser {
+    /// The number.
+    pub process: u32,
+    /// The name of its program.
+    pub program: String,
+}
+
+/// Returns the processes that have a file of a mount open or mapped, or work in its directories, as far as this user may see
+/// them. Asks `/proc`, not the mount.
+pub fn users_of(mount: &Path) -> Vec<MountUser> {
+    let Ok(processes) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let user = |process: u32| {
+        let dir = PathBuf::from(format!("/proc/{process}"));
+        uses(&dir, mount).then(|| MountUser {
+            process,
+            program: std::fs::read_to_string(dir.join("comm"))
+                .map_or_else(|_| "a program".to_owned(), |name| name.trim().to_owned()),
+        })
+    };
+    let numbers = processes
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut users: Vec<MountUser> = numbers.filter_map(user).collect();
+    users.sort_by_key(|user| user.process);
+    users
+}
+
+/// Returns the names of these processes, of many the first.
+pub fn names(users: &[MountUser]) -> String {
+    let named = users.iter().take(MOST_USERS);
+    let mut named: Vec<String> = named
+        .map(|user| format!("{} (process {})", user.program, user.process))
+        .collect();
+    if users.len() > MOST_USERS {
+        named.push(format!("{} more", users.len() - MOST_USERS));
+    }
+    named.join(", ")
+}
+
+/// Returns the part of a message that names these processes.
+pub fn told(users: &[MountUser]) -> String {
+    match users.len() {
+        0 => "a program uses it".to_owned(),
+        1 => format!("{} uses it", names(users)),
+        _ => format!("{} use it", names(users)),
+    }
+}
+
+/// Returns whether the process with this directory in `/proc` uses something of a mount.
+fn uses(process: &Path, mount: &Path) -> bool {
+    let leads_there = |link: &Path| std::fs::read_link(link).is_ok_and(|to| to.starts_with(mount));
+    let maps = || {
+        let maps = std::fs::read_to_string(process.join("maps")).unwrap_or_default();
+        let path = |line: &str| line.find('/').map(|at| PathBuf::from(&line[at..]));
+        maps.lines()
+            .filter_map(path)
+            .any(|path| path.starts_with(mount))
+    };
+    let open = || {
+        let files = std::fs::read_dir(process.join("fd")).into_iter().flatten();
+        files.flatten().any(|file| leads_there(&file.path()))
+    };
+    LINKS.iter().any(|link| leads_there(&process.join(link))) || open() || maps()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_uses_the_directory_of_an_open_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().canonicalize().unwrap();
+        assert_eq!(users_of(&path), []);
+        let _file = std::fs::File::create(path.join("x")).unwrap();
+        let users = users_of(&path);
+        assert_eq!(users.len(), 1);
+        let process = format!("(process {}) uses it", std::process::id());
+        assert!(told(&users).ends_with(&process), "{users:?}");
+        assert_eq!(told(&[]), "a program uses it");
+    }
+}

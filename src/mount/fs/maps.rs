@@ -1,0 +1,241 @@
+//! Reads through memory maps: which files are mapped, and which bytes the kernel is given beside the page that a program
+//! touched.
+//!
+//! The kernel reads *around* a page that is touched in a map, by as much as it reads ahead in a file: 2 MiB of which a
+//! sample is 12 KiB. So a file that is probably mapped is opened with the least read-ahead, a page; the kernel then asks
+//! for the page that was touched and nothing else, and is given the rest of the row of the first axis with it. A reader
+//! that goes on in order is given more each time.
+//!
+//! The kernel does not tell whether a file is mapped. `np.load(mmap_mode="r")` opens a file twice: it reads the header
+//! through the first handle and maps the second. A wrong guess affects speed only.
+
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use lru::LruCache;
+
+use npyfs_base::tuning::Tuning;
+use npyfs_core::dataset::access_pattern::AccessPattern;
+use npyfs_io::content::{self, Content};
+
+/// The most bytes that are read at once for a page: they are copied into the page cache for nothing if the program wants
+/// that page only.
+const LARGEST: u64 = 1 << 20;
+
+/// The same for bytes that need not be decoded and would not be read otherwise.
+const LARGEST_STORED: u64 = 128 << 10;
+
+/// Bytes of a request that shows a program which reads, and for which the kernel asks for the next bytes by itself.
+const LONG: u64 = 128 << 10;
+
+/// The end of what is read for a header, with what the kernel reads ahead.
+const HEADER: u64 = 512 << 10;
+
+/// The files of a mount that were opened last, by inode.
+pub(super) struct MappedFiles(Mutex<LruCache<u64, LastOpen>>);
+
+struct LastOpen {
+    thread: u32,
+    pattern: Arc<AccessPattern>,
+}
+
+impl MappedFiles {
+    /// Creates an empty table.
+    pub(super) fn new(tuning: &Tuning) -> Self {
+        let size = NonZeroUsize::new(tuning.sampled_files).unwrap_or(NonZeroUsize::MIN);
+        Self(Mutex::new(LruCache::new(size)))
+    }
+
+    /// Notes that a thread opens a file. Returns true if it will probably map the file: it has opened the file before
+    /// and read no more than the header.
+    pub(super) fn opened(&self, ino: u64, thread: u32, pattern: &Arc<AccessPattern>) -> bool {
+        let mut files = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let last = LastOpen {
+            thread,
+            pattern: pattern.clone(),
+        };
+        let before = files.put(ino, last);
+        before.is_some_and(|before| {
+            let span = before.pattern.span();
+            before.thread == thread && span.is_none_or(|span| span.start == 0 && span.end <= HEADER)
+        })
+    }
+}
+
+/// The reads of one handle for which the kernel asks page by page.
+pub(super) struct PageReads {
+    /// The first byte and the length of the rows of the outermost axis; `None`: no array.
+    rows: OnceLock<Option<(u64, u64)>>,
+    last: Mutex<Last>,
+    /// A request was for more than a page.
+    is_read: AtomicBool,
+}
+
+/// The bytes that the kernel was given last.
+#[derive(Default)]
+struct Last {
+    end: u64,
+    len: u64,
+}
+
+impl PageReads {
+    /// Creates the reads of a handle that has read nothing.
+    pub(super) fn new() -> Self {
+        Self {
+            rows: OnceLock::new(),
+            last: Mutex::default(),
+            is_read: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns whether no request was for more than a page, as those for the pages of a map are.
+    pub(super) fn is_mapped(&self) -> bool {
+        !self.is_read.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes to read for a request of the kernel, which come in pages of `page` bytes: those that are asked
+    /// for, and others that the program will probably touch.
+    pub(super) fn wanted(&self, content: &dyn Content, page: u64, asked: Range<u64>) -> Range<u64> {
+        let size = asked.end.saturating_sub(asked.start);
+        if size > page {
+            self.is_read.store(true, Ordering::Relaxed);
+        }
+        let (end, len) = {
+            let last = self.last();
+            (last.end, last.len)
+        };
+        let in_order = len > 0 && (end..=end.saturating_add(len)).contains(&asked.start);
+        let wanted = if !asked.start.is_multiple_of(page) || size >= LONG {
+            asked
+        } else if in_order {
+            let factor = if content.is_costly() { 2 } else { 8 };
+            let len = (factor * len).clamp(size, LARGEST) / page * page;
+            asked.start..asked.start.saturating_add(len).max(asked.end)
+        } else if size == page {
+            self.row(content, page, &asked)
+        } else {
+            asked
+        };
+        *self.last() = Last {
+            end: wanted.end,
+            len: wanted.end - wanted.start,
+        };
+        wanted
+    }
+
+    fn last(&self) -> MutexGuard<'_, Last> {
+        self.last.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Returns the pages of the last row that begins in the page `asked`, or of the row that the page lies in.
+    fn row(&self, content: &dyn Content, page: u64, asked: &Range<u64>) -> Range<u64> {
+        let most = match content.is_costly() {
+            true => LARGEST,
+            false => LARGEST_STORED,
+        };
+        let rows = self.rows.get_or_init(|| rows(content));
+        let Some((first, row)) = *rows else {
+            return asked.clone();
+        };
+        if row <= page || row > most || asked.end <= first {
+            return asked.clone();
+        }
+        let begin = first + (asked.end - 1 - first) / row * row;
+        let end = begin.saturating_add(row).min(content.len());
+        let from = begin.min(asked.start) / page * page;
+        from..end.next_multiple_of(page).max(asked.end)
+    }
+}
+
+/// Returns the first byte and the length of the rows of an array's outermost axis in memory.
+fn rows(content: &dyn Content) -> Option<(u64, u64)> {
+    let header = content::npy_header(content).ok()?.ok()?;
+    let count = match header.fortran_order {
+        true => header.shape.last(),
+        false => header.shape.first(),
+    };
+    let row = header.len.checked_div(*count?)?;
+    (row > 0).then_some((header.start, row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use npyfs_io::content::InMemory;
+
+    const PAGE: u64 = 4096;
+
+    /// An array of `count` rows of `row` bytes.
+    fn array(count: usize, row: usize) -> InMemory {
+        let head =
+            format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({count}, {row}), }}");
+        let mut bytes = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+        bytes.extend(head.as_bytes());
+        bytes.resize(127, b' ');
+        bytes.push(b'\n');
+        bytes.resize(128 + count * row, 0);
+        InMemory(bytes)
+    }
+
+    fn page(number: u64) -> Range<u64> {
+        number * PAGE..(number + 1) * PAGE
+    }
+
+    #[test]
+    fn a_touched_page_brings_its_row() {
+        let rows = array(100, 12288);
+        let wanted = |number| PageReads::new().wanted(&rows, PAGE, page(number));
+        // Row 10 is bytes 128..12416 of pages 30 to 33.
+        assert_eq!(wanted(30), 30 * PAGE..34 * PAGE);
+        assert_eq!(wanted(31), 30 * PAGE..34 * PAGE);
+        assert_eq!(wanted(33), 33 * PAGE..37 * PAGE);
+        assert_eq!(wanted(0), 0..4 * PAGE);
+        // Of short rows a page has several.
+        let wanted = PageReads::new().wanted(&array(1000, 1200), PAGE, page(30));
+        assert_eq!(wanted, page(30));
+        // Nothing is read beyond the end of the file but the rest of its page.
+        let wanted = PageReads::new().wanted(&rows, PAGE, page(299));
+        assert_eq!(wanted, 297 * PAGE..301 * PAGE);
+    }
+
+    #[test]
+    fn a_reader_in_order_is_given_more_each_time() {
+        let rows = array(10_000, 12288);
+        let reads = PageReads::new();
+        let (mut at, mut lens) = (30, Vec::new());
+        for _ in 0..10 {
+            let wanted = reads.wanted(&rows, PAGE, page(at));
+            lens.push((wanted.end - wanted.start) / PAGE);
+            at = wanted.end / PAGE;
+        }
+        assert_eq!(lens, [4, 32, 256, 256, 256, 256, 256, 256, 256, 256]);
+        let wanted = reads.wanted(&rows, PAGE, page(9000));
+        assert_eq!(wanted, 9000 * PAGE..9004 * PAGE);
+        // By short reads, too; of others nothing is given but what they ask for.
+        let wanted = |from, to| reads.wanted(&rows, PAGE, from * PAGE..to * PAGE);
+        assert_eq!(wanted(9004, 9006), 9004 * PAGE..9036 * PAGE);
+        assert_eq!(wanted(100, 102), 100 * PAGE..102 * PAGE);
+        assert_eq!(wanted(102, 134), 102 * PAGE..134 * PAGE);
+    }
+
+    #[test]
+    fn a_thread_that_read_the_header_maps_the_file() {
+        let files = MappedFiles::new(&Tuning::default());
+        let open = |thread, reads: &[(u64, u64)]| {
+            let pattern = Arc::default();
+            let is_mapped = files.opened(7, thread, &pattern);
+            for &(offset, len) in reads {
+                pattern.note(offset, len);
+            }
+            is_mapped
+        };
+        assert!(!open(1, &[(0, 32 << 10)]));
+        assert!(open(1, &[(40 << 20, 4096)]));
+        assert!(!open(1, &[(0, 32 << 10)]));
+        assert!(!open(2, &[]));
+        assert!(open(2, &[(0, 8 << 20)]));
+        assert!(!open(2, &[]));
+    }
+}

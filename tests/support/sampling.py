@@ -1,0 +1,153 @@
+"""Samples: what enumerates kills, faults, damages or combinations tries some of its cases, and others each day. A pytest plugin.
+
+The seed is the number of the day since 1970, or NPYFS_SEED, which repeats the run of a day. The summary says what a run left
+out. `tests/run --all` sets NPYFS_ALL=all, and everything is tried; NPYFS_ALL may name groups of GROUPS instead. `.ci/run` names
+those whose code has changed since the commit that it passed last, which is what this file prints as a program:
+
+    python3 tests/support/sampling.py COMMIT
+
+Nothing is left out silently: a case that is not tried is deselected, or is a round fewer of a test that counts its rounds here."""
+
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+
+try:
+    import pytest
+except ImportError:  # as a program
+    pytest = None
+
+SEED = int(os.environ.get("NPYFS_SEED") or time.time() // 86400)
+os.environ["NPYFS_SEED"] = str(SEED)  # of the processes that tests start, too, and past midnight
+
+# What is tried whole when one of these has changed: beginnings of paths. A test file belongs to the groups that it names.
+GROUPS = {
+    "crash": ["crates/io/src/storage.rs", "crates/core/src/checkout/layer", "crates/core/src/checkout/records", "crates/core/src/checkout/history", "crates/core/src/checkout/write"],
+    "fault": ["crates/io/src/storage.rs", "crates/core/src/checkout/layer", "crates/core/src/checkout/records", "crates/core/src/checkout/verbs", "crates/core/src/convert"],
+    "bucket": ["crates/core/src/checkout/mirror", "crates/io/src/remote/origin"],
+    "cache": ["crates/io/src/remote/disk", "crates/io/src/remote/cache_dir", "crates/io/src/remote/blocks"],
+    "hangar": ["crates/core/src/formats/hangar/stage", "crates/worker/src/lmdb"],
+    "damage": ["crates/codec/src", "crates/worker/src/walk", "crates/worker/src/ffi"],
+    "sweep": ["crates/codec/src", "crates/base/src/npy", "crates/worker/src/walk", "crates/core/src/dataset/chunked", "crates/core/src/dataset/blocks"],
+    "option": ["src/cli/options", "crates/base/src/options"],
+    "package": ["mountscripts/package", "mountscripts/debian-root", "mountscripts/install", "src/cli/setup"],
+    "page": ["docs/", "README.md"],
+    "cluster": ["docs/cookbook/dask-cluster", "docs/cookbook/slurm", "docs/cookbook/snakemake"],
+}
+WHOLE = set(os.environ.get("NPYFS_ALL", "").split())
+if unknown := WHOLE - {"all", *GROUPS}:
+    raise SystemExit(f"NPYFS_ALL names no group: {' '.join(sorted(unknown))}; there are all, {', '.join(GROUPS)}")
+
+SAMPLES = {}  # {(test file, what): (tried, of how many)} of this process
+
+
+def is_whole(group):
+    """Whether this run tries every case of a group."""
+    return "all" in WHOLE or group in WHOLE
+
+
+def note(name, what, tried, every):
+    assert 0 < tried <= every, (name, what, tried, every)
+    before = SAMPLES.get((name, what), (0, 0))
+    SAMPLES[name, what] = before[0] + tried, before[1] + every
+
+
+class Sample:
+    """What a test file, `name`, takes of the cases of `group`."""
+
+    def __init__(self, name, group):
+        self.name, self.group = name.removesuffix(".py").rpartition("/")[2], group
+        self.is_whole = is_whole(group)
+        assert group in GROUPS, group
+
+    def count(self, some, every, what="rounds"):
+        """How many rounds a test does."""
+        tried = every if self.is_whole else min(some, every)
+        note(self.name, what, tried, every)
+        return tried
+
+    def choose(self, cases, some, what="cases", of=""):
+        """Some of the cases, in their order. What is chosen of other cases by the same `what` is counted together."""
+        cases = list(cases)
+        tried = self.count(some, len(cases), what)
+        return [cases[at] for at in sorted(self.random(f"{what} {of}").sample(range(len(cases)), tried))]
+
+    def random(self, what=""):
+        """A generator of the day's seed, another one for each `what`."""
+        return random.Random(f"{SEED} {self.name} {what}")
+
+
+# --- tests: the mark `sample(group, count)` leaves so many cases of each function, with `together=True` so many of the marked ones of a file
+
+def sampled(items):
+    """The items that are not tried. Every worker finds the same."""
+    functions = {}
+    for item in items:
+        if mark := item.get_closest_marker("sample"):
+            together = mark.kwargs.get("together")
+            functions.setdefault((item.path.stem, "tests" if together else f"cases of {item.originalname}"), (*mark.args, []))[2].append(item)
+    left = set()
+    for (name, what), (group, count, cases) in functions.items():
+        left |= set(cases) - set(Sample(name, group).choose(cases, count, what))
+    return left
+
+
+if pytest:
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(config, items):
+        """Behind what `-k` and `-m` leave. What is named is tried."""
+        if any("::" in arg for arg in config.args):
+            return
+        if left := sampled(items):
+            config.hook.pytest_deselected(items=list(left))
+            items[:] = [item for item in items if item not in left]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(session):
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["npyfs_samples"] = [[*key, *value] for key, value in SAMPLES.items()]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(node):
+        for name, what, tried, every in getattr(node, "workeroutput", {}).get("npyfs_samples", []):
+            # In every worker what its files count when they are read, in one of them what a test chooses.
+            SAMPLES[name, what] = max(SAMPLES.get((name, what), (0, 0)), (tried, every))
+
+    def pytest_report_header():
+        whole = f"; whole: {' '.join(sorted(WHOLE))}" if WHOLE else ""
+        return f"samples: seed {SEED} (NPYFS_SEED repeats it){whole}"
+
+    def pytest_terminal_summary(terminalreporter):
+        left_out = {key: counts for key, counts in sorted(SAMPLES.items()) if counts[0] < counts[1]}
+        if left_out:
+            terminalreporter.section(f"sampled, seed {SEED}")
+            for (name, what), (tried, every) in left_out.items():
+                terminalreporter.line(f"{name}: {tried} of {every} {what}")
+            terminalreporter.line(f"NPYFS_SEED={SEED} tries these again, tests/run --all everything")
+
+
+# --- which groups changed
+
+def changed(commit):
+    """The groups whose code, or whose tests, are other ones than in a commit; None if git does not know the commit. Lines of comments in Rust
+    are no code."""
+    done = subprocess.run(["git", "diff", "--numstat", "--no-renames", r"-I^\s*//", commit, "HEAD"], capture_output=True, text=True)
+    if done.returncode:
+        return None
+    groups = set()
+    for path in (line.split("\t", 2)[2] for line in done.stdout.splitlines()):
+        groups |= {group for group, beginnings in GROUPS.items() if path.startswith(tuple(beginnings))}
+        if re.fullmatch(r"tests/test_\w+\.py", path) and os.path.exists(path):
+            with open(path) as file:
+                groups |= set(re.findall(r"(?:Sample\(__file__, |mark\.sample\()\"(\w+)\"", file.read()))
+    return groups
+
+
+if __name__ == "__main__":
+    found = changed(sys.argv[1])
+    if found is None:
+        sys.exit(f"sampling.py: git has no commit {sys.argv[1]}")
+    print(*sorted(found))

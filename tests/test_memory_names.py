@@ -1,0 +1,177 @@
+"""What the daemon remembers of names that the kernel knows: at most 150 bytes each, and of chunk files nothing. Judges: the kernel's
+account of the daemon's memory (RssAnon), and what was written through h5py, so that what was listed was the right thing.
+
+The names of a directory are told with their attributes, and the kernel then knows every one of them until it needs the memory: no
+name that was told is forgotten while these tests run. What else the machine does is no part of the account."""
+
+import itertools
+import os
+import stat
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from support.mount import Mount
+from support.truth import np_save
+
+NAMES, CHUNK_FILES = 100_000, 200_000
+MOST = 150
+MIB = 1 << 20
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def memory(mount):
+    """Bytes of the daemon that are in memory and in no file."""
+    for line in Path(f"/proc/{mount.pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("the daemon is gone")
+
+
+def write_many(path, count, shape=lambda i: (3,), value=None):
+    """Datasets of a group `g`, and a group `few` of some."""
+    with h5py.File(path, "w", libver="latest") as file:
+        file["few/a"], file["few/b"] = np.arange(3), np.arange(4.0)
+        group = file.create_group("g")
+        for i in range(count):
+            h5py.h5d.create(group.id, b"dataset_%07d" % i, h5py.h5t.STD_I32LE, h5py.h5s.create_simple(shape(i)))
+        for i in (0, count // 2, count - 1) if value else ():
+            group[f"dataset_{i:07}"][...] = value
+
+
+def list_all(folder):
+    """{name: (inode number, size)} of what is told of all names, and of a look at each."""
+    with os.scandir(folder) as entries:
+        return {entry.name: (entry.inode(), entry.stat().st_size) for entry in entries}
+
+
+ALIKE, DIFFERENT = (lambda i: (3,)), (lambda i: (1 + i,))
+
+
+@pytest.mark.parametrize("shape, checkout", [(ALIKE, None), (DIFFERENT, None), (ALIKE, "work")], ids=["alike", "different", "writable"])
+def test_a_name_of_a_large_group_costs_150_bytes(tmp_path, capsys, shape, checkout):
+    store = tmp_path / "many.h5"
+    write_many(store, NAMES, shape)
+    with Mount(store, limit=800, checkout=checkout) as m:
+        assert set(os.listdir(m / "few")) == {"a.npy", "b.npy"}
+        (m / "few/a.npy").read_bytes()
+        before = memory(m)
+        known = list_all(m / "g")
+        grown = (memory(m) - before) / NAMES
+        with capsys.disabled():
+            print(f"\n{grown:.0f} bytes for each of {NAMES} names", end=" ")
+        assert known.keys() == {f"dataset_{i:07}.npy" for i in range(NAMES)}
+        for i in (0, 1, NAMES // 2, NAMES - 1):
+            expected = np_save(np.zeros(shape(i), "<i4"))
+            path = m / f"g/dataset_{i:07}.npy"
+            # The number that a listing of a writable mount tells is not the one that a look tells.
+            assert checkout or path.stat().st_ino == known[path.name][0]
+            assert path.stat().st_size == known[path.name][1] == len(expected)
+            assert path.read_bytes() == expected
+        with pytest.raises(FileNotFoundError):
+            os.stat(m / "g/dataset_.npy")
+        assert m.info("g")["entries"] == NAMES
+        assert grown <= MOST, f"{grown:.0f} bytes for each name"
+    with Mount(store) as m:
+        name = f"dataset_{NAMES // 3:07}.npy"
+        assert checkout or (m / "g" / name).stat().st_ino == known[name][0]
+
+
+def test_a_text_costs_150_bytes_once_it_is_measured(tmp_path, capsys):
+    store, names = tmp_path / "texts.h5", 60_000
+    with h5py.File(store, "w", libver="latest") as file:
+        group = file.create_group("g")
+        for i in range(names):
+            group[f"text_{i:05}"] = "x" * (i % 7)
+        file["few"] = "text"
+    with Mount(store, limit=800) as m:
+        (m / "few.npy").read_bytes()
+        before = memory(m)
+        known = list_all(m / "g")
+        grown = (memory(m) - before) / names
+        with capsys.disabled():
+            print(f"\n{grown:.0f} bytes for each of {names} texts", end=" ")
+        for i in (0, 1, 6, names // 2, names - 1):
+            path = m / f"g/text_{i:05}.npy"
+            expected = np_save(np.array("x" * (i % 7)))
+            assert (path.stat().st_ino, path.stat().st_size) == known[path.name] and known[path.name][1] == len(expected)
+            assert path.read_bytes() == expected
+        assert len(known) == names
+        # Those that were measured last are remembered whole.
+        assert grown <= MOST + 4096 * 300 / names, f"{grown:.0f} bytes for each text"
+
+
+def test_a_directory_costs_1000_bytes_and_its_names_150_each(tmp_path, capsys):
+    groups, names = 4_000, 20
+    store = tmp_path / "groups.h5"
+    with h5py.File(store, "w", libver="latest") as file:
+        for number in range(groups):
+            group = file.create_group(f"group_{number:05}")
+            for i in range(names):
+                h5py.h5d.create(group.id, b"dataset_%02d" % i, h5py.h5t.STD_I32LE, h5py.h5s.create_simple((1 + i,)))
+    with Mount(store, limit=800) as m:
+        before = memory(m)
+        for number in range(groups):
+            known = list_all(m / f"group_{number:05}")
+            assert len(known) == names and all(known[f"dataset_{i:02}.npy"][1] == 128 + 4 * (1 + i) for i in range(names))
+        grown = (memory(m) - before) / groups
+        with capsys.disabled():
+            print(f"\n{grown:.0f} bytes for each directory of {names} names", end=" ")
+        assert (m / "group_00777/dataset_07.npy").read_bytes() == np_save(np.zeros(8, "<i4"))
+        assert grown <= 1000 + names * MOST, f"{grown:.0f} bytes for each directory"
+
+
+def test_chunk_files_cost_nothing(tmp_path, capsys):
+    store = tmp_path / "chunks.h5"
+    with h5py.File(store, "w", libver="latest") as file:
+        file.create_dataset("huge", (100_000, 100_000), "<i1", chunks=(1, 1))
+    with Mount(store, limit=800) as m, os.scandir(m / ".npyfs/zarr/huge") as entries:
+        first = list(itertools.islice(entries, 50_000))
+        before = memory(m)
+        seen = set()
+        for entry in itertools.islice(entries, CHUNK_FILES):
+            status = entry.stat()
+            assert stat.S_ISREG(status.st_mode) and status.st_ino == entry.inode()
+            seen.add(entry.inode())
+        grown = memory(m) - before
+        with capsys.disabled():
+            print(f"\n{grown / MIB:.1f} MiB for {CHUNK_FILES} chunk files", end=" ")
+        assert len(seen) == CHUNK_FILES
+        numbers = {entry.name: entry.inode() for entry in first}
+        for name in ("0.0", "0.1", "0.49900"):
+            assert os.stat(m / ".npyfs/zarr/huge" / name).st_ino == numbers[name]
+        for name in ("0.0", "0.1", "0.49900", "99999.99999", "0.1"):
+            assert (m / ".npyfs/zarr/huge" / name).read_bytes() == b"\0"
+        for name in ("0.100000", "100000.0", "0"):
+            with pytest.raises(FileNotFoundError):
+                os.stat(m / ".npyfs/zarr/huge" / name)
+        assert grown <= 4 * MIB, f"{grown / MIB:.1f} MiB"
+    with Mount(store) as m:
+        assert os.stat(m / ".npyfs/zarr/huge/0.49900").st_ino == numbers["0.49900"]
+
+
+@pytest.mark.parametrize("path", ["g/dataset_0000000.npy", ".npyfs/zarr/g/dataset_0000000/0"])
+def test_what_is_open_stays_when_the_store_is_replaced(tmp_path, path):
+    """Of files that the daemon keeps nothing of but their numbers."""
+    store, other = tmp_path / "store.h5", tmp_path / "other.h5"
+    write_many(store, 2000, value=1)
+    write_many(other, 2000, shape=lambda i: (5,), value=2)
+    with Mount(store) as m:
+        list_all(m / "g"), list_all(m / ".npyfs/zarr/g/dataset_0000000")
+        with open(m / path, "rb") as stream:
+            old = os.fstat(stream.fileno())
+            os.rename(other, store)
+            new = (m / path).read_bytes()
+            time.sleep(1.2)  # what the kernel remembers of attributes
+            for i in range(1, 500):  # and the daemon of files
+                assert os.stat(m / f"g/dataset_{i:07}.npy").st_size == 128 + 20
+            assert np.frombuffer(new[-20:], "<i4").tolist() == [2] * 5
+            assert os.stat(m / path).st_ino != old.st_ino
+            now = os.fstat(stream.fileno())
+            assert (now.st_ino, now.st_size) == (old.st_ino, old.st_size)
+            assert np.frombuffer(stream.read()[-12:], "<i4").tolist() == [1] * 3
+        assert m.errors() == []
