@@ -180,29 +180,18 @@ class Bench:
             report.save(self.asked.json, self.facts, self.rows, self.conditions)
 
 
-def hangar(asked):
-    """Against real Hangar, which has a table of its own."""
-    if not os.environ.get("NPYFS_HANGAR_PYTHON"):
-        print("\nhangar: not measured: tests/run makes the environment that it needs")
+def apart(asked, name, python, *more):
+    """Runs a script that has a table of its own; `python` is None if its environment is not there."""
+    if not python:
+        print(f"\n{name}: not measured: tests/run makes the environment that it needs")
         return
-    say("measuring: hangar")
-    command = [sys.executable, Path(__file__).with_name("hangar.py"), "--pairs", asked.pairs, "--records", asked.records]
+    say(f"measuring: {name}")
+    command = [python, Path(__file__).with_name(f"{name}.py"), "--pairs", asked.pairs, *more]
     if asked.dir:
         command += ["--dir", asked.dir]
     print(flush=True)
     if subprocess.run(list(map(str, command))).returncode:
-        raise BenchError("hangar.py failed")
-
-
-def patterns(asked):
-    """Samples out of a memory map, with a table of their own."""
-    say("measuring: patterns")
-    command = [sys.executable, Path(__file__).with_name("patterns.py"), "--pairs", asked.pairs]
-    if asked.dir:
-        command += ["--dir", asked.dir]
-    print(flush=True)
-    if subprocess.run(list(map(str, command))).returncode:
-        raise BenchError("patterns.py failed")
+        raise BenchError(f"{name}.py failed")
 
 
 def main():
@@ -218,9 +207,12 @@ def main():
         bench.run()
         bench.show()
         if "hangar" in asked.only:
-            hangar(asked)
+            there = os.environ.get("NPYFS_HANGAR_PYTHON") and sys.executable
+            apart(asked, "hangar", there, "--records", asked.records)
         if "patterns" in asked.only:
-            patterns(asked)
+            apart(asked, "patterns", sys.executable)
+        if "arrow_view" in asked.only:
+            apart(asked, "arrow_view", os.environ.get("NPYFS_TESTS_PYTHON"), "--rows", asked.rows)
     except KeyboardInterrupt:
         return 130
     except BenchError as problem:

@@ -453,6 +453,23 @@ def test_fixed_frames_of_hdfstore_are_as_pandas_reads_them(tmp_path):
         assert values(opened(mount / VIEW / "series.arrow")) == {"row": list(range(30)), "b": frame.b.tolist()}
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_frames_of_hdfstore_with_an_index_of_several_levels(tmp_path):
+    store = tmp_path / "store.h5"
+    frame = numbers().set_index(["a", "c"])[["b", "f"]]
+    frame.to_hdf(store, key="table", format="table")
+    frame.to_hdf(store, key="fixed", format="fixed")
+    with Mount(store) as mount:
+        truth = pd.read_hdf(store, "table").reset_index()
+        assert pd.read_hdf(store, "fixed").reset_index().equals(truth)
+        shown = opened(mount / VIEW / "table.arrow").to_pandas()
+        assert sorted(shown.columns) == sorted(truth.columns)
+        for name in truth:
+            missing = truth[name].isna()
+            assert (shown[name].isna() == missing).all() and shown[name][~missing].tolist() == truth[name][~missing].tolist()
+        assert "several levels" in left_out(mount)["fixed.arrow"] and not (mount / VIEW / "fixed.arrow").exists()
+
+
 def test_tables_of_pytables(tmp_path):
     import tables
 
@@ -525,16 +542,94 @@ def test_dataframes_of_arkouda(tmp_path):
         assert [time.value for time in table["when"].to_pandas()] == [0, 10**9, 2 * 10**9, 3 * 10**9, 4 * 10**9]
 
 
-@pytest.mark.parametrize("bad", [[0, 2, 1, 3, 6], [1, 2, 2, 3, 6], [0, 2, 2, 3, 99], [0, -1, 2, 3, 6]], ids=str)
-def test_segments_of_arkouda_that_fall_are_left_out(bad, tmp_path):
-    arkouda_store(tmp_path)
-    with h5py.File(sorted(tmp_path.glob("*0000*"))[0], "a") as file:
-        segments = file["frame/list/segments"]
-        segments[...] = np.resize(bad, segments.shape)
-        # All of the frame is in the first file but two rows.
-    with Mount(tmp_path) as mount:
-        names = opened(mount / VIEW / "x.h5/frame.arrow").column_names
-        assert ("list" in names) != ("frame.arrow: list" in left_out(mount, "x.h5"))
+SEGMENTS = {
+    "fall": ([0, 2, 1, 3, 6], "segment 2 is 1, the one before it 2"),
+    "begin behind the first value": ([1, 2, 2, 3, 6], "segment 0 begins at 1"),
+    "lead out of the values": ([0, 2, 2, 3, 99], "segment 4 is 99"),
+    "are negative": ([0, -1, 2, 3, 6], "segment 1 is -1"),
+}
+
+
+@pytest.mark.parametrize("what", SEGMENTS)
+def test_segments_of_arkouda_that_are_damaged_are_left_out(what, tmp_path):
+    bad, why = SEGMENTS[what]
+    rows = [[1, 2], [], [3], [4, 5, 6], []]
+    columns = {"list": partial(arkouda.put_segarray, rows=rows, dtype="<i8"), "number": lambda s, p: arkouda.put_array(s, p, np.arange(5))}
+    with arkouda.Store(tmp_path, "x.h5") as store:
+        arkouda.put_dataframe(store, "frame", columns, np.arange(5))
+    for segments, names in [([0, 2, 2, 3, 6], ["Index", "list", "number"]), (bad, ["Index", "number"])]:
+        with h5py.File(tmp_path / "x.h5", "a") as file:
+            file["frame/list/segments"][...] = segments
+        with Mount(tmp_path / "x.h5") as mount:
+            assert opened(mount / VIEW / "frame.arrow").column_names == names
+            said = left_out(mount)
+            assert said == {} if "list" in names else why in said["frame.arrow: list"]
+
+
+@pytest.mark.parametrize("weights", [None, [1, 2]], ids=["one file", "two locales"])
+def test_indexes_and_categoricals_of_arkouda(weights, tmp_path):
+    codes = np.array([0, 2, 1, 0, 0])
+    words = [b"a", b"", "é".encode(), b"long text", b"x"]
+    with arkouda.Store(tmp_path, "x.h5", weights) as store:
+        arkouda.put_index(store, "index", [partial(arkouda.put_index_array, array=np.arange(5) * 3)])
+        arkouda.put_index(store, "levels", [partial(arkouda.put_index_array, array=np.arange(5)),
+                                            partial(arkouda.put_strings, strings=words)])
+        arkouda.put_dataframe(store, "frame", {
+            "kind": partial(arkouda.put_categorical, codes=codes, categories=[b"u", b"v", b"N/A"]),
+        }, np.arange(5))
+    with Mount(tmp_path if weights else tmp_path / "x.h5") as mount:
+        view = mount / VIEW / ("x.h5" if weights else "")
+        assert values(opened(view / "index.arrow")) == {"IDX_0": [0, 3, 6, 9, 12]}
+        assert values(opened(view / "levels.arrow")) == {"IDX_0": [0, 1, 2, 3, 4], "IDX_1": [word.decode() for word in words]}
+        table = opened(view / "frame.arrow")
+        assert pa.types.is_dictionary(table.schema.field("kind").type)
+        assert values(table) == {"Index": [0, 1, 2, 3, 4], "kind": ["u", "N/A", "v", "u", "u"]}
+
+
+def test_columns_of_arkouda_that_have_no_form(tmp_path):
+    columns = {
+        "big": partial(arkouda.put_bigint, numbers=[1 << 70, 2, 3]),
+        "texts": partial(arkouda.put_segarray, rows=[[b"a"], [], [b"b", b"c"]], dtype="strings"),
+        "address": lambda s, p: arkouda.put_array(s, p, np.arange(3, dtype="<u8"), arkouda.IPV4),
+    }
+    with arkouda.Store(tmp_path, "x.h5") as store:
+        arkouda.put_dataframe(store, "frame", columns, np.arange(3))
+    with Mount(tmp_path / "x.h5") as mount:
+        table = opened(mount / VIEW / "frame.arrow")
+        said = left_out(mount)
+        # An address is its number.
+        assert values(table) == {"Index": [0, 1, 2], "address": [0, 1, 2]}
+        assert "shape" in said["frame.arrow: big"] and "lists of text" in said["frame.arrow: texts"]
+
+
+# Links, and labels.
+
+def test_links_to_tables(tmp_path):
+    rows = np.array([(1, b"x"), (2, b"y")], [("a", "i4"), ("s", "S4")])
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["rows"] = rows
+    with h5py.File(tmp_path / "store.h5", "w") as file:
+        file["rows"], file["group/a"] = rows, np.arange(3)
+        file["hard"], file["same"] = file["rows"], file["group"]
+        file["soft"], file["away"] = h5py.SoftLink("/rows"), h5py.ExternalLink("other.h5", "/rows")
+        file["group/up"] = h5py.SoftLink("/group")
+    with Mount(tmp_path / "store.h5") as mount:
+        view = mount / VIEW
+        for name in ["rows", "hard"]:
+            assert values(opened(view / f"{name}.arrow")) == {"a": [1, 2], "s": ["x", "y"]}
+        assert values(opened(view / "group.arrow")) == {"a": [0, 1, 2]}
+        assert sorted(os.listdir(view)) == ["group", "group.arrow", "hard.arrow", "rows.arrow"]
+        for name in ["soft", "away", "same", "group/up"]:
+            assert not (view / f"{name}.arrow").exists()
+
+
+def test_enumerations_are_integers(tmp_path):
+    kinds = h5py.enum_dtype({"low": 1, "high": 7}, "i2")
+    with h5py.File(tmp_path / "store.h5", "w") as file:
+        file.create_dataset("rows", data=np.array([(7, True), (1, False)], [("kind", kinds), ("flag", "?")]))
+    with Mount(tmp_path / "store.h5") as mount:
+        table = opened(mount / VIEW / "rows.arrow")
+        assert values(table) == {"kind": [7, 1], "flag": [True, False]} and table.schema.field("kind").type == pa.int16()
 
 
 # What reads beside pyarrow.
