@@ -17,9 +17,8 @@ from pathlib import Path
 CACHE = Path(os.environ.get("NPYFS_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "npyfs") / "lab"
 MIRRORS = os.environ.get("NPYFS_DEBIAN_MIRROR", "http://deb.debian.org/debian http://archive.debian.org/debian").split()
 
-PACKAGES = ["systemd-sysv", "udev", "kmod", "fuse3", "python3-numpy", "initramfs-tools", "procps", "iproute2", "zstd"]
-# What file systems need.
-MORE = ["e2fsprogs", "xfsprogs", "btrfs-progs", "nfs-kernel-server", "fdisk"]
+PACKAGES = ["systemd-sysv", "udev", "kmod", "fuse3", "python3-numpy", "initramfs-tools", "procps", "iproute2", "zstd",
+            "e2fsprogs", "xfsprogs", "btrfs-progs", "nfs-kernel-server", "fdisk"]
 KERNELS = {"amd64": "linux-image-cloud-amd64", "arm64": "linux-image-cloud-arm64"}
 
 # Starts what runs inside, and nothing that has nothing to do with it.
@@ -27,7 +26,7 @@ SERVICE = """\
 [Unit]
 After=local-fs.target systemd-tmpfiles-setup.service
 [Service]
-ExecStart=/bin/sh -c 'mkdir -p /lab && mount -o ro LABEL=lab-data /lab && exec python3 -u -B /lab/inside'
+ExecStart=/bin/sh -c 'mkdir -p /lab && mount -o ro LABEL=lab-data /lab && exec python3 -u /lab/inside'
 StandardOutput=tty
 StandardError=tty
 TTYPath=/dev/console
@@ -49,9 +48,9 @@ def run(*command, **keywords):
 class Image:
     """`disk`, `kernel` and `initrd` of a release and an architecture."""
 
-    def __init__(self, release, machine, more):
+    def __init__(self, release, machine):
         self.release, self.machine = release, machine
-        self.packages = [KERNELS[machine], *PACKAGES, *(MORE if more else [])]
+        self.packages = [KERNELS[machine], *PACKAGES]
         text = json.dumps([self.packages, SERVICE, MASKED, MODULES])
         self.folder = CACHE / f"{release}-{machine}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
         self.disk, self.kernel, self.initrd = (self.folder / name for name in ("disk", "kernel", "initrd"))
