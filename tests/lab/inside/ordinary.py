@@ -196,8 +196,8 @@ def fstab():
     run("systemctl", "daemon-reload")
     run("mount", "-a")
     Path("/etc/npyfs").mkdir(exist_ok=True)
-    Path("/etc/npyfs/trips.conf").write_text("STORE=/srv/boot/trips.h5\nMOUNTPOINT=/mnt/unit\nOPTIONS=ro,allow_other\n")
-    run("systemctl", "enable", "--now", "npyfs@trips")
+    Path("/etc/npyfs/flights.conf").write_text("STORE=/srv/boot/flights.h5\nMOUNTPOINT=/mnt/unit\nOPTIONS=ro,allow_other\n")
+    run("systemctl", "enable", "--now", "npyfs@flights")
     assert run("findmnt", "-n", "-t", "fuse.npyfs", "-o", "TARGET").stdout.split() == ["/mnt/read", "/mnt/work", "/mnt/unit"]
 
 
@@ -220,8 +220,8 @@ def shutdown():
 
 @check
 def mounted_at_boot(expected):
-    until(lambda: run("systemctl", "is-active", "npyfs@trips", code=None).stdout.strip() == "active", "the unit")
-    for name, point in {"cells.h5df": "/mnt/read", "trips.h5": "/mnt/unit"}.items():
+    until(lambda: run("systemctl", "is-active", "npyfs@flights", code=None).stdout.strip() == "active", "the unit")
+    for name, point in {"cells.h5df": "/mnt/read", "flights.h5": "/mnt/unit"}.items():
         same({f"{name}/{path}": value for path, value in files(point).items()},
              {path: value for path, value in expected.items() if path.startswith(f"{name}/")}, point)
     as_ann("cat", "/mnt/read/cell#age.npy")
