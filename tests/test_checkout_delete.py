@@ -134,6 +134,24 @@ def test_axes_come_last(store):
                 assert min(numbers) > rest, name
 
 
+def test_axes_come_last_whatever_lies_along_them(tmp_path):
+    """Datasets of a large group are no entries of their own, and axes still are, behind all others: one run deletes them."""
+    with h5py.File(tmp_path / "all.h5", "w") as file:
+        daf.start(file)
+        file["zebra#"], file["cell#"] = np.array([b"z"]), np.array([b"a", b"b"])
+        for i in range(2000):
+            file[f"cell#p{i}"] = np.arange(2)
+            file[f"zebra,cell#p{i}"] = np.ones((1, 2))
+        file["zoo"] = 3
+    names = {f"{axes}#p{i}.npy" for axes in ("cell", "zebra,cell") for i in range(2000)} | {"zoo.npy"}
+    with Mount(tmp_path / "all.h5", checkout="c") as mount:
+        for listed in (os.listdir(mount.path), [entry.name for entry in os.scandir(mount.path)]):
+            assert len(listed) == len(names) + 2 and set(listed[:-2]) == names and listed[-2:] == ["cell#.npy", "zebra#.npy"]
+        for name in os.listdir(mount.path):
+            os.unlink(mount / name)
+        assert os.listdir(mount.path) == []
+
+
 @pytest.mark.parametrize("how", ["rm -r", "rm *", "rmtree", "rsync"])
 def test_a_whole_store_can_be_emptied(tmp_path, how):
     """In at most two runs, whatever order the program takes."""

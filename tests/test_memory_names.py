@@ -105,6 +105,61 @@ def test_a_text_costs_150_bytes_once_it_is_measured(tmp_path, capsys):
         assert grown <= MOST + 4096 * 300 / names, f"{grown:.0f} bytes for each text"
 
 
+def put(group, name, shape, kind=h5py.h5t.STD_I32LE):
+    h5py.h5d.create(group.id, name.encode(), kind, h5py.h5s.create_simple(shape))
+
+
+def write_daf(file, names):
+    file.create_dataset("__daf__", data=np.array([1, 0], "i1")).attrs["p_0000007"] = "an item"
+    file["cell#"] = np.array([b"a", b"b", b"c"])
+    for i in range(names):
+        put(file, f"cell#p_{i:07}", (3,))
+    return {f"cell#p_{i:07}.npy": np.zeros(3, "<i4") for i in (0, 1, names // 2, names - 1)} | {
+        "cell#.npy": np.array([b"a", b"b", b"c"]), "p_0000007.npy": np.array("an item")}, names + 2
+
+
+def write_anndata(file, names):
+    file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+    for name in ("obs", "var"):
+        frame = file.create_group(name)
+        frame.attrs.update({"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"})
+        frame["_index"] = np.array([b"a", b"b", b"c"])
+        frame.attrs["column-order"] = np.array([f"p_{i:07}".encode() for i in range(200)])
+    group = file["obs"]
+    for i in range(names):
+        put(group, f"p_{i:07}", (3,))
+    return {f"p_{i:07}.npy": np.zeros(3, "<i4") for i in (0, 1, names // 2, names - 1)}, names + 1
+
+
+def write_records(file, names):
+    kind = h5py.h5t.py_create(np.dtype([("n", "<i4"), ("text", h5py.string_dtype())]), logical=True)
+    group = file.create_group("g")
+    for i in range(names):
+        put(group, f"p_{i:07}", (2,), kind)
+    group[f"p_{7:07}"][0] = (3, "seven")
+    return {f"p_{7:07}.npy": np.array([(3, "seven"), (0, "")], [("n", "<i4"), ("text", "<U5")])}, names
+
+
+@pytest.mark.parametrize("write, place, names", [(write_daf, "", 60_000), (write_anndata, "obs", 60_000), (write_records, "g", 60_000)],
+                         ids=["daf", "anndata", "records"])
+@pytest.mark.parametrize("checkout", [None, "work"], ids=["read-only", "writable"])
+def test_a_name_of_a_format_costs_150_bytes(tmp_path, capsys, write, place, names, checkout):
+    with h5py.File(tmp_path / "many.h5", "w", libver="latest") as file:
+        want, count = write(file.require_group("s"), names)
+    with Mount(tmp_path / "many.h5", limit=800, checkout=checkout) as m:
+        before = memory(m)
+        known = list_all(m / "s" / place)
+        grown = (memory(m) - before) / names
+        with capsys.disabled():
+            print(f"\n{grown:.0f} bytes for each of {names} names", end=" ")
+        assert len(known) == count
+        for name, array in want.items():
+            path = m / "s" / place / name
+            assert path.stat().st_size == known[name][1] and path.read_bytes() == np_save(array), name
+        # Those that were measured last are remembered whole.
+        assert grown <= MOST + 4096 * 300 / names, f"{grown:.0f} bytes for each name"
+
+
 def test_a_directory_costs_1000_bytes_and_its_names_150_each(tmp_path, capsys):
     groups, names = 4_000, 20
     store = tmp_path / "groups.h5"

@@ -58,17 +58,18 @@ class Image:
     def make(self, say):
         """Makes it if it is not there; takes minutes."""
         CACHE.mkdir(parents=True, exist_ok=True)
-        with (CACHE / ".lock").open("w") as lock:
+        name = f"{self.release}-{self.machine}"
+        with (CACHE / f".lock.{name}").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if self.folder.is_dir():
                 return
-            for left in CACHE.glob("making.*"):
+            for left in CACHE.glob(f"making.{name}.*"):
                 shutil.rmtree(left)
-            making = Path(tempfile.mkdtemp(prefix="making.", dir=CACHE))
+            making = Path(tempfile.mkdtemp(prefix=f"making.{name}.", dir=CACHE))
             try:
                 with emulated(self.machine):
                     self.bootstrap(making, say)
-                for old in CACHE.glob(f"{self.release}-{self.machine}-*"):
+                for old in CACHE.glob(f"{name}-*"):
                     shutil.rmtree(old)
                 making.rename(self.folder)
             finally:

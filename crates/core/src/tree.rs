@@ -128,16 +128,15 @@ impl Listing {
         self.len() == 0
     }
 
-    /// Returns the entries from an index on.
-    pub fn iter_from(&self, from: usize) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, Node>)> {
-        let held = self.entries.len();
-        (from..self.len()).filter_map(move |at| match self.entries.get(at) {
-            Some((name, node)) => Some((Cow::Borrowed(&name[..]), Cow::Borrowed(node))),
-            None => {
-                let (name, node) = self.many.as_ref()?.get(at - held);
-                Some((Cow::Owned(name), Cow::Owned(node)))
-            }
-        })
+    /// Returns the entry at an index: those that are held come in front of those that are made on demand.
+    pub fn entry(&self, at: usize) -> Option<(Cow<'_, [u8]>, Cow<'_, Node>)> {
+        if let Some((name, node)) = self.entries.get(at) {
+            return Some((Cow::Borrowed(&name[..]), Cow::Borrowed(node)));
+        }
+        let at = at.checked_sub(self.entries.len())?;
+        let many = self.many.as_ref().filter(|many| at < many.len())?;
+        let (name, node) = many.get(at);
+        Some((Cow::Owned(name), Cow::Owned(node)))
     }
 
     /// Returns the entries that are objects of an HDF5 file.
@@ -157,7 +156,7 @@ impl Listing {
         taken: Option<&dyn LazyEntries>,
     ) -> impl Iterator<Item = (Cow<'_, [u8]>, Cow<'_, Node>)> {
         let taken = taken.map_or(0, |many| many.len());
-        self.iter_from(0).take(self.len().saturating_sub(taken))
+        (0..self.len().saturating_sub(taken)).filter_map(|at| self.entry(at))
     }
 
     /// Returns all entries, those that are objects in order of name.

@@ -21,8 +21,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::protocol::{
-    Answer, Attribute, ChunkRun, DatasetMap, Details, GroupMembers, GroupPath, GroupScan, H5Error,
-    Maps, ObjectTimes, Request, Resolved, Sandbox, ScannedMember, Sink, Targets, TextMeasure,
+    Answer, Attribute, ChunkRun, DatasetMap, Details, FirstMember, GroupMembers, GroupPath,
+    GroupScan, H5Error, Maps, ObjectTimes, Request, Resolved, Sandbox, ScannedMember, Sink,
+    Targets, TextMeasure,
 };
 use npyfs_base::thread;
 use npyfs_io::file::StoreFile;
@@ -213,7 +214,16 @@ impl H5 {
         group: u64,
         outside: bool,
     ) -> Result<GroupMembers, H5Error> {
-        let part = |from, most| self.members(file, group, outside, from..from + most);
+        let part = |from, most| {
+            let from = FirstMember::Number(from);
+            let request = Request::List {
+                group,
+                outside,
+                from,
+                most,
+            };
+            ask!(self, file, request, Members)
+        };
         let mut all = part(0, FIRST_PART)?;
         for part in in_parts(FIRST_PART..all.total, &part)? {
             all.members.extend(part.members);
@@ -221,19 +231,20 @@ impl H5 {
         Ok(all)
     }
 
-    /// Returns a part of the members of a group, by their numbers in order of name.
-    pub fn members(
+    /// Returns at most `most` members of a group in order of name, from the first one behind `after` on. However large
+    /// the group is, neither side holds more names than these.
+    pub fn members_after(
         &self,
         file: &StoreFile,
         group: u64,
-        outside: bool,
-        part: Range<usize>,
+        after: &[u8],
+        most: usize,
     ) -> Result<GroupMembers, H5Error> {
         let request = Request::List {
             group,
-            outside,
-            from: part.start,
-            most: part.len(),
+            outside: false,
+            from: FirstMember::After(after.to_vec()),
+            most,
         };
         ask!(self, file, request, Members)
     }

@@ -43,7 +43,7 @@ pub use permit::{Inode, NamedFile, Permit};
 pub use publish::{
     LinkedFile, NewPublication, PUBLISHED, PublishedChange, PublishedLinks, Unpublished,
 };
-pub use request::{EncodedChunk, Request};
+pub use request::{EncodedChunk, FirstMember, Request};
 pub use sandbox::Sandbox;
 pub use text::{CHARS, TextForm, TextMeasure, encode_text, record_shown_as};
 pub use wire::{Envelope, MAX_BLOCK, Reply, Sink, Wire};

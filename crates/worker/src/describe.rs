@@ -13,22 +13,26 @@ use super::{dimensions, far, text};
 use npyfs_codec::Pipeline;
 use npyfs_hdf5::protocol::{
     ChunkTable, DataSource, Dataset, DatasetMap, Details, DirectChunks, ElementType, FilterInfo,
-    GroupMember, GroupMembers, GroupPath, H5Error, RawPart, Resolved, SequenceArray,
+    FirstMember, GroupMember, GroupMembers, GroupPath, H5Error, RawPart, Resolved, SequenceArray,
 };
 use npyfs_io::file::StoreFile;
 
 /// The number of soft links that a path may lead through.
 const MAX_LINKS: usize = 40;
 
-/// Returns a part of the members of a group, in order of name.
+/// Returns at most `most` members of a group, in order of name.
 pub(super) fn members(
     file: &Id,
     group: u64,
     outside: bool,
-    part: Range<usize>,
+    from: &FirstMember,
+    most: usize,
 ) -> Result<GroupMembers, H5Error> {
     let group = ffi::open_object(file, group)?;
-    let ((links, damage), total) = ffi::some_links(&group, part);
+    let ((links, damage), total) = match from {
+        FirstMember::Number(from) => ffi::some_links(&group, *from..from.saturating_add(most)),
+        FirstMember::After(name) => ffi::links_after(&group, name, most),
+    };
     let mut memo = TypeCache::default();
     Ok(GroupMembers {
         total,

@@ -187,10 +187,9 @@ impl Service {
                 outside,
                 from,
                 most,
-            } => {
-                let part = *from..from.saturating_add(*most);
-                Answer::Members(describe::members(&open.file, *group, *outside, part)?)
-            }
+            } => Answer::Members(describe::members(
+                &open.file, *group, *outside, from, *most,
+            )?),
             Request::Scan {
                 group,
                 names,

@@ -17,8 +17,15 @@ pub(super) struct OpenDir {
     pub ino: u64,
     pub parent: u64,
     pub listing: Arc<Listing>,
-    /// The order in which the entries are listed, as places in the listing; `None` is the order of the listing.
-    pub order: Option<Vec<usize>>,
+    /// The order in which the entries that the listing holds are listed, as places in it; `None` is their own order.
+    pub order: Option<HeldOrder>,
+}
+
+/// Places of held entries, those that come last behind the others.
+pub(super) struct HeldOrder {
+    places: Vec<usize>,
+    /// How many are listed in front of the entries that are made on demand.
+    first: usize,
 }
 
 /// One name of a listing.
@@ -55,15 +62,13 @@ impl Fs {
     }
 
     /// Moves the entries that must come last behind all others.
-    fn order(&self, listing: &Listing) -> Option<Vec<usize>> {
-        if listing.many.is_some() {
-            return None;
-        }
+    fn order(&self, listing: &Listing) -> Option<HeldOrder> {
         let is_last = |&at: &usize| self.comes_last(&listing.entries[at].0);
-        let (last, mut order): (Vec<usize>, Vec<usize>) =
+        let (last, mut places): (Vec<usize>, Vec<usize>) =
             (0..listing.entries.len()).partition(is_last);
-        order.extend(&last);
-        (!last.is_empty()).then_some(order)
+        let first = places.len();
+        places.extend(&last);
+        (!last.is_empty()).then_some(HeldOrder { places, first })
     }
 
     fn dir(&self, handle: u64) -> Result<Arc<OpenDir>> {
@@ -81,17 +86,14 @@ impl Fs {
             .map(|(ino, name)| ListedName::Dot { ino, name });
         let skip = usize::try_from(offset).unwrap_or(usize::MAX);
         let from = skip.saturating_sub(2);
-        let known = if dir.order.is_none() {
-            from
-        } else {
-            usize::MAX
+        let (held, len) = (dir.listing.entries.len(), dir.listing.len());
+        let place = move |at: usize| match &dir.order {
+            Some(HeldOrder { places, first }) if at < *first => places[at],
+            Some(HeldOrder { first, .. }) if at < first + (len - held) => held + (at - first),
+            Some(HeldOrder { places, .. }) => places[at - (len - held)],
+            None => at,
         };
-        let ordered = dir.order.iter().flatten().skip(from);
-        let ordered = ordered.filter_map(|&at| {
-            let (name, node) = dir.listing.entries.get(at)?;
-            Some((Cow::Borrowed(&name[..]), Cow::Borrowed(node)))
-        });
-        let named = dir.listing.iter_from(known).chain(ordered);
+        let named = (from..len).filter_map(move |at| dir.listing.entry(place(at)));
         let named = named.map(|(name, node)| ListedName::Named { name, node });
         dots.skip(skip.min(2))
             .chain(named)

@@ -40,6 +40,10 @@ impl GroupKind for Groups {
         Some(MARK)
     }
 
+    fn comes_last(&self, name: &[u8]) -> bool {
+        std::str::from_utf8(name).is_ok_and(|name| rules::meaning(name) == rules::Meaning::Axis)
+    }
+
     fn view(
         &self,
         group: &GroupDirectory,

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::process::WorkerProcess;
 use crate::protocol::{
-    Answer, DataSource, Dataset, Details, DirectChunks, EditStep, ElementType, GroupMember,
-    H5Error, Holders, NewChunk, NewChunks, NewPublication, ObjectPath, PublishedLinks, Request,
-    Resolved, WORKPLACE, argument,
+    Answer, DataSource, Dataset, Details, DirectChunks, EditStep, ElementType, FirstMember,
+    GroupMember, H5Error, Holders, NewChunk, NewChunks, NewPublication, ObjectPath, PublishedLinks,
+    Request, Resolved, WORKPLACE, argument,
 };
 use npyfs_base::npy::dtype::DType;
 use npyfs_io::file::StoreFile;
@@ -92,7 +92,7 @@ impl Editor {
             let request = Request::List {
                 group,
                 outside: true,
-                from: 0,
+                from: FirstMember::Number(0),
                 most: usize::MAX,
             };
             let Answer::Members(members) = self.ask(file, &request)? else {

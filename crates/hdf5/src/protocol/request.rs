@@ -14,19 +14,28 @@ use super::publish::NewPublication;
 use super::text::TextForm;
 use npyfs_codec::Pipeline;
 
+/// Where a part of a group begins, in order of name.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum FirstMember {
+    /// With the member of this number. The worker holds the names of all members meanwhile.
+    Number(usize),
+    /// With the first member behind this name. The worker holds the names of the part.
+    After(Vec<u8>),
+}
+
 /// A question about one file, or a change of one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
     /// Asks for the address of the root group.
     Root,
-    /// Asks for the members of a group, in order of name.
+    /// Asks for members of a group, in order of name.
     List {
         /// Address of the group.
         group: u64,
         /// Look as well which datasets may keep their data in other files.
         outside: bool,
-        /// Number of the first member wanted.
-        from: usize,
+        /// The first member wanted.
+        from: FirstMember,
         /// Most members in the answer.
         most: usize,
     },

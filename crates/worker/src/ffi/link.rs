@@ -1,5 +1,6 @@
 //! Links as they are stored; none is followed.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::*;
@@ -27,6 +28,34 @@ pub(crate) fn some_links(group: &Id, part: Range<usize>) -> (Links, usize) {
     links_by(group, H5_index_t::H5_INDEX_NAME, part)
 }
 
+/// Returns the first `most` links of a group in order of name whose names lie behind `after`, and the number of all links.
+/// Only these are held: libhdf5 hands out links in the order in which they are stored, without a table of all.
+pub(crate) fn links_after(group: &Id, after: &[u8], most: usize) -> (Links, usize) {
+    let mut first = BTreeMap::new();
+    let mut total = 0;
+    let see = |name: &[u8], kind, value| {
+        total += 1;
+        let is_first =
+            || first.len() < most || first.last_key_value().is_some_and(|(last, _)| name < last);
+        if name > after && is_first() {
+            first.insert(name.to_vec(), (kind, value));
+            if first.len() > most {
+                first.pop_last();
+            }
+        }
+    };
+    let damage = each_link(
+        group,
+        H5_index_t::H5_INDEX_NAME,
+        H5_iter_order_t::H5_ITER_NATIVE,
+        see,
+    )
+    .err();
+    let links = first.into_iter();
+    let links = links.map(|(name, (kind, value))| with_value(group, name, kind, value));
+    ((links.collect(), damage), total)
+}
+
 /// Returns the links of a group in the order in which they were made, if it knows that, or in order of name.
 pub(crate) fn links_as_listed(group: &Id) -> Links {
     let mut order = 0;
@@ -45,71 +74,74 @@ pub(crate) fn links_as_listed(group: &Id) -> Links {
 }
 
 fn links_by(group: &Id, index: H5_index_t, part: Range<usize>) -> (Links, usize) {
-    /// The links of the part, and the number of all so far.
-    struct FoundLinks {
-        part: Range<usize>,
-        links: Vec<(Vec<u8>, h5l::H5L_type_t, u64)>,
-        total: usize,
-    }
-    unsafe extern "C" fn visit(
+    let mut found = Vec::new();
+    let mut total = 0;
+    let see = |name: &[u8], kind, value| {
+        if part.contains(&total) {
+            found.push((name.to_vec(), kind, value));
+        }
+        total += 1;
+    };
+    let damage = each_link(group, index, H5_iter_order_t::H5_ITER_INC, see).err();
+    let links = found.into_iter();
+    let links = links.map(|(name, kind, value)| with_value(group, name, kind, value));
+    ((links.collect(), damage), total)
+}
+
+/// Shows all links of a group: name, kind, and the address of a hard link or the size of the value of another one.
+fn each_link<F: FnMut(&[u8], h5l::H5L_type_t, u64)>(
+    group: &Id,
+    index: H5_index_t,
+    order: H5_iter_order_t,
+    mut see: F,
+) -> Result<()> {
+    unsafe extern "C" fn visit<F: FnMut(&[u8], h5l::H5L_type_t, u64)>(
         _group: hid_t,
         name: *const c_char,
         info: *const h5l::H5L_info2_t,
         data: *mut c_void,
     ) -> c_int {
-        // SAFETY: libhdf5 passes a C string and a valid record; `data` is what is found below.
+        // SAFETY: libhdf5 passes a C string and a valid record; `data` is the function below, which nothing else uses
+        // during the call.
         unsafe {
-            let found = &mut *data.cast::<FoundLinks>();
-            found.total += 1;
-            if !found.part.contains(&(found.total - 1)) {
-                return 0;
-            }
+            let see = &mut *data.cast::<F>();
             let mut info = *info;
             let value = if info.type_ == h5l::H5L_TYPE_HARD {
                 token_addr(*info.u.token())
             } else {
                 *info.u.val_size() as u64
             };
-            let name = CStr::from_ptr(name).to_bytes().to_vec();
-            found.links.push((name, info.type_, value));
+            see(CStr::from_ptr(name).to_bytes(), info.type_, value);
         }
         0
     }
-    let mut found = FoundLinks {
-        part,
-        links: Vec::new(),
-        total: 0,
-    };
     let mut at: hsize_t = 0;
     // SAFETY: callback and data match; both outlive the call.
     let status = unsafe {
         h5l::H5Literate2(
             group.0,
             index,
-            H5_iter_order_t::H5_ITER_INC,
+            order,
             &raw mut at,
-            Some(visit),
-            (&raw mut found).cast(),
+            Some(visit::<F>),
+            (&raw mut see).cast(),
         )
     };
-    let error = done(status, "H5Literate2").err();
-    let total = found.total;
-    let links = (found.links)
-        .into_iter()
-        .map(|(name, kind, value)| {
-            let link = match kind {
-                h5l::H5L_TYPE_HARD => RawLink::Hard(value),
-                // libhdf5 looks a value up by path: a name with a slash would lead elsewhere.
-                _ if name.contains(&b'/') => RawLink::Damaged("link name contains a slash".into()),
-                h5l::H5L_TYPE_SOFT | h5l::H5L_TYPE_EXTERNAL => {
-                    link_value(group, &name, kind, value).unwrap_or_else(|e| RawLink::Damaged(e.0))
-                }
-                _ => RawLink::Damaged("user-defined link".into()),
-            };
-            (name, link)
-        })
-        .collect();
-    ((links, error), total)
+    done(status, "H5Literate2")
+}
+
+/// Returns a link with its value.
+fn with_value(group: &Id, name: Vec<u8>, kind: h5l::H5L_type_t, value: u64) -> (Vec<u8>, RawLink) {
+    let link = match kind {
+        h5l::H5L_TYPE_HARD => RawLink::Hard(value),
+        // libhdf5 looks a value up by path: a name with a slash would lead elsewhere.
+        _ if name.contains(&b'/') => RawLink::Damaged("link name contains a slash".into()),
+        h5l::H5L_TYPE_SOFT | h5l::H5L_TYPE_EXTERNAL => {
+            link_value(group, &name, kind, value).unwrap_or_else(|e| RawLink::Damaged(e.0))
+        }
+        _ => RawLink::Damaged("user-defined link".into()),
+    };
+    (name, link)
 }
 
 /// Returns a link by its name; `None` if there is none.

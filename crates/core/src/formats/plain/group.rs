@@ -245,8 +245,10 @@ impl GroupDirectory {
         }
         self.add_attributes(&mut to);
         let count = members.members.len();
-        if own.is_none() && self.composite.is_none() && count >= MANY {
-            to.table = Some(DatasetTable::new(&self.store, &self.group, to.kind));
+        if self.composite.is_none() && count >= MANY {
+            let shown = to.entries.iter().map(|(name, _)| name.clone());
+            let table = DatasetTable::new(&self.store, &self.group, to.kind);
+            to.table = Some(table.without(shown.collect(), own.as_ref().map(|(kind, _)| *kind)));
         }
         for (name, member) in members.members {
             if own
@@ -491,7 +493,7 @@ impl Directory for GroupDirectory {
 
     fn each(&self, see: &mut Seer<'_>) -> Result<Vec<String>> {
         let (h5, file) = (&self.store.context.h5, &self.store.file);
-        let mut members = h5.members(file, self.addr, false, 0..PART)?;
+        let mut members = h5.members_after(file, self.addr, b"", PART)?;
         let total = members.total;
         if total <= PART || !self.is_bare()? {
             let known = match total <= PART {
@@ -504,10 +506,8 @@ impl Directory for GroupDirectory {
         }
         let damage = damage(&members);
         self.note(&damage);
-        for from in (0..total).step_by(PART) {
-            if from > 0 {
-                members = h5.members(file, self.addr, false, from..from + PART)?;
-            }
+        while let Some((last, _)) = members.members.last() {
+            let last = last.clone();
             let mut to = GroupListing::default();
             for (name, member) in std::mem::take(&mut members.members) {
                 self.add(&name, member, None, &mut to);
@@ -519,6 +519,7 @@ impl Directory for GroupDirectory {
             if Listing::new(to.entries, Vec::new(), Vec::new()).show(see) {
                 break;
             }
+            members = h5.members_after(file, self.addr, &last, PART)?;
         }
         Ok(damage)
     }

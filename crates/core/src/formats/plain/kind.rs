@@ -20,6 +20,11 @@ pub trait GroupKind: Send + Sync {
         None
     }
 
+    /// Returns whether a dataset is listed behind all others, since it can only be deleted after them.
+    fn comes_last(&self, _name: &[u8]) -> bool {
+        false
+    }
+
     /// Returns the view of a group; `None` if it is not of this kind, with a note if it appeared to be.
     fn view(
         &self,

@@ -3,7 +3,7 @@
 //! The datasets of a group are rows of a table, unless the group has few, and their files are made on demand.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -11,6 +11,7 @@ use super::{GroupDirectory, GroupListing};
 use crate::dataset::opened::OpenStore;
 use crate::dataset::text;
 use crate::formats::plain::array::{ArrayFile, KnownSize};
+use crate::formats::plain::kind::GroupKind;
 use crate::formats::plain::small::BrokenFile;
 use crate::formats::plain::text::TextDirectory;
 use crate::tree::name::{own, visible_with};
@@ -28,7 +29,7 @@ const MOST_KNOWN: usize = 256;
 const SUFFIX: &str = ".npy";
 
 /// The datasets of a group. Each takes 16 bytes and its name; if most differ in type or shape, each takes some 10 bytes
-/// more, and with text among them 8 bytes more.
+/// more, and with text among them, or inside their elements, 8 bytes more.
 pub(super) struct DatasetTable {
     store: Arc<OpenStore>,
     group: Arc<str>,
@@ -38,13 +39,17 @@ pub(super) struct DatasetTable {
     /// The names, concatenated.
     names: Vec<u8>,
     elements: Vec<ElementType>,
-    /// The sizes of the files of text by row, once they have been measured; empty if there is no text.
+    /// The sizes of the files with text by row, once they have been measured; empty if there is no text.
     sizes: Arc<[AtomicU64]>,
     /// For each form: the size of the file or 0 for text, the number of the type in `elements`, the rank, the dimensions, each as bytes
     /// of 7 bits, the lowest first, the last one without the highest bit.
     forms: Vec<u8>,
     /// The indices of forms, while the table is being made.
     known: HashMap<(u64, Vec<u64>), u32>,
+    /// Visible names that other entries have, while the table is being made.
+    taken: HashSet<Vec<u8>>,
+    /// The kind of the group, whose last datasets are entries of their own.
+    of: Option<&'static dyn GroupKind>,
 }
 
 struct Row {
@@ -67,7 +72,18 @@ impl DatasetTable {
             sizes: Arc::default(),
             forms: Vec::new(),
             known: HashMap::new(),
+            taken: HashSet::new(),
+            of: None,
         }
+    }
+
+    /// Keeps datasets out of the table whose visible name is taken, and those that come last in a group of a kind.
+    pub(super) fn without(
+        self,
+        taken: HashSet<Vec<u8>>,
+        of: Option<&'static dyn GroupKind>,
+    ) -> Self {
+        Self { taken, of, ..self }
     }
 
     fn sep(&self) -> u8 {
@@ -76,9 +92,9 @@ impl DatasetTable {
 
     /// Adds a dataset; returns `None` if it does not fit into the table.
     fn add(&mut self, file: &ArrayFile) -> Option<()> {
-        let is_plain = !matches!(file.dataset.element, ElementType::Record { .. })
-            && !file.dataset.outside
-            && Arc::ptr_eq(&file.store, &self.store);
+        let is_plain = !file.dataset.outside
+            && Arc::ptr_eq(&file.store, &self.store)
+            && !self.of.is_some_and(|kind| kind.comes_last(&file.name));
         let at = self.rows.len().checked_sub(1);
         let is_next = at.is_none_or(|at| self.name(at) < &*file.name);
         if !is_plain || !is_next {
@@ -87,6 +103,9 @@ impl DatasetTable {
         // A truncated name cannot be converted back to that of a dataset.
         let shown = visible_with(&file.name, SUFFIX, self.sep());
         self.own(&shown).filter(|own| **own == *file.name)?;
+        if self.taken.contains(&shown) {
+            return None;
+        }
         let name_end = u32::try_from(self.names.len() + file.name.len()).ok()?;
         let form = self.form(file)?;
         self.names.extend_from_slice(&file.name);
@@ -115,7 +134,7 @@ impl DatasetTable {
         }
         // Text is measured once it is looked at.
         let size = match element {
-            ElementType::Text { .. } => 0,
+            _ if has_text(element) => 0,
             _ => file.size().ok()?,
         };
         let form = u32::try_from(self.forms.len()).ok()?;
@@ -135,7 +154,8 @@ impl DatasetTable {
         self.names.shrink_to_fit();
         self.forms.shrink_to_fit();
         self.known = HashMap::new();
-        if self.elements.iter().any(is_text) {
+        self.taken = HashSet::new();
+        if self.elements.iter().any(has_text) {
             self.sizes = self.rows.iter().map(|_| AtomicU64::new(0)).collect();
         }
         self
@@ -196,8 +216,8 @@ impl DatasetTable {
     }
 }
 
-fn is_text(element: &ElementType) -> bool {
-    matches!(element, ElementType::Text { .. })
+fn has_text(element: &ElementType) -> bool {
+    !matches!(element, ElementType::Fixed { .. })
 }
 
 fn write_number(to: &mut Vec<u8>, mut value: u64) {
