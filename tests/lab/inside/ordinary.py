@@ -97,9 +97,17 @@ def command_line(expected):
 
 
 @check
+def sandbox():
+    """What holds for the workers."""
+    with mount(STORES / "plain.h5") as point:
+        sha256(point / "images/large.npy")
+        return json.dumps(json.loads((point / ".npyfs/status.json").read_text())["worker_sandbox"])
+
+
+@check
 def virtual():
     """A virtual dataset's sources are read only under Landlock."""
-    done = subprocess.run(["npyfs", "cat", LAB / "virtual/virtual.h5", "v.npy"], stdin=subprocess.DEVNULL, capture_output=True, timeout=600)
+    done = subprocess.run(["npyfs", "cat", "-o", "external=same-dir", LAB / "virtual/virtual.h5", "v.npy"], stdin=subprocess.DEVNULL, capture_output=True, timeout=600)
     if landlock():
         assert done.returncode == 0 and done.stdout == (LAB / "virtual/expected.npy").read_bytes(), done.stderr
         return "read"
@@ -251,6 +259,10 @@ def nothing_is_lost():
 def log_after_boot():
     said = run("npyfs", "log", "--checkout", "work", "/srv/boot/plain.h5").stdout
     assert "refused" in said and said.count("mounted at") >= 1, said
+    # systemd mounted it, without HOME; its log outlives it.
+    run("umount", "/mnt/read")
+    until(lambda: not run("findmnt", "/mnt/read", code=None).stdout, "the unmount")
+    run("npyfs", "log", "/mnt/read")
     return f"{len(said.splitlines())} lines"
 
 
@@ -273,6 +285,7 @@ def main(task):
             read(expected)
             maps(expected)
             command_line(expected)
+            sandbox()
             virtual()
             for store, changes in task["changes"].items():
                 write(store, changes)
