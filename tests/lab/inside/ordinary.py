@@ -232,7 +232,7 @@ def mounted_at_boot(expected):
     for name, point in {"cells.h5df": "/mnt/read", "flights.h5": "/mnt/unit"}.items():
         same({f"{name}/{path}": value for path, value in files(point).items()},
              {path: value for path, value in expected.items() if path.startswith(f"{name}/")}, point)
-    as_ann("cat", "/mnt/read/cell#age.npy")
+    as_ann("cmp", "/mnt/read/cell#age.npy", "/mnt/read/cell#age.npy")
     state = run("systemctl", "is-system-running", code=None).stdout.strip()
     failed = run("systemctl", "list-units", "--failed", "--plain", "--no-legend").stdout
     assert "npyfs" not in failed and "mnt-" not in failed, failed
