@@ -47,7 +47,6 @@ def test_find_takes_no_more_memory_for_many_objects(tmp_path, capsys, groups):
     with capsys.disabled():
         print(f"\n{peak / MIB:.0f} MiB, {least / MIB:.0f} for few objects", end=" ")
     assert lines == OBJECTS + groups
-    # libhdf5 holds the names of a group while it lists a part of it: 20 MiB of these.
     assert peak - least <= 64 * MIB
 
 

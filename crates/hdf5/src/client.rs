@@ -16,7 +16,6 @@ pub(crate) mod reach;
 pub(crate) mod tables;
 
 use std::fs::Metadata;
-use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 

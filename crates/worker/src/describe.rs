@@ -1,7 +1,6 @@
 //! Descriptions of groups and datasets as plain data: listings, paths, maps, headers.
 
 use std::collections::{HashMap, VecDeque};
-use std::ops::Range;
 
 use super::attributes::attributes;
 use super::chunks::{self, Bounds, LookUps, MIN_SUPERBLOCK};

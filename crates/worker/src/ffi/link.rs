@@ -31,12 +31,16 @@ pub(crate) fn some_links(group: &Id, part: Range<usize>) -> (Links, usize) {
 /// Returns the first `most` links of a group in order of name whose names lie behind `after`, and the number of all links.
 /// Only these are held: libhdf5 hands out links in the order in which they are stored, without a table of all.
 pub(crate) fn links_after(group: &Id, after: &[u8], most: usize) -> (Links, usize) {
-    let mut first = BTreeMap::new();
+    let mut first: BTreeMap<Vec<u8>, (h5l::H5L_type_t, u64)> = BTreeMap::new();
     let mut total = 0;
     let see = |name: &[u8], kind, value| {
         total += 1;
-        let is_first =
-            || first.len() < most || first.last_key_value().is_some_and(|(last, _)| name < last);
+        let is_first = || {
+            first.len() < most
+                || first
+                    .last_key_value()
+                    .is_some_and(|(last, _)| name < last.as_slice())
+        };
         if name > after && is_first() {
             first.insert(name.to_vec(), (kind, value));
             if first.len() > most {
