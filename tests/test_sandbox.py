@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import struct
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -210,3 +211,35 @@ def test_without_landlock_sources_of_virtual_datasets_are_refused(tmp_path, root
         assert np.load(mount / "link.npy").tolist() == [5] * 4
     with Mount(tmp_path / "v.h5", "external=allow", prefix=without_landlock()) as mount:
         assert np.load(mount / "v.npy").tolist() == [[5] * 4]
+
+
+# A library in all programs below, for a worker has no environment: $1, with the empty directory $2; standard output goes to $3.
+PRELOADED = """
+mount -t tmpfs tmpfs "$2"
+mkdir "$2/new" "$2/work"
+mount -t overlay -o "lowerdir=/etc,upperdir=$2/new,workdir=$2/work" overlay /etc
+echo "$1" > /etc/ld.so.preload
+out=$3
+shift 3
+exec "$@" > "$out"
+"""
+
+
+def test_an_older_landlock_is_not_taken_for_none(tmp_path, root_only):
+    """Linux 5.13 to 6.11 have a part of what is asked for. All versions say which files a worker may open, so what it opens later is
+    handed to it."""
+    library, layer, out = tmp_path / "older.so", tmp_path / "layer", tmp_path / "out.npy"
+    layer.mkdir()
+    run(["cc", "-O1", "-shared", "-fPIC", "-o", library, Path(__file__).with_name("support") / "landlock.c", "-ldl"], check=True)
+    source(tmp_path / "s.h5", 5)
+    virtual(tmp_path / "v.h5", "s.h5")
+    with Mount(tmp_path / "s.h5", checkout="c") as mount:
+        np.save(mount / "new.npy", np.arange(9))
+    run([NPYFS, "checkout", "commit", tmp_path / "s.h5", "c"], check=True)
+
+    def read(*command):
+        run(["unshare", "--mount", "--propagation", "private", "sh", "-ec", PRELOADED, "sh", library, layer, out, NPYFS, "cat", *command], check=True)
+        return np.load(out).tolist()
+    assert read(tmp_path / "s.h5", "d.npy") == [5] * 4
+    assert read(tmp_path / "s.h5", "new.npy") == list(range(9))
+    assert read("-o", "external=same-dir", tmp_path / "v.h5", "v.npy") == [[5] * 4]

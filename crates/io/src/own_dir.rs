@@ -59,9 +59,12 @@ pub struct OwnDir {
 pub struct Turn(#[allow(dead_code)] OwnedFd);
 
 /// Returns the user's directory for data that may be lost; `None` for a user without a home.
+///
+/// systemd does not set HOME for mounts of fstab and for services of the system: then the home is that of the user's
+/// entry in the passwd database.
 pub fn cache_home() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").filter(|dir| !dir.is_empty());
-    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+    let home = || Some(std::env::home_dir()?.join(".cache"));
     let cache = cache.map_or_else(home, |dir| Some(dir.into()))?;
     Some(cache.join("npyfs"))
 }
@@ -69,7 +72,7 @@ pub fn cache_home() -> Option<PathBuf> {
 /// Returns the user's directory for data that must not be lost; `None` for a user without a home.
 pub fn state_home() -> Option<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME").filter(|dir| !dir.is_empty());
-    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state"));
+    let home = || Some(std::env::home_dir()?.join(".local/state"));
     let state = state.map_or_else(home, |dir| Some(dir.into()))?;
     Some(state.join("npyfs"))
 }

@@ -74,9 +74,27 @@ fn confine(role: WorkerRole, rights: Result<Option<AccessRules>, String>) -> San
     let mut sandbox = Sandbox::default();
     sandbox.note("limits", set_limits(role == WorkerRole::Read));
     sandbox.note("capabilities", drop_capabilities());
-    sandbox.note("landlock", rights.and_then(restrict_files));
+    match rights.and_then(restrict_files) {
+        Ok(status) => note_files(&mut sandbox, status),
+        Err(why) => sandbox.note("landlock", Err(why)),
+    }
     sandbox.note("seccomp", syscalls::restrict(role));
     sandbox
+}
+
+/// Notes what Landlock enforces. Every version of it restricts which files are opened, and the daemon relies on that:
+/// it sends a worker nothing but what the worker may open. What later versions add is missing by itself.
+fn note_files(sandbox: &mut Sandbox, status: RulesetStatus) {
+    match status {
+        RulesetStatus::NotEnforced => {
+            sandbox.note("landlock", Err("not in this kernel".into()));
+        }
+        RulesetStatus::PartiallyEnforced => {
+            sandbox.note("landlock", Ok(()));
+            sandbox.note("all of landlock", Err("the kernel is older".into()));
+        }
+        RulesetStatus::FullyEnforced => sandbox.note("landlock", Ok(())),
+    }
 }
 
 fn writing() -> BitFlags<AccessFs> {
@@ -141,7 +159,7 @@ fn drop_capabilities() -> Result<(), String> {
 }
 
 /// Forbids writing and TCP, and (unless `rights` is `None`) reading, with the exceptions listed in `rights`.
-fn restrict_files(rights: Option<AccessRules>) -> Result<(), String> {
+fn restrict_files(rights: Option<AccessRules>) -> Result<RulesetStatus, String> {
     let abi = ABI::V6;
     let said = |e: landlock::RulesetError| e.to_string();
     let access = match rights {
@@ -159,11 +177,7 @@ fn restrict_files(rights: Option<AccessRules>) -> Result<(), String> {
             .add_rule(PathBeneath::new(below, rights))
             .map_err(said)?;
     }
-    match rules.restrict_self().map_err(said)?.ruleset {
-        RulesetStatus::FullyEnforced => Ok(()),
-        RulesetStatus::PartiallyEnforced => Err("only in part: the kernel is older".into()),
-        RulesetStatus::NotEnforced => Err("not in this kernel".into()),
-    }
+    Ok(rules.restrict_self().map_err(said)?.ruleset)
 }
 
 #[cfg(test)]
@@ -174,6 +188,18 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
+
+    #[test]
+    fn an_older_landlock_restricts_files_too() {
+        let noted = |status| {
+            let mut sandbox = Sandbox::default();
+            note_files(&mut sandbox, status);
+            (sandbox.has("landlock"), sandbox.missing.len())
+        };
+        assert_eq!(noted(RulesetStatus::FullyEnforced), (true, 0));
+        assert_eq!(noted(RulesetStatus::PartiallyEnforced), (true, 1));
+        assert_eq!(noted(RulesetStatus::NotEnforced), (false, 1));
+    }
 
     /// The variable that names a directory to the tests that run in their own process.
     const DIRECTORY: &str = "NPYFS_TEST_DIRECTORY";

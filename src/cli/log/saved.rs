@@ -73,11 +73,11 @@ impl fmt::Display for LogEntry {
 
 /// Returns the user's directory of logs: `npyfs` in XDG_STATE_HOME, or in `.local/state` of the home directory.
 fn directory() -> Option<PathBuf> {
-    let given = |name: &str| {
-        let path = PathBuf::from(std::env::var_os(name)?);
-        path.is_absolute().then_some(path)
-    };
-    let state = given("XDG_STATE_HOME").or_else(|| Some(given("HOME")?.join(".local/state")));
+    let absolute = |path: &PathBuf| path.is_absolute();
+    let given = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+    // Without HOME, as systemd mounts fstab, that of the user's entry in the passwd database.
+    let home = || Some(std::env::home_dir().filter(absolute)?.join(".local/state"));
+    let state = given.filter(absolute).or_else(home);
     Some(state?.join("npyfs"))
 }
 
