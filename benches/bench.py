@@ -205,6 +205,18 @@ def patterns(asked):
         raise BenchError("patterns.py failed")
 
 
+def growth(asked):
+    """What costs how much more when there is more of it, with tables of their own."""
+    say("measuring: growth")
+    command = [sys.executable, Path(__file__).with_name("growth.py"), "--rounds", asked.pairs]
+    command += ["--most", "3"] if asked.quick else []
+    if asked.dir:
+        command += ["--dir", asked.dir]
+    print(flush=True)
+    if subprocess.run(list(map(str, command)), env={**os.environ, "NPYFS_BIN": str(Npyfs.binary)}).returncode:
+        raise BenchError("growth.py failed")
+
+
 def main():
     asked = arguments()
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -221,6 +233,8 @@ def main():
             hangar(asked)
         if "patterns" in asked.only:
             patterns(asked)
+        if "growth" in asked.only:
+            growth(asked)
     except KeyboardInterrupt:
         return 130
     except BenchError as problem:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 SECTIONS = ("targets", "kept", "short", "cat", "numpy", "random", "list", "strings", "checkout", "peer", "hangar")
-APART = ("patterns",)  # as long as all the others; only when asked for
+APART = ("patterns", "growth")  # as long as all the others; only when asked for
 
 
 def arguments():
@@ -19,7 +19,7 @@ def arguments():
     parser.add_argument("--dir", type=Path, metavar="DIR",
                         help="where to make the temporary directory for the data; it is removed at the end")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON, too")
-    parser.add_argument("--only", default=",".join(SECTIONS), metavar="LIST", help=f"of {','.join(SECTIONS + APART)} [all but the last]")
+    parser.add_argument("--only", default=",".join(SECTIONS), metavar="LIST", help=f"of {','.join(SECTIONS + APART)} [all but the last two]")
     parser.add_argument("--limit", type=float, default=120, metavar="S", help="seconds that one run may take [120]")
     parser.add_argument("--peer-limit", type=float, default=30, metavar="S", help="the same for hdfuse [30]")
     asked = parser.parse_args()

@@ -45,6 +45,7 @@ class Machine(Node):
                 pass
 
     def signal(self, number):
+        """To all processes of the host. nsenter stops with what it has started, and does not go on by itself."""
         known = set()
         while new := set(self.inside()) - known:
             known |= new
@@ -53,6 +54,14 @@ class Machine(Node):
                     os.kill(pid, number)
                 except ProcessLookupError:
                     pass
+        if number == signal.SIGCONT:
+            for process in self.started:
+                process.send_signal(number)
+
+    def __exit__(self, *problem):
+        for process in self.started:
+            process.kill()
+        super().__exit__(*problem)
 
 
 class Host:
@@ -114,8 +123,8 @@ class Host:
     # --- what is done to it
 
     def kill(self):
-        self.machine.__exit__(None, None, None)
-        self.machine = None
+        machine, self.machine = self.machine, None
+        machine.__exit__(None, None, None)
         return self.start
 
     def stop(self):
@@ -155,16 +164,16 @@ class Run:
         with h5py.File(self.store, "w") as file:
             for key, value in BASE.items():
                 file[key] = np.full(4, value)
-        self.s3, self.hosts, self.count, self.done = None, [], hosts, {}
+        self.s3, self.hosts, self.number, self.done = None, [], hosts, {}
 
     def __enter__(self):
         try:
             if self.place == "bucket":
                 self.s3 = S3(data=[])
                 self.s3.__enter__()
-            for index in range(self.count):
+            for index in range(self.number):
                 self.hosts.append(Host(self, index))
-            self.hosts.append(Host(self, self.count, is_follower=True))
+            self.hosts.append(Host(self, self.number, is_follower=True))
             for host in self.hosts:
                 host.start()
         except BaseException:
@@ -205,22 +214,25 @@ class Run:
             return
         kinds = {"kill": host.kill, "stop": host.stop, **({"cut": host.cut} if self.s3 else {})}
         kind = self.random.choice(list(kinds))
-        self.done[kind] = self.done.get(kind, 0) + 1
+        self.count(kind)
         host.until = time.monotonic() + self.random.choice([0.1, 0.5, 2, 4]), kinds[kind]()
 
     def long_sleep(self):
-        """Stops the first host while it writes in a checkout that others want, until one of them has it. True as long as that is under way."""
-        host, others = self.hosts[0], self.hosts[1:]
-        while (session := self.session(host)) is None:
+        """Stops the first host while it writes in a checkout that others want, or commits it, until one of them has it. True as long as that is
+        under way."""
+        host, others, what = self.hosts[0], self.hosts[1:], self.random.choice(["save", "commit"])
+        while (begun := self.relaying(host, what)) is None:
             yield None
+        if what == "commit":
+            time.sleep(self.random.uniform(0, 0.3))
         wake = host.stop()
-        self.done["sleep"] = self.done.get("sleep", 0) + 1
+        self.count(f"{what} stopped for a lease")
         try:
             end = time.monotonic() + 130
             while time.monotonic() < end:
-                if any(event.op == "take" and event.told == "taken" and event.checkout == session.checkout and event.begin > session.end
+                if any(event.op == "take" and event.told == "taken" and event.checkout == "relay" and event.begin > begun
                        for other in others for event in other.events()):
-                    self.done["taken over"] = self.done.get("taken over", 0) + 1
+                    self.count("taken over")
                     break
                 for _ in range(5):
                     yield True
@@ -232,13 +244,14 @@ class Run:
             yield True
 
     @staticmethod
-    def session(host):
-        """The mount of a shared checkout in which a host is writing, if it is."""
+    def relaying(host, what):
+        """When a host began what it does now in the shared checkout, if it is `what`."""
         events = sorted(host.events(), key=lambda event: event.begin)
-        takes = [at for at, event in enumerate(events) if event.op == "take" and event.told == "taken" and event.checkout == "relay"]
-        if not takes or any(event.op != "save" for event in events[takes[-1] + 1:]) or len(events) < takes[-1] + 2:
-            return None
-        return events[takes[-1]]
+        last = events[-1] if events else None
+        return last.begin if last and (last.op, last.checkout) == (what, "relay") else None
+
+    def count(self, what):
+        self.done[what] = self.done.get(what, 0) + 1
 
     def finish(self, hosts, name):
         (self.folder / name).touch()

@@ -125,6 +125,7 @@ class Host:
             record |= {"told": "taken" if code == 0 else "refused", "why": error.strip()[-200:]}
         if code:
             self.clear()
+            time.sleep(0.1)
         return code == 0
 
     def save(self, checkout, key, value):

@@ -2,6 +2,7 @@
 
 mod model;
 mod places;
+mod scale;
 
 use super::commit_place::{CommitPlace as _, Creation};
 use super::*;
