@@ -408,6 +408,30 @@ def test_gc_removes_what_nobody_names(s3, hosts, store):
 
 
 @pytest.mark.timeout(120)
+def test_who_loses_the_checkout_while_others_commit_commits_nothing(s3, hosts, store, tmp_path):
+    one, two, _ = hosts
+    for host, name in ((one, "work"), (two, "other")):
+        with host.mount(name) as mount:
+            save(mount, name, np.arange(3))
+
+    def fault(method, path):
+        """Before the first attempt another checkout is committed, and another host takes this one: a lease of it is over, as far as anybody knows."""
+        if method == "PUT" and path.endswith("commits/00000000000000000001.json"):
+            lossy.fault = lambda method, path: None
+            two.commit("other")
+            newest = max(key for name, key in s3.objects().items() if name.startswith("work/lease."))
+            record = json.loads(s3.read(newest)) | {"mirror": "two", "who": "host two", "write": "two"}
+            number = int(newest.rpartition(".")[2])
+            s3.put("data", f"{newest.rpartition('.')[0]}.{number + 1:06}", json.dumps(record, separators=(",", ":")).encode())
+
+    with Lossy(s3.url) as lossy:
+        lossy.fault = fault
+        host = Host(tmp_path / "one", s3, store, lossy.url)
+        assert "host two has taken the checkout over" in one_line(host.commit("work", code=REFUSED).stderr)
+    assert sorted(hosts[2].shown()) == ["other"]
+
+
+@pytest.mark.timeout(120)
 def test_clocks_may_disagree(s3, hosts, store, tmp_path):
     library = hosts_of_another_time.build(tmp_path)
     for number, (host, hours) in enumerate(zip(hosts, (5, -7, 0))):

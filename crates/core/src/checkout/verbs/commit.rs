@@ -297,8 +297,12 @@ impl CommittedLayer<'_> {
             if !std::mem::replace(&mut is_prepared, true) {
                 prepare(commits)?;
             }
-            if let (Some(upload), None) = (&mut self.upload, &content) {
-                content = Some(upload.content()?);
+            if let Some(upload) = &mut self.upload {
+                match content {
+                    None => content = Some(upload.content()?),
+                    // Others were faster, which may have taken longer than a lease lasts.
+                    Some(_) => upload.check_newest()?,
+                }
             }
             judged.commit.content.clone_from(&content);
             *self.is_tried = true;
