@@ -220,7 +220,7 @@ class Run:
     def long_sleep(self):
         """Stops the first host while it writes in a checkout that others want, or commits it, until one of them has it. True as long as that is
         under way."""
-        host, others, what = self.hosts[0], self.hosts[1:], self.random.choice(["save", "commit"])
+        host, others, what = self.hosts[0], self.hosts[1:], self.random.choice(["save", "save", "commit"])
         while (begun := self.relaying(host, what)) is None:
             yield None
         if what == "commit":

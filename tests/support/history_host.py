@@ -209,7 +209,7 @@ class Host:
         while self.save(checkout, f"r{self.index}", self.number()) and time.monotonic() < end:
             time.sleep(0.2)
         self.umount()
-        if self.random.random() < 0.3:
+        if self.random.random() < 0.5:
             self.commit(checkout, ours=True)
 
     def revert(self):
