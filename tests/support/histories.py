@@ -19,8 +19,7 @@ import json
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from .checkout_reader import commits as read_commits
-from .checkout_reader import entries
+from .checkout_reader import commit, entries
 
 NEVER = float("inf")
 
@@ -357,7 +356,9 @@ def parse(lines):
 def read_made(directory, value_of, base):
     """The commits in a directory of checkouts; `value_of(file, key)` reads an array of a layer's file."""
     made, by_layer = [], {}
-    for record in read_commits(directory):
+    # Each by itself: whether they are a chain is for `problems` to say.
+    for path in sorted(directory.glob("commits/*.json")):
+        record = commit(path, path.read_text().removesuffix("\n"))
         layer = directory / record["layer"]
         by_layer[record["layer"]] = own = {}
         for key, entry in entries(layer).items():
@@ -365,7 +366,7 @@ def read_made(directory, value_of, base):
                 continue
             if "restored" in entry:
                 old = entry["restored"].get("layer")
-                own[key] = base.get(key) if old is None else by_layer[old][key]
+                own[key] = base.get(key) if old is None else by_layer.get(old, {}).get(key)
             elif entry["stored"] is None:
                 own[key] = None
             else:
