@@ -205,8 +205,10 @@ class Host:
         checkout = "relay"
         if not self.take(checkout):
             return
-        end = time.monotonic() + self.random.uniform(0, self.patience)
-        while self.save(checkout, f"r{self.index}", self.number()) and time.monotonic() < end:
+        end, count = time.monotonic() + self.random.uniform(0, self.patience), 0
+        # Who was stopped meanwhile goes on.
+        while self.save(checkout, f"r{self.index}", self.number()) and (time.monotonic() < end or count < 3):
+            count += 1
             time.sleep(0.2)
         self.umount()
         if self.random.random() < 0.5:
@@ -274,6 +276,9 @@ class Host:
         steps = {self.batch: 8, self.live: 4, self.revert: 3, self.see: 3, self.look: 2, self.gc: 2, self.relay: self.relays}
         while not os.path.exists(self.stop):
             self.random.choices(list(steps), steps.values())[0]()
+        # What was stored there is to be in a commit in the end.
+        if self.relays:
+            self.commit("relay", ours=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 mod model;
 mod places;
-mod scale;
 
 use super::commit_place::{CommitPlace as _, Creation};
 use super::*;
