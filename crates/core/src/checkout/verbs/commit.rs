@@ -293,6 +293,14 @@ impl CommittedLayer<'_> {
         let mut content = None;
         let mut is_prepared = false;
         let judged = loop {
+            // Another host had taken the checkout, or takes it now.
+            let own = self.dir.name();
+            if commits.all().iter().any(|other| other.layer == own) {
+                let name = self.name;
+                let why = format!("checkout {name} was committed by another process meanwhile");
+                let stale = Error::new(ErrorKind::Stale, why).about(top.path().display());
+                return Err(stale.into());
+            }
             let mut judged = judge.judged(ours.clone(), self.changes, &below)?;
             if !std::mem::replace(&mut is_prepared, true) {
                 prepare(commits)?;
@@ -312,13 +320,6 @@ impl CommittedLayer<'_> {
                 break judged;
             }
             // A process on another host was faster: the present state decides.
-            let own = self.dir.name();
-            if commits.all().iter().any(|other| other.layer == own) {
-                let name = self.name;
-                let why = format!("checkout {name} was committed by another process meanwhile");
-                let stale = Error::new(ErrorKind::Stale, why).about(top.path().display());
-                return Err(stale.into());
-            }
             add_layers(top, commits.all(), &mut below)?;
         };
         if let Some(upload) = &mut self.upload {
