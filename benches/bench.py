@@ -213,6 +213,8 @@ def main():
             apart(asked, "patterns", sys.executable)
         if "arrow_view" in asked.only:
             apart(asked, "arrow_view", os.environ.get("NPYFS_TESTS_PYTHON"), "--rows", asked.rows)
+        if "growth" in asked.only:
+            apart(asked, "growth", sys.executable, *(["--most", "3"] if asked.quick else []))
     except KeyboardInterrupt:
         return 130
     except BenchError as problem:

@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 
 SECTIONS = ("targets", "kept", "short", "cat", "numpy", "random", "list", "strings", "checkout", "peer", "hangar")
-APART = ("patterns", "arrow_view")  # only when asked for: the first is as long as all the others, the second needs polars
+# Only when asked for: the first and the last are as long as all the others, the second needs polars.
+APART = ("patterns", "arrow_view", "growth")
 
 
 def arguments():

@@ -35,6 +35,7 @@ GROUPS = {
     "option": ["src/cli/options", "crates/base/src/options"],
     "package": ["mountscripts/package", "mountscripts/debian-root", "mountscripts/install", "src/cli/setup"],
     "page": ["docs/", "README.md"],
+    "history": ["crates/core/src/checkout/history", "crates/core/src/checkout/mirror", "crates/core/src/checkout/verbs", "crates/core/src/checkout/write", "crates/core/src/checkout/view/follow.rs"],
     "cluster": ["docs/cookbook/dask-cluster", "docs/cookbook/slurm", "docs/cookbook/snakemake"],
 }
 WHOLE = set(os.environ.get("NPYFS_ALL", "").split())

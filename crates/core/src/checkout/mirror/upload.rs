@@ -119,6 +119,11 @@ impl Upload {
         Ok(content)
     }
 
+    /// Fails if another host has taken the layer.
+    pub fn check_newest(&self) -> Result<()> {
+        self.lease.check_newest()
+    }
+
     /// Records that the layer is committed.
     pub fn committed(&mut self) {
         self.lease.leave();

@@ -293,12 +293,24 @@ impl CommittedLayer<'_> {
         let mut content = None;
         let mut is_prepared = false;
         let judged = loop {
+            // Another host had taken the checkout, or takes it now.
+            let own = self.dir.name();
+            if commits.all().iter().any(|other| other.layer == own) {
+                let name = self.name;
+                let why = format!("checkout {name} was committed by another process meanwhile");
+                let stale = Error::new(ErrorKind::Stale, why).about(top.path().display());
+                return Err(stale.into());
+            }
             let mut judged = judge.judged(ours.clone(), self.changes, &below)?;
             if !std::mem::replace(&mut is_prepared, true) {
                 prepare(commits)?;
             }
-            if let (Some(upload), None) = (&mut self.upload, &content) {
-                content = Some(upload.content()?);
+            if let Some(upload) = &mut self.upload {
+                match content {
+                    None => content = Some(upload.content()?),
+                    // Others were faster, which may have taken longer than a lease lasts.
+                    Some(_) => upload.check_newest()?,
+                }
             }
             judged.commit.content.clone_from(&content);
             *self.is_tried = true;
@@ -308,13 +320,6 @@ impl CommittedLayer<'_> {
                 break judged;
             }
             // A process on another host was faster: the present state decides.
-            let own = self.dir.name();
-            if commits.all().iter().any(|other| other.layer == own) {
-                let name = self.name;
-                let why = format!("checkout {name} was committed by another process meanwhile");
-                let stale = Error::new(ErrorKind::Stale, why).about(top.path().display());
-                return Err(stale.into());
-            }
             add_layers(top, commits.all(), &mut below)?;
         };
         if let Some(upload) = &mut self.upload {

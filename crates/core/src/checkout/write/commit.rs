@@ -96,6 +96,12 @@ impl LayerTarget {
                 if let Some(next) = &next {
                     take_back(next);
                 }
+                let own = layer.dir().name();
+                if commits.all().iter().any(|commit| commit.layer == own) {
+                    // Nothing may be written in a committed layer.
+                    let why = "another host has committed this checkout (mount again to write)";
+                    layer.close(&Error::new(ErrorKind::Stale, why));
+                }
                 return done.map(|_| Committed::default());
             }
         };
