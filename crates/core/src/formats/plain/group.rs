@@ -22,6 +22,9 @@ use npyfs_io::file::Ownership;
 /// The number of members from which the memory that listing a group took is given back to the system.
 const TRIMMED: usize = 50_000;
 
+/// The number of members from which on the datasets of a group of some kind are a table.
+const MANY_OF_A_KIND: usize = 1000;
+
 /// The number of members of a part of a large group that is shown part by part.
 const PART: usize = 20_000;
 
@@ -245,7 +248,9 @@ impl GroupDirectory {
         }
         self.add_attributes(&mut to);
         let count = members.members.len();
-        if self.composite.is_none() && count >= MANY {
+        // A store of a kind is listed in order of name, unless it is so large that its memory counts.
+        let many = if own.is_some() { MANY_OF_A_KIND } else { MANY };
+        if self.composite.is_none() && count >= many {
             let shown = to.entries.iter().map(|(name, _)| name.clone());
             let table = DatasetTable::new(&self.store, &self.group, to.kind);
             to.table = Some(table.without(shown.collect(), own.as_ref().map(|(kind, _)| *kind)));
