@@ -31,7 +31,7 @@ class Event:
     op       told                            and
     take     taken, refused                  a mount begins to write in `checkout`
     save     stored, failed                  `key` = `value` (None: deleted) in `checkout`; stored once fsync has succeeded
-    commit   made, refused, nothing, unclear `checkout`, `number`, `ours`
+    commit   made, refused, nothing, unclear `checkout`, `number`, `ours`, `mounted`: by a mount; a command takes the checkout itself
     revert   made, refused, unclear          `of`, an id; `number`
     log      seen                            `seen`: ids, oldest first
     mount    seen                            `seen`: {key: value} that a new mount shows
@@ -48,6 +48,7 @@ class Event:
     value: int | None = None
     number: int | None = None
     id: str | None = None
+    mounted: bool = False
     of: str | None = None
     ours: bool = False
     seen: object = None
@@ -249,6 +250,8 @@ class _Check:
                 takes[take.checkout].append(take)
         everything = {value for commit in self.made for value in commit.changes.values()}
         for event in self.of("save", "commit"):
+            if event.op == "commit" and not event.mounted:
+                continue
             sessions = sorted(takes[event.checkout], key=lambda take: take.end)
             own = [at for at, take in enumerate(sessions) if take.host == event.host and take.end <= event.begin]
             if not own:

@@ -162,7 +162,7 @@ class Host:
 
     def commit(self, checkout, *, mounted=False, ours=False):
         kill = self.random.uniform(0.005, 0.4) if not mounted and self.random.random() < self.kills else None
-        with self.step("commit", checkout=checkout, ours=ours) as record:
+        with self.step("commit", checkout=checkout, ours=ours, mounted=mounted) as record:
             flags = ["--ours"] if ours else []
             words = [self.point] if mounted else [self.store, checkout]
             code, out, error = self.run("checkout", "commit", *flags, *([] if mounted else self.options), *words, kill=kill)

@@ -28,7 +28,7 @@ pub struct Mounted {
     pub source: OsString,
     /// Whether the mount is read-only.
     pub read_only: bool,
-    /// The user who mounted it; FUSE mounts only.
+    /// The numeric id of the user that made the mount; FUSE mounts only.
     pub owner: Option<u32>,
 }
 
