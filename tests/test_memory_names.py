@@ -25,15 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def memory(mount):
-    """Bytes of the daemon that are in memory and in no file, when it is at rest: the least of what is seen in two seconds."""
-    seen = []
-    for _ in range(10):
-        seen.append(memory_now(mount))
-        time.sleep(0.2)
-    return min(seen)
-
-
-def memory_now(mount):
+    """Bytes of the daemon that are in memory and in no file."""
     for line in Path(f"/proc/{mount.pid}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024

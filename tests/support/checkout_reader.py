@@ -96,6 +96,15 @@ def entries(layer):
     return {key: record for key, record in last.items() if counts(key)}
 
 
+def own_path(key):
+    return b"/".join(unquote_to_bytes(name) for name in key.split("/"))
+
+
+def has(file, key):
+    with h5py.File(file) as file:
+        return own_path(key) in file
+
+
 class Tree:
     """Arrays by their paths and attributes by path and name: each is a place, (files, the path in them), or a value once read."""
 
@@ -105,7 +114,7 @@ class Tree:
 
     def add(self, files, key):
         """What files have at a key and below it."""
-        own = b"/".join(unquote_to_bytes(name) for name in key.split("/"))
+        own = own_path(key)
         with h5py.File(files[0]) as file:
             top = file[own] if own else file
 
@@ -135,7 +144,7 @@ class Tree:
             below = Tree(files)
             if mark:
                 self.attributes.update({place: below.attributes[place]} if place in below.attributes else {})
-            else:
+            elif has(files[0], key):
                 self.add(files, key)
             return None
         if record["stored"] is None:
