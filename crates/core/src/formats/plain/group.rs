@@ -252,8 +252,9 @@ impl GroupDirectory {
         let many = if own.is_some() { MANY_OF_A_KIND } else { MANY };
         if self.composite.is_none() && count >= many {
             let shown = to.entries.iter().map(|(name, _)| name.clone());
-            let table = DatasetTable::new(&self.store, &self.group, to.kind);
-            to.table = Some(table.without(shown.collect(), own.as_ref().map(|(kind, _)| *kind)));
+            let kind = own.as_ref().map(|(kind, _)| *kind);
+            let table = DatasetTable::new(&self.store, &self.group, to.kind, shown.collect(), kind);
+            to.table = Some(table);
         }
         for (name, member) in members.members {
             if own
@@ -512,7 +513,7 @@ impl Directory for GroupDirectory {
         let damage = damage(&members);
         self.note(&damage);
         while let Some((last, _)) = members.members.last() {
-            let last = last.clone();
+            let (last, is_last) = (last.clone(), members.members.len() < PART);
             let mut to = GroupListing::default();
             for (name, member) in std::mem::take(&mut members.members) {
                 self.add(&name, member, None, &mut to);
@@ -521,7 +522,7 @@ impl Directory for GroupDirectory {
                 return Err(failure);
             }
             self.note(&to.notes);
-            if Listing::new(to.entries, Vec::new(), Vec::new()).show(see) {
+            if Listing::new(to.entries, Vec::new(), Vec::new()).show(see) || is_last {
                 break;
             }
             members = h5.members_after(file, self.addr, &last, PART)?;

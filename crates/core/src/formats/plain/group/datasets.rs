@@ -61,7 +61,15 @@ struct Row {
 }
 
 impl DatasetTable {
-    pub(super) fn new(store: &Arc<OpenStore>, group: &Arc<str>, kind: &'static str) -> Self {
+    /// Makes an empty table. Datasets whose visible name is `taken` do not fit into it, nor do those that come last in a
+    /// group of the kind `of`.
+    pub(super) fn new(
+        store: &Arc<OpenStore>,
+        group: &Arc<str>,
+        kind: &'static str,
+        taken: HashSet<Vec<u8>>,
+        of: Option<&'static dyn GroupKind>,
+    ) -> Self {
         Self {
             store: store.clone(),
             group: group.clone(),
@@ -72,18 +80,9 @@ impl DatasetTable {
             sizes: Arc::default(),
             forms: Vec::new(),
             known: HashMap::new(),
-            taken: HashSet::new(),
-            of: None,
+            taken,
+            of,
         }
-    }
-
-    /// Keeps datasets out of the table whose visible name is taken, and those that come last in a group of a kind.
-    pub(super) fn without(
-        self,
-        taken: HashSet<Vec<u8>>,
-        of: Option<&'static dyn GroupKind>,
-    ) -> Self {
-        Self { taken, of, ..self }
     }
 
     fn sep(&self) -> u8 {
