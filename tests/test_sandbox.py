@@ -215,6 +215,7 @@ def test_without_landlock_sources_of_virtual_datasets_are_refused(tmp_path, root
 
 # A library in all programs below, for a worker has no environment: $1, with the empty directory $2; standard output goes to $3.
 PRELOADED = """
+umount --all --lazy --types fuse.npyfs
 mount -t tmpfs tmpfs "$2"
 mkdir "$2/new" "$2/work"
 mount -t overlay -o "lowerdir=/etc,upperdir=$2/new,workdir=$2/work" overlay /etc
